@@ -1,0 +1,1 @@
+"""A Taskcluster queue for workers that still poll Azure queues."""

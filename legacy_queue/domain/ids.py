@@ -1,0 +1,17 @@
+"""Identifiers and the rules they follow. Source: the table of identifiers in design/api.md."""
+
+import base64
+import uuid
+
+TASK_ID = r"[A-Za-z0-9_-]{8}[Q-T][A-Za-z0-9_-][CGKOSWaeimquy26-][A-Za-z0-9_-]{10}[AQgw]"
+IDENTIFIER = r"[a-zA-Z0-9-_]{1,22}"  # provisionerId, workerType, schedulerId, workerGroup, workerId
+RUN_ID = r"(?:1000|[1-9][0-9]{0,2}|0)"
+
+MAX_RUNS = 50  # ever created for one task
+
+
+def slugid() -> str:
+    """A new taskId: a version 4 UUID in URL-safe base64, 22 characters, never starting with ``-``."""
+    raw = bytearray(uuid.uuid4().bytes)
+    raw[0] &= 0x7F
+    return base64.urlsafe_b64encode(raw).decode()[:22]
