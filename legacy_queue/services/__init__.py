@@ -1,0 +1,16 @@
+"""The use cases: read, decide (domain), hold, write, tell. Authorization has happened before."""
+
+from dataclasses import dataclass
+
+from legacy_queue.services.claims import Claims
+from legacy_queue.services.polling import Polling
+from legacy_queue.services.tasks import Tasks
+
+
+@dataclass(frozen=True)
+class Services:
+    """What an endpoint gets hold of once its caller is authorized."""
+
+    tasks: Tasks
+    claims: Claims
+    polling: Polling

@@ -1,0 +1,27 @@
+"""A worker of the legacy generations, as short as the seeds' description of one.
+
+It finds work in Azure queues, claims it, keeps the claim while the task's command runs and reports
+what came of it. A sample: it runs commands with its own rights, without any isolation. It knows its
+credentials and the queue's URL and shares no code with the server but the signing of requests.
+
+    Worker(settings, on_step=print).run()
+
+Sources: queue-worker interaction, the draft (seed 004) and the deployed one (seed 003), and of the later
+one (seed 000) what it says about exceptions.
+"""
+
+from legacy_queue.worker.queue_client import Credentials, QueueRefused
+from legacy_queue.worker.settings import Protocol, WorkerSettings
+from legacy_queue.worker.steps import OnStep, Step, log_step
+from legacy_queue.worker.worker import Worker
+
+__all__ = [
+    "Credentials",
+    "OnStep",
+    "Protocol",
+    "QueueRefused",
+    "Step",
+    "Worker",
+    "WorkerSettings",
+    "log_step",
+]

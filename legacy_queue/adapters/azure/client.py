@@ -1,0 +1,94 @@
+"""The SDK's clients, tuned, and its errors turned into ours. Source: "The SDK" in design/azurite.md."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import requests
+import structlog
+from azure.core.exceptions import AzureError, HttpResponseError
+from azure.core.pipeline.transport import RequestsTransport
+from azure.data.tables import TableServiceClient
+from azure.storage.queue import ExponentialRetry, QueueServiceClient
+
+from legacy_queue.domain.errors import ServiceUnavailable
+
+log = structlog.get_logger()
+
+MAX_CONNECTIONS = 128  # kept open to each service; as many calls as that run without a new connection
+
+# codes of a storage that is not ready for us, though its status says that we asked wrongly
+_NOT_NOW = {
+    "TableNotFound",
+    "TableBeingDeleted",
+    "QueueBeingDeleted",
+    "AuthenticationFailed",
+    "AccountIsDisabled",
+}
+
+
+class CountingTransport(RequestsTransport):  # type: ignore[misc]
+    """Counts what goes over the wire, retries too: ``(service, HTTP method)`` -> requests."""
+
+    def __init__(self, service: str, counts: Counter[tuple[str, str]]) -> None:
+        session = requests.Session()
+        adapter = requests.adapters.HTTPAdapter(pool_maxsize=MAX_CONNECTIONS)
+        session.mount("http://", adapter)
+        session.mount("https://", adapter)
+        super().__init__(session=session, session_owner=False, connection_timeout=5, read_timeout=20)
+        self._service, self._counts = service, counts
+
+    def send(self, request: Any, **kwargs: Any) -> Any:
+        """Count it, then send it."""
+        self._counts[self._service, request.method] += 1
+        return super().send(request, **kwargs)
+
+
+def queue_service(connection_string: str, counts: Counter[tuple[str, str]]) -> QueueServiceClient:
+    """A client that gives up after two retries, at once and after a second."""
+    return QueueServiceClient.from_connection_string(
+        connection_string,
+        transport=CountingTransport("queue", counts),
+        retry_policy=ExponentialRetry(
+            initial_backoff=0, increment_base=1, retry_total=2, random_jitter_range=0
+        ),
+    )
+
+
+def table_service(connection_string: str, counts: Counter[tuple[str, str]]) -> TableServiceClient:
+    """A client that gives up after two retries within half a second."""
+    return TableServiceClient.from_connection_string(
+        connection_string,
+        transport=CountingTransport("table", counts),
+        retry_total=2,
+        retry_backoff_factor=0.1,
+    )
+
+
+def error_code(error: HttpResponseError) -> str:
+    """Azure's own name of the error, or an empty string."""
+    code = getattr(error, "error_code", None)
+    return str(getattr(code, "value", code) or "")
+
+
+@contextmanager
+def unavailable_when_down() -> Iterator[None]:
+    """Turn what means that storage cannot answer now into ServiceUnavailable; let Azure's answers through.
+
+    A wrong key of ours is told in the log; a worker hears 503, since it is not the worker's fault.
+    """
+    try:
+        yield
+    except HttpResponseError as error:
+        if (
+            (error.status_code or 500) < 500
+            and error.status_code != 429
+            and error_code(error) not in _NOT_NOW
+        ):
+            raise
+        log.error("storage-refused", status=error.status_code, azure_code=error_code(error))
+        raise ServiceUnavailable("storage did not serve the request, try again") from error
+    except AzureError as error:
+        log.error("storage-unreachable", error=type(error).__name__)
+        raise ServiceUnavailable("storage cannot be reached, try again") from error

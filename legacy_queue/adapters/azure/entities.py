@@ -1,0 +1,61 @@
+"""Tasks as table entities.
+
+One entity for each task, alone in its partition: PartitionKey is the taskId, RowKey ``task``. The definition
+is JSON in binary properties ``definition0``, ``definition1``, ... of 64 KiB, Azure's limit for a property.
+"""
+
+import json
+from typing import Any
+
+from legacy_queue.domain.definition import TaskDefinition
+from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.task import Run, Task
+
+ROW_KEY = "task"
+_CHUNK = 64 * 1024
+
+
+def task_entity(task: Task) -> dict[str, Any]:
+    """The whole entity of a new task."""
+    definition = _json(dict(task.definition.wire))
+    chunks = [definition[start : start + _CHUNK] for start in range(0, len(definition), _CHUNK)]
+    return {
+        **changing_properties(task),
+        **{f"definition{number}": chunk for number, chunk in enumerate(chunks)},
+        "deadline": task.definition.deadline,
+        "expires": task.definition.expires,
+    }
+
+
+def changing_properties(task: Task) -> dict[str, Any]:
+    """What a transition may change: merged into the entity, so that the definition is not sent again.
+
+    A merge cannot unset a property: nothing held is an empty string.
+    """
+    return {
+        "PartitionKey": task.task_id,
+        "RowKey": ROW_KEY,
+        "state": task.state,
+        "retriesLeft": task.retries_left,
+        "runs": _json([run.to_wire() for run in task.runs]),
+        "heldMessageId": task.held.message_id if task.held else "",
+        "heldReceipt": task.held.receipt if task.held else "",
+    }
+
+
+def task_from_entity(entity: dict[str, Any]) -> Task:
+    """The inverse of ``task_entity``."""
+    count = sum(name.startswith("definition") for name in entity)
+    definition = b"".join(entity[f"definition{number}"] for number in range(count))
+    held = Lease(entity["heldMessageId"], entity["heldReceipt"]) if entity["heldMessageId"] else None
+    return Task(
+        task_id=entity["PartitionKey"],
+        definition=TaskDefinition(json.loads(definition)),
+        retries_left=entity["retriesLeft"],
+        runs=tuple(Run.from_wire(run) for run in json.loads(entity["runs"])),
+        held=held,
+    )
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()

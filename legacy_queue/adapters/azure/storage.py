@@ -1,0 +1,45 @@
+"""One storage account: its tables and queues, and whether they answer."""
+
+from collections import Counter
+
+from legacy_queue.adapters.azure.client import queue_service, table_service, unavailable_when_down
+from legacy_queue.adapters.azure.queues import AzureWorkQueues
+from legacy_queue.adapters.azure.tables import AzureGroupStore, AzureTaskStore
+from legacy_queue.ports import Clock, Storage
+
+
+class AzureStorage(Storage):
+    """Tables ``<prefix>tasks`` and ``<prefix>groups``, queues ``<prefix>-...``.
+
+    ``operations`` counts the requests sent, by service and HTTP method.
+    """
+
+    def __init__(
+        self, connection_string: str, prefix: str, clock: Clock, public_queue_url: str | None = None
+    ) -> None:
+        """Clients for the account; nothing is sent yet.
+
+        ``public_queue_url`` is what workers are told, where that is not the queue endpoint itself.
+        Raises ValueError for a connection string that is none, or that has no account key.
+        """
+        self.operations: Counter[tuple[str, str]] = Counter()
+        self._queues = queue_service(connection_string, self.operations)
+        self._tables = table_service(connection_string, self.operations)
+        self._table_names = (f"{prefix}tasks", f"{prefix}groups")
+        key = getattr(self._queues.credential, "account_key", None)
+        if not key:
+            raise ValueError("the connection string has no AccountKey, with which poll URLs are signed")
+        tasks, groups = (self._tables.get_table_client(name) for name in self._table_names)
+        self.tasks = AzureTaskStore(tasks)
+        self.groups = AzureGroupStore(groups)
+        public_url = public_queue_url or str(self._queues.url)
+        self.work_queues = AzureWorkQueues(self._queues, prefix, public_url.rstrip("/"), key, clock)
+
+    def check(self) -> None:
+        """As promised; makes the tables where they are missing."""
+        with unavailable_when_down():
+            self._queues.get_service_properties()
+            if {table.name for table in self._tables.list_tables()} >= set(self._table_names):
+                return
+            for name in self._table_names:
+                self._tables.create_table_if_not_exists(name)

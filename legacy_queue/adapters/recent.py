@@ -1,0 +1,37 @@
+"""What this process saw last, bounded in number. Never the truth: storage is."""
+
+from collections import OrderedDict
+from threading import Lock
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Recent(Generic[Key, Value]):
+    """The ``size`` entries that were used last; safe for several threads."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._entries: OrderedDict[Key, Value] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: Key) -> Value | None:
+        """The entry, which is now the last to be forgotten; None when it is not there."""
+        with self._lock:
+            if key in self._entries:
+                self._entries.move_to_end(key)
+            return self._entries.get(key)
+
+    def put(self, key: Key, value: Value) -> None:
+        """Remember it; the entry that was not used for longest makes room."""
+        with self._lock:
+            self._entries[key] = value
+            self._entries.move_to_end(key)
+            if len(self._entries) > self._size:
+                self._entries.popitem(last=False)
+
+    def forget(self, key: Key) -> None:
+        """Drop the entry if it is there."""
+        with self._lock:
+            self._entries.pop(key, None)

@@ -1,0 +1,172 @@
+"""Clients, and the temporary credentials that they issue: who may issue what, for whom, until when.
+
+A temporary access token is derived from the issuer's, so a certificate proves itself without being
+stored anywhere. Source: design/api.md "Authentication", design/clients.md 4. Tokens and signatures are
+in no message and no repr.
+"""
+
+import base64
+import hashlib
+import hmac
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Self
+
+from legacy_queue.domain.hawk import authentication_failed
+from legacy_queue.domain.scopes import covers, is_scope
+from legacy_queue.domain.times import epoch_milliseconds
+
+MAX_LIFE = timedelta(days=31)
+MAX_DRIFT = timedelta(minutes=5)  # at both ends
+SEED_LENGTH = 44  # two slugids
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True)
+class Client:
+    """Permanent credentials, as the operator configures them; ``scopes`` are not expanded yet."""
+
+    client_id: str
+    access_token: str = field(repr=False)
+    scopes: tuple[str, ...]
+    expires: datetime | None = None
+
+
+@dataclass(frozen=True)
+class TemporaryCredentials:
+    """What a worker is given for its claim; ``certificate`` is a JSON string."""
+
+    client_id: str
+    access_token: str = field(repr=False)
+    certificate: str = field(repr=False)
+
+    def to_wire(self) -> dict[str, str]:
+        """``credentials`` of a claim."""
+        return {
+            "clientId": self.client_id,
+            "accessToken": self.access_token,
+            "certificate": self.certificate,
+        }
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What an issuer signed: these scopes, from ``start`` to ``expiry`` (ms since 1970).
+
+    ``issuer`` is set when the certificate is for a client id other than the issuer's: a named one.
+    """
+
+    scopes: tuple[str, ...]
+    start: int
+    expiry: int
+    seed: str = field(repr=False)
+    issuer: str | None = None
+    signature: str = field(default="", repr=False)
+
+    @classmethod
+    def from_wire(cls, wire: object) -> Self:
+        """Read it, its keys in any order; raises AuthenticationFailed. An empty issuer is none."""
+        match wire:
+            case {
+                "version": 1,
+                "scopes": [*scopes],
+                "start": int(start),
+                "expiry": int(expiry),
+                "seed": str(seed),
+                "signature": str(signature),
+                **others,
+            } if len(seed) == SEED_LENGTH:
+                issuer = others.get("issuer") or None
+                texts_are_plain = all(is_scope(text) for text in [*scopes, seed, signature])
+                if texts_are_plain and (issuer is None or is_scope(issuer)):
+                    return cls(tuple(scopes), start, expiry, seed, issuer, signature)
+        raise authentication_failed()
+
+    def access_token(self, client_id: str, issuer: Client, held: Sequence[str], now: datetime) -> str:
+        """The token of this certificate's bearer; raises AuthenticationFailed when it is not valid now.
+
+        ``held`` are the issuer's scopes, expanded: they must cover the certificate's and, when it is named,
+        ``auth:create-client:<client_id>``.
+        """
+        if self.issuer == client_id:
+            raise authentication_failed()
+        wanted = [*self.scopes, *([f"auth:create-client:{client_id}"] if self.issuer else [])]
+        time, drift = epoch_milliseconds(now), MAX_DRIFT // _MILLISECOND
+        in_time = (
+            self.start - drift <= time <= self.expiry + drift
+            and self.expiry - self.start <= MAX_LIFE // _MILLISECOND
+        )
+        if not (self._is_signed(client_id, issuer) and in_time and covers(held, wanted)):
+            raise authentication_failed()
+        return _temporary_token(issuer, self.seed)
+
+    def _is_signed(self, client_id: str, issuer: Client) -> bool:
+        """JavaScript ends the text with a newline when there are no scopes, Python does not."""
+        text = self._signed_text(client_id)
+        texts = [text] if self.scopes else [text, f"{text}\n"]
+        given = self.signature.encode()
+        return any(hmac.compare_digest(_signature(issuer, one).encode(), given) for one in texts)
+
+    def signed_by(self, issuer: Client, client_id: str) -> Self:
+        """The certificate with the issuer's signature, for the bearer of that name."""
+        return replace(self, signature=_signature(issuer, self._signed_text(client_id)))
+
+    def _signed_text(self, client_id: str) -> str:
+        names = [f"clientId:{client_id}", f"issuer:{self.issuer}"] if self.issuer else []
+        times = [f"start:{self.start}", f"expiry:{self.expiry}"]
+        return "\n".join(["version:1", *names, f"seed:{self.seed}", *times, "scopes:", *self.scopes])
+
+    def to_json(self) -> str:
+        """The inverse of ``from_wire``, as text."""
+        issuer = {"issuer": self.issuer} if self.issuer else {}
+        wire = {
+            "version": 1,
+            "scopes": self.scopes,
+            "start": self.start,
+            "expiry": self.expiry,
+            "seed": self.seed,
+            "signature": self.signature,
+            **issuer,
+        }
+        return json.dumps(wire, separators=(",", ":"))
+
+
+def create_temporary_credentials(
+    issuer: Client,
+    client_id: str | None,
+    scopes: Sequence[str],
+    start: datetime,
+    expiry: datetime,
+    seed: str,
+) -> TemporaryCredentials:
+    """Credentials for these scopes and this time, named ``client_id`` or, when that is None, as the issuer.
+
+    ``seed`` is 44 fresh random characters (two slugids). Whether the issuer may is decided when they
+    are used. Raises ValueError for more than 31 days, or another length of seed.
+    """
+    if expiry - start > MAX_LIFE or len(seed) != SEED_LENGTH:
+        raise ValueError("temporary credentials last 31 days at most, and their seed has 44 characters")
+    name = client_id or issuer.client_id
+    certificate = Certificate(
+        scopes=tuple(scopes),
+        start=epoch_milliseconds(start),
+        expiry=epoch_milliseconds(expiry),
+        seed=seed,
+        issuer=None if name == issuer.client_id else issuer.client_id,
+    ).signed_by(issuer, name)
+    return TemporaryCredentials(name, _temporary_token(issuer, seed), certificate.to_json())
+
+
+def _signature(issuer: Client, text: str) -> str:
+    return base64.b64encode(_hmac(issuer, text)).decode()
+
+
+def _temporary_token(issuer: Client, seed: str) -> str:
+    return base64.urlsafe_b64encode(_hmac(issuer, seed)).decode().rstrip("=")
+
+
+def _hmac(issuer: Client, text: str) -> bytes:
+    return hmac.digest(issuer.access_token.encode(), text.encode(), hashlib.sha256)

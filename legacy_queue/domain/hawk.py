@@ -1,0 +1,267 @@
+"""Hawk, the HTTP authentication of Taskcluster: both ends, pure, as npm's hawk 2 to 6 and mohawk speak it.
+
+A request is signed in its Authorization header or, a GET, in the ``bewit`` parameter of its target. The
+MAC covers the raw request target: whoever hands in a decoded one gets a refusal. Whatever is wrong with
+a signature, the same sentence says so, and no key, MAC or header is ever in it. Nonces are not
+remembered: nothing is kept in the process, and every call of the queue is safe to repeat.
+"""
+
+import base64
+import hashlib
+import hmac
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Literal
+from urllib.parse import unquote
+
+from legacy_queue.domain.errors import AuthenticationFailed
+from legacy_queue.domain.times import epoch_milliseconds
+
+MAX_SKEW = timedelta(minutes=15)  # design/api.md; just this much is still accepted
+MAX_LENGTH = 65_536  # of a header or a bewit; a certificate holds every scope of its task
+
+_FIELDS = {"id", "ts", "nonce", "hash", "ext", "mac", "app", "dlg"}
+_REQUIRED = {"id", "ts", "nonce", "mac"}
+
+
+@dataclass(frozen=True)
+class SignedRequest:
+    """A request as it came in; ``target`` is raw, never decoded, and may hold a bewit.
+
+    ``host`` and ``port`` are the ones that the client addressed, whatever proxy stands between.
+    """
+
+    method: str
+    target: str = field(repr=False)
+    host: str
+    port: int
+    authorization: str | None = field(default=None, repr=False)
+    content_type: str | None = None
+    body: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a request says of who signed it; nothing of it is believed before ``verify``.
+
+    ``timestamp`` is in seconds, as it was written: when it was signed or, of a bewit, when it ends.
+    ``target`` is the one that was signed, without the bewit. ``ext`` may hold a certificate.
+    """
+
+    kind: Literal["header", "bewit"]
+    client_id: str
+    timestamp: str
+    target: str = field(repr=False)
+    mac: str = field(default="", repr=False)
+    nonce: str = field(default="", repr=False)
+    payload_hash: str = field(default="", repr=False)
+    ext: str = field(default="", repr=False)
+    app: str = ""
+    dlg: str = ""
+
+
+def authentication_failed() -> AuthenticationFailed:
+    """The one refusal of credentials: the same sentence for every reason."""
+    return AuthenticationFailed(
+        "Authentication failed: check the credentials, when they expire, and the clock they are used by"
+    )
+
+
+def read_signature(request: SignedRequest) -> Signature | None:
+    """How the request is signed; None when it is not signed at all.
+
+    Raises AuthenticationFailed for what is malformed, for two signatures, for a bewit on anything but a GET.
+    """
+    bewit, target = _split_bewit(request.target)
+    if bewit is None:
+        return None if request.authorization is None else _read_header(request.authorization, target)
+    if request.authorization is not None or request.method.upper() not in ("GET", "HEAD"):
+        raise authentication_failed()
+    return _read_bewit(bewit, target)
+
+
+def _split_bewit(target: str) -> tuple[str | None, str]:
+    """The bewit and the target as it was before the bewit was added to it."""
+    path, _, query = target.partition("?")
+    parameters = query.split("&")
+    bewits = [part for part in parameters if part.partition("=")[0] == "bewit"]
+    if not bewits:
+        return None, target
+    if len(bewits) > 1:
+        raise authentication_failed()
+    parameters.remove(bewits[0])
+    return bewits[0].partition("=")[2], "?".join([path, "&".join(parameters)] if parameters else [path])
+
+
+def _read_header(header: str, target: str) -> Signature:
+    scheme, _, text = header.partition(" ")
+    if len(header) > MAX_LENGTH or not _is_plain(header) or scheme.lower() != "hawk":
+        raise authentication_failed()
+    fields = _header_fields(text)
+    return Signature(
+        kind="header",
+        client_id=fields["id"],
+        timestamp=_seconds(fields["ts"]),
+        target=target,
+        mac=fields["mac"],
+        nonce=fields["nonce"],
+        payload_hash=fields.get("hash", ""),
+        ext=fields.get("ext", ""),
+        app=fields.get("app", ""),
+        dlg=fields.get("dlg", ""),
+    )
+
+
+def _header_fields(text: str) -> dict[str, str]:
+    """The fields of ``id="a", ts="1", ..``: in any order, each once, none empty; a value holds no quote."""
+    *parts, end = f",{text}".split('"')
+    labels, values = [part.strip() for part in parts[::2]], parts[1::2]
+    names = [label[1:-1].lstrip() for label in labels if label.startswith(",") and label.endswith("=")]
+    if not len(names) == len(set(names)) == len(labels) == len(values) or end.strip() or "" in values:
+        raise authentication_failed()
+    if not _REQUIRED <= set(names) <= _FIELDS:
+        raise authentication_failed()
+    return dict(zip(names, values, strict=True))
+
+
+def _read_bewit(bewit: str, target: str) -> Signature:
+    """Base64 of the id, the end, the MAC and, perhaps empty, ext: with a backslash between them."""
+    try:
+        text = decode_base64(unquote(bewit) if len(bewit) <= MAX_LENGTH else "").decode("ascii")
+        client_id, expires, mac, ext = text.split("\\")
+    except ValueError:
+        raise authentication_failed() from None
+    if not _is_plain(client_id + mac + ext) or not client_id or not mac:
+        raise authentication_failed()
+    return Signature("bewit", client_id, _seconds(expires), target, mac, ext=ext)
+
+
+def _seconds(text: str) -> str:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 15):
+        raise authentication_failed()
+    return text
+
+
+def _is_plain(text: str) -> bool:
+    """Whether it is what Hawk allows in a header, between its quotes: a backslash would start an escape."""
+    return text.isascii() and text.isprintable() and "\\" not in text
+
+
+def verify(signature: Signature, request: SignedRequest, access_token: str, now: datetime) -> None:
+    """Raises AuthenticationFailed unless this request was signed with this token, in time.
+
+    A payload hash is checked where the signature has one; where it has none, the body is not covered.
+    """
+    is_bewit = signature.kind == "bewit"
+    mac = _mac(signature, access_token, "GET" if is_bewit else request.method, request.host, request.port)
+    ahead = int(signature.timestamp) * 1000 - epoch_milliseconds(now)
+    in_time = ahead > 0 if is_bewit else abs(ahead) <= MAX_SKEW // timedelta(milliseconds=1)
+    if not (_equal(mac, signature.mac) and _payload_matches(signature, request) and in_time):
+        raise authentication_failed()
+
+
+def _payload_matches(signature: Signature, request: SignedRequest) -> bool:
+    """Whether the body is the one that was hashed.
+
+    Python's client hashes an empty body under no content type, and then aiohttp, below scriptworker, sends
+    ``application/octet-stream`` with it: of an empty body the content type proves nothing, so both pass.
+    """
+    if not signature.payload_hash:
+        return True
+    content_types = {request.content_type or ""} | ({""} if not request.body else set())
+    return any(_equal(payload_hash(request.body, one), signature.payload_hash) for one in content_types)
+
+
+def payload_hash(body: bytes, content_type: str) -> str:
+    """Base64 SHA-256 of the body under its content type, lower-cased and without parameters."""
+    media_type = content_type.partition(";")[0].strip().lower()
+    return _base64(hashlib.sha256(_bytes(f"hawk.1.payload\n{media_type}\n") + body + b"\n").digest())
+
+
+def sign_header(
+    *,
+    client_id: str,
+    access_token: str,
+    method: str,
+    target: str,
+    host: str,
+    port: int,
+    now: datetime,
+    nonce: str,
+    ext: str | None = None,
+    body: bytes | None = None,
+    content_type: str = "",
+) -> str:
+    """The Authorization header of a request; the body is covered when it is given, an empty one too."""
+    signature = Signature(
+        kind="header",
+        client_id=client_id,
+        timestamp=str(epoch_milliseconds(now) // 1000),
+        target=target,
+        nonce=nonce,
+        payload_hash="" if body is None else payload_hash(body, content_type),
+        ext=ext or "",
+    )
+    fields = {
+        "id": client_id,
+        "ts": signature.timestamp,
+        "nonce": nonce,
+        "hash": signature.payload_hash,
+        "ext": signature.ext,
+        "mac": _mac(signature, access_token, method, host, port),
+    }
+    return "Hawk " + ", ".join(f'{name}="{value}"' for name, value in fields.items() if value)
+
+
+def sign_bewit(
+    *,
+    client_id: str,
+    access_token: str,
+    target: str,
+    host: str,
+    port: int,
+    expires: datetime,
+    ext: str | None = None,
+) -> str:
+    """The bewit of a GET until ``expires``: to be added to the target as ``?bewit=`` or ``&bewit=``."""
+    unsigned = Signature("bewit", client_id, str(epoch_milliseconds(expires) // 1000), target, ext=ext or "")
+    signed = replace(unsigned, mac=_mac(unsigned, access_token, "GET", host, port))
+    text = "\\".join([client_id, signed.timestamp, signed.mac, signed.ext])
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def decode_base64(text: str) -> bytes:
+    """Base64 of either alphabet, padded or not; raises ValueError for anything else."""
+    standard = text.rstrip("=").replace("-", "+").replace("_", "/")
+    return base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)
+
+
+def _mac(signature: Signature, access_token: str, method: str, host: str, port: int) -> str:
+    lines = [
+        f"hawk.1.{signature.kind}",
+        signature.timestamp,
+        signature.nonce,
+        method.upper(),
+        signature.target,
+        host.lower(),
+        str(port),
+        signature.payload_hash,
+        signature.ext,
+        *([signature.app, signature.dlg] if signature.app else []),
+    ]
+    text = "".join(f"{line}\n" for line in lines)
+    return _base64(hmac.digest(_bytes(access_token), _bytes(text), hashlib.sha256))
+
+
+def _equal(ours: str, theirs: str) -> bool:
+    """In constant time."""
+    return hmac.compare_digest(_bytes(ours), _bytes(theirs))
+
+
+def _bytes(text: str) -> bytes:
+    """UTF-8 of any text: what a client sends is never a crash."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _base64(digest: bytes) -> str:
+    return base64.b64encode(digest).decode()

@@ -1,0 +1,41 @@
+"""The signed message in a work queue, and the lease that its holder has on it."""
+
+import base64
+import hashlib
+import hmac
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Lease:
+    """What Azure gives to whoever received, put or updated a message: the right to change it next."""
+
+    message_id: str
+    receipt: str = field(repr=False)
+
+
+def message_signature(task_id: str, run_id: int, secret: bytes) -> str:
+    """Base64 HMAC-SHA256 of ``<task_id>/<run_id>``, 44 characters.
+
+    Source: queue-worker interaction (draft), "Polling for Tasks from a Queue Perspective".
+    """
+    mac = hmac.digest(secret, f"{task_id}/{run_id}".encode(), hashlib.sha256)
+    return base64.b64encode(mac).decode()
+
+
+def signature_is_valid(signature: str, task_id: str, run_id: int, secrets: Sequence[bytes]) -> bool:
+    """Whether one of the secrets made this signature: an old secret stays good while it is listed."""
+    given = signature.encode()
+    return any(
+        hmac.compare_digest(given, message_signature(task_id, run_id, secret).encode()) for secret in secrets
+    )
+
+
+def message_text(task_id: str, run_id: int, secret: bytes) -> str:
+    """``MessageText``: base64 of the JSON ``{"taskId", "runId", "signature"}``."""
+    signature = message_signature(task_id, run_id, secret)
+    return base64.b64encode(
+        json.dumps({"taskId": task_id, "runId": run_id, "signature": signature}).encode()
+    ).decode()

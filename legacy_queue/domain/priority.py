@@ -1,0 +1,46 @@
+"""Priorities, highest first, and the work queue that each of them has.
+
+Source: the identifiers of design/api.md; queue names of design/protocol.md.
+"""
+
+import base64
+import hashlib
+from dataclasses import dataclass
+
+PRIORITIES = ("highest", "very-high", "high", "medium", "low", "very-low", "lowest")
+
+
+def rank(priority: str) -> int:
+    """7 for ``highest`` down to 1 for ``lowest``."""
+    return len(PRIORITIES) - PRIORITIES.index(priority)
+
+
+def at_least(priority: str) -> tuple[str, ...]:
+    """The priority itself and all above it, highest first."""
+    return PRIORITIES[: PRIORITIES.index(priority) + 1]
+
+
+@dataclass(frozen=True)
+class WorkQueue:
+    """Where the messages of one worker type's tasks of one priority lie."""
+
+    provisioner_id: str
+    worker_type: str
+    priority: str
+
+    def name(self, prefix: str) -> str:
+        """``<prefix>-<24 characters>-<24 characters>-<1..7>``: a valid Azure queue name for any ids.
+
+        Source: design/protocol.md, "Storage is the truth".
+        """
+        ids = "-".join(_short_hash(one) for one in (self.provisioner_id, self.worker_type))
+        return f"{prefix}-{ids}-{rank(self.priority)}"
+
+
+def work_queues(provisioner_id: str, worker_type: str) -> tuple[WorkQueue, ...]:
+    """The seven queues of a worker type in the order in which they are polled."""
+    return tuple(WorkQueue(provisioner_id, worker_type, priority) for priority in PRIORITIES)
+
+
+def _short_hash(text: str) -> str:
+    return base64.b32encode(hashlib.sha256(text.encode()).digest()[:15]).decode().lower()

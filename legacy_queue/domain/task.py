@@ -1,0 +1,122 @@
+"""A task as it is stored: its definition, its runs, and the message held for its next run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Self
+
+from legacy_queue.domain.definition import TaskDefinition
+from legacy_queue.domain.errors import ResourceNotFound
+from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.times import format_time, parse_time
+
+
+@dataclass(frozen=True)
+class Worker:
+    """Who holds a run."""
+
+    worker_group: str
+    worker_id: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """One attempt at a task. ``state`` is pending, running, completed, failed or exception."""
+
+    run_id: int
+    state: str
+    reason_created: str
+    scheduled: datetime
+    reason_resolved: str | None = None
+    worker: Worker | None = None
+    taken_until: datetime | None = None
+    started: datetime | None = None
+    resolved: datetime | None = None
+
+    @property
+    def is_resolved(self) -> bool:
+        return self.state not in ("pending", "running")
+
+    def to_wire(self) -> dict[str, Any]:
+        """The run as the status structure shows it: what it does not have yet is left out."""
+        optional = {
+            "reasonResolved": self.reason_resolved,
+            "workerGroup": self.worker and self.worker.worker_group,
+            "workerId": self.worker and self.worker.worker_id,
+            "takenUntil": self.taken_until and format_time(self.taken_until),
+            "started": self.started and format_time(self.started),
+            "resolved": self.resolved and format_time(self.resolved),
+        }
+        return {
+            "runId": self.run_id,
+            "state": self.state,
+            "reasonCreated": self.reason_created,
+            "scheduled": format_time(self.scheduled),
+            **{name: value for name, value in optional.items() if value is not None},
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Self:
+        """The inverse of ``to_wire``."""
+
+        def time(name: str) -> datetime | None:
+            return parse_time(wire[name]) if name in wire else None
+
+        return cls(
+            run_id=wire["runId"],
+            state=wire["state"],
+            reason_created=wire["reasonCreated"],
+            scheduled=parse_time(wire["scheduled"]),
+            reason_resolved=wire.get("reasonResolved"),
+            worker=Worker(wire["workerGroup"], wire["workerId"]) if "workerId" in wire else None,
+            taken_until=time("takenUntil"),
+            started=time("started"),
+            resolved=time("resolved"),
+        )
+
+
+@dataclass(frozen=True)
+class Task:
+    """``held`` is the lease on the message (T, R+1) while run R is running, else None."""
+
+    task_id: str
+    definition: TaskDefinition
+    retries_left: int
+    runs: tuple[Run, ...] = ()
+    held: Lease | None = None
+
+    @property
+    def last_run(self) -> Run | None:
+        return self.runs[-1] if self.runs else None
+
+    @property
+    def state(self) -> str:
+        """``unscheduled``, or the state of the last run."""
+        return self.runs[-1].state if self.runs else "unscheduled"
+
+    def run(self, run_id: int) -> Run:
+        """That run; raises ResourceNotFound."""
+        if run_id >= len(self.runs):
+            known = f"its runs are 0..{len(self.runs) - 1}" if self.runs else "it has no runs yet"
+            raise ResourceNotFound(f"task {self.task_id} has no run {run_id}: {known}")
+        return self.runs[run_id]
+
+    def with_last_run(self, **changes: Any) -> Self:
+        """The task with these fields of its last run changed."""
+        return replace(self, runs=(*self.runs[:-1], replace(self.runs[-1], **changes)))
+
+    def with_new_run(self, reason_created: str, scheduled: datetime) -> Self:
+        """The task with one more pending run."""
+        return replace(self, runs=(*self.runs, Run(len(self.runs), "pending", reason_created, scheduled)))
+
+    def status(self) -> dict[str, Any]:
+        """The task status structure of design/api.md."""
+        wire = self.definition.wire
+        names = ("provisionerId", "workerType", "schedulerId", "taskGroupId", "deadline", "expires")
+        return {
+            "taskId": self.task_id,
+            **{name: wire[name] for name in names},
+            "retriesLeft": self.retries_left,
+            "state": self.state,
+            "runs": [run.to_wire() for run in self.runs],
+        }

@@ -1,0 +1,149 @@
+"""The part of Azure Queue Storage that a worker sees: receiving and deleting with a signed URL.
+
+It answers for the memory storage what Azure answers itself for the other. Requests carry their SAS in the
+query: nothing here logs them.
+"""
+
+import base64
+import binascii
+import re
+import uuid
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Protocol
+from urllib.parse import unquote
+
+from flask import Blueprint, Response, request
+
+from legacy_queue.adapters.memory_queue import (
+    MessageNotFound,
+    PopReceiptMismatch,
+    QueuedMessage,
+    QueueNotFound,
+)
+from legacy_queue.domain.messages import Lease
+from legacy_queue.gateway.azure_errors import AzureError
+from legacy_queue.gateway.azure_xml import error_xml, messages_xml
+from legacy_queue.gateway.shared_access import SAS_FIELDS, authenticate, parse_query
+from legacy_queue.ports import Clock
+
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_DENIED = (  # by segments after the queue's: what Azure knows and a permission to process does not cover
+    ("GET", "HEAD", "PUT", "DELETE"),
+    ("GET", "POST", "DELETE"),  # peek, put, clear
+    ("PUT",),  # update
+)
+_RECEIVE_PARAMETERS = {"numofmessages", "visibilitytimeout", "timeout"}
+_DELETE_PARAMETERS = {"popreceipt", "timeout"}
+_MAX_MESSAGES = 32
+_MAX_VISIBILITY = 7 * 24 * 60 * 60  # seconds
+
+
+class QueueFace(Protocol):
+    """Queues by the names that are in the URLs."""
+
+    def receive(self, queue_name: str, count: int, visibility: timedelta) -> list[QueuedMessage]:
+        """Up to ``count`` visible messages, invisible for so long from now; raises QueueNotFound."""
+
+    def delete(self, queue_name: str, lease: Lease) -> None:
+        """Delete the leased message; raises QueueNotFound, MessageNotFound or PopReceiptMismatch."""
+
+
+def azure_face(queues: QueueFace, account: str, key: bytes, clock: Clock) -> Blueprint:
+    """``GET /<account>/<queue>/messages`` and ``DELETE /<account>/<queue>/messages/<messageId>``.
+
+    To be mounted where the signed URLs point. The scheme that a SAS is checked for is that of the request:
+    behind a proxy that ends TLS, the application must have been told.
+    """
+    blueprint = Blueprint("azure_face", __name__)
+
+    def answer(path: str) -> Response:
+        parameters = parse_query(request.query_string)
+        segments = [unquote(segment) for segment in path.split("/")]
+        if segments[0] != account or len(segments) == 1:
+            raise AzureError("AuthenticationFailed")
+        queue_name, resource = segments[1], segments[2:]
+        authenticate(parameters, account, queue_name, key, request.scheme, clock.now())
+        match request.method, resource:
+            case "GET", ["messages"] if parameters.get("peekonly") != "true":
+                return _receive(queues, queue_name, parameters)
+            case "DELETE", ["messages", message_id]:
+                return _delete(queues, queue_name, message_id, parameters)
+        raise _refusal(request.method, resource)
+
+    blueprint.add_url_rule(
+        "/<path:path>",
+        view_func=answer,
+        methods=_METHODS,
+        provide_automatic_options=False,
+        merge_slashes=False,  # else a redirect would repeat the SAS
+    )
+    blueprint.register_error_handler(AzureError, _refused)
+    return blueprint
+
+
+def _receive(queues: QueueFace, queue_name: str, parameters: Mapping[str, str]) -> Response:
+    _check_names(parameters, _RECEIVE_PARAMETERS)
+    count = _whole_number(parameters, "numofmessages", 1, _MAX_MESSAGES)
+    seconds = _whole_number(parameters, "visibilitytimeout", 30, _MAX_VISIBILITY)
+    try:
+        messages = queues.receive(queue_name, count, timedelta(seconds=seconds))
+    except QueueNotFound:
+        raise AzureError("QueueNotFound") from None
+    return _response(200, messages_xml(messages))
+
+
+def _delete(queues: QueueFace, queue_name: str, message_id: str, parameters: Mapping[str, str]) -> Response:
+    _check_names(parameters, _DELETE_PARAMETERS)
+    receipt = parameters.get("popreceipt")
+    if receipt is None:
+        raise AzureError("MissingRequiredQueryParameter", "'popreceipt' is missing.")
+    try:
+        base64.b64decode(receipt, validate=True)
+    except (binascii.Error, ValueError):
+        raise AzureError("InvalidQueryParameterValue", "'popreceipt' is not a URI-encoded receipt.") from None
+    try:
+        queues.delete(queue_name, Lease(message_id, receipt))
+    except (QueueNotFound, MessageNotFound, PopReceiptMismatch) as error:
+        raise AzureError(type(error).__name__) from None
+    return _response(204)
+
+
+def _check_names(parameters: Mapping[str, str], known: set[str]) -> None:
+    unknown = sorted(parameters.keys() - known - SAS_FIELDS)
+    if unknown:
+        raise AzureError("UnsupportedQueryParameter", f"{unknown[0]!r} is not one of {sorted(known)}.")
+    if not re.fullmatch("[0-9]{1,9}", parameters.get("timeout", "30")):
+        raise AzureError("InvalidQueryParameterValue", "'timeout' is not a number of seconds.")
+
+
+def _whole_number(parameters: Mapping[str, str], name: str, default: int, most: int) -> int:
+    text = parameters.get(name, str(default))
+    if not re.fullmatch("[0-9]{1,9}", text) or not 1 <= int(text) <= most:
+        raise AzureError(
+            "OutOfRangeQueryParameterValue", f"{name!r} must be a whole number from 1 to {most}."
+        )
+    return int(text)
+
+
+def _refusal(method: str, resource: list[str]) -> AzureError:
+    """Why something other than receiving and deleting is not done."""
+    if resource[:1] not in ([], ["messages"]) or len(resource) >= len(_DENIED):
+        return AzureError("InvalidUri")
+    denied = method in _DENIED[len(resource)]
+    return AzureError("AuthorizationPermissionMismatch" if denied else "UnsupportedHttpVerb")
+
+
+def _refused(error: AzureError) -> Response:
+    response = _response(error.status, error_xml(error.code, error.message))
+    response.headers["x-ms-error-code"] = error.code
+    return response
+
+
+def _response(status: int, body: bytes = b"") -> Response:
+    response = Response(body, status, content_type="application/xml")
+    if not body:
+        del response.headers["Content-Type"]
+    response.headers["Cache-Control"] = "no-store"  # a message is for one receiver
+    response.headers["x-ms-request-id"] = str(uuid.uuid4())
+    return response

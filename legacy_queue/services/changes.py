@@ -1,0 +1,78 @@
+"""The one way in which a stored task changes: read, decide, hold, write on the ETag, settle."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from legacy_queue.domain.errors import QueueError, RequestConflict, ResourceNotFound
+from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.outcome import Outcome
+from legacy_queue.domain.task import Task
+from legacy_queue.ports import Changed, StoredTask, TaskStore
+from legacy_queue.services.work_messages import WorkMessages
+
+
+class Changes:
+    """Applies transitions to stored tasks."""
+
+    def __init__(self, tasks: TaskStore, messages: WorkMessages) -> None:
+        self._tasks, self._messages = tasks, messages
+
+    def apply(self, task_id: str, decide: Callable[[Task], Outcome], presented: Lease | None = None) -> Task:
+        """The task after the transition; a lost race decides again.
+
+        What this process remembers of the task may be old, so only a write that succeeds proves it: before
+        anything is refused, or left as it is, the task is read. ``presented`` is the message that a claim
+        came with: where the claim is a conflict, it is of no use to anybody and withdrawn, unless the task
+        holds it.
+
+        Raises what ``decide`` raises, and ResourceNotFound.
+        """
+        stored = self._tasks.recall(task_id)
+        is_fresh = False
+        while True:
+            if stored is None:
+                stored, is_fresh = self.read(task_id), True
+            try:
+                outcome = decide(stored.task)
+            except QueueError as refusal:
+                if is_fresh:
+                    self._withdraw_useless(stored.task, presented, refusal)
+                    raise
+                stored = None
+                continue
+            if outcome.hold is None and outcome.task == stored.task:
+                if is_fresh:
+                    task = outcome.task
+                    break
+                stored = None
+                continue
+            task = self._held(outcome)
+            try:
+                self._tasks.replace(stored, task)
+                break
+            except Changed:
+                stored, is_fresh = self.read(task_id), True
+                if outcome.hold and task.held and task.held != stored.task.held:
+                    self._messages.withdraw(task, task.held)
+        self._messages.settle(task, outcome.after)
+        if outcome.refusal:
+            self._withdraw_useless(task, presented, outcome.refusal)
+            raise outcome.refusal
+        return task
+
+    def read(self, task_id: str) -> StoredTask:
+        """The task as it is now; raises ResourceNotFound."""
+        stored = self._tasks.load(task_id)
+        if stored is None:
+            raise ResourceNotFound(f"there is no task {task_id}; it may have expired")
+        return stored
+
+    def _held(self, outcome: Outcome) -> Task:
+        if outcome.hold is None:
+            return outcome.task
+        return replace(outcome.task, held=self._messages.hold(outcome.task, outcome.hold))
+
+    def _withdraw_useless(self, task: Task, presented: Lease | None, refusal: QueueError) -> None:
+        held_id = task.held.message_id if task.held else None
+        if isinstance(refusal, RequestConflict) and presented and presented.message_id != held_id:
+            self._messages.withdraw(task, presented)

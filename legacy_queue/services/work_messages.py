@@ -1,0 +1,76 @@
+"""The signed messages of a task's runs: offered, held, released, withdrawn."""
+
+import math
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+
+import structlog
+
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.messages import Lease, message_text
+from legacy_queue.domain.outcome import After, Hold, Offer, Release, Withdraw
+from legacy_queue.domain.task import Task
+from legacy_queue.domain.times import whole_seconds
+from legacy_queue.ports import Clock, LeaseLost, WorkQueues
+
+log = structlog.get_logger()
+
+_AT_ONCE = timedelta(0)
+
+
+class WorkMessages:
+    """Signs with the first of the secrets. No message outlives its task's deadline."""
+
+    def __init__(self, queues: WorkQueues, clock: Clock, secrets: Sequence[bytes]) -> None:
+        self._queues, self._clock, self._secret = queues, clock, secrets[0]
+
+    def hold(self, task: Task, hold: Hold) -> Lease:
+        """The message for ``hold.run_id`` is invisible until then; its new lease.
+
+        The leased message is used while the lease is good, else a fresh one. Repeating it is safe: a double
+        is refused when it is claimed.
+        """
+        hidden_for = hold.until - self._clock.now()
+        text = message_text(task.task_id, hold.run_id, self._secret)
+        queue = task.definition.work_queue
+        if hold.lease:
+            try:
+                return self._queues.hide(queue, hold.lease, text, hidden_for)
+            except LeaseLost:
+                log.info("message-held-afresh", task_id=task.task_id, run_id=hold.run_id)
+        return self._queues.put(queue, text, self._time_left(task), hidden_for)
+
+    def settle(self, task: Task, after: Iterable[After]) -> None:
+        """Do what a transition left to be done once the task is stored. Repeating it is safe."""
+        for one in after:
+            match one:
+                case Offer(run_id):
+                    self.offer(task, run_id)
+                case Release(run_id, lease):
+                    self.offer(task, run_id, lease)
+                case Withdraw(lease):
+                    self.withdraw(task, lease)
+
+    def offer(self, task: Task, run_id: int, lease: Lease | None = None, delay: timedelta = _AT_ONCE) -> None:
+        """A message for this run becomes visible after ``delay``: the leased one, or else a fresh one."""
+        text = message_text(task.task_id, run_id, self._secret)
+        queue = task.definition.work_queue
+        if lease:
+            try:
+                self._queues.hide(queue, lease, text, delay)
+                return
+            except LeaseLost:
+                pass
+        time_left = self._time_left(task)
+        if whole_seconds(delay) < math.floor(time_left / timedelta(seconds=1)):
+            self._queues.put(queue, text, time_left, delay)
+
+    def withdraw(self, task: Task, lease: Lease) -> None:
+        """Delete the message if that can be done: one that stays is refused when it is claimed."""
+        try:
+            self._queues.remove(task.definition.work_queue, lease)
+        except (LeaseLost, ServiceUnavailable):
+            log.info("message-not-withdrawn", task_id=task.task_id, message_id=lease.message_id)
+
+    def _time_left(self, task: Task) -> timedelta:
+        return task.definition.deadline - self._clock.now()

@@ -1,0 +1,187 @@
+"""The queue's methods that a worker calls, each request signed with Hawk.
+
+The worker's own credentials poll and claim; the temporary ones that come with a claim, and anew with
+each reclaim, do the rest. A 4xx is a QueueRefused and never repeated; all else is Unavailable once the
+retries are used up.
+"""
+
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import requests
+
+from legacy_queue.worker.azure_queue import AzureQueue
+from legacy_queue.worker.clock import Clock
+from legacy_queue.worker.hawk_auth import hawk_auth
+from legacy_queue.worker.http import Http, Unavailable
+
+REFRESH_MARGIN = timedelta(minutes=5)
+
+Answer = TypeVar("Answer")
+
+
+class QueueRefused(Exception):
+    """The queue said no, with a status from 300 to 499; the same request would be refused again."""
+
+    def __init__(self, method: str, status: int, code: str, detail: str) -> None:
+        super().__init__(f"{method}: {status} {code}: {detail}")
+        self.status = status
+        self.code = code
+        self.detail = detail
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """A clientId and its accessToken, with a certificate (JSON text) when they are temporary."""
+
+    client_id: str
+    access_token: str = field(repr=False)
+    certificate: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def from_wire(cls, credentials: Any) -> "Credentials":
+        return cls(credentials["clientId"], credentials["accessToken"], credentials.get("certificate"))
+
+    def ext(self) -> str | None:
+        """What Hawk's ``ext`` carries: base64 of JSON that holds the certificate as an object.
+
+        Raises ValueError for a certificate that is not JSON.
+        """
+        if not self.certificate:
+            return None
+        return base64.b64encode(json.dumps({"certificate": json.loads(self.certificate)}).encode()).decode()
+
+
+@dataclass(frozen=True)
+class PollUrls:
+    """Where to poll, the highest priority first, and when to ask for new URLs."""
+
+    queues: tuple[AzureQueue, ...]
+    expires: datetime
+    refresh_at: datetime
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The exclusive right to run one run of one task until ``taken_until``."""
+
+    task_id: str
+    run_id: int
+    taken_until: datetime
+    payload: Any = field(repr=False)  # task.payload, which the queue does not validate
+    credentials: Credentials = field(repr=False)
+
+
+class QueueClient:
+    """The queue under one base URL, for one thread at a time."""
+
+    def __init__(self, base_url: str, http: Http, clock: Clock) -> None:
+        self._base_url = base_url.rstrip("/")
+        self._http = http
+        self._clock = clock
+
+    def poll_task_urls(self, credentials: Credentials, provisioner_id: str, worker_type: str) -> PollUrls:
+        """The signed URLs of all queues of a worker type, to be asked for again at ``refresh_at``:
+        five minutes before they expire, half way for those that live less than ten.
+        """
+        asked = self._clock.now()
+
+        def read(answer: Any) -> PollUrls:
+            expires = _time(answer["expires"])
+            queues = [AzureQueue(urls["signedPollUrl"], urls["signedDeleteUrl"]) for urls in answer["queues"]]
+            refresh_at = expires - min(REFRESH_MARGIN, max((expires - asked) / 2, timedelta(0)))
+            return PollUrls(tuple(queues), expires, refresh_at)
+
+        path = f"/poll-task-url/{provisioner_id}/{worker_type}"
+        return self._call("pollTaskUrls", "GET", path, credentials, read=read)
+
+    def claim_task(self, credentials: Credentials, task_id: str, run_id: int, body: dict[str, str]) -> Claim:
+        """Claim a run. The claim may be for a later run than was asked for: go by ``claim.run_id``."""
+
+        def read(answer: Any) -> Claim:
+            return Claim(
+                task_id=task_id,
+                run_id=int(answer["runId"]),
+                taken_until=_time(answer["takenUntil"]),
+                payload=answer["task"]["payload"],
+                credentials=Credentials.from_wire(answer["credentials"]),
+            )
+
+        path = f"/task/{task_id}/runs/{run_id}/claim"
+        return self._call("claimTask", "POST", path, credentials, body, read=read)
+
+    def reclaim_task(self, claim: Claim) -> Claim:
+        """The same claim with a later ``taken_until`` and new credentials in place of the old."""
+
+        def read(answer: Any) -> Claim:
+            credentials = Credentials.from_wire(answer["credentials"])
+            return replace(claim, taken_until=_time(answer["takenUntil"]), credentials=credentials)
+
+        return self._call("reclaimTask", "POST", _run_path(claim, "reclaim"), claim.credentials, read=read)
+
+    def report_completed(self, claim: Claim) -> None:
+        self._call("reportCompleted", "POST", _run_path(claim, "completed"), claim.credentials, read=_nothing)
+
+    def report_failed(self, claim: Claim) -> None:
+        self._call("reportFailed", "POST", _run_path(claim, "failed"), claim.credentials, read=_nothing)
+
+    def report_exception(self, claim: Claim, reason: str) -> None:
+        path, body = _run_path(claim, "exception"), {"reason": reason}
+        self._call("reportException", "POST", path, claim.credentials, body, read=_nothing)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _call(
+        self,
+        name: str,
+        method: str,
+        path: str,
+        credentials: Credentials,
+        body: dict[str, str] | None = None,
+        *,
+        read: Callable[[Any], Answer],
+    ) -> Answer:
+        content = json.dumps(body).encode() if body is not None else None
+        sign = hawk_auth(credentials.client_id, credentials.access_token, credentials.ext(), self._clock.now)
+        try:
+            answer = self._http.send(method, self._base_url + path, sign=sign, body=content)
+        except Unavailable as failure:
+            raise Unavailable(f"{name}: {failure}") from None
+        if not 200 <= answer.status_code < 300:
+            raise _refusal(name, answer)
+        try:
+            return read(answer.json())
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+            raise Unavailable(f"{name}: answered something else than documented") from None
+
+
+def _run_path(claim: Claim, verb: str) -> str:
+    return f"/task/{claim.task_id}/runs/{claim.run_id}/{verb}"
+
+
+def _nothing(_: Any) -> None:
+    """The answer's body is of no interest."""
+
+
+def _time(text: str) -> datetime:
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError
+    return time
+
+
+def _refusal(name: str, answer: requests.Response) -> QueueRefused:
+    """What the queue says, its first line only: the original queue repeats the request below it."""
+    try:
+        body = answer.json()
+    except ValueError:
+        body = None
+    code, message = "", ""
+    if isinstance(body, dict):
+        code, message = str(body.get("code", "")), str(body.get("message", ""))
+    return QueueRefused(name, answer.status_code, code[:64], message.partition("\n")[0][:300])

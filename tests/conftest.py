@@ -1,0 +1,21 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from legacy_queue.adapters.azurite import Azurite
+
+AZURITE_DIR = Path(__file__).parents[1] / "azurite"
+
+
+@pytest.fixture(scope="session")
+def azurite_dir() -> Path:
+    """Where scripts/test has installed Azurite; where it has not, the tests that need it fail."""
+    return AZURITE_DIR
+
+
+@pytest.fixture(scope="session")
+def azurite(tmp_path_factory: pytest.TempPathFactory, azurite_dir: Path) -> Iterator[Azurite]:
+    """One real Azurite for the whole run; a test keeps to queue, table and key names of its own."""
+    with Azurite(tmp_path_factory.mktemp("azurite"), azurite_dir) as running:
+        yield running

@@ -1,0 +1,93 @@
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from legacy_queue.adapters.azure.storage import AzureStorage
+from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.domain.priority import WorkQueue
+from legacy_queue.domain.times import to_milliseconds
+from legacy_queue.ports import Clock, SignedUrls, Storage
+from tests.memory_server import HandClock, memory_server
+
+
+class RealClock(Clock):
+    def now(self) -> datetime:
+        return to_milliseconds(datetime.now(UTC))
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A storage of its own, and its time."""
+
+    storage: Storage
+    clock: Clock
+    wait: Callable[[float], None]  # until so many seconds have passed for the storage
+
+
+@contextmanager
+def memory_backend(_request: pytest.FixtureRequest) -> Iterator[Backend]:
+    clock = HandClock()
+    with memory_server(clock) as storage:
+        yield Backend(storage, clock, lambda seconds: clock.advance(timedelta(seconds=seconds)))
+
+
+@contextmanager
+def azure_backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    azurite: Azurite = request.getfixturevalue("azurite")
+    clock = RealClock()
+    storage = AzureStorage(azurite.connection_string, f"t{secrets.token_hex(4)}", clock)
+    storage.check()
+    yield Backend(storage, clock, lambda seconds: time.sleep(seconds + 0.05))
+
+
+BACKENDS: dict[str, Callable[[pytest.FixtureRequest], AbstractContextManager[Backend]]] = {
+    "memory": memory_backend,
+    "azure": azure_backend,
+}
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    with BACKENDS[request.param](request) as ready:
+        yield ready
+
+
+@pytest.fixture
+def storage(backend: Backend) -> Storage:
+    return backend.storage
+
+
+@pytest.fixture
+def wait(backend: Backend) -> Callable[[float], None]:
+    """Let so many seconds pass for the storage: no time at all for memory."""
+    return backend.wait
+
+
+@pytest.fixture
+def queue() -> WorkQueue:
+    return WorkQueue("provisioner", "worker-Type_1", "high")
+
+
+Sign = Callable[..., SignedUrls]
+
+
+@pytest.fixture
+def sign(backend: Backend) -> Sign:
+    """URLs for one queue, good for half an hour from a minute ago unless told otherwise."""
+
+    def signed(
+        queue: WorkQueue,
+        visibility: timedelta = timedelta(minutes=5),
+        start: timedelta = timedelta(minutes=-1),
+        expiry: timedelta = timedelta(minutes=30),
+    ) -> SignedUrls:
+        now = backend.clock.now()
+        (urls,) = backend.storage.work_queues.signed_urls([queue], now + start, now + expiry, visibility)
+        return urls
+
+    return signed

@@ -1,0 +1,71 @@
+"""What only a clock that stands still can show, and where Azure is stricter than Azurite."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from legacy_queue.adapters.memory import MemoryStorage
+from legacy_queue.domain.priority import WorkQueue
+from legacy_queue.ports import LeaseLost
+from tests.memory_server import HandClock, memory_server, poll
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def memory(clock: HandClock) -> Iterator[MemoryStorage]:
+    with memory_server(clock) as storage:
+        yield storage
+
+
+def test_a_message_cannot_be_hidden_beyond_its_time_to_live(memory: MemoryStorage, queue: WorkQueue) -> None:
+    lease = memory.work_queues.put(queue, "text", HOUR, timedelta(0))
+    with pytest.raises(LeaseLost):
+        memory.work_queues.hide(queue, lease, "text", HOUR)
+    memory.work_queues.hide(queue, lease, "text", HOUR - timedelta(seconds=1))
+
+
+@pytest.mark.parametrize(("hidden_for", "seconds"), [(0.001, 1), (1, 1), (1.001, 2)])
+def test_invisibility_is_counted_in_whole_seconds_rounded_up(
+    memory: MemoryStorage, queue: WorkQueue, clock: HandClock, hidden_for: float, seconds: int
+) -> None:
+    memory.work_queues.put(queue, "put", HOUR, timedelta(seconds=hidden_for))
+    lease = memory.work_queues.put(queue, "text", HOUR, timedelta(0))
+    memory.work_queues.hide(queue, lease, "hidden", timedelta(seconds=hidden_for))
+    (urls,) = memory.work_queues.signed_urls([queue], clock.now(), clock.now() + HOUR, HOUR)
+    clock.advance(timedelta(seconds=seconds, milliseconds=-1))
+    assert poll(urls.poll, 32) == []
+    clock.advance(timedelta(milliseconds=1))
+    assert [message.text for message in poll(urls.poll, 32)] == ["put", "hidden"]
+
+
+def test_the_time_to_live_is_counted_in_whole_seconds_rounded_down(
+    memory: MemoryStorage, queue: WorkQueue, clock: HandClock
+) -> None:
+    memory.work_queues.put(queue, "text", timedelta(seconds=2.999), timedelta(0))
+    clock.advance(timedelta(seconds=1.999))
+    assert memory.work_queues.count(queue) == 1
+    clock.advance(timedelta(milliseconds=1))
+    assert memory.work_queues.count(queue) == 0
+
+
+def test_a_lease_on_an_expired_message_is_lost(
+    memory: MemoryStorage, queue: WorkQueue, clock: HandClock
+) -> None:
+    lease = memory.work_queues.put(queue, "text", HOUR, timedelta(0))
+    clock.advance(HOUR)
+    with pytest.raises(LeaseLost):
+        memory.work_queues.hide(queue, lease, "text", timedelta(0))
+    with pytest.raises(LeaseLost):
+        memory.work_queues.remove(queue, lease)
+
+
+def test_two_storages_have_two_keys() -> None:
+    keys = {MemoryStorage(HandClock(), "http://127.0.0.1", "q").key for _ in range(2)}
+    assert len(keys) == 2

@@ -1,0 +1,63 @@
+"""Requests signed by this code, and the one way in which a bad signature is refused."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from legacy_queue.domain import hawk
+from legacy_queue.domain.errors import AuthenticationFailed
+from legacy_queue.domain.hawk import SignedRequest
+
+NOW = datetime(2018, 3, 4, 5, 6, 7, 890_000, tzinfo=UTC)
+SECONDS = int(NOW.timestamp())
+KEY = "44-characters-or-so-of-an-access-token-0123"
+CREDENTIALS = {"id": "worker/1", "key": KEY}
+TARGET = "/v1/task/T/runs/0/artifacts/public%2Flogs%2Flive.log?a=1&b=%20"
+URL = f"http://Queue.example.com:8080{TARGET}"
+REQUEST = SignedRequest("POST", TARGET, "Queue.example.com", 8080, None, "Application/JSON; x=y", b'{"a":1}')
+EXT = "eyJhdXRob3JpemVkU2NvcGVzIjpbXX0="
+
+
+def signed(request: SignedRequest = REQUEST, now: datetime = NOW, **options: Any) -> SignedRequest:
+    header = hawk.sign_header(
+        client_id=CREDENTIALS["id"],
+        access_token=KEY,
+        method=request.method,
+        target=request.target,
+        host=request.host,
+        port=request.port,
+        now=now,
+        **{"nonce": "Ab3-_x", "ext": EXT, **options},
+    )
+    return replace(request, authorization=header)
+
+
+def with_bewit(
+    target: str = TARGET, expires: datetime = NOW + timedelta(hours=1), **options: Any
+) -> SignedRequest:
+    bewit = hawk.sign_bewit(
+        client_id=CREDENTIALS["id"],
+        access_token=KEY,
+        target=target,
+        host=REQUEST.host,
+        port=REQUEST.port,
+        expires=expires,
+        **options,
+    )
+    mark = "&" if "?" in target else "?"
+    return SignedRequest("GET", f"{target}{mark}bewit={bewit}", REQUEST.host, REQUEST.port)
+
+
+def verify(request: SignedRequest, now: datetime = NOW, key: str = KEY) -> hawk.Signature:
+    signature = hawk.read_signature(request)
+    assert signature is not None
+    hawk.verify(signature, request, key, now)
+    return signature
+
+
+def refused(request: SignedRequest, now: datetime = NOW, key: str = KEY) -> None:
+    with pytest.raises(AuthenticationFailed) as error:
+        verify(request, now, key)
+    assert str(error.value) == str(hawk.authentication_failed())

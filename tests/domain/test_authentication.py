@@ -1,0 +1,306 @@
+"""Who a request is from: signed by the real clients, or by this code where they never would."""
+
+import base64
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import mohawk
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from legacy_queue.domain import hawk
+from legacy_queue.domain.authentication import Authenticator, Client, Identity, SignedRequest
+from legacy_queue.domain.credentials import TemporaryCredentials, create_temporary_credentials
+from legacy_queue.domain.errors import AuthenticationFailed
+from legacy_queue.domain.scopes import Roles
+from tests.clients.javascript import javascript
+from tests.clients.python import taskcluster
+
+NOW = datetime(2018, 3, 4, 5, 6, 7, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+MS_NOW = int(NOW.timestamp() * 1000)
+ROLES = Roles({"worker-type:p/*": ["queue:claim-task", "queue:poll-task-urls"], "admin": ["*"]})
+WORKER = Client("worker", "token-of-the-worker", ("assume:worker-type:p/w", "assume:worker-id:*", "x:*"))
+QUEUE = Client("queue", "token-of-the-queue", ("assume:admin",))
+ENDED = Client("ended", "token-of-one-who-left", ("*",), NOW)
+LEAVING = Client("leaving", "token-of-one-who-leaves", ("*",), NOW + HOUR / 2)
+AUTHENTICATOR = Authenticator({client.client_id: client for client in (WORKER, QUEUE, ENDED, LEAVING)}, ROLES)
+SEED = "Ftd3l2lESxuMdTxXNARMUQcMdMPvE2QJaauYyPNqULnA"
+
+
+def ext_of(credentials: TemporaryCredentials | None = None, **extension: Any) -> str:
+    if credentials:
+        extension["certificate"] = json.loads(credentials.certificate)
+    return base64.b64encode(json.dumps(extension).encode()).decode()
+
+
+def request(
+    credentials: Client | TemporaryCredentials = WORKER, ext: str | None = None, now: datetime = NOW
+) -> SignedRequest:
+    header = hawk.sign_header(
+        client_id=credentials.client_id,
+        access_token=credentials.access_token,
+        method="POST",
+        target="/v1/task/T/runs/0/claim",
+        host="localhost",
+        port=8080,
+        now=now,
+        nonce="abcdef",
+        ext=ext,
+    )
+    return SignedRequest("POST", "/v1/task/T/runs/0/claim", "localhost", 8080, header)
+
+
+def temporary(
+    issuer: Client = QUEUE, name: str | None = "task-client/T", scopes: tuple[str, ...] = ("a", "x:b*")
+) -> TemporaryCredentials:
+    return create_temporary_credentials(issuer, name, scopes, NOW, NOW + HOUR, SEED)
+
+
+def who(signed: SignedRequest, now: datetime = NOW) -> Identity:
+    identity = AUTHENTICATOR.authenticate(signed, now)
+    assert identity is not None
+    return identity
+
+
+def refused(signed: SignedRequest, now: datetime = NOW) -> None:
+    with pytest.raises(AuthenticationFailed) as error:
+        AUTHENTICATOR.authenticate(signed, now)
+    assert str(error.value) == str(hawk.authentication_failed())
+    assert error.value.details == {}
+
+
+def test_a_request_without_credentials_is_nobodys():
+    assert AUTHENTICATOR.authenticate(SignedRequest("GET", "/v1/ping", "localhost", 80), NOW) is None
+
+
+def test_a_permanent_client_has_its_scopes_expanded_through_roles():
+    identity = who(request())
+    assert identity == Identity("worker", ROLES.expand(WORKER.scopes))
+    assert {"x:*", "queue:claim-task", "assume:worker-type:p/w"} <= set(identity.scopes)
+    assert identity.log_name == "worker"
+
+
+def test_temporary_credentials_have_their_own_scopes_and_end():
+    identity = who(request(temporary(), ext_of(temporary())))
+    assert identity == Identity("task-client/T", ("a", "x:b*"), NOW + HOUR, "queue")
+    assert identity.log_name == "task-client/T (temporary, issued by queue)"
+
+
+def test_unnamed_temporary_credentials_bear_their_issuers_name():
+    made = temporary(WORKER, None, ("queue:claim-task", "assume:worker-type:p/w"))
+    identity = who(request(made, ext_of(made)))
+    assert (identity.client_id, identity.issuer) == ("worker", "worker")
+    assert set(identity.scopes) == {"queue:claim-task", "assume:worker-type:p/w", "queue:poll-task-urls"}
+
+
+def test_an_issuer_cannot_give_what_it_does_not_hold():
+    for made in (temporary(WORKER, None, ("y",)), temporary(WORKER, "task-client/T", ("x:y",))):
+        refused(request(made, ext_of(made)))
+
+
+def test_temporary_credentials_end_with_their_issuer():
+    made = temporary(LEAVING)
+    assert who(request(made, ext_of(made))).expires == LEAVING.expires
+    later = NOW + HOUR / 2
+    refused(request(made, ext_of(made), later), later)
+    assert who(request(LEAVING, None, later - HOUR / 60), later - HOUR / 60).expires == LEAVING.expires
+
+
+def test_temporary_credentials_issue_no_others():
+    first = temporary(name="task-client/T", scopes=("*",))
+    issuer = Client(first.client_id, first.access_token, ("*",))
+    for name in (None, "another"):
+        made = temporary(issuer, name)
+        refused(request(made, ext_of(made)))
+
+
+@pytest.mark.parametrize("client", [ENDED, Client("nobody", "t", ()), replace(WORKER, access_token="t")])
+def test_who_is_unknown_or_gone_or_has_another_token_is_refused(client):
+    refused(request(client))
+
+
+def test_a_certificate_without_its_token_is_refused():
+    made = temporary()
+    refused(request(replace(made, access_token=QUEUE.access_token), ext_of(made)))
+    refused(request(made))
+
+
+def test_authorized_scopes_narrow_a_request_and_expand():
+    scopes = ["x:1", "assume:worker-type:p/w*"]
+    identity = who(request(replace(QUEUE, scopes=()), ext_of(authorizedScopes=scopes)))
+    assert identity.scopes == ROLES.expand(scopes)
+    assert who(request(ext=ext_of(authorizedScopes=[]))).scopes == ()
+    assert who(request(ext=ext_of(authorizedScopes=["queue:claim-task"]))).scopes == ("queue:claim-task",)
+    made = temporary()
+    assert who(request(made, ext_of(made, authorizedScopes=["x:bc"]))).scopes == ("x:bc",)
+
+
+def test_authorized_scopes_that_are_not_covered_are_refused():
+    made = temporary()
+    refused(request(made, ext_of(made, authorizedScopes=["x:b*", "y"])))
+    refused(request(made, ext_of(made, authorizedScopes=["x:*"])))
+    refused(request(ext=ext_of(authorizedScopes=["*"])))
+
+
+@pytest.mark.parametrize("text", ["{}", '{"certificate": null, "authorizedScopes": null}', '{"other": 1}'])
+def test_an_ext_that_says_nothing_changes_nothing(text):
+    assert who(request(ext=base64.b64encode(text.encode()).decode())) == who(request())
+
+
+def test_ext_comes_in_either_alphabet_padded_or_not():
+    scopes = ["x:>>>???", "x:~~~~"]
+    standard = ext_of(authorizedScopes=scopes)
+    assert {"+", "/", "="} & set(standard)
+    urlsafe = standard.replace("+", "-").replace("/", "_")
+    for form in (standard, urlsafe, standard.rstrip("="), urlsafe.rstrip("=")):
+        assert who(request(ext=form)).scopes == tuple(scopes)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "null",
+        "1",
+        '"x"',
+        "{",
+        "{}x",
+        "[" * 40_000,
+        '{"certificate": "{}"}',
+        '{"certificate": {}}',
+        '{"certificate": []}',
+        '{"certificate": false}',
+        '{"authorizedScopes": "x:1"}',
+        '{"authorizedScopes": {}}',
+        '{"authorizedScopes": [1]}',
+        '{"authorizedScopes": ["x:\\u00e9"]}',
+        '{"authorizedScopes": ["x:\\ud800"]}',
+        '{"certificate": {"start": ' + "9" * 5000 + "}}",
+    ],
+)
+def test_an_ext_that_cannot_be_read_is_refused(text):
+    refused(request(ext=base64.b64encode(text.encode()).decode() or "="))
+
+
+@pytest.mark.parametrize("ext", ["!", "e30 ", "e", "/w==", "e30=e30="])
+def test_an_ext_that_is_no_base64_of_text_is_refused(ext):
+    refused(request(ext=ext))
+
+
+def test_a_bewit_and_a_header_at_once_are_refused():
+    signed = request()
+    refused(replace(signed, method="GET", target=f"{signed.target}?bewit=eA"))
+
+
+def test_another_scheme_is_refused():
+    refused(replace(request(), authorization="Bearer token"))
+
+
+@given(st.text() | st.text('{}[]":,1acertifte ').map(lambda text: base64.b64encode(text.encode()).decode()))
+def test_no_ext_is_a_crash(ext):
+    try:
+        who(request(ext=ext.encode("ascii", "replace").decode()))
+    except AuthenticationFailed:
+        return
+
+
+def javascript_options(credentials: Client | TemporaryCredentials, **options: Any) -> dict[str, Any]:
+    certificate = getattr(credentials, "certificate", None)
+    return options | {
+        "credentials": {
+            "clientId": credentials.client_id,
+            "accessToken": credentials.access_token,
+            **({"certificate": certificate} if certificate else {}),
+        }
+    }
+
+
+def on_the_wire(sent: dict[str, Any]) -> SignedRequest:
+    headers = sent["headers"]
+    return SignedRequest(
+        sent["method"],
+        sent["url"],
+        "127.0.0.1",
+        sent["port"],
+        headers["authorization"],
+        headers.get("content-type"),
+        sent["body"].encode(),
+    )
+
+
+@pytest.mark.parametrize("version", ["4", "11"])
+def test_a_request_of_the_javascript_client_is_authenticated(version):
+    artifact = ["T", "0", "public/a b/50%.log", {"storageType": "error"}]
+    narrow = {"authorizedScopes": ["x:bc"]}
+    for call, args in (("createArtifact", artifact), ("reclaimTask", ["T", "0"]), ("task", ["T"])):
+        for options, scopes in (({}, ("a", "x:b*")), (narrow, ("x:bc",))):
+            sent = javascript(
+                "request",
+                client=version,
+                now=MS_NOW,
+                options=javascript_options(temporary(), **options),
+                call=call,
+                args=args,
+            )
+            assert who(on_the_wire(sent)).scopes == scopes
+
+
+@pytest.mark.parametrize(
+    ("version", "base"), [("4", {"baseUrl": "http://q:80/v1"}), ("11", {"rootUrl": "http://q"})]
+)
+def test_a_signed_url_of_the_javascript_client_is_authenticated(version, base):
+    url = javascript(
+        "signedUrl",
+        client=version,
+        now=MS_NOW,
+        options=javascript_options(temporary(), **base),
+        call="getArtifact",
+        args=["T", "0", "private/a b.log"],
+    )
+    target = url.partition("//q")[2].removeprefix(":80")
+    signed = SignedRequest("GET", target, "q", 80)
+    assert who(signed).client_id == "task-client/T"
+    refused(replace(signed, target=target.replace("a%20b", "a%20c")))
+    refused(signed, NOW + timedelta(minutes=15))
+
+
+def python_queue(credentials: Client | TemporaryCredentials, **options: Any) -> Any:
+    keys = javascript_options(credentials)["credentials"]
+    return taskcluster.Queue({"baseUrl": "http://q:8080/v1", "credentials": keys, **options})
+
+
+@pytest.mark.parametrize(("options", "scopes"), [({}, ("a", "x:b*")), ({"authorizedScopes": ["a"]}, ("a",))])
+def test_what_the_python_client_signs_is_authenticated(options, scopes):
+    made = temporary()
+    header = mohawk.Sender(  # as the client calls it, but for the clock
+        {"id": made.client_id, "key": made.access_token, "algorithm": "sha256"},
+        "http://q:8080/v1/task/T/runs/0/reclaim",
+        "post",
+        content="",
+        content_type="",
+        ext=python_queue(made, **options).makeHawkExt(),
+        _timestamp=MS_NOW // 1000,
+    ).request_header
+    signed = SignedRequest("POST", "/v1/task/T/runs/0/reclaim", "q", 8080, header, "application/octet-stream")
+    assert who(signed) == Identity("task-client/T", scopes, NOW + HOUR, "queue")
+
+
+def test_a_signed_url_of_the_python_client_is_authenticated():
+    queue = python_queue(WORKER, authorizedScopes=["x:1"])
+    url = queue.buildSignedUrl("getArtifact", "T", "0", "private/a b.log", expiration=600)
+    signed = SignedRequest("GET", url.partition(":8080")[2], "q", 8080)
+    ends = datetime.fromtimestamp(
+        int(base64.b64decode(url.partition("bewit=")[2] + "==").split(b"\\")[1]), UTC
+    )
+    assert who(signed, ends - timedelta(seconds=1)).scopes == ("x:1",)
+    refused(signed, ends)
+
+
+def test_no_repr_and_no_refusal_shows_a_token():
+    shown = repr(WORKER) + repr(who(request())) + repr(temporary()) + repr(request())
+    assert "token-of" not in shown

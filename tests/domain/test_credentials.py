@@ -1,0 +1,226 @@
+"""Temporary credentials, against those that PyPI's taskcluster and npm's taskcluster-client make."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from legacy_queue.domain.credentials import (
+    Certificate,
+    Client,
+    TemporaryCredentials,
+    create_temporary_credentials,
+)
+from legacy_queue.domain.errors import AuthenticationFailed
+from tests.clients.javascript import javascript
+from tests.clients.python import taskcluster
+
+ISSUER = Client("queue", "the-access-token-of-the-issuer", ("*",))
+START = datetime(2018, 3, 4, 5, 6, 7, tzinfo=UTC)
+EXPIRY = START + timedelta(hours=1)
+SEED = "Ftd3l2lESxuMdTxXNARMUQcMdMPvE2QJaauYyPNqULnA"
+SCOPES = ("queue:claim-task:T/0", "assume:x*", "with spaces ~")
+NAMES = pytest.mark.parametrize("name", [None, "task-client/T/0/on/wg/wid/until/1520143567"])
+LISTS = pytest.mark.parametrize("scopes", [SCOPES, ()])
+MINUTE, MS = timedelta(minutes=1), timedelta(milliseconds=1)
+
+
+def token(
+    credentials: TemporaryCredentials,
+    now: datetime = START,
+    held: tuple[str, ...] = ("*",),
+    **changes: Any,
+) -> str:
+    wire = json.loads(credentials.certificate) | changes
+    return Certificate.from_wire(wire).access_token(credentials.client_id, ISSUER, held, now)
+
+
+def ours(name: str | None = None, scopes: tuple[str, ...] = SCOPES, **changes: Any) -> TemporaryCredentials:
+    times = {"start": START, "expiry": EXPIRY, "seed": SEED} | changes
+    return create_temporary_credentials(ISSUER, name, scopes, **times)
+
+
+def from_python(name: str | None, scopes: tuple[str, ...]) -> TemporaryCredentials:
+    made = taskcluster.client.createTemporaryCredentials(
+        ISSUER.client_id, ISSUER.access_token, START, EXPIRY, list(scopes), name
+    )
+    return TemporaryCredentials(made["clientId"], made["accessToken"].decode(), made["certificate"])
+
+
+def from_javascript(client: str, name: str | None, scopes: tuple[str, ...]) -> TemporaryCredentials:
+    made = javascript(
+        "certificate",
+        client=client,
+        options={
+            "credentials": {"clientId": ISSUER.client_id, "accessToken": ISSUER.access_token},
+            "start": START.timestamp() * 1000,
+            "expiry": EXPIRY.timestamp() * 1000,
+            "scopes": scopes,
+            **({"clientId": name} if name else {}),
+        },
+    )
+    return TemporaryCredentials(made["clientId"], made["accessToken"], made["certificate"])
+
+
+def same_as(theirs: TemporaryCredentials, name: str | None, scopes: tuple[str, ...]) -> bool:
+    """Whether the same seed gives the same here."""
+    wire = json.loads(theirs.certificate)
+    made = ours(name, scopes, seed=wire["seed"])
+    return (made.client_id, made.access_token, json.loads(made.certificate)) == (
+        theirs.client_id,
+        theirs.access_token,
+        wire,
+    )
+
+
+@NAMES
+@LISTS
+def test_what_python_makes_is_accepted_and_made_here_alike(name, scopes):
+    theirs = from_python(name, scopes)
+    assert token(theirs) == theirs.access_token
+    assert same_as(theirs, name, scopes)
+
+
+@pytest.mark.parametrize("client", ["4", "11"])
+@NAMES
+@LISTS
+def test_what_javascript_makes_is_accepted_and_made_here_alike(client, name, scopes):
+    theirs = from_javascript(client, name, scopes)
+    assert token(theirs) == theirs.access_token
+    # without scopes JavaScript signs a text that ends in a newline, Python and this code one that does not
+    assert same_as(theirs, name, scopes) == bool(scopes)
+
+
+def test_a_certificate_is_read_with_its_keys_in_any_order_and_unknown_ones():
+    wire = json.loads(ours("named").certificate)
+    reordered = dict(sorted(wire.items(), reverse=True)) | {"clientId": "whatever"}
+    expected = ours("named").access_token
+    assert Certificate.from_wire(reordered).access_token("named", ISSUER, ("*",), START) == expected
+
+
+def test_an_empty_issuer_is_none():
+    assert token(ours(), issuer=None) == token(ours(), issuer="") == ours().access_token
+
+
+def test_the_issuers_own_name_makes_an_unnamed_certificate():
+    assert ours(ISSUER.client_id) == ours()
+
+
+def test_the_wire_form_is_what_a_claim_answers():
+    made = ours()
+    assert made.to_wire() == {
+        "clientId": "queue",
+        "accessToken": made.access_token,
+        "certificate": made.certificate,
+    }
+
+
+def test_five_minutes_of_drift_are_allowed_at_both_ends():
+    for now in (START - 5 * MINUTE, EXPIRY + 5 * MINUTE):
+        assert token(ours(), now)
+    for now in (START - 5 * MINUTE - MS, EXPIRY + 5 * MINUTE + MS):
+        with pytest.raises(AuthenticationFailed):
+            token(ours(), now)
+
+
+def test_31_days_are_allowed_and_no_millisecond_more():
+    assert token(ours(expiry=START + timedelta(days=31)))
+    with pytest.raises(ValueError, match="31 days"):
+        ours(expiry=START + timedelta(days=31) + MS)
+    longer = Certificate(SCOPES, 1520139967000, 1520139967001 + 31 * 86_400_000, SEED).signed_by(
+        ISSUER, "queue"
+    )
+    with pytest.raises(AuthenticationFailed):
+        longer.access_token("queue", ISSUER, ("*",), START)
+
+
+def test_a_seed_of_another_length_makes_nothing():
+    with pytest.raises(ValueError, match="44 characters"):
+        ours(seed=SEED + "x")
+
+
+def test_the_issuer_must_hold_what_it_gives():
+    assert token(ours(), held=SCOPES)
+    with pytest.raises(AuthenticationFailed):
+        token(ours(), held=SCOPES[1:])
+
+
+def test_the_issuer_must_hold_the_right_to_name_a_client():
+    assert token(ours("a/b"), held=(*SCOPES, "auth:create-client:a/*"))
+    for held in (SCOPES, (*SCOPES, "auth:create-client:a/c"), (*SCOPES, "auth:create-client:a")):
+        with pytest.raises(AuthenticationFailed):
+            token(ours("a/b"), held=held)
+
+
+def test_a_named_certificate_is_for_that_name_only():
+    with pytest.raises(AuthenticationFailed):
+        token(replace(ours("named"), client_id="other"))
+    with pytest.raises(AuthenticationFailed):
+        token(ours(), issuer="queue")
+    with pytest.raises(AuthenticationFailed):
+        token(ours("named"), issuer=None)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"version": 2},
+        {"version": "1"},
+        {"scopes": "*"},
+        {"scopes": None},
+        {"scopes": [*SCOPES, "*"]},
+        {"scopes": list(SCOPES[1:])},
+        {"scopes": []},
+        {"scopes": [1]},
+        {"scopes": ["é"]},
+        {"scopes": ["\ud800"]},
+        {"start": 1520139967000.0},
+        {"start": "1520139967000"},
+        {"start": 1520139966999},
+        {"expiry": 1520143567001},
+        {"expiry": float("nan")},
+        {"expiry": 10**4000},
+        {"seed": SEED[:-1]},
+        {"seed": SEED[:-1] + "B"},
+        {"seed": SEED[:-1] + "\ud800"},
+        {"seed": 44},
+        {"signature": ""},
+        {"signature": "\ud800"},
+        {"signature": None},
+        {"issuer": "another"},
+        {"issuer": "\ud800"},
+        {"issuer": 1},
+        {"issuer": ["queue"]},
+    ],
+)
+def test_a_changed_certificate_is_refused(changes):
+    with pytest.raises(AuthenticationFailed):
+        token(ours(), **changes)
+
+
+@pytest.mark.parametrize("wire", [None, "", [], {}, 1, "{}", {"version": 1}])
+def test_what_is_no_certificate_is_refused(wire):
+    with pytest.raises(AuthenticationFailed):
+        Certificate.from_wire(wire)
+
+
+@given(st.integers(0, 43), st.characters(min_codepoint=0x21, max_codepoint=0x7E))
+def test_no_other_signature_and_no_other_seed_will_do(at, character):
+    wire = json.loads(ours().certificate)
+    for name in ("seed", "signature"):
+        changed = wire[name][:at] + character + wire[name][at + 1 :]
+        if changed != wire[name]:
+            with pytest.raises(AuthenticationFailed):
+                token(ours(), **{name: changed})
+
+
+def test_no_repr_shows_a_token_or_a_certificate():
+    made = ours()
+    certificate = Certificate.from_wire(json.loads(made.certificate))
+    shown = repr(ISSUER) + repr(made) + repr(certificate)
+    for secret in (ISSUER.access_token, made.access_token, SEED, certificate.signature):
+        assert secret not in shown

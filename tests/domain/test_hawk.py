@@ -1,0 +1,225 @@
+"""Hawk against the vectors of its README, and against mohawk and npm's hawk 2.3.1 and 6.0.2, both ways."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import mohawk
+import mohawk.bewit
+import pytest
+
+from legacy_queue.domain import hawk
+from legacy_queue.domain.hawk import SignedRequest
+from tests.clients.javascript import javascript
+from tests.domain.signing import (
+    CREDENTIALS,
+    EXT,
+    KEY,
+    NOW,
+    REQUEST,
+    SECONDS,
+    TARGET,
+    URL,
+    refused,
+    signed,
+    verify,
+    with_bewit,
+)
+
+HAWKS = pytest.mark.parametrize("version", ["2", "6"])
+
+
+def test_the_readmes_example_has_the_readmes_mac():
+    header = hawk.sign_header(
+        client_id="dh37fgj492je",
+        access_token="werxhqb98rpaxn39848xrunpaw3489ruxnpa98w4rxn",
+        method="GET",
+        target="/resource/1?b=1&a=2",
+        host="example.com",
+        port=8000,
+        now=datetime.fromtimestamp(1353832234, UTC),
+        nonce="j4h3g2",
+        ext="some-app-ext-data",
+    )
+    assert header == (
+        'Hawk id="dh37fgj492je", ts="1353832234", nonce="j4h3g2", ext="some-app-ext-data", '
+        'mac="6R4rV5iE+NPoym+WwjeHzjAGXUtLNIxmo1vpMofpLAE="'
+    )
+
+
+def test_the_readmes_payload_has_the_readmes_hash():
+    expected = "Yi9LfIIFRtBEPt74PVmbTF/xVAwPn7ub15ePICfgnuY="
+    assert hawk.payload_hash(b"Thank you for flying Hawk", "text/plain") == expected
+    assert hawk.payload_hash(b"Thank you for flying Hawk", "Text/Plain ; charset=utf-8") == expected
+
+
+@HAWKS
+def test_what_hawk_signs_is_accepted(version):
+    options = {"timestamp": SECONDS, "nonce": "abcdef", "ext": EXT, "app": "my-app", "dlg": "d"}
+    payload = {"payload": REQUEST.body.decode(), "contentType": REQUEST.content_type}
+    for given_options in (options, options | payload, {"timestamp": SECONDS, "ext": ""}):
+        header = javascript(
+            "header", hawk=version, url=URL, method="post", credentials=CREDENTIALS, options=given_options
+        )
+        signature = verify(replace(REQUEST, authorization=header))
+        assert (signature.client_id, signature.ext) == (CREDENTIALS["id"], given_options["ext"])
+        refused(replace(REQUEST, authorization=header), key=KEY + "x")
+
+
+@HAWKS
+def test_what_is_signed_here_is_accepted_by_hawk(version):
+    request = signed(body=REQUEST.body, content_type=REQUEST.content_type)
+    refusal = javascript(
+        "refusal",
+        hawk=version,
+        now=NOW.timestamp() * 1000,
+        credentials=CREDENTIALS,
+        request={
+            "method": request.method,
+            "url": request.target,
+            "headers": {
+                "host": f"{request.host}:{request.port}",
+                "authorization": request.authorization,
+                "content-type": request.content_type,
+            },
+        },
+        options={"payload": REQUEST.body.decode()},
+    )
+    assert refusal is None
+
+
+@HAWKS
+def test_a_bewit_of_hawk_is_accepted_and_ours_by_hawk(version):
+    for target in (TARGET, "/v1/ping", "/v1/ping?"):
+        bewit = javascript(
+            "bewit",
+            hawk=version,
+            now=NOW.timestamp() * 1000,
+            url=f"http://queue.example.com:8080{target}",
+            credentials=CREDENTIALS,
+            options={"ttlSec": 60, "ext": EXT},
+        )
+        mark = "&" if "?" in target else "?"
+        theirs = SignedRequest("GET", f"{target}{mark}bewit={bewit}", REQUEST.host, REQUEST.port)
+        assert verify(theirs).ext == EXT
+        ours = with_bewit(target, NOW + timedelta(seconds=60), ext=EXT)
+        assert ours == theirs
+        host = {"headers": {"host": f"{ours.host}:{ours.port}"}}
+        assert (
+            javascript(
+                "refusal",
+                hawk=version,
+                bewit=True,
+                now=NOW.timestamp() * 1000,
+                credentials=CREDENTIALS,
+                request={"method": "GET", "url": ours.target, **host},
+            )
+            is None
+        )
+
+
+def mohawk_header(**options: Any) -> str:
+    credentials = CREDENTIALS | {"algorithm": "sha256"}
+    return mohawk.Sender(credentials, URL, "POST", _timestamp=SECONDS, ext=EXT, **options).request_header
+
+
+def test_what_mohawk_signs_is_accepted_and_the_reverse():
+    header = mohawk_header(content=REQUEST.body, content_type="application/json")
+    assert verify(replace(REQUEST, authorization=header)).payload_hash
+    ours = signed(body=REQUEST.body, content_type="application/json")
+    mohawk.Receiver(
+        lambda _: CREDENTIALS | {"algorithm": "sha256"},
+        ours.authorization,
+        URL,
+        "POST",
+        content=REQUEST.body,
+        content_type="application/json",
+        seen_nonce=lambda *_: False,
+        timestamp_skew_in_seconds=10**10,
+    )
+
+
+def test_a_bewit_of_mohawk_is_accepted():
+    resource = mohawk.base.Resource(
+        credentials=CREDENTIALS | {"algorithm": "sha256"},
+        method="GET",
+        ext=EXT,
+        url=URL,
+        timestamp=SECONDS + 1,
+        nonce="",
+    )
+    bewit = mohawk.bewit.get_bewit(resource)
+    assert bewit == with_bewit(TARGET, NOW + timedelta(seconds=1), ext=EXT).target.partition("bewit=")[
+        2
+    ] + "=" * (-len(bewit.rstrip("=")) % 4)
+    assert verify(replace(with_bewit(), target=f"{TARGET}&bewit={bewit}")).ext == EXT
+
+
+@pytest.mark.parametrize("content_type", [None, "", "application/octet-stream"])
+def test_an_empty_body_passes_under_the_content_type_that_aiohttp_adds(content_type):
+    # Python's client signs '' under '', then aiohttp, below scriptworker, adds application/octet-stream.
+    request = replace(REQUEST, content_type=content_type, body=b"")
+    verify(replace(request, authorization=mohawk_header(content="", content_type="")))
+
+
+@pytest.mark.parametrize(
+    "change", [{"body": b'{"a":2}'}, {"content_type": "text/plain"}, {"content_type": None}]
+)
+def test_another_body_or_content_type_than_the_one_hashed_is_refused(change):
+    request = signed(body=REQUEST.body, content_type="application/json")
+    verify(request)
+    refused(replace(request, **change))
+
+
+def test_without_a_hash_the_body_is_not_covered():
+    verify(replace(signed(), body=b"other", content_type=None))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_skew_of_15_minutes_is_accepted_and_a_millisecond_more_is_not(sign):
+    request, skew = signed(now=NOW.replace(microsecond=0)), sign * timedelta(minutes=15)
+    verify(request, NOW.replace(microsecond=0) + skew)
+    refused(request, NOW.replace(microsecond=0) + skew + sign * timedelta(milliseconds=1))
+
+
+def test_a_bewit_ends_when_it_says_so():
+    request = with_bewit(expires=NOW.replace(microsecond=0))
+    verify(request, NOW.replace(microsecond=0) - timedelta(milliseconds=1))
+    refused(request, NOW.replace(microsecond=0))
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["/p?bewit={}&a=1&b=2", "/p?a=1&bewit={}&b=2", "/p?a=1&b=2&bewit={}"],
+)
+def test_a_bewit_is_found_wherever_it_stands_in_the_query(target):
+    bewit = with_bewit("/p?a=1&b=2").target.partition("bewit=")[2]
+    assert verify(replace(with_bewit(), target=target.format(bewit))).target == "/p?a=1&b=2"
+
+
+def test_a_bewit_is_read_in_either_alphabet_padded_and_quoted():
+    bewit = with_bewit("/p", ext="~~~???>>>").target.partition("bewit=")[2]
+    assert set("-_") & set(bewit)
+    standard = bewit.replace("-", "+").replace("_", "/")
+    padded = standard + "=" * (-len(standard) % 4)
+    quoted = padded.replace("+", "%2B").replace("/", "%2F").replace("=", "%3D")
+    for form in (bewit, standard, padded, quoted):
+        verify(replace(with_bewit(), target=f"/p?bewit={form}"))
+
+
+def test_a_bewit_is_for_get_and_head_only():
+    verify(replace(with_bewit(), method="HEAD"))
+    for method in ("POST", "PUT", "DELETE"):
+        refused(replace(with_bewit(), method=method))
+
+
+def test_two_signatures_at_once_are_refused():
+    refused(replace(with_bewit(), authorization=signed().authorization))
+    target = with_bewit().target
+    refused(replace(with_bewit(), target=f"{target}&{target.partition('&')[2]}"))
+    refused(replace(with_bewit(), target=f"{target}&bewit"))
+
+
+def test_a_request_without_credentials_is_not_signed():
+    assert hawk.read_signature(REQUEST) is None
+    assert hawk.read_signature(replace(REQUEST, target="/bewit=x?xbewit=1&bewits=2")) is None

@@ -1,0 +1,279 @@
+"""Scope expressions and roles, against taskcluster-lib-scopes' and taskcluster-auth's own examples."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from legacy_queue.domain.scopes import (
+    AllOf,
+    AnyOf,
+    Expression,
+    ForEach,
+    Roles,
+    covers,
+    is_scope,
+    missing,
+    reference,
+    render,
+    satisfies,
+)
+
+CREATE_TASK = AllOf(
+    (
+        ForEach("scope", "scopes", "<scope>"),
+        ForEach("route", "routes", "queue:route:<route>"),
+        AnyOf(
+            (
+                AllOf(
+                    (
+                        "queue:scheduler-id:<schedulerId>",
+                        AnyOf((ForEach("priority", "priorities", "queue:create-task:<priority>:<p>/<w>"),)),
+                    )
+                ),
+                "queue:create-task:<p>/<w>",
+            )
+        ),
+    )
+)
+PARAMS = {
+    "scopes": ("a", "b<p>"),
+    "routes": (),
+    "priorities": ("high", "highest"),
+    "schedulerId": "s",
+    "p": "prov",
+    "w": "type",
+}
+
+texts = st.text("ab*", max_size=4)
+scope_lists = st.lists(texts, max_size=5)
+expressions: st.SearchStrategy[Expression] = st.recursive(
+    texts,
+    lambda inner: st.builds(
+        lambda kind, parts: kind(tuple(parts)), st.sampled_from([AnyOf, AllOf]), st.lists(inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+def has_naively(scopes: list[str], wanted: str) -> bool:
+    return any(
+        wanted == held or (held[-1:] == "*" and wanted[: len(held) - 1] == held[:-1]) for held in scopes
+    )
+
+
+def satisfies_naively(scopes: list[str], expression: Any) -> bool:
+    if isinstance(expression, str):
+        return has_naively(scopes, expression)
+    if isinstance(expression, AllOf):
+        return all(satisfies_naively(scopes, part) for part in expression.requirements)
+    return any(satisfies_naively(scopes, part) for part in expression.alternatives)
+
+
+def test_for_each_adds_alternatives_inside_any_of_and_requirements_inside_all_of():
+    assert render(CREATE_TASK, PARAMS) == AllOf(
+        (
+            "a",
+            "b<p>",
+            AnyOf(
+                (
+                    AllOf(
+                        (
+                            "queue:scheduler-id:s",
+                            AnyOf(
+                                (
+                                    "queue:create-task:high:prov/type",
+                                    "queue:create-task:highest:prov/type",
+                                )
+                            ),
+                        )
+                    ),
+                    "queue:create-task:prov/type",
+                )
+            ),
+        )
+    )
+
+
+def test_a_value_is_never_read_as_a_template():
+    assert render("x:<w>", {"w": "<p>", "p": "secret"}) == "x:<p>"
+
+
+def test_for_each_inside_for_each_combines_both_lists():
+    both = AllOf((ForEach("x", "xs", ForEach("y", "ys", "<x><y>")),))
+    assert render(both, {"xs": ("1", "2"), "ys": ("a", "b")}) == AllOf(("1a", "1b", "2a", "2b"))
+
+
+def test_for_each_may_hold_a_whole_expression():
+    legacy = AnyOf((ForEach("_", "legacy", AllOf(("a", "b:<t>"))),))
+    assert render(legacy, {"legacy": ("yes",), "t": "T"}) == AnyOf((AllOf(("a", "b:T")),))
+    assert render(legacy, {"legacy": (), "t": "T"}) == AnyOf(())
+
+
+@pytest.mark.parametrize(
+    ("expression", "params", "error"),
+    [
+        ("x:<taskId>", {}, KeyError),
+        ("x:<taskId>", {"taskId": ("a",)}, TypeError),
+        (AnyOf((ForEach("x", "xs", "<x>"),)), {"xs": "ab"}, TypeError),
+        (ForEach("x", "xs", "<x>"), {"xs": ("ab",)}, TypeError),
+    ],
+)
+def test_a_mistake_in_a_declaration_does_not_pass_for_a_scope(expression, params, error):
+    with pytest.raises(error):
+        render(expression, params)
+
+
+def test_an_expression_is_rendered_before_scopes_are_held_against_it():
+    with pytest.raises(TypeError):
+        satisfies(["*"], AllOf((ForEach("x", "xs", "<x>"),)))
+
+
+def test_the_reference_has_the_form_that_the_clients_apis_js_has():
+    # `entries[createTask].scopes` of npm taskcluster-client 11.0.0, shortened
+    assert reference(CREATE_TASK) == {
+        "AllOf": [
+            {"for": "scope", "in": "scopes", "each": "<scope>"},
+            {"for": "route", "in": "routes", "each": "queue:route:<route>"},
+            {
+                "AnyOf": [
+                    {
+                        "AllOf": [
+                            "queue:scheduler-id:<schedulerId>",
+                            {
+                                "AnyOf": [
+                                    {
+                                        "for": "priority",
+                                        "in": "priorities",
+                                        "each": "queue:create-task:<priority>:<p>/<w>",
+                                    }
+                                ]
+                            },
+                        ]
+                    },
+                    "queue:create-task:<p>/<w>",
+                ]
+            },
+        ]
+    }
+
+
+# The next two tables are examples from the test of taskcluster-lib-scopes.
+@pytest.mark.parametrize(
+    ("scopes", "expression"),
+    [
+        ([], AllOf(())),
+        (["A", "B"], "A"),
+        (["a*", "b*", "c*"], "abc"),
+        (["def"], AnyOf(("abc", "def"))),
+        (["abc*"], AnyOf(("abc",))),
+        (["foo"], AllOf((AnyOf((AllOf(("foo",)), AllOf(("bar",)))),))),
+        (["a*", "b*", "c*"], AllOf(("bx", "cx"))),
+        (["a*"], "ab*"),
+        (["*"], AllOf(("anything", ""))),
+    ],
+)
+def test_scopes_satisfy(scopes, expression):
+    assert satisfies(scopes, expression)
+    assert missing(scopes, expression) is None
+
+
+@pytest.mark.parametrize(
+    ("scopes", "expression", "words"),
+    [
+        ([], AnyOf(()), "something that no scope gives"),
+        ([], "x", "`x`"),
+        (["a"], AllOf(("a", "b")), "`b`"),
+        (["abc*"], AllOf(("abc", "ghi")), "`ghi`"),
+        (["abc:def"], AnyOf(("abc", "def")), "(`abc` or `def`)"),
+        (["a"], "a*", "`a*`"),
+        (["xyz"], AllOf((AnyOf((AllOf(("foo",)), AllOf(("bar",)))),)), "(`foo` or `bar`)"),
+        (["b*"], AllOf(("bx", "cx", AnyOf(("x", "y")))), "(`cx` and (`x` or `y`))"),
+    ],
+)
+def test_what_is_missing_is_said_in_words(scopes, expression, words):
+    assert not satisfies(scopes, expression)
+    assert missing(scopes, expression) == words
+
+
+@given(scope_lists, expressions)
+def test_satisfaction_is_what_a_naive_reading_says(scopes, expression):
+    assert satisfies(scopes, expression) == satisfies_naively(scopes, expression)
+
+
+@given(scope_lists, scope_lists)
+def test_scopes_cover_others_when_they_satisfy_each(scopes, wanted):
+    assert covers(scopes, wanted) == all(has_naively(scopes, scope) for scope in wanted)
+
+
+@given(scope_lists, scope_lists, texts)
+def test_what_covers_a_set_satisfies_all_that_the_set_satisfies(scopes, narrower, wanted):
+    if covers(scopes, narrower) and covers(narrower, [wanted]):
+        assert covers(scopes, [wanted])
+
+
+# From taskcluster-auth's test of its scope resolver; what is passed through is left out of `gained`.
+@pytest.mark.parametrize(
+    ("roles", "scope", "gained"),
+    [
+        ({"client-id:root": ["*"]}, "assume:client-id:root", {"*"}),
+        ({"client-id:root": ["*"]}, "assume:client-id:*", {"*"}),
+        (
+            {"a": ["A"], "aa": ["AA"], "ab": ["AB"], "a*": ["ASTAR"]},
+            "assume:a*",
+            {"A", "AA", "AB", "ASTAR"},
+        ),
+        ({"a": ["A"], "ab": ["AB"], "abc": ["ABC"]}, "assume:ab*", {"AB", "ABC"}),
+        ({"a*": ["ASTAR"], "ab*": ["ABSTAR"]}, "assume:a", {"ASTAR"}),
+        ({"ab*": ["ABSTAR"], "a*": ["ASTAR"]}, "assume:ab", {"ABSTAR", "ASTAR"}),
+        ({"*": ["STAR"], "a*": ["ASTAR"]}, "assume:a", {"STAR", "ASTAR"}),
+        ({"a*": ["ASTAR"], "aabc": ["AABC"]}, "assume:aa*", {"ASTAR", "AABC"}),
+        ({"a": ["A"], "b": ["B"]}, "*", {"A", "B"}),
+        ({"a": ["A"], "b": ["B"]}, "a*", {"A", "B"}),
+        ({"a": ["A"], "b": ["B"]}, "assume*", {"A", "B"}),
+        ({"a": ["A"], "ab": ["AB"], "abc": ["ABC"]}, "assume:ab", {"AB"}),
+        ({"test": ["assume:*"], "star": ["*"]}, "assume:test", {"assume:*", "*"}),
+        (
+            {"a": ["A"], "a*b": ["ASTARB"], "a*bc": ["ASTARBC"], "a*": ["ASTAR"]},
+            "assume:a*b",
+            {"ASTARB", "ASTAR"},
+        ),
+        ({"a": ["assume:b"], "b": ["assume:c"], "c": ["assume:a", "C"]}, "assume:a", {"C"}),
+        ({"a": ["A"]}, "assumed:a", set()),
+    ],
+)
+def test_a_scope_expands_through_the_roles_it_assumes(roles, scope, gained):
+    assert gained <= set(Roles(roles).expand([scope]))
+    assumed = {text for text in Roles(roles).expand([scope]) if not text.startswith("assume:")}
+    assert assumed - {scope} == {text for text in gained if not text.startswith("assume:")}
+
+
+def test_scopes_that_assume_nothing_stay_as_they_are():
+    assert Roles({"a": ["A"]}).expand(["x", "y*", "x"]) == ("x", "y*")
+
+
+def test_a_chain_of_500_roles_ends():
+    roles = Roles({f"r{n}.": [f"assume:r{n + 1}."] for n in range(500)} | {"r500.": ["special"]})
+    assert "special" in roles.expand(["assume:r0."])
+
+
+@given(
+    st.dictionaries(texts, st.lists(texts.map("assume:{}".format) | texts, max_size=3), max_size=5),
+    st.lists(texts.map("assume:{}".format) | texts, max_size=3),
+    st.lists(texts.map("assume:{}".format) | texts, max_size=3),
+)
+def test_expanding_keeps_the_order_of_power(roles, scopes, narrower):
+    expand = Roles(roles).expand
+    assert covers(expand(scopes), scopes)
+    assert set(expand(expand(scopes))) == set(expand(scopes))
+    if covers(scopes, narrower):
+        assert covers(expand(scopes), expand(narrower))
+
+
+@pytest.mark.parametrize(
+    ("value", "valid"),
+    [("queue:x y~", True), ("", True), ("a\n", False), ("é", False), ("\x7f", False), (1, False)],
+)
+def test_a_scope_is_printable_ascii(value, valid):
+    assert is_scope(value) is valid

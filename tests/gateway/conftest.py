@@ -1,0 +1,42 @@
+import base64
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from legacy_queue.adapters.memory import MemoryStorage
+from legacy_queue.domain.priority import WorkQueue
+from legacy_queue.ports import SignedUrls
+from tests.memory_server import HandClock, memory_server
+
+NOW = datetime(2006, 1, 2, 15, 4, 5, 678000, tzinfo=UTC)
+KEY = b"a key of sixty-four bytes is what Azure has, this one is shorter"
+KEY_BASE64 = base64.b64encode(KEY).decode()
+HALF_HOUR = timedelta(minutes=30)
+QUEUE = WorkQueue("provisioner", "type", "highest")
+QUEUE_NAME = QUEUE.name("q")
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock(NOW)
+
+
+@pytest.fixture
+def storage(clock: HandClock) -> Iterator[MemoryStorage]:
+    with memory_server(clock, "q", KEY) as served:
+        yield served
+
+
+@pytest.fixture
+def urls(storage: MemoryStorage) -> SignedUrls:
+    (signed,) = storage.work_queues.signed_urls(
+        [QUEUE], NOW - HALF_HOUR, NOW + HALF_HOUR, timedelta(minutes=5)
+    )
+    return signed
+
+
+@pytest.fixture
+def queue_url(urls: SignedUrls) -> str:
+    """``<queue_url>/<account>/<queue>``, without a SAS."""
+    return urls.poll.partition("/messages?")[0]

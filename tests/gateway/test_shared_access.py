@@ -1,0 +1,224 @@
+"""Who may use a signed URL. Every SAS here is made by azure-storage-queue."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode
+
+import pytest
+import requests
+from azure.storage.queue import (
+    AccountSasPermissions,
+    QueueSasPermissions,
+    ResourceTypes,
+    generate_account_sas,
+    generate_queue_sas,
+)
+
+from legacy_queue.adapters.memory import MemoryStorage
+from legacy_queue.adapters.sas import signed_urls
+from legacy_queue.ports import SignedUrls
+from tests.memory_server import HandClock
+
+from .conftest import HALF_HOUR, KEY_BASE64, NOW, QUEUE_NAME
+
+FIELDS = ("sv", "st", "se", "sp", "spr", "sig")
+SECOND = timedelta(seconds=1)
+PROCESS = QueueSasPermissions(process=True)
+
+Answer = tuple[int, str | None]
+GRANTED: Answer = (200, None)
+UNAUTHENTICATED: Answer = (403, "AuthenticationFailed")
+Get = Callable[[str], Answer]
+
+
+@pytest.fixture
+def get(queue_url: str) -> Get:
+    """GET messages with that query."""
+
+    def answer(query: str) -> Answer:
+        told = requests.get(f"{queue_url}/messages?{query}", timeout=30)
+        return told.status_code, told.headers.get("x-ms-error-code")
+
+    return answer
+
+
+@pytest.fixture
+def fields(urls: SignedUrls) -> dict[str, str]:
+    """The decoded SAS of the poll URL."""
+    decoded = dict(parse_qsl(urls.poll.partition("?")[2]))
+    assert decoded.pop("visibilitytimeout") == "300"
+    return decoded
+
+
+def sas(storage: MemoryStorage, **changes: Any) -> str:
+    """A queue SAS that the face accepts, but for what is changed."""
+    arguments = {
+        "account_name": storage.account,
+        "queue_name": QUEUE_NAME,
+        "account_key": KEY_BASE64,
+        "permission": PROCESS,
+        "start": NOW - HALF_HOUR,
+        "expiry": NOW + HALF_HOUR,
+        "protocol": "https,http",
+    }
+    return generate_queue_sas(**{**arguments, **changes})
+
+
+def test_our_sas_has_these_fields_and_is_granted(fields: dict[str, str], get: Get) -> None:
+    assert fields.keys() == set(FIELDS)
+    assert fields["sp"] == "p"
+    assert (fields["st"], fields["se"]) == ("2006-01-02T14:34:05Z", "2006-01-02T15:34:05Z")
+    assert get(urlencode(fields)) == GRANTED
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("sv", "2015-04-05"),
+        ("st", "2006-01-02T14:34:04Z"),
+        ("se", "2006-01-02T15:34:06Z"),
+        ("se", "2006-02-30T00:00:00Z"),
+        ("sp", "rp"),
+        ("sp", "raup"),
+        ("sp", "P"),
+        ("spr", "http"),
+        ("spr", "https,http,"),
+        ("sig", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="),
+        ("sig", "é"),
+        ("si", "policy"),
+        ("sip", "127.0.0.1"),
+        *((name, "") for name in FIELDS),
+    ],
+)
+def test_a_tampered_field_is_refused(fields: dict[str, str], get: Get, name: str, value: str) -> None:
+    assert get(urlencode({**fields, name: value})) == UNAUTHENTICATED
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_missing_field_is_refused(fields: dict[str, str], get: Get, name: str) -> None:
+    del fields[name]
+    assert get(urlencode(fields)) == UNAUTHENTICATED
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_doubled_field_is_refused(fields: dict[str, str], get: Get, name: str) -> None:
+    assert get(f"{urlencode(fields)}&{urlencode({name: fields[name]})}") == UNAUTHENTICATED
+    assert get(f"{urlencode({name: ''})}&{urlencode(fields)}") == UNAUTHENTICATED
+
+
+def test_each_character_of_the_signature_counts(fields: dict[str, str], get: Get) -> None:
+    signature = fields["sig"]
+    for position, character in enumerate(signature):
+        changed = "A" if character != "A" else "B"
+        tampered = signature[:position] + changed + signature[position + 1 :]
+        assert get(urlencode({**fields, "sig": tampered})) == UNAUTHENTICATED
+    assert get(urlencode({**fields, "sig": signature + "A"})) == UNAUTHENTICATED
+
+
+def test_a_line_break_moved_between_fields_is_refused(fields: dict[str, str], get: Get) -> None:
+    moved = {**fields, "sp": f"{fields['sp']}\n{fields['st']}", "st": ""}
+    assert get(urlencode(moved)) == UNAUTHENTICATED
+
+
+def test_without_any_sas_nothing_is_granted(get: Get) -> None:
+    assert get("") == UNAUTHENTICATED
+
+
+def test_a_sas_quoted_anew_is_granted(urls: SignedUrls, get: Get) -> None:
+    query = urls.poll.partition("?")[2]
+    decoded = query
+    for character in ":/,=":
+        decoded = decoded.replace(quote(character, safe=""), character)
+    assert decoded != query
+    assert get(decoded) == GRANTED
+    encoded = [
+        f"{name}=" + "".join(f"%{ord(character):02x}" for character in value)
+        for name, value in parse_qsl(query)
+    ]
+    assert get("&".join(encoded)) == GRANTED
+
+
+def test_a_sas_begins_at_its_start_and_ends_at_its_expiry(
+    storage: MemoryStorage, clock: HandClock, get: Get
+) -> None:
+    clock.advance(timedelta(milliseconds=322))  # to a whole second, which is how a SAS counts
+    now = clock.now()
+    token = sas(storage, start=now + SECOND, expiry=now + 3 * SECOND)
+    told = []
+    for _ in range(5):
+        told.append(get(token))
+        clock.advance(SECOND)
+    assert told == [UNAUTHENTICATED, GRANTED, GRANTED, UNAUTHENTICATED, UNAUTHENTICATED]
+
+
+def test_a_sas_needs_no_start(storage: MemoryStorage, get: Get) -> None:
+    assert get(sas(storage, start=None)) == GRANTED
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"queue_name": f"{QUEUE_NAME}x"},
+        {"queue_name": QUEUE_NAME[:-1] + "1"},
+        {"account_name": "devstoreaccount1"},
+        {"account_key": "AAAA"},
+        {"protocol": "https"},
+        {"ip": "127.0.0.1"},
+        {"policy_id": "policy"},
+        {"expiry": "2007-01-01"},
+        {"start": "never"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_sas_for_something_else_is_refused(
+    storage: MemoryStorage, get: Get, change: dict[str, Any]
+) -> None:
+    assert get(sas(storage, **change)) == UNAUTHENTICATED
+
+
+@pytest.mark.parametrize("permission", ["r", "a", "u", "rau"])
+def test_a_sas_that_does_not_allow_to_process_is_refused(
+    storage: MemoryStorage, get: Get, permission: str
+) -> None:
+    assert get(sas(storage, permission=permission)) == (403, "AuthorizationPermissionMismatch")
+
+
+def test_a_sas_of_the_whole_account_is_refused(storage: MemoryStorage, get: Get) -> None:
+    token = generate_account_sas(
+        storage.account,
+        KEY_BASE64,
+        ResourceTypes(object=True, service=True, container=True),
+        AccountSasPermissions(process=True, read=True),
+        NOW + HALF_HOUR,
+        protocol="https,http",
+    )
+    assert get(token) == UNAUTHENTICATED
+
+
+def test_another_account_in_the_path_is_refused(storage: MemoryStorage, urls: SignedUrls) -> None:
+    url = urls.poll.replace(f"/{storage.account}/", "/devstoreaccount1/")
+    answer = requests.get(url, timeout=30)
+    assert (answer.status_code, answer.headers["x-ms-error-code"]) == UNAUTHENTICATED
+
+
+def test_a_refusal_does_not_say_why(storage: MemoryStorage, queue_url: str) -> None:
+    queries = ["", "sig=x", sas(storage, expiry=NOW - SECOND), sas(storage, protocol="https"), "sig=x&sig=y"]
+    bodies = {requests.get(f"{queue_url}/messages?{query}", timeout=30).content for query in queries}
+    assert len(bodies) == 1
+
+
+@pytest.mark.parametrize(
+    ("queue_url", "protocol"),
+    [("https://example.com/azure/account", "https"), ("http://127.0.0.1:1/account/", "https,http")],
+)
+def test_plain_http_is_allowed_only_where_the_urls_are_plain_http(queue_url: str, protocol: str) -> None:
+    urls = signed_urls(queue_url, "account", KEY_BASE64, "queue", NOW, NOW + HALF_HOUR, 300 * SECOND)
+    base = queue_url.rstrip("/")
+    expected = generate_queue_sas(
+        "account", "queue", KEY_BASE64, "p", NOW + HALF_HOUR, NOW, protocol=protocol
+    )
+    assert urls.poll == f"{base}/queue/messages?visibilitytimeout=300&{expected}"
+    assert urls.delete == (
+        f"{base}/queue/messages/{{{{messageId}}}}?popreceipt={{{{popReceipt}}}}&{expected}"
+    )

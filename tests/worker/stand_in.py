@@ -1,0 +1,287 @@
+"""A scripted queue and its Azure face on one real HTTP server, for what a real server rarely does.
+
+Hawk headers are checked by mohawk. Receipts hold ``+``, ``/`` and ``=``, the XML begins with a byte
+order mark and a delete reads ``+`` in a query as a space: as Azure does it, and Azurite does not.
+"""
+
+import base64
+import json
+import sys
+import threading
+import uuid
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import mohawk  # type: ignore[import-untyped]
+
+CLIENT_ID = "worker/one"
+ACCESS_TOKEN = "the-workers-own-token"
+SAS = "sv=2019-02-02&sig=s3cret%2Bsignature%3D"
+
+
+@dataclass
+class Message:
+    text: str
+    dequeue_count: int
+    message_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    receipt: str = field(
+        default_factory=lambda: base64.b64encode(b"\xfb\xef\xff" + uuid.uuid4().bytes).decode()
+    )
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked: one of poll, delete and the names of the queue's methods."""
+
+    operation: str
+    method: str
+    target: str
+    client_id: str | None
+    ext: dict[str, Any] | None
+    headers: dict[str, str]
+    raw_body: bytes
+
+    @property
+    def body(self) -> Any:
+        return json.loads(self.raw_body)
+
+
+Script = int | bytes | dict[str, Any] | Callable[[], object]
+
+
+class StandIn:
+    """Answers as a queue would, but for what is scripted: ``script("claimTask", 503, 200)``.
+
+    A scripted number is a status (200: as usual), bytes are the whole body of a 200, a dict changes
+    the usual answer, and a function is called before it. ``now`` is the time that it lives in.
+    """
+
+    def __init__(self, queues: int, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self._nonces: set[str] = set()
+        self.waiting: list[list[Message]] = [[] for _ in range(queues)]
+        self.polled: dict[str, Message] = {}
+        self.deleted: list[str] = []
+        self.requests: list[Request] = []
+        self.credentials = {CLIENT_ID: ACCESS_TOKEN}
+        self.payloads: dict[str, Any] = {}
+        self.claim_life = timedelta(minutes=20)
+        self.url_life = timedelta(minutes=30)
+        self.answered_run_id: int | None = None
+        self.retry_after: str | None = None  # said with every 503
+        self._scripts: dict[str, list[Script]] = defaultdict(list)
+        self._lock = threading.RLock()
+        self.failures: list[BaseException] = []
+        self._server = _Server(self)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
+        self._thread.start()
+
+    @property
+    def root_url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def close(self) -> None:
+        """Stop answering; raises what went wrong while a request was answered."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+        for failure in self.failures:
+            raise failure
+
+    def script(self, operation: str, *answers: Script) -> None:
+        self._scripts[operation].extend(answers)
+
+    def task(self, payload: Any, *, queue: int = 0, dequeue_count: int = 1, run_id: int = 0) -> str:
+        """Put a task's message into a queue; its taskId."""
+        task_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]
+        self.payloads[task_id] = payload
+        self.message_for(task_id, queue=queue, dequeue_count=dequeue_count, run_id=run_id)
+        return task_id
+
+    def message_for(
+        self, task_id: str, *, queue: int = 0, dequeue_count: int = 1, run_id: int = 0
+    ) -> Message:
+        content = {"taskId": task_id, "runId": run_id, "signature": f"signature+of/{task_id}="}
+        text = base64.b64encode(json.dumps(content).encode()).decode()
+        return self.message(text, queue=queue, dequeue_count=dequeue_count)
+
+    def message(self, text: str, *, queue: int = 0, dequeue_count: int = 1) -> Message:
+        message = Message(text, dequeue_count)
+        with self._lock:
+            self.waiting[queue].append(message)
+        return message
+
+    def asked(self, operation: str) -> list[Request]:
+        return [request for request in self.requests if request.operation == operation]
+
+    def operations(self) -> list[str]:
+        return [request.operation for request in self.requests]
+
+    def answer(self, method: str, target: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+        """The status and body for one request, recorded before it is answered."""
+        with self._lock:
+            operation, act = self._route(method, target)
+            client_id, ext = self._check_hawk(method, target, headers, body)
+            self.requests.append(Request(operation, method, target, client_id, ext, headers, body))
+            scripted = self._scripts[operation].pop(0) if self._scripts[operation] else 200
+        if callable(scripted):
+            scripted()
+        elif isinstance(scripted, bytes):
+            return 200, scripted
+        elif isinstance(scripted, int) and scripted != 200:
+            return scripted, _error(operation, scripted)
+        with self._lock:
+            status, answer = act()
+        if isinstance(scripted, dict):
+            answer |= scripted
+        return status, answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+
+    def _check_hawk(
+        self, method: str, target: str, headers: dict[str, str], body: bytes
+    ) -> tuple[str | None, dict[str, Any] | None]:
+        if target.startswith("/azure/"):
+            assert "Authorization" not in headers
+            return None, None
+        receiver = mohawk.Receiver(
+            lambda name: {"id": name, "key": self.credentials[name], "algorithm": "sha256"},
+            headers["Authorization"],
+            self.root_url + target,
+            method,
+            content=body,
+            content_type=headers.get("Content-Type", ""),
+            seen_nonce=self._seen_nonce,
+            localtime_offset_in_seconds=(self._now() - datetime.now(UTC)).total_seconds(),
+        )
+        ext = receiver.resource.ext
+        return receiver.resource.credentials["id"], json.loads(base64.b64decode(ext)) if ext else None
+
+    def _seen_nonce(self, _sender: str, nonce: str, _timestamp: str) -> bool:
+        seen = nonce in self._nonces
+        self._nonces.add(nonce)
+        return seen
+
+    def _time(self, ahead: timedelta) -> str:
+        return (self._now() + ahead).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+    def _route(self, method: str, target: str) -> tuple[str, Callable[[], tuple[int, Any]]]:
+        url = urlsplit(target)
+        match method, url.path.removeprefix("/api/queue/v1").removeprefix("/v1").strip("/").split("/"):
+            case "GET", ["azure", number, "messages"]:
+                return "poll", lambda: self._poll(int(number), parse_qs(url.query))
+            case "DELETE", ["azure", _, "messages", message_id]:
+                return "delete", lambda: self._delete(message_id, parse_qs(url.query))
+            case "GET", ["poll-task-url", _, _]:
+                return "pollTaskUrls", self._poll_task_urls
+            case "POST", ["task", task_id, "runs", run_id, "claim"]:
+                return "claimTask", lambda: self._claim(task_id, int(run_id))
+            case "POST", ["task", task_id, "runs", run_id, "reclaim"]:
+                return "reclaimTask", lambda: self._claim(task_id, int(run_id))
+            case "POST", ["task", _, "runs", _, ("completed" | "failed" | "exception") as result]:
+                return f"report{result.capitalize()}", lambda: (200, {"status": {}})
+        return "unknown", lambda: (404, {})
+
+    def _poll_task_urls(self) -> tuple[int, Any]:
+        queues = [
+            {
+                "signedPollUrl": f"{self.root_url}/azure/{n}/messages?visibilitytimeout=300&{SAS}",
+                "signedDeleteUrl": f"{self.root_url}/azure/{n}/messages/{{{{messageId}}}}"
+                f"?popreceipt={{{{popReceipt}}}}&{SAS}",
+            }
+            for n in range(len(self.waiting))
+        ]
+        return 200, {"queues": queues, "expires": self._time(self.url_life)}
+
+    def _claim(self, task_id: str, run_id: int) -> tuple[int, Any]:
+        number = len(self.credentials)
+        client_id = f"task-client/{number}"
+        self.credentials[client_id] = f"the-claims-token-{number}"
+        certificate = {"version": 1, "scopes": [], "seed": str(number)}
+        if self.answered_run_id is not None:
+            run_id = self.answered_run_id
+        return 200, {
+            "status": {},
+            "runId": run_id,
+            "workerGroup": "group",
+            "workerId": "id",
+            "takenUntil": self._time(self.claim_life),
+            "task": {"payload": self.payloads.get(task_id)},
+            "credentials": {
+                "clientId": client_id,
+                "accessToken": self.credentials[client_id],
+                "certificate": json.dumps(certificate),
+            },
+        }
+
+    def _poll(self, queue: int, query: dict[str, list[str]]) -> tuple[int, bytes]:
+        number = int(query["numofmessages"][0])
+        assert 1 <= number <= 32
+        messages, self.waiting[queue] = self.waiting[queue][:number], self.waiting[queue][number:]
+        self.polled |= {message.message_id: message for message in messages}
+        return 200, messages_xml(messages)
+
+    def _delete(self, message_id: str, query: dict[str, list[str]]) -> tuple[int, bytes]:
+        if message_id not in self.polled or message_id in self.deleted:
+            return 404, _error("delete", 404)
+        if query["popreceipt"] != [self.polled[message_id].receipt]:
+            return 400, _error("delete", 400)
+        self.deleted.append(message_id)
+        return 204, b""
+
+
+def messages_xml(messages: list[Message]) -> bytes:
+    when = "Mon, 02 Jan 2006 15:04:05 GMT"
+    items = "".join(
+        f"<QueueMessage><MessageId>{message.message_id}</MessageId><InsertionTime>{when}</InsertionTime>"
+        f"<ExpirationTime>{when}</ExpirationTime><PopReceipt>{message.receipt}</PopReceipt>"
+        f"<TimeNextVisible>{when}</TimeNextVisible><DequeueCount>{message.dequeue_count}</DequeueCount>"
+        f"<MessageText>{message.text}</MessageText></QueueMessage>"
+        for message in messages
+    )
+    declaration = '<?xml version="1.0" encoding="utf-8"?>'
+    return f"\ufeff{declaration}<QueueMessagesList>{items}</QueueMessagesList>".encode()
+
+
+def _error(operation: str, status: int) -> bytes:
+    if operation in ("poll", "delete"):
+        return "\ufeff<Error><Code>ScriptedError</Code><Message>no</Message></Error>".encode()
+    return json.dumps({"code": "Scripted", "message": f"says {status}\n----\nthe request"}).encode()
+
+
+class _Server(ThreadingHTTPServer):
+    def __init__(self, stand_in: StandIn) -> None:
+        super().__init__(("127.0.0.1", 0), _handler(stand_in))
+        self._stand_in = stand_in
+
+    def handle_error(self, *_: Any) -> None:
+        """Keep it for the test's end; that a worker was killed and listens no more is no failure."""
+        failure = sys.exception()
+        if failure and not isinstance(failure, ConnectionError):
+            self._stand_in.failures.append(failure)
+
+
+def _handler(stand_in: StandIn) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            status, answer = stand_in.answer(self.command, self.path, dict(self.headers), body)
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(answer)))
+            if status == 503 and stand_in.retry_after:
+                self.send_header("Retry-After", stand_in.retry_after)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        do_GET = do_POST = do_DELETE = answer  # noqa: N815
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    return Handler

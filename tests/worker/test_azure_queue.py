@@ -1,0 +1,181 @@
+import base64
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from legacy_queue.worker.azure_queue import (
+    AzureQueue,
+    DeleteFailed,
+    Message,
+    MessageUnreadable,
+    PollRefused,
+    Work,
+    parse_messages,
+)
+from legacy_queue.worker.http import Http, Unavailable
+
+from .conftest import HandClock
+from .stand_in import StandIn
+
+TASK_ID = "fN1SbArXTPSVFNUvaOlinQ"
+
+# In the form of Azure's own documentation of Get Messages, with a message of this queue in it.
+AZURE_ANSWER = """\ufeff<?xml version="1.0" encoding="utf-8"?>\
+<QueueMessagesList><QueueMessage><MessageId>5974b586-0df3-4e2d-ad0c-18e3892bfca2</MessageId>\
+<InsertionTime>Fri, 09 Oct 2009 21:04:30 GMT</InsertionTime>\
+<ExpirationTime>Fri, 16 Oct 2009 21:04:30 GMT</ExpirationTime>\
+<PopReceipt>YzQ4Yzg1MDItYTc0Ny00OWNjLTkxYTUtZGM0MDFiZDAwYzEw+/=</PopReceipt>\
+<TimeNextVisible>Fri, 09 Oct 2009 23:29:20 GMT</TimeNextVisible><DequeueCount>3</DequeueCount>\
+<MessageText>eyJ0YXNrSWQiOiJmTjFTYkFyWFRQU1ZGTlV2YU9saW5RIiwicnVuSWQiOjIsInNpZ25hdHVyZSI6InMrLz0ifQ==\
+</MessageText></QueueMessage></QueueMessagesList>""".encode()
+
+
+def message(text: str) -> Message:
+    return Message(message_id="id", pop_receipt="receipt", dequeue_count=1, text=text)
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def test_a_message_is_read_from_azures_xml_with_its_byte_order_mark() -> None:
+    [read] = parse_messages(AZURE_ANSWER)
+    assert read.message_id == "5974b586-0df3-4e2d-ad0c-18e3892bfca2"
+    assert read.pop_receipt == "YzQ4Yzg1MDItYTc0Ny00OWNjLTkxYTUtZGM0MDFiZDAwYzEw+/="
+    assert read.dequeue_count == 3
+    assert read.work() == Work(TASK_ID, 2, "s+/=")
+
+
+def test_an_empty_list_is_no_messages() -> None:
+    assert parse_messages(b"<QueueMessagesList/>") == []
+    assert parse_messages(b'<?xml version="1.0"?><QueueMessagesList></QueueMessagesList>') == []
+
+
+@pytest.mark.parametrize(
+    "xml",
+    [
+        b"",
+        b"{}",
+        b"<QueueMessagesList>",
+        b"<html/>",
+        b"<QueueMessagesList><QueueMessage/></QueueMessagesList>",
+        AZURE_ANSWER.replace(b"<DequeueCount>3</DequeueCount>", b""),
+        AZURE_ANSWER.replace(b"<DequeueCount>3<", b"<DequeueCount>many<"),
+        AZURE_ANSWER.replace(b"MessageId", b"Id"),
+    ],
+)
+def test_anything_else_than_a_message_list_is_an_answer_to_try_again(xml: bytes) -> None:
+    with pytest.raises(Unavailable):
+        parse_messages(xml)
+
+
+@pytest.mark.parametrize(
+    "document_type",
+    [
+        b'<!DOCTYPE x [<!ENTITY a "1"><!ENTITY b "&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;&b;">]>',
+        b'<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/hostname">]>',
+        b'<!DOCTYPE x SYSTEM "http://127.0.0.1:9/nothing.dtd">',
+    ],
+)
+def test_no_entity_is_ever_read(document_type: bytes) -> None:
+    with pytest.raises(Unavailable):
+        parse_messages(document_type + b"<QueueMessagesList/>")
+
+
+def test_a_message_without_a_signature_is_work_all_the_same() -> None:
+    text = encoded(f'{{"taskId": "{TASK_ID}", "runId": 0, "more": [1]}}')
+    assert message(text).work() == Work(TASK_ID, 0, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "not base64",
+        "\u00e9\u00e9\u00e9\u00e9",
+        encoded("not JSON"),
+        encoded("[" * 100_000),
+        base64.b64encode(b"\xff\xfe").decode(),
+        encoded("[]"),
+        encoded("{}"),
+        encoded('{"taskId": "../../evil-elsewhere0", "runId": 0}'),
+        encoded('{"taskId": "short", "runId": 0}'),
+        encoded(f'{{"taskId": "{TASK_ID}"}}'),
+        encoded(f'{{"taskId": "{TASK_ID}", "runId": "0"}}'),
+        encoded(f'{{"taskId": "{TASK_ID}", "runId": true}}'),
+        encoded(f'{{"taskId": "{TASK_ID}", "runId": -1}}'),
+    ],
+)
+def test_a_text_that_names_no_run_is_unreadable(text: str) -> None:
+    with pytest.raises(MessageUnreadable):
+        message(text).work()
+
+
+def test_neither_urls_nor_receipts_nor_signatures_are_in_a_repr() -> None:
+    [read] = parse_messages(AZURE_ANSWER)
+    shown = repr((read, read.work(), AzureQueue("http://poll?sig=secret", "http://delete?sig=secret")))
+    for secret in (read.pop_receipt, read.text, "s+/=", "sig=secret"):
+        assert secret not in shown
+
+
+@pytest.fixture
+def http(clock: HandClock) -> Any:
+    http = Http(clock, give_up=threading.Event())
+    yield http
+    http.close()
+
+
+def queue_of(stand_in: StandIn) -> AzureQueue:
+    [first, *_] = stand_in._poll_task_urls()[1]["queues"]
+    return AzureQueue(first["signedPollUrl"], first["signedDeleteUrl"])
+
+
+def test_a_receipt_with_plus_slash_and_equals_is_deleted(stand_in: StandIn, http: Http) -> None:
+    put = stand_in.message("eA==")
+    put.receipt = "a+b/c=="
+    [polled] = queue_of(stand_in).poll(http, 1)
+    queue_of(stand_in).delete(http, polled)
+    assert stand_in.deleted == [put.message_id]
+    assert "popreceipt=a%2Bb%2Fc%3D%3D&" in stand_in.asked("delete")[0].target
+
+
+def test_a_message_that_is_not_deleted_is_told_with_azures_code_and_no_url(
+    stand_in: StandIn, http: Http
+) -> None:
+    with pytest.raises(DeleteFailed) as failed:
+        queue_of(stand_in).delete(http, message("eA=="))
+    assert "404 ScriptedError" in str(failed.value)
+    stand_in.script("delete", *[503] * 6)
+    with pytest.raises(DeleteFailed) as failed:
+        queue_of(stand_in).delete(http, message("eA=="))
+    assert str(failed.value) == "answered 503"
+
+
+def test_a_poll_asks_for_so_many_messages_with_the_signed_query_untouched(
+    stand_in: StandIn, http: Http
+) -> None:
+    assert queue_of(stand_in).poll(http, 32) == []
+    [poll] = stand_in.asked("poll")
+    query = "visibilitytimeout=300&sv=2019-02-02&sig=s3cret%2Bsignature%3D&numofmessages=32"
+    assert poll.target == f"/azure/0/messages?{query}"
+
+
+def test_a_signed_url_is_sent_without_what_a_netrc_file_says_of_its_host(
+    stand_in: StandIn, http: Http, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login somebody password s3cret\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    queue_of(stand_in).poll(http, 1)
+    assert "Authorization" not in stand_in.asked("poll")[0].headers
+
+
+def test_a_refused_poll_and_a_failed_one_are_told_apart(stand_in: StandIn, http: Http) -> None:
+    stand_in.script("poll", 403, 500)
+    with pytest.raises(PollRefused):
+        queue_of(stand_in).poll(http, 1)
+    with pytest.raises(Unavailable):
+        queue_of(stand_in).poll(http, 1)
+    assert len(stand_in.asked("poll")) == 2

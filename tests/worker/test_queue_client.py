@@ -1,0 +1,184 @@
+import json
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from legacy_queue.worker import Credentials, QueueRefused
+from legacy_queue.worker.http import RETRIES, Http, Unavailable
+from legacy_queue.worker.queue_client import QueueClient
+
+from .conftest import HandClock
+from .stand_in import ACCESS_TOKEN, CLIENT_ID, StandIn
+
+TASK_ID = "fN1SbArXTPSVFNUvaOlinQ"
+OWN = Credentials(CLIENT_ID, ACCESS_TOKEN)
+NAME = {"workerGroup": "group", "workerId": "id"}
+
+
+@pytest.fixture
+def give_up() -> threading.Event:
+    return threading.Event()
+
+
+@pytest.fixture
+def client(stand_in: StandIn, clock: HandClock, give_up: threading.Event) -> Iterator[QueueClient]:
+    client = QueueClient(stand_in.root_url + "/v1", Http(clock, give_up), clock)
+    yield client
+    client.close()
+
+
+@pytest.mark.parametrize("prefix", ["/v1", "/v1/", "/api/queue/v1"])
+def test_a_request_is_signed_under_every_prefix(stand_in: StandIn, clock: HandClock, prefix: str) -> None:
+    client = QueueClient(stand_in.root_url + prefix, Http(clock, threading.Event()), clock)
+    client.poll_task_urls(OWN, "provisioner", "type")
+    client.close()
+    [request] = stand_in.asked("pollTaskUrls")
+    assert request.client_id == CLIENT_ID
+    assert request.ext is None
+
+
+def test_own_credentials_claim_and_the_claims_newest_do_the_rest(
+    stand_in: StandIn, client: QueueClient
+) -> None:
+    claim = client.claim_task(OWN, TASK_ID, 0, NAME)
+    claim = client.reclaim_task(claim)
+    claim = client.reclaim_task(claim)
+    client.report_completed(claim)
+    asked = [(request.operation, request.client_id) for request in stand_in.requests]
+    assert asked == [
+        ("claimTask", CLIENT_ID),
+        ("reclaimTask", "task-client/1"),
+        ("reclaimTask", "task-client/2"),
+        ("reportCompleted", "task-client/3"),
+    ]
+
+
+def test_a_certificate_is_sent_as_an_object_in_ext(stand_in: StandIn, client: QueueClient) -> None:
+    claim = client.claim_task(OWN, TASK_ID, 0, NAME)
+    client.report_failed(claim)
+    [report] = stand_in.asked("reportFailed")
+    assert report.ext == {"certificate": {"version": 1, "scopes": [], "seed": "1"}}
+
+
+def test_a_worker_may_itself_have_temporary_credentials(stand_in: StandIn, client: QueueClient) -> None:
+    own = Credentials(CLIENT_ID, ACCESS_TOKEN, certificate=json.dumps({"version": 1}))
+    client.poll_task_urls(own, "provisioner", "type")
+    assert stand_in.asked("pollTaskUrls")[0].ext == {"certificate": {"version": 1}}
+
+
+def test_reclaims_and_reports_carry_no_body_but_the_reason_of_an_exception(
+    stand_in: StandIn, client: QueueClient
+) -> None:
+    claim = client.claim_task(OWN, TASK_ID, 0, NAME)
+    client.reclaim_task(claim)
+    client.report_completed(claim)
+    client.report_failed(claim)
+    client.report_exception(claim, "worker-shutdown")
+    bodies = [request.raw_body for request in stand_in.requests[1:]]
+    assert bodies == [b"", b"", b"", b'{"reason": "worker-shutdown"}']
+
+
+def test_a_5xx_is_tried_again_five_times_with_growing_delays(
+    stand_in: StandIn, client: QueueClient, clock: HandClock
+) -> None:
+    stand_in.script("claimTask", *[503] * RETRIES)
+    assert client.claim_task(OWN, TASK_ID, 0, NAME).task_id == TASK_ID
+    assert clock.waits == [0.5, 1, 2, 4, 8]
+    stand_in.script("claimTask", *[500] * (RETRIES + 1))
+    with pytest.raises(Unavailable, match="claimTask: answered 500"):
+        client.claim_task(OWN, TASK_ID, 0, NAME)
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "waited"), [("3", 3), ("0", 0.5), ("86400", 30), ("Wed, 21 Oct 2015 07:28:00 GMT", 0.5)]
+)
+def test_a_queue_that_says_when_to_try_again_is_heard_up_to_half_a_minute(
+    stand_in: StandIn, client: QueueClient, clock: HandClock, retry_after: str, waited: float
+) -> None:
+    stand_in.retry_after = retry_after
+    stand_in.script("claimTask", 503)
+    client.claim_task(OWN, TASK_ID, 0, NAME)
+    assert clock.waits == [waited]
+
+
+def test_every_try_has_its_own_nonce(stand_in: StandIn, client: QueueClient) -> None:
+    stand_in.script("claimTask", 503)
+    client.claim_task(OWN, TASK_ID, 0, NAME)
+    headers = [request.headers["Authorization"] for request in stand_in.asked("claimTask")]
+    assert len(set(headers)) == 2
+
+
+def test_a_broken_connection_is_tried_again(stand_in: StandIn, client: QueueClient, clock: HandClock) -> None:
+    stand_in.close()
+    with pytest.raises(Unavailable, match="ConnectionError"):
+        client.poll_task_urls(OWN, "provisioner", "type")
+    assert len(clock.waits) == RETRIES
+
+
+def test_no_request_is_repeated_once_the_worker_gives_up(
+    stand_in: StandIn, client: QueueClient, give_up: threading.Event
+) -> None:
+    give_up.set()
+    stand_in.script("claimTask", 503)
+    with pytest.raises(Unavailable):
+        client.claim_task(OWN, TASK_ID, 0, NAME)
+    assert stand_in.operations() == ["claimTask"]
+
+
+@pytest.mark.parametrize("status", [302, 400, 401, 403, 404, 409, 410])
+def test_a_4xx_is_never_tried_again(stand_in: StandIn, client: QueueClient, status: int) -> None:
+    stand_in.script("claimTask", status)
+    with pytest.raises(QueueRefused) as refused:
+        client.claim_task(OWN, TASK_ID, 0, NAME)
+    assert stand_in.operations() == ["claimTask"]
+    assert (refused.value.status, refused.value.code) == (status, "Scripted")
+    assert refused.value.detail == f"says {status}"  # and not the request, which the original repeats
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"<html>",
+        b"[]",
+        b"{}",
+        b"null",
+        {"runId": None},
+        {"takenUntil": "soon"},
+        {"takenUntil": "2015-01-22T19:05:57"},
+        {"takenUntil": 12},
+        {"credentials": None},
+        {"credentials": {"clientId": "x"}},
+        {"task": {}},
+    ],
+)
+def test_an_answer_that_makes_no_sense_is_no_claim(
+    stand_in: StandIn, client: QueueClient, answer: Any
+) -> None:
+    stand_in.script("claimTask", answer)
+    with pytest.raises(Unavailable):
+        client.claim_task(OWN, TASK_ID, 0, NAME)
+
+
+@pytest.mark.parametrize(
+    ("life", "left_at_refresh"),
+    [
+        (timedelta(minutes=30), timedelta(minutes=5)),
+        (timedelta(minutes=6), timedelta(minutes=3)),
+        (timedelta(minutes=-1), timedelta(0)),
+    ],
+)
+def test_poll_urls_are_refreshed_five_minutes_before_they_expire(
+    stand_in: StandIn, client: QueueClient, life: timedelta, left_at_refresh: timedelta
+) -> None:
+    stand_in.url_life = life
+    urls = client.poll_task_urls(OWN, "provisioner", "type")
+    assert abs(urls.expires - urls.refresh_at - left_at_refresh) < timedelta(seconds=30)
+
+
+def test_no_token_is_in_a_repr(client: QueueClient) -> None:
+    claim = client.claim_task(OWN, TASK_ID, 0, NAME)
+    assert "token" not in repr((claim, OWN)).replace("access_token", "")
