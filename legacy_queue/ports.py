@@ -5,7 +5,7 @@ it is safe. A message is a hint: it may be lost, late or doubled, and the tables
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -123,7 +123,9 @@ class WorkQueues(ABC):
 
 
 class Storage(ABC):
-    """All of it, as one backend keeps it."""
+    """All of it, as one backend keeps it. ``endpoints`` are the URLs of queue, table and blob, or None."""
+
+    endpoints: Mapping[str, str | None]
 
     tasks: TaskStore
     groups: GroupStore

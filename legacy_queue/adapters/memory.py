@@ -158,10 +158,12 @@ class MemoryStorage(Storage):
     ) -> None:
         self.account = account
         self.key = secrets.token_bytes(64) if key is None else key
+        queue_url = queue_url.rstrip("/")
+        self.endpoints = {"queue": f"{queue_url}/{account}", "table": None, "blob": None}
         self.tasks = MemoryTaskStore()
         self.groups = MemoryGroupStore()
         self.work_queues = MemoryWorkQueues(
-            clock, queue_url.rstrip("/"), queue_prefix, account, base64.b64encode(self.key).decode()
+            clock, queue_url, queue_prefix, account, base64.b64encode(self.key).decode()
         )
 
     def check(self) -> None:

@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+from azure.core.utils import parse_connection_string
+
 from legacy_queue.adapters.azure.client import queue_service, table_service, unavailable_when_down
 from legacy_queue.adapters.azure.queues import AzureWorkQueues
 from legacy_queue.adapters.azure.tables import AzureGroupStore, AzureTaskStore
@@ -29,11 +31,15 @@ class AzureStorage(Storage):
         key = getattr(self._queues.credential, "account_key", None)
         if not key:
             raise ValueError("the connection string has no AccountKey, with which poll URLs are signed")
+        parts = parse_connection_string(connection_string)
+        suffix = parts.get("endpointsuffix", "core.windows.net")
+        blob = parts.get("blobendpoint") or f"https://{parts['accountname']}.blob.{suffix}"
+        queue = str(self._queues.url).rstrip("/")
+        self.endpoints = {"queue": queue, "table": self._tables.url.rstrip("/"), "blob": blob.rstrip("/")}
         tasks, groups = (self._tables.get_table_client(name) for name in self._table_names)
         self.tasks = AzureTaskStore(tasks)
         self.groups = AzureGroupStore(groups)
-        public_url = public_queue_url or str(self._queues.url)
-        self.work_queues = AzureWorkQueues(self._queues, prefix, public_url.rstrip("/"), key, clock)
+        self.work_queues = AzureWorkQueues(self._queues, prefix, public_queue_url or queue, key, clock)
 
     def check(self) -> None:
         """As promised; makes the tables where they are missing."""

@@ -1,0 +1,55 @@
+"""The development client and secret: made up where none are configured, on loopback only."""
+
+import json
+import os
+import secrets
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from legacy_queue.config.settings import Settings, SettingsError
+from legacy_queue.domain.credentials import Client
+
+CLIENT_ID = "development"
+
+
+def complete(settings: Settings) -> Settings:
+    """The settings with a client and a signing secret in any case.
+
+    What is made up is kept in ``<data-dir>/development.json``, for its owner's eyes, so that credentials and
+    messages are good after a restart; with memory storage nothing outlives the server anyway. Raises
+    SettingsError where the file cannot be used.
+    """
+    if settings.clients and settings.signing_secrets:
+        return settings
+    kept = _fresh() if settings.storage == "memory" else _kept(settings.data_dir / "development.json")
+    if not settings.signing_secrets:
+        settings = replace(settings, signing_secrets=(kept["signingSecret"],))
+    if not settings.clients:
+        client = Client(CLIENT_ID, kept["accessToken"], ("*",))
+        settings = replace(settings, clients=(client,), development_client=CLIENT_ID)
+    return settings
+
+
+def _fresh() -> dict[str, Any]:
+    return {"accessToken": secrets.token_urlsafe(32), "signingSecret": secrets.token_urlsafe(32)}
+
+
+def _kept(path: Path) -> dict[str, Any]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(json.dumps(_fresh(), indent=2) + "\n")
+        except FileExistsError:
+            pass
+        kept = json.loads(path.read_text())
+        return {name: str(kept[name]) for name in _fresh()}
+    except OSError as error:
+        raise SettingsError(
+            f"{path} cannot be written and read: {error.strerror}; use another --data-dir"
+        ) from None
+    except (ValueError, KeyError, TypeError):
+        raise SettingsError(
+            f"{path} is damaged: remove it, and new development credentials are made"
+        ) from None

@@ -1,0 +1,163 @@
+"""The settings, each with one name.
+
+``--claim-timeout`` is ``LEGACY_QUEUE_CLAIM_TIMEOUT`` and ``claim-timeout`` in the file. An unknown name is
+refused with the nearest known one. Secrets never reach a repr or a message.
+"""
+
+import difflib
+import ipaddress
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import Field, dataclass, field, fields
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from legacy_queue.config import values
+from legacy_queue.domain.credentials import Client
+
+PREFIX = "LEGACY_QUEUE_"
+CONFIG = "config"  # names the TOML file; an option and a variable like the others
+_OF_THE_WORKER = {"root-url", "base-url"}  # the sample worker's variables
+
+
+class SettingsError(Exception):
+    """What is wrong with the settings and what would be accepted, in a sentence."""
+
+
+def _setting(parse: Callable[[Any], Any], default: Any, description: str, secret: bool = False) -> Any:
+    metadata = {"parse": parse, "help": description, "secret": secret}
+    return field(default_factory=lambda: default, repr=not secret, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is in force. ``development_client`` is the clientId of the client made up for want of another."""
+
+    host: str = _setting(values.text, "127.0.0.1", "The address to listen on.")
+    port: int = _setting(values.port, 8080, "The port to listen on; 0 lets the system choose.")
+    workers: int = _setting(values.count, 1, "Server processes.")
+    storage: str = _setting(values.storage, "azurite", "azurite (started here), azure or memory.")
+    data_dir: Path = _setting(values.path, Path(".legacy-queue"), "What survives: Azurite's data.")
+    azurite_dir: Path = _setting(
+        values.path, Path(__file__).parents[2] / "azurite", "Where npm installed Azurite."
+    )
+    connection_string: str | None = _setting(values.text, None, "The account, for --storage azure.", True)
+    queue_prefix: str = _setting(values.prefix, "lq", "What names of queues and tables start with.")
+    public_url: str | None = _setting(values.url, None, "The root URL that clients use, if another.")
+    public_queue_url: str | None = _setting(
+        values.url, None, "The queue endpoint that workers poll, if another."
+    )
+    trusted_proxy: bool = _setting(values.flag, False, "true: believe x-forwarded-host, -port and -proto.")
+    claim_timeout: timedelta = _setting(values.duration, timedelta(minutes=20), "How long a claim lasts.")
+    poll_visibility: timedelta = _setting(
+        values.duration, timedelta(minutes=5), "How long a polled message is invisible."
+    )
+    sas_life: timedelta = _setting(values.sas_life, timedelta(minutes=30), "How long poll URLs are good.")
+    clients: tuple[Client, ...] = _setting(
+        values.clients, (), "clientId -> accessToken and scopes; better in the file.", True
+    )
+    roles: Mapping[str, tuple[str, ...]] = _setting(values.roles, {}, "role -> scopes.")
+    signing_secrets: tuple[str, ...] = _setting(
+        values.secrets, (), "Sign messages: the first signs, all verify.", True
+    )
+    worker_types: Mapping[str, str] = _setting(
+        values.policies, {}, "provisionerId/workerType -> optional or required: the message at a claim."
+    )
+    development_client: str | None = None
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach the server."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+DECLARED: tuple[Field[Any], ...] = tuple(one for one in fields(Settings) if one.metadata)
+
+
+def wire_name(name: str) -> str:
+    """``claim_timeout`` -> ``claim-timeout``, as in an option and in the file."""
+    return name.replace("_", "-")
+
+
+def load(options: Mapping[str, str | None], environ: Mapping[str, str]) -> tuple[Settings, Mapping[str, str]]:
+    """The settings, and where each was found: an option, a variable, the file, or ``default``.
+
+    ``options`` are named as in the file, None where they are not given. Raises SettingsError.
+    """
+    variables = {
+        wire_name(name.removeprefix(PREFIX).lower()): value
+        for name, value in environ.items()
+        if name.startswith(PREFIX) and not name.startswith(f"{PREFIX}TEST_")
+    }
+    _refuse_unknown(
+        variables.keys() - _OF_THE_WORKER - {CONFIG}, lambda name: PREFIX + name.replace("-", "_").upper()
+    )
+    file = options.get(CONFIG) or variables.get(CONFIG)
+    from_file = _read(Path(file)) if file else {}
+    _refuse_unknown(from_file.keys(), str)
+    found: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for one in DECLARED:
+        name = wire_name(one.name)
+        candidates = (
+            (f"--{name}", options.get(name)),
+            (PREFIX + one.name.upper(), variables.get(name)),
+            (f"{name} in {file}", from_file.get(name)),
+        )
+        source, value = next(((s, v) for s, v in candidates if v is not None), ("default", None))
+        sources[name] = source
+        if value is not None:
+            found[one.name] = _parsed(one, source, value)
+    settings = Settings(**found)
+    _check(settings)
+    return settings, sources
+
+
+def _parsed(one: Field[Any], source: str, value: Any) -> Any:
+    try:
+        return one.metadata["parse"](value)
+    except ValueError as error:
+        shown = "" if one.metadata["secret"] else f" is {str(value)[:200]!r}"
+        raise SettingsError(f"{source}{shown}: {error}") from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise SettingsError(f"the settings file {path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise SettingsError(f"the settings file {path} is not TOML: {error}") from None
+
+
+def _refuse_unknown(names: Iterable[str], shown: Callable[[str], str]) -> None:
+    known = [wire_name(one.name) for one in DECLARED]
+    for name in sorted(set(names) - set(known)):
+        near = difflib.get_close_matches(name, known, 1, 0)
+        raise SettingsError(f"there is no setting {shown(name)}; the nearest is {shown(near[0])}")
+
+
+def _check(settings: Settings) -> None:
+    """What is wrong between settings; each is fine alone."""
+    if settings.storage == "azure" and not settings.connection_string:
+        raise SettingsError("--storage azure needs a connection string: set LEGACY_QUEUE_CONNECTION_STRING")
+    if settings.storage != "azure" and settings.connection_string:
+        raise SettingsError(f"a connection string goes with --storage azure, and this is {settings.storage}")
+    if settings.storage == "memory" and settings.workers > 1:
+        raise SettingsError("--storage memory lives in one process: --workers 1 is accepted")
+    if settings.is_loopback:
+        return
+    if not settings.clients or not settings.signing_secrets:
+        raise SettingsError(
+            f"on {settings.host} others can reach the server: configure clients and signing-secrets, "
+            "or listen on 127.0.0.1 with the development client"
+        )
+    if settings.storage == "azurite" and not settings.public_queue_url:
+        raise SettingsError(
+            f"Azurite listens on this machine alone, and on {settings.host} others will be sent to poll it: "
+            "use --storage azure, or say with --public-queue-url how they reach it"
+        )

@@ -1,0 +1,144 @@
+"""How the value of each setting is read: from text, or from what TOML has made of it already.
+
+Each raises ValueError, whose message says what is accepted and never repeats a secret.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.ids import IDENTIFIER
+from legacy_queue.domain.scopes import is_scope
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_SHORTEST_SAS = timedelta(minutes=6)
+
+
+def text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("text is accepted")
+    return value
+
+
+def port(value: Any) -> int:
+    if not re.fullmatch(r"\d{1,5}", str(value)) or int(value) > 65535:
+        raise ValueError("a port is accepted, 0 to 65535; 0 lets the system choose")
+    return int(value)
+
+
+def count(value: Any) -> int:
+    if not re.fullmatch(r"[1-9]\d{0,2}", str(value)):
+        raise ValueError("a number from 1 to 999 is accepted")
+    return int(value)
+
+
+def flag(value: Any) -> bool:
+    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if str(value).lower() not in words:
+        raise ValueError("true or false is accepted")
+    return words[str(value).lower()]
+
+
+def duration(value: Any) -> timedelta:
+    match = re.fullmatch(r"([1-9]\d{0,6})([smhd])", str(value))
+    if not match:
+        raise ValueError("a duration is accepted, like 20m, 6s, 1h or 2d")
+    duration = timedelta(seconds=int(match[1]) * _UNITS[match[2]])
+    if duration > timedelta(days=5):
+        raise ValueError("5d is the longest that is accepted, as no deadline is further away")
+    return duration
+
+
+def sas_life(value: Any) -> timedelta:
+    life = duration(value)
+    if life < _SHORTEST_SAS:
+        raise ValueError("at least 6m is accepted: workers fetch new URLs 310 s before the end")
+    return life
+
+
+def storage(value: Any) -> str:
+    if value not in ("azurite", "azure", "memory"):
+        raise ValueError("azurite, azure or memory is accepted")
+    return str(value)
+
+
+def prefix(value: Any) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9]{0,10}", str(value)):
+        raise ValueError("1 to 11 of a-z and 0-9 are accepted, a letter first")
+    return str(value)
+
+
+def url(value: Any) -> str:
+    if not re.fullmatch(r"https?://[^\s/?#{}]+[^\s?#{}]*", str(value)):
+        raise ValueError("a URL is accepted that starts with http:// or https:// and has no query")
+    return str(value).rstrip("/")
+
+
+def _structure(value: Any) -> Any:
+    """A table or list of the file, or its JSON in an option or the environment."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        raise ValueError("JSON is accepted here, a table or list in the file") from None
+
+
+def _scopes(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(is_scope(scope) for scope in value):
+        raise ValueError("a list of scopes is accepted, each of printable ASCII characters")
+    return tuple(value)
+
+
+def clients(value: Any) -> tuple[Client, ...]:
+    value = _structure(value)
+    accepted = "a table is accepted for each clientId: accessToken (at least 22 characters) and scopes"
+    if not isinstance(value, dict):
+        raise ValueError(accepted)
+    clients = []
+    for client_id, one in value.items():
+        if not isinstance(one, dict) or set(one) != {"accessToken", "scopes"}:
+            raise ValueError(f"client {client_id!r}: {accepted}")
+        token = one["accessToken"]
+        if not isinstance(token, str) or not re.fullmatch(r"[!-~]{22,128}", token):
+            raise ValueError(
+                f"client {client_id!r}: its accessToken must be 22 to 128 printable ASCII characters"
+            )
+        if not re.fullmatch(r"[A-Za-z0-9!@/:.+|_-]+", client_id):
+            raise ValueError(f"client {client_id!r}: letters, digits and @/:.+|_- are accepted in a clientId")
+        clients.append(Client(client_id, token, _scopes(one["scopes"])))
+    return tuple(clients)
+
+
+def roles(value: Any) -> Mapping[str, tuple[str, ...]]:
+    value = _structure(value)
+    if not isinstance(value, dict):
+        raise ValueError("a table is accepted: a list of scopes for each role")
+    return {role: _scopes(scopes) for role, scopes in value.items()}
+
+
+def secrets(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = [one for one in value.split(",") if one]
+    if not isinstance(value, list) or not all(isinstance(one, str) and len(one) >= 22 for one in value):
+        raise ValueError(
+            "a list of secrets is accepted, each of 22 characters or more: the first signs, all verify"
+        )
+    return tuple(value)
+
+
+def policies(value: Any) -> Mapping[str, str]:
+    value = _structure(value)
+    accepted = 'a table is accepted: "provisionerId/workerType" = "optional" or "required"'
+    if not isinstance(value, dict):
+        raise ValueError(accepted)
+    for name, policy in value.items():
+        if not re.fullmatch(f"{IDENTIFIER}/{IDENTIFIER}", name) or policy not in ("optional", "required"):
+            raise ValueError(f"{name!r} = {policy!r}: {accepted}")
+    return dict(value)
+
+
+def path(value: Any) -> Path:
+    return Path(text(value)).expanduser()

@@ -1,0 +1,191 @@
+"""The Flask application: routes from the declarations, and one place that renders an error."""
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import structlog
+from flask import Flask, Response, g, request
+from werkzeug.exceptions import HTTPException
+
+from legacy_queue.domain.authentication import Authenticator
+from legacy_queue.domain.errors import (
+    AuthenticationFailed,
+    InputTooLarge,
+    InputValidationError,
+    InvalidRequestArguments,
+    QueueError,
+    ResourceNotFound,
+    ServiceUnavailable,
+)
+from legacy_queue.domain.times import format_time, whole_seconds
+from legacy_queue.http import tasks, work
+from legacy_queue.http.auth import raw_target, signed_request
+from legacy_queue.http.bodies import parse, validate, without_secrets
+from legacy_queue.http.endpoint import PARAMETERS, Call, Endpoint, endpoint
+from legacy_queue.http.references import api_reference
+from legacy_queue.http.schemas import SCHEMAS, served
+from legacy_queue.ports import Clock, Storage
+from legacy_queue.services import Services
+
+log = structlog.get_logger()
+
+PREFIXES = ("/v1", "/api/queue/v1")
+MAX_BODY = 1024 * 1024  # bytes
+
+_started = time.monotonic()
+
+
+@endpoint("ping", "GET", "/ping", "Ping Server", output="ping-response")
+def ping(call: Call) -> Mapping[str, Any]:  # noqa: ARG001
+    """Answer without asking anybody: the process is alive. ``uptime`` is in seconds."""
+    return {"alive": True, "uptime": round(time.monotonic() - _started, 3)}
+
+
+ENDPOINTS: tuple[Endpoint, ...] = (ping, *tasks.ENDPOINTS, *work.ENDPOINTS)
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What the application is put together from."""
+
+    services: Services
+    authenticator: Authenticator
+    storage: Storage
+    clock: Clock
+    root_url: str
+    trusts_proxy: bool = False
+
+
+class _RawPath:
+    """Routes by the path as it was sent: ``a%2Fb`` is one segment, which WSGI's own PATH_INFO hides."""
+
+    def __init__(self, app: Callable[..., Any]) -> None:
+        self._app = app
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        environ["PATH_INFO"] = raw_target(environ).partition("?")[0]
+        return self._app(environ, start_response)
+
+
+def create_app(backend: Backend) -> Flask:
+    """The queue's HTTP interface, under both prefixes; ``/ready``, references and schemas beside it."""
+    app = Flask("legacy_queue", static_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
+    app.url_map.merge_slashes = False
+    app.wsgi_app = _RawPath(app.wsgi_app)  # type: ignore[method-assign]
+    for declared in ENDPOINTS:
+        for prefix in PREFIXES:
+            app.add_url_rule(
+                prefix + declared.route,
+                endpoint=prefix + declared.name,
+                view_func=_view(declared, backend),
+                methods=[declared.method],
+                provide_automatic_options=False,
+            )
+    app.add_url_rule("/ready", view_func=lambda: _ready(backend))
+    app.add_url_rule(
+        "/references/queue/v1/api.json", "reference", lambda: api_reference(ENDPOINTS, backend.root_url)
+    )
+    app.add_url_rule("/schemas/queue/v1/<name>.json", "schema", lambda name: _schema(name, backend))
+    app.register_error_handler(QueueError, lambda error: _render(error, backend))
+    app.register_error_handler(HTTPException, lambda error: _render(_translated(error), backend))
+    app.register_error_handler(Exception, lambda error: _render_bug(error, backend))
+    return app
+
+
+def _view(declared: Endpoint, backend: Backend) -> Callable[..., Any]:
+    """Raw path -> parameters checked -> Hawk -> body validated -> handler, which checks the scopes first."""
+
+    def view(**segments: str) -> Any:
+        params = {name: unquote(segment) for name, segment in segments.items()}
+        g.call = declared, params
+        for name, value in params.items():
+            if not re.fullmatch(PARAMETERS[name], value):
+                raise InvalidRequestArguments(f"{name} is {value[:200]!r}: it must match {PARAMETERS[name]}")
+        unknown = sorted(set(request.args) - {"bewit"})
+        if unknown:
+            raise InvalidRequestArguments(f"{declared.name} takes no query parameter {unknown[0][:200]!r}")
+        raw = request.get_data(cache=False)
+        signed = signed_request(request, raw, backend.trusts_proxy)
+        identity = backend.authenticator.authenticate(signed, backend.clock.now())
+        body = None
+        if declared.method != "GET":
+            body = parse(raw, request.headers.get("content-type", ""))
+            g.payload = body
+            _check_body(declared, body)
+        return dict(declared.handler(Call(declared, params, body, identity, backend.services)))
+
+    return view
+
+
+def _check_body(declared: Endpoint, body: Any) -> None:
+    if declared.input is None:
+        if body not in (None, {}):
+            raise InputValidationError(f"{declared.name} takes no body: send none, or {{}}")
+    elif body is not None or not declared.input_optional:
+        validate(body, declared.input)
+
+
+def _ready(backend: Backend) -> Response:
+    backend.storage.check()
+    return _json({"ready": True}, 200)
+
+
+def _schema(name: str, backend: Backend) -> Any:
+    if name not in SCHEMAS:
+        raise ResourceNotFound(f"there is no schema {name[:100]!r}; there are {', '.join(sorted(SCHEMAS))}")
+    return served(name, backend.root_url)
+
+
+def _translated(error: HTTPException) -> QueueError:
+    if error.code == 413:
+        return InputTooLarge(f"the body is larger than {MAX_BODY} bytes, the most that is accepted")
+    if error.code in (404, 405):
+        return ResourceNotFound(
+            f"there is no {request.method} {request.path[:200]}; "
+            "/references/queue/v1/api.json lists what there is"
+        )
+    return InvalidRequestArguments(f"the request cannot be read: {error.name}")
+
+
+def _render(error: QueueError, backend: Backend) -> Response:
+    message = error.message
+    if error.details:
+        message = f"{message}\n\n{json.dumps(error.details, indent=2)}"
+    response = _json(_error_body(error.code, message, backend), error.status)
+    if isinstance(error, AuthenticationFailed):
+        response.headers["www-authenticate"] = "hawk"
+    if isinstance(error, ServiceUnavailable):
+        response.headers["retry-after"] = str(whole_seconds(error.retry_after))
+    return response
+
+
+def _render_bug(error: Exception, backend: Backend) -> Response:
+    incident = str(uuid.uuid4())
+    log.error("internal-error", incident=incident, method=request.method, path=request.path, exc_info=error)
+    message = f"an error of the server, incident {incident}: its log has the details under that id"
+    return _json(_error_body("InternalServerError", message, backend), 500)
+
+
+def _error_body(code: str, message: str, backend: Backend) -> dict[str, Any]:
+    declared, params = g.get("call", (None, {}))
+    return {
+        "code": code,
+        "message": message,
+        "requestInfo": {
+            "method": declared.name if declared else None,
+            "params": params,
+            "payload": without_secrets(g.get("payload")),
+            "time": format_time(backend.clock.now()),
+        },
+    }
+
+
+def _json(body: Any, status: int) -> Response:
+    return Response(json.dumps(body), status, content_type="application/json")

@@ -1,0 +1,48 @@
+"""From the request that came in to the one that was signed. Source: "Authentication" in design/api.md."""
+
+from flask import Request
+
+from legacy_queue.domain.authentication import SignedRequest
+from legacy_queue.domain.hawk import authentication_failed
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def raw_target(environ: dict[str, str]) -> str:
+    """The request target as it was sent, path and query, nothing decoded: what a Hawk MAC covers."""
+    target = environ["RAW_URI"]
+    if target.startswith("/"):
+        return target
+    _, _, after_scheme = target.partition("://")  # a proxy's absolute form
+    return after_scheme[after_scheme.find("/") :] if "/" in after_scheme else "/"
+
+
+def signed_request(request: Request, body: bytes, trusts_proxy: bool) -> SignedRequest:
+    """What the client signed; raises AuthenticationFailed for a Host that names no port.
+
+    Behind a trusted proxy the x-forwarded headers say which host and port the client addressed.
+    """
+    headers = request.headers
+    scheme, address = request.scheme, headers.get("host", "")
+    port = ""
+    if trusts_proxy:
+        scheme = headers.get("x-forwarded-proto", scheme).split(",")[0].strip()
+        address = headers.get("x-forwarded-host", address).split(",")[0].strip()
+        port = headers.get("x-forwarded-port", "").split(",")[0].strip()
+    host, _, host_port = address.rpartition(":") if _has_port(address) else (address, "", "")
+    port = port or host_port or str(_DEFAULT_PORTS.get(scheme, 80))
+    if not (port.isascii() and port.isdigit()):
+        raise authentication_failed()
+    return SignedRequest(
+        method=request.method,
+        target=raw_target(request.environ),
+        host=host,
+        port=int(port),
+        authorization=headers.get("authorization"),
+        content_type=headers.get("content-type", ""),
+        body=body,
+    )
+
+
+def _has_port(address: str) -> bool:
+    return ":" in address and not address.endswith("]")  # [::1] alone has none

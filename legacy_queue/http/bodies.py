@@ -1,0 +1,98 @@
+"""Bodies read: strict JSON, then the schema. Nothing that was not sent exactly so is ever stored."""
+
+import json
+import math
+from functools import cache
+from typing import Any
+
+import jsonschema_rs
+
+from legacy_queue.domain.errors import InputValidationError, MalformedPayload
+from legacy_queue.http.schemas import SCHEMAS
+
+SECRET_FIELDS = ("receipt", "signature", "accessToken", "certificate")
+_MOST_ERRORS = 5
+_LARGEST_INTEGER = 2**63
+
+
+def parse(body: bytes, content_type: str) -> Any:
+    """The JSON value of a body, and None for an empty one.
+
+    Raises MalformedPayload for what is not JSON, or is JSON that two parsers could read differently: NaN,
+    numbers out of range, doubled keys, lone surrogates, bottomless nesting.
+    """
+    if not body:
+        return None
+    if content_type.partition(";")[0].strip().lower() != "application/json":
+        raise MalformedPayload(f"the body's content-type is {content_type[:100]!r}: send application/json")
+    try:
+        value = json.loads(
+            body.decode("utf-8"),
+            object_pairs_hook=_object,
+            parse_constant=_refuse_constant,
+            parse_float=_float,
+            parse_int=_int,
+        )
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except RecursionError:
+        raise MalformedPayload("the body is nested too deeply") from None
+    except UnicodeError:
+        raise MalformedPayload("the body is not UTF-8, or holds half a surrogate pair") from None
+    except ValueError as error:
+        raise MalformedPayload(f"the body is not JSON: {error}") from None
+    return value
+
+
+def validate(value: Any, schema: str) -> None:
+    """Raises InputValidationError, which names each place, what is there and what would be accepted."""
+    errors = []
+    for error in _validator(schema).iter_errors(value):
+        path = "/".join(["body", *map(str, error.instance_path)])
+        is_secret = bool(error.instance_path) and error.instance_path[-1] in SECRET_FIELDS
+        errors.append(
+            f"{path}: " + ("not of the form that is accepted" if is_secret else error.message[:1000])
+        )
+        if len(errors) == _MOST_ERRORS:
+            break
+    if errors:
+        raise InputValidationError("; ".join(errors) + f". See /schemas/queue/v1/{schema}.json")
+
+
+def without_secrets(value: Any) -> Any:
+    """A body that may be shown to the caller again."""
+    if not isinstance(value, dict):
+        return value
+    return {name: "(hidden)" if name in SECRET_FIELDS else one for name, one in value.items()}
+
+
+@cache
+def _validator(schema: str) -> Any:
+    return jsonschema_rs.validator_for(
+        {"$schema": "http://json-schema.org/draft-07/schema#", **SCHEMAS[schema]}, validate_formats=True
+    )
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        names = [name for name, _ in pairs]
+        doubled = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {doubled[:100]!r} stands twice in one object")
+    return value
+
+
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no JSON number")
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"the number {text[:40]} is out of range")
+    return value
+
+
+def _int(text: str) -> int:
+    if len(text) > 20 or abs(value := int(text)) >= _LARGEST_INTEGER:
+        raise ValueError(f"the integer {text[:40]} is out of range: 64 bits are accepted")
+    return value

@@ -1,0 +1,95 @@
+"""An endpoint as data, and a call of it: from these come routing, checks, and the reference."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from legacy_queue.domain.authentication import Identity
+from legacy_queue.domain.errors import InsufficientScopes
+from legacy_queue.domain.ids import IDENTIFIER, RUN_ID, TASK_ID
+from legacy_queue.domain.scopes import Expression, missing, render
+from legacy_queue.domain.task import Task, Worker
+from legacy_queue.services import Services
+
+# the parameters of routes, and what each must match
+PARAMETERS = {
+    "taskId": TASK_ID,
+    "runId": RUN_ID,
+    "provisionerId": IDENTIFIER,
+    "workerType": IDENTIFIER,
+}
+
+
+class Call:
+    """One request to an endpoint: its parameters, its body (validated), and who sent it."""
+
+    def __init__(
+        self,
+        endpoint: "Endpoint",
+        params: Mapping[str, str],
+        body: Any,
+        identity: Identity | None,
+        services: Services,
+    ) -> None:
+        self._endpoint, self._identity, self._services = endpoint, identity, services
+        self.params, self.body = params, body
+
+    @property
+    def task_id(self) -> str:
+        return self.params["taskId"]
+
+    @property
+    def run_id(self) -> int:
+        return int(self.params["runId"])
+
+    def task(self) -> Task:
+        """The task, to fill the scopes from: its definition is right, its runs may be old."""
+        return self._services.tasks.recall(self.task_id)
+
+    def holder(self) -> Worker | None:
+        """Who claimed the run, which never changes once somebody has; raises ResourceNotFound."""
+        remembered = self.task().runs[self.run_id : self.run_id + 1]
+        if remembered and remembered[0].worker:
+            return remembered[0].worker
+        return self._services.tasks.load(self.task_id).run(self.run_id).worker
+
+    def authorize(self, **fields: str | list[str] | tuple[str, ...]) -> Services:
+        """The services, once the caller's scopes satisfy the endpoint's; raises InsufficientScopes.
+
+        ``fields`` fill the scopes beside the parameters of the route.
+        """
+        if self._endpoint.scopes is not None:
+            needed = render(self._endpoint.scopes, {**self.params, **fields})
+            lacking = missing(self._identity.scopes if self._identity else (), needed)
+            if lacking is not None:
+                who = self._identity.log_name if self._identity else "a request without credentials"
+                raise InsufficientScopes(f"{who} may not {self._endpoint.name}: it lacks {lacking}")
+        return self._services
+
+
+Handler = Callable[[Call], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """``input`` and ``output`` name schemas. ``scopes`` of None: anybody may."""
+
+    name: str
+    method: str
+    route: str
+    title: str
+    handler: Handler = field(repr=False)
+    scopes: "Expression | None" = None
+    input: str | None = None
+    output: str | None = None
+    input_optional: bool = False
+
+    @property
+    def description(self) -> str:
+        """The handler's docstring."""
+        return " ".join((self.handler.__doc__ or "").split())
+
+
+def endpoint(name: str, method: str, route: str, title: str, **more: Any) -> Callable[[Handler], Endpoint]:
+    """Declare the function below as the handler of this endpoint."""
+    return lambda handler: Endpoint(name, method, route, title, handler, **more)
