@@ -2,8 +2,11 @@
 
 import logging
 import sys
+from datetime import datetime
 
 import structlog
+
+from legacy_queue.domain.times import format_time
 
 
 def log_to_standard_error() -> None:
@@ -15,7 +18,11 @@ def log_to_standard_error() -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(default=str),
+            structlog.processors.JSONRenderer(default=_plain),
         ],
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
+
+
+def _plain(value: object) -> str:
+    return format_time(value) if isinstance(value, datetime) else str(value)

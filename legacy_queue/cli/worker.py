@@ -1,19 +1,17 @@
 """legacy-queue worker: the sample worker, until it is told to stop."""
 
 import json
-import logging
 import os
 import re
 import select
 import signal
 import socket
-import sys
 import threading
 from datetime import timedelta
 
 import click
-import structlog
 
+from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.worker import Credentials, Protocol, QueueRefused, Worker, WorkerSettings
 from legacy_queue.worker.settings import base_url_of
 
@@ -129,7 +127,7 @@ def worker(
         max_tasks=max_tasks,
         poll_interval=poll_interval,
     )
-    _log_to_standard_error()
+    log_to_standard_error()
     run_until_signalled(Worker(settings))
 
 
@@ -165,15 +163,3 @@ def run_until_signalled(worker: Worker) -> None:
         if isinstance(failure, QueueRefused):
             raise click.ClickException(f"The queue refused this worker. {failure}")
         raise failure
-
-
-def _log_to_standard_error() -> None:
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.JSONRenderer(default=str),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )

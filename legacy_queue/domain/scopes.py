@@ -104,7 +104,8 @@ class _Held:
         self._prefixes = tuple(scope[:-1] for scope in self._exact if scope.endswith("*"))
 
     def has(self, scope: str) -> bool:
-        return scope in self._exact or scope.startswith(self._prefixes)
+        """Whether all that the scope stands for is held: ``a**`` must not pass for the wider ``a*``."""
+        return scope in self._exact or scope.removesuffix("*").startswith(self._prefixes)
 
 
 def covers(scopes: Iterable[str], wanted: Iterable[str]) -> bool:

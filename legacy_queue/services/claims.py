@@ -111,10 +111,21 @@ class Claims:
             )
 
     def _offer_again(self, task: Task, run_id: int, presented: Presented) -> None:
-        """A worker deletes its message when it is refused: the run that stays pending needs another."""
+        """A worker deletes its message when it is refused: the run that it leads to needs another.
+
+        That may also be the held message of a claim: then the other one is visible after takenUntil.
+        """
         last = task.last_run
-        if last and last.state == "pending" and run_id in (last.run_id, last.run_id + 1):
-            self._messages.offer(task, last.run_id, presented.lease, OFFERED_AGAIN_AFTER)
+        if not last or last.is_resolved or run_id < last.run_id:
+            return
+        delay = OFFERED_AGAIN_AFTER
+        if last.taken_until:
+            if run_id == last.run_id:
+                return
+            delay = max(delay, last.taken_until - self._clock.now())
+            self._messages.offer(task, last.run_id + 1, presented.lease, delay)
+        else:
+            self._messages.offer(task, last.run_id, presented.lease, delay)
 
     def _answer(self, task: Task) -> dict[str, Any]:
         run = task.runs[-1]

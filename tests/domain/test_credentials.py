@@ -156,6 +156,20 @@ def test_the_issuer_must_hold_the_right_to_name_a_client():
             token(ours("a/b"), held=held)
 
 
+def test_a_certificate_signed_with_another_length_of_seed_is_refused():
+    certificate = Certificate.from_wire(json.loads(ours().certificate))
+    for seed in (SEED[1:], SEED + "x"):
+        other = replace(certificate, seed=seed).signed_by(ISSUER, ISSUER.client_id)
+        with pytest.raises(AuthenticationFailed):
+            Certificate.from_wire(json.loads(other.to_json()))
+
+
+def test_nobody_is_issuer_and_named_bearer_at_once():
+    certificate = replace(Certificate.from_wire(json.loads(ours().certificate)), issuer=ISSUER.client_id)
+    with pytest.raises(AuthenticationFailed):
+        certificate.signed_by(ISSUER, "queue").access_token("queue", ISSUER, ("*",), START)
+
+
 def test_a_named_certificate_is_for_that_name_only():
     with pytest.raises(AuthenticationFailed):
         token(replace(ours("named"), client_id="other"))

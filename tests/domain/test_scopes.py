@@ -57,10 +57,16 @@ expressions: st.SearchStrategy[Expression] = st.recursive(
 )
 
 
+def instances(scope: str) -> set[str]:
+    """Enough of what a scope stands for to tell two apart: a pattern stands for every suffix."""
+    return {scope[:-1] + suffix for suffix in ("", "a", "b", "*")} if scope[-1:] == "*" else {scope}
+
+
 def has_naively(scopes: list[str], wanted: str) -> bool:
-    return any(
-        wanted == held or (held[-1:] == "*" and wanted[: len(held) - 1] == held[:-1]) for held in scopes
-    )
+    def stands_for(held: str, instance: str) -> bool:
+        return held == instance or (held[-1:] == "*" and instance[: len(held) - 1] == held[:-1])
+
+    return any(all(stands_for(held, instance) for instance in instances(wanted)) for held in scopes)
 
 
 def satisfies_naively(scopes: list[str], expression: Any) -> bool:
@@ -205,6 +211,12 @@ def test_satisfaction_is_what_a_naive_reading_says(scopes, expression):
 @given(scope_lists, scope_lists)
 def test_scopes_cover_others_when_they_satisfy_each(scopes, wanted):
     assert covers(scopes, wanted) == all(has_naively(scopes, scope) for scope in wanted)
+
+
+def test_a_scope_that_ends_in_two_stars_does_not_give_the_wider_one():
+    assert not covers(["x:a**"], ["x:a*"])
+    assert not satisfies(["x:a**"], "x:a")
+    assert covers(["x:a**"], ["x:a**", "x:a*b", "x:a*b*"])
 
 
 @given(scope_lists, scope_lists, texts)

@@ -1,0 +1,234 @@
+"""Any sequence of operations, with faults at any port call, keeps the promises of "The held message"."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+
+from legacy_queue.adapters.memory_queue import MessageNotFound, PopReceiptMismatch
+from legacy_queue.domain.errors import QueueError, ServiceUnavailable
+from legacy_queue.domain.task import Worker
+from legacy_queue.domain.times import format_time, parse_time
+from legacy_queue.ports import Changed
+from legacy_queue.services import Services
+from legacy_queue.services.claims import Presented
+from tests.services import interleaving
+from tests.services.bench import (
+    ALICE,
+    BOB,
+    HOUR,
+    MINUTE,
+    PROVISIONER,
+    SECOND,
+    WORKER_TYPE,
+    At,
+    Bench,
+    Crash,
+    Message,
+    failing,
+)
+from tests.services.invariants import check
+
+REPLICAS = st.integers(0, 1)
+WORKERS = st.sampled_from([ALICE, BOB])
+import os
+MAX = int(os.environ.get("HYP", "100"))
+PICKS = st.integers(0, 7)
+SCHEDULES = st.lists(st.integers(0, 1), max_size=12)
+WAITS = st.sampled_from([SECOND, 9 * SECOND, MINUTE, 5 * MINUTE, 19 * MINUTE, 20 * MINUTE, HOUR])
+REPORTS = st.sampled_from(
+    [
+        ("completed", "completed"),
+        ("failed", "failed"),
+        ("exception", "worker-shutdown"),
+        ("exception", "intermittent-task"),
+        ("exception", "malformed-payload"),
+    ]
+)
+PROTOCOLS = st.sampled_from(["draft", "deployed", "without receipt"])
+
+
+def faults(call: int, kind: str) -> At:
+    match kind:
+        case "crash before":
+            return At(call, before=failing(Crash()))
+        case "crash after":
+            return At(call, after=failing(Crash()))
+        case "unavailable":
+            return At(call, before=failing(ServiceUnavailable("storage is away")))
+        case "answer lost":
+            return At(call, after=failing(ServiceUnavailable("the answer was lost")))
+        case _:
+            return At(0, of="replace", after=failing(Changed()))
+
+
+KINDS = st.sampled_from(["crash before", "crash after", "unavailable", "answer lost", "retried write"])
+
+
+class Life(RuleBasedStateMachine):
+    """Two replicas that remember what they saw, two workers of either protocol, tasks with few retries."""
+
+    with_faults = False
+
+    @initialize(is_required=st.booleans())
+    def start(self, is_required: bool) -> None:
+        self.bench = Bench(required=[f"{PROVISIONER}/{WORKER_TYPE}"] if is_required else [])
+        self.around: Callable[..., Any] | None = None
+        self.replicas = [self.bench.replica(self._around, remembers=True) for _ in range(2)]
+        self.tasks: list[str] = []
+        self.polled: list[Message] = []
+        self.granted: dict[tuple[str, int], tuple[Worker, datetime]] = {}
+
+    def _around(self, name: str, call: Callable[[], Any]) -> Any:
+        return self.around(name, call) if self.around else call()
+
+    @precondition(lambda self: len(self.tasks) < 2)
+    @rule(retries=st.integers(0, 3), hours=st.sampled_from([1, 24]))
+    def create(self, retries: int, hours: int) -> None:
+        deadline = format_time(self.bench.clock.now() + hours * HOUR)
+        self.tasks.append(self.bench.create(retries=retries, deadline=deadline))
+
+    @rule(wait=WAITS)
+    def wait(self, wait: Any) -> None:
+        self.bench.clock.advance(wait)
+
+    @rule(count=st.integers(1, 2))
+    def poll(self, count: int) -> None:
+        if self.tasks:
+            self.polled = [*self.bench.receive(count), *self.polled][:8]
+
+    def _claim(self, services: Services, worker: Worker, pick: int, protocol: str) -> Callable[[], Any]:
+        message = self.polled[pick % len(self.polled)]
+        lease = message.lease
+        presented = {
+            "draft": message.presented,
+            "deployed": Presented(),
+            "without receipt": Presented(lease.message_id, None, message.signature),
+        }[protocol]
+
+        def act() -> None:
+            try:
+                answer = self.bench.claim(message, worker, services, presented)
+            except QueueError as refusal:
+                if refusal.status < 500:
+                    self._delete(message)
+                raise
+            self._grant(message.task_id, answer, worker)
+            if protocol != "draft":
+                self._delete(message)
+
+        return act
+
+    def _delete(self, message: Message) -> None:
+        try:
+            self.bench.delete(message)
+        except (MessageNotFound, PopReceiptMismatch):
+            pass
+
+    def _grant(self, task_id: str, answer: Mapping[str, Any], worker: Worker) -> None:
+        run_id, until = answer["runId"], parse_time(answer["takenUntil"])
+        holder, _ = self.granted.get((task_id, run_id), (worker, until))
+        assert holder == worker, "two workers hold one run"
+        runs = self.bench.task(task_id).runs
+        for earlier in range(run_id):
+            assert runs[earlier].is_resolved
+            _, believed = self.granted.get((task_id, earlier), (None, self.bench.clock.now()))
+            if runs[earlier].reason_resolved == "claim-expired":
+                assert believed <= self.bench.clock.now(), "a claim ended early"
+        self.granted[task_id, run_id] = worker, until
+
+    def _reclaim(self, services: Services, pick: int) -> Callable[[], Any]:
+        task_id, run_id = list(self.granted)[pick % len(self.granted)]
+
+        def act() -> None:
+            answer = services.claims.reclaim(task_id, run_id)
+            worker, before = self.granted[task_id, run_id]
+            until = parse_time(answer["takenUntil"])
+            self.granted[task_id, run_id] = worker, max(before, until)
+
+        return act
+
+    def _report(self, services: Services, pick: int, report: tuple[str, str]) -> Callable[[], Any]:
+        task_id, run_id = list(self.granted)[pick % len(self.granted)]
+        return lambda: services.tasks.report(task_id, run_id, *report)
+
+    def _cancel(self, services: Services, pick: int) -> Callable[[], Any]:
+        task_id = self.tasks[pick % len(self.tasks)]
+        return lambda: services.tasks.cancel(task_id)
+
+    def _action(self, data: st.DataObject, services: Services) -> Callable[[], Any] | None:
+        kinds = [*(["claim"] * 3 if self.polled else []), *(["reclaim", "report"] if self.granted else [])]
+        kinds += ["cancel"] if self.tasks else []
+        if not kinds:
+            return None
+        pick = data.draw(PICKS)
+        match data.draw(st.sampled_from(kinds)):
+            case "claim":
+                return self._claim(services, data.draw(WORKERS), pick, data.draw(PROTOCOLS))
+            case "reclaim":
+                return self._reclaim(services, pick)
+            case "report":
+                return self._report(services, pick, data.draw(REPORTS))
+            case _:
+                return self._cancel(services, pick)
+
+    @rule(data=st.data(), replica=REPLICAS)
+    def one(self, data: st.DataObject, replica: int) -> None:
+        action = self._action(data, self.replicas[replica])
+        if action:
+            try:
+                action()
+            except QueueError as refusal:
+                assert refusal.status in (400, 409, 503)
+
+    @rule(data=st.data(), schedule=SCHEDULES)
+    def two_at_once(self, data: st.DataObject, schedule: list[int]) -> None:
+        actions = [self._action(data, replica) for replica in self.replicas]
+        if None in actions:
+            return
+        order = iter(schedule)
+        self.around = interleaving.pausing
+        try:
+            results = interleaving.run(
+                [action for action in actions if action], lambda count: next(order, 0) % count
+            )
+        finally:
+            self.around = None
+        for result in results:
+            if result is not None and not hasattr(result, "task_id"):
+                assert isinstance(result, QueueError), result
+                assert result.status in (400, 409, 503)
+
+    @precondition(lambda self: self.with_faults)
+    @rule(data=st.data(), replica=REPLICAS, call=st.integers(0, 4), kind=KINDS)
+    def with_a_fault(self, data: st.DataObject, replica: int, call: int, kind: str) -> None:
+        action = self._action(data, self.replicas[replica])
+        if action:
+            self.around = faults(call, kind)
+            try:
+                action()
+            except (Crash, QueueError):
+                pass
+            finally:
+                self.around = None
+
+    @invariant()
+    def promises_hold(self) -> None:
+        for task_id in self.tasks:
+            check(self.bench, task_id, after_faults=self.with_faults)
+
+
+class LifeWithFaults(Life):
+    with_faults = True
+
+
+@pytest.mark.parametrize("life", [Life, LifeWithFaults])
+def test_no_sequence_of_operations_breaks_an_invariant(life: type[Life]) -> None:
+    run_state_machine_as_test(
+        life,
+        settings=settings(max_examples=MAX, stateful_step_count=40, deadline=None, derandomize=True),
+    )
