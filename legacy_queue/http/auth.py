@@ -31,12 +31,12 @@ def signed_request(request: Request, body: bytes, trusts_proxy: bool) -> SignedR
         port = headers.get("x-forwarded-port", "").split(",")[0].strip()
     host, _, host_port = address.rpartition(":") if _has_port(address) else (address, "", "")
     port = port or host_port or str(_DEFAULT_PORTS.get(scheme, 80))
-    if not (port.isascii() and port.isdigit()):
+    if not (port.isascii() and port.isdigit() and len(port) <= 5):
         raise authentication_failed()
     return SignedRequest(
         method=request.method,
         target=raw_target(request.environ),
-        host=host,
+        host=host.strip("[]"),  # clients sign ::1 where they write [::1]
         port=int(port),
         authorization=headers.get("authorization"),
         content_type=headers.get("content-type", ""),
