@@ -8,6 +8,7 @@ import click
 _COMMANDS = {
     "serve": "Run the queue: the HTTP server and, by default, its own Azurite.",
     "up": "Run the queue for a person: say what to try, or show a task's life with --demo.",
+    "create-task": "Create a task that runs a command.",
     "worker": "Run the sample worker.",
     "config": "Print the settings in force, secrets masked.",
 }
@@ -20,7 +21,8 @@ class _Commands(click.Group):
     def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
             return None
-        command: Any = getattr(importlib.import_module(f"legacy_queue.cli.{name}"), name)
+        attribute = name.replace("-", "_")
+        command: Any = getattr(importlib.import_module(f"legacy_queue.cli.{attribute}"), attribute)
         assert isinstance(command, click.Command)  # noqa: S101
         return command
 

@@ -1,6 +1,5 @@
 """legacy-queue worker: the sample worker, until it is told to stop."""
 
-import json
 import os
 import re
 import select
@@ -12,20 +11,14 @@ from datetime import timedelta
 import click
 
 from legacy_queue.cli.logs import log_to_standard_error
-from legacy_queue.worker import Credentials, Protocol, QueueRefused, Worker, WorkerSettings
-from legacy_queue.worker.settings import base_url_of
+from legacy_queue.cli.queue_options import identifier, queue_of, queue_options
+from legacy_queue.worker import Protocol, QueueRefused, Worker, WorkerSettings
 
 SHUTDOWN_LIMIT = timedelta(seconds=30)
 
 ENDED = b"\0"  # no signal's number
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-def _identifier(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
-    if value is not None and not re.fullmatch(r"[a-zA-Z0-9-_]{1,22}", value):
-        raise click.BadParameter(f"{value!r} is not 1 to 22 of a-z, A-Z, 0-9, - and _")
-    return value
 
 
 def _duration(_ctx: click.Context, _param: click.Parameter, value: str) -> timedelta:
@@ -35,15 +28,6 @@ def _duration(_ctx: click.Context, _param: click.Parameter, value: str) -> timed
     return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
 
 
-def _certificate(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
-    try:
-        if value and not isinstance(json.loads(value), dict):
-            raise ValueError
-    except ValueError:
-        raise click.BadParameter("a certificate is a JSON object") from None
-    return value
-
-
 def _default_worker_id() -> str:
     """Another one for each process: two workers of one name would be given one claim."""
     ending = f"-{os.getpid()}"
@@ -51,37 +35,11 @@ def _default_worker_id() -> str:
 
 
 @click.command()
-@click.option(
-    "--root-url",
-    envvar=["LEGACY_QUEUE_ROOT_URL", "TASKCLUSTER_ROOT_URL"],
-    show_envvar=True,
-    help="The queue's root URL.",
-)
-@click.option(
-    "--base-url",
-    envvar="LEGACY_QUEUE_BASE_URL",
-    show_envvar=True,
-    help="Instead: its legacy base URL, with the /v1.",
-)
-@click.option("--client-id", envvar="TASKCLUSTER_CLIENT_ID", show_envvar=True, required=True)
-@click.option(
-    "--access-token",
-    envvar="TASKCLUSTER_ACCESS_TOKEN",
-    show_envvar=True,
-    required=True,
-    help="Better in the environment.",
-)
-@click.option(
-    "--certificate",
-    envvar="TASKCLUSTER_CERTIFICATE",
-    show_envvar=True,
-    callback=_certificate,
-    help="For temporary ones.",
-)
-@click.option("--provisioner", callback=_identifier, required=True, help="The provisionerId.")
-@click.option("--worker-type", callback=_identifier, required=True)
-@click.option("--worker-group", callback=_identifier, default="sample", show_default=True)
-@click.option("--worker-id", callback=_identifier, help="Default: the host's name and the process id.")
+@queue_options
+@click.option("--provisioner", callback=identifier, required=True, help="The provisionerId.")
+@click.option("--worker-type", callback=identifier, required=True)
+@click.option("--worker-group", callback=identifier, default="sample", show_default=True)
+@click.option("--worker-id", callback=identifier, help="Default: the host's name and the process id.")
 @click.option(
     "--protocol", type=click.Choice([p.value for p in Protocol]), default="draft", show_default=True
 )
@@ -91,11 +49,6 @@ def _default_worker_id() -> str:
     "--poll-interval", callback=_duration, default="1s", show_default=True, help="When all is empty."
 )
 def worker(
-    root_url: str | None,
-    base_url: str | None,
-    client_id: str,
-    access_token: str,
-    certificate: str | None,
     provisioner: str,
     worker_type: str,
     worker_group: str,
@@ -104,20 +57,17 @@ def worker(
     capacity: int,
     max_tasks: int | None,
     poll_interval: timedelta,
+    **queue: str | None,
 ) -> None:
     """Poll for tasks of a worker type, run them and report what came of them.
 
     Each step is a line of JSON on standard error; what the tasks print goes to standard output.
     SIGTERM or Ctrl-C reports the running tasks worker-shutdown; a second one exits at once.
     """
-    url = base_url or (base_url_of(root_url) if root_url else "")
-    if not re.match(r"https?://[^/]", url):
-        raise click.UsageError(
-            "Say where the queue is: --root-url or --base-url, starting with http:// or https://"
-        )
+    url, credentials = queue_of(**queue)
     settings = WorkerSettings(
         base_url=url,
-        credentials=Credentials(client_id, access_token, certificate),
+        credentials=credentials,
         provisioner_id=provisioner,
         worker_type=worker_type,
         worker_group=worker_group,

@@ -2,13 +2,13 @@
 
 import json
 import os
-import secrets
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from legacy_queue.config.settings import Settings, SettingsError
 from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.ids import slugid
 
 CLIENT_ID = "development"
 
@@ -32,7 +32,7 @@ def complete(settings: Settings) -> Settings:
 
 
 def _fresh() -> dict[str, Any]:
-    return {"accessToken": secrets.token_urlsafe(32), "signingSecret": secrets.token_urlsafe(32)}
+    return {name: slugid() + slugid() for name in ("accessToken", "signingSecret")}
 
 
 def _kept(path: Path) -> dict[str, Any]:

@@ -39,7 +39,7 @@ import os
 MAX = int(os.environ.get("HYP", "100"))
 PICKS = st.integers(0, 7)
 SCHEDULES = st.lists(st.integers(0, 1), max_size=12)
-WAITS = st.sampled_from([SECOND, 9 * SECOND, MINUTE, 5 * MINUTE, 19 * MINUTE, 20 * MINUTE, HOUR])
+WAITS = st.sampled_from([SECOND, 10 * SECOND, 5 * MINUTE, 19 * MINUTE, 21 * MINUTE])
 REPORTS = st.sampled_from(
     [
         ("completed", "completed"),
@@ -74,20 +74,24 @@ class Life(RuleBasedStateMachine):
 
     with_faults = False
 
-    @initialize(is_required=st.booleans())
-    def start(self, is_required: bool) -> None:
+    @initialize(is_required=st.sampled_from([False, False, True]), retries=st.integers(0, 3))
+    def start(self, is_required: bool, retries: int) -> None:
         self.bench = Bench(required=[f"{PROVISIONER}/{WORKER_TYPE}"] if is_required else [])
         self.around: Callable[..., Any] | None = None
         self.replicas = [self.bench.replica(self._around, remembers=True) for _ in range(2)]
         self.tasks: list[str] = []
         self.polled: list[Message] = []
         self.granted: dict[tuple[str, int], tuple[Worker, datetime]] = {}
+        self.create(retries, 24)
 
     def _around(self, name: str, call: Callable[[], Any]) -> Any:
         return self.around(name, call) if self.around else call()
 
     @precondition(lambda self: len(self.tasks) < 2)
-    @rule(retries=st.integers(0, 3), hours=st.sampled_from([1, 24]))
+    @rule(retries=st.integers(0, 3))
+    def another(self, retries: int) -> None:
+        self.create(retries, 1)
+
     def create(self, retries: int, hours: int) -> None:
         deadline = format_time(self.bench.clock.now() + hours * HOUR)
         self.tasks.append(self.bench.create(retries=retries, deadline=deadline))
@@ -98,8 +102,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 2))
     def poll(self, count: int) -> None:
-        if self.tasks:
-            self.polled = [*self.bench.receive(count), *self.polled][:8]
+        self.polled = [*self.bench.receive(count), *self.polled][:8]
 
     def _claim(self, services: Services, worker: Worker, pick: int, protocol: str) -> Callable[[], Any]:
         message = self.polled[pick % len(self.polled)]
@@ -161,13 +164,15 @@ class Life(RuleBasedStateMachine):
         return lambda: services.tasks.cancel(task_id)
 
     def _action(self, data: st.DataObject, services: Services) -> Callable[[], Any] | None:
-        kinds = [*(["claim"] * 3 if self.polled else []), *(["reclaim", "report"] if self.granted else [])]
+        kinds = [*(["claim"] * 4 if self.polled else []), *(["reclaim", "report"] if self.granted else [])]
         kinds += ["cancel"] if self.tasks else []
         if not kinds:
             return None
         pick = data.draw(PICKS)
         match data.draw(st.sampled_from(kinds)):
             case "claim":
+                if pick == 0:
+                    self.poll(1)
                 return self._claim(services, data.draw(WORKERS), pick, data.draw(PROTOCOLS))
             case "reclaim":
                 return self._reclaim(services, pick)

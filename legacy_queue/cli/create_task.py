@@ -1,0 +1,57 @@
+"""legacy-queue create-task: a task for the sample worker, without writing a client first."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import click
+import requests
+
+from legacy_queue.cli.queue_options import identifier, queue_of, queue_options
+from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.times import format_time
+from legacy_queue.worker import Credentials
+from legacy_queue.worker.hawk_auth import hawk_auth
+
+
+@click.command()
+@queue_options
+@click.option("--provisioner", callback=identifier, required=True, help="The provisionerId.")
+@click.option("--worker-type", callback=identifier, required=True)
+@click.argument("words", nargs=-1, required=True, metavar="-- COMMAND...")
+def create_task(provisioner: str, worker_type: str, words: tuple[str, ...], **queue: str | None) -> None:
+    """Create a task whose payload is a command, and print its taskId."""
+    base_url, credentials = queue_of(**queue)
+    task_id = slugid()
+    create(base_url, credentials, task_id, (provisioner, worker_type), words)
+    click.echo(task_id)
+
+
+def create(
+    base_url: str, credentials: Credentials, task_id: str, pool: tuple[str, str], words: Sequence[str]
+) -> None:
+    """Create the task, with a deadline in an hour; a refusal ends the command with the queue's sentence."""
+    now = datetime.now(UTC)
+    definition = {
+        "provisionerId": pool[0],
+        "workerType": pool[1],
+        "created": format_time(now),
+        "deadline": format_time(now + timedelta(hours=1)),
+        "payload": {"command": list(words), "maxRunTime": 600},
+        "metadata": {
+            "name": words[0][:255],
+            "description": "Created by legacy-queue create-task",
+            "owner": "nobody@example.com",
+            "source": "https://example.com/legacy-queue",
+        },
+    }
+    sign = hawk_auth(
+        credentials.client_id, credentials.access_token, credentials.ext(), lambda: datetime.now(UTC)
+    )
+    try:
+        answer = requests.put(f"{base_url}/task/{task_id}", json=definition, auth=sign, timeout=30)
+    except requests.RequestException as error:
+        raise click.ClickException(
+            f"the queue at {base_url} does not answer ({type(error).__name__})"
+        ) from None
+    if answer.status_code != 200:
+        raise click.ClickException(f"createTask was refused with {answer.status_code}: {answer.text}")

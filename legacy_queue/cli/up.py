@@ -1,0 +1,177 @@
+"""legacy-queue up: the queue for a person at a terminal, and a demonstration of a task's life."""
+
+import json
+import os
+import secrets
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import requests
+
+from legacy_queue.cli.create_task import create
+from legacy_queue.cli.options import setting_options, settings_of
+from legacy_queue.config.settings import wire_name
+from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.times import format_time
+from legacy_queue.worker import Credentials, Step, Worker, WorkerSettings
+
+_POOL = ("demo-provisioner", "demo-worker")
+_DEMO_CLAIM = "6s"  # short, so that a reclaim is seen
+_DEMO_COMMAND = ["sh", "-c", "echo 'hello from the task'; sleep 5"]
+
+
+@click.command()
+@click.option("--demo", is_flag=True, help="Create a task, run the sample worker on it, show each step, end.")
+@setting_options
+def up(demo: bool, **options: str | None) -> None:
+    """Serve the queue and say what to try. Ctrl-C stops it and Azurite, and nothing is lost.
+
+    Takes the options of serve.
+    """
+    if demo:
+        options = {"claim_timeout": _DEMO_CLAIM, **{k: v for k, v in options.items() if v is not None}}
+    settings_of(options, os.environ)  # a mistake is told at once
+    given = {f"--{wire_name(name)}": value for name, value in options.items() if value is not None}
+    command = [
+        sys.executable,
+        "-m",
+        "legacy_queue",
+        "serve",
+        *(word for pair in given.items() for word in pair),
+    ]
+    # a session of its own: Ctrl-C reaches this process alone, which ends the server in order
+    server = subprocess.Popen(  # noqa: S603 - this very program
+        command, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    try:
+        ready = _ready_line(server)
+        if demo:
+            _demonstrate(ready)
+        else:
+            _say_what_to_try(ready)
+            server.wait()
+    except KeyboardInterrupt:
+        click.echo("\nStopping ...", err=True)
+    finally:
+        server.terminate()
+        server.wait()
+    if server.returncode > 0:
+        raise SystemExit(server.returncode)
+    click.echo("Stopped. Tasks and messages are kept for the next start.", err=True)
+
+
+def _interrupt(_number: int, _frame: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def _ready_line(server: subprocess.Popen[str]) -> Mapping[str, Any]:
+    assert server.stdout  # noqa: S101
+    line = server.stdout.readline()
+    if not line:  # it has said why on standard error
+        raise SystemExit(server.wait())
+    ready: Mapping[str, Any] = json.loads(line)
+    return ready
+
+
+def _say_what_to_try(ready: Mapping[str, Any]) -> None:
+    click.echo(
+        f"The queue is up.\n\n  root URL         {ready['rootUrl']}\n  legacy base URL  {ready['baseUrl']}"
+    )
+    credentials = ready.get("credentials") or {"clientId": "...", "accessToken": "..."}
+    if "credentials" in ready:
+        click.echo(
+            f"  clientId         {credentials['clientId']}   (a development client: it may do everything)\n"
+            f"  accessToken      {credentials['accessToken']}"
+        )
+    program = shlex.quote(os.path.relpath(sys.argv[0]))
+    pool = "--provisioner my-provisioner --worker-type my-worker"
+    click.echo(
+        "\nTry, in another terminal:\n\n"
+        f"  export LEGACY_QUEUE_ROOT_URL={ready['rootUrl']}\n"
+        f"  export TASKCLUSTER_CLIENT_ID={credentials['clientId']} "
+        f"TASKCLUSTER_ACCESS_TOKEN={credentials['accessToken']}\n"
+        f"  {program} create-task {pool} -- echo hello\n"
+        f"  {program} worker {pool} --max-tasks 1\n"
+        f"  curl {ready['baseUrl']}/pending/my-provisioner/my-worker\n\n"
+        "Ctrl-C stops the queue and its storage; nothing is lost."
+    )
+
+
+def _demonstrate(ready: Mapping[str, Any]) -> None:
+    if "credentials" not in ready:
+        raise click.ClickException("--demo uses the development client: configure no clients for it")
+    client_id, token = ready["credentials"]["clientId"], ready["credentials"]["accessToken"]
+    task_id = slugid()
+    tell = _Teller()
+    create(ready["baseUrl"], Credentials(client_id, token, None), task_id, _POOL, _DEMO_COMMAND)
+    tell("Scheduler -> Queue", f"createTask {task_id}")
+    Worker(
+        WorkerSettings(
+            base_url=ready["baseUrl"],
+            credentials=Credentials(client_id, token, None),
+            provisioner_id=_POOL[0],
+            worker_type=_POOL[1],
+            worker_group="demo",
+            worker_id=f"demo-{secrets.token_hex(4)}",
+            max_tasks=1,
+        ),
+        on_step=tell.step,
+    ).run()
+    status = requests.get(f"{ready['baseUrl']}/task/{task_id}/status", timeout=10).json()["status"]
+    tell("Queue", f"task {task_id} is {status['state']}, run {len(status['runs']) - 1}")
+    if status["state"] != "completed":
+        raise click.ClickException(f"the task is {status['state']}, and should be completed")
+
+
+class _Teller:
+    """Prints the steps of the seed's sequence chart as they happen, with the seconds since the start."""
+
+    def __init__(self) -> None:
+        self._start = datetime.now(UTC)
+
+    def __call__(self, who: str, what: str) -> None:
+        seconds = (datetime.now(UTC) - self._start).total_seconds()
+        click.echo(f"{seconds:6.2f} s  {who:<22} {what}")
+
+    def step(self, step: Step, fields: Mapping[str, Any]) -> None:
+        """One step of the worker."""
+        if step is Step.POLL and not fields["messages"]:
+            return
+        who, what = _CHART.get(step, ("Worker", lambda fields: f"{step.value} {dict(fields)}"))
+        self(who, what(fields))
+
+
+def _until(fields: Mapping[str, Any]) -> str:
+    return format_time(fields["taken_until"])
+
+
+_CHART: Mapping[Step, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
+    Step.POLL_URLS: (
+        "Worker -> Queue",
+        lambda f: f"pollTaskUrls: {f['queues']} signed URLs, good until {format_time(f['expires'])}",
+    ),
+    Step.POLL: (
+        "Worker -> AzureQueue",
+        lambda f: f"get signedPollUrls[{f['queue'] - 1}]: {f['messages']} message",
+    ),
+    Step.CLAIM: (
+        "Worker -> Queue",
+        lambda f: f"claimTask run {f['run_id']} with {', '.join(f['sent'])}",
+    ),
+    Step.HELD: (
+        "Queue -> AzureQueue",
+        lambda f: f"message for run {f['run_id'] + 1} held, invisible until {_until(f)}",
+    ),
+    Step.RUN: ("Worker", lambda f: f"executing run {f['run_id']} ..."),
+    Step.RECLAIM: ("Worker -> Queue", lambda f: f"reclaimTask: taken until {_until(f)}"),
+    Step.EXITED: ("Worker", lambda f: f"the command ended with {f['exit_code']}"),
+    Step.REPORT: ("Worker -> Queue", lambda f: f"report {f['result']}"),
+}
