@@ -36,7 +36,7 @@ def up(demo: bool, **options: str | None) -> None:
     """
     if demo:
         options = {"claim_timeout": _DEMO_CLAIM, **{k: v for k, v in options.items() if v is not None}}
-    settings_of(options, os.environ)  # a mistake is told at once
+    settings, _ = settings_of(options, os.environ)  # a mistake is told at once
     given = {f"--{wire_name(name)}": value for name, value in options.items() if value is not None}
     command = [
         sys.executable,
@@ -60,12 +60,16 @@ def up(demo: bool, **options: str | None) -> None:
             server.wait()
     except KeyboardInterrupt:
         click.echo("\nStopping ...", err=True)
+        if demo:
+            raise SystemExit(130) from None
     finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server is ending in order: once is enough
         server.terminate()
         server.wait()
     if server.returncode > 0:
         raise SystemExit(server.returncode)
-    click.echo("Stopped. Tasks and messages are kept for the next start.", err=True)
+    kept = "nothing is kept of memory storage" if settings.storage == "memory" else "everything is kept"
+    click.echo(f"Stopped; {kept}.", err=True)
 
 
 def _interrupt(_number: int, _frame: Any) -> None:
@@ -101,7 +105,7 @@ def _say_what_to_try(ready: Mapping[str, Any]) -> None:
         f"  {program} create-task {pool} -- echo hello\n"
         f"  {program} worker {pool} --max-tasks 1\n"
         f"  curl {ready['baseUrl']}/pending/my-provisioner/my-worker\n\n"
-        "Ctrl-C stops the queue and its storage; nothing is lost."
+        "Ctrl-C stops the queue and its storage."
     )
 
 

@@ -185,10 +185,28 @@ class Life(RuleBasedStateMachine):
     def one(self, data: st.DataObject, replica: int) -> None:
         action = self._action(data, self.replicas[replica])
         if action:
-            try:
-                action()
-            except QueueError as refusal:
-                assert refusal.status in (400, 409, 503)
+            self._perform(action, data)
+
+    @rule(data=st.data(), replica=REPLICAS, worker=WORKERS, protocol=PROTOCOLS)
+    def next_message(self, data: st.DataObject, replica: int, worker: Worker, protocol: str) -> None:
+        """Whatever becomes visible next, some worker polls and claims."""
+        coming = self.bench.messages()
+        if coming:
+            self.bench.clock.advance(max(coming[0].next_visible - self.bench.clock.now(), 0 * SECOND))
+            self.poll(1)
+            self._perform(self._claim(self.replicas[replica], worker, 0, protocol), data)
+
+    def _perform(self, action: Callable[[], Any], data: st.DataObject) -> None:
+        if self.with_faults and data.draw(st.booleans()):
+            self.around = faults(data.draw(st.integers(0, 3)), data.draw(KINDS))
+        try:
+            action()
+        except QueueError as refusal:
+            assert refusal.status in (400, 409, 503), refusal
+        except Crash:
+            pass
+        finally:
+            self.around = None
 
     @rule(data=st.data(), schedule=SCHEDULES)
     def two_at_once(self, data: st.DataObject, schedule: list[int]) -> None:
@@ -207,19 +225,6 @@ class Life(RuleBasedStateMachine):
             if result is not None and not hasattr(result, "task_id"):
                 assert isinstance(result, QueueError), result
                 assert result.status in (400, 409, 503)
-
-    @precondition(lambda self: self.with_faults)
-    @rule(data=st.data(), replica=REPLICAS, call=st.integers(0, 4), kind=KINDS)
-    def with_a_fault(self, data: st.DataObject, replica: int, call: int, kind: str) -> None:
-        action = self._action(data, self.replicas[replica])
-        if action:
-            self.around = faults(call, kind)
-            try:
-                action()
-            except (Crash, QueueError):
-                pass
-            finally:
-                self.around = None
 
     @invariant()
     def promises_hold(self) -> None:
