@@ -2,7 +2,7 @@
 
 import math
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)")
 
@@ -39,3 +39,9 @@ def epoch_milliseconds(time: datetime) -> int:
 def whole_seconds(duration: timedelta) -> int:
     """Seconds, rounded up: Azure counts in whole seconds and a claim must not end early."""
     return math.ceil(duration / timedelta(seconds=1))
+
+
+def end_of_day(time: datetime) -> datetime:
+    """The midnight after it, if there is one: an expiry that need not move for every later task."""
+    midnight = time.replace(hour=0, minute=0, second=0, microsecond=0)
+    return midnight + timedelta(days=1) if midnight.date() < date.max else time

@@ -64,13 +64,14 @@ def claim(
     ``presented`` is the message that brought the worker here, where it may be changed; ``message_id`` its id
     where the worker told it. A message for the run after the last one is the held message of an expired
     claim, or what a crash between holding and writing left: see design/protocol.md, "The held message".
+    Where both came together, the claim that crashed being one of an expired run, it is one further ahead.
 
     Raises ResourceNotFound, RequestConflict, or ServiceUnavailable for a clock that is ahead of ours.
     """
     if now >= task.definition.deadline:
         raise _conflict(task, f"its deadline {format_time(task.definition.deadline)} has passed")
     last = task.last_run
-    if run_id == len(task.runs) and last:
+    if last and run_id in (len(task.runs), len(task.runs) + 1):
         if last.state == "running":
             task = _expire_when_due(task, last, message_id, now)
             if task.state != "pending":

@@ -8,6 +8,7 @@ from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.errors import RequestConflict
 from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task
+from legacy_queue.domain.times import end_of_day
 from legacy_queue.ports import AlreadyExists, Clock, GroupStore, TaskStore
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.work_messages import WorkMessages
@@ -40,7 +41,7 @@ class Tasks:
         now = self._clock.now()
         definition = TaskDefinition.from_wire(task_id, body, now)
         group = self._groups.join(
-            task_id, definition.task_group_id, definition.scheduler_id, definition.expires
+            task_id, definition.task_group_id, definition.scheduler_id, end_of_day(definition.expires)
         )
         if group.scheduler_id != definition.scheduler_id:
             raise RequestConflict(

@@ -1,6 +1,6 @@
 """Tasks and task groups in Azure Table Storage."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from azure.core import MatchConditions
@@ -78,8 +78,7 @@ class AzureGroupStore(GroupStore):
 
     def join(self, task_id: str, task_group_id: str, scheduler_id: str, expires: datetime) -> Group:
         member = {"PartitionKey": task_group_id, "RowKey": f"member-{task_id}", "expires": expires}
-        # a day longer, so that the row need not move for every later task of the group
-        wanted = Group(task_group_id, scheduler_id, expires + timedelta(days=1))
+        wanted = Group(task_group_id, scheduler_id, expires)
         known, etag = self._recent.get(task_group_id), None
         while True:
             if known and known.scheduler_id != scheduler_id:
