@@ -1,0 +1,122 @@
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import requests
+
+COMMAND = [sys.executable, "-m", "legacy_queue"]
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=60, check=False)
+
+
+@contextmanager
+def up(*words: str) -> Iterator[subprocess.Popen[str]]:
+    command = [*COMMAND, "up", "--port", "0", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(30)  # before its pipes are closed
+
+
+def printed_until(process: subprocess.Popen[str], last: str) -> str:
+    assert process.stdout
+    text = ""
+    for line in process.stdout:
+        text += line
+        if last in line:
+            return text
+    raise AssertionError(f"{last!r} was not printed: {text}")
+
+
+def test_the_demonstration_shows_the_sequence_chart_and_ends_with_the_task_completed(tmp_path: Path) -> None:
+    shown = run("up", "--demo", "--port", "0", "--data-dir", str(tmp_path))
+    assert shown.returncode == 0, shown.stderr
+    steps = [
+        r"createTask \S{22}",
+        r"pollTaskUrls: 7 signed URLs, good until \S+Z",
+        r"get signedPollUrls\[6\]: 1 message",
+        r"claimTask run 0 with messageId, receipt, signature",
+        r"message for run 1 held, invisible until \S+Z",
+        r"executing run 0",
+        r"reclaimTask: taken until \S+Z",
+        r"report completed",
+        r"task \S{22} is completed, run 0",
+    ]
+    assert re.search(".*".join(steps), shown.stdout, re.DOTALL), shown.stdout
+    assert "hello from the task" in shown.stdout
+    assert "sig=" not in shown.stdout + shown.stderr
+
+
+def test_what_it_says_to_try_works_as_it_stands(tmp_path: Path) -> None:
+    with up("--data-dir", str(tmp_path)) as process:
+        text = printed_until(process, "Ctrl-C")
+        root_url = re.search(r"root URL +(\S+)", text)[1]  # type: ignore[index]
+        assert f"legacy base URL  {root_url}/v1\n" in text
+        script = re.search(r"Try, in another terminal:\n\n(.*)\n\nCtrl-C", text, re.DOTALL)[1]  # type: ignore[index]
+        lines = [line.strip() for line in script.splitlines()]
+        assert [line.split()[0] for line in lines].count("export") == 2
+        assert len(lines) == 5
+        # the program's own name is that of this test's interpreter: python -m legacy_queue
+        commands = [re.sub(r"^\S*__main__\.py", " ".join(COMMAND), line) for line in lines]
+        tried = subprocess.run(
+            ["bash", "-euc", "\n".join(commands)], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert tried.returncode == 0, tried.stderr
+        task_id, printed, pending = tried.stdout.splitlines()
+        assert printed == "hello"
+        assert json.loads(pending)["pendingTasks"] == 0
+        status = requests.get(f"{root_url}/v1/task/{task_id}/status", timeout=10).json()["status"]
+        assert status["state"] == "completed"
+
+
+def test_ctrl_c_stops_the_queue_and_the_next_start_finds_its_credentials_and_tasks(tmp_path: Path) -> None:
+    tokens, task_id = [], None
+    for _ in range(2):
+        with up("--data-dir", str(tmp_path)) as process:
+            text = printed_until(process, "Ctrl-C")
+            root_url, token = re.findall(r"LEGACY_QUEUE_ROOT_URL=(\S+)|ACCESS_TOKEN=(\S+)", text)
+            tokens.append(token[1])
+            if task_id is None:
+                queue = ("--root-url", root_url[0], "--client-id", "development", "--access-token", token[1])
+                made = run("create-task", *queue, "--provisioner", "p", "--worker-type", "w", "--", "true")
+                task_id = made.stdout.strip()
+            status = requests.get(f"{root_url[0]}/v1/task/{task_id}/status", timeout=10)
+            assert status.json()["status"]["state"] == "pending"
+        assert process.returncode == 0
+    assert tokens[0] == tokens[1]
+
+
+def test_a_busy_port_is_one_clear_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = str(busy.getsockname()[1])
+        refused = run("up", "--storage", "memory", "--port", port)
+    assert refused.returncode == 1
+    assert refused.stdout == ""
+    assert re.fullmatch(f"Error: cannot listen on 127.0.0.1 port {port}: .*\n", refused.stderr)
+
+
+def test_a_wrong_setting_is_one_clear_sentence() -> None:
+    refused = run("up", "--claim-timeout", "soon")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert (
+        refused.stderr == "Error: --claim-timeout is 'soon': a duration is accepted, like 20m, 6s, 1h or 2d\n"
+    )
+
+
+def test_a_task_that_is_refused_is_said_in_the_queues_words() -> None:
+    with up("--storage", "memory") as process:
+        root_url = re.search(r"ROOT_URL=(\S+)", printed_until(process, "Ctrl-C"))[1]  # type: ignore[index]
+        queue = ("--root-url", root_url, "--client-id", "development", "--access-token", "wrong")
+        refused = run("create-task", *queue, "--provisioner", "p", "--worker-type", "w", "--", "true")
+    assert refused.returncode == 1
+    assert "createTask was refused with 401" in refused.stderr
