@@ -36,13 +36,16 @@ class Server:
     storage: Storage
 
 
-def build(settings: Settings, root_url: str, clock: Clock | None = None) -> Server:
+def build(
+    settings: Settings, root_url: str, clock: Clock | None = None, storage: Storage | None = None
+) -> Server:
     """The server for these settings, which have clients and secrets; nothing is sent to storage yet.
 
-    Raises SettingsError for a connection string that cannot be used.
+    ``storage`` stands in for the one that the settings name. Raises SettingsError for a connection string
+    that cannot be used.
     """
     clock = clock or SystemClock()
-    storage = _storage(settings, root_url, clock)
+    storage = storage or _storage(settings, root_url, clock)
     issuers = [_issuer(secret) for secret in settings.signing_secrets]
     clients = {client.client_id: client for client in (*settings.clients, *issuers)}
     app = create_app(

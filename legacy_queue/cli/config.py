@@ -13,6 +13,13 @@ from legacy_queue.cli.options import setting_options, settings_of
 from legacy_queue.config.settings import DECLARED, wire_name
 from legacy_queue.domain.credentials import Client
 
+# of one part of a connection string, what may be shown
+_HARMLESS = re.compile(
+    r"\s*(?:(?:DefaultEndpointsProtocol|AccountName|EndpointSuffix|[a-z]+Endpoint)\s*=[^?]*"
+    r"|(?:AccountKey|SharedAccessSignature)\s*=)?",
+    re.IGNORECASE,
+)
+
 
 @click.command()
 @setting_options
@@ -45,7 +52,7 @@ def _duration(value: timedelta) -> str:
 def _masked(name: str, value: Any) -> str:
     match name, value:
         case "connection_string", str():
-            return json.dumps(re.sub(r"((?:Key|Signature)=)[^;]+", r"\1***", value, flags=re.IGNORECASE))
+            return json.dumps(";".join(_without_key(part) for part in value.split(";")))
         case "clients", (Client(), *_):
             shown = {client.client_id: {"accessToken": "***", "scopes": client.scopes} for client in value}
             return json.dumps(shown)
@@ -54,3 +61,9 @@ def _masked(name: str, value: Any) -> str:
         case "signing_secrets", _:
             return json.dumps(["***"] * len(value))
     return _shown(value)
+
+
+def _without_key(part: str) -> str:
+    harmless = _HARMLESS.match(part)
+    shown = harmless[0] if harmless else ""
+    return shown if shown == part else f"{shown}***"

@@ -7,12 +7,13 @@ from typing import Any
 
 import click
 
+from legacy_queue.domain.ids import IDENTIFIER
 from legacy_queue.worker import Credentials
 from legacy_queue.worker.settings import base_url_of
 
 
 def identifier(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
-    if value is not None and not re.fullmatch(r"[a-zA-Z0-9-_]{1,22}", value):
+    if value is not None and not re.fullmatch(IDENTIFIER, value):
         raise click.BadParameter(f"{value!r} is not 1 to 22 of a-z, A-Z, 0-9, - and _")
     return value
 

@@ -8,8 +8,8 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -18,10 +18,14 @@ import gevent
 import structlog
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
+from gunicorn.http.errors import LimitRequestHeaders, LimitRequestLine, ParseException
+from gunicorn.util import write_error
+from gunicorn.workers.ggevent import GeventWorker
 
 from legacy_queue.adapters.azurite import Azurite, AzuriteUnavailable
 from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.cli.options import setting_options, settings_of
+from legacy_queue.cli.server_log import ServerLogger
 from legacy_queue.config import Settings, SettingsError, complete
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.wiring import Server, build
@@ -50,8 +54,10 @@ def serve(**options: str | None) -> None:
                 azurite = stack.enter_context(Azurite(settings.data_dir / "azurite", settings.azurite_dir))
                 settings = replace(settings, connection_string=azurite.connection_string)
             root_url = settings.public_url or _url_of(listener)
+            server = build(settings, root_url)  # before any process is forked: what is wrong is said once
+            application = _Application(settings, root_url, server, listener.detach())
             # it ends by SystemExit, in its own processes too: Azurite is stopped last, and only by its parent
-            _Arbiter(_Application(settings, root_url, listener.detach()), azurite).run()
+            _Arbiter(application, azurite).run()
         except (SettingsError, AzuriteUnavailable) as error:
             raise click.ClickException(str(error)) from None
 
@@ -62,7 +68,7 @@ def _listen(settings: Settings) -> socket.socket:
         return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
     except OSError as error:
         raise click.ClickException(
-            f"cannot listen on {settings.host} port {settings.port}: {error.strerror}; "
+            f"cannot listen on {settings.host} port {settings.port}: {os.strerror(error.errno or 0)}; "
             "choose another with --port, 0 lets the system choose"
         ) from None
 
@@ -73,15 +79,18 @@ def _url_of(listener: socket.socket) -> str:
 
 
 class _Application(BaseApplication):
-    def __init__(self, settings: Settings, root_url: str, listener: int) -> None:
-        self._settings, self._root_url, self._listener = settings, root_url, listener
-        self._server: Server | None = None
+    def __init__(self, settings: Settings, root_url: str, server: Server, listener: int) -> None:
+        self._settings, self._root_url, self._server = settings, root_url, server
+        self._listener = listener
+        self._word, give = os.pipe()  # one byte: whichever process takes it says that the server is ready
+        os.set_blocking(self._word, False)
+        os.write(give, b"!")
         super().__init__()
 
     def load_config(self) -> None:
         values = {
             "bind": f"fd://{self._listener}",
-            "worker_class": "gevent",
+            "worker_class": _Worker,
             "workers": self._settings.workers,
             "worker_connections": 4000,
             "keepalive": 120,  # legacy clients keep their connections, and so do proxies
@@ -90,7 +99,7 @@ class _Application(BaseApplication):
             "limit_request_line": 8190,
             "limit_request_field_size": 65536,  # a certificate in a Hawk header holds every scope of its task
             "forwarded_allow_ips": "*" if self._settings.trusted_proxy else "",
-            "loglevel": "warning",
+            "logger_class": ServerLogger,
             "post_worker_init": self._announce,
             "control_socket_disable": True,
         }
@@ -98,34 +107,31 @@ class _Application(BaseApplication):
             self.cfg.set(name, value)
 
     def load(self) -> Callable[..., Any]:
-        self._server = build(self._settings, self._root_url)
         return self._server.app
 
     def _announce(self, worker: Any) -> None:
-        """The first process that gunicorn starts says that the server is ready, once it is."""
-        server = self._server
-        assert server  # noqa: S101 - loaded before
+        """The first process to find storage answering says that the server is ready."""
 
         def announce() -> None:
             while True:
                 try:
-                    server.storage.check()
+                    self._server.storage.check()
                     break
                 except ServiceUnavailable:
                     time.sleep(0.5)
-            if worker.age == 1:
+            with suppress(BlockingIOError):  # another has said it
+                os.read(self._word, 1)
                 print(json.dumps(self._ready_line(worker.ppid)), flush=True)  # noqa: T201
 
         gevent.spawn(announce)
 
     def _ready_line(self, pid: int) -> dict[str, Any]:
-        settings, server = self._settings, self._server
-        assert server  # noqa: S101
+        settings = self._settings
         line: dict[str, Any] = {
             "rootUrl": self._root_url,
             "baseUrl": f"{self._root_url}/v1",
             "pid": pid,
-            "storage": server.storage.endpoints,
+            "storage": self._server.storage.endpoints,
         }
         if settings.development_client:
             client = next(one for one in settings.clients if one.client_id == settings.development_client)
@@ -133,8 +139,73 @@ class _Application(BaseApplication):
         return line
 
 
+class _Worker(GeventWorker):
+    """gunicorn's own, with two things changed.
+
+    Before it ends it waits for requests under way, but not for idle connections. And what it cannot read
+    is not repeated in the log: a request line may hold a SAS, a header a MAC.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._connections: dict[Any, socket.socket] = {}  # by the greenlet that serves it
+        self._idle: set[socket.socket] = set()
+
+    def handle(self, listener: Any, client: Any, addr: Any) -> None:
+        """Serve one connection."""
+        greenlet = gevent.getcurrent()
+        self._connections[greenlet] = client
+        try:
+            super().handle(listener, client, addr)
+        finally:
+            del self._connections[greenlet]
+
+    def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:  # noqa: ARG002
+        """Answer to what never reached the application."""
+        match exc:
+            case LimitRequestLine():
+                status, reason = 414, "URI Too Long"
+            case LimitRequestHeaders():
+                status, reason = 431, "Request Header Fields Too Large"
+            case ParseException():
+                status, reason = 400, "Bad Request"
+            case _:
+                status, reason = 500, "Internal Server Error"
+        tell = log.info if status < 500 else log.error
+        tell("connection-given-up", status=status, error=type(exc).__name__)
+        with suppress(OSError):
+            write_error(client, status, reason, "")
+
+    @contextmanager
+    def timeout_ctx(self) -> Iterator[None]:  # type: ignore[override]
+        """Around the wait for a connection's next request: gunicorn's name for it."""
+        client = self._connections[gevent.getcurrent()]
+        self._idle.add(client)
+        try:
+            with super().timeout_ctx():  # type: ignore[attr-defined]
+                yield
+        finally:
+            self._idle.discard(client)
+
+    def notify(self) -> None:
+        """Called every second, also while it ends: an idle connection then hears no further request.
+
+        What has arrived already is still read, and answered.
+        """
+        super().notify()
+        if not self.alive:
+            for client in self._idle:
+                # by another object: gevent's own would interrupt the wait with an error
+                with suppress(OSError), client.dup() as same:
+                    same.shutdown(socket.SHUT_RD)
+
+
 class _Arbiter(Arbiter):
-    """gunicorn's own, which also looks after Azurite once a second."""
+    """gunicorn's own, which also looks after Azurite once a second.
+
+    An Azurite that died without a last save may have lost what the server's processes remember, even tables
+    and queues: they are replaced once it is back, and the new ones begin by making the tables.
+    """
 
     def __init__(self, app: BaseApplication, azurite: Azurite | None) -> None:
         self._azurite = azurite
@@ -145,7 +216,9 @@ class _Arbiter(Arbiter):
             log.error("azurite-died")
             try:
                 self._azurite.restart()
-                log.warning("azurite-restarted")
             except AzuriteUnavailable as error:
                 log.error("azurite-not-restarted", why=str(error))
+            else:
+                log.warning("azurite-restarted")
+                self.reload()
         super().murder_workers()

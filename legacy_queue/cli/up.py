@@ -34,9 +34,10 @@ def up(demo: bool, **options: str | None) -> None:
 
     Takes the options of serve.
     """
-    if demo:
-        options = {"claim_timeout": _DEMO_CLAIM, **{k: v for k, v in options.items() if v is not None}}
     settings, _ = settings_of(options, os.environ)  # a mistake is told at once
+    if demo:  # beside a queue that is up already
+        own = {"claim_timeout": _DEMO_CLAIM, "port": "0", "data_dir": str(settings.data_dir / "demo")}
+        options = {**own, **{name: value for name, value in options.items() if value is not None}}
     given = {f"--{wire_name(name)}": value for name, value in options.items() if value is not None}
     command = [
         sys.executable,
@@ -58,6 +59,7 @@ def up(demo: bool, **options: str | None) -> None:
         else:
             _say_what_to_try(ready)
             server.wait()
+            raise click.ClickException("the server ended by itself; its log above says why")
     except KeyboardInterrupt:
         click.echo("\nStopping ...", err=True)
         if demo:
@@ -66,8 +68,6 @@ def up(demo: bool, **options: str | None) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server is ending in order: once is enough
         server.terminate()
         server.wait()
-    if server.returncode > 0:
-        raise SystemExit(server.returncode)
     kept = "nothing is kept of memory storage" if settings.storage == "memory" else "everything is kept"
     click.echo(f"Stopped; {kept}.", err=True)
 

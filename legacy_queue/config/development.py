@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from legacy_queue.config.settings import Settings, SettingsError
+from legacy_queue.config.values import is_secret
 from legacy_queue.domain.credentials import Client
 from legacy_queue.domain.ids import slugid
 
@@ -44,12 +45,14 @@ def _kept(path: Path) -> dict[str, Any]:
         except FileExistsError:
             pass
         kept = json.loads(path.read_text())
-        return {name: str(kept[name]) for name in _fresh()}
+        if not all(is_secret(kept[name]) for name in _fresh()):
+            raise ValueError
+        return {name: kept[name] for name in _fresh()}
     except OSError as error:
         raise SettingsError(
             f"{path} cannot be written and read: {error.strerror}; use another --data-dir"
         ) from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise SettingsError(
             f"{path} is damaged: remove it, and new development credentials are made"
         ) from None

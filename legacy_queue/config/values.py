@@ -82,7 +82,7 @@ def _structure(value: Any) -> Any:
     """A table or list of the file, or its JSON in an option or the environment."""
     try:
         return json.loads(value) if isinstance(value, str) else value
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError("JSON is accepted here, a table or list in the file") from None
 
 
@@ -120,13 +120,19 @@ def roles(value: Any) -> Mapping[str, tuple[str, ...]]:
 
 
 def secrets(value: Any) -> tuple[str, ...]:
-    if isinstance(value, str):
+    if isinstance(value, str) and not value.startswith("["):
         value = [one for one in value.split(",") if one]
-    if not isinstance(value, list) or not all(isinstance(one, str) and len(one) >= 22 for one in value):
+    value = _structure(value)
+    if not isinstance(value, list) or not all(is_secret(one) for one in value):
         raise ValueError(
-            "a list of secrets is accepted, each of 22 characters or more: the first signs, all verify"
+            "a list of secrets is accepted, or text with commas between them, each of 22 printable ASCII "
+            "characters or more and no space: the first signs, all verify"
         )
     return tuple(value)
+
+
+def is_secret(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch("[!-~]{22,}", value) is not None
 
 
 def policies(value: Any) -> Mapping[str, str]:
@@ -141,4 +147,7 @@ def policies(value: Any) -> Mapping[str, str]:
 
 
 def path(value: Any) -> Path:
-    return Path(text(value)).expanduser()
+    try:
+        return Path(text(value)).expanduser()
+    except RuntimeError:
+        raise ValueError("a path is accepted, and there is no such home directory") from None

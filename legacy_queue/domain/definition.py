@@ -17,6 +17,7 @@ from legacy_queue.domain.times import format_time, parse_time
 
 CLOCK_DRIFT = timedelta(minutes=15)
 MAX_DEADLINE = timedelta(days=5)
+MAX_SCOPES = 30 * 1024  # bytes of JSON: the claim's certificate lists them, and must fit a header
 MAX_SIZE = 900 * 1024  # bytes of JSON: with its runs it must fit an entity of 1 MiB
 
 _TIMES = ("created", "deadline", "expires")
@@ -39,6 +40,11 @@ class TaskDefinition:
         for scope in body.get("scopes", ()):
             if scope.endswith("**"):
                 raise InputError(f"the scope {scope!r} ends in '**': at most one '*' may end a scope")
+        size = len(json.dumps(body.get("scopes", [])))
+        if size > MAX_SCOPES:
+            raise InputTooLarge(
+                f"the task's scopes have {size} bytes as JSON; at most {MAX_SCOPES} are accepted"
+            )
         defaults = {
             "schedulerId": "-",
             "taskGroupId": task_id,

@@ -4,7 +4,7 @@ import math
 import re
 from datetime import UTC, date, datetime, timedelta
 
-_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)")
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 
 def to_milliseconds(time: datetime) -> datetime:
@@ -22,8 +22,8 @@ def parse_time(text: str) -> datetime:
         raise ValueError(f"{text!r} is not a time like 2015-01-22T19:05:57.000Z")
     try:
         return to_milliseconds(datetime.fromisoformat(text.upper()))
-    except OverflowError:
-        raise ValueError(f"{text!r} is out of range") from None
+    except (OverflowError, ValueError):
+        raise ValueError(f"{text!r} is out of range: there is no such time") from None
 
 
 def format_time(time: datetime) -> str:

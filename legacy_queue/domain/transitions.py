@@ -83,9 +83,7 @@ def claim(
     if run.state == "running" and run.worker == worker and not _has_expired(run, now):
         return Outcome(task)  # the answer to the first request was lost
     if run.state != "pending":
-        raise _conflict(
-            task, f"run {run_id} is {run.state}" + (f" ({run.reason_resolved})" if run.is_resolved else "")
-        )
+        raise _conflict(task, _as_it_is(run))
     taken_until = min(now + claim_timeout, task.definition.deadline)
     task = task.with_last_run(state="running", worker=worker, taken_until=taken_until, started=now)
     return _held(task, presented, now)
@@ -95,7 +93,7 @@ def reclaim(task: Task, run_id: int, claim_timeout: timedelta, now: datetime) ->
     """The claim lasts for another ``claim_timeout`` from now. Raises ResourceNotFound, RequestConflict."""
     run = task.run(run_id)
     if run.state != "running":
-        raise _conflict(task, f"run {run_id} is {run.state}, only a running run can be reclaimed")
+        raise _conflict(task, f"{_as_it_is(run)}, only a running run can be reclaimed")
     if _has_expired(run, now):
         raise _conflict(task, f"the claim on run {run_id} ended at {_taken_until(run)}")
     extended = min(now + claim_timeout, task.definition.deadline)
@@ -112,8 +110,7 @@ def resolve(task: Task, run_id: int, state: str, reason: str, now: datetime) -> 
     if run.is_resolved and run.worker and (run.state, run.reason_resolved) == (state, reason):
         return Outcome(task, after=_offer_again(task) if run_id == len(task.runs) - 2 else ())
     if run.state != "running":
-        was = f" ({run.reason_resolved})" if run.is_resolved else ""
-        raise _conflict(task, f"run {run_id} is {run.state}{was}, only a running run can be reported {state}")
+        raise _conflict(task, f"{_as_it_is(run)}, only a running run can be reported {state}")
     resolved = _resolve_last(task, state, reason, now)
     return Outcome(resolved, after=_let_go(task.held, resolved))
 
@@ -180,6 +177,10 @@ def _offer_again(task: Task) -> tuple[After, ...]:
 
 def _has_expired(run: Run, now: datetime) -> bool:
     return run.taken_until is not None and now >= run.taken_until
+
+
+def _as_it_is(run: Run) -> str:
+    return f"run {run.run_id} is {run.state}" + (f" ({run.reason_resolved})" if run.is_resolved else "")
 
 
 def _taken_until(run: Run) -> str:

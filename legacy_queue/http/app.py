@@ -19,6 +19,7 @@ from legacy_queue.domain.errors import (
     InputTooLarge,
     InputValidationError,
     InvalidRequestArguments,
+    MalformedPayload,
     QueueError,
     ResourceNotFound,
     ServiceUnavailable,
@@ -76,7 +77,7 @@ class _RawPath:
 def create_app(backend: Backend) -> Flask:
     """The queue's HTTP interface, under both prefixes; ``/ready``, references and schemas beside it."""
     app = Flask("legacy_queue", static_folder=None)
-    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
+    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1  # a longer chunked body is cut there, and seen
     app.url_map.merge_slashes = False
     app.wsgi_app = _RawPath(app.wsgi_app)  # type: ignore[method-assign]
     for declared in ENDPOINTS:
@@ -111,7 +112,7 @@ def _view(declared: Endpoint, backend: Backend) -> Callable[..., Any]:
         unknown = sorted(set(request.args) - {"bewit"})
         if unknown:
             raise InvalidRequestArguments(f"{declared.name} takes no query parameter {unknown[0][:200]!r}")
-        raw = request.get_data(cache=False)
+        raw = _body()
         signed = signed_request(request, raw, backend.trusts_proxy)
         identity = backend.authenticator.authenticate(signed, backend.clock.now())
         body = None
@@ -122,6 +123,25 @@ def _view(declared: Endpoint, backend: Backend) -> Callable[..., Any]:
         return dict(declared.handler(Call(declared, params, body, identity, backend.services)))
 
     return view
+
+
+def _body() -> bytes:
+    try:
+        raw = request.get_data(cache=False)
+    except HTTPException:
+        raise
+    except Exception as error:  # noqa: BLE001  gunicorn's, for chunks that are none, or a connection that ends
+        raise MalformedPayload(f"the body cannot be read ({type(error).__name__})") from None
+    announced = request.content_length or 0
+    if max(len(raw), announced) > MAX_BODY:
+        raise _too_large()
+    if len(raw) < announced:
+        raise MalformedPayload(f"the body ended after {len(raw)} of {announced} bytes")
+    return raw
+
+
+def _too_large() -> InputTooLarge:
+    return InputTooLarge(f"the body is larger than {MAX_BODY} bytes, the most that is accepted")
 
 
 def _check_body(declared: Endpoint, body: Any) -> None:
@@ -145,7 +165,7 @@ def _schema(name: str, backend: Backend) -> Any:
 
 def _translated(error: HTTPException) -> QueueError:
     if error.code == 413:
-        return InputTooLarge(f"the body is larger than {MAX_BODY} bytes, the most that is accepted")
+        return _too_large()
     if error.code in (404, 405):
         return ResourceNotFound(
             f"there is no {request.method} {request.path[:200]}; "

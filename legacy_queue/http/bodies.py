@@ -13,6 +13,8 @@ from legacy_queue.http.schemas import SCHEMAS
 SECRET_FIELDS = ("receipt", "signature", "accessToken", "certificate")
 _MOST_ERRORS = 5
 _LARGEST_INTEGER = 2**63
+_DEEPEST = 200  # well below what Python's own stack and the validator's allow
+_TOO_DEEP = f"the body is nested too deeply: {_DEEPEST} arrays and objects within each other are accepted"
 
 
 def parse(body: bytes, content_type: str) -> Any:
@@ -33,9 +35,10 @@ def parse(body: bytes, content_type: str) -> Any:
             parse_float=_float,
             parse_int=_int,
         )
+        _check_depth(value)
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except RecursionError:
-        raise MalformedPayload("the body is nested too deeply") from None
+        raise MalformedPayload(_TOO_DEEP) from None
     except UnicodeError:
         raise MalformedPayload("the body is not UTF-8, or holds half a surrogate pair") from None
     except ValueError as error:
@@ -49,9 +52,9 @@ def validate(value: Any, schema: str) -> None:
     for error in _validator(schema).iter_errors(value):
         path = "/".join(["body", *map(str, error.instance_path)])
         is_secret = bool(error.instance_path) and error.instance_path[-1] in SECRET_FIELDS
-        errors.append(
-            f"{path}: " + ("not of the form that is accepted" if is_secret else error.message[:1000])
-        )
+        if not is_secret and not isinstance(error.instance, dict | list):  # which may hold a secret
+            path += f" is {json.dumps(error.instance)[:200]}"
+        errors.append(f"{path}: {_accepted(error)}")
         if len(errors) == _MOST_ERRORS:
             break
     if errors:
@@ -60,16 +63,39 @@ def validate(value: Any, schema: str) -> None:
 
 def without_secrets(value: Any) -> Any:
     """A body that may be shown to the caller again."""
-    if not isinstance(value, dict):
-        return value
-    return {name: "(hidden)" if name in SECRET_FIELDS else one for name, one in value.items()}
+    match value:
+        case dict():
+            return {
+                name: "(hidden)" if name in SECRET_FIELDS else without_secrets(one)
+                for name, one in value.items()
+            }
+        case list():
+            return [without_secrets(one) for one in value]
+    return value
+
+
+def _accepted(error: jsonschema_rs.ValidationError) -> str:
+    if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Enum):
+        return f"one of {', '.join(map(str, error.kind.options))} is accepted"
+    return error.message[:1000]
 
 
 @cache
 def _validator(schema: str) -> Any:
     return jsonschema_rs.validator_for(
-        {"$schema": "http://json-schema.org/draft-07/schema#", **SCHEMAS[schema]}, validate_formats=True
+        {"$schema": "http://json-schema.org/draft-07/schema#", **SCHEMAS[schema]},
+        validate_formats=True,
+        mask="it",
     )
+
+
+def _check_depth(value: Any) -> None:
+    level, depth = [value], 0
+    while level := [one for one in level if isinstance(one, dict | list)]:
+        depth += 1
+        if depth > _DEEPEST:
+            raise RecursionError
+        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -131,8 +131,8 @@ SCHEMAS: dict[str, Schema] = {
     "task-claim-request": _object(
         {"workerGroup": _ID, "workerId": _ID},
         {
-            "messageId": _text(64, "[0-9A-Za-z-]+"),
-            "receipt": _text(512, "[!-~]+"),
+            "messageId": _text(64, "[0-9A-Za-z-]*"),
+            "receipt": _text(512, "[!-~]*"),
             "signature": _text(256),
         },
     ),

@@ -51,10 +51,11 @@ def _on_task(verb: str) -> AnyOf:
     return AnyOf((f"queue:{verb}:{_GROUP}/<taskId>", legacy))
 
 
-def _on_run(verb: str) -> AnyOf:
+def _on_run(verb: str, legacy_verb: str) -> AnyOf:
     """What the holder of a claim may: with the claim's credentials, or with those of the worker."""
     right = f"queue:{verb}:<taskId>/<runId>"
-    return AnyOf(("queue:claim-task:<taskId>/<runId>", right, AllOf((f"queue:{verb}", _AS_WORKER))))
+    legacy = AllOf((f"queue:{legacy_verb}", _AS_WORKER))
+    return AnyOf(("queue:claim-task:<taskId>/<runId>", right, legacy))
 
 
 @endpoint("task", "GET", "/task/<taskId>", "Get Task Definition", output="task")
@@ -134,7 +135,8 @@ def claim_task(call: Call) -> Answer:
         workerGroup=body["workerGroup"],
         workerId=body["workerId"],
     )
-    presented = Presented(body.get("messageId"), body.get("receipt"), body.get("signature"))
+    # a Go client sends the fields that it does not set as empty strings
+    presented = Presented(*(body.get(name) or None for name in ("messageId", "receipt", "signature")))
     worker = Worker(body["workerGroup"], body["workerId"])
     return services.claims.claim(task, call.run_id, worker, presented)
 
@@ -144,7 +146,7 @@ def claim_task(call: Call) -> Answer:
     "POST",
     f"{_RUN}/reclaim",
     "Reclaim Task",
-    scopes=_on_run("reclaim-task"),
+    scopes=_on_run("reclaim-task", "claim-task"),
     output="task-reclaim-response",
 )
 def reclaim_task(call: Call) -> Answer:
@@ -158,7 +160,7 @@ def reclaim_task(call: Call) -> Answer:
     "POST",
     f"{_RUN}/completed",
     "Report Run Completed",
-    scopes=_on_run("resolve-task"),
+    scopes=_on_run("resolve-task", "resolve-task"),
     input="task-completed-request",
     input_optional=True,
     output="task-status-response",
@@ -174,7 +176,7 @@ def report_completed(call: Call) -> Answer:
     "POST",
     f"{_RUN}/failed",
     "Report Run Failed",
-    scopes=_on_run("resolve-task"),
+    scopes=_on_run("resolve-task", "resolve-task"),
     output="task-status-response",
 )
 def report_failed(call: Call) -> Answer:
@@ -187,7 +189,7 @@ def report_failed(call: Call) -> Answer:
     "POST",
     f"{_RUN}/exception",
     "Report Task Exception",
-    scopes=_on_run("resolve-task"),
+    scopes=_on_run("resolve-task", "resolve-task"),
     input="task-exception-request",
     output="task-status-response",
 )

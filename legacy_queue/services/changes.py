@@ -17,17 +17,25 @@ class Changes:
     def __init__(self, tasks: TaskStore, messages: WorkMessages) -> None:
         self._tasks, self._messages = tasks, messages
 
-    def apply(self, task_id: str, decide: Callable[[Task], Outcome], presented: Lease | None = None) -> Task:
+    def apply(
+        self,
+        task_id: str,
+        decide: Callable[[Task], Outcome],
+        run_id: int = 0,
+        presented: Lease | None = None,
+    ) -> Task:
         """The task after the transition; a lost race decides again.
 
         What this process remembers of the task may be old, so only a write that succeeds proves it: before
-        anything is refused, or left as it is, the task is read. ``presented`` is the message that a claim
-        came with: where the claim is a conflict, it is of no use to anybody and withdrawn, unless the task
-        holds it.
+        anything is refused, or left as it is, the task is read. It is read first where ``run_id``, which the
+        transition is about, is not remembered: the message presented for that run may be the only one that
+        leads to it, and holding it for what is long past would lose it. ``presented`` is the message that a
+        claim came with: where the claim is a conflict, it is of no use to anybody and withdrawn, unless the
+        task holds it.
 
         Raises what ``decide`` raises, and ResourceNotFound.
         """
-        stored = self._tasks.recall(task_id)
+        stored = self._recall(task_id, run_id)
         is_fresh = False
         while True:
             if stored is None:
@@ -52,8 +60,8 @@ class Changes:
                 break
             except Changed:
                 stored, is_fresh = self.read(task_id), True
-                if outcome.hold and task.held and task.held != stored.task.held:
-                    self._messages.withdraw(task, task.held)
+                if outcome.hold and task.held:
+                    self._let_go(stored.task, task.held)
         self._messages.settle(task, outcome.after)
         if outcome.refusal:
             self._withdraw_useless(task, presented, outcome.refusal)
@@ -67,12 +75,26 @@ class Changes:
             raise ResourceNotFound(f"there is no task {task_id}; it may have expired")
         return stored
 
+    def _recall(self, task_id: str, run_id: int) -> StoredTask | None:
+        stored = self._tasks.recall(task_id)
+        return stored if stored and run_id < len(stored.task.runs) else None
+
     def _held(self, outcome: Outcome) -> Task:
         if outcome.hold is None:
             return outcome.task
         return replace(outcome.task, held=self._messages.hold(outcome.task, outcome.hold))
 
     def _withdraw_useless(self, task: Task, presented: Lease | None, refusal: QueueError) -> None:
-        held_id = task.held.message_id if task.held else None
-        if isinstance(refusal, RequestConflict) and presented and presented.message_id != held_id:
-            self._messages.withdraw(task, presented)
+        if presented and isinstance(refusal, RequestConflict):
+            self._withdraw_unless_held(task, presented)
+
+    def _let_go(self, task: Task, held: Lease) -> None:
+        """Undo a hold that lost the race; a run that is pending now may have no other message."""
+        if task.state == "pending":
+            self._messages.offer(task, task.runs[-1].run_id, held)
+        else:
+            self._withdraw_unless_held(task, held)
+
+    def _withdraw_unless_held(self, task: Task, lease: Lease) -> None:
+        if task.held is None or task.held.message_id != lease.message_id:
+            self._messages.withdraw(task, lease)

@@ -23,7 +23,10 @@ _CREDENTIALS_DRIFT = timedelta(minutes=15)  # before now, and after takenUntil
 
 @dataclass(frozen=True)
 class Presented:
-    """What a claim brings of the message that led to it: all of it (draft) or nothing (deployed)."""
+    """What a claim brings of the message that led to it: all of it (draft) or nothing (deployed).
+
+    Only the signature tells whose message it is: without one, the message is left alone.
+    """
 
     message_id: str | None = None
     receipt: str | None = field(default=None, repr=False)
@@ -31,7 +34,9 @@ class Presented:
 
     @property
     def lease(self) -> Lease | None:
-        return Lease(self.message_id, self.receipt) if self.message_id and self.receipt else None
+        if self.message_id and self.receipt and self.signature:
+            return Lease(self.message_id, self.receipt)
+        return None
 
     @property
     def missing(self) -> list[str]:
@@ -78,7 +83,7 @@ class Claims:
                 self._clock.now(),
             )
 
-        task = self._changes.apply(task.task_id, decide, presented.lease)
+        task = self._changes.apply(task.task_id, decide, run_id, presented.lease)
         return {**self._answer(task), "task": task.definition.wire}
 
     def reclaim(self, task_id: str, run_id: int) -> Mapping[str, Any]:
@@ -104,28 +109,25 @@ class Claims:
         queue = task.definition.work_queue
         name = f"{queue.provisioner_id}/{queue.worker_type}"
         if name in self._rules.required and presented.missing:
-            self._offer_again(self._changes.read(task.task_id).task, run_id, presented)
+            self._offer_again(self._changes.read(task.task_id).task, run_id)
             raise InputError(
                 f"workers of {name} must present the message that they polled: "
                 f"{', '.join(presented.missing)} missing. messageId, receipt and signature are accepted"
             )
 
-    def _offer_again(self, task: Task, run_id: int, presented: Presented) -> None:
+    def _offer_again(self, task: Task, run_id: int) -> None:
         """A worker deletes its message when it is refused: the run that it leads to needs another.
 
         That may also be the held message of a claim: then the other one is visible after takenUntil.
         """
         last = task.last_run
-        if not last or last.is_resolved or run_id < last.run_id:
+        if last is None or last.is_resolved:
             return
-        delay = OFFERED_AGAIN_AFTER
+        wanted, delay = last.run_id, OFFERED_AGAIN_AFTER
         if last.taken_until:
-            if run_id == last.run_id:
-                return
-            delay = max(delay, last.taken_until - self._clock.now())
-            self._messages.offer(task, last.run_id + 1, presented.lease, delay)
-        else:
-            self._messages.offer(task, last.run_id, presented.lease, delay)
+            wanted, delay = last.run_id + 1, max(delay, last.taken_until - self._clock.now())
+        if run_id in (wanted, wanted + 1):
+            self._messages.offer(task, wanted, delay=delay)
 
     def _answer(self, task: Task) -> dict[str, Any]:
         run = task.runs[-1]

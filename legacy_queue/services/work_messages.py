@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from typing import assert_never
 
 import structlog
 
@@ -30,7 +31,7 @@ class WorkMessages:
         The leased message is used while the lease is good, else a fresh one. Repeating it is safe: a double
         is refused when it is claimed.
         """
-        hidden_for = hold.until - self._clock.now()
+        hidden_for = max(_AT_ONCE, hold.until - self._clock.now())
         text = message_text(task.task_id, hold.run_id, self._secret)
         queue = task.definition.work_queue
         if hold.lease:
@@ -50,6 +51,8 @@ class WorkMessages:
                     self.offer(task, run_id, lease)
                 case Withdraw(lease):
                     self.withdraw(task, lease)
+                case _:
+                    assert_never(one)
 
     def offer(self, task: Task, run_id: int, lease: Lease | None = None, delay: timedelta = _AT_ONCE) -> None:
         """A message for this run becomes visible after ``delay``: the leased one, or else a fresh one."""

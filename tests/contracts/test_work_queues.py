@@ -335,3 +335,14 @@ def test_urls_do_not_allow_to_put_update_or_peek(
     answer = sent[method]()
     assert (answer.status_code, answer.headers["x-ms-error-code"]) == (403, "AuthorizationPermissionMismatch")
     assert [message.text for message in poll(sign(queue).poll, 32)] == [TEXT]
+
+
+def test_of_many_that_use_a_queue_first_some_are_refused(storage: Storage) -> None:
+    queue = WorkQueue("provisioner", uuid.uuid4().hex[:12], "high")
+
+    def put(_number: int) -> Lease:
+        return storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
+
+    with ThreadPoolExecutor(8) as threads:
+        leases = list(threads.map(put, range(8)))
+    assert len({lease.message_id for lease in leases}) == storage.work_queues.count(queue) == 8

@@ -3,12 +3,13 @@
 import base64
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from legacy_queue.adapters.memory import MemoryStorage
-from legacy_queue.adapters.memory_queue import QueuedMessage
+from legacy_queue.adapters.memory_queue import MessageNotFound, PopReceiptMismatch, QueuedMessage
 from legacy_queue.domain.credentials import Client
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import Lease
@@ -25,9 +26,11 @@ from legacy_queue.ports import (
     TaskStore,
     WorkQueues,
 )
-from legacy_queue.services import Claims, Polling, Services, Tasks
+from legacy_queue.services import Services
 from legacy_queue.services.changes import Changes
-from legacy_queue.services.claims import ClaimRules, Presented
+from legacy_queue.services.claims import ClaimRules, Claims, Presented
+from legacy_queue.services.polling import Polling
+from legacy_queue.services.tasks import Tasks
 from legacy_queue.services.work_messages import WorkMessages
 from tests.memory_server import HandClock
 
@@ -94,10 +97,14 @@ class Bench:
     """One storage, and as many replicas of the server on it as a test asks for."""
 
     def __init__(
-        self, *, required: Iterable[str] = (), secrets: Sequence[bytes] = (SECRET, OLD_SECRET)
+        self,
+        *,
+        required: Iterable[str] = (),
+        secrets: Sequence[bytes] = (SECRET, OLD_SECRET),
+        storage: type[MemoryStorage] = MemoryStorage,
     ) -> None:
         self.clock = HandClock(NOW)
-        self.storage = MemoryStorage(self.clock, "http://127.0.0.1:1/azure", PREFIX)
+        self.storage = storage(self.clock, "http://127.0.0.1:1/azure", PREFIX)
         self._required, self._secrets = frozenset(required), secrets
         self.services = self.replica()
 
@@ -106,13 +113,18 @@ class Bench:
         around: Around = nothing_around,
         *,
         remembers: bool = False,
+        wrapped: Callable[[TaskStore], TaskStore] | None = None,
         secrets: Sequence[bytes] | None = None,
         clock: Clock | None = None,
     ) -> Services:
-        """A server process. ``around`` sees each of its port calls; ``remembers`` as Azure's store does."""
+        """A server process. ``around`` sees each of its port calls; ``remembers`` as Azure's store does.
+
+        ``wrapped`` gives it a task store made of the one there is.
+        """
         secrets, clock = secrets or self._secrets, clock or self.clock
         storage = AroundStorage(self.storage, around)
-        tasks = RememberingTasks(storage.tasks) if remembers else storage.tasks
+        wrapped = wrapped or (RememberingTasks if remembers else lambda tasks: tasks)
+        tasks = wrapped(storage.tasks)
         messages = WorkMessages(storage.work_queues, clock, secrets)
         changes = Changes(tasks, messages)
         rules = ClaimRules(secrets, CLAIM_TIMEOUT, self._required, ISSUER)
@@ -153,6 +165,11 @@ class Bench:
     def delete(self, message: Message) -> None:
         """What a worker does with its delete URL."""
         self.storage.work_queues.delete(QUEUE.name(PREFIX), message.lease)
+
+    def delete_if_leased(self, message: Message) -> None:
+        """The same, by a worker that takes Azure's 400 and 404 as they come."""
+        with suppress(MessageNotFound, PopReceiptMismatch):
+            self.delete(message)
 
     def claim(
         self,
@@ -195,6 +212,17 @@ class Bench:
         """Of each message, its run and in how long it becomes visible."""
         now = self.clock.now()
         return [(Message.read(one).run_id, one.next_visible - now) for one in self.messages()]
+
+
+class Calls:
+    """The port calls that are made, in their order."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def __call__(self, name: str, call: Callable[[], Any]) -> Any:
+        self.names.append(name)
+        return call()
 
 
 class Crash(Exception):
@@ -280,9 +308,7 @@ class AroundGroups(GroupStore):
         self._groups, self._around = groups, around
 
     def join(self, task_id: str, task_group_id: str, scheduler_id: str, expires: datetime) -> Group:
-        return self._around(
-            "join", lambda: self._groups.join(task_id, task_group_id, scheduler_id, expires)
-        )
+        return self._around("join", lambda: self._groups.join(task_id, task_group_id, scheduler_id, expires))
 
 
 class AroundQueues(WorkQueues):

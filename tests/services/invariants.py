@@ -1,5 +1,7 @@
 """The invariants of design/protocol.md, "The held message", of any task in a bench."""
 
+from datetime import timedelta
+
 from legacy_queue.adapters.memory_queue import QueuedMessage
 from tests.services.bench import CLAIM_TIMEOUT, MINUTE, Bench, Message
 
@@ -10,18 +12,18 @@ def messages_of(bench: Bench, task_id: str) -> dict[str, tuple[int, QueuedMessag
     return {one.lease.message_id: (text.run_id, one) for text, one in read if text.task_id == task_id}
 
 
-def check(bench: Bench, task_id: str, *, after_faults: bool) -> None:
+def check(bench: Bench, task_id: str, *, after_faults: bool, skew: timedelta = timedelta(0)) -> None:
     """Raises AssertionError where one is broken.
 
     Without faults they hold to the letter. A crash may leave the message one run ahead (it says R+1 of a
     run R that is pending), and the table with a receipt that is good no more: then there must still be a
     message that becomes visible and leads to the next run. So near to the deadline that a claim is cut to
-    it nothing is held: the deadline ends the task.
+    it nothing is held: the deadline ends the task. ``skew`` is how far a server's clock is behind.
     """
     task = bench.task(task_id)
     messages = messages_of(bench, task_id)
     for _, message in messages.values():
-        assert message.expires <= task.definition.deadline, "a message outlives the deadline"
+        assert message.expires <= task.definition.deadline + skew, "a message outlives the deadline"
     if bench.clock.now() >= task.definition.deadline - CLAIM_TIMEOUT - MINUTE:
         return
     last = task.runs[-1]

@@ -29,14 +29,17 @@ _NOT_NOW = {
 
 
 class CountingTransport(RequestsTransport):  # type: ignore[misc]
-    """Counts what goes over the wire, retries too: ``(service, HTTP method)`` -> requests."""
+    """Counts what goes over the wire, retries too: ``(service, HTTP method)`` -> requests.
+
+    A storage that hangs is given up in time for the 503 to reach a client that waits for 30 s.
+    """
 
     def __init__(self, service: str, counts: Counter[tuple[str, str]]) -> None:
         session = requests.Session()
         adapter = requests.adapters.HTTPAdapter(pool_maxsize=MAX_CONNECTIONS)
         session.mount("http://", adapter)
         session.mount("https://", adapter)
-        super().__init__(session=session, session_owner=False, connection_timeout=5, read_timeout=20)
+        super().__init__(session=session, session_owner=False, connection_timeout=5, read_timeout=7)
         self._service, self._counts = service, counts
 
     def send(self, request: Any, **kwargs: Any) -> Any:
@@ -87,7 +90,12 @@ def unavailable_when_down() -> Iterator[None]:
             and error_code(error) not in _NOT_NOW
         ):
             raise
-        log.error("storage-refused", status=error.status_code, azure_code=error_code(error))
+        log.error(
+            "storage-refused",
+            status=error.status_code,
+            azure_code=error_code(error),
+            error=type(error).__name__,
+        )
         raise ServiceUnavailable("storage did not serve the request, try again") from error
     except AzureError as error:
         log.error("storage-unreachable", error=type(error).__name__)

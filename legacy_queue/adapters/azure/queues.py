@@ -3,10 +3,11 @@
 import math
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
+from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
 from azure.storage.queue import QueueClient, QueueServiceClient
 
 from legacy_queue.adapters.azure.client import error_code, unavailable_when_down
@@ -101,7 +102,8 @@ class AzureWorkQueues(WorkQueues):
             try:
                 self._client(queue).set_queue_metadata(metadata)
             except ResourceNotFoundError:
-                self._client(queue).create_queue(metadata=metadata)
+                with suppress(ResourceExistsError):  # somebody else made it in this moment
+                    self._client(queue).create_queue(metadata=metadata)
         self._used.put(name, today)
 
     def _on(self, queue: WorkQueue, act: Callable[[QueueClient], Answer]) -> Answer:

@@ -1,5 +1,6 @@
 """One storage account: its tables and queues, and whether they answer."""
 
+import base64
 from collections import Counter
 
 from azure.core.utils import parse_connection_string
@@ -30,7 +31,11 @@ class AzureStorage(Storage):
         self._table_names = (f"{prefix}tasks", f"{prefix}groups")
         key = getattr(self._queues.credential, "account_key", None)
         if not key:
-            raise ValueError("the connection string has no AccountKey, with which poll URLs are signed")
+            raise ValueError("it has no AccountKey, with which poll URLs are signed")
+        try:
+            base64.b64decode(key, validate=True)
+        except ValueError:
+            raise ValueError("its AccountKey is not base64") from None
         parts = parse_connection_string(connection_string)
         suffix = parts.get("endpointsuffix", "core.windows.net")
         blob = parts.get("blobendpoint") or f"https://{parts['accountname']}.blob.{suffix}"

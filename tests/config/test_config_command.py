@@ -1,0 +1,136 @@
+"""``legacy-queue config``: what is in force, where it was found, and no secret."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from legacy_queue.__main__ import main
+from legacy_queue.config.settings import DECLARED, PREFIX, wire_name
+
+TOKEN = "S3CRET-access-token-of-a-client"
+SIGNING = "S3CRET-that-signs-the-messages"
+CLIENTS = f'{{"a/client": {{"accessToken": "{TOKEN}", "scopes": ["queue:*"]}}}}'
+
+
+def config(*arguments: str, **environ: str) -> Result:
+    return CliRunner().invoke(
+        main, ["config", *arguments], env={PREFIX + name: value for name, value in environ.items()}
+    )
+
+
+def shown(*arguments: str, **environ: str) -> dict[str, str]:
+    """Each setting's line, without its name."""
+    result = config(*arguments, **environ)
+    assert result.exit_code == 0, result.output
+    assert "S3CRET" not in result.output
+    return dict(line.split(" = ", 1) for line in result.output.splitlines())
+
+
+def test_a_setting_is_not_shown() -> None:
+    assert list(shown()) == [wire_name(one.name) for one in DECLARED]
+
+
+def test_a_value_is_shown_as_another() -> None:
+    lines = shown()
+    assert lines["host"] == '"127.0.0.1"  # default'
+    assert lines["port"] == "8080  # default"
+    assert lines["trusted-proxy"] == "false  # default"
+    assert lines["claim-timeout"] == '"20m"  # default'
+    assert lines["public-url"] == "(none)  # default"
+    assert lines["data-dir"] == '".legacy-queue"  # default'
+    assert lines["clients"] == "(made up for development when the server starts)  # default"
+    assert lines["signing-secrets"] == "(made up for development when the server starts)  # default"
+
+
+@pytest.mark.parametrize(
+    ("given", "printed"),
+    [
+        ("6s", "6s"),
+        ("60s", "1m"),
+        ("90s", "90s"),
+        ("120m", "2h"),
+        ("24h", "1d"),
+        ("25h", "25h"),
+        ("5d", "5d"),
+    ],
+)
+def test_a_duration_is_shown_as_another(given: str, printed: str) -> None:
+    assert shown("--claim-timeout", given)["claim-timeout"] == f'"{printed}"  # --claim-timeout'
+
+
+def test_a_source_is_shown_as_another(tmp_path: Path) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text('queue-prefix = "x"\nport = 1\nhost = "::1"\n')
+    lines = shown("--config", str(path), "--port", "3", PORT="2", HOST="localhost")
+    assert lines["port"] == "3  # --port"
+    assert lines["host"] == '"localhost"  # LEGACY_QUEUE_HOST'
+    assert lines["queue-prefix"] == f'"x"  # queue-prefix in {path}'
+
+
+def test_a_secret_is_shown() -> None:
+    lines = shown("--signing-secrets", f"{SIGNING},{SIGNING}2", CLIENTS=CLIENTS)
+    assert lines["signing-secrets"] == '["***", "***"]  # --signing-secrets'
+    assert lines["clients"] == (
+        '{"a/client": {"accessToken": "***", "scopes": ["queue:*"]}}  # LEGACY_QUEUE_CLIENTS'
+    )
+
+
+@pytest.mark.parametrize(
+    "connection",
+    [
+        "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=S3CRETKEY==;EndpointSuffix=core.windows.net",
+        "AccountName=a;accountkey=S3CRETKEY==",
+        "AccountName=a; AccountKey = S3CRETKEY==;",
+        "QueueEndpoint=https://h/;SharedAccessSignature=sv=2018-03-28&sig=S3CRET%3D&se=x",
+        "QueueEndpoint=https://h/?sv=1&sig=S3CRET%3D;AccountName=a",
+        "S3CRET",
+        "S3CRETKEY==;AccountName=a",
+    ],
+)
+def test_a_connection_string_is_shown_with_its_key(connection: str) -> None:
+    assert "***" in shown("--storage", "azure", CONNECTION_STRING=connection)["connection-string"]
+
+
+def test_a_connection_string_is_shown_without_its_account() -> None:
+    connection = (
+        "DefaultEndpointsProtocol=https;AccountName=acc;AccountKey=S3CRET==;EndpointSuffix=example.com"
+    )
+    line = shown("--storage", "azure", "--connection-string", connection)["connection-string"]
+    assert line == (
+        '"DefaultEndpointsProtocol=https;AccountName=acc;AccountKey=***;EndpointSuffix=example.com"'
+        "  # --connection-string"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "said"),
+    [
+        (["--port", "x"], {}, "--port is 'x': a port is accepted"),
+        ([], {"PROT": "1"}, "there is no setting LEGACY_QUEUE_PROT; the nearest is LEGACY_QUEUE_PORT"),
+        (["--storage", "memory", "--workers", "2"], {}, "--workers 1"),
+        (["--config", "/no/such/file"], {}, "/no/such/file cannot be read"),
+        (["--clients", TOKEN], {}, "--clients: JSON is accepted"),
+        ([], {"SIGNING_SECRETS": "S3CRET"}, "LEGACY_QUEUE_SIGNING_SECRETS: a list of secrets"),
+        (["--host", "0.0.0.0"], {}, "configure clients and signing-secrets"),
+    ],
+)
+def test_a_mistake_is_a_traceback(arguments: list[str], environ: dict[str, str], said: str) -> None:
+    result = config(*arguments, **environ)
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: ")
+    assert said in result.output
+    assert "S3CRET" not in result.output
+    assert len(result.output.splitlines()) == 1
+
+
+def test_an_option_that_nobody_knows_is_overlooked() -> None:
+    result = config("--claim-timeot", "1s")
+    assert result.exit_code == 2
+    assert "--claim-timeout" in result.output
+
+
+def test_the_help_leaves_a_setting_out() -> None:
+    output = config("--help").output
+    assert [one.name for one in DECLARED if f"--{wire_name(one.name)}" not in output] == []
+    assert "--config" in output

@@ -1,0 +1,128 @@
+"""The development client and secret: made once, kept for their owner, and never on another address."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from legacy_queue.config import Settings, SettingsError, complete
+from legacy_queue.domain.credentials import Client
+
+CLIENT = Client("a/client", "an-access-token-of-some-length", ("*",))
+SECRET = "a-signing-secret-of-some-length"
+
+
+def kept_in(data_dir: Path) -> Path:
+    return data_dir / "development.json"
+
+
+@pytest.fixture(params=["azurite", "azure"])
+def settings(tmp_path: Path, request: pytest.FixtureRequest) -> Settings:
+    return Settings(storage=request.param, data_dir=tmp_path / "a" / "b")
+
+
+def test_no_client_is_made_up(settings: Settings) -> None:
+    made = complete(settings)
+    (client,) = made.clients
+    (secret,) = made.signing_secrets
+    assert client.client_id == made.development_client == "development"
+    assert client.scopes == ("*",)
+    assert len(client.access_token) >= 43
+    assert len(secret) >= 43
+    assert client.access_token != secret
+    assert secret not in repr(made)
+    assert client.access_token not in repr(made)
+
+
+def test_the_file_is_for_others_to_read(settings: Settings) -> None:
+    complete(settings)
+    assert stat.S_IMODE(kept_in(settings.data_dir).stat().st_mode) == 0o600
+
+
+def test_a_restart_makes_others_up(settings: Settings) -> None:
+    assert complete(settings) == complete(settings)
+
+
+def test_two_servers_share_their_secrets(tmp_path: Path) -> None:
+    made = [complete(Settings(data_dir=tmp_path / name)) for name in "ab"]
+    assert made[0].clients != made[1].clients
+    assert made[0].signing_secrets != made[1].signing_secrets
+
+
+def test_memory_storage_leaves_a_file(tmp_path: Path) -> None:
+    settings = Settings(storage="memory", data_dir=tmp_path)
+    assert complete(settings) != complete(settings)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_configured_is_replaced(tmp_path: Path) -> None:
+    configured = Settings(clients=(CLIENT,), signing_secrets=(SECRET,), data_dir=tmp_path)
+    assert complete(configured) is configured
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_client_alone_is_called_the_development_client(tmp_path: Path) -> None:
+    made = complete(Settings(clients=(CLIENT,), data_dir=tmp_path))
+    assert made.clients == (CLIENT,)
+    assert made.development_client is None
+    assert len(made.signing_secrets) == 1
+
+
+def test_a_secret_alone_is_replaced(tmp_path: Path) -> None:
+    made = complete(Settings(signing_secrets=(SECRET,), data_dir=tmp_path))
+    assert made.signing_secrets == (SECRET,)
+    assert made.development_client == "development"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "{}",
+        "[]",
+        "null",
+        '"accessToken"',
+        '{"accessToken": "an-access-token-of-some-length"}',
+        '{"accessToken": null, "signingSecret": null}',
+        '{"accessToken": "", "signingSecret": ""}',
+        '{"accessToken": "short", "signingSecret": "a-signing-secret-of-some-length"}',
+        '{"accessToken": ["an-access-token-of-some-length"], "signingSecret": {}}',
+        "[" * 100_000,
+    ],
+    ids=lambda text: text[:40],
+)
+def test_a_damaged_file_is_used_or_replaced(settings: Settings, text: str) -> None:
+    settings.data_dir.mkdir(parents=True)
+    kept_in(settings.data_dir).write_text(text)
+    with pytest.raises(SettingsError) as error:
+        complete(settings)
+    assert str(error.value).startswith(f"{kept_in(settings.data_dir)} is damaged: remove it")
+    assert kept_in(settings.data_dir).read_text() == text
+
+
+def test_a_file_that_is_not_text_is_a_crash(settings: Settings) -> None:
+    settings.data_dir.mkdir(parents=True)
+    kept_in(settings.data_dir).write_bytes(b"\xff")
+    with pytest.raises(SettingsError, match="is damaged"):
+        complete(settings)
+
+
+def test_a_file_without_one_of_the_two_is_completed(tmp_path: Path) -> None:
+    made = complete(Settings(data_dir=tmp_path))
+    kept = json.loads(kept_in(tmp_path).read_text())
+    assert kept == {"accessToken": made.clients[0].access_token, "signingSecret": made.signing_secrets[0]}
+
+
+def test_a_directory_that_cannot_be_made_is_a_crash(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for data_dir in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(SettingsError, match="use another --data-dir"):
+            complete(Settings(data_dir=data_dir))
+
+
+def test_a_directory_in_the_files_place_is_a_crash(tmp_path: Path) -> None:
+    kept_in(tmp_path).mkdir()
+    with pytest.raises(SettingsError, match="cannot be written and read"):
+        complete(Settings(data_dir=tmp_path))

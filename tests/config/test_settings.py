@@ -1,0 +1,284 @@
+"""Settings: where they are found, what is refused, and what is never repeated."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from legacy_queue.config import Settings, SettingsError, load
+from legacy_queue.config.settings import DECLARED, wire_name
+from legacy_queue.domain.credentials import Client
+
+TOKEN = "S3CRET-access-token-of-a-client"
+SIGNING = "S3CRET-that-signs-the-messages"
+KEY = "S3CRETKEY=="
+CLIENTS = f'{{"a/client": {{"accessToken": "{TOKEN}", "scopes": ["*"]}}}}'
+CONNECTION = f"AccountName=a;AccountKey={KEY};EndpointSuffix=core.windows.net"
+FILE = f"""
+port = 1
+claim-timeout = "3m"
+storage = "memory"
+signing-secrets = ["{SIGNING}"]
+
+[clients."a/client"]
+accessToken = "{TOKEN}"
+scopes = ["queue:*"]
+
+[roles]
+"worker:*" = ["queue:poll-task-urls:*"]
+
+[worker-types]
+"p/w" = "required"
+"""
+
+# of each setting: as text, and what it is then
+EACH: dict[str, tuple[str, Any]] = {
+    "host": ("::1", "::1"),
+    "port": ("0", 0),
+    "workers": ("3", 3),
+    "storage": ("memory", "memory"),
+    "data-dir": ("/somewhere", Path("/somewhere")),
+    "azurite-dir": ("elsewhere", Path("elsewhere")),
+    "connection-string": (CONNECTION, CONNECTION),
+    "queue-prefix": ("q2", "q2"),
+    "public-url": ("https://queue.example.com/", "https://queue.example.com"),
+    "public-queue-url": ("http://127.0.0.1:10001/account", "http://127.0.0.1:10001/account"),
+    "trusted-proxy": ("true", True),
+    "claim-timeout": ("6s", timedelta(seconds=6)),
+    "poll-visibility": ("1m", timedelta(minutes=1)),
+    "sas-life": ("1h", timedelta(hours=1)),
+    "clients": (CLIENTS, (Client("a/client", TOKEN, ("*",)),)),
+    "roles": ('{"a": ["b"]}', {"a": ("b",)}),
+    "signing-secrets": (f"{SIGNING},{TOKEN}", (SIGNING, TOKEN)),
+    "worker-types": ('{"p/w": "optional"}', {"p/w": "optional"}),
+}
+
+
+def variable(name: str) -> str:
+    return f"LEGACY_QUEUE_{name.replace('-', '_').upper()}"
+
+
+def needed_with(name: str) -> dict[str, str]:
+    return {"connection-string": {"storage": "azure"}}.get(name, {})
+
+
+def file(tmp_path: Path, text: str = FILE) -> str:
+    path = tmp_path / "settings.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def why_refused(options: Mapping[str, str] | None = None, environ: Mapping[str, str] | None = None) -> str:
+    with pytest.raises(SettingsError) as error:
+        load(options or {}, environ or {})
+    message = str(error.value)
+    assert "S3CRET" not in message
+    assert "S3CRET" not in repr(error.value.__cause__)
+    return message
+
+
+def test_a_setting_is_not_tested_here() -> None:
+    assert list(EACH) == [wire_name(one.name) for one in DECLARED]
+
+
+def test_a_default_is_another_than_documented() -> None:
+    settings, sources = load({}, {})
+    assert settings == Settings()
+    assert set(sources.values()) == {"default"}
+    assert (settings.host, settings.storage, settings.workers) == ("127.0.0.1", "azurite", 1)
+    assert settings.claim_timeout == timedelta(minutes=20)
+    assert settings.poll_visibility == timedelta(minutes=5)
+    assert settings.sas_life == timedelta(minutes=30)
+    assert settings.data_dir == Path(".legacy-queue")
+    assert settings.trusted_proxy is False
+    assert (settings.clients, settings.signing_secrets, dict(settings.worker_types)) == ((), (), {})
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_an_option_is_not_read(name: str) -> None:
+    text, value = EACH[name]
+    settings, sources = load({**needed_with(name), name: text}, {})
+    assert getattr(settings, name.replace("-", "_")) == value
+    assert sources[name] == f"--{name}"
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_a_variable_is_not_read(name: str) -> None:
+    text, value = EACH[name]
+    settings, sources = load({name: None}, {variable(name): text, "PATH": "x"} | {
+        variable(other): needed for other, needed in needed_with(name).items()
+    })  # fmt: skip
+    assert getattr(settings, name.replace("-", "_")) == value
+    assert sources[name] == variable(name)
+
+
+def test_the_file_is_not_read(tmp_path: Path) -> None:
+    path = file(tmp_path)
+    for settings, sources in (load({"config": path}, {}), load({}, {"LEGACY_QUEUE_CONFIG": path})):
+        assert settings.port == 1
+        assert settings.claim_timeout == timedelta(minutes=3)
+        assert settings.clients == (Client("a/client", TOKEN, ("queue:*",)),)
+        assert settings.roles == {"worker:*": ("queue:poll-task-urls:*",)}
+        assert settings.signing_secrets == (SIGNING,)
+        assert settings.worker_types == {"p/w": "required"}
+        assert sources["port"] == f"port in {path}"
+        assert sources["host"] == "default"
+
+
+def test_one_place_wins_over_a_nearer_one(tmp_path: Path) -> None:
+    path = file(tmp_path)
+    environ = {"LEGACY_QUEUE_PORT": "2", "LEGACY_QUEUE_CONFIG": path}
+    assert load({"port": "3"}, environ)[0].port == 3
+    assert load({"port": None}, environ)[0].port == 2
+    assert load({}, {"LEGACY_QUEUE_CONFIG": path})[0].port == 1
+    assert load({}, {})[0].port == 8080
+
+
+def test_the_option_names_another_file_in_vain(tmp_path: Path) -> None:
+    other = tmp_path / "other.toml"
+    other.write_text("port = 9")
+    environ = {"LEGACY_QUEUE_CONFIG": file(tmp_path)}
+    assert load({"config": str(other)}, environ)[0].port == 9
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("claim-timeuot", "claim-timeout"),
+        ("client", "clients"),
+        ("ports", "port"),
+        ("signing-secret", "signing-secrets"),
+        ("zzz", ""),
+        ("", ""),
+        ("host_", "host"),
+        ("development-client", ""),
+    ],
+)
+def test_an_unknown_setting_is_overlooked(tmp_path: Path, name: str, nearest: str) -> None:
+    message = why_refused(environ={variable(name): "S3CRET"})
+    assert f"there is no setting {variable(name)}" in message
+    assert f"the nearest is {variable(nearest)}" in message
+    message = why_refused({"config": file(tmp_path, f'"{name}" = "S3CRET"')})
+    assert f"there is no setting {name}" in message
+    assert f"the nearest is {nearest}" in message
+
+
+def test_a_variable_of_somebody_else_is_refused() -> None:
+    load(
+        {},
+        {"LEGACY_QUEUE_ROOT_URL": "x", "LEGACY_QUEUE_BASE_URL": "x", "LEGACY_QUEUE_TEST_X": "x", "PORT": "x"},
+    )
+
+
+@pytest.mark.parametrize("name", ["config", "root-url"])
+def test_the_file_may_hold_what_is_no_setting(tmp_path: Path, name: str) -> None:
+    assert f"no setting {name}" in why_refused({"config": file(tmp_path, f'{name} = "x"')})
+
+
+@pytest.mark.parametrize(
+    "text", ["port", "port = ", "= 1", "[clients", f'x = "{KEY}', "port = 1\nport = 2", "\x00", "port = 08"]
+)
+def test_a_file_that_is_not_toml_is_read(tmp_path: Path, text: str) -> None:
+    path = file(tmp_path, text)
+    message = why_refused({"config": path})
+    assert f"the settings file {path} is not TOML" in message
+
+
+def test_a_file_that_is_not_text_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_bytes(b'a = "\xff"')
+    assert "is not TOML" in why_refused({"config": str(path)})
+
+
+def test_a_missing_file_is_no_mistake(tmp_path: Path) -> None:
+    for path in (tmp_path / "none", tmp_path):
+        message = why_refused({"config": str(path)})
+        assert f"the settings file {path} cannot be read" in message
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_a_bad_value_is_refused_without_a_word_of_where(tmp_path: Path, name: str) -> None:
+    secret = next(one.metadata["secret"] for one in DECLARED if wire_name(one.name) == name)
+    bad = {"host": "", "data-dir": "", "azurite-dir": "", "connection-string": ""}.get(name, "b a d")
+    for message, place in [
+        (why_refused({name: bad}), f"--{name}"),
+        (why_refused(environ={variable(name): bad}), variable(name)),
+        (why_refused({"config": (path := file(tmp_path, f'{name} = "{bad}"'))}), f"{name} in {path}"),
+    ]:
+        assert message.startswith(place)
+        assert "accepted" in message
+        assert (repr(bad) in message) is not secret
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        ("clients", f'{{"a": {{"accessToken": "{TOKEN}"}}}}'),
+        ("clients", f'{{"a": {{"accessToken": "{TOKEN}", "scopes": ["*"], "more": 1}}}}'),
+        ("clients", f'{{"a": {{"accessToken": "{TOKEN} ", "scopes": ["*"]}}}}'),
+        ("clients", f'{{"a": {{"accessToken": "{TOKEN}", "scopes": "{TOKEN}"}}}}'),
+        ("clients", '{"a": {"accessToken": "S3CRET", "scopes": []}}'),
+        ("clients", f'{{"a": "{TOKEN}"}}'),
+        ("clients", f'["{TOKEN}"]'),
+        ("clients", TOKEN),
+        ("clients", f'{{"accessToken": "{TOKEN}", "clientId": "a", "scopes": []}}'),
+        ("signing-secrets", "S3CRET"),
+        ("signing-secrets", f"{SIGNING},S3CRET"),
+        ("signing-secrets", f'["{SIGNING}"'),
+        ("signing-secrets", f'["{SIGNING}", 1]'),
+    ],
+)
+def test_a_secret_is_repeated_when_it_is_refused(name: str, bad: str) -> None:
+    assert "accepted" in why_refused({name: bad}) or "must be" in why_refused({name: bad})
+
+
+def test_a_secret_is_in_the_repr(tmp_path: Path) -> None:
+    settings, sources = load({"config": file(tmp_path)}, {})
+    assert "S3CRET" not in repr(settings)
+    assert "S3CRET" not in str(settings)
+    assert "S3CRET" not in repr(sources)
+    azure, _ = load({"storage": "azure", "connection-string": CONNECTION}, {})
+    assert "S3CRET" not in repr(azure)
+
+
+SERVED = {"clients": CLIENTS, "signing-secrets": SIGNING}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"storage": "azure"}, "LEGACY_QUEUE_CONNECTION_STRING"),
+        ({"connection-string": CONNECTION}, "--storage azure, and this is azurite"),
+        ({"connection-string": CONNECTION, "storage": "memory"}, "and this is memory"),
+        ({"storage": "memory", "workers": "2"}, "--workers 1"),
+        ({"host": "0.0.0.0", "storage": "memory"}, "configure clients and signing-secrets"),
+        ({"host": "0.0.0.0", "storage": "memory", "clients": CLIENTS}, "on 0.0.0.0 others"),
+        ({"host": "::", "storage": "memory", "signing-secrets": SIGNING}, "on :: others"),
+        ({"host": "queue.example.com", "storage": "memory"}, "queue.example.com"),
+        ({"host": "10.0.0.1", "storage": "azure", "connection-string": CONNECTION}, "127.0.0.1"),
+        ({"host": "0.0.0.0", "clients": "{}", "signing-secrets": SIGNING}, "configure clients"),
+        ({"host": "0.0.0.0", "clients": CLIENTS, "signing-secrets": "[]"}, "configure clients"),
+        ({"host": "0.0.0.0", **SERVED}, "--public-queue-url"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_accepted(options: dict[str, str], said: str) -> None:
+    assert said in why_refused(options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        *({"host": host} for host in ("localhost", "127.0.0.1", "127.8.9.1", "::1")),
+        {"storage": "memory"},
+        {"workers": "4"},
+        {"storage": "azure", "connection-string": CONNECTION, "workers": "4"},
+        {"host": "0.0.0.0", "storage": "memory", **SERVED},
+        {"host": "::", "storage": "azure", "connection-string": CONNECTION, **SERVED},
+        {"host": "0.0.0.0", "public-queue-url": "https://queue.example.com/azurite", **SERVED},
+    ],
+)
+def test_settings_that_go_together_are_refused(options: dict[str, str]) -> None:
+    load(options, {})

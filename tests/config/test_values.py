@@ -1,0 +1,115 @@
+"""Each parser, at the limits of what it accepts."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from legacy_queue.config import values
+from legacy_queue.domain.credentials import Client
+
+TOKEN = "t" * 22
+LONG = "t" * 128
+
+
+def client(**changes: Any) -> dict[str, Any]:
+    return {"a": {"accessToken": TOKEN, "scopes": ["s"], **changes}}
+
+
+@pytest.mark.parametrize(
+    ("parse", "given", "value"),
+    [
+        (values.text, "a b", "a b"),
+        (values.port, "0", 0),
+        (values.port, 65535, 65535),
+        (values.port, "08080", 8080),
+        (values.count, 1, 1),
+        (values.count, "999", 999),
+        *((values.flag, yes, True) for yes in (True, "true", "True", "1", 1, "yes", "YES")),
+        *((values.flag, no, False) for no in (False, "false", "FALSE", "0", 0, "no")),
+        (values.duration, "1s", timedelta(seconds=1)),
+        (values.duration, "20m", timedelta(minutes=20)),
+        (values.duration, "120h", timedelta(days=5)),
+        (values.duration, "5d", timedelta(days=5)),
+        (values.duration, "432000s", timedelta(days=5)),
+        (values.sas_life, "6m", timedelta(minutes=6)),
+        (values.sas_life, "360s", timedelta(minutes=6)),
+        *((values.storage, one, one) for one in ("azurite", "azure", "memory")),
+        (values.prefix, "l", "l"),
+        (values.prefix, "abcdefghij1", "abcdefghij1"),
+        (values.url, "http://h", "http://h"),
+        (values.url, "https://h:1/", "https://h:1"),
+        (values.url, "https://[::1]:1/a/b/", "https://[::1]:1/a/b"),
+        (values.clients, {}, ()),
+        (values.clients, client(), (Client("a", TOKEN, ("s",)),)),
+        (values.clients, client(accessToken=LONG, scopes=[]), (Client("a", LONG, ()),)),
+        (values.clients, {"a/b@c:d.e+f|g_-": client()["a"]}, (Client("a/b@c:d.e+f|g_-", TOKEN, ("s",)),)),
+        (values.roles, {}, {}),
+        (values.roles, '{"a:*": []}', {"a:*": ()}),
+        (values.roles, {"a": ["b", "c*"]}, {"a": ("b", "c*")}),
+        (values.secrets, [], ()),
+        (values.secrets, TOKEN, (TOKEN,)),
+        (values.secrets, f"{TOKEN},{LONG}", (TOKEN, LONG)),
+        (values.secrets, f"{TOKEN},", (TOKEN,)),
+        (values.secrets, [TOKEN, LONG], (TOKEN, LONG)),
+        (values.secrets, f'["{TOKEN}", "{LONG}"]', (TOKEN, LONG)),
+        (values.policies, {}, {}),
+        (values.policies, '{"p/w": "required", "-/_": "optional"}', {"p/w": "required", "-/_": "optional"}),
+        (values.path, "a/b", Path("a/b")),
+        (values.path, "~", Path.home()),
+    ],
+)  # fmt: skip
+def test_a_good_value_is_read_as_another(parse: Callable[[Any], Any], given: Any, value: Any) -> None:
+    assert parse(given) == value
+    assert type(parse(given)) is type(value)
+
+
+REFUSED: dict[Callable[[Any], Any], list[Any]] = {
+    values.text: ["", 1, None, [], {}, True],
+    values.port: ["", "65536", "-1", "100000", "8080 ", "8080\n", "x", 1.5, True, [80]],
+    values.count: ["", 0, "0", "-1", "1000", "01", "1.0", True, "x"],
+    values.flag: ["", "on", "off", "t", 2, None, "true ", []],
+    values.duration: [
+        *("", 20, "20", "0s", "-1s", "1.5m", "1 m", "1w", "1M", "1m30s", "m", "01s", "1s\n", None),
+        *("432001s", "6d", "121h", "99999999s"),
+    ],
+    values.sas_life: ["359s", "5m", "1s", "6d", "x"],
+    values.storage: ["", "Azure", "disk", None, 1, ["memory"]],
+    values.prefix: ["", "A", "1a", "a-b", "abcdefghij12", "a\n", "\u00e4", 1],
+    values.url: [
+        *("", "h", "ftp://h", "http://", "http:///a", "http://h?a", "http://h#a", "http://h/a b"),
+        *("http://h/{x}", "HTTP//h", " http://h", 1, "http://h\n"),
+    ],
+    values.clients: [
+        *([], "", "x", 1, None, {"a": 1}, {"a": {}}, "[" * 100_000),
+        *({client_id: client()["a"]} for client_id in ("", "a b", "a\\", "\u00e4", '"')),
+        *(client(accessToken=token) for token in ("t" * 21, "t" * 129, 1, f"{TOKEN}\n", "\u00e4" * 22)),
+        *(client(scopes=scopes) for scopes in ("*", [1], ["\u00e4"], None)),
+        client(more=1),
+    ],
+    values.roles: [[], "x", {"a": "b"}, {"a": [1]}, {"a": {"scopes": []}}, None],
+    values.secrets: [
+        *("t" * 21, f"{TOKEN},short", f"{TOKEN}, {TOKEN}", f"{TOKEN} ", "\u00e4" * 22, "\udcff" * 22),
+        *("[", f'{{"a": "{TOKEN}"}}', ["short"], [TOKEN, 1], {"a": TOKEN}, 1, None),
+    ],
+    values.policies: [
+        *([], "x", {"p": "required"}, {"p/w/x": "required"}, {"/w": "required"}, {"p /w": "required"}),
+        *({"p/w": policy} for policy in ("always", "", True, None)),
+    ],
+    values.path: ["", 1, None, [], "~nobody-of-that-name/x"],
+}
+
+
+@pytest.mark.parametrize(
+    ("parse", "bad"),
+    [
+        pytest.param(parse, bad, id=f"{parse.__name__}-{ascii(bad)[:40]}")
+        for parse, refused in REFUSED.items()
+        for bad in refused
+    ],
+)
+def test_a_bad_value_is_read(parse: Callable[[Any], Any], bad: Any) -> None:
+    with pytest.raises(ValueError, match=r"accepted|must be"):
+        parse(bad)

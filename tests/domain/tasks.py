@@ -1,0 +1,53 @@
+"""Task definitions and tasks to try the rules on."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from legacy_queue.domain import transitions
+from legacy_queue.domain.definition import TaskDefinition
+from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.task import Task, Worker
+from legacy_queue.domain.times import format_time
+
+NOW = datetime(2030, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
+MS, SECOND = timedelta(milliseconds=1), timedelta(seconds=1)
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+CLAIM_TIMEOUT = 20 * MINUTE
+TASK_ID = "dSlITZ4yQgmvxxAi4A8fHQ"
+ALICE, BOB = Worker("group", "alice"), Worker("group", "bob")
+PRESENTED = Lease("message-1", "receipt-1")
+HELD = Lease("message-1", "receipt-2")
+
+
+def body(**changes: Any) -> dict[str, Any]:
+    """What createTask is given at NOW; the deadline is a day away."""
+    return {
+        "provisionerId": "provisioner",
+        "workerType": "worker-Type_1",
+        "created": format_time(NOW),
+        "deadline": format_time(NOW + DAY),
+        "payload": {"command": ["true"]},
+        "metadata": {
+            "name": "a name",
+            "description": "a description",
+            "owner": "owner@example.com",
+            "source": "https://example.com/source",
+        },
+        **changes,
+    }
+
+
+def definition(**changes: Any) -> TaskDefinition:
+    return TaskDefinition.from_wire(TASK_ID, body(**changes), NOW)
+
+
+def pending(**changes: Any) -> Task:
+    """As createTask makes it at NOW."""
+    return transitions.create(TASK_ID, definition(**changes), NOW).task
+
+
+def running(**changes: Any) -> Task:
+    """Claimed by Alice at NOW, with its message held."""
+    task = transitions.claim(pending(**changes), 0, ALICE, PRESENTED, "message-1", CLAIM_TIMEOUT, NOW).task
+    return replace(task, held=HELD)

@@ -1,0 +1,140 @@
+"""The rules between the fields of a task definition: design/api.md, "Task definition"."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from legacy_queue.domain.definition import MAX_SCOPES, MAX_SIZE
+from legacy_queue.domain.errors import InputError, InputTooLarge
+from legacy_queue.domain.priority import WorkQueue
+from legacy_queue.domain.times import format_time
+from tests.domain.tasks import DAY, HOUR, MINUTE, MS, NOW, TASK_ID, body, definition
+
+
+def at(difference: timedelta) -> str:
+    return format_time(NOW + difference)
+
+
+def refusal(**changes: Any) -> InputError:
+    with pytest.raises(InputError) as error:
+        definition(**changes)
+    return error.value
+
+
+def test_what_is_left_out_has_its_default() -> None:
+    assert definition().wire == {
+        **body(),
+        "schedulerId": "-",
+        "taskGroupId": TASK_ID,
+        "dependencies": [],
+        "requires": "all-completed",
+        "routes": [],
+        "priority": "lowest",
+        "retries": 5,
+        "expires": at(366 * DAY),
+        "scopes": [],
+        "tags": {},
+        "extra": {},
+    }
+
+
+def test_what_is_given_stays_as_it_was_given() -> None:
+    given = body(
+        schedulerId="scheduler",
+        taskGroupId="eWIgwMgxSfeXQ36iBbOxiQ",
+        dependencies=[],
+        requires="all-resolved",
+        routes=["a.route"],
+        priority="high",
+        retries=49,
+        expires=at(2 * DAY),
+        scopes=["a:scope", "another:*", "*"],
+        tags={"key": "value"},
+        extra={"any": ["thing"]},
+    )
+    made = definition(**given)
+    assert made.wire == given
+    assert (made.task_group_id, made.scheduler_id) == ("eWIgwMgxSfeXQ36iBbOxiQ", "scheduler")
+    assert made.retries == 49
+    assert made.deadline == NOW + DAY
+    assert made.expires == NOW + 2 * DAY
+    assert made.work_queue == WorkQueue("provisioner", "worker-Type_1", "high")
+
+
+def test_normal_is_the_lowest_priority() -> None:
+    assert definition(priority="normal") == definition(priority="lowest") == definition()
+
+
+def test_the_same_times_in_another_form_are_the_same_definition() -> None:
+    other = at(DAY).replace("Z", "402+00:00")
+    assert definition(deadline=other) == definition()
+
+
+@pytest.mark.parametrize("name", ["created", "deadline", "expires"])
+def test_what_is_no_time_is_refused_by_name(name: str) -> None:
+    assert str(refusal(**{name: "2030-02-30T00:00:00Z"})).startswith(f"{name}: '2030-02-30T00:00:00Z'")
+
+
+@pytest.mark.parametrize("difference", [15 * MINUTE, -15 * MINUTE])
+def test_created_may_be_15_minutes_off(difference: timedelta) -> None:
+    definition(created=at(difference))
+
+
+@pytest.mark.parametrize("difference", [15 * MINUTE + MS, -15 * MINUTE - MS])
+def test_created_may_not_be_further_off(difference: timedelta) -> None:
+    error = refusal(created=at(difference))
+    assert "within 15 minutes of now" in str(error)
+    assert at(difference) in str(error)
+    assert error.details["now"] == at(timedelta(0))
+
+
+def test_the_deadline_is_not_before_created() -> None:
+    definition(created=at(MINUTE), deadline=at(MINUTE))
+    assert "must not be before created" in str(refusal(created=at(MINUTE), deadline=at(MINUTE - MS)))
+
+
+def test_the_deadline_is_in_the_future() -> None:
+    definition(created=at(-HOUR / 4), deadline=at(MS))
+    assert "must be in the future" in str(refusal(created=at(-MINUTE), deadline=at(timedelta(0))))
+
+
+def test_the_deadline_is_at_most_5_days_away_and_some_drift() -> None:
+    definition(deadline=at(5 * DAY + 15 * MINUTE))
+    assert "at most 5 days away" in str(refusal(deadline=at(5 * DAY + 15 * MINUTE + MS)))
+
+
+def test_a_task_does_not_expire_before_its_deadline() -> None:
+    definition(expires=at(DAY))
+    assert "expires" in str(refusal(expires=at(DAY - MS)))
+
+
+def test_a_deadline_without_a_year_after_it_is_refused() -> None:
+    assert "out of range" in str(refusal(deadline="9999-06-01T00:00:00Z"))
+
+
+def test_dependencies_are_refused_until_they_are_supported() -> None:
+    definition(dependencies=[])
+    assert "not supported yet" in str(refusal(dependencies=["eWIgwMgxSfeXQ36iBbOxiQ"]))
+
+
+def test_a_scope_may_end_in_one_star_only() -> None:
+    definition(scopes=["a:*", "**a"])
+    assert "'a:**'" in str(refusal(scopes=["fine", "a:**"]))
+
+
+def test_a_definition_that_would_not_fit_an_entity_is_too_large() -> None:
+    empty = len(json.dumps(definition(payload={"long": ""}).wire))
+    definition(payload={"long": "x" * (MAX_SIZE - empty)})
+    with pytest.raises(InputTooLarge) as error:
+        definition(payload={"long": "x" * (MAX_SIZE - empty + 1)})
+    assert f"{MAX_SIZE + 1} bytes" in str(error.value)
+
+
+def test_scopes_that_no_header_could_carry_in_a_certificate_are_accepted() -> None:
+    fits = ["x" * 1000] * (MAX_SCOPES // 1004)
+    definition(scopes=fits)
+    with pytest.raises(InputTooLarge) as error:
+        definition(scopes=[*fits, "x" * 1000])
+    assert f"at most {MAX_SCOPES}" in str(error.value)

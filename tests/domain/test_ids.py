@@ -1,0 +1,56 @@
+import re
+import uuid
+
+import pytest
+
+from legacy_queue.domain.ids import IDENTIFIER, RUN_ID, TASK_ID, slugid
+from tests.clients.python import taskcluster
+
+
+def test_a_new_task_id_is_one_and_never_looks_like_an_option() -> None:
+    for _ in range(500):
+        made = slugid()
+        assert re.fullmatch(TASK_ID, made)
+        assert made[0] != "-"
+
+
+def test_no_two_task_ids_are_the_same() -> None:
+    assert len({slugid() for _ in range(1000)}) == 1000
+
+
+def test_a_task_id_that_the_python_client_makes_is_one() -> None:
+    for _ in range(500):
+        assert re.fullmatch(TASK_ID, taskcluster.slugId().decode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "eWIgwMgxSfeXQ36iBbOxi", "eWIgwMgxSfeXQ36iBbOxiQQ", "eWIgwMgxAfeXQ36iBbOxiQ", str(uuid.uuid4())],
+)
+def test_anything_else_is_no_task_id(text: str) -> None:
+    assert not re.fullmatch(TASK_ID, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        ("0", True),
+        ("9", True),
+        ("50", True),
+        ("1000", True),
+        ("1001", False),
+        ("01", False),
+        ("", False),
+        ("-1", False),
+    ],
+)
+def test_a_run_id_is_0_to_1000_in_decimal(text: str, is_one: bool) -> None:
+    assert bool(re.fullmatch(RUN_ID, text)) is is_one
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [("a", True), ("worker-Type_1", True), ("x" * 22, True), ("x" * 23, False), ("", False), ("a/b", False)],
+)
+def test_an_identifier_has_1_to_22_plain_characters(text: str, is_one: bool) -> None:
+    assert bool(re.fullmatch(IDENTIFIER, text)) is is_one

@@ -1,0 +1,57 @@
+import re
+
+import pytest
+
+from legacy_queue.domain.priority import PRIORITIES, WorkQueue, at_least, rank, work_queues
+
+AZURE_QUEUE_NAME = r"(?=.{3,63}$)[a-z0-9]+(-[a-z0-9]+)*"
+
+
+def test_the_queues_are_polled_from_the_highest_priority_to_the_lowest() -> None:
+    queues = work_queues("provisioner", "worker-Type_1")
+    assert [queue.priority for queue in queues] == [
+        "highest",
+        "very-high",
+        "high",
+        "medium",
+        "low",
+        "very-low",
+        "lowest",
+    ]
+    assert [rank(queue.priority) for queue in queues] == [7, 6, 5, 4, 3, 2, 1]
+
+
+def test_a_higher_priority_is_at_least_a_lower_one() -> None:
+    assert at_least("highest") == ("highest",)
+    assert at_least("medium") == ("highest", "very-high", "high", "medium")
+    assert at_least("lowest") == PRIORITIES
+
+
+@pytest.mark.parametrize(
+    # printf %s NAME | openssl dgst -sha256 -binary | head -c 15 | base32 | tr A-Z a-z
+    ("provisioner_id", "worker_type", "priority", "name"),
+    [
+        (
+            "provisioner",
+            "worker-Type_1",
+            "highest",
+            "q-aeqyvxzppuw3etvqd6ypvpqx-24uedbzms6cjwbqkgxpijg6m-7",
+        ),
+        ("a", "WORKER", "lowest", "q-zklycewkdo64v6wcggzzui64-orua5jvkxmg5es72ex3rxelr-1"),
+    ],
+)
+def test_a_queue_is_named_after_hashes(
+    provisioner_id: str, worker_type: str, priority: str, name: str
+) -> None:
+    assert WorkQueue(provisioner_id, worker_type, priority).name("q") == name
+
+
+def test_any_ids_give_a_name_that_azure_takes() -> None:
+    for ids in [("A" * 22, "-_-"), ("_", "-"), ("a--b", "Z_9")]:
+        for queue in work_queues(*ids):
+            assert re.fullmatch(AZURE_QUEUE_NAME, queue.name("legacy1"))
+
+
+def test_ids_that_differ_in_case_have_queues_of_their_own() -> None:
+    names = {WorkQueue(p, w, "low").name("q") for p in ("p", "P") for w in ("w", "W")}
+    assert len(names) == 4

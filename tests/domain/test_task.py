@@ -1,0 +1,82 @@
+from dataclasses import replace
+
+import pytest
+
+from legacy_queue.domain import transitions
+from legacy_queue.domain.errors import ResourceNotFound, ServiceUnavailable
+from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.task import Run, Task
+from tests.domain.tasks import MINUTE, NOW, TASK_ID, definition, pending, running
+
+UNSCHEDULED = Task(TASK_ID, definition(), 5)
+TIMES = {
+    "scheduled": "2030-01-02T03:04:05.678Z",
+    "started": "2030-01-02T03:04:05.678Z",
+    "takenUntil": "2030-01-02T03:24:05.678Z",
+    "resolved": "2030-01-02T03:05:05.678Z",
+}
+
+
+def test_a_task_without_runs_is_unscheduled() -> None:
+    assert (UNSCHEDULED.state, UNSCHEDULED.last_run) == ("unscheduled", None)
+    assert UNSCHEDULED.status()["runs"] == []
+
+
+def test_the_state_is_that_of_the_last_run() -> None:
+    assert pending().state == "pending"
+    assert running().state == "running"
+
+
+def test_the_status_is_the_structure_of_the_contract() -> None:
+    assert pending(schedulerId="scheduler").status() == {
+        "taskId": TASK_ID,
+        "provisionerId": "provisioner",
+        "workerType": "worker-Type_1",
+        "schedulerId": "scheduler",
+        "taskGroupId": TASK_ID,
+        "deadline": "2030-01-03T03:04:05.678Z",
+        "expires": "2031-01-03T03:04:05.678Z",
+        "retriesLeft": 5,
+        "state": "pending",
+        "runs": [
+            {"runId": 0, "state": "pending", "reasonCreated": "scheduled", "scheduled": TIMES["scheduled"]}
+        ],
+    }
+
+
+def test_a_resolved_run_shows_everything_that_happened_to_it() -> None:
+    task = transitions.resolve(running(), 0, "failed", "failed", NOW + MINUTE).task
+    assert task.runs[0].to_wire() == {
+        "runId": 0,
+        "state": "failed",
+        "reasonCreated": "scheduled",
+        "reasonResolved": "failed",
+        "workerGroup": "group",
+        "workerId": "alice",
+        **TIMES,
+    }
+
+
+def test_a_run_is_read_as_it_was_written() -> None:
+    resolved = transitions.resolve(running(), 0, "exception", "worker-shutdown", NOW + MINUTE).task
+    for run in (*resolved.runs, *running().runs):
+        assert Run.from_wire(run.to_wire()) == run
+
+
+def test_a_run_that_there_is_not_is_not_found() -> None:
+    with pytest.raises(ResourceNotFound, match=r"no run 1: its runs are 0\.\.0"):
+        pending().run(1)
+    with pytest.raises(ResourceNotFound, match="no run 0: it has no runs yet"):
+        UNSCHEDULED.run(0)
+
+
+def test_the_held_message_is_not_in_the_status() -> None:
+    status = str(replace(running(), held=Lease("the-message", "the-receipt")).status())
+    assert "the-receipt" not in status
+    assert "the-message" not in status
+
+
+def test_an_error_has_the_code_of_its_class_and_says_when_to_ask_again() -> None:
+    error = ServiceUnavailable("storage is away", retry_after=MINUTE)
+    assert (error.code, error.status, error.retry_after) == ("ServiceUnavailable", 503, MINUTE)
+    assert error.details == {}

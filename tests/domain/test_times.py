@@ -1,0 +1,101 @@
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from legacy_queue.domain.times import (
+    end_of_day,
+    epoch_milliseconds,
+    format_time,
+    parse_time,
+    to_milliseconds,
+    whole_seconds,
+)
+
+TIMES = st.datetimes(timezones=st.just(UTC))
+
+
+@pytest.mark.parametrize(
+    ("text", "formatted"),
+    [
+        ("2015-01-22T19:05:57.089Z", "2015-01-22T19:05:57.089Z"),
+        ("2015-01-22T19:05:57.089402Z", "2015-01-22T19:05:57.089Z"),
+        ("2015-01-22T19:05:57.089402399Z", "2015-01-22T19:05:57.089Z"),
+        ("2015-01-22T19:05:57.123456+00:00", "2015-01-22T19:05:57.123Z"),
+        ("2015-01-22T19:05:57Z", "2015-01-22T19:05:57.000Z"),
+        ("2015-01-22t19:05:57z", "2015-01-22T19:05:57.000Z"),
+        ("2015-01-22T19:05:57.1Z", "2015-01-22T19:05:57.100Z"),
+        ("2015-01-23T00:35:57.5+05:30", "2015-01-22T19:05:57.500Z"),
+        ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00.000Z"),
+    ],
+)
+def test_every_form_that_clients_send_is_read_and_written_in_one(text: str, formatted: str) -> None:
+    assert format_time(parse_time(text)) == formatted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "2015-01-22",
+        "2015-01-22T19:05:57",
+        "2015-01-22 19:05:57Z",
+        "2015-01-22T19:05:57Z\n",
+        "2015-01-22T19:05:57,5Z",
+        "20150122T190557Z",
+        "\uff12\uff10\uff11\uff15-01-22T19:05:57Z",
+        "2015-13-22T19:05:57Z",
+        "2015-02-30T19:05:57Z",
+        "2015-01-22T19:05:60Z",
+        "2015-01-22T19:05:57+99:00",
+        "0000-01-01T00:00:00Z",
+        "0001-01-01T00:00:00+14:00",
+        "9999-12-31T23:59:59-01:00",
+    ],
+)
+def test_what_is_no_time_is_refused_by_naming_it(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a time like|is out of range") as error:
+        parse_time(text)
+    assert repr(text) in str(error.value)
+
+
+@given(TIMES)
+def test_a_written_time_is_read_back(time: datetime) -> None:
+    assert parse_time(format_time(time)) == to_milliseconds(time)
+
+
+@given(TIMES)
+def test_a_time_is_cut_to_milliseconds_never_rounded_up(time: datetime) -> None:
+    cut = to_milliseconds(time)
+    assert timedelta(0) <= time - cut < timedelta(milliseconds=1)
+    assert cut.microsecond % 1000 == 0
+
+
+def test_a_time_of_another_zone_is_kept_in_utc() -> None:
+    there = datetime(2015, 1, 22, 20, 5, 57, 89_402, timezone(timedelta(hours=1)))
+    assert to_milliseconds(there).isoformat() == "2015-01-22T19:05:57.089000+00:00"
+    assert format_time(there) == "2015-01-22T19:05:57.089Z"
+
+
+def test_milliseconds_are_counted_from_1970() -> None:
+    # date -u -d 2015-01-22T19:05:57.089Z +%s%3N
+    assert epoch_milliseconds(parse_time("2015-01-22T19:05:57.089Z")) == 1421953557089
+
+
+@pytest.mark.parametrize(("milliseconds", "seconds"), [(0, 0), (1, 1), (1000, 1), (1001, 2), (-1, 0)])
+def test_a_part_of_a_second_is_a_whole_one(milliseconds: int, seconds: int) -> None:
+    assert whole_seconds(timedelta(milliseconds=milliseconds)) == seconds
+
+
+@pytest.mark.parametrize(
+    ("time", "end"),
+    [
+        ("2030-01-02T03:04:05.678Z", "2030-01-03T00:00:00.000Z"),
+        ("2030-01-02T00:00:00.000Z", "2030-01-03T00:00:00.000Z"),
+        ("2030-12-31T23:59:59.999Z", "2031-01-01T00:00:00.000Z"),
+        ("9999-12-31T01:02:03.004Z", "9999-12-31T01:02:03.004Z"),
+    ],
+)
+def test_a_day_ends_at_midnight_unless_it_is_the_last(time: str, end: str) -> None:
+    assert format_time(end_of_day(parse_time(time))) == end

@@ -1,0 +1,360 @@
+"""Each change of state, as the pure function decides it; what becomes of messages is in tests/services."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from legacy_queue.domain import transitions
+from legacy_queue.domain.errors import RequestConflict, ResourceNotFound, ServiceUnavailable
+from legacy_queue.domain.ids import MAX_RUNS
+from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.outcome import Hold, Offer, Outcome, Release, Withdraw
+from legacy_queue.domain.task import Task, Worker
+from tests.domain.tasks import (
+    ALICE,
+    BOB,
+    CLAIM_TIMEOUT,
+    DAY,
+    HELD,
+    MINUTE,
+    MS,
+    NOW,
+    PRESENTED,
+    SECOND,
+    TASK_ID,
+    definition,
+    pending,
+    running,
+)
+
+DEADLINE = NOW + DAY
+TAKEN_UNTIL = NOW + CLAIM_TIMEOUT
+OTHER = Lease("message-2", "receipt-9")
+
+
+def claim(
+    task: Task,
+    run_id: int = 0,
+    worker: Worker = ALICE,
+    lease: Lease | None = PRESENTED,
+    now: datetime = NOW,
+) -> Outcome:
+    message_id = lease.message_id if lease else None
+    return transitions.claim(task, run_id, worker, lease, message_id, CLAIM_TIMEOUT, now)
+
+
+def reclaim(task: Task, now: datetime, run_id: int = 0) -> Outcome:
+    return transitions.reclaim(task, run_id, CLAIM_TIMEOUT, now)
+
+
+def resolved(reason: str, task: Task | None = None, state: str = "exception") -> Task:
+    task = task or running()
+    return transitions.resolve(task, len(task.runs) - 1, state, reason, NOW + MINUTE).task
+
+
+def test_a_new_task_is_pending_and_its_message_offered() -> None:
+    outcome = transitions.create(TASK_ID, definition(retries=3), NOW)
+    (run,) = outcome.task.runs
+    assert (run.run_id, run.state, run.reason_created, run.scheduled) == (0, "pending", "scheduled", NOW)
+    assert outcome.task.retries_left == 3
+    assert (outcome.hold, outcome.after) == (None, (Offer(0),))
+
+
+def test_creating_the_same_again_offers_a_pending_run_again_and_changes_nothing() -> None:
+    assert transitions.create_again(pending(), definition()) == Outcome(pending(), after=(Offer(0),))
+    retried = resolved("worker-shutdown")
+    assert transitions.create_again(retried, definition()) == Outcome(retried, after=(Offer(1),))
+
+
+@pytest.mark.parametrize("task", [running(), resolved("completed", state="completed")])
+def test_creating_the_same_again_offers_nothing_that_is_not_pending(task: Task) -> None:
+    assert transitions.create_again(task, definition()) == Outcome(task)
+
+
+def test_creating_another_under_the_same_task_id_shows_both() -> None:
+    other = definition(priority="high", payload={})
+    with pytest.raises(RequestConflict, match="payload, priority differ") as error:
+        transitions.create_again(pending(), other)
+    assert error.value.details == {"existing": definition().wire, "given": other.wire}
+
+
+def test_a_claimed_run_is_running_until_the_claim_ends() -> None:
+    outcome = claim(pending())
+    (run,) = outcome.task.runs
+    assert (run.state, run.worker, run.started, run.taken_until) == ("running", ALICE, NOW, TAKEN_UNTIL)
+    assert outcome.hold == Hold(1, TAKEN_UNTIL, PRESENTED)
+    assert (outcome.after, outcome.refusal) == ((), None)
+
+
+def test_a_claim_without_a_message_holds_one_of_its_own() -> None:
+    assert claim(pending(), lease=None).hold == Hold(1, TAKEN_UNTIL, None)
+
+
+def test_the_same_worker_claiming_again_gets_the_same_claim() -> None:
+    for now in (NOW, TAKEN_UNTIL - MS):
+        assert claim(running(), now=now) == Outcome(running())
+
+
+@pytest.mark.parametrize(("worker", "now"), [(BOB, NOW), (BOB, TAKEN_UNTIL), (ALICE, TAKEN_UNTIL)])
+def test_a_running_run_is_not_claimed_again(worker: Worker, now: datetime) -> None:
+    with pytest.raises(RequestConflict, match="run 0 is running") as error:
+        claim(running(), worker=worker, now=now)
+    assert error.value.details == {"status": running().status()}
+
+
+@pytest.mark.parametrize("run_id", [0, 1, 2])
+def test_a_resolved_task_is_not_claimed(run_id: int) -> None:
+    with pytest.raises(RequestConflict, match="failed"):
+        claim(resolved("failed", state="failed"), run_id)
+
+
+def test_the_run_before_a_retry_is_not_claimed() -> None:
+    with pytest.raises(RequestConflict, match=r"run 0 is exception \(worker-shutdown\)"):
+        claim(resolved("worker-shutdown"), 0)
+
+
+def test_a_run_that_there_is_not_is_not_claimed() -> None:
+    with pytest.raises(ResourceNotFound):
+        claim(pending(), 3)
+    with pytest.raises(ResourceNotFound):
+        claim(Task(TASK_ID, definition(), 5), 0)
+
+
+def test_nothing_is_claimed_from_the_deadline_on() -> None:
+    assert claim(pending(), now=DEADLINE - MS).task.state == "running"
+    with pytest.raises(RequestConflict, match=r"its deadline 2030-01-03T03:04:05\.678Z has passed"):
+        claim(pending(), now=DEADLINE)
+
+
+def test_a_claim_ends_at_the_deadline_at_the_latest() -> None:
+    now = DEADLINE - CLAIM_TIMEOUT + MINUTE
+    outcome = claim(pending(), now=now)
+    assert outcome.task.runs[0].taken_until == DEADLINE
+
+
+@pytest.mark.parametrize(
+    ("rest", "is_held"),
+    [(3 * SECOND, True), (2 * SECOND + MS, True), (2 * SECOND, False), (SECOND, False), (0 * SECOND, False)],
+)
+def test_nothing_is_held_so_near_to_the_deadline_that_azure_would_refuse(
+    rest: timedelta, is_held: bool
+) -> None:
+    outcome = claim(pending(), now=DEADLINE - CLAIM_TIMEOUT - rest)
+    if is_held:
+        assert outcome.hold == Hold(1, DEADLINE - rest, PRESENTED)
+        assert outcome.after == ()
+    else:
+        assert outcome.hold is None
+        assert outcome.after == (Withdraw(PRESENTED),)
+
+
+def test_near_the_deadline_a_claim_without_a_message_has_none_to_withdraw() -> None:
+    outcome = claim(pending(), lease=None, now=DEADLINE - MINUTE)
+    assert (outcome.hold, outcome.after, outcome.task.held) == (None, (), None)
+    assert outcome.task.state == "running"
+
+
+def test_the_held_message_of_an_expired_claim_gives_the_next_run() -> None:
+    outcome = claim(running(), 1, BOB, OTHER, TAKEN_UNTIL)
+    first, second = outcome.task.runs
+    assert (first.state, first.reason_resolved, first.resolved) == ("exception", "claim-expired", TAKEN_UNTIL)
+    assert first.worker == ALICE
+    assert (second.state, second.reason_created, second.worker) == ("running", "retry", BOB)
+    assert outcome.task.retries_left == 4
+    assert outcome.hold == Hold(2, TAKEN_UNTIL + CLAIM_TIMEOUT, OTHER)
+
+
+def test_a_message_two_runs_ahead_of_an_expired_claim_gives_the_next_run() -> None:
+    """It is what a crash leaves between holding and writing, in a claim that recovers an expired one."""
+    outcome = claim(running(), 2, BOB, OTHER, TAKEN_UNTIL)
+    assert [run.state for run in outcome.task.runs] == ["exception", "running"]
+    assert outcome.hold == Hold(2, TAKEN_UNTIL + CLAIM_TIMEOUT, OTHER)
+
+
+def test_without_retries_an_expired_claim_ends_the_task() -> None:
+    outcome = claim(running(retries=0), 1, BOB, OTHER, TAKEN_UNTIL)
+    assert [(run.state, run.reason_resolved) for run in outcome.task.runs] == [("exception", "claim-expired")]
+    assert (outcome.hold, outcome.after, outcome.task.held) == (None, (), None)
+    assert isinstance(outcome.refusal, RequestConflict)
+    assert outcome.refusal.details == {"status": outcome.task.status()}
+
+
+@pytest.mark.parametrize("run_id", [1, 2])
+def test_a_stray_double_is_a_conflict_while_the_claim_lasts(run_id: int) -> None:
+    with pytest.raises(RequestConflict, match="stray double"):
+        claim(running(), run_id, BOB, OTHER, TAKEN_UNTIL - MS)
+
+
+@pytest.mark.parametrize(
+    ("task", "lease"), [(running(), HELD), (running(), None), (replace(running(), held=None), OTHER)]
+)
+def test_the_held_message_before_its_time_is_kept_by_the_worker(task: Task, lease: Lease | None) -> None:
+    with pytest.raises(ServiceUnavailable, match=r"is claimed until 2030-01-02T03:24:05\.678Z"):
+        claim(task, 1, BOB, lease, TAKEN_UNTIL - MS)
+
+
+def test_a_message_for_the_next_run_of_a_pending_one_claims_the_pending_one() -> None:
+    outcome = claim(pending(), 1)
+    assert [run.state for run in outcome.task.runs] == ["running"]
+    assert outcome.hold == Hold(1, TAKEN_UNTIL, PRESENTED)
+
+
+def test_a_reclaim_extends_the_claim_and_uses_the_held_message() -> None:
+    now = NOW + 15 * MINUTE
+    outcome = reclaim(running(), now)
+    assert outcome.task.runs[0].taken_until == now + CLAIM_TIMEOUT
+    assert outcome.task.runs[0].started == NOW
+    assert outcome.hold == Hold(1, now + CLAIM_TIMEOUT, HELD)
+
+
+def test_a_reclaim_never_shortens_a_claim() -> None:
+    outcome = transitions.reclaim(running(), 0, MINUTE, NOW)
+    assert outcome.task.runs[0].taken_until == TAKEN_UNTIL
+    assert outcome.hold == Hold(1, TAKEN_UNTIL, HELD)
+
+
+def test_a_claim_that_has_ended_is_not_extended() -> None:
+    assert reclaim(running(), TAKEN_UNTIL - MS).hold
+    with pytest.raises(RequestConflict, match=r"ended at 2030-01-02T03:24:05\.678Z"):
+        reclaim(running(), TAKEN_UNTIL)
+
+
+@pytest.mark.parametrize("task", [pending(), resolved("completed", state="completed")])
+def test_only_a_running_run_is_extended(task: Task) -> None:
+    with pytest.raises(RequestConflict, match="only a running run"):
+        reclaim(task, NOW)
+    with pytest.raises(ResourceNotFound):
+        reclaim(task, NOW, 1)
+
+
+def test_a_claim_that_reaches_the_deadline_gives_up_its_message() -> None:
+    task = running(deadline="2030-01-02T03:34:05.678Z")  # 30 minutes
+    outcome = reclaim(task, NOW + 15 * MINUTE)
+    assert outcome.task.runs[0].taken_until == NOW + 30 * MINUTE
+    assert (outcome.hold, outcome.task.held) == (None, None)
+    assert outcome.after == (Withdraw(HELD),)
+    assert reclaim(outcome.task, NOW + 16 * MINUTE) == Outcome(outcome.task)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        ("completed", "completed"),
+        ("failed", "failed"),
+        ("exception", "malformed-payload"),
+        ("exception", "resource-unavailable"),
+        ("exception", "internal-error"),
+        ("exception", "superseded"),
+    ],
+)
+def test_a_run_that_ends_for_good_ends_the_task(state: str, reason: str) -> None:
+    outcome = transitions.resolve(running(), 0, state, reason, NOW + MINUTE)
+    (run,) = outcome.task.runs
+    assert (run.state, run.reason_resolved, run.resolved) == (state, reason, NOW + MINUTE)
+    assert (outcome.task.retries_left, outcome.task.held) == (5, None)
+    assert (outcome.hold, outcome.after) == (None, (Withdraw(HELD),))
+
+
+@pytest.mark.parametrize(
+    ("reason", "created"), [("worker-shutdown", "retry"), ("intermittent-task", "task-retry")]
+)
+def test_what_may_be_retried_is_while_there_are_retries(reason: str, created: str) -> None:
+    outcome = transitions.resolve(running(retries=1), 0, "exception", reason, NOW + MINUTE)
+    first, second = outcome.task.runs
+    assert (first.state, first.reason_resolved) == ("exception", reason)
+    assert (second.state, second.reason_created, second.scheduled) == ("pending", created, NOW + MINUTE)
+    assert (outcome.task.retries_left, outcome.task.held) == (0, None)
+    assert outcome.after == (Release(1, HELD),)
+    last = claim(outcome.task, 1, BOB, lease=None).task
+    assert resolved(reason, last).state == "exception"
+
+
+def test_a_retry_without_a_held_message_is_offered_afresh() -> None:
+    outcome = transitions.resolve(
+        replace(running(), held=None), 0, "exception", "worker-shutdown", NOW + MINUTE
+    )
+    assert outcome.after == (Offer(1),)
+
+
+def test_a_run_without_a_held_message_is_resolved_too() -> None:
+    outcome = transitions.resolve(replace(running(), held=None), 0, "completed", "completed", NOW)
+    assert outcome.after == ()
+
+
+def test_at_most_50_runs_are_ever_created() -> None:
+    task = pending(retries=49)
+    for run_id in range(MAX_RUNS):
+        assert task.state == "pending"
+        task = resolved("worker-shutdown", claim(task, run_id).task)
+    assert (task.state, len(task.runs), task.retries_left) == ("exception", 50, 0)
+
+
+def test_a_task_of_50_runs_has_no_other_whatever_its_retries() -> None:
+    task = replace(running(), runs=(running().runs[0],) * MAX_RUNS)
+    assert resolved("worker-shutdown", task).state == "exception"
+
+
+def test_a_repeated_report_changes_nothing() -> None:
+    done = resolved("completed", state="completed")
+    assert transitions.resolve(done, 0, "completed", "completed", NOW) == Outcome(done)
+
+
+def test_a_repeated_report_offers_the_retry_again_while_it_is_pending() -> None:
+    task = resolved("worker-shutdown")
+    again = transitions.resolve(task, 0, "exception", "worker-shutdown", NOW)
+    assert again == Outcome(task, after=(Offer(1),))
+    claimed = claim(task, 1, BOB).task
+    assert transitions.resolve(claimed, 0, "exception", "worker-shutdown", NOW) == Outcome(claimed)
+    second = resolved("worker-shutdown", claimed)
+    assert transitions.resolve(second, 0, "exception", "worker-shutdown", NOW) == Outcome(second)
+
+
+def test_a_run_is_resolved_once() -> None:
+    done = resolved("completed", state="completed")
+    with pytest.raises(RequestConflict, match=r"run 0 is completed \(completed\)"):
+        transitions.resolve(done, 0, "failed", "failed", NOW)
+    with pytest.raises(RequestConflict, match="worker-shutdown"):
+        transitions.resolve(resolved("worker-shutdown"), 0, "exception", "internal-error", NOW)
+
+
+def test_a_run_that_no_worker_held_is_not_reported() -> None:
+    with pytest.raises(RequestConflict, match="run 0 is pending, only a running run"):
+        transitions.resolve(pending(), 0, "completed", "completed", NOW)
+    canceled = transitions.cancel(pending(), NOW).task
+    with pytest.raises(RequestConflict, match="canceled"):
+        transitions.resolve(canceled, 0, "exception", "canceled", NOW)
+    with pytest.raises(ResourceNotFound):
+        transitions.resolve(pending(), 1, "completed", "completed", NOW)
+
+
+def test_a_report_after_the_claim_ended_counts_while_nobody_has_taken_over() -> None:
+    assert transitions.resolve(running(), 0, "completed", "completed", TAKEN_UNTIL).task.state == "completed"
+
+
+@pytest.mark.parametrize("task", [pending(), running()])
+def test_a_canceled_task_has_ended_and_is_not_retried(task: Task) -> None:
+    outcome = transitions.cancel(task, NOW + MINUTE)
+    (run,) = outcome.task.runs
+    assert (run.state, run.reason_resolved, run.resolved) == ("exception", "canceled", NOW + MINUTE)
+    assert outcome.task.retries_left == 5
+    assert outcome.after == ((Withdraw(HELD),) if task.held else ())
+
+
+def test_canceling_an_unscheduled_task_gives_it_a_run_that_says_so() -> None:
+    outcome = transitions.cancel(Task(TASK_ID, definition(), 5), NOW)
+    (run,) = outcome.task.runs
+    assert (run.state, run.reason_created, run.reason_resolved) == ("exception", "exception", "canceled")
+    assert outcome.after == ()
+
+
+@pytest.mark.parametrize("task", [resolved("completed", state="completed"), resolved("internal-error")])
+def test_canceling_what_has_ended_changes_nothing(task: Task) -> None:
+    assert transitions.cancel(task, NOW) == Outcome(task)
+
+
+@pytest.mark.parametrize("task", [pending(), running(), resolved("completed", state="completed")])
+def test_nothing_is_canceled_from_the_deadline_on(task: Task) -> None:
+    assert transitions.cancel(task, DEADLINE - MS).task.state in ("exception", "completed")
+    with pytest.raises(RequestConflict, match=r"its deadline 2030-01-03T03:04:05\.678Z has passed"):
+        transitions.cancel(task, DEADLINE)

@@ -1,0 +1,379 @@
+"""The server on memory storage, and callers who sign as mohawk does.
+
+Every answer is checked on its way: a 200 is valid against the schema that the server itself serves, an error
+has the documented shape and holds no secret, and nothing is a 500.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+
+import jsonschema_rs
+import mohawk
+from werkzeug.test import Client as TestClient
+from werkzeug.test import TestResponse
+
+from legacy_queue.config import Settings
+from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.times import format_time
+from legacy_queue.http.app import ENDPOINTS
+from legacy_queue.ports import Storage
+from legacy_queue.wiring import build
+from tests.clients.python import taskcluster
+from tests.memory_server import HandClock
+
+NOW = datetime(2018, 3, 4, 5, 6, 7, 890_000, tzinfo=UTC)
+ROOT_URL = "http://queue.test"
+SECRETS = ("the-first-signing-secret-signs", "an-older-signing-secret-verifies")
+PREFIXES = ("/v1", "/api/queue/v1")
+PROVISIONER, WORKER_TYPE = "provisioner", "worker-Type_1"
+WORKER = {"workerGroup": "group", "workerId": "alice"}
+DECLARED = {endpoint.name: endpoint for endpoint in ENDPOINTS}
+
+# design/api.md, "Errors"; AuthorizationFailed is for a message signature that is wrong
+CODES = {
+    400: {"MalformedPayload", "InvalidRequestArguments", "InputValidationError", "InputError"},
+    401: {"AuthenticationFailed"},
+    403: {"InsufficientScopes", "AuthorizationFailed"},
+    404: {"ResourceNotFound"},
+    409: {"RequestConflict"},
+    410: {"ResourceExpired"},
+    413: {"InputTooLarge"},
+    503: {"ServiceUnavailable"},
+}
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What a caller signs with."""
+
+    client_id: str
+    access_token: str
+    certificate: str | None = None
+    authorized_scopes: Sequence[str] | None = None
+
+    def narrowed(self, *scopes: str) -> "Credentials":
+        return replace(self, authorized_scopes=scopes)
+
+    @property
+    def ext(self) -> str | None:
+        content = {
+            **({"certificate": json.loads(self.certificate)} if self.certificate else {}),
+            **({} if self.authorized_scopes is None else {"authorizedScopes": list(self.authorized_scopes)}),
+        }
+        return base64.b64encode(json.dumps(content).encode()).decode() if content else None
+
+
+ROOT = Credentials("root", "the-access-token-of-the-root-client")
+
+
+def temporary(
+    issuer: Credentials,
+    scopes: Sequence[str],
+    name: str | None = None,
+    start: datetime = NOW - timedelta(hours=1),
+    expiry: datetime = NOW + timedelta(hours=1),
+) -> Credentials:
+    """As PyPI's taskcluster makes them."""
+    made = taskcluster.client.createTemporaryCredentials(
+        issuer.client_id, issuer.access_token, start, expiry, list(scopes), name
+    )
+    return Credentials(made["clientId"], made["accessToken"].decode(), made["certificate"])
+
+
+def claimed(answer: TestResponse) -> Credentials:
+    """The credentials of a claim."""
+    wire = answer.get_json()["credentials"]
+    return Credentials(wire["clientId"], wire["accessToken"], wire["certificate"])
+
+
+def task_body(now: datetime = NOW, **changes: Any) -> dict[str, Any]:
+    """What createTask is given; the deadline is a day away. None leaves a property out."""
+    body = {
+        "provisionerId": PROVISIONER,
+        "workerType": WORKER_TYPE,
+        "created": format_time(now),
+        "deadline": format_time(now + timedelta(days=1)),
+        "payload": {"command": ["true"]},
+        "metadata": {
+            "name": "a name",
+            "description": "a description",
+            "owner": "owner@example.com",
+            "source": "https://example.com/source",
+        },
+        **changes,
+    }
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def hawk(
+    credentials: Credentials,
+    method: str,
+    url: str,
+    now: datetime,
+    content: bytes | None = None,
+    content_type: str = "",
+) -> str:
+    """The Authorization header; the payload is hashed when it is given."""
+    return mohawk.Sender(
+        {"id": credentials.client_id, "key": credentials.access_token, "algorithm": "sha256"},
+        url,
+        method,
+        content=content,
+        content_type=content_type if content is not None else None,
+        always_hash_content=False,
+        ext=credentials.ext,
+        _timestamp=int(now.timestamp()),
+    ).request_header
+
+
+class Queue:
+    """One server process. ``settings`` are changes to those of the suite."""
+
+    def __init__(
+        self,
+        *clients: Client,
+        clock: HandClock | None = None,
+        storage: Storage | None = None,
+        **settings: Any,
+    ) -> None:
+        self.clock = clock or HandClock(NOW)
+        root = Client(ROOT.client_id, ROOT.access_token, ("*",))
+        settings = {"storage": "memory", "signing_secrets": SECRETS, **settings}
+        self.settings = Settings(clients=(root, *clients), **settings)
+        self.server = build(self.settings, ROOT_URL, self.clock, storage)
+        self.http = TestClient(self.server.app)
+        self.secrets = {
+            *self.settings.signing_secrets,
+            *(client.access_token for client in self.settings.clients),
+        }
+
+    def call(
+        self,
+        name: str,
+        body: Any = None,
+        credentials: Credentials | None = ROOT,
+        prefix: str = "/v1",
+        **params: Any,
+    ) -> TestResponse:
+        """Call an endpoint as a client of 2017 does; no body where it is None."""
+        endpoint = DECLARED[name]
+        target = prefix + re.sub(r"<(\w+)>", lambda match: str(params[match[1]]), endpoint.route)
+        data = b"" if body is None else json.dumps(body).encode()
+        return self.send(endpoint.method, target, data, credentials=credentials)
+
+    def send(
+        self,
+        method: str,
+        target: str,
+        data: bytes = b"",
+        content_type: str | None = "application/json",
+        credentials: Credentials | None = ROOT,
+        headers: Mapping[str, str] | None = None,
+        signed_url: str | None = None,
+    ) -> TestResponse:
+        """One request, its target raw. ``signed_url`` is what the caller thinks that it asks for."""
+        headers = dict(headers or {})
+        if credentials:
+            signed = hawk(credentials, method, signed_url or ROOT_URL + target, self.clock.now())
+            headers.setdefault("Authorization", signed)
+        path, _, query = target.partition("?")
+        answer = self.http.open(
+            path,
+            base_url=ROOT_URL,
+            query_string=query,
+            method=method,
+            data=data,
+            content_type=content_type if data else None,
+            headers=headers,
+            environ_overrides={"RAW_URI": target, "REQUEST_URI": target},
+        )
+        self._check(answer, method, path, credentials, headers)
+        return answer
+
+    def create(self, task_id: str | None = None, **changes: Any) -> str:
+        task_id = task_id or slugid()
+        succeeded(self.call("createTask", task_body(self.clock.now(), **changes), taskId=task_id))
+        return task_id
+
+    def claim(
+        self, task_id: str, run_id: int = 0, credentials: Credentials = ROOT, **more: Any
+    ) -> TestResponse:
+        return self.call("claimTask", {**WORKER, **more}, credentials, taskId=task_id, runId=run_id)
+
+    def running(self, task_id: str | None = None, **changes: Any) -> str:
+        """A task whose run 0 is claimed."""
+        task_id = self.create(task_id, **changes)
+        succeeded(self.claim(task_id))
+        return task_id
+
+    def state(self, task_id: str) -> str:
+        return str(self.call("status", taskId=task_id).get_json()["status"]["state"])
+
+    def definition(self, task_id: str) -> Any:
+        return succeeded(self.call("task", taskId=task_id)).get_json()
+
+    def messages(self) -> list[tuple[str, int, str, str, str]]:
+        """What a worker gets that polls now: taskId, runId, messageId, receipt, signature of each."""
+        urls = succeeded(
+            self.call("pollTaskUrls", provisionerId=PROVISIONER, workerType=WORKER_TYPE)
+        ).get_json()
+        found = []
+        for urls_of_one in urls["queues"]:
+            target = urls_of_one["signedPollUrl"].removeprefix(ROOT_URL)
+            answer = self.send("GET", f"{target}&numofmessages=32", credentials=None)
+            for one in re.findall(r"<QueueMessage>.*?</QueueMessage>", answer.get_data(as_text=True)):
+                message_id, receipt, text = (
+                    re.findall(f"<{tag}>(.*?)</{tag}>", one)[0]
+                    for tag in ("MessageId", "PopReceipt", "MessageText")
+                )
+                wire = json.loads(base64.b64decode(text))
+                found.append((wire["taskId"], wire["runId"], message_id, receipt, wire["signature"]))
+        return found
+
+    def _check(
+        self,
+        answer: TestResponse,
+        method: str,
+        path: str,
+        credentials: Credentials | None,
+        headers: Mapping[str, str],
+    ) -> None:
+        assert answer.status_code != 500, answer.get_data(as_text=True)
+        if path.startswith("/azure/") or method == "HEAD":
+            return
+        assert answer.content_type == "application/json"
+        if answer.status_code == 200:
+            endpoint = endpoint_of(method, path)
+            if endpoint and DECLARED[endpoint].output:
+                served_schema(endpoint).validate(answer.get_json())
+            return
+        check_error(answer, endpoint_of(method, path))
+        text = answer.get_data(as_text=True)
+        secrets = {*self.secrets, headers.get("Authorization", "(none)")}
+        secrets |= set(re.findall(r'(?:mac|hash)="([^"]+)"', headers.get("Authorization", "")))
+        if credentials:
+            secrets.add(credentials.access_token)
+            if credentials.certificate:
+                certificate = json.loads(credentials.certificate)
+                secrets |= {credentials.certificate, certificate["seed"], certificate["signature"]}
+        assert [secret for secret in secrets if secret.strip() and secret in text] == []
+
+
+def succeeded(answer: TestResponse) -> TestResponse:
+    assert answer.status_code == 200, answer.get_data(as_text=True)
+    return answer
+
+
+def refused(answer: TestResponse, status: int, code: str, *mentioned: str) -> str:
+    """The message of an error, once it is that one and mentions all of these."""
+    body = answer.get_json()
+    assert (answer.status_code, body["code"]) == (status, code), body
+    message = str(body["message"])
+    assert [one for one in mentioned if one not in message] == [], message
+    return message
+
+
+def check_error(answer: TestResponse, name: str | None) -> None:
+    """The shape of every error, as design/api.md has it."""
+    body = answer.get_json()
+    assert set(body) == {"code", "message", "requestInfo"}
+    assert body["code"] in CODES[answer.status_code]
+    assert body["message"]
+    info = body["requestInfo"]
+    assert set(info) == {"method", "params", "payload", "time"}
+    assert info["method"] == name
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", info["time"])
+    assert (answer.headers.get("www-authenticate") == "hawk") == (answer.status_code == 401)
+    assert ("retry-after" in answer.headers) == (answer.status_code == 503)
+
+
+def endpoint_of(method: str, path: str) -> str | None:
+    """The endpoint that a raw path is one of."""
+    for endpoint in ENDPOINTS:
+        route = re.sub(r"<\w+>", "[^/]+", endpoint.route)
+        if endpoint.method == method and re.fullmatch(f"(?:{'|'.join(PREFIXES)}){route}", path):
+            return endpoint.name
+    return None
+
+
+@cache
+def reference() -> Any:
+    """What the server says of itself."""
+    return Queue().send("GET", "/references/queue/v1/api.json", credentials=None).get_json()
+
+
+@cache
+def schema(ref: str) -> Any:
+    """The schema at a reference's ``input`` or ``output``."""
+    return Queue().send("GET", ref.removesuffix("#"), credentials=None).get_json()
+
+
+@cache
+def served_schema(name: str) -> Any:
+    (entry,) = (entry for entry in reference()["entries"] if entry["name"] == name)
+    return jsonschema_rs.validator_for(schema(entry["output"]), validate_formats=True)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A call that succeeds: what is true before, its parameters, its body, and what scopes refer to."""
+
+    params: Mapping[str, Any]
+    body: Any
+    prepare: Callable[[Queue], Any]
+    fields: Mapping[str, Any]
+
+
+TASK_ID = "VLdaX5vAQ0iW8JIr3sGQZw"
+GROUP_ID = "eJzQ3g3rTZuH-bUFBpVoxw"
+_POOL = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
+_TASK = {"schedulerId": "a-scheduler", "taskGroupId": GROUP_ID}
+_LISTS = {"scopes": ["some:scope:*", "another scope"], "routes": ["index.a.b", "tc-treeherder.v2"]}
+
+
+def scene(name: str, priority: str = "lowest") -> Scene:
+    """For any endpoint; a task of that priority is what it is about."""
+    above = ["highest", "very-high", "high", "medium", "low", "very-low", "lowest"]
+    fields = {
+        **_POOL,
+        **_TASK,
+        **WORKER,
+        **_LISTS,
+        "priorities": above[: above.index(priority) + 1],
+        "legacyPriority": ["lowest"] if priority == "lowest" else [],
+    }
+    params: dict[str, Any] = {"taskId": TASK_ID}
+    task = {**_TASK, **_LISTS, "priority": priority}
+    body: Any = None
+    prepare: Callable[[Queue], Any] = lambda queue: queue.create(TASK_ID, **task)  # noqa: E731
+    match name:
+        case "ping":
+            params, prepare = {}, lambda _queue: None
+        case "pollTaskUrls" | "pendingTasks":
+            params = _POOL
+        case "createTask":
+            body, prepare = task_body(**task), lambda _queue: None
+        case "claimTask":
+            params, body = {**params, "runId": "0"}, WORKER
+        case "reclaimTask" | "reportCompleted" | "reportFailed" | "reportException":
+            params, prepare = {**params, "runId": "0"}, lambda queue: queue.running(TASK_ID, **task)
+            body = {"reason": "worker-shutdown"} if name == "reportException" else None
+        case "task" | "status" | "cancelTask":
+            pass
+        case _:
+            raise AssertionError(f"no scene shows {name}")
+    return Scene(params, body, prepare, {**fields, **params})
+
+
+def play(queue: Queue, name: str, credentials: Credentials | None = ROOT, **more: Any) -> TestResponse:
+    """Call an endpoint in a state in which a caller who may gets a 200."""
+    one = scene(name, more.pop("priority", "lowest"))
+    one.prepare(queue)
+    return queue.call(name, one.body, credentials, **more, **one.params)

@@ -1,0 +1,282 @@
+"""Hawk where it meets HTTP. Expected signatures are mohawk's; the pure rules are tested in tests/domain."""
+
+import base64
+import json
+from datetime import timedelta
+from typing import Any
+
+import mohawk.base
+import mohawk.bewit
+import pytest
+
+from legacy_queue.domain.credentials import Client
+from tests.http.calls import (
+    DECLARED,
+    NOW,
+    ROOT,
+    ROOT_URL,
+    TASK_ID,
+    Credentials,
+    Queue,
+    hawk,
+    play,
+    refused,
+    scene,
+    succeeded,
+    task_body,
+)
+
+PROXIED = {"x-forwarded-host": "tc.example.com", "x-forwarded-port": "8443", "x-forwarded-proto": "https"}
+
+
+def raw_target(name: str) -> str:
+    target = "/v1" + DECLARED[name].route
+    for parameter, value in scene(name).params.items():
+        target = target.replace(f"<{parameter}>", str(value))
+    return target
+
+
+def bewit(target: str, life: timedelta = timedelta(minutes=5), credentials: Credentials = ROOT) -> str:
+    resource = mohawk.base.Resource(
+        credentials={"id": credentials.client_id, "key": credentials.access_token, "algorithm": "sha256"},
+        method="GET",
+        url=ROOT_URL + target,
+        nonce="",
+        timestamp=int((NOW + life).timestamp()),
+        ext=credentials.ext,
+    )
+    return str(mohawk.bewit.get_bewit(resource))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        " ",
+        "Hawk",
+        "Hawk ",
+        "hawk id=",
+        'Hawk id="root"',
+        "Basic cm9vdDpyb290",
+        "Bearer " + "x" * 20_000,
+        'Hawk id="root", ts="1520139967", nonce="abcdef", mac="AAAA"',
+        'Hawk id="root", ts="1520139967", nonce="abcdef", mac="AAAA", ext="x"',
+        'Hawk id="nobody", ts="1", nonce="a", mac="AAAA"',
+        "Hawk " + "," * 10_000,
+        "Hawk \u00ff\u00fe",
+    ],
+    ids=lambda header: ascii(header)[:40],
+)
+@pytest.mark.parametrize("name", DECLARED)
+def test_an_authorization_that_is_none_is_overlooked(name: str, header: str) -> None:
+    queue, one = Queue(), scene(name)
+    one.prepare(queue)
+    answer = queue.send(
+        DECLARED[name].method,
+        raw_target(name),
+        b"" if one.body is None else json.dumps(one.body).encode(),
+        credentials=None,
+        headers={"Authorization": header},
+    )
+    refused(answer, 401, "AuthenticationFailed")
+
+
+def test_why_credentials_are_not_valid_is_told() -> None:
+    queue = Queue()
+    ended = hawk(ROOT, "GET", f"{ROOT_URL}/v1/ping", NOW - timedelta(minutes=16))
+    other_key = hawk(Credentials("root", "x" * 30), "GET", f"{ROOT_URL}/v1/ping", NOW)
+    unknown = hawk(Credentials("nobody", "x" * 30), "GET", f"{ROOT_URL}/v1/ping", NOW)
+    answers = [
+        queue.send("GET", "/v1/ping", headers={"Authorization": header})
+        for header in (ended, other_key, unknown, "Basic x")
+    ]
+    assert len({answer.get_json()["message"] for answer in answers}) == 1
+
+
+@pytest.mark.parametrize(("skew", "status"), [(899, 200), (900, 200), (901, 401)])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_clock_is_trusted_otherwise_than_to_15_minutes(skew: int, sign: int, status: int) -> None:
+    queue = Queue()
+    queue.clock.advance(timedelta(milliseconds=110))  # a whole second
+    then = queue.clock.now() + timedelta(seconds=sign * skew)
+    header = hawk(ROOT, "GET", f"{ROOT_URL}/v1/ping", then)
+    assert queue.send("GET", "/v1/ping", headers={"Authorization": header}).status_code == status
+
+
+BODY = json.dumps(task_body()).encode()
+
+
+@pytest.mark.parametrize(
+    ("hashed", "status"),
+    [
+        ((BODY, "application/json"), 200),
+        ((BODY, "application/json; charset=utf-8"), 200),
+        ((BODY, "Application/JSON"), 200),
+        ((BODY, ""), 401),
+        ((BODY, "text/plain"), 401),
+        ((BODY + b" ", "application/json"), 401),
+        ((b"", "application/json"), 401),
+        ((b"", ""), 401),
+    ],
+)
+def test_a_payload_hash_that_does_not_match_is_something_else_than_401(
+    queue: Queue, hashed: tuple[bytes, str], status: int
+) -> None:
+    """The original answered 500."""
+    target = f"/v1/task/{TASK_ID}"
+    header = hawk(ROOT, "PUT", ROOT_URL + target, NOW, *hashed)
+    answer = queue.send("PUT", target, BODY, headers={"Authorization": header})
+    assert answer.status_code == status
+    assert queue.call("task", taskId=TASK_ID).status_code == (200 if status == 200 else 404)
+
+
+@pytest.mark.parametrize("name", DECLARED)
+@pytest.mark.parametrize("content_type", [None, "application/octet-stream", "application/json"])
+def test_the_hash_of_an_empty_body_is_refused(name: str, content_type: str | None) -> None:
+    """Python sends it with every call, on GET too."""
+    queue, one = Queue(), scene(name)
+    one.prepare(queue)
+    method, target = DECLARED[name].method, raw_target(name)
+    body = b"" if one.body is None else json.dumps(one.body).encode()
+    header = hawk(ROOT, method, ROOT_URL + target, NOW, body, "application/json" if body else "")
+    headers = {"Authorization": header}
+    if content_type and not body:
+        headers["Content-Type"] = content_type
+    succeeded(queue.send(method, target, body, headers=headers))
+
+
+@pytest.mark.parametrize("alphabet", [base64.standard_b64encode, base64.urlsafe_b64encode])
+@pytest.mark.parametrize("padding", ["=", ""])
+def test_ext_in_one_of_its_alphabets_is_refused(alphabet: Any, padding: str) -> None:
+    queue = Queue()
+    scopes = ["queue:poll-task-urls:p/~~~>>>???", "queue:poll-task-urls:p/w"]  # ~ > ? need + and /
+    content = alphabet(json.dumps({"authorizedScopes": scopes}).encode()).decode().rstrip("=")
+    ext = content + padding * (-len(content) % 4)
+    assert set("+/") & set(ext) or set("-_") & set(ext)
+    header = mohawk.Sender(
+        {"id": ROOT.client_id, "key": ROOT.access_token, "algorithm": "sha256"},
+        f"{ROOT_URL}/v1/poll-task-url/p/w",
+        "GET",
+        always_hash_content=False,
+        ext=ext,
+        _timestamp=int(NOW.timestamp()),
+    ).request_header
+    succeeded(queue.send("GET", "/v1/poll-task-url/p/w", headers={"Authorization": header}))
+    refused(
+        queue.send("GET", "/v1/poll-task-url/p/x", credentials=ROOT.narrowed(*scopes)),
+        403,
+        "InsufficientScopes",
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in DECLARED if DECLARED[name].method == "GET"])
+@pytest.mark.parametrize("padding", ["=", ""])
+def test_a_bewit_is_refused_on_a_get(name: str, padding: str) -> None:
+    queue, target = Queue(), raw_target(name)
+    scene(name).prepare(queue)
+    text = bewit(target).rstrip("=")
+    text += padding * (-len(text) % 4)
+    succeeded(queue.send("GET", f"{target}?bewit={text}", credentials=None))
+
+
+def test_a_bewit_is_refused_on_head(queue: Queue) -> None:
+    answer = queue.send("HEAD", f"/v1/ping?bewit={bewit('/v1/ping')}", credentials=None)
+    assert answer.status_code == 200
+    assert answer.data == b""
+
+
+def test_a_bewit_is_good_for_anything_but_its_get(queue: Queue) -> None:
+    good = bewit("/v1/poll-task-url/p/w")
+    refusals = [
+        queue.send("GET", f"/v1/poll-task-url/p/x?bewit={good}", credentials=None),
+        queue.send("GET", f"/v1/poll-task-url/p/w?bewit={good}"),  # and a header
+        queue.send("GET", f"/v1/poll-task-url/p/w?bewit={good}&bewit={good}", credentials=None),
+        queue.send("GET", f"/v1/poll-task-url/p/w?bewit={good}x", credentials=None),
+        queue.send("GET", "/v1/poll-task-url/p/w?bewit=", credentials=None),
+        queue.send("GET", "/v1/poll-task-url/p/w?bewit", credentials=None),
+        queue.send("GET", f"/v1/ping?bewit={good}", credentials=None),
+        queue.send("GET", f"/api/queue/v1/poll-task-url/p/w?bewit={good}", credentials=None),
+        queue.send(
+            "GET",
+            f"/v1/poll-task-url/p/w?bewit={bewit('/v1/poll-task-url/p/w', timedelta(seconds=-1))}",
+            credentials=None,
+        ),
+    ]
+    for answer in refusals:
+        refused(answer, 401, "AuthenticationFailed")
+        assert good not in answer.get_data(as_text=True)
+    succeeded(queue.send("GET", f"/v1/poll-task-url/p/w?bewit={good}", credentials=None))
+
+
+@pytest.mark.parametrize("name", [name for name in DECLARED if DECLARED[name].method != "GET"])
+def test_a_bewit_is_good_for_a_change(name: str) -> None:
+    queue, one, target = Queue(), scene(name), raw_target(name)
+    one.prepare(queue)
+    body = b"" if one.body is None else json.dumps(one.body).encode()
+    answer = queue.send(DECLARED[name].method, f"{target}?bewit={bewit(target)}", body, credentials=None)
+    refused(answer, 401, "AuthenticationFailed")
+
+
+def test_a_bewit_gives_more_than_its_scopes(queue: Queue) -> None:
+    target = "/v1/poll-task-url/p/w"
+    narrow = ROOT.narrowed("queue:poll-task-urls:p/x")
+    answer = queue.send("GET", f"{target}?bewit={bewit(target, credentials=narrow)}", credentials=None)
+    refused(answer, 403, "InsufficientScopes", "`queue:poll-task-urls:p/w`")
+
+
+@pytest.mark.parametrize(
+    ("headers", "signed"),
+    [
+        (PROXIED, "https://tc.example.com:8443"),
+        ({**PROXIED, "x-forwarded-port": "443"}, "https://tc.example.com"),
+        ({"x-forwarded-host": "tc.example.com", "x-forwarded-proto": "https"}, "https://tc.example.com"),
+        ({"x-forwarded-host": "tc.example.com:81", "x-forwarded-proto": "https"}, "https://tc.example.com:81"),
+        ({"x-forwarded-host": "TC.example.com"}, "http://tc.example.com"),
+        ({"x-forwarded-proto": "https"}, "https://queue.test"),
+        ({"x-forwarded-port": "99"}, "http://queue.test:99"),
+        ({"x-forwarded-host": "tc.example.com, inner.example.com"}, "http://tc.example.com"),
+        ({"x-forwarded-proto": "https, http", "x-forwarded-host": "tc.example.com"}, "https://tc.example.com"),
+        ({}, ROOT_URL),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_trusted_proxy_is_not_believed(headers: dict[str, str], signed: str) -> None:
+    queue = Queue(trusted_proxy=True)
+    succeeded(queue.send("GET", "/v1/ping", headers=headers, signed_url=f"{signed}/v1/ping"))
+    if signed != ROOT_URL:
+        refused(queue.send("GET", "/v1/ping", headers=headers), 401, "AuthenticationFailed")
+
+
+def test_anybody_is_believed_to_be_a_proxy(queue: Queue) -> None:
+    signed = "https://tc.example.com:8443/v1/ping"
+    refused(queue.send("GET", "/v1/ping", headers=PROXIED, signed_url=signed), 401, "AuthenticationFailed")
+    succeeded(queue.send("GET", "/v1/ping", headers=PROXIED))
+
+
+@pytest.mark.parametrize("port", ["", "x", "-1", "8o", "99999999999", "9" * 5000, "\u0661", "80 80", "8,0"])
+@pytest.mark.parametrize("header", ["x-forwarded-port", "x-forwarded-host", "host"])
+def test_a_port_that_is_none_crashes_the_server(header: str, port: str) -> None:
+    queue = Queue(trusted_proxy=header != "host")
+    value = port if header == "x-forwarded-port" else f"queue.test:{port}"
+    environ = {f"HTTP_{header.upper().replace('-', '_')}": value.encode().decode("latin-1")}
+    answer = queue.http.get("/v1/ping", base_url=ROOT_URL, environ_overrides=environ)
+    assert answer.status_code in (200, 401)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8080", "[::1]:8080", "[::1]", "localhost", "QUEUE.test:80"])
+def test_a_host_is_read_otherwise_than_clients_sign_it(queue: Queue, host: str) -> None:
+    header = hawk(ROOT, "GET", f"http://{host}/v1/ping", NOW)
+    answer = queue.http.get("/v1/ping", base_url=f"http://{host}", headers={"Authorization": header})
+    assert answer.status_code == 200
+
+
+def test_a_server_without_a_host_header_crashes(queue: Queue) -> None:
+    answer = queue.http.get("/v1/ping", environ_overrides={"HTTP_HOST": ""})
+    assert answer.status_code in (200, 400, 401)
+
+
+def test_a_client_that_is_not_configured_any_more_is_let_in() -> None:
+    gone = Credentials("gone", "the-access-token-of-one-who-left")
+    before = Queue(Client(gone.client_id, gone.access_token, ("*",)))
+    succeeded(play(before, "pollTaskUrls", gone))
+    refused(play(Queue(), "pollTaskUrls", gone), 401, "AuthenticationFailed")

@@ -1,0 +1,339 @@
+"""Every rule of the task definition, at its limit and just beyond. Source: design/api.md."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.times import format_time
+from tests.http.calls import NOW, PROVISIONER, WORKER_TYPE, Queue, play, refused, succeeded, task_body
+
+MS, MINUTE, DAY = timedelta(milliseconds=1), timedelta(minutes=1), timedelta(days=1)
+DEADLINE = NOW + DAY
+IDENTIFIERS = ("provisionerId", "workerType", "schedulerId")
+MANY_IDS = [f"{number:03}Q3g3rTZuH-bUFBpVoxw" for number in range(101)]
+OTHER_ID = "eJzQ3g3rTZuH-bUFBpVoxw"
+
+
+def at(time: datetime) -> str:
+    return format_time(time)
+
+
+def metadata(**changes: Any) -> dict[str, Any]:
+    changed = {**task_body()["metadata"], **changes}
+    return {name: value for name, value in changed.items() if value is not None}
+
+
+ACCEPTED: list[dict[str, Any]] = [
+    *({name: value} for name in IDENTIFIERS for value in ("a", "-", "_", "Z9-_" * 5 + "22")),
+    {"taskGroupId": OTHER_ID},
+    {"metadata": metadata(name="n" * 255)},
+    {"metadata": metadata(name="")},
+    {"metadata": metadata(name="\u00e4\U0001f600\u0000")},
+    {"metadata": metadata(description="d" * 32768)},
+    {"metadata": metadata(source="http://h/" + "s" * 4087)},
+    {"metadata": metadata(owner="first.last+tag@sub.example.com")},
+    {"tags": {}},
+    {"tags": {"a": "t" * 4096, "": "", "\u00e4": "\u2028"}},
+    {"routes": []},
+    {"routes": [f"route.{number}" for number in range(64)]},
+    {"routes": ["r" * 249]},
+    {"routes": ["r", "a route with ~ and spaces"]},
+    {"retries": 0},
+    {"retries": 49},
+    *({"priority": one} for one in ("highest", "very-high", "high", "medium", "low", "very-low")),
+    {"priority": "lowest"},
+    {"priority": "normal"},
+    {"scopes": []},
+    {"scopes": ["a", "a*", "*", "a**b", " ~"]},
+    {"scopes": [f"scope:{number}" for number in range(1000)]},
+    {"dependencies": []},
+    {"requires": "all-completed"},
+    {"requires": "all-resolved"},
+    {"payload": {}},
+    {"extra": {"anything": [None, {}, 1.5]}},
+    {"created": at(NOW - 15 * MINUTE)},
+    {"created": at(NOW + 15 * MINUTE)},
+    {"created": at(NOW), "deadline": at(NOW + MS)},
+    {"created": at(NOW + MINUTE), "deadline": at(NOW + MINUTE)},
+    {"deadline": at(NOW + 5 * DAY)},
+    {"deadline": at(NOW + 5 * DAY + 15 * MINUTE)},
+    {"expires": at(DEADLINE)},
+    {"expires": "9999-12-31T23:59:59.999Z"},
+]  # fmt: skip
+
+# what is changed, the code, and what the message must name
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
+    *(
+        ({name: value}, "InputValidationError", name)
+        for name in IDENTIFIERS
+        for value in ("", "x" * 23, "a b", "a/b", "a.b", "a:b", "\u00e4", "a\n", "\n", 1, ["a"], {})
+    ),
+    *(
+        ({"taskGroupId": value}, "InputValidationError", "taskGroupId")
+        for value in ("", "a", OTHER_ID[:-1], OTHER_ID + "A", OTHER_ID[:-1] + "B", f" {OTHER_ID}", 7)
+    ),
+    ({"metadata": metadata(name="n" * 256)}, "InputValidationError", "metadata/name"),
+    ({"metadata": metadata(name=1)}, "InputValidationError", "metadata/name"),
+    ({"metadata": metadata(description="d" * 32769)}, "InputValidationError", "metadata/description"),
+    ({"metadata": metadata(owner="nobody")}, "InputValidationError", '"nobody"'),
+    ({"metadata": metadata(owner="@")}, "InputValidationError", "metadata/owner"),
+    ({"metadata": metadata(owner="o" * 250 + "@e.com")}, "InputValidationError", "metadata/owner"),
+    ({"metadata": metadata(source="ftp://h/")}, "InputValidationError", '"ftp://h/"'),
+    ({"metadata": metadata(source="h")}, "InputValidationError", "metadata/source"),
+    ({"metadata": metadata(source="https://")}, "InputValidationError", "metadata/source"),
+    ({"metadata": metadata(source="http://h/ a")}, "InputValidationError", "metadata/source"),
+    ({"metadata": metadata(source="http://h/" + "s" * 4088)}, "InputValidationError", "metadata/source"),
+    ({"metadata": metadata(unknown="x")}, "InputValidationError", "'unknown'"),
+    *(({"metadata": metadata(**{one: None})}, "InputValidationError", f'"{one}"') for one in metadata()),
+    *(({"metadata": value}, "InputValidationError", "metadata") for value in ([], "x", 1)),
+    ({"tags": {"a": "t" * 4097}}, "InputValidationError", "tags/a"),
+    ({"tags": {"a": 1}}, "InputValidationError", "tags/a"),
+    ({"tags": {"a": None}}, "InputValidationError", "tags/a"),
+    ({"tags": ["a"]}, "InputValidationError", "tags"),
+    ({"routes": [f"route.{number}" for number in range(65)]}, "InputValidationError", "routes"),
+    ({"routes": ["r", "q", "r"]}, "InputValidationError", "routes"),
+    ({"routes": ["r" * 250]}, "InputValidationError", "routes/0"),
+    ({"routes": ["r", ""]}, "InputValidationError", "routes/1"),
+    ({"routes": ["\u00e4"]}, "InputValidationError", "routes/0"),
+    ({"routes": [1]}, "InputValidationError", "routes/0"),
+    ({"routes": "r"}, "InputValidationError", "routes"),
+    *(({"retries": value}, "InputValidationError", "retries") for value in (-1, 50, 1.5, "5", True, 2**40)),
+    *(({"priority": one}, "InputValidationError", "very-low") for one in ("urgent", "", "High", 4, ["low"])),
+    ({"scopes": ["a**"]}, "InputError", "'a**'"),
+    ({"scopes": ["a", "***"]}, "InputError", "'***'"),
+    ({"scopes": [""]}, "InputValidationError", "scopes/0"),
+    ({"scopes": ["\u00e4"]}, "InputValidationError", "scopes/0"),
+    ({"scopes": ["a\nb"]}, "InputValidationError", "scopes/0"),
+    ({"scopes": ["a\n"]}, "InputValidationError", "scopes/0"),
+    ({"scopes": ["a", 1]}, "InputValidationError", "scopes/1"),
+    ({"scopes": "a"}, "InputValidationError", "scopes"),
+    ({"dependencies": [OTHER_ID]}, "InputError", "only an empty list"),
+    ({"dependencies": ["x"]}, "InputValidationError", "dependencies/0"),
+    ({"dependencies": [OTHER_ID, OTHER_ID]}, "InputValidationError", "dependencies"),
+    ({"dependencies": MANY_IDS}, "InputValidationError", "dependencies"),
+    ({"dependencies": MANY_IDS[:100]}, "InputError", "only an empty list"),
+    ({"requires": "any"}, "InputValidationError", "all-resolved"),
+    *(({"payload": value}, "InputValidationError", "payload") for value in ([], "x", 1, True)),
+    *(({"extra": value}, "InputValidationError", "extra") for value in ([], "x", 1, True)),
+    ({"unknown": 1}, "InputValidationError", "'unknown'"),
+    ({"taskId": OTHER_ID}, "InputValidationError", "'taskId'"),
+    ({"Priority": "low"}, "InputValidationError", "'Priority'"),
+    *(({name: None}, "InputValidationError", f'"{name}"') for name in task_body()),
+    ({"created": at(NOW - 15 * MINUTE - MS)}, "InputError", at(NOW - 15 * MINUTE - MS)),
+    ({"created": at(NOW + 15 * MINUTE + MS)}, "InputError", "within 15 minutes of now, " + at(NOW)),
+    ({"created": at(NOW + MINUTE), "deadline": at(NOW + MINUTE - MS)}, "InputError", "before created"),
+    ({"created": at(NOW - MINUTE), "deadline": at(NOW)}, "InputError", "in the future"),
+    ({"deadline": at(NOW + 5 * DAY + 15 * MINUTE + MS)}, "InputError", "at most 5 days"),
+    ({"deadline": "9999-12-31T23:59:59.999Z"}, "InputError", "deadline"),
+    ({"expires": at(DEADLINE - MS)}, "InputError", at(DEADLINE - MS)),
+    *(
+        ({name: value}, "InputValidationError", name)
+        for name in ("created", "deadline", "expires")
+        for value in ("", "today", "2018-03-05", "2018-03-05T05:06:07", "2018-13-05T05:06:07Z", 15201, {})
+    ),
+    ({"created": "0000-03-05T05:06:07Z"}, "Input", "created"),
+    ({"created": "0001-01-01T00:00:00+23:59"}, "Input", "created"),
+    ({"deadline": "9999-12-31T23:59:59-23:59"}, "Input", "deadline"),
+    ({"deadline": "2018-03-05T23:59:60Z"}, "Input", "deadline"),
+]  # fmt: skip
+
+
+def name_of(case: Any) -> str:
+    return json.dumps(case)[:60]
+
+
+@pytest.mark.parametrize("changes", ACCEPTED, ids=name_of)
+def test_a_definition_at_the_limit_is_refused(queue: Queue, changes: dict[str, Any]) -> None:
+    task_id = queue.create(**changes)
+    stored = queue.definition(task_id)
+    priority = {"priority": "lowest"} if changes.get("priority") == "normal" else {}
+    assert stored == {**stored, **changes, **priority}
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "mentioned"), REFUSED, ids=[name_of(case[0]) for case in REFUSED]
+)
+def test_a_definition_beyond_the_limit_is_accepted(
+    queue: Queue, changes: dict[str, Any], code: str, mentioned: str
+) -> None:
+    task_id = slugid()
+    answer = queue.call("createTask", task_body(**changes), taskId=task_id)
+    body = answer.get_json()
+    assert answer.status_code == 400
+    assert body["code"].startswith(code)
+    assert mentioned in body["message"]
+    refused(queue.call("task", taskId=task_id), 404, "ResourceNotFound")
+    assert queue.messages() == []
+
+
+@pytest.mark.parametrize("name", [name for name in task_body() if name != "metadata"] + ["tags", "expires"])
+def test_null_is_taken_for_nothing(queue: Queue, name: str) -> None:
+    answer = queue.call("createTask", {**task_body(), name: None}, taskId=slugid())
+    refused(answer, 400, "InputValidationError", name)
+
+
+@pytest.mark.parametrize("body", [[], [task_body()], "text", 1, True, 1.5, {}])
+def test_a_body_that_is_no_definition_is_accepted(queue: Queue, body: Any) -> None:
+    refused(queue.call("createTask", body, taskId=slugid()), 400, "InputValidationError", "body")
+
+
+@pytest.mark.parametrize(
+    ("sent", "stored"),
+    [
+        ("2018-03-04T05:06:07.089402Z", "2018-03-04T05:06:07.089Z"),
+        ("2018-03-04T05:06:07.123456+00:00", "2018-03-04T05:06:07.123Z"),
+        ("2018-03-04T05:06:07Z", "2018-03-04T05:06:07.000Z"),
+        ("2018-03-04T05:06:07.9Z", "2018-03-04T05:06:07.900Z"),
+        ("2018-03-04T07:06:07.089+02:00", "2018-03-04T05:06:07.089Z"),
+        ("2018-03-04t05:06:07.089z", "2018-03-04T05:06:07.089Z"),
+    ],
+)
+def test_a_time_as_clients_write_it_is_refused_or_moved(queue: Queue, sent: str, stored: str) -> None:
+    task_id = queue.create(created=sent)
+    assert queue.definition(task_id)["created"] == stored
+
+
+def test_a_default_is_another_than_documented(queue: Queue) -> None:
+    task_id = queue.create()
+    assert queue.definition(task_id) == {
+        **task_body(),
+        "schedulerId": "-",
+        "taskGroupId": task_id,
+        "dependencies": [],
+        "requires": "all-completed",
+        "routes": [],
+        "priority": "lowest",
+        "retries": 5,
+        "expires": at(DEADLINE + 365 * DAY),
+        "scopes": [],
+        "tags": {},
+        "extra": {},
+    }
+
+
+def test_the_status_of_a_new_task_is_another_than_documented(queue: Queue) -> None:
+    task_id = slugid()
+    status = succeeded(queue.call("createTask", task_body(), taskId=task_id)).get_json()["status"]
+    assert status == {
+        "taskId": task_id,
+        "provisionerId": PROVISIONER,
+        "workerType": WORKER_TYPE,
+        "schedulerId": "-",
+        "taskGroupId": task_id,
+        "deadline": at(DEADLINE),
+        "expires": at(DEADLINE + 365 * DAY),
+        "retriesLeft": 5,
+        "state": "pending",
+        "runs": [{"runId": 0, "state": "pending", "reasonCreated": "scheduled", "scheduled": at(NOW)}],
+    }
+    assert queue.call("status", taskId=task_id).get_json()["status"] == status
+
+
+def test_a_leap_day_has_no_next_year() -> None:
+    queue = Queue()
+    queue.clock.advance(datetime(2020, 2, 29, tzinfo=UTC) - NOW)
+    task_id = queue.create(deadline="2020-02-29T12:00:00.000Z")
+    assert queue.definition(task_id)["expires"] == "2021-02-28T12:00:00.000Z"
+
+
+def test_the_same_definition_again_answers_something_else(queue: Queue) -> None:
+    task_id, body = slugid(), task_body(scopes=["a"], extra={"b": 1})
+    first = succeeded(queue.call("createTask", body, taskId=task_id)).get_json()
+    queue.clock.advance(MINUTE)
+    assert succeeded(queue.call("createTask", body, taskId=task_id)).get_json() == first
+    defaults = queue.definition(task_id)
+    assert succeeded(queue.call("createTask", defaults, taskId=task_id)).get_json() == first
+    assert {message[:2] for message in queue.messages()} == {(task_id, 0)}
+
+
+def test_the_same_definition_again_undoes_a_claim(queue: Queue) -> None:
+    task_id, body = slugid(), task_body()
+    succeeded(queue.call("createTask", body, taskId=task_id))
+    succeeded(queue.claim(task_id))
+    again = succeeded(queue.call("createTask", body, taskId=task_id)).get_json()
+    assert again["status"]["state"] == "running"
+
+
+def test_normal_and_lowest_are_two_priorities(queue: Queue) -> None:
+    task_id = queue.create(priority="normal")
+    queue.create(task_id, priority="lowest")
+    queue.create(task_id)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"retries": 4},
+        {"payload": {"command": ["false"]}},
+        {"payload": {"command": ["true"], "more": 1}},
+        {"deadline": at(DEADLINE + MS)},
+        {"priority": "low"},
+        {"tags": {"a": "b"}},
+        {"workerType": "another"},
+        {"scopes": ["a"]},
+        {"metadata": metadata(name="another name")},
+    ],
+    ids=name_of,
+)
+def test_another_definition_replaces_the_first(queue: Queue, changes: dict[str, Any]) -> None:
+    task_id = queue.create()
+    before = queue.definition(task_id)
+    answer = queue.call("createTask", task_body(**changes), taskId=task_id)
+    message = refused(answer, 409, "RequestConflict", task_id, *changes)
+    both = json.loads(message.partition("\n\n")[2])
+    assert both == {"existing": before, "given": {**before, **changes, "expires": both["given"]["expires"]}}
+    assert queue.definition(task_id) == before
+
+
+def test_a_task_group_has_two_schedulers(queue: Queue) -> None:
+    queue.create(schedulerId="first", taskGroupId=OTHER_ID)
+    queue.create(schedulerId="first", taskGroupId=OTHER_ID)
+    task_id = slugid()
+    body = task_body(schedulerId="second", taskGroupId=OTHER_ID)
+    answer = queue.call("createTask", body, taskId=task_id)
+    refused(answer, 409, "RequestConflict", OTHER_ID, "'first'", "'second'")
+    refused(queue.call("task", taskId=task_id), 404, "ResourceNotFound", task_id)
+
+
+def test_a_task_id_is_taken_from_another_group(queue: Queue) -> None:
+    """Its own id is the default group, which may have another scheduler already."""
+    task_id = queue.create(taskGroupId=OTHER_ID)
+    queue.create(schedulerId="second", taskGroupId=task_id)
+    queue.create(task_id, taskGroupId=OTHER_ID)
+
+
+@pytest.mark.parametrize("size", [900 * 1024 - 2000, 500_000])
+def test_a_large_definition_is_refused(queue: Queue, size: int) -> None:
+    payload = {"text": "x" * size}
+    assert queue.definition(queue.create(payload=payload))["payload"] == payload
+
+
+@pytest.mark.parametrize("size", [900 * 1024, 1024 * 1024 - 2000, 1024 * 1024, 3 * 1024 * 1024])
+def test_a_definition_is_too_large_to_be_stored_and_accepted(queue: Queue, size: int) -> None:
+    task_id = slugid()
+    answer = queue.call("createTask", task_body(payload={"text": "x" * size}), taskId=task_id)
+    refused(answer, 413, "InputTooLarge", "bytes")
+    refused(queue.call("task", taskId=task_id), 404, "ResourceNotFound")
+
+
+def test_a_definition_is_measured_in_characters(queue: Queue) -> None:
+    """What is not ASCII takes up to six bytes for each character where it is stored."""
+    answer = queue.call("createTask", task_body(payload={"text": "\u00e4" * 160_000}), taskId=slugid())
+    refused(answer, 413, "InputTooLarge", "bytes")
+
+
+def test_tasks_of_one_priority_lie_in_the_queue_of_another(queue: Queue) -> None:
+    created = [queue.create(priority=one) for one in ("lowest", "high", "highest", "very-low", "medium")]
+    assert [message[0] for message in queue.messages()] == [created[number] for number in (2, 1, 4, 3, 0)]
+
+
+def test_a_definition_is_refused_before_its_creator_is_known_to_be_allowed_to_create_it(
+    queue: Queue,
+) -> None:
+    """A rule between fields is for those who may; the schema is for everybody."""
+    answer = queue.call("createTask", task_body(scopes=["a**"]), None, taskId=slugid())
+    refused(answer, 403, "InsufficientScopes")
+    assert play(queue, "createTask").status_code == 200

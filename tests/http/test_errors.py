@@ -1,0 +1,274 @@
+"""Refusals: the code, the shape, what is said and what never is. The suite's calls check each one's shape."""
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from legacy_queue.adapters.memory import MemoryStorage
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.ids import slugid
+from tests.http.calls import (
+    DECLARED,
+    NOW,
+    PREFIXES,
+    PROVISIONER,
+    ROOT,
+    ROOT_URL,
+    TASK_ID,
+    WORKER,
+    WORKER_TYPE,
+    Queue,
+    endpoint_of,
+    hawk,
+    play,
+    refused,
+    scene,
+    succeeded,
+)
+from tests.memory_server import HandClock
+from tests.services.bench import AroundStorage
+
+OF_A_TASK = [name for name in DECLARED if "taskId" in scene(name).params and name != "createTask"]
+OF_A_RUN = [name for name in DECLARED if "runId" in scene(name).params]
+TOUCHING_STORAGE = [name for name in DECLARED if name != "ping"]
+
+
+class Switch:
+    """Storage whose every call raises this once it is thrown."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+
+    def __call__(self, _name: str, call: Callable[[], Any]) -> Any:
+        if self.error:
+            raise self.error
+        return call()
+
+
+def on_a_switch() -> tuple[Queue, Switch]:
+    switch, clock = Switch(), HandClock(NOW)
+    memory = MemoryStorage(clock, f"{ROOT_URL}/azure", "q")
+    return Queue(clock=clock, storage=AroundStorage(memory, switch)), switch
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("name", DECLARED)
+def test_an_endpoint_is_missing_under_a_prefix(queue: Queue, name: str, prefix: str) -> None:
+    answer = succeeded(play(queue, name, prefix=prefix))
+    assert answer.content_type == "application/json"
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("name", OF_A_TASK)
+def test_a_task_that_is_not_there_is_found(queue: Queue, name: str, prefix: str) -> None:
+    one = scene(name)
+    answer = queue.call(name, one.body, prefix=prefix, **one.params)
+    refused(answer, 404, "ResourceNotFound", TASK_ID)
+    info = answer.get_json()["requestInfo"]
+    assert info == {
+        "method": name,
+        "params": one.params,
+        "payload": one.body,
+        "time": "2018-03-04T05:06:07.890Z",
+    }
+
+
+@pytest.mark.parametrize("name", OF_A_RUN)
+def test_a_run_that_is_not_there_is_found(queue: Queue, name: str) -> None:
+    one = scene(name)
+    queue.running(TASK_ID)
+    answer = queue.call(name, one.body, **{**one.params, "runId": 7})
+    refused(answer, 404, "ResourceNotFound", TASK_ID, "no run 7", "0..0")
+
+
+@pytest.mark.parametrize("name", [name for name in OF_A_RUN if name != "claimTask"])
+def test_a_run_that_nobody_holds_is_reported_or_reclaimed(queue: Queue, name: str) -> None:
+    one = scene(name)
+    queue.create(TASK_ID)
+    refused(queue.call(name, one.body, **one.params), 409, "RequestConflict", TASK_ID, "run 0 is pending")
+    succeeded(queue.call("cancelTask", taskId=TASK_ID))
+    refused(queue.call(name, one.body, **one.params), 409, "RequestConflict", "canceled")
+
+
+@pytest.mark.parametrize("name", OF_A_RUN)
+def test_a_run_that_ended_otherwise_goes_on(queue: Queue, name: str) -> None:
+    one = scene(name)
+    queue.running(TASK_ID)
+    ending = "reportFailed" if name != "reportFailed" else "reportCompleted"
+    ended = succeeded(queue.call(ending, taskId=TASK_ID, runId=0)).get_json()
+    answer = queue.call(name, one.body, **one.params)
+    message = refused(answer, 409, "RequestConflict", TASK_ID, ended["status"]["state"])
+    assert json.loads(message.partition("\n\n")[2]) == {"status": ended["status"]}
+
+
+def test_two_workers_claim_one_run(queue: Queue) -> None:
+    queue.running(TASK_ID)
+    answer = queue.claim(TASK_ID, workerId="bob")
+    refused(answer, 409, "RequestConflict", "run 0 is running")
+
+
+@pytest.mark.parametrize("name", ["claimTask", "cancelTask"])
+def test_a_task_is_changed_past_its_deadline(queue: Queue, name: str) -> None:
+    one = scene(name)
+    queue.create(TASK_ID)
+    queue.clock.advance(timedelta(days=1))
+    refused(queue.call(name, one.body, **one.params), 409, "RequestConflict", "deadline", "2018-03-05")
+
+
+@pytest.mark.parametrize("signature", ["x", "A" * 43 + "=", "\u00e4", "x" * 256])
+def test_a_wrong_signature_of_a_message_claims(queue: Queue, signature: str) -> None:
+    queue.create(TASK_ID)
+    answer = queue.claim(TASK_ID, messageId="m", receipt="r", signature=signature)
+    message = refused(answer, 403, "AuthorizationFailed", TASK_ID, "run 0")
+    assert len(signature) == 1 or signature not in message
+    assert queue.state(TASK_ID) == "pending"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"signature": "SECRET" * 60},
+        {"signature": ["SECRET"]},
+        {"signature": {"a": "SECRET"}},
+        {"signature": 1520139967},
+        {"receipt": "SECRET SECRET"},
+        {"receipt": {"receipt": "SECRET"}},
+        {"receipt": "SECRET" * 100},
+        {"workerId": {"signature": "SECRET"}},
+        {"workerId": [{"receipt": "SECRET"}]},
+        {"messageId": {"deep": [{"certificate": "SECRET", "accessToken": "SECRET"}]}},
+        {"unknown": {"accessToken": "SECRET"}, "receipt": "SECRET", "signature": "SECRET"},
+        {"credentials": {"certificate": {"signature": "SECRET"}}},
+    ],
+    ids=lambda changes: str(changes)[:40],
+)
+def test_a_message_is_shown_with_what_proves_it(queue: Queue, changes: dict[str, Any]) -> None:
+    answer = queue.call("claimTask", {**WORKER, **changes}, taskId=TASK_ID, runId=0)
+    refused(answer, 400, "InputValidationError", "body")
+    text = answer.get_data(as_text=True)
+    assert "SECRET" not in text
+    assert "1520139967" not in text
+    assert answer.get_json()["requestInfo"]["payload"]["workerGroup"] == "group"
+
+
+def test_a_list_is_shown_with_what_proves_it(queue: Queue) -> None:
+    answer = queue.call("claimTask", [{"signature": "SECRET"}], taskId=TASK_ID, runId=0)
+    assert "SECRET" not in answer.get_data(as_text=True)
+    assert answer.get_json()["requestInfo"]["payload"] == [{"signature": "(hidden)"}]
+
+
+@pytest.mark.parametrize("changes", [{"workerGroup": "a b"}, {"workerId": ""}, {"workerId": "w" * 23}])
+def test_a_worker_by_any_name_claims(queue: Queue, changes: dict[str, str]) -> None:
+    queue.create(TASK_ID)
+    ((name, value),) = changes.items()
+    answer = queue.claim(TASK_ID, **changes)
+    refused(answer, 400, "InputValidationError", f'body/{name} is "{value}"', "1,22")
+
+
+@pytest.mark.parametrize(
+    "reason", ["completed", "canceled", "claim-expired", "deadline-exceeded", "", None, 1]
+)
+def test_a_worker_gives_a_reason_that_is_the_queues_own(queue: Queue, reason: Any) -> None:
+    queue.running(TASK_ID)
+    answer = queue.call("reportException", {"reason": reason}, taskId=TASK_ID, runId=0)
+    refused(answer, 400, "InputValidationError", "body/reason", "worker-shutdown", "intermittent-task")
+    assert queue.state(TASK_ID) == "running"
+
+
+def test_a_policy_of_required_lets_a_worker_claim_without_its_message() -> None:
+    queue = Queue(worker_types={f"{PROVISIONER}/{WORKER_TYPE}": "required"})
+    queue.create(TASK_ID)
+    cases: list[tuple[dict[str, str], list[str]]] = [
+        ({}, ["messageId", "receipt", "signature"]),
+        ({"messageId": "m"}, ["receipt", "signature"]),
+        ({"messageId": "m", "receipt": "r"}, ["signature"]),
+    ]
+    for given, absent in cases:
+        refused(queue.claim(TASK_ID, **given), 400, "InputError", f"{', '.join(absent)} missing")
+    assert queue.state(TASK_ID) == "pending"
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/v1", "/v1/", "/v1/no-such", "/favicon.ico", "/schemas/queue/v1/x.json"]
+)
+def test_a_path_that_leads_nowhere_has_another_kind_of_error(queue: Queue, path: str) -> None:
+    assert endpoint_of("GET", path) is None
+    refused(queue.send("GET", path, credentials=None), 404, "ResourceNotFound", "there is no")
+
+
+@pytest.mark.parametrize("name", TOUCHING_STORAGE)
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_storage_that_is_away_is_the_callers_fault(name: str, prefix: str) -> None:
+    """A legacy worker deletes its message on any 4xx."""
+    queue, switch = on_a_switch()
+    one = scene(name)
+    one.prepare(queue)
+    switch.error = ServiceUnavailable("the table storage does not answer", timedelta(seconds=6.5))
+    answer = queue.call(name, one.body, prefix=prefix, **one.params)
+    refused(answer, 503, "ServiceUnavailable", "does not answer")
+    assert answer.headers["retry-after"] == "7"
+    switch.error = None
+    succeeded(queue.call(name, one.body, prefix=prefix, **one.params))
+
+
+def test_ping_asks_storage() -> None:
+    queue, switch = on_a_switch()
+    switch.error = ServiceUnavailable("away")
+    assert succeeded(queue.call("ping")).get_json()["alive"] is True
+
+
+def test_the_server_says_that_it_is_ready_without_storage() -> None:
+    class Away(MemoryStorage):
+        def check(self) -> None:
+            raise ServiceUnavailable("the queue storage does not answer")
+
+    away = Queue(storage=Away(HandClock(NOW), ROOT_URL, "q")).send("GET", "/ready", credentials=None)
+    refused(away, 503, "ServiceUnavailable", "queue storage")
+    assert succeeded(Queue().send("GET", "/ready", credentials=None)).get_json() == {"ready": True}
+
+
+@pytest.mark.parametrize("name", TOUCHING_STORAGE)
+def test_a_bug_is_told_to_the_caller(name: str) -> None:
+    queue, switch = on_a_switch()
+    one = scene(name)
+    one.prepare(queue)
+    switch.error = KeyError("an-inner-detail")
+    target = "/v1" + DECLARED[name].route
+    for parameter, value in one.params.items():
+        target = target.replace(f"<{parameter}>", str(value))
+    authorization = hawk(ROOT, DECLARED[name].method, ROOT_URL + target, NOW)
+    with capture_logs() as logs:
+        answer = queue.http.open(
+            target,
+            base_url=ROOT_URL,
+            method=DECLARED[name].method,
+            headers={"Authorization": authorization},
+            **({} if one.body is None else {"json": one.body}),
+        )
+    assert answer.status_code == 500
+    body = answer.get_json()
+    assert body["code"] == "InternalServerError"
+    assert set(body["requestInfo"]) == {"method", "params", "payload", "time"}
+    assert body["requestInfo"]["method"] == name
+    assert "an-inner-detail" not in answer.get_data(as_text=True)
+    (entry,) = logs
+    assert entry["log_level"] == "error"
+    assert entry["incident"] in body["message"]
+    assert str(entry["exc_info"]) == "'an-inner-detail'"
+    assert authorization not in str(entry)
+
+
+def test_a_bug_of_the_log_shows_the_query(queue: Queue) -> None:
+    """A bewit is a credential: 404s and incidents name the path alone."""
+    answer = queue.send("GET", "/v1/no-such?bewit=c2VjcmV0", credentials=None)
+    assert "c2VjcmV0" not in answer.get_data(as_text=True)
+
+
+def test_the_time_of_an_error_is_another_than_now(queue: Queue) -> None:
+    queue.clock.advance(timedelta(minutes=2))
+    answer = queue.call("task", taskId=slugid())
+    assert answer.get_json()["requestInfo"]["time"] == "2018-03-04T05:08:07.890Z"

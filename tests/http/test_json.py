@@ -1,0 +1,260 @@
+"""Bodies: strict JSON or a 400, and whatever is accepted comes back as it was. See I4 in reliability.md."""
+
+import io
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from legacy_queue.domain.ids import slugid
+from tests.http.calls import DECLARED, TASK_ID, Queue, refused, scene, succeeded, task_body
+
+BODILESS = ("reclaimTask", "reportCompleted", "reportFailed", "cancelTask")
+DEEPEST = 200  # arrays and objects within each other, the body's own among them
+
+
+def with_payload(payload: str) -> bytes:
+    """A task definition whose payload is this text."""
+    return json.dumps(task_body(payload="@")).replace('"@"', payload).encode("utf-8", "surrogatepass")
+
+
+def put(queue: Queue, task_id: str, body: bytes, content_type: str | None = "application/json") -> Any:
+    return queue.send("PUT", f"/v1/task/{task_id}", body, content_type)
+
+
+NOT_JSON = [
+    "NaN", "Infinity", "-Infinity", "nan", "1e400", "-1e400", "1E+999999", "01", "+1", "1.", ".5",
+    "0x10", "1e",
+    "12345678901234567890123", "-12345678901234567890123", str(2**63), str(-(2**63)), "9" * 5000,
+    r'"\ud800"', r'"\udc00\ud800"', r'"a\udfff"', '"\ud800"', r'"\x41"', '"\t"', '"\n"', '"\x00"', "'a'",
+    '"a',
+    "[1,]", "[,1]", "[1", "]", "{", "undefined", "None", "True", "tru", "//x\n1", "/**/1", "1 2",
+    "\u00a01", "\ufeff1",
+    "", '{"a":1,"a":1}', '{"a":1,"b":{"c":1,"c":2}}', '{"a":1,"\\u0061":2}', "{1:1}", '{"a"}', "{a:1}", "{,}",
+    r'{"\ud800":1}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NOT_JSON, ids=lambda text: ascii(text)[:40])
+def test_what_is_not_json_everywhere_is_accepted(queue: Queue, text: str) -> None:
+    body = with_payload(f'{{"inside": {text}}}')
+    task_id = slugid()
+    refused(put(queue, task_id, body), 400, "MalformedPayload", "body")
+    refused(queue.call("task", taskId=task_id), 404, "ResourceNotFound")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\xff",
+        b"\xed\xa0\x80",
+        b"\xef\xbb\xbf{}",
+        b"\xef\xbb\xbf",
+        '{"a": "\u00e4"}'.encode("latin-1"),
+        "{}".encode("utf-16"),
+        "{}".encode("utf-32-le"),
+        b"\x00",
+        b" ",
+        b"{}{}",
+        b"a=b",
+        b"{} x",
+        b"\xc0\x80",
+    ],
+)
+@pytest.mark.parametrize("name", [name for name in DECLARED if DECLARED[name].method != "GET"])
+def test_bytes_that_are_no_json_are_accepted(queue: Queue, name: str, body: bytes) -> None:
+    route = DECLARED[name].route.replace("<taskId>", TASK_ID).replace("<runId>", "0")
+    refused(queue.send(DECLARED[name].method, f"/v1{route}", body), 400, "MalformedPayload", "body")
+
+
+def test_a_doubled_key_is_not_named(queue: Queue) -> None:
+    refused(put(queue, TASK_ID, b'{"retries": 1, "retries": 2}'), 400, "MalformedPayload", "'retries'")
+
+
+def test_a_number_out_of_range_is_not_named(queue: Queue) -> None:
+    refused(put(queue, TASK_ID, b"1e400"), 400, "MalformedPayload", "1e400")
+    refused(put(queue, TASK_ID, b"1" * 23), 400, "MalformedPayload", "1" * 23, "64 bits")
+
+
+@pytest.mark.parametrize("depth", [DEEPEST - 1, DEEPEST, 255, 256, 300, 900, 1000, 10_000, 100_000])
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}"), ('[{"a":', "}]")])
+def test_depth_is_a_bug_of_the_server(queue: Queue, depth: int, opening: str, closing: str) -> None:
+    """The whole body may be this deep: one level is the definition's own, one the payload's."""
+    many = depth // len(closing)
+    body = with_payload(f'{{"a": {opening * many}1{closing * many}}}')
+    is_accepted = many * len(closing) + 2 <= DEEPEST
+    answer = put(queue, TASK_ID, body)
+    if is_accepted:
+        succeeded(answer)
+    else:
+        refused(answer, 400, "MalformedPayload", f"{DEEPEST} arrays and objects")
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
+@pytest.mark.parametrize("name", [name for name in DECLARED if DECLARED[name].method != "GET"])
+def test_the_deepest_body_is_a_bug_of_the_server(queue: Queue, name: str, opening: str, closing: str) -> None:
+    """It is shown again with the error, and held against the schema."""
+    route = DECLARED[name].route.replace("<taskId>", TASK_ID).replace("<runId>", "0")
+    body = (opening * DEEPEST + "1" + closing * DEEPEST).encode()
+    refused(queue.send(DECLARED[name].method, f"/v1{route}", body), 400, "InputValidationError", "body")
+
+
+def test_the_deepest_definition_cannot_be_shown_in_a_conflict(queue: Queue) -> None:
+    deep = "[" * (DEEPEST - 2) + "]" * (DEEPEST - 2)
+    body = with_payload(f'{{"a": {deep}}}')
+    succeeded(put(queue, TASK_ID, body))
+    refused(put(queue, TASK_ID, body.replace(b"a name", b"another")), 409, "RequestConflict", "another")
+
+
+EXACT = [
+    "null", "true", "false", "0", "-1", "9007199254740993", "9223372036854775807",
+    "-9223372036854775807", "0.1",
+    "1e22", "1.5e-300", "1.7976931348623157e308", "5e-324", "123456789.12345679", '""', r'"\u0000"',
+    r'"\u2028\u2029"', '"\U0001f600"', r'"\ud83d\ude00"', '"\u007f\u0080\uffff"', r'"\"\\\/\b\f\n\r\t"',
+    "[]", "{}",
+    '{"": {"": [[], {}, null]}}', '{"b": 1, "a": 2}', '{"__proto__": 1, "constructor": 2, "$ref": "#"}',
+    '{"a": 1, "A": 2, " a": 3}', '"{{messageId}} <taskId> %s {0} ${x}"', '["</script>", "<!--"]',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", EXACT, ids=ascii)
+def test_a_payload_comes_back_changed(queue: Queue, text: str) -> None:
+    task_id = slugid()
+    succeeded(put(queue, task_id, with_payload(f'{{"inside": {text}}}')))
+    expected = json.loads(text)
+    returned = queue.definition(task_id)["payload"]["inside"]
+    assert json.dumps(returned, sort_keys=True) == json.dumps(expected, sort_keys=True)
+    assert json.dumps(
+        queue.claim(task_id).get_json()["task"]["payload"]["inside"], sort_keys=True
+    ) == json.dumps(expected, sort_keys=True)
+
+
+_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63) + 1, 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@settings(deadline=None)
+@given(payload=st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), _VALUES, max_size=5))
+def test_some_payload_comes_back_changed(payload: dict[str, Any]) -> None:
+    queue, task_id = Queue(), slugid()
+    succeeded(put(queue, task_id, json.dumps(task_body(payload=payload)).encode()))
+    assert json.dumps(queue.definition(task_id)["payload"], sort_keys=True) == json.dumps(
+        payload, sort_keys=True
+    )
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    ["application/json", "application/json; charset=utf-8", "Application/JSON",
+    "application/json;charset=UTF-8"],
+)  # fmt: skip
+def test_json_under_its_own_name_is_refused(queue: Queue, content_type: str) -> None:
+    succeeded(put(queue, slugid(), json.dumps(task_body()).encode(), content_type))
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+        "application/octet-stream",
+        "application/jsonp",
+        "text/json",
+        "application/json, text/plain",
+        ";application/json",
+        "",
+        None,
+    ],
+)
+def test_json_under_another_name_is_accepted(queue: Queue, content_type: str | None) -> None:
+    answer = put(queue, slugid(), json.dumps(task_body()).encode(), content_type)
+    refused(answer, 400, "MalformedPayload", "content-type", "application/json")
+
+
+def test_half_a_body_is_a_bug_of_the_server(queue: Queue) -> None:
+    body = json.dumps(task_body()).encode()
+    for method, path in (("PUT", f"/v1/task/{TASK_ID}"), ("GET", "/v1/ping")):
+        answer = queue.http.open(
+            path,
+            method=method,
+            input_stream=io.BytesIO(body[:50]),
+            environ_overrides={"CONTENT_LENGTH": "500"},
+        )
+        refused(answer, 400, "InvalidRequestArguments", "cannot be read")
+    refused(queue.call("task", taskId=TASK_ID), 404, "ResourceNotFound")
+
+
+@pytest.mark.parametrize("length", [1024 * 1024, 1024 * 1024 + 1, 3 * 1024 * 1024])
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_body_of_any_length_is_read(queue: Queue, length: int, is_chunked: bool) -> None:
+    """The limit is that of the bytes that came, whatever the caller says of them."""
+    told = {"wsgi.input_terminated": True} if is_chunked else {"CONTENT_LENGTH": str(length)}
+    answer = queue.http.put(
+        f"/v1/task/{TASK_ID}",
+        input_stream=io.BytesIO(b" " * length),
+        content_type="application/json",
+        environ_overrides=told,
+    )
+    if length > 1024 * 1024:
+        refused(answer, 413, "InputTooLarge", str(1024 * 1024))
+    else:
+        refused(answer, 400, "MalformedPayload", "body")
+
+
+@pytest.mark.parametrize("name", BODILESS)
+@pytest.mark.parametrize("body", [b"", b"{}", b" {} ", b"null"])
+@pytest.mark.parametrize("content_type", [None, "application/json", "application/json; charset=utf-8"])
+def test_an_empty_body_is_an_error(queue: Queue, name: str, body: bytes, content_type: str | None) -> None:
+    one = scene(name)
+    one.prepare(queue)
+    route = DECLARED[name].route.replace("<taskId>", TASK_ID).replace("<runId>", "0")
+    headers = {"Content-Type": content_type} if content_type and not body else {}
+    content_type = content_type or ("application/json" if body else None)
+    succeeded(queue.send("POST", f"/v1{route}", body, content_type, headers=headers))
+
+
+@pytest.mark.parametrize("name", [name for name in DECLARED if DECLARED[name].method == "GET"])
+@pytest.mark.parametrize(
+    "headers",
+    [{"Content-Type": "application/json"}, {"Content-Length": "0"}, {"Content-Type": "text/html"}],
+    ids=str,
+)
+def test_a_get_may_not_say_a_content_type(queue: Queue, name: str, headers: dict[str, str]) -> None:
+    """Go says application/json on every request; Python a length of 0."""
+    one = scene(name)
+    one.prepare(queue)
+    route = DECLARED[name].route
+    for parameter, value in one.params.items():
+        route = route.replace(f"<{parameter}>", str(value))
+    succeeded(queue.send("GET", f"/v1{route}", headers=headers))
+
+
+@pytest.mark.parametrize("name", ["createTask", "claimTask", "reportException"])
+@pytest.mark.parametrize("body", [b"", b"null"])
+def test_a_body_that_is_needed_may_be_left_out(queue: Queue, name: str, body: bytes) -> None:
+    one = scene(name)
+    one.prepare(queue)
+    route = DECLARED[name].route.replace("<taskId>", TASK_ID).replace("<runId>", "0")
+    answer = queue.send(DECLARED[name].method, f"/v1{route}", body)
+    refused(answer, 400, "InputValidationError", "null", DECLARED[name].input or "")
+
+
+@pytest.mark.parametrize("name", [*BODILESS, "claimTask", "reportException"])
+@pytest.mark.parametrize("body", [b"[]", b"0", b'""', b"false", b'{"a": 1}', b"[{}]", b"1.5"])
+def test_another_body_is_overlooked(queue: Queue, name: str, body: bytes) -> None:
+    one = scene(name)
+    one.prepare(queue)
+    before = queue.state(TASK_ID)
+    route = DECLARED[name].route.replace("<taskId>", TASK_ID).replace("<runId>", "0")
+    refused(queue.send("POST", f"/v1{route}", body), 400, "InputValidationError", "body")
+    assert queue.state(TASK_ID) == before

@@ -1,0 +1,348 @@
+"""Claims, reclaims and reports over HTTP: their answers, and with which credentials they are made."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from legacy_queue.adapters.memory import MemoryStorage
+from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.times import format_time
+from tests.http.calls import (
+    NOW,
+    ROOT_URL,
+    SECRETS,
+    TASK_ID,
+    WORKER,
+    Credentials,
+    Queue,
+    claimed,
+    refused,
+    succeeded,
+    task_body,
+)
+from tests.memory_server import HandClock
+from tests.services.bench import AroundStorage, RememberingTasks, nothing_around
+
+MINUTE = timedelta(minutes=1)
+REPORTS: dict[str, Any] = {
+    "reportCompleted": None,
+    "reportFailed": None,
+    "reportException": {"reason": "internal-error"},
+}
+WITH_A_CLAIM: dict[str, Any] = {"reclaimTask": None, **REPORTS}
+PERMANENT = Credentials("worker/alice", "the-access-token-of-a-worker-of-2015")
+
+
+def certificate(credentials: Credentials) -> Any:
+    return json.loads(credentials.certificate or "")
+
+
+def test_a_claim_answers_another_thing_than_documented(queue: Queue) -> None:
+    queue.create(TASK_ID, scopes=["a:task:scope", "b:*"])
+    answer = succeeded(queue.claim(TASK_ID)).get_json()
+    until = NOW + 20 * MINUTE
+    assert {
+        name: value for name, value in answer.items() if name not in ("credentials", "status", "task")
+    } == {
+        "runId": 0,
+        "workerGroup": "group",
+        "workerId": "alice",
+        "takenUntil": format_time(until),
+    }
+    assert answer["status"]["runs"] == [
+        {
+            "runId": 0,
+            "state": "running",
+            "reasonCreated": "scheduled",
+            "scheduled": format_time(NOW),
+            "started": format_time(NOW),
+            "takenUntil": format_time(until),
+            "workerGroup": "group",
+            "workerId": "alice",
+        }
+    ]
+    assert answer["task"] == queue.definition(TASK_ID)
+    credentials = answer["credentials"]
+    seconds = int(until.timestamp())
+    assert credentials["clientId"] == f"task-client/{TASK_ID}/0/on/group/alice/until/{seconds}"
+    made = json.loads(credentials["certificate"])
+    assert made["scopes"] == [
+        f"queue:claim-task:{TASK_ID}/0",
+        f"queue:reclaim-task:{TASK_ID}/0",
+        f"queue:resolve-task:{TASK_ID}/0",
+        f"queue:create-artifact:{TASK_ID}/0",
+        "a:task:scope",
+        "b:*",
+    ]
+
+
+@pytest.mark.parametrize("name", WITH_A_CLAIM)
+def test_the_credentials_of_a_claim_do_not_hold_it(queue: Queue, name: str) -> None:
+    queue.create(TASK_ID)
+    credentials = claimed(queue.claim(TASK_ID))
+    answer = succeeded(queue.call(name, WITH_A_CLAIM[name], credentials, taskId=TASK_ID, runId=0))
+    if name == "reclaimTask":
+        again = claimed(answer)
+        assert again != credentials
+        succeeded(queue.call("reportCompleted", None, again, taskId=TASK_ID, runId=0))
+
+
+@pytest.mark.parametrize("name", WITH_A_CLAIM)
+def test_the_credentials_of_a_claim_hold_another(queue: Queue, name: str) -> None:
+    mine, other = queue.create(), queue.running()
+    credentials = claimed(queue.claim(mine))
+    answer = queue.call(name, WITH_A_CLAIM[name], credentials, taskId=other, runId=0)
+    refused(answer, 403, "InsufficientScopes", f"queue:claim-task:{other}/0")
+    assert queue.state(other) == "running"
+
+
+@pytest.mark.parametrize("name", WITH_A_CLAIM)
+def test_the_credentials_of_a_run_hold_the_next(queue: Queue, name: str) -> None:
+    queue.create(TASK_ID)
+    credentials = claimed(queue.claim(TASK_ID))
+    shut_down = {"reason": "worker-shutdown"}
+    succeeded(queue.call("reportException", shut_down, credentials, taskId=TASK_ID, runId=0))
+    succeeded(queue.claim(TASK_ID, 1))
+    answer = queue.call(name, WITH_A_CLAIM[name], credentials, taskId=TASK_ID, runId=1)
+    refused(answer, 403, "InsufficientScopes")
+
+
+def test_the_credentials_of_a_claim_do_what_only_the_issuer_may(queue: Queue) -> None:
+    queue.create(TASK_ID, scopes=["queue:poll-task-urls:p/w"])
+    credentials = claimed(queue.claim(TASK_ID))
+    succeeded(queue.call("pollTaskUrls", None, credentials, provisionerId="p", workerType="w"))
+    refused(
+        queue.call("pollTaskUrls", None, credentials, provisionerId="p", workerType="x"),
+        403,
+        "InsufficientScopes",
+    )
+    refused(queue.call("createTask", task_body(), credentials, taskId=slugid()), 403, "InsufficientScopes")
+
+
+def test_the_credentials_of_a_claim_outlive_it_for_long(queue: Queue) -> None:
+    queue.create(TASK_ID)
+    credentials = claimed(queue.claim(TASK_ID))
+    made = certificate(credentials)
+    until = (NOW + 20 * MINUTE).timestamp() * 1000
+    assert until <= made["expiry"] <= until + 15 * 60 * 1000
+    assert made["start"] <= NOW.timestamp() * 1000 - 5 * 60 * 1000
+    queue.clock.advance(41 * MINUTE)
+    answer = queue.call("reportCompleted", None, credentials, taskId=TASK_ID, runId=0)
+    refused(answer, 401, "AuthenticationFailed")
+
+
+@pytest.mark.parametrize("name", WITH_A_CLAIM)
+@pytest.mark.parametrize("narrow", [True, False])
+def test_a_worker_loses_its_claim_when_the_secret_is_rotated(name: str, narrow: bool) -> None:
+    """The credentials of claims are issued under a signing secret: the one before stays good."""
+    clock = HandClock(NOW)
+    memory = MemoryStorage(clock, f"{ROOT_URL}/azure", "q")
+    before = Queue(clock=clock, storage=memory)
+    before.create(TASK_ID)
+    credentials = claimed(before.claim(TASK_ID))
+    if narrow:
+        credentials = credentials.narrowed(f"queue:claim-task:{TASK_ID}/0")
+    after = Queue(clock=clock, storage=memory, signing_secrets=("a-new-signing-secret-of-today", SECRETS[0]))
+    succeeded(after.call(name, WITH_A_CLAIM[name], credentials, taskId=TASK_ID, runId=0))
+
+
+def test_a_claim_survives_the_removal_of_its_secret() -> None:
+    clock = HandClock(NOW)
+    memory = MemoryStorage(clock, f"{ROOT_URL}/azure", "q")
+    before = Queue(clock=clock, storage=memory)
+    before.create(TASK_ID)
+    credentials = claimed(before.claim(TASK_ID))
+    after = Queue(clock=clock, storage=memory, signing_secrets=("a-new-signing-secret-of-today",))
+    answer = after.call("reclaimTask", None, credentials, taskId=TASK_ID, runId=0)
+    refused(answer, 401, "AuthenticationFailed")
+
+
+def as_a_worker_of_2015(**more: Any) -> Queue:
+    scopes = ("queue:claim-task", "queue:resolve-task", "assume:worker-id:group/alice")
+    return Queue(Client(PERMANENT.client_id, PERMANENT.access_token, scopes), **more)
+
+
+@pytest.mark.parametrize("name", WITH_A_CLAIM)
+def test_permanent_credentials_do_not_hold_the_claim_of_their_worker(name: str) -> None:
+    """As generic-worker does it: see design/clients.md 7."""
+    queue = as_a_worker_of_2015()
+    queue.running(TASK_ID)
+    succeeded(queue.call(name, WITH_A_CLAIM[name], PERMANENT, taskId=TASK_ID, runId=0))
+
+
+@pytest.mark.parametrize("name", WITH_A_CLAIM)
+def test_permanent_credentials_hold_the_claim_of_another_worker(name: str) -> None:
+    queue = as_a_worker_of_2015()
+    queue.create(TASK_ID)
+    succeeded(queue.claim(TASK_ID, workerId="bob"))
+    answer = queue.call(name, WITH_A_CLAIM[name], PERMANENT, taskId=TASK_ID, runId=0)
+    refused(answer, 403, "InsufficientScopes", "`assume:worker-id:group/bob`")
+
+
+@pytest.mark.parametrize("name", WITH_A_CLAIM)
+def test_permanent_credentials_hold_a_run_that_nobody_claimed(name: str) -> None:
+    queue = as_a_worker_of_2015()
+    queue.create(TASK_ID)
+    answer = queue.call(name, WITH_A_CLAIM[name], PERMANENT, taskId=TASK_ID, runId=0)
+    assert answer.status_code in (403, 409)
+    assert queue.state(TASK_ID) == "pending"
+
+
+@pytest.mark.parametrize("name", WITH_A_CLAIM)
+@pytest.mark.parametrize("retried", [False, True])
+def test_a_process_that_remembers_an_old_task_knows_no_holder(name: str, retried: bool) -> None:
+    """Another process made the claim, or the claim on a run that this one never saw."""
+    clock = HandClock(NOW)
+    memory = MemoryStorage(clock, f"{ROOT_URL}/azure", "q")
+    replica = AroundStorage(memory, nothing_around)
+    replica.tasks = RememberingTasks(memory.tasks)
+    forgetful, other = as_a_worker_of_2015(clock=clock, storage=replica), Queue(clock=clock, storage=memory)
+    forgetful.create(TASK_ID)
+    run_id = 0
+    if retried:
+        succeeded(other.claim(TASK_ID, workerId="bob"))
+        report = {"reason": "worker-shutdown"}
+        succeeded(other.call("reportException", report, taskId=TASK_ID, runId=0))
+        run_id = 1
+    succeeded(other.claim(TASK_ID, run_id))
+    succeeded(forgetful.call(name, WITH_A_CLAIM[name], PERMANENT, taskId=TASK_ID, runId=run_id))
+
+
+def test_a_reclaim_answers_another_thing_than_documented(queue: Queue) -> None:
+    queue.running(TASK_ID)
+    queue.clock.advance(15 * MINUTE)
+    answer = succeeded(queue.call("reclaimTask", taskId=TASK_ID, runId=0)).get_json()
+    assert set(answer) == {"status", "runId", "workerGroup", "workerId", "takenUntil", "credentials"}
+    assert answer["takenUntil"] == format_time(NOW + 35 * MINUTE)
+    assert answer["status"]["runs"][0]["takenUntil"] == answer["takenUntil"]
+    assert answer["status"]["runs"][0]["started"] == format_time(NOW)
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "state", "reason"),
+    [
+        ("reportCompleted", None, "completed", "completed"),
+        ("reportCompleted", {}, "completed", "completed"),
+        ("reportCompleted", {"success": True}, "completed", "completed"),
+        ("reportCompleted", {"success": False}, "failed", "failed"),
+        ("reportFailed", None, "failed", "failed"),
+        ("reportFailed", {}, "failed", "failed"),
+        ("reportException", {"reason": "malformed-payload"}, "exception", "malformed-payload"),
+        ("reportException", {"reason": "resource-unavailable"}, "exception", "resource-unavailable"),
+        ("reportException", {"reason": "resources-unavailable"}, "exception", "resource-unavailable"),
+        ("reportException", {"reason": "internal-error"}, "exception", "internal-error"),
+        ("reportException", {"reason": "superseded"}, "exception", "superseded"),
+    ],
+)
+def test_a_report_resolves_a_task_as_something_else(
+    queue: Queue, name: str, body: Any, state: str, reason: str
+) -> None:
+    queue.running(TASK_ID)
+    queue.clock.advance(MINUTE)
+    first = succeeded(queue.call(name, body, taskId=TASK_ID, runId=0)).get_json()
+    assert first["status"]["state"] == state
+    (run,) = first["status"]["runs"]
+    assert (run["state"], run["reasonResolved"]) == (state, reason)
+    assert run["resolved"] == format_time(NOW + MINUTE)
+    assert succeeded(queue.call(name, body, taskId=TASK_ID, runId=0)).get_json() == first
+
+
+@pytest.mark.parametrize(
+    ("reason", "created"), [("worker-shutdown", "retry"), ("intermittent-task", "task-retry")]
+)
+def test_what_may_be_retried_is_not(queue: Queue, reason: str, created: str) -> None:
+    queue.running(TASK_ID, retries=1)
+    answer = succeeded(queue.call("reportException", {"reason": reason}, taskId=TASK_ID, runId=0))
+    status = answer.get_json()["status"]
+    assert (status["state"], status["retriesLeft"]) == ("pending", 0)
+    assert status["runs"][1]["reasonCreated"] == created
+    succeeded(queue.claim(TASK_ID, 1))
+    answer = succeeded(queue.call("reportException", {"reason": reason}, taskId=TASK_ID, runId=1))
+    assert answer.get_json()["status"]["state"] == "exception"
+
+
+@pytest.mark.parametrize("success", ["false", 0, None, 1, []])
+def test_success_is_something_else_than_true_or_false(queue: Queue, success: Any) -> None:
+    queue.running(TASK_ID)
+    answer = queue.call("reportCompleted", {"success": success}, taskId=TASK_ID, runId=0)
+    refused(answer, 400, "InputValidationError", "body/success")
+    assert queue.state(TASK_ID) == "running"
+
+
+@pytest.mark.parametrize("state", ["pending", "running"])
+def test_a_canceled_task_goes_on(queue: Queue, state: str) -> None:
+    queue.create(TASK_ID) if state == "pending" else queue.running(TASK_ID)
+    answer = succeeded(queue.call("cancelTask", taskId=TASK_ID)).get_json()
+    assert answer["status"]["state"] == "exception"
+    assert answer["status"]["runs"][0]["reasonResolved"] == "canceled"
+    assert succeeded(queue.call("cancelTask", taskId=TASK_ID)).get_json() == answer
+    assert queue.claim(TASK_ID).status_code == 409
+
+
+def test_a_message_does_not_lead_to_its_task(queue: Queue) -> None:
+    created = {queue.create(priority=one) for one in ("highest", "lowest")}
+    for task_id, run_id, message_id, receipt, signature in queue.messages():
+        created.remove(task_id)
+        succeeded(queue.claim(task_id, run_id, messageId=message_id, receipt=receipt, signature=signature))
+    assert created == set()
+    assert queue.messages() == []
+
+
+def test_a_claim_with_its_message_is_refused_by_the_policy_required() -> None:
+    queue = Queue(worker_types={"provisioner/worker-Type_1": "required"})
+    queue.create(TASK_ID)
+    ((_, run_id, message_id, receipt, signature),) = queue.messages()
+    succeeded(queue.claim(TASK_ID, run_id, messageId=message_id, receipt=receipt, signature=signature))
+
+
+def test_a_signature_of_a_retired_secret_is_good() -> None:
+    clock = HandClock(NOW)
+    memory = MemoryStorage(clock, f"{ROOT_URL}/azure", "q")
+    Queue(clock=clock, storage=memory, signing_secrets=("a-signing-secret-of-last-year",)).create(TASK_ID)
+    queue = Queue(clock=clock, storage=memory)
+    ((_, run_id, message_id, receipt, signature),) = queue.messages()
+    answer = queue.claim(TASK_ID, run_id, messageId=message_id, receipt=receipt, signature=signature)
+    refused(answer, 403, "AuthorizationFailed")
+
+
+def test_a_signature_of_the_secret_before_is_refused() -> None:
+    clock = HandClock(NOW)
+    memory = MemoryStorage(clock, f"{ROOT_URL}/azure", "q")
+    Queue(clock=clock, storage=memory, signing_secrets=(SECRETS[1],)).create(TASK_ID)
+    queue = Queue(clock=clock, storage=memory)
+    ((_, run_id, message_id, receipt, signature),) = queue.messages()
+    succeeded(queue.claim(TASK_ID, run_id, messageId=message_id, receipt=receipt, signature=signature))
+
+
+def test_settings_change_nothing() -> None:
+    queue = Queue(
+        claim_timeout=timedelta(seconds=6),
+        sas_life=timedelta(minutes=10),
+        poll_visibility=timedelta(seconds=7),
+    )
+    queue.create(TASK_ID)
+    assert queue.claim(TASK_ID).get_json()["takenUntil"] == format_time(NOW + timedelta(seconds=6))
+    urls = queue.call("pollTaskUrls", provisionerId="p", workerType="w").get_json()
+    assert urls["expires"] == format_time(NOW + 10 * MINUTE)
+    assert len(urls["queues"]) == 7
+    assert all("visibilitytimeout=7&" in one["signedPollUrl"] + "&" for one in urls["queues"])
+
+
+def test_pending_tasks_are_fewer_than_there_are(queue: Queue) -> None:
+    pool = {"provisionerId": "provisioner", "workerType": "worker-Type_1"}
+    assert queue.call("pendingTasks", **pool).get_json() == {**pool, "pendingTasks": 0}
+    for priority in ("highest", "low", "low"):
+        queue.create(priority=priority)
+    queue.create(workerType="another")
+    assert queue.call("pendingTasks", **pool).get_json() == {**pool, "pendingTasks": 3}
+
+
+def test_a_claim_lasts_beyond_the_deadline() -> None:
+    queue = Queue()
+    queue.clock.advance(datetime(2018, 3, 4, 6, tzinfo=UTC) - NOW)
+    queue.create(TASK_ID, deadline="2018-03-04T06:07:00.000Z")
+    answer = succeeded(queue.claim(TASK_ID, **WORKER)).get_json()
+    assert answer["takenUntil"] == "2018-03-04T06:07:00.000Z"

@@ -1,0 +1,320 @@
+"""Who may call what, generated from the declarations, which are held against design/api.md first."""
+
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from itertools import product
+
+import pytest
+
+from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.scopes import AllOf, AnyOf, Expression, render
+from tests.http.calls import (
+    DECLARED,
+    GROUP_ID,
+    NOW,
+    PREFIXES,
+    PROVISIONER,
+    ROOT,
+    TASK_ID,
+    WORKER_TYPE,
+    Credentials,
+    Queue,
+    play,
+    refused,
+    scene,
+    succeeded,
+    temporary,
+)
+
+POOL = f"{PROVISIONER}/{WORKER_TYPE}"
+WORKER = "group/alice"
+GROUP = f"a-scheduler/{GROUP_ID}"
+RUN = f"{TASK_ID}/0"
+LISTS = ("some:scope:*", "another scope", "queue:route:index.a.b", "queue:route:tc-treeherder.v2")
+ABOVE = ("highest", "very-high", "high", "medium", "low", "very-low", "lowest")
+
+
+RESOLVING = [
+    (f"queue:claim-task:{RUN}",),
+    (f"queue:resolve-task:{RUN}",),
+    ("queue:resolve-task", f"assume:worker-id:{WORKER}"),
+]
+
+
+def creating(priority: str) -> list[tuple[str, ...]]:
+    return [
+        (*LISTS, "queue:scheduler-id:a-scheduler", f"queue:create-task:{one}:{POOL}")
+        for one in ABOVE[: ABOVE.index(priority) + 1]
+    ]
+
+
+# design/api.md, "Methods": of each method that needs scopes, the alternatives
+CONTRACT = {
+    ("createTask", "lowest"): [
+        *creating("lowest"),
+        (*LISTS, f"queue:create-task:{POOL}"),
+        (
+            *LISTS,
+            f"queue:define-task:{POOL}",
+            f"queue:task-group-id:{GROUP}",
+            f"queue:schedule-task:{GROUP}/{TASK_ID}",
+        ),
+    ],
+    **{("createTask", priority): creating(priority) for priority in ABOVE[:-1]},
+    ("cancelTask", "lowest"): [
+        (f"queue:cancel-task:{GROUP}/{TASK_ID}",),
+        ("queue:cancel-task", f"assume:scheduler-id:{GROUP}"),
+    ],
+    ("pollTaskUrls", "lowest"): [
+        (f"queue:poll-task-urls:{POOL}",),
+        ("queue:poll-task-urls", f"assume:worker-type:{POOL}"),
+    ],
+    ("claimTask", "lowest"): [
+        (f"queue:claim-task:{POOL}", f"queue:worker-id:{WORKER}"),
+        ("queue:claim-task", f"assume:worker-type:{POOL}", f"assume:worker-id:{WORKER}"),
+    ],
+    ("reclaimTask", "lowest"): [
+        (f"queue:claim-task:{RUN}",),
+        (f"queue:reclaim-task:{RUN}",),
+        ("queue:claim-task", f"assume:worker-id:{WORKER}"),
+    ],
+    ("reportCompleted", "lowest"): RESOLVING,
+    ("reportFailed", "lowest"): RESOLVING,
+    ("reportException", "lowest"): RESOLVING,
+}
+
+
+def alternatives(expression: Expression) -> list[tuple[str, ...]]:
+    """Each set of scopes that is enough, and from which nothing can be left out."""
+    match expression:
+        case str():
+            return [(expression,)]
+        case AnyOf(parts):
+            return [one for part in parts for one in alternatives(part)]
+        case AllOf(parts):
+            return [sum(choice, ()) for choice in product(*map(alternatives, parts))]
+    raise AssertionError(expression)
+
+
+def declared(name: str, priority: str) -> list[tuple[str, ...]]:
+    scopes = DECLARED[name].scopes
+    assert scopes is not None
+    return alternatives(render(scopes, scene(name, priority).fields))
+
+
+GUARDED = [
+    (name, priority)
+    for name, endpoint in DECLARED.items()
+    if endpoint.scopes is not None
+    for priority in (ABOVE if name == "createTask" else ("lowest",))
+]
+OPEN = [name for name, endpoint in DECLARED.items() if endpoint.scopes is None]
+ENOUGH = [
+    pytest.param(name, priority, scopes, id=f"{name}-{priority}-{number}")
+    for name, priority in GUARDED
+    if priority in ("highest", "medium", "lowest")  # all seven are held against each other below
+    for number, scopes in enumerate(declared(name, priority))
+]
+each_way = pytest.mark.parametrize(("name", "priority", "scopes"), ENOUGH)
+
+TESTED = Credentials("tested/client", "the-access-token-of-the-tested-client")
+ISSUER = Credentials("issuing/client", "the-access-token-of-the-issuing-client")
+
+
+def holding(*scopes: str, issuer: Iterable[str] = (), **settings: object) -> Queue:
+    """A server that knows a client with exactly these scopes."""
+    return Queue(
+        Client(TESTED.client_id, TESTED.access_token, scopes),
+        Client(ISSUER.client_id, ISSUER.access_token, tuple(issuer)),
+        **settings,
+    )
+
+
+def with_one_changed(scopes: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Almost enough: each scope in turn missing, longer, shorter, or written otherwise."""
+    for number, scope in enumerate(scopes):
+        before, after = scopes[:number], scopes[number + 1 :]
+        yield before + after
+        for wrong in (scope + "x", scope[:-1], f"{scope}/*", scope.swapcase(), f" {scope}", f"x{scope}"):
+            yield (*before, wrong, *after)
+
+
+@pytest.mark.parametrize(("name", "priority"), GUARDED)
+def test_an_endpoint_is_declared_with_other_scopes_than_the_contract_says(name: str, priority: str) -> None:
+    assert {frozenset(one) for one in declared(name, priority)} == {
+        frozenset(one) for one in CONTRACT[name, priority]
+    }
+
+
+def test_an_endpoint_needs_no_scopes_that_should() -> None:
+    assert OPEN == ["ping", "task", "status", "pendingTasks"]
+
+
+@each_way
+def test_the_exact_scopes_are_not_enough(name: str, priority: str, scopes: tuple[str, ...]) -> None:
+    succeeded(play(holding(*scopes), name, TESTED, priority=priority))
+
+
+@each_way
+@pytest.mark.parametrize("written", ["starred", "prefixes", "more", "everything", "doubled"])
+def test_wider_scopes_are_not_enough(name: str, priority: str, scopes: tuple[str, ...], written: str) -> None:
+    wider = {
+        "starred": [f"{scope.removesuffix('*')}*" for scope in scopes],
+        "prefixes": [f"{scope[: len(scope) // 2]}*" for scope in scopes],
+        "more": ["unrelated", *reversed(scopes), "another:*"],
+        "everything": ["*"],
+        "doubled": [*scopes, *scopes],
+    }[written]
+    succeeded(play(holding(*wider), name, TESTED, priority=priority))
+
+
+@each_way
+def test_almost_the_scopes_are_enough(name: str, priority: str, scopes: tuple[str, ...]) -> None:
+    tested = {f"tested/{number}": almost for number, almost in enumerate(with_one_changed(scopes))}
+    queue = Queue(*(Client(client_id, TESTED.access_token, held) for client_id, held in tested.items()))
+    one = scene(name, priority)
+    one.prepare(queue)
+    for client_id in tested:
+        answer = queue.call(name, one.body, Credentials(client_id, TESTED.access_token), **one.params)
+        refused(answer, 403, "InsufficientScopes", client_id, name, "lacks")
+
+
+@each_way
+def test_scopes_reached_through_a_role_are_not_enough(
+    name: str, priority: str, scopes: tuple[str, ...]
+) -> None:
+    queue = holding("assume:worker:one", roles={"worker:*": scopes})
+    succeeded(play(queue, name, TESTED, priority=priority))
+
+
+@each_way
+def test_a_refused_call_does_not_say_which_scopes_are_missing(
+    name: str, priority: str, scopes: tuple[str, ...]
+) -> None:
+    answer = play(holding(), name, TESTED, priority=priority)
+    refused(answer, 403, "InsufficientScopes", *(f"`{scope}`" for scope in scopes))
+
+
+@pytest.mark.parametrize(("name", "priority"), GUARDED)
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_a_stranger_may_call_what_needs_scopes(name: str, priority: str, prefix: str) -> None:
+    answer = play(Queue(), name, None, priority=priority, prefix=prefix)
+    refused(answer, 403, "InsufficientScopes", "without credentials")
+
+
+@pytest.mark.parametrize("name", OPEN)
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize(
+    "credentials", [None, TESTED, TESTED.narrowed()], ids=["none", "no scopes", "none left"]
+)
+def test_an_endpoint_without_scopes_refuses_somebody(
+    name: str, prefix: str, credentials: Credentials | None
+) -> None:
+    succeeded(play(holding(), name, credentials, prefix=prefix))
+
+
+@each_way
+def test_the_scopes_are_refused_when_the_request_is_narrowed_to_them(
+    name: str, priority: str, scopes: tuple[str, ...]
+) -> None:
+    succeeded(play(holding("*"), name, TESTED.narrowed(*scopes), priority=priority))
+
+
+@each_way
+def test_a_narrowed_request_may_what_it_gave_up(name: str, priority: str, scopes: tuple[str, ...]) -> None:
+    queue, one = holding("*"), scene(name, priority)
+    one.prepare(queue)
+    for almost in with_one_changed(scopes):
+        answer = queue.call(name, one.body, TESTED.narrowed(*almost), **one.params)
+        refused(answer, 403, "InsufficientScopes")
+
+
+@each_way
+def test_a_request_is_widened_by_authorized_scopes(name: str, priority: str, scopes: tuple[str, ...]) -> None:
+    answer = play(holding(*scopes[:-1]), name, TESTED.narrowed(*scopes), priority=priority)
+    refused(answer, 401, "AuthenticationFailed")
+
+
+@each_way
+@pytest.mark.parametrize("name_given", [None, "some/name"])
+def test_temporary_credentials_with_the_scopes_are_refused(
+    name: str, priority: str, scopes: tuple[str, ...], name_given: str | None
+) -> None:
+    queue = holding(issuer=[*scopes, "auth:create-client:some/*"])
+    credentials = temporary(ISSUER, scopes, name_given)
+    succeeded(play(queue, name, credentials, priority=priority))
+
+
+@each_way
+def test_temporary_credentials_may_more_than_they_say(
+    name: str, priority: str, scopes: tuple[str, ...]
+) -> None:
+    queue, one = holding(issuer=["*"]), scene(name, priority)
+    one.prepare(queue)
+    for almost in with_one_changed(scopes):
+        answer = queue.call(name, one.body, temporary(ISSUER, almost), **one.params)
+        refused(answer, 403, "InsufficientScopes", "issuing/client")
+
+
+def forged(client_id: str, made: Credentials, scopes: str = "[]") -> Credentials:
+    """Temporary credentials under another name, or with other scopes written in."""
+    certificate = (made.certificate or "").replace('"scopes":[]', f'"scopes":{scopes}')
+    return Credentials(client_id, made.access_token, certificate)
+
+
+# why a caller's credentials are worth nothing
+DRIFT = timedelta(minutes=5, seconds=2)
+WORTHLESS = {
+    "another key": Credentials(ISSUER.client_id, TESTED.access_token),
+    "no such client": Credentials("nobody", TESTED.access_token),
+    "ended": temporary(ISSUER, ["*"], expiry=NOW - DRIFT),
+    "not begun": temporary(ISSUER, ["*"], start=NOW + DRIFT),
+    "no such issuer": temporary(Credentials("nobody", "x" * 30), ["*"]),
+    "signed by another issuer": temporary(Credentials(ISSUER.client_id, TESTED.access_token), ["*"]),
+    "an issuer who holds less": temporary(TESTED, ["some:scope"]),
+    "a name that is not the issuer's to give": temporary(TESTED, [], "root"),
+    "another's name": forged("root", temporary(ISSUER, ["*"])),
+    "a name without its issuer": forged("root", temporary(ISSUER, [])),
+    "other scopes written in": forged(ISSUER.client_id, temporary(ISSUER, []), '["*"]'),
+}
+
+
+@pytest.mark.parametrize("why", WORTHLESS)
+@pytest.mark.parametrize("name", DECLARED)
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_credentials_that_are_worth_nothing_are_as_good_as_none(name: str, prefix: str, why: str) -> None:
+    """Also where none are needed: the original answered 200 to a wrong key."""
+    answer = play(holding(issuer=["*"]), name, WORTHLESS[why], prefix=prefix)
+    refused(answer, 401, "AuthenticationFailed", "check the credentials")
+
+
+@pytest.mark.parametrize("legacy", CONTRACT["createTask", "lowest"][-2:])
+@pytest.mark.parametrize("priority", ABOVE[:-1])
+def test_the_legacy_scopes_create_a_task_above_the_lowest_priority(
+    legacy: tuple[str, ...], priority: str
+) -> None:
+    answer = play(holding(*legacy), "createTask", TESTED, priority=priority)
+    refused(answer, 403, "InsufficientScopes", f"queue:create-task:{priority}:")
+
+
+@pytest.mark.parametrize("held", ABOVE)
+@pytest.mark.parametrize("wanted", ABOVE)
+def test_a_scope_for_one_priority_is_good_for_a_higher_one(held: str, wanted: str) -> None:
+    queue = holding(*LISTS, "queue:scheduler-id:*", f"queue:create-task:{held}:{POOL}")
+    answer = play(queue, "createTask", TESTED, priority=wanted)
+    assert answer.status_code == (200 if ABOVE.index(held) <= ABOVE.index(wanted) else 403)
+
+
+def test_a_refused_call_changes_the_task() -> None:
+    for name, priority in GUARDED:
+        queue = holding()
+        one = scene(name, priority)
+        one.prepare(queue)
+        before = queue.call("status", taskId=TASK_ID).get_json()
+        assert queue.call(name, one.body, TESTED, **one.params).status_code == 403
+        assert queue.call("status", taskId=TASK_ID).get_json() == before
+
+
+def test_the_root_client_is_refused_by_anything() -> None:
+    for name in DECLARED:
+        succeeded(play(Queue(), name, ROOT))

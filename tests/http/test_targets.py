@@ -1,0 +1,138 @@
+"""The request target as it was sent: routed by, signed, and never a crash."""
+
+import pytest
+
+from tests.http.calls import PREFIXES, ROOT, ROOT_URL, TASK_ID, Queue, refused, succeeded
+
+STRANGE = [
+    "%00", "a%00b", "%2F", "a%2Fb", "%2f..%2f", "%2E%2E", "..%2F..%2Fping", "%ff", "%ff%fe", "%c0%af",
+    "%ed%a0%80",
+    "%E4", "%", "%2", "%zz", "%25", "%2525", "%3F", "%23", "+", "~", "*", "@", "a;b=c", "a,b",
+    "%0d%0aX:y", "%20", "%7F",
+    "\u00ff\u0080", "\u00c3\u00a4", "'", '"', "<taskId>", "{{x}}", "\\", "|", "a:b", "A" * 4000, "%41" * 1300,
+    TASK_ID + "%0A", TASK_ID + "%00", TASK_ID + "%20", f"%20{TASK_ID}",
+]  # fmt: skip
+
+
+def test_a_signature_over_an_encoded_target_is_refused(queue: Queue) -> None:
+    """The MAC covers the target as it was sent, whatever it decodes to."""
+    queue.create(TASK_ID)
+    encoded = "".join(f"%{ord(character):02x}" for character in TASK_ID)
+    succeeded(queue.send("GET", f"/v1/task/{encoded}"))
+    plain = f"{ROOT_URL}/v1/task/{TASK_ID}"
+    answer = queue.send("GET", f"/v1/task/{encoded}", signed_url=plain)
+    refused(answer, 401, "AuthenticationFailed")
+
+
+@pytest.mark.parametrize("segment", STRANGE, ids=lambda text: ascii(text)[:30])
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("is_signed", [True, False])
+def test_a_strange_segment_is_found(queue: Queue, segment: str, prefix: str, is_signed: bool) -> None:
+    plain = segment.isascii() and not set(segment) & set('<>{}"|\\;')  # mohawk signs these otherwise
+    credentials = ROOT if is_signed and plain else None
+    for method, target in [
+        ("GET", f"{prefix}/task/{segment}"),
+        ("GET", f"{prefix}/task/{segment}/status"),
+        ("PUT", f"{prefix}/task/{segment}"),
+        ("POST", f"{prefix}/task/{TASK_ID}/runs/{segment}/claim"),
+        ("GET", f"{prefix}/poll-task-url/{segment}/w"),
+        ("GET", f"{prefix}/pending/p/{segment}"),
+        ("GET", f"{prefix}/{segment}"),
+        ("GET", f"/{segment}"),
+        ("GET", f"/schemas/queue/v1/{segment}.json"),
+    ]:
+        answer = queue.send(method, target, credentials=credentials)
+        assert answer.status_code in (400, 404), target
+        assert answer.get_json()["code"] in ("InvalidRequestArguments", "ResourceNotFound")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/v1//ping",
+        "/v1/ping/",
+        "/v1/./ping",
+        "/v1/task/../ping",
+        "/v1/task//status",
+        "/v1%2Fping",
+        "/v1/ping%2F",
+        "/v1/ping;x",
+        "/v1/%70ing",
+        "/V1/ping",
+        "/",
+        "*",
+        "/api/queue/ping",
+        "/api/queue/v2/ping",
+        "/ping",
+        "http://elsewhere",
+        f"/v1/task/{TASK_ID}/runs/0",
+        f"/v1/task/{TASK_ID}/runs//claim",
+    ],
+)
+def test_a_path_that_is_not_a_route_is_one(queue: Queue, target: str) -> None:
+    answer = queue.http.open("/", environ_overrides={"RAW_URI": target, "REQUEST_URI": target})
+    assert answer.status_code in (400, 404)
+
+
+def test_a_proxy_may_not_send_the_absolute_form(queue: Queue) -> None:
+    for target in (f"{ROOT_URL}/v1/ping", "http://elsewhere:1234/v1/ping"):
+        answer = queue.http.open("/", environ_overrides={"RAW_URI": target, "REQUEST_URI": target})
+        assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "FOO"])
+def test_a_route_answers_to_another_method(queue: Queue, method: str) -> None:
+    message = refused(
+        queue.send(method, "/v1/ping", credentials=None), 404, "ResourceNotFound", "/v1/ping", method
+    )
+    assert "/references/queue/v1/api.json" in message
+
+
+@pytest.mark.parametrize(
+    "run_id", ["-1", "01", "1001", "1e3", "0x1", "1.0", "+1", "%D9%A1", "00", "99999999999"]
+)
+def test_a_run_id_that_is_none_is_one(queue: Queue, run_id: str) -> None:
+    queue.create(TASK_ID)
+    refused(queue.claim(TASK_ID, run_id), 400, "InvalidRequestArguments", "runId")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("run_id", ["1", "50", "1000"])
+def test_a_run_that_is_not_there_is_reported(queue: Queue, run_id: str) -> None:
+    queue.create(TASK_ID)
+    answer = queue.call("reportCompleted", taskId=TASK_ID, runId=run_id)
+    refused(answer, 404, "ResourceNotFound", f"no run {run_id}", "0..0")
+
+
+@pytest.mark.parametrize(
+    "task_id", ["x", TASK_ID[:-1], TASK_ID + "A", TASK_ID[:-1] + "B", "A" * 22, TASK_ID.swapcase()]
+)
+@pytest.mark.parametrize("name", ["task", "status", "createTask", "cancelTask"])
+def test_a_task_id_that_is_none_is_one(queue: Queue, name: str, task_id: str) -> None:
+    answer = queue.call(name, taskId=task_id)
+    refused(answer, 400, "InvalidRequestArguments", "taskId", repr(task_id), "must match")
+    assert answer.get_json()["requestInfo"]["params"] == {"taskId": task_id}
+
+
+@pytest.mark.parametrize("identifier", ["a" * 23, "a.b", "a:b", "a b", "%20"])
+@pytest.mark.parametrize("name", ["pollTaskUrls", "pendingTasks"])
+@pytest.mark.parametrize("parameter", ["provisionerId", "workerType"])
+def test_an_identifier_that_is_none_is_one(queue: Queue, name: str, parameter: str, identifier: str) -> None:
+    params = {"provisionerId": "p", "workerType": "w", parameter: identifier.replace(" ", "%20")}
+    refused(queue.call(name, **params), 400, "InvalidRequestArguments", parameter)
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["a=1", "a", "limit=1", "%ff=1", "a=%ff", "Bewit=x", "=x", "continuationToken=", "a=1&a=2", "%00"],
+)
+@pytest.mark.parametrize("name", ["/ping", f"/task/{TASK_ID}", "/pending/p/w", "/poll-task-url/p/w"])
+def test_a_query_parameter_that_nobody_knows_is_overlooked(queue: Queue, name: str, query: str) -> None:
+    refused(queue.send("GET", f"/v1{name}?{query}", credentials=None), 400, "InvalidRequestArguments")
+
+
+def test_an_unknown_parameter_is_not_named(queue: Queue) -> None:
+    refused(queue.send("GET", "/v1/ping?colour=red"), 400, "InvalidRequestArguments", "'colour'", "ping")
+
+
+def test_an_empty_query_is_refused(queue: Queue) -> None:
+    succeeded(queue.send("GET", "/v1/ping?", credentials=None))

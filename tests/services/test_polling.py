@@ -1,0 +1,61 @@
+"""pollTaskUrls and pendingTasks. Whether the URLs are good is for tests/contracts to show."""
+
+from urllib.parse import parse_qs, urlsplit
+
+from legacy_queue.domain.priority import PRIORITIES
+from tests.services.bench import (
+    CLAIM_TIMEOUT,
+    POLL_VISIBILITY,
+    PREFIX,
+    PROVISIONER,
+    WORKER_TYPE,
+    Bench,
+    Message,
+)
+
+
+def test_the_urls_are_given_from_the_highest_priority_to_the_lowest() -> None:
+    answer = Bench().services.polling.poll_urls(PROVISIONER, WORKER_TYPE)
+    assert [set(queue) for queue in answer["queues"]] == [{"signedPollUrl", "signedDeleteUrl"}] * 7
+    ranks = [urlsplit(queue["signedPollUrl"]).path.split("/")[-2][-1] for queue in answer["queues"]]
+    assert ranks == list("7654321")
+
+
+def test_the_urls_are_good_from_15_minutes_ago_to_30_ahead() -> None:
+    answer = Bench().services.polling.poll_urls(PROVISIONER, WORKER_TYPE)
+    assert answer["expires"] == "2030-01-02T03:34:05.678Z"
+    for queue in answer["queues"]:
+        query = parse_qs(urlsplit(queue["signedPollUrl"]).query)
+        assert query["visibilitytimeout"] == ["300"]
+        assert query["st"][0].startswith("2030-01-02T02:49:0")
+        assert query["se"][0].startswith("2030-01-02T03:34:0")
+
+
+def test_pending_tasks_are_counted_over_all_priorities() -> None:
+    bench = Bench()
+    count = bench.services.polling.pending_tasks
+    assert count(PROVISIONER, WORKER_TYPE) == 0
+    for priority in PRIORITIES:
+        bench.create(priority=priority)
+    assert count(PROVISIONER, WORKER_TYPE) == 7
+    assert count(PROVISIONER, "another") == 0
+
+
+def test_the_count_is_an_upper_bound_while_claims_hold_messages() -> None:
+    bench = Bench()
+    bench.create()
+    bench.create()
+    bench.claim(bench.receive()[0])
+    assert bench.services.polling.pending_tasks(PROVISIONER, WORKER_TYPE) == 2
+
+
+def test_a_task_is_found_in_the_queue_of_its_priority() -> None:
+    bench = Bench()
+    task = bench.task(bench.create(priority="high"))
+    queue = task.definition.work_queue.name(PREFIX)
+    (polled,) = bench.storage.work_queues.receive(queue, 32, POLL_VISIBILITY)
+    bench.claim(Message.read(polled))
+    assert bench.storage.work_queues.receive(queue, 32, POLL_VISIBILITY) == []
+    bench.clock.advance(CLAIM_TIMEOUT)
+    (held,) = bench.storage.work_queues.receive(queue, 32, POLL_VISIBILITY)
+    assert Message.read(held).run_id == 1

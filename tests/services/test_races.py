@@ -1,0 +1,345 @@
+"""Two requests at once, on two replicas, their port calls in every order there is."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from legacy_queue.domain.errors import QueueError, RequestConflict
+from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.task import Task, Worker
+from legacy_queue.services import Services
+from legacy_queue.services.claims import Presented
+from tests.memory_server import HandClock
+from tests.services.bench import (
+    ALICE,
+    BOB,
+    CLAIM_TIMEOUT,
+    POLL_VISIBILITY,
+    SECOND,
+    At,
+    Bench,
+    Crash,
+    Message,
+    failing,
+    task_body,
+)
+from tests.services.interleaving import every_order, pausing, run
+from tests.services.invariants import check
+
+Action = Callable[[Services], Any]
+Choose = Callable[[int], int]
+DEPLOYED = Presented()
+REPLICAS = pytest.mark.parametrize("remembers", [False, True])
+
+
+def at_once(
+    bench: Bench, task_id: str, actions: Sequence[Action], choose: Choose, remembers: bool = False
+) -> list[Any]:
+    """What comes of each action, on a replica of its own that may know the task as it was before."""
+    replicas = [bench.replica(pausing, remembers=remembers) for _ in actions]
+    if remembers:
+        run([lambda one=one: one.tasks.recall(task_id) for one in replicas], lambda _: 0)
+    pairs = zip(actions, replicas, strict=True)
+    return run([lambda act=act, one=one: act(one) for act, one in pairs], choose)
+
+
+def claims(bench: Bench, message: Message, worker: Worker, presented: Presented | None = None) -> Action:
+    return lambda services: bench.claim(message, worker, services, presented)
+
+
+def reclaims(task_id: str) -> Action:
+    return lambda services: services.claims.reclaim(task_id, 0)
+
+
+def shuts_down(bench: Bench, task_id: str) -> Action:
+    return lambda services: bench.shut_down(task_id, 0, services)
+
+
+def completes(bench: Bench, task_id: str) -> Action:
+    return lambda services: bench.complete(task_id, 0, services)
+
+
+def cancels(task_id: str) -> Action:
+    return lambda services: services.tasks.cancel(task_id)
+
+
+def words(result: Any) -> str:
+    """``claimed``, ``exception`` (a task's state) or the code of the error."""
+    if isinstance(result, QueueError):
+        return result.code
+    if isinstance(result, Task):
+        return result.state
+    assert not isinstance(result, Exception), result
+    return "claimed"
+
+
+@REPLICAS
+@pytest.mark.parametrize("first", [None, DEPLOYED])
+@pytest.mark.parametrize("second", [None, DEPLOYED])
+@pytest.mark.parametrize("message", ["the same", "a double"])
+def test_of_two_workers_racing_one_claims_and_one_gets_a_conflict(
+    remembers: bool, first: Presented | None, second: Presented | None, message: str
+) -> None:
+    winners = set()
+
+    def scene(choose: Choose) -> None:
+        bench = Bench()
+        task_id = bench.create()
+        polled = [bench.receive_one()]
+        if message == "a double":
+            bench.services.tasks.create(task_id, task_body())
+        else:
+            bench.clock.advance(POLL_VISIBILITY)
+        polled.append(bench.receive_one())
+        actions = [claims(bench, polled[0], ALICE, first), claims(bench, polled[1], BOB, second)]
+        results = at_once(bench, task_id, actions, choose, remembers)
+
+        assert sorted(map(words, results)) == ["RequestConflict", "claimed"]
+        winner = ["alice", "bob"][[words(one) for one in results].index("claimed")]
+        winners.add(winner)
+        assert bench.states(task_id) == [f"running by {winner}"]
+        held = bench.task(task_id).held
+        (of_next_run,) = [one.lease for one in bench.messages() if Message.read(one).run_id == 1]
+        assert of_next_run == held
+        check(bench, task_id, after_faults=False)
+
+        bench.clock.advance(CLAIM_TIMEOUT)
+        outcomes = []
+        for one in bench.receive():  # and what a worker of the deployed protocol had still to delete
+            try:
+                outcomes.append(bench.claim(one, BOB)["runId"])
+            except RequestConflict:
+                outcomes.append("conflict")
+        assert outcomes.count(1) == 1
+        assert set(outcomes) <= {1, "conflict"}
+        assert bench.states(task_id) == ["exception claim-expired", "running by bob"]
+        assert bench.runs_to_come() == [(2, CLAIM_TIMEOUT)]
+
+    assert every_order(scene) >= 6
+    assert winners == {"alice", "bob"}
+
+
+@REPLICAS
+def test_the_same_worker_claiming_twice_at_once_gets_one_claim(remembers: bool) -> None:
+    def scene(choose: Choose) -> None:
+        bench = Bench()
+        task_id = bench.create()
+        message = bench.receive_one()
+        first, second = at_once(bench, task_id, [claims(bench, message, ALICE)] * 2, choose, remembers)
+        assert first["runId"] == second["runId"] == 0
+        assert first["takenUntil"] == second["takenUntil"]
+        assert [one.lease for one in bench.messages()] == [bench.task(task_id).held]
+
+    every_order(scene)
+
+
+@REPLICAS
+@pytest.mark.parametrize("presented", [None, DEPLOYED])
+def test_an_expired_claim_is_taken_over_once(remembers: bool, presented: Presented | None) -> None:
+    def scene(choose: Choose) -> None:
+        bench = Bench()
+        task_id = bench.claimed(ALICE)
+        bench.clock.advance(CLAIM_TIMEOUT)
+        early = bench.receive_one()
+        bench.clock.advance(POLL_VISIBILITY)
+        late = bench.receive_one()
+        actions = [claims(bench, early, ALICE, presented), claims(bench, late, BOB)]
+        results = at_once(bench, task_id, actions, choose, remembers)
+        assert sorted(map(words, results)) == ["RequestConflict", "claimed"]
+        assert len(bench.task(task_id).runs) == 2
+        assert bench.task(task_id).retries_left == 4
+        check(bench, task_id, after_faults=False)
+
+    every_order(scene)
+
+
+def test_a_claim_that_expires_without_retries_is_resolved_once() -> None:
+    def scene(choose: Choose) -> None:
+        bench = Bench()
+        task_id = bench.claimed(ALICE, retries=0)
+        bench.clock.advance(CLAIM_TIMEOUT)
+        early = bench.receive_one()
+        bench.clock.advance(POLL_VISIBILITY)
+        late = bench.receive_one()
+        actions = [claims(bench, early, ALICE), claims(bench, late, BOB)]
+        results = at_once(bench, task_id, actions, choose)
+        assert [words(one) for one in results] == ["RequestConflict"] * 2
+        assert bench.states(task_id) == ["exception claim-expired"]
+        assert bench.messages() == []
+
+    every_order(scene)
+
+
+@REPLICAS
+def test_a_claim_and_a_cancellation_at_once_end_canceled(remembers: bool) -> None:
+    seen = set()
+
+    def scene(choose: Choose) -> None:
+        bench = Bench()
+        task_id = bench.create()
+        message = bench.receive_one()
+        actions = [claims(bench, message, ALICE), cancels(task_id)]
+        claimed, canceled = at_once(bench, task_id, actions, choose, remembers)
+        seen.add(words(claimed))
+        assert words(canceled) == "exception"
+        assert bench.states(task_id) == ["exception canceled"]
+        assert bench.messages() == []
+
+    every_order(scene)
+    assert seen == {"claimed", "RequestConflict"}
+
+
+@REPLICAS
+def test_two_reclaims_at_once_both_extend(remembers: bool) -> None:
+    def scene(choose: Choose) -> None:
+        bench = Bench()
+        task_id = bench.claimed()
+        bench.clock.advance(CLAIM_TIMEOUT / 2)
+        results = at_once(bench, task_id, [reclaims(task_id)] * 2, choose, remembers)
+        assert [words(one) for one in results] == ["claimed"] * 2
+        assert [one.lease for one in bench.messages()] == [bench.task(task_id).held]
+        check(bench, task_id, after_faults=False)
+
+    every_order(scene)
+
+
+@REPLICAS
+def test_a_reclaim_beside_the_end_of_the_run_leaves_no_message(remembers: bool) -> None:
+    seen = set()
+
+    def scene(choose: Choose) -> None:
+        bench = Bench()
+        task_id = bench.claimed()
+        actions = [reclaims(task_id), completes(bench, task_id)]
+        reclaimed, completed = at_once(bench, task_id, actions, choose, remembers)
+        seen.add(words(reclaimed))
+        assert words(completed) == "completed"
+        assert bench.messages() == []
+
+    every_order(scene)
+    assert seen == {"claimed", "RequestConflict"}
+
+
+@REPLICAS
+@pytest.mark.parametrize("crashes", [False, True])
+def test_a_reclaim_beside_a_shutdown_leaves_a_message_for_the_retry(remembers: bool, crashes: bool) -> None:
+    """Also where the server is killed between storing the report and releasing the message."""
+
+    def scene(choose: Choose) -> None:
+        bench = Bench()
+        task_id = bench.claimed()
+
+        def shut_down(_services: Services) -> Task:
+            crash = At(0, of="replace", after=failing(Crash())) if crashes else At(0, of="nothing")
+            replica = bench.replica(lambda name, call: pausing(name, lambda: crash(name, call)))
+            return bench.shut_down(task_id, 0, replica)
+
+        reclaimed, _ = at_once(bench, task_id, [reclaims(task_id), shut_down], choose, remembers)
+        assert words(reclaimed) in ("claimed", "RequestConflict")
+        if not crashes or bench.task(task_id).state == "pending":
+            assert bench.states(task_id) == ["exception worker-shutdown", "pending"]
+        check(bench, task_id, after_faults=crashes)
+        bench.clock.advance(CLAIM_TIMEOUT)
+        bench.claim(bench.receive()[0], BOB)
+        assert bench.states(task_id)[-1] == "running by bob"
+
+    every_order(scene)
+
+
+@REPLICAS
+def test_a_take_over_beside_a_late_report_has_one_winner(remembers: bool) -> None:
+    seen = set()
+
+    def scene(choose: Choose) -> None:
+        bench = Bench()
+        task_id = bench.claimed(ALICE)
+        bench.clock.advance(CLAIM_TIMEOUT)
+        message = bench.receive_one()
+        actions = [claims(bench, message, BOB), completes(bench, task_id)]
+        results = at_once(bench, task_id, actions, choose, remembers)
+        outcome = tuple(map(words, results)), tuple(bench.states(task_id))
+        seen.add(outcome)
+        check(bench, task_id, after_faults=False)
+
+    every_order(scene)
+    assert seen == {
+        (("claimed", "RequestConflict"), ("exception claim-expired", "running by bob")),
+        (("RequestConflict", "completed"), ("completed completed",)),
+    }
+
+
+@REPLICAS
+def test_a_take_over_beside_a_late_shutdown_still_runs(remembers: bool) -> None:
+    def scene(choose: Choose) -> None:
+        bench = Bench()
+        task_id = bench.claimed(ALICE)
+        bench.clock.advance(CLAIM_TIMEOUT)
+        message = bench.receive_one()
+        actions = [claims(bench, message, BOB), shuts_down(bench, task_id)]
+        claimed, reported = at_once(bench, task_id, actions, choose, remembers)
+        assert words(claimed) == "claimed"
+        assert words(reported) in ("RequestConflict", "pending")
+        assert bench.states(task_id)[1:] == ["running by bob"]
+        check(bench, task_id, after_faults=False)
+
+    every_order(scene)
+
+
+@REPLICAS
+def test_a_reclaim_beside_a_take_over_has_one_winner(remembers: bool) -> None:
+    """The replica that is asked to reclaim has a clock that is 30 seconds behind."""
+    seen = set()
+
+    def scene(choose: Choose) -> None:
+        bench = Bench()
+        task_id = bench.claimed(ALICE)
+        bench.clock.advance(CLAIM_TIMEOUT)
+        message = bench.receive_one()
+        behind = HandClock(bench.clock.now() - 30 * SECOND)
+
+        def reclaim_late(_services: Services) -> Any:
+            return bench.replica(pausing, clock=behind).claims.reclaim(task_id, 0)
+
+        actions = [reclaim_late, claims(bench, message, BOB)]
+        results = at_once(bench, task_id, actions, choose, remembers)
+        outcome = tuple(map(words, results)), bench.states(task_id)[-1]
+        seen.add(outcome)
+        assert len(bench.task(task_id).runs) == 1 + (outcome[1] == "running by bob")
+        check(bench, task_id, after_faults=False, skew=30 * SECOND)
+
+    every_order(scene)
+    assert seen == {
+        (("claimed", "RequestConflict"), "running by alice"),
+        (("RequestConflict", "claimed"), "running by bob"),
+    }
+
+
+def test_the_same_task_created_twice_at_once_is_one_task() -> None:
+    def scene(choose: Choose) -> None:
+        bench = Bench()
+        task_id = slugid()
+        create: Action = lambda services: services.tasks.create(task_id, task_body())  # noqa: E731
+        first, second = run([lambda: create(bench.replica(pausing))] * 2, choose)
+        assert first == second
+        assert [run_id for run_id, _ in bench.runs_to_come()] == [0, 0]
+
+    every_order(scene)
+
+
+def test_the_orders_are_all_there_are_and_each_is_played_once() -> None:
+    """Of two with two calls each: 4! / (2! 2!)."""
+    played = []
+
+    def scene(choose: Choose) -> None:
+        order: list[str] = []
+
+        def twice(name: str) -> None:
+            for _ in range(2):
+                pausing("", lambda: order.append(name))
+
+        run([lambda: twice("a"), lambda: twice("b")], choose)
+        played.append("".join(order))
+
+    assert every_order(scene) == 6
+    assert sorted(played) == ["aabb", "abab", "abba", "baab", "baba", "bbaa"]

@@ -1,0 +1,73 @@
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from .plain import Queue
+from .processes import HASTY_CLAIM, RUNNING, Server, serve
+
+STORAGES = ("memory", "azurite")
+HASTY = ("--claim-timeout", f"{HASTY_CLAIM}s", "--poll-visibility", "1s")
+REQUIRING = '{"system/requiring": "required"}'
+
+Running = Callable[..., Server]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Iterator[None]:  # noqa: ARG001
+    """A failed test shows the end of the log of each process that runs."""
+    report = yield
+    if report.failed:
+        for running in RUNNING:
+            report.sections.append((f"log of {running.process.args[1:4]}", running.errors[-4000:]))
+    return report
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """The servers that tests share, each started when it is first wanted; a worker type is one test's own."""
+    with ExitStack() as stack:
+        started: dict[tuple[str, ...], Server] = {}
+
+        def get(*options: str) -> Server:
+            if options not in started:
+                folder = tmp_path_factory.mktemp("server")
+                started[options] = stack.enter_context(serve(folder, *options))
+            return started[options]
+
+        yield get
+
+
+@pytest.fixture(params=STORAGES)
+def server(request: pytest.FixtureRequest, running: Running) -> Server:
+    """A server whose claims last longer than any test."""
+    return running("--storage", request.param, "--worker-types", REQUIRING)
+
+
+@pytest.fixture(params=STORAGES)
+def hasty_server(request: pytest.FixtureRequest, running: Running) -> Server:
+    """A server whose claims last for three seconds."""
+    return running("--storage", request.param, *HASTY)
+
+
+@pytest.fixture
+def azurite_server(running: Running) -> Server:
+    """The shared server that stands on an Azurite of its own."""
+    return running("--storage", "azurite", "--worker-types", REQUIRING)
+
+
+@pytest.fixture
+def queue(server: Server) -> Queue:
+    return Queue(server)
+
+
+@pytest.fixture
+def hasty(hasty_server: Server) -> Queue:
+    return Queue(hasty_server)
+
+
+@pytest.fixture
+def worker_type(request: pytest.FixtureRequest) -> str:
+    """A worker type that no other test has."""
+    return f"w{abs(hash(request.node.nodeid)):x}"[:22]

@@ -1,0 +1,209 @@
+"""A worker and a scheduler that know nothing but HTTP: requests, lxml, and Hawk as mohawk signs it."""
+
+import base64
+import json
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import parse_qs, quote, urlsplit
+
+import mohawk
+import requests
+from azure.storage.queue import QueueClient
+from lxml import etree
+
+from .processes import LONG, Server
+
+Json = dict[str, Any]
+
+# Azurite's, from its documentation: whoever reaches its port can do what storage access allows
+ACCOUNT = {
+    "account_name": "devstoreaccount1",
+    "account_key": "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==",
+}
+
+
+def slugid() -> str:
+    """A random version 4 UUID in base64url, as the slugid packages make it."""
+    raw = bytearray(secrets.token_bytes(16))
+    raw[6] = raw[6] & 0x0F | 0x40
+    raw[8] = raw[8] & 0x3F | 0x80
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def in_time(**ahead: float) -> str:
+    return (datetime.now(UTC) + timedelta(**ahead)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def definition(worker_type: str, **changes: Any) -> Json:
+    """A task for ``system/<worker_type>``."""
+    return {
+        "provisionerId": "system",
+        "workerType": worker_type,
+        "created": in_time(),
+        "deadline": in_time(hours=1),
+        "payload": {"command": ["true"]},
+        "metadata": {
+            "name": "a task",
+            "description": "for a test",
+            "owner": "owner@example.com",
+            "source": "https://example.com/source",
+        },
+        **changes,
+    }
+
+
+@dataclass(frozen=True)
+class Message:
+    """A ``<QueueMessage>`` and what its text says."""
+
+    message_id: str
+    receipt: str
+    dequeue_count: int
+    content: Json
+
+    @property
+    def task_id(self) -> str:
+        return str(self.content["taskId"])
+
+    @property
+    def run_id(self) -> int:
+        return int(self.content["runId"])
+
+    @property
+    def run(self) -> tuple[str, int]:
+        return self.task_id, self.run_id
+
+    @property
+    def presented(self) -> dict[str, str]:
+        """What a claim of the draft brings."""
+        return {
+            "messageId": self.message_id,
+            "receipt": self.receipt,
+            "signature": self.content["signature"],
+        }
+
+
+class Queue:
+    """The queue as one client of it sees it; what it learns of secrets, the server's log must not hold."""
+
+    def __init__(self, server: Server, credentials: Mapping[str, str] | None = None) -> None:
+        self.server = server
+        self.credentials = dict(credentials or server.credentials)
+
+    def with_credentials(self, credentials: Mapping[str, str]) -> "Queue":
+        self.server.secrets.update((credentials["accessToken"], credentials["certificate"]))
+        return Queue(self.server, credentials)
+
+    def send(self, method: str, path: str, body: Any = None) -> requests.Response:
+        """The answer, whatever it is."""
+        url = self.server.base_url + path
+        content = b"" if body is None else json.dumps(body).encode()
+        content_type = "" if body is None else "application/json"
+        header = self._header(method, url, content, content_type)
+        headers = {"Authorization": header} | ({"Content-Type": content_type} if content_type else {})
+        return requests.request(method, url, data=content, headers=headers, timeout=LONG)
+
+    def ask(self, method: str, path: str, body: Any = None) -> Json:
+        """The body of an answer that is 200."""
+        answer = self.send(method, path, body)
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    def create(self, task: Json, task_id: str | None = None) -> str:
+        task_id = task_id or slugid()
+        status = self.ask("PUT", f"/task/{task_id}", task)["status"]
+        assert status["state"] == "pending"
+        return task_id
+
+    def status(self, task_id: str) -> Json:
+        return dict(self.ask("GET", f"/task/{task_id}/status")["status"])
+
+    def runs(self, task_id: str) -> list[tuple[str, str | None]]:
+        """State and reasonResolved of each run."""
+        return [(run["state"], run.get("reasonResolved")) for run in self.status(task_id)["runs"]]
+
+    def pending(self, worker_type: str) -> int:
+        return int(self.ask("GET", f"/pending/system/{worker_type}")["pendingTasks"])
+
+    def poll_urls(self, worker_type: str) -> list[Json]:
+        queues = list(self.ask("GET", f"/poll-task-url/system/{worker_type}")["queues"])
+        for urls in queues:
+            for url in urls.values():
+                self.server.secrets.update(parse_qs(urlsplit(url).query)["sig"])
+        return queues
+
+    def poll(self, worker_type: str, count: int = 1) -> list[Message]:
+        """The messages of the first queue that has any, as a worker polls: in order."""
+        for urls in self.poll_urls(worker_type):
+            if messages := self.poll_one(urls, count):
+                return messages
+        return []
+
+    def poll_one(self, urls: Json, count: int = 1) -> list[Message]:
+        answer = requests.get(f"{urls['signedPollUrl']}&numofmessages={count}", timeout=LONG)
+        assert answer.status_code == 200, answer.text
+        messages = [_message(element) for element in etree.fromstring(answer.content)]
+        for message in messages:
+            self.server.secrets.update((message.receipt, message.content["signature"]))
+        return messages
+
+    def claim(self, message: Message, worker: str = "one", **changes: Any) -> requests.Response:
+        """Claim as the draft says."""
+        body = {"workerGroup": "group", "workerId": worker, **message.presented, **changes}
+        return self.send("POST", f"/task/{message.task_id}/runs/{message.run_id}/claim", body)
+
+    def claim_by_name(self, task_id: str, run_id: int, worker: str = "one") -> requests.Response:
+        """Claim as the deployed protocol says."""
+        body = {"workerGroup": "group", "workerId": worker}
+        return self.send("POST", f"/task/{task_id}/runs/{run_id}/claim", body)
+
+    def on_run(self, run: tuple[str, int], verb: str, body: Any = None) -> requests.Response:
+        """``reclaim``, ``completed``, ``failed`` or ``exception``."""
+        return self.send("POST", f"/task/{run[0]}/runs/{run[1]}/{verb}", body)
+
+    def _header(self, method: str, url: str, content: bytes, content_type: str) -> str:
+        certificate = self.credentials.get("certificate")
+        ext = None
+        if certificate:
+            ext = base64.b64encode(json.dumps({"certificate": json.loads(certificate)}).encode()).decode()
+        sender = mohawk.Sender(
+            {
+                "id": self.credentials["clientId"],
+                "key": self.credentials["accessToken"],
+                "algorithm": "sha256",
+            },
+            url,
+            method,
+            content=content,
+            content_type=content_type,
+            ext=ext,
+        )
+        return str(sender.request_header)
+
+
+def delete(urls: Json, message: Message) -> int:
+    """DELETE the message as a worker of the deployed protocol does; the status that it gets."""
+    url = urls["signedDeleteUrl"].replace("{{messageId}}", message.message_id)
+    url = url.replace("{{popReceipt}}", quote(message.receipt, safe=""))
+    return requests.delete(url, timeout=LONG).status_code
+
+
+@contextmanager
+def storage_access(server: Server, urls: Json) -> Iterator[QueueClient]:
+    """The Azure queue of these URLs, for somebody who can do anything with it."""
+    name = urlsplit(urls["signedPollUrl"]).path.split("/")[2]
+    with QueueClient(server.line["storage"]["queue"], name, credential=ACCOUNT) as client:
+        yield client
+
+
+def _message(element: etree._Element) -> Message:
+    return Message(
+        message_id=element.findtext("MessageId", ""),
+        receipt=element.findtext("PopReceipt", ""),
+        dequeue_count=int(element.findtext("DequeueCount", "")),
+        content=json.loads(base64.b64decode(element.findtext("MessageText", ""))),
+    )

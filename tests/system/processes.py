@@ -1,0 +1,209 @@
+"""Real ``legacy-queue`` processes, always ended, whose outputs are files: nothing ever waits for a pipe."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+COMMAND = Path(sys.executable).parent / "legacy-queue"
+LONG = 60.0  # seconds that nothing takes: the end of what would hang
+HASTY_CLAIM = 3  # seconds that a claim lasts on the servers that are in a hurry
+
+# What no line of a server's log may hold, whatever the values are
+SECRET_MARKS = ("sig=", "Hawk ", "mac=", "AccountKey", "SharedKey", "popreceipt", '"accessToken"', "bewit")
+
+
+def wait_until(happens: Callable[[], Any]) -> Any:
+    """What ``happens`` answers once that is true."""
+    deadline = time.monotonic() + LONG
+    while not (answer := happens()):
+        assert time.monotonic() < deadline, f"{happens} did not happen"
+        time.sleep(0.02)
+    return answer
+
+
+def processes_of(path: Path) -> list[int]:
+    """The processes that have this path in their command line: a server, its children, its Azurite."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit() and os.fsencode(path) in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+    return found
+
+
+def azurite_of(data_dir: Path) -> int:
+    """The process id of the Azurite that a server has over this data directory."""
+    [pid] = processes_of(data_dir / "azurite")
+    return pid
+
+
+def environment(**more: str) -> dict[str, str]:
+    """That of the tests without the settings that somebody may have there."""
+    own = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("LEGACY_QUEUE_", "TASKCLUSTER_"))
+    }
+    return {**own, **more}
+
+
+@dataclass
+class Running:
+    """A process whose standard output and error are files."""
+
+    process: "subprocess.Popen[bytes]"
+    folder: Path
+
+    @property
+    def output(self) -> str:
+        return (self.folder / "stdout").read_text()
+
+    @property
+    def errors(self) -> str:
+        return (self.folder / "stderr").read_text()
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def wait(self) -> int:
+        return self.process.wait(LONG)
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Send the signal and wait; the exit code."""
+        self.send(number)
+        return self.wait()
+
+
+RUNNING: list[Running] = []  # what a failed test shows the logs of
+
+
+@contextmanager
+def run(folder: Path, *words: str, **env: str) -> Iterator[Running]:
+    """``legacy-queue`` with these words, killed at the end of the context where it still runs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "stdout").open("wb") as output, (folder / "stderr").open("wb") as errors:
+        process = subprocess.Popen(
+            [str(COMMAND), *words],
+            cwd=folder,
+            env=environment(**env),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            start_new_session=True,
+        )
+    running = Running(process, folder)
+    RUNNING.append(running)
+    try:
+        yield running
+    except BaseException:
+        sys.stderr.write(f"{running.errors[-4000:]}\n^ what {words[0]} said\n")
+        raise
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(LONG)
+        RUNNING.remove(running)
+
+
+@dataclass
+class Server(Running):
+    """A server that has said that it is ready. ``secrets`` are values that its log must never hold."""
+
+    data_dir: Path
+    line: dict[str, Any]
+    secrets: set[str] = field(default_factory=set)
+
+    @property
+    def root_url(self) -> str:
+        return str(self.line["rootUrl"])
+
+    @property
+    def base_url(self) -> str:
+        return str(self.line["baseUrl"])
+
+    @property
+    def credentials(self) -> dict[str, str]:
+        return dict(self.line["credentials"])
+
+    def leaks(self) -> list[str]:
+        """The lines of the log that hold something secret."""
+        forbidden = [*self.secrets, *SECRET_MARKS]
+        return [line for line in self.errors.splitlines() if any(one in line for one in forbidden)]
+
+
+@contextmanager
+def serve(folder: Path, *options: str, data_dir: Path | None = None, **env: str) -> Iterator[Server]:
+    """A server on a port of its own that is ready; stopped at the end, its log free of anything secret.
+
+    It is stopped as by Ctrl-C, which does not wait for requests. ``data_dir`` is ``<folder>/data`` where it
+    is not given.
+    """
+    data_dir = data_dir or folder / "data"
+    with run(folder, "serve", "--port", "0", "--data-dir", str(data_dir), *options, **env) as running:
+        wait_until(lambda: "\n" in running.output or running.process.poll() is not None)
+        assert running.process.poll() is None, running.errors
+        server = Server(running.process, folder, data_dir, json.loads(running.output))
+        RUNNING[RUNNING.index(running)] = server
+        server.secrets.update(
+            value for name, value in env.items() if name == "LEGACY_QUEUE_CONNECTION_STRING"
+        )
+        if "credentials" in server.line:
+            server.secrets.add(server.credentials["accessToken"])
+        try:
+            yield server
+        finally:
+            RUNNING[RUNNING.index(server)] = running
+            try:
+                if running.process.poll() is None:
+                    assert running.end(signal.SIGINT) == 0, running.errors
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(running.process.pid, signal.SIGKILL)
+        assert server.leaks() == []
+        assert wait_until(lambda: not processes_of(data_dir)), "the server's Azurite has ended with it"
+
+
+@dataclass
+class Working(Running):
+    """A sample worker and the steps that it has told."""
+
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        """One for each whole line of its log."""
+        return [json.loads(line) for line in self.errors.splitlines(keepends=True) if line.endswith("\n")]
+
+    @property
+    def told(self) -> list[str]:
+        """The steps' names, without the polls."""
+        return [step["event"] for step in self.steps if step["event"] != "poll"]
+
+    def wait_for(self, event: str, times: int = 1) -> None:
+        wait_until(lambda: self.told.count(event) >= times or self.process.poll() is not None)
+        assert self.told.count(event) >= times, self.errors
+
+
+@contextmanager
+def work(
+    folder: Path, server: Server, worker_type: str, *options: str, credentials: dict[str, str] | None = None
+) -> Iterator[Working]:
+    """A ``legacy-queue worker`` of ``system/<worker_type>``."""
+    credentials = credentials or server.credentials
+    own = ("--provisioner", "system", "--worker-type", worker_type, "--poll-interval", "100ms")
+    with run(
+        folder,
+        *("worker", *own, *options),
+        LEGACY_QUEUE_ROOT_URL=server.root_url,
+        TASKCLUSTER_CLIENT_ID=credentials["clientId"],
+        TASKCLUSTER_ACCESS_TOKEN=credentials["accessToken"],
+    ) as running:
+        yield Working(running.process, running.folder)
+        lines = running.errors.splitlines()
+        assert [line for line in lines if any(one in line for one in [*server.secrets, *SECRET_MARKS])] == []

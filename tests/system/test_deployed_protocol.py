@@ -1,0 +1,104 @@
+"""Seed 003, the deployed protocol: the worker claims by its name and deletes the message itself."""
+
+from urllib.parse import quote
+
+import requests
+
+from .plain import Queue, definition, delete
+from .processes import LONG
+
+
+def test_a_task_goes_through_the_deployed_sequence_chart_step_by_step(queue: Queue, worker_type: str) -> None:
+    task_id = queue.create(definition(worker_type))
+
+    # Worker -> Queue: pollTaskUrls
+    urls = queue.poll_urls(worker_type)
+    assert all(sorted(one) == ["signedDeleteUrl", "signedPollUrl"] for one in urls)
+    template = urls[-1]["signedDeleteUrl"]
+    assert "{{messageId}}" in template
+    assert "{{popReceipt}}" in template
+
+    # Worker -> Azure Queue: get(signedPollUrls[i++ % n])
+    [message] = queue.poll_one(urls[-1])
+    assert message.run == (task_id, 0)
+    assert message.dequeue_count == 1
+
+    # Worker -> Queue: claimTask
+    claim = queue.claim_by_name(task_id, 0)
+    assert claim.status_code == 200, claim.text
+
+    # Worker -> Azure Queue: Delete <PopReceipt/>, URI encoded
+    url = template.replace("{{messageId}}", message.message_id)
+    url = url.replace("{{popReceipt}}", quote(message.receipt, safe=""))
+    assert requests.delete(url, timeout=LONG).status_code == 204
+    assert requests.delete(url, timeout=LONG).status_code == 404
+    assert queue.pending(worker_type) == 1, "the queue holds a message of its own"
+    assert queue.poll(worker_type) == []
+
+    # reclaims before takenUntil
+    holder = queue.with_credentials(claim.json()["credentials"])
+    reclaimed = holder.on_run((task_id, 0), "reclaim")
+    assert reclaimed.status_code == 200, reclaimed.text
+    runs = reclaimed.json()["status"]["runs"]
+    assert runs[0]["takenUntil"] > claim.json()["status"]["runs"][0]["takenUntil"]
+
+    # Worker -> Queue: reportCompleted
+    assert holder.on_run((task_id, 0), "completed").json()["status"]["state"] == "completed"
+    assert queue.pending(worker_type) == 0
+
+
+def test_a_message_is_not_deleted_with_another_ones_receipt(queue: Queue, worker_type: str) -> None:
+    queue.create(definition(worker_type))
+    urls = queue.poll_urls(worker_type)[-1]
+    [message] = queue.poll_one(urls)
+    first = requests.delete(
+        urls["signedDeleteUrl"]
+        .replace("{{messageId}}", message.message_id)
+        .replace("{{popReceipt}}", quote("AAAAMAAAABBBBCCCCDDDD+/=", safe="")),
+        timeout=LONG,
+    )
+    assert first.status_code == 400
+    assert queue.pending(worker_type) == 1
+    assert delete(urls, message) == 204
+
+
+def test_after_a_conflict_the_worker_deletes_its_message_and_the_task_goes_on(
+    queue: Queue, worker_type: str
+) -> None:
+    task_id = queue.create(definition(worker_type))
+    urls = queue.poll_urls(worker_type)[-1]
+    [message] = queue.poll_one(urls)
+    assert queue.claim_by_name(task_id, 0, "first").status_code == 200
+    assert queue.claim_by_name(task_id, 0, "second").status_code == 409
+    assert delete(urls, message) in (204, 404)
+    assert queue.runs(task_id) == [("running", None)]
+    assert queue.pending(worker_type) == 1
+
+
+def test_each_way_to_report_ends_the_task_so(queue: Queue, worker_type: str) -> None:
+    ends = [
+        ("failed", None, ("failed", "failed")),
+        ("exception", {"reason": "malformed-payload"}, ("exception", "malformed-payload")),
+        ("exception", {"reason": "resources-unavailable"}, ("exception", "resource-unavailable")),
+        ("exception", {"reason": "internal-error"}, ("exception", "internal-error")),
+        ("completed", {"success": False}, ("failed", "failed")),
+    ]
+    for verb, body, expected in ends:
+        task_id = queue.create(definition(worker_type))
+        claim = queue.claim_by_name(task_id, 0).json()
+        reported = queue.with_credentials(claim["credentials"]).on_run((task_id, 0), verb, body)
+        assert reported.status_code == 200, reported.text
+        assert queue.runs(task_id) == [expected]
+
+
+def test_workers_of_both_protocols_share_one_worker_type(queue: Queue, worker_type: str) -> None:
+    task = definition(worker_type)
+    tasks = {queue.create(task), queue.create(task)}
+    urls = queue.poll_urls(worker_type)[-1]
+    first, second = queue.poll_one(urls, 2)
+    assert queue.claim(first, "draft").status_code == 200
+    assert queue.claim_by_name(*second.run, "deployed").status_code == 200
+    assert delete(urls, second) == 204
+    assert {first.task_id, second.task_id} == tasks
+    assert queue.pending(worker_type) == 2, "one held message for each"
+    assert queue.poll(worker_type) == []

@@ -1,0 +1,194 @@
+"""Seed 004, the draft: the message is signed, and the queue holds it while a worker has the claim."""
+
+import base64
+import json
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import requests
+from lxml import etree
+
+from .plain import Message, Queue, definition, delete
+from .processes import LONG
+
+PARTS = [
+    "MessageId",
+    "InsertionTime",
+    "ExpirationTime",
+    "PopReceipt",
+    "TimeNextVisible",
+    "DequeueCount",
+    "MessageText",
+]
+PRIORITIES = ["highest", "very-high", "high", "medium", "low", "very-low", "lowest"]
+
+
+def test_a_task_goes_through_the_drafts_sequence_chart_step_by_step(queue: Queue, worker_type: str) -> None:
+    task = definition(worker_type, scopes=["some:scope"])
+    task_id = queue.create(task)
+
+    # Worker -> Queue: pollTaskUrls; Queue --> Worker: signedPollUrls
+    answer = queue.ask("GET", f"/poll-task-url/system/{worker_type}")
+    assert sorted(answer) == ["expires", "queues"]
+    urls = queue.poll_urls(worker_type)
+    assert len(urls) == len(PRIORITIES)
+
+    # Worker -> AzureQueue: get(signedPollUrls[i++ % n]); AzureQueue --> Worker: XML message list
+    for empty in urls[:-1]:
+        assert etree.fromstring(requests.get(empty["signedPollUrl"], timeout=LONG).content).tag == (
+            "QueueMessagesList"
+        )
+    polled = requests.get(urls[-1]["signedPollUrl"] + "&numofmessages=2", timeout=LONG)
+    assert polled.status_code == 200
+    messages = etree.fromstring(polled.content)
+    assert messages.tag == "QueueMessagesList"
+    [element] = messages
+    assert element.tag == "QueueMessage"
+    assert sorted(part.tag for part in element) == sorted(PARTS)
+
+    # base64 decodes the MessageText and parses it as JSON
+    content = json.loads(base64.b64decode(element.findtext("MessageText", ""), validate=True))
+    assert sorted(content) == ["runId", "signature", "taskId"]
+    assert (content["taskId"], content["runId"]) == (task_id, 0)
+    message = Message(element.findtext("MessageId", ""), element.findtext("PopReceipt", ""), 1, content)
+    queue.server.secrets.update((message.receipt, content["signature"]))
+
+    # Worker -> Queue: claimTask; Queue -> Worker: status
+    claim = queue.claim(message)
+    assert claim.status_code == 200, claim.text
+    claimed = claim.json()
+    assert claimed["runId"] == 0
+    assert claimed["task"]["scopes"] == ["some:scope"]
+    run = claimed["status"]["runs"][0]
+    assert (run["state"], run["workerGroup"], run["workerId"]) == ("running", "group", "one")
+    assert run["takenUntil"] == claimed["takenUntil"]
+
+    # the queue holds the message: it is there, and invisible
+    assert queue.pending(worker_type) == 1
+    assert queue.poll(worker_type) == []
+
+    # while calling queue.reclaimTask(taskId, runId)
+    holder = queue.with_credentials(claimed["credentials"])
+    reclaimed = holder.on_run((task_id, 0), "reclaim")
+    assert reclaimed.status_code == 200, reclaimed.text
+    assert reclaimed.json()["takenUntil"] > claimed["takenUntil"]
+    assert "task" not in reclaimed.json()
+    assert queue.poll(worker_type) == []
+
+    # Worker -> Queue: reportCompleted
+    holder = queue.with_credentials(reclaimed.json()["credentials"])
+    assert holder.on_run((task_id, 0), "completed").status_code == 200
+    assert queue.status(task_id)["state"] == "completed"
+    assert queue.runs(task_id) == [("completed", "completed")]
+    assert queue.pending(worker_type) == 0
+
+
+def test_urls_are_in_the_order_of_priority(queue: Queue, worker_type: str) -> None:
+    tasks = {
+        queue.create(definition(worker_type, priority=priority)): priority for priority in PRIORITIES[::-1]
+    }
+    polled = [queue.poll_one(urls) for urls in queue.poll_urls(worker_type)]
+    assert [[tasks[message.task_id] for message in messages] for messages in polled] == [
+        [priority] for priority in PRIORITIES
+    ]
+
+
+def test_normal_is_polled_with_the_lowest(queue: Queue, worker_type: str) -> None:
+    task_id = queue.create(definition(worker_type, priority="normal"))
+    [message] = queue.poll_one(queue.poll_urls(worker_type)[-1])
+    assert message.task_id == task_id
+
+
+def test_a_worker_with_capacity_gets_32_messages_at_once_and_claims_them_all(
+    queue: Queue, worker_type: str
+) -> None:
+    task = definition(worker_type)
+    tasks = {queue.create(task) for _ in range(33)}
+    messages = queue.poll(worker_type, 32)
+    assert len({message.task_id for message in messages}) == 32
+    claimed = [queue.claim(message).status_code for message in messages]
+    assert claimed == [200] * 32
+    [last] = queue.poll(worker_type, 32)
+    assert {message.task_id for message in [*messages, last]} == tasks
+    assert queue.poll(worker_type, 32) == []
+
+
+def test_more_than_32_messages_at_once_are_refused(queue: Queue, worker_type: str) -> None:
+    [urls, *_] = queue.poll_urls(worker_type)
+    polled = requests.get(urls["signedPollUrl"] + "&numofmessages=33", timeout=LONG)
+    assert polled.status_code == 400
+
+
+def test_of_two_workers_racing_for_one_message_one_gets_the_claim(queue: Queue, worker_type: str) -> None:
+    for _ in range(5):
+        task_id = queue.create(definition(worker_type))
+        [message] = queue.poll(worker_type)
+        together = Barrier(2)
+
+        def claim(worker: str, message: Message = message, together: Barrier = together) -> int:
+            together.wait(LONG)
+            return queue.claim(message, worker).status_code
+
+        with ThreadPoolExecutor(2) as pool:
+            answers = list(pool.map(claim, ["one", "two"]))
+        assert sorted(answers) == [200, 409]
+        winner = ["one", "two"][answers.index(200)]
+        status = queue.status(task_id)
+        assert [(run["state"], run["workerId"]) for run in status["runs"]] == [("running", winner)]
+
+
+def test_the_loser_of_a_race_can_neither_reclaim_nor_report(queue: Queue, worker_type: str) -> None:
+    task_id = queue.create(definition(worker_type))
+    [message] = queue.poll(worker_type)
+    assert queue.claim(message, "one").status_code == 200
+    other = queue.create(definition(worker_type))
+    [second] = queue.poll(worker_type)
+    loser = queue.with_credentials(queue.claim(second, "two").json()["credentials"])
+    assert second.task_id == other
+    assert [loser.on_run((task_id, 0), verb).status_code for verb in ("reclaim", "completed")] == [403, 403]
+    assert queue.runs(task_id) == [("running", None)]
+
+
+def test_the_same_worker_gets_the_same_claim_again(queue: Queue, worker_type: str) -> None:
+    queue.create(definition(worker_type))
+    [message] = queue.poll(worker_type)
+    first, second = queue.claim(message).json(), queue.claim(message).json()
+    assert first["takenUntil"] == second["takenUntil"]
+    assert first["runId"] == second["runId"] == 0
+
+
+def test_the_workers_own_delete_after_a_claim_harms_nothing(queue: Queue, worker_type: str) -> None:
+    task_id = queue.create(definition(worker_type))
+    urls = queue.poll_urls(worker_type)[-1]
+    [message] = queue.poll_one(urls)
+    holder = queue.with_credentials(queue.claim(message).json()["credentials"])
+    assert delete(urls, message) in (400, 404)
+    assert queue.pending(worker_type) == 1, "the held message is still there"
+    assert holder.on_run((task_id, 0), "reclaim").status_code == 200
+    assert holder.on_run((task_id, 0), "exception", {"reason": "worker-shutdown"}).status_code == 200
+    [again] = queue.poll(worker_type)
+    assert again.run == (task_id, 1)
+
+
+def test_what_is_retried_is_visible_at_once(queue: Queue, worker_type: str) -> None:
+    task_id = queue.create(definition(worker_type, retries=2))
+    for run_id, reason in enumerate(["worker-shutdown", "intermittent-task"]):
+        [message] = queue.poll(worker_type)
+        assert message.run == (task_id, run_id)
+        holder = queue.with_credentials(queue.claim(message).json()["credentials"])
+        assert holder.on_run((task_id, run_id), "exception", {"reason": reason}).status_code == 200
+    status = queue.status(task_id)
+    assert status["retriesLeft"] == 0
+    assert [run["reasonCreated"] for run in status["runs"]] == ["scheduled", "retry", "task-retry"]
+
+
+def test_a_canceled_task_cannot_be_claimed_reclaimed_or_reported(queue: Queue, worker_type: str) -> None:
+    task_id = queue.create(definition(worker_type))
+    [message] = queue.poll(worker_type)
+    holder = queue.with_credentials(queue.claim(message).json()["credentials"])
+    assert queue.ask("POST", f"/task/{task_id}/cancel")["status"]["state"] == "exception"
+    assert holder.on_run((task_id, 0), "reclaim").status_code == 409
+    assert holder.on_run((task_id, 0), "completed").status_code == 409
+    assert queue.claim(message, "two").status_code == 409
+    assert queue.runs(task_id) == [("exception", "canceled")]
+    assert queue.poll(worker_type) == []

@@ -1,0 +1,61 @@
+"""Requests that no client library would send: what is broken or too long is never read as something else."""
+
+import json
+import socket
+from urllib.parse import urlsplit
+
+import pytest
+
+from legacy_queue.http.app import MAX_BODY
+
+from .processes import Server
+
+CREATE = b"PUT /v1/task/RO4vBvwTSuitBVqaXmawiQ HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+
+def answer_to(server: Server, request: bytes) -> tuple[int, dict[str, str]]:
+    """The status and the JSON body of the only answer."""
+    address = urlsplit(server.root_url)
+    with socket.create_connection((address.hostname, address.port), 30) as connection:
+        connection.sendall(request)
+        connection.shutdown(socket.SHUT_WR)
+        head, _, body = b"".join(iter(lambda: connection.recv(65536), b"")).partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)
+
+
+def chunked(*chunks: bytes) -> bytes:
+    return b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
+
+
+@pytest.mark.parametrize("size", [MAX_BODY + 1, MAX_BODY + 5000])
+def test_a_chunked_body_that_is_too_long_is_cut_and_accepted(server: Server, size: int) -> None:
+    body = chunked(b"{}", b" " * (size - 2))
+    status, answer = answer_to(server, CREATE + b"Transfer-Encoding: chunked\r\n\r\n" + body)
+    assert (status, answer["code"]) == (413, "InputTooLarge")
+
+
+def test_a_body_that_says_that_it_is_too_long_is_read(server: Server) -> None:
+    status, answer = answer_to(server, CREATE + b"Content-Length: %d\r\n\r\n{}" % (MAX_BODY + 1))
+    assert (status, answer["code"]) == (413, "InputTooLarge")
+
+
+def test_the_beginning_of_a_body_is_taken_for_the_whole(server: Server) -> None:
+    status, answer = answer_to(server, CREATE + b"Content-Length: 50\r\n\r\n{}")
+    assert (status, answer["code"]) == (400, "MalformedPayload")
+
+
+def test_a_chunk_that_is_none_is_a_fault_of_the_server(server: Server) -> None:
+    status, answer = answer_to(server, CREATE + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n")
+    assert (status, answer["code"]) == (400, "MalformedPayload")
+
+
+def test_a_request_line_that_cannot_be_read_is_repeated_in_the_log(server: Server) -> None:
+    address = urlsplit(server.root_url)
+    for line in (
+        b"GET /azure/x?sig=hidden\x01 HTTP/1.1\r\n",
+        b"GET / HTTP/1.1\r\nAuthoriza tion: mac=hidden\r\n",
+    ):
+        with socket.create_connection((address.hostname, address.port), 30) as connection:
+            connection.sendall(line + b"Host: x\r\n\r\n")
+            assert connection.recv(12) == b"HTTP/1.1 400"
+    assert "hidden" not in server.errors

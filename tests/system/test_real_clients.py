@@ -1,0 +1,144 @@
+"""Real clients of that time, unchanged: what they send is understood, and what they get suits them."""
+
+from collections.abc import Iterator
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import pytest
+from azure.core.exceptions import HttpResponseError
+from azure.storage.queue import QueueClient
+
+from .plain import Json, Queue, definition, slugid
+from .processes import Server
+from .real_clients import PyPI, RealClient, Refused, npm
+
+WORKER = {"workerGroup": "group", "workerId": "one"}
+
+
+@pytest.fixture(params=["pypi-3.0.2", "npm-4.1.0", "npm-11.0.0"])
+def client(request: pytest.FixtureRequest, server: Server) -> Iterator[RealClient]:
+    if request.param.startswith("pypi"):
+        yield PyPI(server)
+    else:
+        with npm(server, request.param.removeprefix("npm-").partition(".")[0]) as client:
+            yield client
+
+
+def refusal(
+    client: RealClient, method: str, *args: object, credentials: Json | None = None
+) -> tuple[int, str]:
+    with pytest.raises(Refused) as refused:
+        client.call(method, *args, credentials=credentials)
+    return refused.value.status, refused.value.code
+
+
+def claim(queue: Queue, client: RealClient, worker_type: str) -> tuple[str, Json]:
+    """A task's id and the claim on its run 0, by the message that was polled."""
+    task_id = slugid()
+    client.call("createTask", task_id, definition(worker_type))
+    urls = client.call("pollTaskUrls", "system", worker_type)["queues"][-1]
+    [message] = queue.poll_one(urls)
+    claim = client.call("claimTask", task_id, str(message.run_id), {**WORKER, **message.presented})
+    queue.server.secrets.add(claim["credentials"]["accessToken"])
+    return task_id, claim
+
+
+def test_a_real_client_takes_a_task_from_its_creation_to_its_end(
+    queue: Queue, client: RealClient, worker_type: str
+) -> None:
+    assert client.call("ping")["alive"] is True
+    task_id, task = slugid(), definition(worker_type, scopes=["a:scope"])
+    created = client.call("createTask", task_id, task)["status"]
+    assert client.call("createTask", task_id, task)["status"] == created, "it is safe to repeat"
+    assert client.call("status", task_id)["status"] == created
+    assert client.call("task", task_id)["metadata"] == task["metadata"]
+    pending = client.call("pendingTasks", "system", worker_type)["pendingTasks"]
+    assert pending == queue.pending(worker_type) > 0
+
+    urls = client.call("pollTaskUrls", "system", worker_type)
+    messages = [message for one in urls["queues"] for message in queue.poll_one(one, 32)]
+    assert {message.run for message in messages} == {(task_id, 0)}
+    claim = client.call("claimTask", task_id, "0", {**WORKER, **messages[0].presented})
+    assert claim["task"] == client.call("task", task_id)
+
+    mine = claim["credentials"]
+    reclaim = client.call("reclaimTask", task_id, "0", credentials=mine)
+    assert reclaim["takenUntil"] > claim["takenUntil"]
+    queue.server.secrets.update((mine["accessToken"], reclaim["credentials"]["accessToken"]))
+    done = client.call("reportCompleted", task_id, "0", credentials=reclaim["credentials"])
+    assert done["status"]["state"] == "completed"
+    assert client.call("status", task_id) == done
+
+
+def test_a_real_client_reports_failures_and_exceptions(
+    queue: Queue, client: RealClient, worker_type: str
+) -> None:
+    task_id, claimed = claim(queue, client, worker_type)
+    failed = client.call("reportFailed", task_id, "0", credentials=claimed["credentials"])
+    assert failed["status"]["state"] == "failed"
+
+    task_id, claimed = claim(queue, client, worker_type)
+    status = client.call(
+        "reportException", task_id, "0", {"reason": "worker-shutdown"}, credentials=claimed["credentials"]
+    )["status"]
+    assert [run["state"] for run in status["runs"]] == ["exception", "pending"]
+    assert status["retriesLeft"] == 4
+    canceled = client.call("cancelTask", task_id)["status"]
+    assert canceled["runs"][1]["reasonResolved"] == "canceled"
+
+
+def test_a_real_client_is_told_what_was_refused(queue: Queue, client: RealClient, worker_type: str) -> None:
+    task_id, claimed = claim(queue, client, worker_type)
+    wrong = {**queue.credentials, "accessToken": "w" * 44}
+    another = {**WORKER, "workerId": "two"}
+    mine = claimed["credentials"]
+    assert refusal(client, "status", slugid()) == (404, "ResourceNotFound")
+    assert refusal(client, "claimTask", task_id, "0", another) == (409, "RequestConflict")
+    assert refusal(client, "createTask", task_id, definition("other")) == (409, "RequestConflict")
+    assert refusal(client, "createTask", slugid(), {}) == (400, "InputValidationError")
+    assert refusal(client, "cancelTask", task_id, credentials=mine) == (403, "InsufficientScopes")
+    assert refusal(client, "cancelTask", task_id, credentials=wrong) == (401, "AuthenticationFailed")
+    assert queue.runs(task_id) == [("running", None)]
+
+
+def azure_queue(urls: Json) -> QueueClient:
+    """The SDK's client with no more than a signed poll URL: the queue, and the SAS."""
+    split = urlsplit(urls["signedPollUrl"])
+    sas = urlencode([pair for pair in parse_qsl(split.query) if pair[0] != "visibilitytimeout"])
+    address = split._replace(path=split.path.removesuffix("/messages"), query="").geturl()
+    return QueueClient.from_queue_url(address, credential=sas)
+
+
+def test_azures_own_client_receives_and_deletes_with_a_signed_poll_url(
+    queue: Queue, worker_type: str
+) -> None:
+    for _ in range(3):
+        queue.create(definition(worker_type))
+    with azure_queue(queue.poll_urls(worker_type)[-1]) as client:
+        messages = list(client.receive_messages(messages_per_page=32, max_messages=32, visibility_timeout=60))
+        assert [message.dequeue_count for message in messages] == [1, 1, 1]
+        assert queue.poll(worker_type) == []
+        for message in messages:
+            client.delete_message(message)
+    assert queue.pending(worker_type) == 0
+
+
+def test_azures_own_client_can_do_nothing_else_with_it(queue: Queue, worker_type: str) -> None:
+    queue.create(definition(worker_type))
+    urls = queue.poll_urls(worker_type)
+    [message] = queue.poll_one(urls[-1])
+    with azure_queue(urls[-1]) as client:
+        attempts = [
+            lambda: client.send_message("forged"),
+            lambda: client.peek_messages(),
+            lambda: client.update_message(message.message_id, message.receipt, content="forged"),
+            lambda: client.clear_messages(),
+            lambda: client.delete_queue(),
+            lambda: client.get_queue_properties(),
+        ]
+        statuses = []
+        for attempt in attempts:
+            with pytest.raises(HttpResponseError) as refused:
+                attempt()
+            statuses.append(refused.value.status_code)
+    assert statuses == [403] * len(attempts)
+    assert queue.claim(message).status_code == 200

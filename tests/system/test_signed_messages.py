@@ -1,0 +1,184 @@
+"""What a message proves, and what it proves to nobody else: signatures, receipts, forgeries."""
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+from .plain import Queue, definition, delete, storage_access
+from .processes import Server, serve
+
+OLD_SECRET, NEW_SECRET = "the-old-secret-that-signs-messages", "the-new-secret-that-signs-messages"
+REQUIRING = "requiring"  # the shared servers' worker type whose policy is required
+
+
+def put(server: Server, urls: dict[str, str], content: object) -> None:
+    """Put a message as somebody with storage access can."""
+    with storage_access(server, urls) as client:
+        client.send_message(base64.b64encode(json.dumps(content).encode()).decode())
+
+
+def test_a_wrong_signature_is_refused_and_changes_nothing(queue: Queue, worker_type: str) -> None:
+    task_id = queue.create(definition(worker_type))
+    other = queue.create(definition(worker_type))
+    first, second = queue.poll(worker_type, 2)
+    before = queue.status(task_id)
+    mine = first if first.task_id == task_id else second
+    theirs = second if mine is first else first
+    wrong = [theirs.content["signature"], "nonsense", mine.content["signature"][:-1]]
+    for signature in wrong:
+        refused = queue.claim(mine, signature=signature)
+        assert refused.status_code == 403
+        assert refused.json()["code"] == "AuthorizationFailed"
+        for secret in (mine.receipt, mine.content["signature"]):
+            assert secret not in refused.text
+    assert queue.status(task_id) == before
+    assert queue.pending(worker_type) == 2
+    assert queue.claim(mine).status_code == 200, "the message itself is as good as before"
+    assert theirs.task_id == other
+
+
+def test_the_signature_of_one_run_is_none_of_the_next(queue: Queue, worker_type: str) -> None:
+    task_id = queue.create(definition(worker_type))
+    [message] = queue.poll(worker_type)
+    holder = queue.with_credentials(queue.claim(message).json()["credentials"])
+    holder.on_run((task_id, 0), "exception", {"reason": "worker-shutdown"})
+    [retry] = queue.poll(worker_type)
+    refused = queue.claim(retry, signature=message.content["signature"])
+    assert refused.status_code == 403
+    assert queue.runs(task_id)[1] == ("pending", None)
+    assert queue.claim(retry).status_code == 200
+
+
+def test_where_the_policy_is_required_what_is_missing_is_named_and_the_run_offered_again(
+    queue: Queue,
+) -> None:
+    task_id = queue.create(definition(REQUIRING))
+    urls = queue.poll_urls(REQUIRING)[-1]
+    [message] = queue.poll_one(urls)
+    refused = queue.claim_by_name(task_id, 0)
+    assert refused.status_code == 400
+    assert refused.json()["code"] == "InputError"
+    for name in ("messageId", "receipt", "signature"):
+        assert name in refused.json()["message"]
+    assert delete(urls, message) == 204, "a worker deletes its message on any 4xx"
+    assert queue.runs(task_id) == [("pending", None)]
+    assert queue.pending(REQUIRING) == 1, "and the run has another"
+    assert queue.ask("POST", f"/task/{task_id}/cancel")
+
+
+@pytest.mark.parametrize("left_out", ["messageId", "receipt", "signature"])
+def test_where_the_policy_is_required_each_field_is(queue: Queue, left_out: str) -> None:
+    task_id = queue.create(definition(REQUIRING))
+    messages = queue.poll(REQUIRING, 32)
+    [message] = [one for one in messages if one.task_id == task_id]
+    presented = {name: value for name, value in message.presented.items() if name != left_out}
+    body = {"workerGroup": "group", "workerId": "one", **presented}
+    refused = queue.send("POST", f"/task/{task_id}/runs/0/claim", body)
+    assert refused.status_code == 400
+    assert f"{left_out} missing" in refused.json()["message"]
+    assert queue.runs(task_id) == [("pending", None)]
+    assert queue.ask("POST", f"/task/{task_id}/cancel")
+
+
+def test_where_the_policy_is_required_the_drafts_claim_succeeds(queue: Queue) -> None:
+    task_id = queue.create(definition(REQUIRING))
+    [message] = [one for one in queue.poll(REQUIRING, 32) if one.task_id == task_id]
+    claim = queue.claim(message)
+    assert claim.status_code == 200
+    queue.with_credentials(claim.json()["credentials"]).on_run(message.run, "completed")
+
+
+def test_a_stolen_receipt_neither_takes_nor_deletes_the_held_message(queue: Queue, worker_type: str) -> None:
+    task_id = queue.create(definition(worker_type))
+    urls = queue.poll_urls(worker_type)[-1]
+    [stolen] = queue.poll_one(urls)
+    holder = queue.with_credentials(queue.claim(stolen, "owner").json()["credentials"])
+
+    assert delete(urls, stolen) in (400, 404)
+    assert queue.claim(stolen, "thief").status_code == 409
+    # as the next run's message, which it has become; the thief does not know the signature
+    assert queue.claim(stolen, "thief", signature="A" * 44).status_code == 403
+    as_next = {"workerGroup": "group", "workerId": "thief", **stolen.presented}
+    answer = queue.send("POST", f"/task/{task_id}/runs/1/claim", as_next)
+    assert answer.status_code == 403
+
+    assert queue.pending(worker_type) == 1
+    assert queue.poll(worker_type) == []
+    assert holder.on_run((task_id, 0), "reclaim").status_code == 200
+    assert holder.on_run((task_id, 0), "completed").status_code == 200
+    assert queue.pending(worker_type) == 0
+
+
+def test_a_message_that_somebody_with_storage_access_forged_claims_nothing(
+    azurite_server: Server, worker_type: str
+) -> None:
+    queue = Queue(azurite_server)
+    urls = queue.poll_urls(worker_type)
+    task_id = queue.create(definition(worker_type))
+    [genuine] = queue.poll(worker_type)
+    before = queue.status(task_id)
+    for run_id in (0, 1):
+        forged = {"taskId": task_id, "runId": run_id, "signature": base64.b64encode(b"f" * 32).decode()}
+        put(azurite_server, urls[0], forged)
+        [message] = queue.poll(worker_type)
+        assert message.run == (task_id, run_id)
+        assert queue.claim(message, "forger").status_code == 403
+        assert queue.status(task_id) == before
+        assert delete(urls[0], message) == 204
+    assert queue.claim(genuine).status_code == 200
+
+
+def test_a_forged_message_leads_a_worker_to_no_task_of_another_worker_type(
+    azurite_server: Server, worker_type: str
+) -> None:
+    """The claim is authorized for the task's own worker type, wherever its message was found."""
+    queue = Queue(azurite_server)
+    task_id = queue.create(definition(worker_type))
+    urls = queue.poll_urls("of-the-forger")
+    forged = {"taskId": task_id, "runId": 0, "signature": base64.b64encode(b"f" * 32).decode()}
+    put(azurite_server, urls[0], forged)
+    [message] = queue.poll("of-the-forger")
+    assert queue.claim(message).status_code == 403
+    assert queue.runs(task_id) == [("pending", None)]
+
+
+def test_messages_stay_good_while_the_secret_that_signed_them_is_listed(
+    tmp_path: Path, worker_type: str
+) -> None:
+    data_dir = tmp_path / "data"
+
+    def server(folder: str, *secrets: str):
+        return serve(
+            tmp_path / folder,
+            "--storage",
+            "azurite",
+            data_dir=data_dir,
+            LEGACY_QUEUE_SIGNING_SECRETS=",".join(secrets),
+        )
+
+    with server("before", OLD_SECRET) as first:
+        queue = Queue(first)
+        running, waiting, abandoned = (queue.create(definition(worker_type)) for _ in range(3))
+        messages = {message.task_id: message for message in queue.poll(worker_type, 2)}
+        credentials = queue.claim(messages[running]).json()["credentials"]
+        first.secrets.add(OLD_SECRET)
+
+    with server("rotated", NEW_SECRET, OLD_SECRET) as second:
+        second.secrets.update((OLD_SECRET, NEW_SECRET))
+        queue = Queue(second)
+        assert queue.claim(messages[waiting]).status_code == 200, "a message that was polled before"
+        assert queue.with_credentials(credentials).on_run((running, 0), "reclaim").status_code == 200
+        [lying] = queue.poll(worker_type)
+        assert lying.task_id == abandoned
+        fresh = queue.create(definition(worker_type))
+        [newer] = queue.poll(worker_type)
+        assert newer.task_id == fresh
+
+    with server("ended", NEW_SECRET) as third:
+        third.secrets.update((OLD_SECRET, NEW_SECRET))
+        queue = Queue(third)
+        assert queue.claim(lying).status_code == 403, "the old secret is not listed any more"
+        assert queue.runs(abandoned) == [("pending", None)]
+        assert queue.claim(newer).status_code == 200
