@@ -194,7 +194,7 @@ class _Worker(GeventWorker):
         """
         super().notify()
         if not self.alive:
-            for client in self._idle:
+            for client in list(self._idle):
                 # by another object: gevent's own would interrupt the wait with an error
                 with suppress(OSError), client.dup() as same:
                     same.shutdown(socket.SHUT_RD)

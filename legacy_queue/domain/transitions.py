@@ -10,8 +10,10 @@ Each transition is an *ensure*: repeated with the same facts it gives the same t
 same messages, so that a crash heals when the request is repeated. Source: design/protocol.md.
 """
 
+import json
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.errors import QueueError, RequestConflict, ServiceUnavailable
@@ -37,15 +39,14 @@ def create(task_id: str, definition: TaskDefinition, now: datetime) -> Outcome:
 
 def create_again(task: Task, definition: TaskDefinition) -> Outcome:
     """The same definition changes nothing and offers a pending run again; another is a RequestConflict."""
-    if definition != task.definition:
-        details = {"existing": dict(task.definition.wire), "given": dict(definition.wire)}
-        different = sorted(
-            name for name in details["given"] if details["given"][name] != details["existing"].get(name)
-        )
+    existing, given = dict(task.definition.wire), dict(definition.wire)
+    # as JSON: 1 and true are equal to Python
+    different = [name for name in sorted(given) if _json(given[name]) != _json(existing.get(name))]
+    if different:
         raise RequestConflict(
             f"task {task.task_id} exists with another definition: {', '.join(different)} differ. "
             "Use another taskId, or the same definition",
-            details,
+            {"existing": existing, "given": given},
         )
     return Outcome(task, after=_offer_again(task))
 
@@ -189,3 +190,7 @@ def _taken_until(run: Run) -> str:
 
 def _conflict(task: Task, why: str) -> QueueError:
     return RequestConflict(f"task {task.task_id}: {why}", {"status": task.status()})
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)

@@ -79,6 +79,12 @@ def test_creating_another_under_the_same_task_id_shows_both() -> None:
     assert error.value.details == {"existing": definition().wire, "given": other.wire}
 
 
+def test_one_and_true_are_the_same_definition() -> None:
+    number, boolean = definition(payload={"x": 1}), definition(payload={"x": True})
+    with pytest.raises(RequestConflict):
+        transitions.create_again(transitions.create(TASK_ID, number, NOW).task, boolean)
+
+
 def test_a_claimed_run_is_running_until_the_claim_ends() -> None:
     outcome = claim(pending())
     (run,) = outcome.task.runs

@@ -13,6 +13,7 @@ import pytest
 
 from legacy_queue.adapters.memory_queue import MessageNotFound, PopReceiptMismatch
 from legacy_queue.domain.errors import AuthorizationFailed, RequestConflict, ResourceNotFound
+from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import Lease
 from legacy_queue.services.claims import Presented
 from tests.services.bench import (
@@ -28,6 +29,7 @@ from tests.services.bench import (
     Bench,
     Calls,
     Message,
+    task_body,
 )
 
 MS = timedelta(milliseconds=1)
@@ -79,6 +81,15 @@ def test_the_credentials_of_a_claim_are_for_this_run_and_end_shortly_after_it() 
     ]
     assert certificate["start"] == 1893553445678 - 15 * 60_000
     assert certificate["expiry"] == 1893554645678 + 15 * 60_000
+
+
+def test_a_scope_that_the_task_shares_with_its_claim_is_named_once() -> None:
+    bench = Bench()
+    task_id = slugid()
+    scopes = ["a:scope", f"queue:claim-task:{task_id}/0"]
+    bench.services.tasks.create(task_id, task_body(scopes=scopes))
+    certificate = json.loads(bench.claim(bench.receive_one())["credentials"]["certificate"])
+    assert len(certificate["scopes"]) == len(set(certificate["scopes"])) == 5
 
 
 def test_a_claim_turns_the_message_into_that_of_the_next_run_until_it_ends() -> None:

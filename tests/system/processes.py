@@ -134,9 +134,10 @@ class Server(Running):
         return dict(self.line["credentials"])
 
     def leaks(self) -> list[str]:
-        """The lines of the log that hold something secret."""
+        """The lines of its log, and of its Azurite's, that hold something secret."""
         forbidden = [*self.secrets, *SECRET_MARKS]
-        return [line for line in self.errors.splitlines() if any(one in line for one in forbidden)]
+        logs = [self.errors, *(log.read_text() for log in self.data_dir.glob("azurite/*.log"))]
+        return [line for log in logs for line in log.splitlines() if any(one in line for one in forbidden)]
 
 
 @contextmanager

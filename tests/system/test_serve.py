@@ -104,52 +104,64 @@ def test_several_processes_are_one_server_with_one_ready_line(tmp_path: Path, wo
 
 
 @pytest.mark.parametrize("storage", ["memory", "azurite"])
-def test_sigterm_answers_the_request_under_way_and_ends_all_processes(tmp_path: Path, storage: str) -> None:
-    with serve(tmp_path, "--storage", storage) as server:
-        path, body = f"/v1/task/{slugid()}", json.dumps(definition("draining")).encode()
-        address = urlsplit(server.root_url)
-        sender = mohawk.Sender(
-            {
-                "id": server.credentials["clientId"],
-                "key": server.credentials["accessToken"],
-                "algorithm": "sha256",
-            },
-            server.root_url + path,
-            "PUT",
-            content=body,
-            content_type="application/json",
-        )
-        head = (
-            f"PUT {path} HTTP/1.1\r\nHost: {address.netloc}\r\nAuthorization: {sender.request_header}\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n"
-        )
-        with socket.create_connection((address.hostname, address.port), LONG) as connection:
-            connection.sendall(head.encode())
-            # the server has read the head and waits for the body: the request is under way
-            assert connection.recv(100).startswith(b"HTTP/1.1 100 ")
-            server.send(signal.SIGTERM)
-            wait_until(lambda: not accepts(address.hostname, address.port))
-            connection.sendall(body)
-            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+def test_sigterm_answers_the_request_under_way_hangs_up_on_the_idle_and_ends_all_processes(
+    tmp_path: Path, storage: str
+) -> None:
+    with (
+        serve(tmp_path, "--storage", storage) as server,
+        connected(server) as idle,
+        connected(server) as busy,
+    ):
+        idle.sendall(b"GET /v1/ping HTTP/1.1\r\nHost: x\r\n\r\n")
+        pong = b""
+        while not pong.endswith(b"}\n"):
+            pong += idle.recv(65536)
+        head, body = create_request(server)
+        busy.sendall(head)
+        # the server has read the head and waits for the body: the request is under way
+        assert busy.recv(65536).startswith(b"HTTP/1.1 100 ")
+
+        server.send(signal.SIGTERM)
+        assert idle.recv(65536) == b"", "nobody waits for what an idle connection might still ask"
+        wait_until(lambda: not accepts(server))
+        busy.sendall(body)
+        answer = b"".join(iter(lambda: busy.recv(65536), b""))
         assert answer.startswith(b"HTTP/1.1 200 ")
         assert b'"pending"' in answer
         assert server.wait() == 0
         assert processes_of(server.data_dir) == []
 
 
-def accepts(host: str | None, port: int | None) -> bool:
+def connected(server: Server) -> socket.socket:
+    address = urlsplit(server.root_url)
+    return socket.create_connection((address.hostname, address.port), LONG)
+
+
+def accepts(server: Server) -> bool:
     try:
-        socket.create_connection((host, port), LONG).close()
+        connected(server).close()
     except OSError:
         return False
     return True
 
 
-def test_an_idle_connection_does_not_hold_up_the_end(tmp_path: Path) -> None:
-    with serve(tmp_path, "--storage", "memory") as server, requests.Session() as idle:
-        idle.get(f"{server.base_url}/ping", timeout=LONG)
-        assert server.end() == 0
-        assert "graceful timeout" not in server.errors, "it did not wait until its patience was at an end"
+def create_request(server: Server) -> tuple[bytes, bytes]:
+    """Head and body of a createTask whose client waits to hear that the head is accepted."""
+    url = f"{server.base_url}/task/{slugid()}"
+    body = json.dumps(definition("draining")).encode()
+    mine = {"id": server.credentials["clientId"], "key": server.credentials["accessToken"]}
+    sender = mohawk.Sender(
+        {**mine, "algorithm": "sha256"}, url, "PUT", content=body, content_type="application/json"
+    )
+    head = [
+        f"PUT {urlsplit(url).path} HTTP/1.1",
+        f"Host: {urlsplit(url).netloc}",
+        f"Authorization: {sender.request_header}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        "Expect: 100-continue",
+    ]
+    return "".join(f"{line}\r\n" for line in [*head, ""]).encode(), body
 
 
 def test_a_restart_keeps_tasks_credentials_messages_and_signed_urls(tmp_path: Path, worker_type: str) -> None:
@@ -459,8 +471,7 @@ def test_the_log_holds_nothing_secret_whatever_is_sent_to_it(
             f"GET /v1/ping?bewit={secret * 400} HTTP/1.1\r\nHost: x\r\n\r\n",
             f"GET /v1/ping HTTP/1.1\r\nHost: x\r\nAuthorization: Hawk {secret * 3000}\r\n\r\n",
         ):
-            address = urlsplit(server.root_url)
-            with socket.create_connection((address.hostname, address.port), LONG) as connection:
+            with connected(server) as connection:
                 connection.sendall(head.encode())
                 connection.shutdown(socket.SHUT_WR)
                 try:
