@@ -114,11 +114,6 @@ def covers(scopes: Iterable[str], wanted: Iterable[str]) -> bool:
     return all(held.has(scope) for scope in wanted)
 
 
-def satisfies(scopes: Iterable[str], rendered: Expression) -> bool:
-    """Whether the scopes, already expanded, are what a rendered expression asks for."""
-    return missing(scopes, rendered) is None
-
-
 def missing(scopes: Iterable[str], rendered: Expression) -> str | None:
     """What the scopes lack of a rendered expression, in words: ``(`a` and (`b` or `c`))``; None: nothing."""
     return _lack(_Held(scopes), rendered) or None

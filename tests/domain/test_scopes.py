@@ -17,7 +17,6 @@ from legacy_queue.domain.scopes import (
     missing,
     reference,
     render,
-    satisfies,
 )
 
 CREATE_TASK = AllOf(
@@ -67,6 +66,10 @@ def has_naively(scopes: list[str], wanted: str) -> bool:
         return held == instance or (held[-1:] == "*" and instance[: len(held) - 1] == held[:-1])
 
     return any(all(stands_for(held, instance) for instance in instances(wanted)) for held in scopes)
+
+
+def satisfies(scopes, rendered):
+    return missing(scopes, rendered) is None
 
 
 def satisfies_naively(scopes: list[str], expression: Any) -> bool:
