@@ -1,9 +1,17 @@
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from legacy_queue.adapters.azurite import Azurite
+
+# A slow machine is no failure; CI tries the same examples every time, a developer's run always new ones.
+settings.register_profile(
+    "here", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="CI" in os.environ
+)
+settings.load_profile("here")
 
 AZURITE_DIR = Path(__file__).parents[1] / "azurite"
 

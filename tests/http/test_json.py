@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from legacy_queue.domain.ids import slugid
@@ -142,7 +142,6 @@ _VALUES = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(payload=st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), _VALUES, max_size=5))
 def test_some_payload_comes_back_changed(payload: dict[str, Any]) -> None:
     queue, task_id = Queue(), slugid()
