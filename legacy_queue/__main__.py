@@ -7,9 +7,11 @@ import click
 
 _COMMANDS = {
     "serve": "Run the queue: the HTTP server and, by default, its own Azurite.",
+    "resolve": "Fire timers, sweep and expire for servers that run with --no-resolvers.",
     "up": "Run the queue for a person: say what to try, or show a task's life with --demo.",
     "create-task": "Create a task that runs a command.",
     "worker": "Run the sample worker.",
+    "events": "Print what happens to tasks, as it happens.",
     "config": "Print the settings in force, secrets masked.",
 }
 

@@ -5,6 +5,7 @@ Import this only after gevent has patched: it imports the Azure SDK.
 
 import hashlib
 from dataclasses import dataclass
+from datetime import timedelta
 
 from flask import Flask
 
@@ -17,51 +18,60 @@ from legacy_queue.domain.credentials import Client
 from legacy_queue.domain.scopes import Roles
 from legacy_queue.gateway.azure_face import azure_face
 from legacy_queue.http.app import Backend, create_app
-from legacy_queue.ports import Clock, Storage
-from legacy_queue.services import Services
-from legacy_queue.services.changes import Changes
-from legacy_queue.services.claims import ClaimRules, Claims
-from legacy_queue.services.polling import Polling
-from legacy_queue.services.tasks import Tasks
-from legacy_queue.services.work_messages import WorkMessages
+from legacy_queue.ports import Broker, Clock, Storage
+from legacy_queue.services.background import Background
+from legacy_queue.services.claims import ClaimRules
+from legacy_queue.services.core import Core, Rules, build_core
 
 _FACE = "/azure"  # where the server itself answers signed URLs, with memory storage
+_CONFIRMED_WITHIN = timedelta(seconds=5)  # by the broker
 
 
 @dataclass(frozen=True)
 class Server:
-    """An application and the storage that it stands on."""
+    """An application, what it stands on, and the threads that see to what nobody asks for."""
 
     app: Flask
     storage: Storage
+    core: Core
+    background: Background
 
 
 def build(
-    settings: Settings, root_url: str, clock: Clock | None = None, storage: Storage | None = None
+    settings: Settings,
+    root_url: str,
+    clock: Clock | None = None,
+    storage: Storage | None = None,
+    broker: Broker | None = None,
 ) -> Server:
-    """The server for these settings, which have clients and secrets; nothing is sent to storage yet.
+    """The server for these settings, which have clients and secrets; nothing is sent anywhere yet.
 
-    ``storage`` stands in for the one that the settings name. Raises SettingsError for a connection string
+    ``storage`` and ``broker`` stand in for those that the settings name. The background is to be started in
+    the process that serves. Raises SettingsError for a connection string
     that cannot be used.
     """
     clock = clock or SystemClock()
     storage = storage or _storage(settings, root_url, clock)
     issuers = [_issuer(secret) for secret in settings.signing_secrets]
     clients = {client.client_id: client for client in (*settings.clients, *issuers)}
+    core = _core(settings, storage, clock, issuers[0], broker or _broker(settings))
+    background = core.background()
     app = create_app(
         Backend(
-            services=_services(settings, storage, clock, issuers[0]),
+            services=core.services,
             authenticator=Authenticator(clients, Roles(settings.roles)),
             storage=storage,
             clock=clock,
             root_url=root_url,
             trusts_proxy=settings.trusted_proxy,
+            project=settings.project,
+            stopping=background.stopping,
         )
     )
     if isinstance(storage, MemoryStorage):
         face = azure_face(storage.work_queues, storage.account, storage.key, clock)
         app.register_blueprint(face, url_prefix=_FACE)
-    return Server(app, storage)
+    return Server(app, storage, core, background)
 
 
 def _storage(settings: Settings, root_url: str, clock: Clock) -> MemoryStorage | AzureStorage:
@@ -75,17 +85,24 @@ def _storage(settings: Settings, root_url: str, clock: Clock) -> MemoryStorage |
         raise SettingsError(f"the connection string cannot be used: {error}") from None
 
 
-def _services(settings: Settings, storage: Storage, clock: Clock, issuer: Client) -> Services:
+def _broker(settings: Settings) -> Broker | None:
+    if settings.amqp_url is None:
+        return None
+    from legacy_queue.adapters.amqp import AmqpBroker  # here, since kombu takes long to import
+
+    return AmqpBroker(settings.amqp_url, settings.project, _CONFIRMED_WITHIN)
+
+
+def _core(settings: Settings, storage: Storage, clock: Clock, issuer: Client, broker: Broker | None) -> Core:
     secrets = [secret.encode() for secret in settings.signing_secrets]
-    messages = WorkMessages(storage.work_queues, clock, secrets)
-    changes = Changes(storage.tasks, messages)
     required = frozenset(name for name, policy in settings.worker_types.items() if policy == "required")
-    rules = ClaimRules(secrets, settings.claim_timeout, required, issuer)
-    return Services(
-        tasks=Tasks(storage.tasks, storage.groups, changes, messages, clock),
-        claims=Claims(changes, messages, clock, rules),
-        polling=Polling(storage.work_queues, clock, settings.sas_life, settings.poll_visibility),
+    rules = Rules(
+        ClaimRules(secrets, settings.claim_timeout, required, issuer),
+        settings.sas_life,
+        settings.poll_visibility,
+        settings.resolvers,
     )
+    return build_core(storage, broker, clock, rules)
 
 
 def _issuer(secret: str) -> Client:

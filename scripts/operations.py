@@ -4,10 +4,13 @@
 "The same" remembers the task from before the other replica changed it: the write finds out.
 """
 
+import argparse
 import base64
 import json
+import statistics
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -20,22 +23,44 @@ from lxml import etree
 from legacy_queue.adapters.azure import AzureStorage
 from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.config import Settings, complete
+from legacy_queue.domain.events import Event
 from legacy_queue.domain.hawk import sign_header
 from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.timers import RESOLVED
 from legacy_queue.domain.times import format_time
+from legacy_queue.ports import Broker
 from legacy_queue.wiring import build
 
 WORKER = {"workerGroup": "group", "workerId": "worker"}
+_RESOLVING = ("/completed", "/cancel")
+
+
+class Confirming(Broker):
+    """A broker that confirms everything: publishing is no storage operation."""
+
+    def publish(self, events: Sequence[Event]) -> None:
+        """Confirmed."""
+
+    def check(self) -> None:
+        """There it is."""
+
+    def follow(self, exchange: str | None, pattern: str) -> Iterator[Event | None]:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Nothing to let go of."""
 
 
 class Replica:
     """A server of its own on the shared storage, called without a network between."""
 
     def __init__(self, settings: Settings) -> None:
-        server = build(settings, "http://localhost")
+        server = build(settings, "http://localhost", broker=Confirming())
         assert isinstance(server.storage, AzureStorage)
         self.counts = server.storage.operations
+        self.core, self.background = server.core, server.background
         server.storage.check()
+        server.core.announcer.drain()
         self._client, self._credentials = server.app.test_client(), settings.clients[0]
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
@@ -57,7 +82,7 @@ class Replica:
         return answer.json
 
 
-def definition(task_group_id: str) -> dict[str, Any]:
+def definition(task_group_id: str, **more: Any) -> dict[str, Any]:
     now = datetime.now(UTC)
     return {
         "provisionerId": "prov",
@@ -72,6 +97,7 @@ def definition(task_group_id: str) -> dict[str, Any]:
             "owner": "o@example.com",
             "source": "https://example.com",
         },
+        **more,
     }
 
 
@@ -93,76 +119,120 @@ def azurite_settings() -> Iterator[Settings]:
             yield replace(settings, storage="azure", connection_string=azurite.connection_string)
 
 
+class Table:
+    """Prints what each call costs: what goes out before its answer, and what the background does after."""
+
+    def __init__(self) -> None:
+        print(f"{'call':<52} {'operations':>10}  budget  of the background, at once")
+
+    def __call__(self, what: str, budget: str, replica: Replica, *call: Any) -> Any:
+        before = replica.counts.copy()
+        answer = replica.call(*call)
+        by_service = replica.counts - before
+        if call[1].endswith(_RESOLVING):
+            replica.core.watchers[RESOLVED].look(in_turn)
+        after = replica.counts - before - by_service
+        shown = ", ".join(f"{service} {verb} {n}" for (service, verb), n in sorted(by_service.items()))
+        print(f"{what:<52} {by_service.total():>10}  {budget:<7} {after.total() or '':<3} {shown}")
+        return answer
+
+
+def in_turn(act: Callable[[Any], None], items: Sequence[Any]) -> None:
+    for item in items:
+        act(item)
+
+
+def calls(settings: Settings) -> None:
+    """Each call, with a broker; without one, the events of a call are one more operation."""
+    one, other = Replica(settings), Replica(settings)
+    for replica in one, other:  # the server's own queues are made when they are first used
+        first = f"/v1/task/{slugid()}"
+        replica.call("PUT", first, {**definition(slugid()), "workerType": "another"})
+        replica.call("POST", f"{first}/runs/0/claim", WORKER)
+        replica.call("POST", f"{first}/runs/0/completed")
+        replica.core.watchers[RESOLVED].look(in_turn)
+    count = Table()
+    group, task, cold, last = slugid(), slugid(), slugid(), slugid()
+    path = f"/v1/task/{task}"
+    urls = count("pollTaskUrls, first of a worker type", "-", one, "GET", "/v1/poll-task-url/prov/type")
+    count("pollTaskUrls, again", "-", one, "GET", "/v1/poll-task-url/prov/type")
+    count("createTask, new group", "4", one, "PUT", path, definition(group))
+    count("createTask, same group", "4", one, "PUT", f"/v1/task/{cold}", definition(group))
+    waiting = definition(group, dependencies=[task, cold])
+    count("createTask, 2 dependencies", "-", one, "PUT", f"/v1/task/{last}", waiting)
+    count("createTask, again", "-", one, "PUT", path, one.call("GET", path))
+    count("status", "-", one, "GET", f"{path}/status")
+    run = f"{path}/runs/0"
+    claim = {**WORKER, **polled(urls)}
+    count("claimTask (draft)", "3", one, "POST", f"{run}/claim", claim)
+    count("claimTask again, same worker", "-", one, "POST", f"{run}/claim", claim)
+    count("reclaimTask", "2", one, "POST", f"{run}/reclaim")
+    count("reportCompleted, one dependent that waits for more", "3", one, "POST", f"{run}/completed")
+    run = f"/v1/task/{cold}/runs/0"
+    count("claimTask (deployed), cold", "4", other, "POST", f"{run}/claim", WORKER)
+    count("reclaimTask, remembered from before the claim", "3", one, "POST", f"{run}/reclaim")
+    report = {"reason": "worker-shutdown"}
+    count("reportException with a retry, cold", "-", other, "POST", f"{run}/exception", report)
+    count("cancelTask, the same", "-", one, "POST", f"/v1/task/{cold}/cancel")
+    count("rerunTask", "-", one, "POST", f"/v1/task/{cold}/rerun")
+    count("scheduleTask, of a task that waits", "-", one, "POST", f"/v1/task/{last}/schedule")
+    defined = definition(group)
+    count("defineTask", "-", one, "POST", f"/v1/task/{slugid()}/define", defined)
+    count("listTaskGroup, 4 tasks", "-", one, "GET", f"/v1/task-group/{group}/list")
+    count("listDependentTasks, 1 task", "-", one, "GET", f"{path}/dependents")
+    count("pendingTasks", "-", one, "GET", "/v1/pending/prov/type")
+
+
+def latency(settings: Settings, rounds: int) -> None:
+    """From the request reportCompleted to the dependent's being pending, in one process with resolvers."""
+    replica = Replica(settings)
+    replica.background.start()
+    report_alone, until_pending = [], []
+    for _ in range(rounds):
+        required, dependent = slugid(), slugid()
+        replica.call("PUT", f"/v1/task/{required}", definition(required))
+        waiting = definition(required, dependencies=[required])
+        replica.call("PUT", f"/v1/task/{dependent}", waiting)
+        replica.call("POST", f"/v1/task/{required}/runs/0/claim", WORKER)
+        begun = time.perf_counter()
+        replica.call("POST", f"/v1/task/{required}/runs/0/completed")
+        report_alone.append(time.perf_counter() - begun)
+        while replica.call("GET", f"/v1/task/{dependent}/status")["status"]["state"] != "pending":
+            pass
+        until_pending.append(time.perf_counter() - begun)
+    replica.background.stop()
+    ratio = statistics.median(u / a for u, a in zip(until_pending, report_alone, strict=True))
+    print(
+        f"\nreportCompleted to its dependent's being pending, median of {rounds}: "
+        f"{1000 * statistics.median(until_pending):.1f} ms, {ratio:.1f} times the call itself"
+    )
+
+
+def idle(settings: Settings, minutes: float) -> None:
+    """What an idle server asks of storage, counted once it has backed off, and a day of it."""
+    replica = Replica(settings)
+    replica.background.start()
+    time.sleep(60)  # to back off
+    before = replica.counts.copy()
+    time.sleep(60 * minutes)
+    counted = (replica.counts - before).total()
+    replica.background.stop()
+    a_day = counted * 24 * 60 / minutes
+    print(f"\nidle for {minutes:g} minutes: {counted} operations, which is {a_day:,.0f} a day")
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=30, help="of the latency (default 30)")
+    parser.add_argument(
+        "--idle", type=float, metavar="MINUTES", help="also count an idle server's for so long"
+    )
+    options = parser.parse_args()
     with azurite_settings() as settings:
-        one, other = Replica(settings), Replica(settings)
-
-        def count(what: str, budget: str, replica: Replica, act: Callable[[], Any]) -> Any:
-            before = replica.counts.copy()
-            answer = act()
-            by_service = replica.counts - before
-            shown = ", ".join(
-                f"{service} {method} {n}" for (service, method), n in sorted(by_service.items())
-            )
-            print(f"{what:<46} {by_service.total():>2}   {budget:<10} {shown}")
-            return answer
-
-        print(f"{'call':<46} {'operations':>2}  budget")
-        group, task, cold = slugid(), slugid(), slugid()
-        path = f"/v1/task/{task}"
-        urls = count(
-            "pollTaskUrls, first of a worker type",
-            "-",
-            one,
-            lambda: one.call("GET", "/v1/poll-task-url/prov/type"),
-        )
-        count("pollTaskUrls, again", "-", one, lambda: one.call("GET", "/v1/poll-task-url/prov/type"))
-        count("createTask, new group", "3 + timer", one, lambda: one.call("PUT", path, definition(group)))
-        count(
-            "createTask, same group",
-            "3 + timer",
-            one,
-            lambda: one.call("PUT", f"/v1/task/{cold}", definition(group)),
-        )
-        count("status", "-", one, lambda: one.call("GET", f"{path}/status"))
-        run = f"{path}/runs/0"
-        message = polled(urls)
-        count(
-            "claimTask (draft)",
-            "2 + timer",
-            one,
-            lambda: one.call("POST", f"{run}/claim", {**WORKER, **message}),
-        )
-        count(
-            "claimTask again, same worker",
-            "-",
-            one,
-            lambda: one.call("POST", f"{run}/claim", {**WORKER, **message}),
-        )
-        count("reclaimTask", "2", one, lambda: one.call("POST", f"{run}/reclaim"))
-        count("reportCompleted", "2 + resolved", one, lambda: one.call("POST", f"{run}/completed"))
-        run = f"/v1/task/{cold}/runs/0"
-        count(
-            "claimTask (deployed), cold",
-            "3 + timer",
-            other,
-            lambda: other.call("POST", f"{run}/claim", WORKER),
-        )
-        count(
-            "reclaimTask, remembered from before the claim",
-            "3",
-            one,
-            lambda: one.call("POST", f"{run}/reclaim"),
-        )
-        report = {"reason": "worker-shutdown"}
-        count(
-            "reportException with a retry, cold",
-            "3",
-            other,
-            lambda: other.call("POST", f"{run}/exception", report),
-        )
-        count("cancelTask, the same", "-", one, lambda: one.call("POST", f"/v1/task/{cold}/cancel"))
-        count("pendingTasks", "-", one, lambda: one.call("GET", "/v1/pending/prov/type"))
+        calls(settings)
+        latency(settings, options.rounds)
+        if options.idle:
+            idle(settings, options.idle)
 
 
 if __name__ == "__main__":

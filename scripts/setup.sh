@@ -1,6 +1,7 @@
 # Sourced by scripts/up and scripts/test: what both need, installed once and again only when its pins have changed.
 #
-# .venv/ and each node_modules/ hold a stamp: the hash of what they were made from, written when all of it is in.
+# .venv/, each node_modules/ and .rabbitmq/ hold a stamp: the hash of what they were made from, written when all of
+# it is in.
 # Says on stderr what takes long, and nothing where there is nothing to do.
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
@@ -89,6 +90,47 @@ install_js() {
     (cd "$root/$2" && npm ci --omit=dev --ignore-scripts --no-audit --no-fund --loglevel=error </dev/null >/dev/null) ||
         fail "npm could not install $1"
     printf '%s\n' "$pins" >"$stamp"
+}
+
+# legacy_queue/adapters/rabbitmq.py looks at the same paths
+has_rabbitmq() {
+    compgen -G "$1/usr/lib/erlang/erts-*/bin/erlexec" >/dev/null &&
+        compgen -G "$1/usr/lib/rabbitmq/lib/rabbitmq_server-*" >/dev/null
+}
+
+# fetch_rabbitmq FOLDER: this Debian's own packages and what they need and the machine lacks, into FOLDER; no root
+fetch_rabbitmq() {
+    local apt="$1/apt" package
+    local options=(
+        -qq -o Debug::NoLocking=1 -o APT::Sandbox::User="$(id -un)" -o APT::Keep-Downloaded-Packages=1
+        -o Dir::State="$apt" -o Dir::State::lists="$apt/lists" -o Dir::State::status="$apt/status"
+        -o Dir::Cache="$apt" -o Dir::Cache::archives="$apt/archives" -o Acquire::Languages=none
+    )
+    mkdir -p "$apt/lists/partial" "$apt/archives/partial" || return
+    # an Erlang that is there in part would come in part: as if there were none
+    awk 'BEGIN { RS = ""; ORS = "\n\n" } !/^Package: (erlang|rabbitmq)/' /var/lib/dpkg/status >"$apt/status" || return
+    apt-get "${options[@]}" update # another source than Debian's may be away: the next line tells
+    apt-get "${options[@]}" --yes --download-only --no-install-recommends install rabbitmq-server || return
+    for package in "$apt/archives/"*.deb; do
+        dpkg-deb --extract "$package" "$1" || return
+    done
+    rm -r "$apt"
+}
+
+# The machine's own where it has one; otherwise unpacked into .rabbitmq/, since installing it would also start it.
+install_rabbitmq() {
+    local home="$root/.rabbitmq" pins
+    has_rabbitmq "" && return
+    pins="$(cat /etc/os-release 2>/dev/null | fingerprint)"
+    has_rabbitmq "$home" && [[ "$(cat "$home/.installed" 2>/dev/null)" == "$pins" ]] && return
+    say "Fetching RabbitMQ into .rabbitmq ..."
+    rm -rf "$home"
+    if ! { type -P apt-get dpkg-deb >/dev/null && fetch_rabbitmq "$home" && has_rabbitmq "$home"; } >&2 </dev/null; then
+        rm -rf "$home"
+        fail "There is no RabbitMQ here, and Debian's packages cannot be fetched: install rabbitmq-server" \
+            "yourself, or give a broker's URL in $1 instead"
+    fi
+    printf '%s\n' "$pins" >"$home/.installed"
 }
 
 install legacy-queue --editable .

@@ -1,11 +1,13 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.adapters.rabbitmq import RabbitMQ
 
 # A slow machine is no failure; CI tries the same examples every time, a developer's run always new ones.
 settings.register_profile(
@@ -14,6 +16,20 @@ settings.register_profile(
 settings.load_profile("here")
 
 AZURITE_DIR = Path(__file__).parents[1] / "azurite"
+RABBITMQ_HOME = Path(__file__).parents[1] / ".rabbitmq"
+GIVEN_BROKER = os.environ.get("LEGACY_QUEUE_TEST_AMQP_URL")
+
+
+class RunningBroker(Protocol):
+    """Ours, or the one that is given."""
+
+    @property
+    def url(self) -> str: ...
+
+
+class GivenBroker:
+    def __init__(self, url: str) -> None:
+        self.url = url
 
 
 @pytest.fixture(scope="session")
@@ -26,4 +42,25 @@ def azurite_dir() -> Path:
 def azurite(tmp_path_factory: pytest.TempPathFactory, azurite_dir: Path) -> Iterator[Azurite]:
     """One real Azurite for the whole run; a test keeps to queue, table and key names of its own."""
     with Azurite(tmp_path_factory.mktemp("azurite"), azurite_dir) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_home() -> Path:
+    """Where scripts/test has put RabbitMQ, if the machine has none: for tests that stop and start it."""
+    if GIVEN_BROKER:
+        pytest.skip("LEGACY_QUEUE_TEST_AMQP_URL is given: that broker is not ours to stop")
+    return RABBITMQ_HOME
+
+
+@pytest.fixture(scope="session")
+def rabbitmq(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[RunningBroker]:
+    """One real RabbitMQ for the whole run; a test keeps to a project of its own."""
+    if GIVEN_BROKER:
+        yield GivenBroker(GIVEN_BROKER)
+        return
+    home = request.getfixturevalue("rabbitmq_home")
+    with RabbitMQ(tmp_path_factory.mktemp("rabbitmq"), home) as running:
         yield running

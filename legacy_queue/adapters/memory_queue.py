@@ -10,12 +10,13 @@ import itertools
 import secrets
 import uuid
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from heapq import heappop, heappush
 
 from legacy_queue.domain.messages import Lease
 from legacy_queue.ports import LeaseLost
 
+FOREVER = datetime.max.replace(tzinfo=UTC)  # the expiry of a message that has none
 _PLUS_AND_SLASH = b"\xfb\xff\xbf"  # "+/+/" in base64, where it begins at a multiple of three bytes
 
 
@@ -43,34 +44,42 @@ class QueuedMessage:
     dequeue_count: int = 0
 
 
+_Entry = tuple[datetime, int, QueuedMessage]
+
+
 class MemoryQueue:
     """Messages in the order in which they become visible, and of those the order in which they came."""
 
     def __init__(self) -> None:
         self._messages: dict[str, QueuedMessage] = {}
         # both hold what is out of date too, until its turn comes
-        self._by_visibility: list[tuple[datetime, int, QueuedMessage]] = []
+        self._by_visibility: list[_Entry] = []
         self._by_expiry: list[tuple[datetime, str]] = []
         self._order = itertools.count()
 
     def put(self, text: str, expires: datetime, next_visible: datetime, now: datetime) -> QueuedMessage:
         """A fresh message; its receipt is good at once."""
         lease = Lease(str(uuid.uuid4()), _receipt())
-        heappush(self._by_expiry, (expires, lease.message_id))
+        if expires != FOREVER:
+            heappush(self._by_expiry, (expires, lease.message_id))
         return self._store(QueuedMessage(lease, text, now, expires, next_visible))
 
     def receive(self, count: int, next_visible: datetime, now: datetime) -> list[QueuedMessage]:
         """Up to so many visible messages, invisible until ``next_visible`` and each with a new receipt."""
-        self._expire(now)
-        received: list[QueuedMessage] = []
-        while len(received) < count and self._by_visibility and self._by_visibility[0][0] <= now:
-            _, _, message = heappop(self._by_visibility)
-            if self._messages.get(message.lease.message_id) is message:
-                renewed = _renewed(message, next_visible)
-                received.append(replace(renewed, dequeue_count=message.dequeue_count + 1))
+        received = [
+            replace(_renewed(message, next_visible), dequeue_count=message.dequeue_count + 1)
+            for _, _, message in self._take_visible(count, now)
+        ]
         for message in received:
             self._store(message)
         return received
+
+    def peek(self, count: int, now: datetime) -> list[QueuedMessage]:
+        """The messages that ``receive`` would give, as they are."""
+        visible = self._take_visible(count, now)
+        for entry in visible:
+            heappush(self._by_visibility, entry)
+        return [message for _, _, message in visible]
 
     def update(self, lease: Lease, text: str, next_visible: datetime, now: datetime) -> QueuedMessage:
         """Change the leased message and give it a new receipt; its dequeue count stays.
@@ -91,6 +100,15 @@ class MemoryQueue:
         """How many messages there are, visible or not."""
         self._expire(now)
         return len(self._messages)
+
+    def _take_visible(self, count: int, now: datetime) -> list[_Entry]:
+        self._expire(now)
+        taken: list[_Entry] = []
+        while len(taken) < count and self._by_visibility and self._by_visibility[0][0] <= now:
+            entry = heappop(self._by_visibility)
+            if self._messages.get(entry[2].lease.message_id) is entry[2]:
+                taken.append(entry)
+        return taken
 
     def _store(self, message: QueuedMessage) -> QueuedMessage:
         self._messages[message.lease.message_id] = message

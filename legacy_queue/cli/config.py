@@ -58,6 +58,8 @@ def _masked(name: str, value: Any) -> str:
             return json.dumps(shown)
         case "clients" | "signing_secrets", ():
             return "(made up for development when the server starts)"
+        case "amqp_url", str():
+            return json.dumps("***")
         case "signing_secrets", _:
             return json.dumps(["***"] * len(value))
     return _shown(value)

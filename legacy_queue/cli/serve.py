@@ -36,14 +36,20 @@ _DRAIN = 30  # seconds that requests under way have left after SIGTERM
 
 
 @click.command()
+@click.option("--no-resolvers", is_flag=True, help="The same as --resolvers false.")
 @setting_options
-def serve(**options: str | None) -> None:
+def serve(no_resolvers: bool, **options: str | None) -> None:
     """Serve the queue until SIGTERM or Ctrl-C.
+
+    It also fires timers, expires what is due and sweeps, unless --no-resolvers leaves that to
+    `legacy-queue resolve`. Without either, a claim still expires as soon as a worker polls.
 
     When it is ready, one line of JSON on standard output says where, and with which credentials where they
     are those of the development client. Logs are lines of JSON on standard error.
     """
     log_to_standard_error()
+    if no_resolvers:
+        options["resolvers"] = "false"
     settings, _ = settings_of(options, os.environ)
     with ExitStack() as stack:
         try:
@@ -100,7 +106,8 @@ class _Application(BaseApplication):
             "limit_request_field_size": 65536,  # a certificate in a Hawk header holds every scope of its task
             "forwarded_allow_ips": "*" if self._settings.trusted_proxy else "",
             "logger_class": ServerLogger,
-            "post_worker_init": self._announce,
+            "post_worker_init": self._begin,
+            "worker_exit": lambda _arbiter, _worker: self._server.background.stop(),
             "control_socket_disable": True,
         }
         for name, value in values.items():
@@ -109,21 +116,26 @@ class _Application(BaseApplication):
     def load(self) -> Callable[..., Any]:
         return self._server.app
 
-    def _announce(self, worker: Any) -> None:
-        """The first process to find storage answering says that the server is ready."""
+    def end_streams(self) -> None:
+        """The process is about to end: event streams end too, and nothing new begins in the background."""
+        self._server.background.stopping.set()
 
-        def announce() -> None:
+    def _begin(self, worker: Any) -> None:
+        """Once storage answers the background begins, and the first process says that the server is ready."""
+
+        def begin() -> None:
             while True:
                 try:
                     self._server.storage.check()
                     break
                 except ServiceUnavailable:
                     time.sleep(0.5)
+            self._server.background.start()
             with suppress(BlockingIOError):  # another has said it
                 os.read(self._word, 1)
                 print(json.dumps(self._ready_line(worker.ppid)), flush=True)  # noqa: T201
 
-        gevent.spawn(announce)
+        gevent.spawn(begin)
 
     def _ready_line(self, pid: int) -> dict[str, Any]:
         settings = self._settings
@@ -194,6 +206,8 @@ class _Worker(GeventWorker):
         """
         super().notify()
         if not self.alive:
+            assert isinstance(self.app, _Application)  # noqa: S101
+            self.app.end_streams()
             for client in list(self._idle):
                 # by another object: gevent's own would interrupt the wait with an error
                 with suppress(OSError), client.dup() as same:

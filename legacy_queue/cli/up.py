@@ -9,14 +9,16 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import click
 import requests
 
+from legacy_queue.adapters.rabbitmq import RabbitMQ, RabbitMQUnavailable
 from legacy_queue.cli.create_task import create
 from legacy_queue.cli.options import setting_options, settings_of
-from legacy_queue.config.settings import wire_name
+from legacy_queue.config.settings import PREFIX, wire_name
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.worker import Credentials, Step, Worker, WorkerSettings
@@ -24,17 +26,23 @@ from legacy_queue.worker import Credentials, Step, Worker, WorkerSettings
 _POOL = ("demo-provisioner", "demo-worker")
 _DEMO_CLAIM = "6s"  # short, so that a reclaim is seen
 _DEMO_COMMAND = ["sh", "-c", "echo 'hello from the task'; sleep 5"]
+_RABBITMQ = Path(__file__).parents[2] / ".rabbitmq"  # where scripts/up puts it, if the machine has none
 
 
 @click.command()
 @click.option("--demo", is_flag=True, help="Create a task, run the sample worker on it, show each step, end.")
+@click.option(
+    "--rabbitmq", is_flag=True, help="Start a RabbitMQ of its own too, and publish the events on it."
+)
 @setting_options
-def up(demo: bool, **options: str | None) -> None:
-    """Serve the queue and say what to try. Ctrl-C stops it and Azurite, and nothing is lost.
+def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
+    """Serve the queue and say what to try. Ctrl-C stops all that it started, and nothing is lost.
 
     Takes the options of serve.
     """
     settings, _ = settings_of(options, os.environ)  # a mistake is told at once
+    if rabbitmq and settings.amqp_url:
+        raise click.ClickException("--rabbitmq starts a broker, and amqp-url names another: give one of them")
     if demo:  # beside a queue that is up already
         own = {"claim_timeout": _DEMO_CLAIM, "port": "0", "data_dir": str(settings.data_dir / "demo")}
         options = {**own, **{name: value for name, value in options.items() if value is not None}}
@@ -46,18 +54,22 @@ def up(demo: bool, **options: str | None) -> None:
         "serve",
         *(word for pair in given.items() for word in pair),
     ]
-    # a session of its own: Ctrl-C reaches this process alone, which ends the server in order
-    server = subprocess.Popen(  # noqa: S603 - this very program
-        command, stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
+    environment, broker = dict(os.environ), None
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
+    if rabbitmq:
+        broker = _start_broker(Path(options["data_dir"] or settings.data_dir) / "rabbitmq")
+        environment[f"{PREFIX}AMQP_URL"] = broker.url  # a command line is read by everybody
+    # a session of its own: Ctrl-C reaches this process alone, which ends the server in order
+    server = subprocess.Popen(  # noqa: S603 - this very program
+        command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=environment
+    )
     try:
         ready = _ready_line(server)
         if demo:
             _demonstrate(ready)
         else:
-            _say_what_to_try(ready)
+            _say_what_to_try(ready, broker)
             server.wait()
             raise click.ClickException("the server ended by itself; its log above says why")
     except KeyboardInterrupt:
@@ -68,12 +80,21 @@ def up(demo: bool, **options: str | None) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server is ending in order: once is enough
         server.terminate()
         server.wait()
+        if broker:
+            broker.stop()
     kept = "nothing is kept of memory storage" if settings.storage == "memory" else "everything is kept"
     click.echo(f"Stopped; {kept}.", err=True)
 
 
 def _interrupt(_number: int, _frame: Any) -> None:
     raise KeyboardInterrupt
+
+
+def _start_broker(folder: Path) -> RabbitMQ:
+    try:
+        return RabbitMQ(folder, _RABBITMQ).start()
+    except RabbitMQUnavailable as unavailable:
+        raise click.ClickException(str(unavailable)) from None
 
 
 def _ready_line(server: subprocess.Popen[str]) -> Mapping[str, Any]:
@@ -85,7 +106,7 @@ def _ready_line(server: subprocess.Popen[str]) -> Mapping[str, Any]:
     return ready
 
 
-def _say_what_to_try(ready: Mapping[str, Any]) -> None:
+def _say_what_to_try(ready: Mapping[str, Any], broker: RabbitMQ | None) -> None:
     click.echo(
         f"The queue is up.\n\n  root URL         {ready['rootUrl']}\n  legacy base URL  {ready['baseUrl']}"
     )
@@ -95,7 +116,13 @@ def _say_what_to_try(ready: Mapping[str, Any]) -> None:
             f"  clientId         {credentials['clientId']}   (a development client: it may do everything)\n"
             f"  accessToken      {credentials['accessToken']}"
         )
+    if broker:
+        click.echo(f"  events on        {broker.url}   (RabbitMQ; topic exchanges)")
     program = shlex.quote(os.path.relpath(sys.argv[0]))
+    click.echo(
+        "\nWatch what happens to tasks, in a terminal of its own:\n\n"
+        f"  {program} events --root-url {ready['rootUrl']}"
+    )
     pool = "--provisioner my-provisioner --worker-type my-worker"
     click.echo(
         "\nTry, in another terminal:\n\n"
@@ -105,7 +132,7 @@ def _say_what_to_try(ready: Mapping[str, Any]) -> None:
         f"  {program} create-task {pool} -- echo hello\n"
         f"  {program} worker {pool} --max-tasks 1\n"
         f"  curl {ready['baseUrl']}/pending/my-provisioner/my-worker\n\n"
-        "Ctrl-C stops the queue and its storage."
+        f"Ctrl-C stops the queue{', its broker' if broker else ''} and its storage."
     )
 
 

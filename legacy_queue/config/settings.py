@@ -15,6 +15,7 @@ from typing import Any
 
 from legacy_queue.config import values
 from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.events import PROJECT
 
 PREFIX = "LEGACY_QUEUE_"
 CONFIG = "config"  # names the TOML file; an option and a variable like the others
@@ -64,6 +65,9 @@ class Settings:
     worker_types: Mapping[str, str] = _setting(
         values.policies, {}, "provisionerId/workerType -> optional or required: the message at a claim."
     )
+    amqp_url: str | None = _setting(values.amqp_url, None, "RabbitMQ, where the events are published.", True)
+    project: str = _setting(values.project, PROJECT, "Names the exchanges: exchange/<project>/v1/...")
+    resolvers: bool = _setting(values.flag, True, "false: leave timers and expiry to other processes.")
     development_client: str | None = None
 
     @property

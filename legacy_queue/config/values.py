@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from legacy_queue.domain.credentials import Client
 from legacy_queue.domain.ids import IDENTIFIER
@@ -76,6 +77,27 @@ def url(value: Any) -> str:
     if not re.fullmatch(r"https?://[^\s/?#{}]+[^\s?#{}]*", str(value)):
         raise ValueError("a URL is accepted that starts with http:// or https:// and has no query")
     return str(value).rstrip("/")
+
+
+def amqp_url(value: Any) -> str:
+    try:
+        url = urlsplit(text(value))
+        is_one = url.scheme in ("amqp", "amqps") and bool(url.hostname) and url.port != 0
+        is_one = is_one and not url.query and not url.fragment
+    except ValueError:  # whose message may hold a part of the password
+        is_one = False
+    if not is_one or not re.fullmatch(r"[!-~]+", value):
+        raise ValueError(
+            "a URL is accepted like amqp://user:password@host:5672/vhost, or with amqps://, and no query; "
+            "what is special in a URL is percent-encoded in the password"
+        )
+    return str(value)
+
+
+def project(value: Any) -> str:
+    if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", text(value)):
+        raise ValueError("1 to 64 of a-z, A-Z, 0-9, - and _ are accepted")
+    return str(value)
 
 
 def _structure(value: Any) -> Any:

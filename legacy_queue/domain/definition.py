@@ -35,8 +35,6 @@ class TaskDefinition:
         given = {**body, **{name: _time(body, name) for name in _TIMES if name in body}}
         given.setdefault("expires", _add_year(given["deadline"]))
         _check_times(given["created"], given["deadline"], given["expires"], now)
-        if body.get("dependencies"):
-            raise InputError("dependencies are not supported yet: only an empty list is accepted")
         for scope in body.get("scopes", ()):
             if scope.endswith("**"):
                 raise InputError(f"the scope {scope!r} ends in '**': at most one '*' may end a scope")
@@ -68,6 +66,10 @@ class TaskDefinition:
         return cls(wire)
 
     @cached_property
+    def created(self) -> datetime:
+        return parse_time(self.wire["created"])
+
+    @cached_property
     def deadline(self) -> datetime:
         return parse_time(self.wire["deadline"])
 
@@ -82,6 +84,16 @@ class TaskDefinition:
     @property
     def scheduler_id(self) -> str:
         return str(self.wire["schedulerId"])
+
+    @property
+    def dependencies(self) -> tuple[str, ...]:
+        """The taskIds that it depends on, its own perhaps: then it waits until it is scheduled."""
+        return tuple(self.wire["dependencies"])
+
+    @property
+    def requires(self) -> str:
+        """``all-completed`` or ``all-resolved``."""
+        return str(self.wire["requires"])
 
     @property
     def retries(self) -> int:

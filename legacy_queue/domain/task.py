@@ -77,13 +77,37 @@ class Run:
 
 @dataclass(frozen=True)
 class Task:
-    """``held`` is the lease on the message (T, R+1) while run R is running, else None."""
+    """``held`` is the lease on the message (T, R+1) while run R is running, else None.
+
+    ``waits_for`` are those of its dependencies that keep an unscheduled task from being pending.
+    """
 
     task_id: str
     definition: TaskDefinition
     retries_left: int
     runs: tuple[Run, ...] = ()
     held: Lease | None = None
+    waits_for: tuple[str, ...] = ()
+
+    @property
+    def is_resolved(self) -> bool:
+        return bool(self.runs) and self.runs[-1].is_resolved
+
+    def ended_with(self, run_id: int) -> bool:
+        """Whether the task was resolved with that run; since then it may have been rerun."""
+        if run_id >= len(self.runs) or not self.runs[run_id].is_resolved:
+            return False
+        return run_id == len(self.runs) - 1 or self.runs[run_id + 1].reason_created == "rerun"
+
+    def up_to(self, run_id: int) -> Self:
+        """The task as it was when that run was its last."""
+        return replace(self, runs=self.runs[: run_id + 1])
+
+    def activation(self, run_id: int) -> int:
+        """The run up to this one with which it last became active in its group: 0, or that of a rerun."""
+        return max(
+            (run.run_id for run in self.runs[: run_id + 1] if run.reason_created == "rerun"), default=0
+        )
 
     @property
     def last_run(self) -> Run | None:

@@ -7,19 +7,34 @@ message for R+1 is held: invisible until takenUntil, so that whoever polls after
 claim expires without anybody watching.
 
 Each transition is an *ensure*: repeated with the same facts it gives the same task, and asks again for the
-same messages, so that a crash heals when the request is repeated. Source: design/protocol.md.
+same messages and events, so that a crash heals when the request is repeated. One that changes the state
+has a timer put before the task is written, which heals it when nobody repeats it. Source: design/protocol.md.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.errors import QueueError, RequestConflict, ServiceUnavailable
+from legacy_queue.domain.events import Event, task_event
 from legacy_queue.domain.ids import MAX_RUNS
 from legacy_queue.domain.messages import Lease
-from legacy_queue.domain.outcome import After, Hold, Offer, Outcome, Release, Withdraw
+from legacy_queue.domain.outcome import (
+    After,
+    Hold,
+    Offer,
+    Outcome,
+    Release,
+    Withdraw,
+    claimed,
+    created,
+    now_pending,
+    resolved,
+    still_pending,
+)
 from legacy_queue.domain.task import Run, Task, Worker
 from legacy_queue.domain.times import format_time, whole_seconds
 
@@ -31,14 +46,19 @@ RETRIED = {"claim-expired": "retry", "worker-shutdown": "retry", "intermittent-t
 _EXPIRY_MARGIN = timedelta(seconds=2)
 
 
-def create(task_id: str, definition: TaskDefinition, now: datetime) -> Outcome:
-    """A new task is pending with run 0."""
-    task = Task(task_id, definition, definition.retries).with_new_run("scheduled", now)
-    return Outcome(task, after=_offer_again(task))
+def create(task_id: str, definition: TaskDefinition, waits_for: Sequence[str], now: datetime) -> Outcome:
+    """A new task: pending with run 0, or unscheduled while there are dependencies to wait for."""
+    task = Task(task_id, definition, definition.retries, waits_for=tuple(waits_for))
+    if not waits_for:
+        task = task.with_new_run("scheduled", now)
+    return created(task, now)
 
 
-def create_again(task: Task, definition: TaskDefinition) -> Outcome:
-    """The same definition changes nothing and offers a pending run again; another is a RequestConflict."""
+def create_again(task: Task, definition: TaskDefinition, now: datetime) -> Outcome:
+    """The same definition changes nothing, tells again, and offers a pending run again.
+
+    Another one is a RequestConflict.
+    """
     existing, given = dict(task.definition.wire), dict(definition.wire)
     # as JSON: 1 and true are equal to Python
     different = [name for name in sorted(given) if _json(given[name]) != _json(existing.get(name))]
@@ -48,7 +68,50 @@ def create_again(task: Task, definition: TaskDefinition) -> Outcome:
             "Use another taskId, or the same definition",
             {"existing": existing, "given": given},
         )
-    return Outcome(task, after=_offer_again(task))
+    return created(task, now)
+
+
+def schedule(task: Task, now: datetime) -> Outcome:
+    """An unscheduled task is pending, whatever it waits for; of any other, what it is is told again.
+
+    Raises RequestConflict past the deadline.
+    """
+    _check_deadline(task, now)
+    if task.runs:
+        return still_pending(task)
+    return now_pending(task.with_new_run("scheduled", now), now)
+
+
+def satisfy(task: Task, required_id: str, now: datetime) -> Outcome:
+    """The task waits no longer for that one; where it waited for no other, it is pending."""
+    if required_id not in task.waits_for:
+        return Outcome(task)
+    task = replace(task, waits_for=tuple(one for one in task.waits_for if one != required_id))
+    if task.runs or task.waits_for or now >= task.definition.deadline:
+        return Outcome(task)
+    return now_pending(task.with_new_run("scheduled", now), now)
+
+
+def is_satisfied(requires: str, required: Task) -> bool:
+    """Whether a task that depends on this one need wait no longer."""
+    return required.state == "completed" if requires == "all-completed" else required.is_resolved
+
+
+def rerun(task: Task, now: datetime) -> Outcome:
+    """A resolved task is pending again, with all its retries; any other stays as it is.
+
+    Raises RequestConflict past the deadline, and where all its runs are used up.
+    """
+    _check_deadline(task, now)
+    if not task.is_resolved:
+        return still_pending(task)
+    room = MAX_RUNS - len(task.runs)
+    if room <= 0:
+        raise _conflict(task, f"it has had {MAX_RUNS} runs, the most that are ever created for one task")
+    task = replace(task, retries_left=min(task.definition.retries, room - 1))
+    task = task.with_new_run("rerun", now)
+    # the timer that was put with the task is gone when the task was resolved for a while
+    return now_pending(task, now, due=task.definition.deadline)
 
 
 def claim(
@@ -69,25 +132,28 @@ def claim(
 
     Raises ResourceNotFound, RequestConflict, or ServiceUnavailable for a clock that is ahead of ours.
     """
-    if now >= task.definition.deadline:
-        raise _conflict(task, f"its deadline {format_time(task.definition.deadline)} has passed")
+    _check_deadline(task, now)
     last = task.last_run
+    retried: tuple[Event, ...] = ()
     if last and run_id in (len(task.runs), len(task.runs) + 1):
         if last.state == "running":
             task = _expire_when_due(task, last, message_id, now)
             if task.state != "pending":
-                return Outcome(task, refusal=_conflict(task, "its claim expired and no retries are left"))
+                refusal = _conflict(task, "its claim expired and no retries are left")
+                return replace(resolved(task, now), refusal=refusal)
+            retried = (task_event("task-pending", task),)
         elif last.is_resolved:
             raise _conflict(task, f"it was resolved as {last.state} ({last.reason_resolved})")
         run_id = len(task.runs) - 1
     run = task.run(run_id)
     if run.state == "running" and run.worker == worker and not _has_expired(run, now):
-        return Outcome(task)  # the answer to the first request was lost
+        return Outcome(task, events=(task_event("task-running", task),))  # the first answer was lost
     if run.state != "pending":
         raise _conflict(task, _as_it_is(run))
     taken_until = min(now + claim_timeout, task.definition.deadline)
     task = task.with_last_run(state="running", worker=worker, taken_until=taken_until, started=now)
-    return _held(task, presented, now)
+    told = claimed(task, taken_until, retried, now)
+    return replace(_held(task, presented, now), timer=told.timer, events=told.events)
 
 
 def reclaim(task: Task, run_id: int, claim_timeout: timedelta, now: datetime) -> Outcome:
@@ -103,17 +169,18 @@ def reclaim(task: Task, run_id: int, claim_timeout: timedelta, now: datetime) ->
 
 
 def resolve(task: Task, run_id: int, state: str, reason: str, now: datetime) -> Outcome:
-    """The run ends as ``state`` for ``reason``; what may be retried is, while there are retries left.
+    """The run ends as ``state`` for ``reason``; what may be retried is, while there is time and retries left.
 
     Raises ResourceNotFound; RequestConflict for a run that no worker holds, or that ended otherwise.
     """
     run = task.run(run_id)
     if run.is_resolved and run.worker and (run.state, run.reason_resolved) == (state, reason):
-        return Outcome(task, after=_offer_again(task) if run_id == len(task.runs) - 2 else ())
+        if run_id == len(task.runs) - 1:
+            return Outcome(task, events=(task_event(f"task-{state}", task),))
+        return still_pending(task) if run_id == len(task.runs) - 2 else Outcome(task)
     if run.state != "running":
         raise _conflict(task, f"{_as_it_is(run)}, only a running run can be reported {state}")
-    resolved = _resolve_last(task, state, reason, now)
-    return Outcome(resolved, after=_let_go(task.held, resolved))
+    return _ended(task, state, reason, now)
 
 
 def cancel(task: Task, now: datetime) -> Outcome:
@@ -121,14 +188,52 @@ def cancel(task: Task, now: datetime) -> Outcome:
 
     Raises RequestConflict past the deadline.
     """
+    _check_deadline(task, now)
+    last = task.last_run
+    if last and last.is_resolved:
+        canceled = last.reason_resolved == "canceled"
+        return Outcome(task, events=(task_event("task-exception", task),) if canceled else ())
+    if not last:
+        task = task.with_new_run("exception", now)
+    return _ended(task, "exception", "canceled", now)
+
+
+def expire_claim(task: Task, run_id: int, now: datetime) -> Outcome:
+    """A run whose takenUntil has passed is exception/claim-expired, and retried while there are retries left.
+
+    Past the deadline the task ends by that instead. Where it is not so, nothing changes: the run was resolved
+    or reclaimed, or was never claimed.
+    """
+    last = task.last_run
+    if last is None or last.run_id != run_id or last.state != "running" or not _has_expired(last, now):
+        return Outcome(task)
     if now >= task.definition.deadline:
-        raise _conflict(task, f"its deadline {format_time(task.definition.deadline)} has passed")
-    if task.last_run and task.last_run.is_resolved:
+        return exceed_deadline(task, now)
+    return _ended(task, "exception", "claim-expired", now)
+
+
+def exceed_deadline(task: Task, now: datetime) -> Outcome:
+    """A task that is not resolved by its deadline is exception/deadline-exceeded.
+
+    One that was never scheduled gets a run that says so. Before the deadline nothing changes.
+    """
+    if now < task.definition.deadline or task.is_resolved:
         return Outcome(task)
     if not task.runs:
         task = task.with_new_run("exception", now)
-    canceled = _resolve_last(task, "exception", "canceled", now)
-    return Outcome(canceled, after=_let_go(task.held, canceled))
+    return _ended(task, "exception", "deadline-exceeded", now)
+
+
+def _ended(task: Task, state: str, reason: str, now: datetime) -> Outcome:
+    """The last run is resolved: the task with it, or a retry follows."""
+    ended = _resolve_last(task, state, reason, now)
+    outcome = now_pending(ended, now) if ended.state == "pending" else resolved(ended, now)
+    return replace(outcome, after=_let_go(task.held, ended))
+
+
+def _check_deadline(task: Task, now: datetime) -> None:
+    if now >= task.definition.deadline:
+        raise _conflict(task, f"its deadline {format_time(task.definition.deadline)} has passed")
 
 
 def _expire_when_due(task: Task, run: Run, message_id: str | None, now: datetime) -> Task:
@@ -146,7 +251,8 @@ def _expire_when_due(task: Task, run: Run, message_id: str | None, now: datetime
 
 def _resolve_last(task: Task, state: str, reason: str, now: datetime) -> Task:
     task = replace(task.with_last_run(state=state, reason_resolved=reason, resolved=now), held=None)
-    if reason in RETRIED and task.retries_left > 0 and len(task.runs) < MAX_RUNS:
+    may_retry = task.retries_left > 0 and len(task.runs) < MAX_RUNS and now < task.definition.deadline
+    if reason in RETRIED and may_retry:
         task = replace(task, retries_left=task.retries_left - 1).with_new_run(RETRIED[reason], now)
     return task
 
@@ -170,10 +276,6 @@ def _let_go(held: Lease | None, task: Task) -> tuple[After, ...]:
         run_id = task.runs[-1].run_id
         return (Release(run_id, held) if held else Offer(run_id),)
     return (Withdraw(held),) if held else ()
-
-
-def _offer_again(task: Task) -> tuple[After, ...]:
-    return (Offer(task.runs[-1].run_id),) if task.state == "pending" else ()
 
 
 def _has_expired(run: Run, now: datetime) -> bool:

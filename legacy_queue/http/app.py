@@ -5,7 +5,8 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import Event
 from typing import Any
 from urllib.parse import unquote
 
@@ -24,12 +25,14 @@ from legacy_queue.domain.errors import (
     ResourceNotFound,
     ServiceUnavailable,
 )
+from legacy_queue.domain.events import PROJECT
 from legacy_queue.domain.times import format_time, whole_seconds
-from legacy_queue.http import tasks, work
+from legacy_queue.http import listing, runs, tasks, work
 from legacy_queue.http.auth import raw_target, signed_request
 from legacy_queue.http.bodies import parse, validate, without_secrets
 from legacy_queue.http.endpoint import PARAMETERS, Call, Endpoint, endpoint
-from legacy_queue.http.references import api_reference
+from legacy_queue.http.event_stream import events_endpoint
+from legacy_queue.http.references import api_reference, exchanges_reference
 from legacy_queue.http.schemas import SCHEMAS, served
 from legacy_queue.ports import Clock, Storage
 from legacy_queue.services import Services
@@ -48,12 +51,18 @@ def ping(call: Call) -> Mapping[str, Any]:  # noqa: ARG001
     return {"alive": True, "uptime": round(time.monotonic() - _started, 3)}
 
 
-ENDPOINTS: tuple[Endpoint, ...] = (ping, *tasks.ENDPOINTS, *work.ENDPOINTS)
+ENDPOINTS: tuple[Endpoint, ...] = (
+    ping,
+    *tasks.ENDPOINTS,
+    *listing.ENDPOINTS,
+    *runs.ENDPOINTS,
+    *work.ENDPOINTS,
+)
 
 
 @dataclass(frozen=True)
 class Backend:
-    """What the application is put together from."""
+    """What the application is put together from. Once ``stopping`` is set, its event streams end."""
 
     services: Services
     authenticator: Authenticator
@@ -61,6 +70,8 @@ class Backend:
     clock: Clock
     root_url: str
     trusts_proxy: bool = False
+    project: str = PROJECT
+    stopping: Event = field(default_factory=Event)
 
 
 class _RawPath:
@@ -89,9 +100,14 @@ def create_app(backend: Backend) -> Flask:
                 methods=[declared.method],
                 provide_automatic_options=False,
             )
+    events = events_endpoint(backend.project, backend.clock, backend.stopping)
+    app.add_url_rule(events.route, events.name, _view(events, backend))
     app.add_url_rule("/ready", view_func=lambda: _ready(backend))
     app.add_url_rule(
         "/references/queue/v1/api.json", "reference", lambda: api_reference(ENDPOINTS, backend.root_url)
+    )
+    app.add_url_rule(
+        "/references/queue/v1/exchanges.json", "exchanges", lambda: exchanges_reference(backend.project)
     )
     app.add_url_rule("/schemas/queue/v1/<name>.json", "schema", lambda name: _schema(name, backend))
     app.register_error_handler(QueueError, lambda error: _render(error, backend))
@@ -106,12 +122,10 @@ def _view(declared: Endpoint, backend: Backend) -> Callable[..., Any]:
     def view(**segments: str) -> Any:
         params = {name: unquote(segment) for name, segment in segments.items()}
         g.call = declared, params
-        for name, value in params.items():
+        query = _query(declared)
+        for name, value in (*params.items(), *query.items()):
             if not re.fullmatch(PARAMETERS[name], value):
                 raise InvalidRequestArguments(f"{name} is {value[:200]!r}: it must match {PARAMETERS[name]}")
-        unknown = sorted(set(request.args) - {"bewit"})
-        if unknown:
-            raise InvalidRequestArguments(f"{declared.name} takes no query parameter {unknown[0][:200]!r}")
         raw = _body()
         signed = signed_request(request, raw, backend.trusts_proxy)
         identity = backend.authenticator.authenticate(signed, backend.clock.now())
@@ -120,9 +134,23 @@ def _view(declared: Endpoint, backend: Backend) -> Callable[..., Any]:
             body = parse(raw, request.headers.get("content-type", ""))
             g.payload = body
             _check_body(declared, body)
-        return dict(declared.handler(Call(declared, params, body, identity, backend.services)))
+        answer = declared.handler(Call(declared, params, query, body, identity, backend.services))
+        return answer if isinstance(answer, Response) else dict(answer)
 
     return view
+
+
+def _query(declared: Endpoint) -> dict[str, str]:
+    """The query's parameters, each given once and known to the endpoint; a bewit is not one of them."""
+    given = {name: values for name, values in request.args.lists() if name != "bewit"}
+    for name, values in sorted(given.items()):
+        if name not in declared.query:
+            raise InvalidRequestArguments(f"{declared.name} takes no query parameter {name[:200]!r}")
+        if len(values) > 1:
+            raise InvalidRequestArguments(
+                f"{name} is given {len(values)} times in the query: once is accepted"
+            )
+    return {name: values[0] for name, values in given.items()}
 
 
 def _body() -> bytes:

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from flask import Response
+
 from legacy_queue.domain.authentication import Identity
 from legacy_queue.domain.errors import InsufficientScopes
 from legacy_queue.domain.ids import IDENTIFIER, RUN_ID, TASK_ID
@@ -11,28 +13,43 @@ from legacy_queue.domain.scopes import Expression, missing, render
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.services import Services
 
-# the parameters of routes, and what each must match
+# as AMQP 0-9-1 has it, but for a * or # that is only part of a word: there it would stand for itself
+_TOPIC_PATTERN = r"(?=[ -~]{1,255}\Z)(?:[*#]|[^.*#]*)(?:\.(?:[*#]|[^.*#]*))*"
+
+# the parameters of routes and of queries, and what each must match
 PARAMETERS = {
     "taskId": TASK_ID,
+    "taskGroupId": TASK_ID,
     "runId": RUN_ID,
     "provisionerId": IDENTIFIER,
     "workerType": IDENTIFIER,
+    "continuationToken": r"[A-Za-z0-9_-]{0,300}",
+    "limit": r"(?:1000|[1-9][0-9]{0,2})",
+    "exchange": r"[ -~]{1,255}",
+    "routingKey": _TOPIC_PATTERN,
+    "lastEventId": r"[!-~]{1,255}",
 }
 
 
 class Call:
-    """One request to an endpoint: its parameters, its body (validated), and who sent it."""
+    """One request to an endpoint: its parameters, its query, its body (validated), and who sent it."""
 
     def __init__(
         self,
         endpoint: "Endpoint",
         params: Mapping[str, str],
+        query: Mapping[str, str],
         body: Any,
         identity: Identity | None,
         services: Services,
     ) -> None:
         self._endpoint, self._identity, self._services = endpoint, identity, services
-        self.params, self.body = params, body
+        self.params, self.query, self.body = params, query, body
+
+    @property
+    def name(self) -> str:
+        """The endpoint's."""
+        return self._endpoint.name
 
     @property
     def task_id(self) -> str:
@@ -67,12 +84,12 @@ class Call:
         return self._services
 
 
-Handler = Callable[[Call], Mapping[str, Any]]
+Handler = Callable[[Call], Mapping[str, Any] | Response]
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """``input`` and ``output`` name schemas. ``scopes`` of None: anybody may."""
+    """``query`` names parameters, ``input`` and ``output`` schemas. ``scopes`` of None: anybody may."""
 
     name: str
     method: str
@@ -80,9 +97,11 @@ class Endpoint:
     title: str
     handler: Handler = field(repr=False)
     scopes: "Expression | None" = None
+    query: tuple[str, ...] = ()
     input: str | None = None
     output: str | None = None
     input_optional: bool = False
+    stability: str = "stable"
 
     @property
     def description(self) -> str:

@@ -1,11 +1,13 @@
-"""The machine-readable description of the API, generated from what the server routes by."""
+"""Machine-readable descriptions of the API and of the exchanges, generated from what the server acts by."""
 
 import re
 from collections.abc import Sequence
 from typing import Any
 
+from legacy_queue.domain.events import EXCHANGES, Exchange, Key
 from legacy_queue.domain.scopes import reference
 from legacy_queue.http.endpoint import Endpoint
+from legacy_queue.http.schemas import message_schema
 
 
 def api_reference(endpoints: Sequence[Endpoint], root_url: str) -> dict[str, Any]:
@@ -27,12 +29,48 @@ def _entry(endpoint: Endpoint) -> dict[str, Any]:
         "type": "function",
         "method": endpoint.method.lower(),
         "route": endpoint.route,
-        "query": [],
+        "query": list(endpoint.query),
         "args": re.findall(r"<(\w+)>", endpoint.route),
         "name": endpoint.name,
-        "stability": "stable",
+        "stability": endpoint.stability,
         "title": endpoint.title,
         "description": endpoint.description,
         **({"scopes": reference(endpoint.scopes)} if endpoint.scopes is not None else {}),
         **{kind: f"/schemas/queue/v1/{name}.json#" for kind, name in schemas.items() if name},
+    }
+
+
+def exchanges_reference(project: str) -> dict[str, Any]:
+    """``/references/queue/v1/exchanges.json``, in the form that client libraries of 2015-2018 read."""
+    return {
+        "version": 0,
+        "$schema": "http://schemas.taskcluster.net/base/v1/exchanges-reference.json#",
+        "title": "Queue AMQP Exchanges",
+        "description": "What happens to tasks, told on topic exchanges. A message is sent at least once, and "
+        "with 'route.<route>' as a further routing key for each route of its task.",
+        "exchangePrefix": f"exchange/{project}/v1/",
+        "serviceName": "queue",
+        "entries": [_exchange_entry(exchange) for exchange in EXCHANGES.values()],
+    }
+
+
+def _exchange_entry(exchange: Exchange) -> dict[str, Any]:
+    return {
+        "type": "topic-exchange",
+        "exchange": exchange.name,
+        "name": exchange.entry,
+        "title": exchange.title,
+        "description": exchange.description,
+        "routingKey": [_key_entry(exchange, key) for key in exchange.keys],
+        "schema": f"/schemas/queue/v1/{message_schema(exchange.name)}.json#",
+    }
+
+
+def _key_entry(exchange: Exchange, key: Key) -> dict[str, Any]:
+    return {
+        "name": key.name,
+        "summary": key.summary,
+        **({"constant": key.constant} if key.constant else {}),
+        "multipleWords": key.several_words,
+        "required": not key.optional or key.name in exchange.always,
     }

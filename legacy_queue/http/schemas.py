@@ -1,6 +1,7 @@
-"""The JSON schemas of what is sent and answered, by the names that the original queue gave them.
+"""The JSON schemas of what is sent, answered and told, by the names that the original queue gave them.
 
-Source: "Task definition", "Status structure" and "Bodies worth spelling out" in design/api.md.
+Source: "Task definition", "Status structure" and "Bodies worth spelling out" in design/api.md; seeds/001 for
+what is told on the exchanges.
 """
 
 from typing import Any
@@ -17,6 +18,21 @@ REPORTED_REASONS = (
     "resources-unavailable",  # as the seeds write it
     "internal-error",
     "superseded",
+    "intermittent-task",
+)
+
+
+REASONS_RESOLVED = (
+    "completed",
+    "failed",
+    "deadline-exceeded",
+    "canceled",
+    "superseded",
+    "claim-expired",
+    "worker-shutdown",
+    "malformed-payload",
+    "resource-unavailable",
+    "internal-error",
     "intermittent-task",
 )
 
@@ -85,7 +101,7 @@ _RUN = _object(
         "scheduled": _TIME,
     },
     {
-        "reasonResolved": _STRING,
+        "reasonResolved": {"enum": list(REASONS_RESOLVED)},
         "workerGroup": _ID,
         "workerId": _ID,
         "takenUntil": _TIME,
@@ -116,6 +132,21 @@ _CLAIM = {
     "takenUntil": _TIME,
     "credentials": _object({"clientId": _STRING, "accessToken": _STRING, "certificate": _STRING}),
 }
+_TASKS = _list(_object({"status": _STATUS, "task": _TASK}))
+_CONTINUED = {"continuationToken": _STRING}
+
+_VERSION = {"enum": [1]}
+_TOLD = {"version": _VERSION, "status": _STATUS}
+_WORKER = {"workerGroup": _ID, "workerId": _ID}
+_ARTIFACT = _object(
+    {
+        # the seed names blob, reference and error alone; createArtifact takes all five
+        "storageType": {"enum": ["blob", "s3", "azure", "reference", "error"]},
+        "name": _text(1024),
+        "expires": _TIME,
+        "contentType": _text(255),
+    }
+)
 
 SCHEMAS: dict[str, Schema] = {
     "ping-response": _object({"alive": {"const": True}, "uptime": {"type": "number"}}),
@@ -143,7 +174,26 @@ SCHEMAS: dict[str, Schema] = {
     "pending-tasks-response": _object(
         {"provisionerId": _ID, "workerType": _ID, "pendingTasks": {"type": "integer", "minimum": 0}}
     ),
+    "list-task-group-response": _object({"taskGroupId": _TASK_ID, "tasks": _TASKS}, _CONTINUED),
+    "list-dependent-tasks-response": _object({"taskId": _TASK_ID, "tasks": _TASKS}, _CONTINUED),
+    "task-defined-message": _object(_TOLD),
+    "task-pending-message": _object({**_TOLD, "runId": _RUN_ID}),
+    "task-running-message": _object({**_TOLD, "runId": _RUN_ID, **_WORKER, "takenUntil": _TIME}),
+    "artifact-created-message": _object({**_TOLD, "runId": _RUN_ID, **_WORKER, "artifact": _ARTIFACT}),
+    "task-completed-message": _object({**_TOLD, "runId": _RUN_ID, **_WORKER}),
+    "task-failed-message": _object({**_TOLD, "runId": _RUN_ID, **_WORKER}),
+    # of a task that was canceled, or met its deadline, before anybody claimed it
+    "task-exception-message": _object(_TOLD, {"runId": _RUN_ID, **_WORKER}),
+    "task-group-resolved": _object({"version": _VERSION, "taskGroupId": _TASK_ID, "schedulerId": _ID}),
 }
+
+
+def message_schema(exchange: str) -> str:
+    """What the messages on an exchange, named ``task-pending`` and the like, match.
+
+    Source: the original's exchanges.json, where one name is unlike the others.
+    """
+    return exchange if exchange == "task-group-resolved" else f"{exchange}-message"
 
 
 def served(name: str, root_url: str) -> Schema:

@@ -1,61 +1,40 @@
-"""Endpoints about tasks and runs. Source: "Methods" in design/api.md."""
+"""Endpoints about tasks. Source: "Methods" in design/api.md."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from legacy_queue.domain.priority import at_least
-from legacy_queue.domain.scopes import AllOf, AnyOf, ForEach
-from legacy_queue.domain.task import Task, Worker
+from legacy_queue.domain.scopes import AllOf, AnyOf, Expression, ForEach
+from legacy_queue.domain.task import Task
 from legacy_queue.http.endpoint import Call, endpoint
-from legacy_queue.services.claims import Presented
+from legacy_queue.services import Services
 
 Answer = Mapping[str, Any]
 
-_RUN = "/task/<taskId>/runs/<runId>"
 _POOL = "<provisionerId>/<workerType>"
 _GROUP = "<schedulerId>/<taskGroupId>"
-_AS_WORKER = "assume:worker-id:<workerGroup>/<workerId>"
 
-_CREATE = AllOf(
-    (
-        ForEach("scope", "scopes", "<scope>"),
-        ForEach("route", "routes", "queue:route:<route>"),
-        AnyOf(
-            (
-                ForEach(
-                    "priority",
-                    "priorities",
-                    AllOf(("queue:scheduler-id:<schedulerId>", f"queue:create-task:<priority>:{_POOL}")),
-                ),
-                # legacy, and only for tasks of the lowest priority
-                ForEach("legacy", "legacyPriority", f"queue:create-task:{_POOL}"),
-                ForEach(
-                    "legacy",
-                    "legacyPriority",
-                    AllOf(
-                        (
-                            f"queue:define-task:{_POOL}",
-                            f"queue:task-group-id:{_GROUP}",
-                            f"queue:schedule-task:{_GROUP}/<taskId>",
-                        )
-                    ),
-                ),
-            )
-        ),
+
+def _creating(*legacy: Expression) -> AllOf:
+    """What the creator of a task may; ``legacy`` are alternatives for tasks of the lowest priority only."""
+    modern = AllOf(("queue:scheduler-id:<schedulerId>", f"queue:create-task:<priority>:{_POOL}"))
+    return AllOf(
+        (
+            ForEach("scope", "scopes", "<scope>"),
+            ForEach("route", "routes", "queue:route:<route>"),
+            AnyOf(
+                (
+                    ForEach("priority", "priorities", modern),
+                    *(ForEach("legacy", "legacyPriority", one) for one in legacy),
+                )
+            ),
+        )
     )
-)
 
 
 def _on_task(verb: str) -> AnyOf:
     legacy = AllOf((f"queue:{verb}", f"assume:scheduler-id:{_GROUP}"))
     return AnyOf((f"queue:{verb}:{_GROUP}/<taskId>", legacy))
-
-
-def _on_run(verb: str, legacy_verb: str) -> AnyOf:
-    """What the holder of a claim may: with the claim's credentials, or with those of the worker."""
-    right = f"queue:{verb}:<taskId>/<runId>"
-    legacy = AllOf((f"queue:{legacy_verb}", _AS_WORKER))
-    return AnyOf(("queue:claim-task:<taskId>/<runId>", right, legacy))
 
 
 @endpoint("task", "GET", "/task/<taskId>", "Get Task Definition", output="task")
@@ -75,25 +54,64 @@ def status(call: Call) -> Answer:
     "PUT",
     "/task/<taskId>",
     "Create New Task",
-    scopes=_CREATE,
+    scopes=_creating(
+        f"queue:create-task:{_POOL}",
+        AllOf(
+            (
+                f"queue:define-task:{_POOL}",
+                f"queue:task-group-id:{_GROUP}",
+                f"queue:schedule-task:{_GROUP}/<taskId>",
+            )
+        ),
+    ),
     input="create-task-request",
     output="task-status-response",
 )
 def create_task(call: Call) -> Answer:
-    """Create a task, and schedule it at once. The same definition again answers the same."""
-    body = call.body
-    priority = "lowest" if body.get("priority") in (None, "normal") else body["priority"]
-    services = call.authorize(
-        scopes=body.get("scopes", []),
-        routes=body.get("routes", []),
-        priorities=at_least(priority),
-        legacyPriority=[priority] if priority == "lowest" else [],
-        schedulerId=body.get("schedulerId", "-"),
-        taskGroupId=body.get("taskGroupId", call.task_id),
-        provisionerId=body["provisionerId"],
-        workerType=body["workerType"],
-    )
-    return _status(services.tasks.create(call.task_id, body))
+    """Create a task, which is pending at once unless it has dependencies. Safe to repeat."""
+    return _status(_as_creator(call).tasks.create(call.task_id, call.body))
+
+
+@endpoint(
+    "defineTask",
+    "POST",
+    "/task/<taskId>/define",
+    "Define Task",
+    scopes=_creating(f"queue:create-task:{_POOL}", f"queue:define-task:{_POOL}"),
+    input="create-task-request",
+    output="task-status-response",
+    stability="deprecated",
+)
+def define_task(call: Call) -> Answer:
+    """Create a task that depends on itself: only scheduleTask makes it pending. Safe to repeat."""
+    return _status(_as_creator(call).tasks.define(call.task_id, call.body))
+
+
+@endpoint(
+    "scheduleTask",
+    "POST",
+    "/task/<taskId>/schedule",
+    "Schedule Defined Task",
+    scopes=_on_task("schedule-task"),
+    output="task-status-response",
+)
+def schedule_task(call: Call) -> Answer:
+    """Make an unscheduled task pending, whatever it depends on; of any other, answer the status."""
+    return _status(_as_scheduler(call).tasks.schedule(call.task_id))
+
+
+@endpoint(
+    "rerunTask",
+    "POST",
+    "/task/<taskId>/rerun",
+    "Rerun a Resolved Task",
+    scopes=_on_task("rerun-task"),
+    output="task-status-response",
+    stability="deprecated",
+)
+def rerun_task(call: Call) -> Answer:
+    """Give a resolved task another run, and all its retries; of one that is not, answer the status."""
+    return _status(_as_scheduler(call).tasks.rerun(call.task_id))
 
 
 @endpoint(
@@ -106,125 +124,31 @@ def create_task(call: Call) -> Answer:
 )
 def cancel_task(call: Call) -> Answer:
     """Resolve a task that is not resolved as exception/canceled; of one that is, answer the status."""
-    definition = call.task().definition
-    services = call.authorize(schedulerId=definition.scheduler_id, taskGroupId=definition.task_group_id)
-    return _status(services.tasks.cancel(call.task_id))
+    return _status(_as_scheduler(call).tasks.cancel(call.task_id))
 
 
-@endpoint(
-    "claimTask",
-    "POST",
-    f"{_RUN}/claim",
-    "Claim Task",
-    scopes=AnyOf(
-        (
-            AllOf((f"queue:claim-task:{_POOL}", "queue:worker-id:<workerGroup>/<workerId>")),
-            AllOf(("queue:claim-task", f"assume:worker-type:{_POOL}", _AS_WORKER)),
-        )
-    ),
-    input="task-claim-request",
-    output="task-claim-response",
-)
-def claim_task(call: Call) -> Answer:
-    """Claim a run that is pending, or the one after a claim that has expired."""
-    body, task = call.body, call.task()
-    queue = task.definition.work_queue
-    services = call.authorize(
-        provisionerId=queue.provisioner_id,
-        workerType=queue.worker_type,
-        workerGroup=body["workerGroup"],
-        workerId=body["workerId"],
+def _as_creator(call: Call) -> Services:
+    body = call.body
+    priority = "lowest" if body.get("priority") in (None, "normal") else body["priority"]
+    return call.authorize(
+        scopes=body.get("scopes", []),
+        routes=body.get("routes", []),
+        priorities=at_least(priority),
+        legacyPriority=[priority] if priority == "lowest" else [],
+        schedulerId=body.get("schedulerId", "-"),
+        taskGroupId=body.get("taskGroupId", call.task_id),
+        provisionerId=body["provisionerId"],
+        workerType=body["workerType"],
     )
-    # a Go client sends the fields that it does not set as empty strings
-    presented = Presented(*(body.get(name) or None for name in ("messageId", "receipt", "signature")))
-    worker = Worker(body["workerGroup"], body["workerId"])
-    return services.claims.claim(task, call.run_id, worker, presented)
 
 
-@endpoint(
-    "reclaimTask",
-    "POST",
-    f"{_RUN}/reclaim",
-    "Reclaim Task",
-    scopes=_on_run("reclaim-task", "claim-task"),
-    output="task-reclaim-response",
-)
-def reclaim_task(call: Call) -> Answer:
-    """Extend the claim on a run before it expires."""
-    services = call.authorize(**_holder(call))
-    return services.claims.reclaim(call.task_id, call.run_id)
-
-
-@endpoint(
-    "reportCompleted",
-    "POST",
-    f"{_RUN}/completed",
-    "Report Run Completed",
-    scopes=_on_run("resolve-task", "resolve-task"),
-    input="task-completed-request",
-    input_optional=True,
-    output="task-status-response",
-)
-def report_completed(call: Call) -> Answer:
-    """Resolve a running run as completed; as failed where a very old worker says ``success: false``."""
-    state = "failed" if call.body and call.body.get("success") is False else "completed"
-    return _reported(call, state, state)
-
-
-@endpoint(
-    "reportFailed",
-    "POST",
-    f"{_RUN}/failed",
-    "Report Run Failed",
-    scopes=_on_run("resolve-task", "resolve-task"),
-    output="task-status-response",
-)
-def report_failed(call: Call) -> Answer:
-    """Resolve a running run as failed: the task's own code did."""
-    return _reported(call, "failed", "failed")
-
-
-@endpoint(
-    "reportException",
-    "POST",
-    f"{_RUN}/exception",
-    "Report Task Exception",
-    scopes=_on_run("resolve-task", "resolve-task"),
-    input="task-exception-request",
-    output="task-status-response",
-)
-def report_exception(call: Call) -> Answer:
-    """Resolve a running run as exception; a new run follows for worker-shutdown and intermittent-task."""
-    reason = call.body["reason"]
-    return _reported(call, "exception", reason.replace("resources-", "resource-"))
-
-
-def _reported(call: Call, state: str, reason: str) -> Answer:
-    services = call.authorize(**_holder(call))
-    return _status(services.tasks.report(call.task_id, call.run_id, state, reason))
-
-
-def _holder(call: Call) -> dict[str, str]:
-    """The worker of the run, to fill the legacy scopes from; one that nobody claimed has none."""
-    worker = call.holder()
-    return {
-        "workerGroup": worker.worker_group if worker else "",
-        "workerId": worker.worker_id if worker else "",
-    }
+def _as_scheduler(call: Call) -> Services:
+    definition = call.task().definition
+    return call.authorize(schedulerId=definition.scheduler_id, taskGroupId=definition.task_group_id)
 
 
 def _status(task: Task) -> Answer:
     return {"status": task.status()}
 
 
-ENDPOINTS = (
-    task,
-    status,
-    create_task,
-    cancel_task,
-    claim_task,
-    reclaim_task,
-    report_completed,
-    report_failed,
-    report_exception,
-)
+ENDPOINTS = (task, status, create_task, define_task, schedule_task, rerun_task, cancel_task)

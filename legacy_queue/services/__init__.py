@@ -1,8 +1,10 @@
-"""The use cases: read, decide (domain), hold, write, tell. Authorization has happened before."""
+"""The use cases: read, decide (domain), arm, hold, write, tell. Authorization has happened before."""
 
 from dataclasses import dataclass
 
+from legacy_queue.services.announcer import Announcer
 from legacy_queue.services.claims import Claims
+from legacy_queue.services.listing import Listing
 from legacy_queue.services.polling import Polling
 from legacy_queue.services.tasks import Tasks
 
@@ -14,3 +16,5 @@ class Services:
     tasks: Tasks
     claims: Claims
     polling: Polling
+    listing: Listing
+    event_feed: Announcer

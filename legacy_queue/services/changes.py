@@ -1,4 +1,7 @@
-"""The one way in which a stored task changes: read, decide, hold, write on the ETag, settle."""
+"""The one way in which a stored task changes: read, decide, arm, hold, write on the ETag, tell, settle.
+
+What a crash leaves undone after the write, the timer that was armed before it does.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,14 +11,19 @@ from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task
 from legacy_queue.ports import Changed, StoredTask, TaskStore
+from legacy_queue.services.announcer import Announcer
+from legacy_queue.services.timers import Armed, Timers
 from legacy_queue.services.work_messages import WorkMessages
 
 
 class Changes:
     """Applies transitions to stored tasks."""
 
-    def __init__(self, tasks: TaskStore, messages: WorkMessages) -> None:
+    def __init__(
+        self, tasks: TaskStore, messages: WorkMessages, timers: Timers, announcer: Announcer
+    ) -> None:
         self._tasks, self._messages = tasks, messages
+        self._timers, self._announcer = timers, announcer
 
     def apply(
         self,
@@ -50,23 +58,35 @@ class Changes:
                 continue
             if outcome.hold is None and outcome.task == stored.task:
                 if is_fresh:
-                    task = outcome.task
+                    task, armed = outcome.task, None
                     break
                 stored = None
                 continue
+            armed = self._timers.arm(outcome.timer) if outcome.timer else None
             task = self._held(outcome)
             try:
                 self._tasks.replace(stored, task)
                 break
             except Changed:
-                stored, is_fresh = self.read(task_id), True
-                if outcome.hold and task.held:
-                    self._let_go(stored.task, task.held)
-        self._messages.settle(task, outcome.after)
+                before, stored, is_fresh = stored.task, self.read(task_id), True
+                if stored.task == task:
+                    break  # the answer was lost, and not the race
+                self._undo(before, task, stored.task, outcome, armed)
+        self.finish(replace(outcome, task=task), stored.is_own)
+        if armed:
+            self._timers.confirm(armed)
         if outcome.refusal:
             self._withdraw_useless(task, presented, outcome.refusal)
             raise outcome.refusal
         return task
+
+    def finish(self, outcome: Outcome, is_own: bool) -> None:
+        """Do what is left to do once the task is stored: tell first, so that no worker is ahead of it.
+
+        ``is_own``: nobody but this process has written the task before.
+        """
+        self._announcer.tell(outcome.events, after_others=not is_own)
+        self._messages.settle(outcome.task, outcome.after)
 
     def read(self, task_id: str) -> StoredTask:
         """The task as it is now; raises ResourceNotFound."""
@@ -88,12 +108,21 @@ class Changes:
         if presented and isinstance(refusal, RequestConflict):
             self._withdraw_unless_held(task, presented)
 
-    def _let_go(self, task: Task, held: Lease) -> None:
-        """Undo a hold that lost the race; a run that is pending now may have no other message."""
+    def _undo(self, before: Task, wanted: Task, task: Task, outcome: Outcome, armed: Armed | None) -> None:
+        """Take back timer and held message of a transition that lost the race.
+
+        A run that is pending now may have no other message. The timer stays where a run tells that the write
+        was not lost, and somebody else wrote after it.
+        """
+        was_written = any(run in task.runs and run not in before.runs for run in wanted.runs)
+        if armed and not was_written:
+            self._timers.withdraw(armed)
+        if outcome.hold is None or wanted.held is None:
+            return
         if task.state == "pending":
-            self._messages.offer(task, task.runs[-1].run_id, held)
+            self._messages.offer(task, task.runs[-1].run_id, wanted.held)
         else:
-            self._withdraw_unless_held(task, held)
+            self._withdraw_unless_held(task, wanted.held)
 
     def _withdraw_unless_held(self, task: Task, lease: Lease) -> None:
         if task.held is None or task.held.message_id != lease.message_id:

@@ -1,27 +1,36 @@
-"""Tasks: created, looked at, reported, canceled."""
+"""Tasks: created, scheduled, looked at, reported, rerun, canceled."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from legacy_queue.domain import transitions
 from legacy_queue.domain.definition import TaskDefinition
-from legacy_queue.domain.errors import RequestConflict
+from legacy_queue.domain.errors import InputError, RequestConflict
 from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task
-from legacy_queue.domain.times import end_of_day
-from legacy_queue.ports import AlreadyExists, Clock, GroupStore, TaskStore
+from legacy_queue.ports import AlreadyExists, Clock, TaskStore
 from legacy_queue.services.changes import Changes
-from legacy_queue.services.work_messages import WorkMessages
+from legacy_queue.services.dependencies import Dependencies
+from legacy_queue.services.groups import Groups
+from legacy_queue.services.timers import Armed, Timers
+
+_MAX_DEPENDENCIES = 100
 
 
 class Tasks:
     """Everything that is done to a task but claiming it."""
 
     def __init__(
-        self, tasks: TaskStore, groups: GroupStore, changes: Changes, messages: WorkMessages, clock: Clock
+        self,
+        tasks: TaskStore,
+        groups: Groups,
+        dependencies: Dependencies,
+        changes: Changes,
+        timers: Timers,
+        clock: Clock,
     ) -> None:
-        self._tasks, self._groups, self._changes = tasks, groups, changes
-        self._messages, self._clock = messages, clock
+        self._tasks, self._groups, self._dependencies = tasks, groups, dependencies
+        self._changes, self._timers, self._clock = changes, timers, clock
 
     def load(self, task_id: str) -> Task:
         """The task as it is now; raises ResourceNotFound."""
@@ -33,28 +42,62 @@ class Tasks:
         return stored.task if stored else self.load(task_id)
 
     def create(self, task_id: str, body: Mapping[str, Any]) -> Task:
-        """The task, pending; once answered it is never lost. The same body again answers the same.
+        """The task, pending as soon as its dependencies allow; once answered it is never lost.
 
-        Raises InputError, InputTooLarge; RequestConflict for a group that has another schedulerId, and for
-        another definition under this taskId.
+        The same body again answers the same. Raises InputError, InputTooLarge, and then nothing is left
+        behind; RequestConflict for a group that has another schedulerId, and for another definition under
+        this taskId.
         """
         now = self._clock.now()
         definition = TaskDefinition.from_wire(task_id, body, now)
-        group = self._groups.join(
-            task_id, definition.task_group_id, definition.scheduler_id, end_of_day(definition.expires)
-        )
-        if group.scheduler_id != definition.scheduler_id:
-            raise RequestConflict(
-                f"task group {group.task_group_id} has the schedulerId {group.scheduler_id!r}: "
-                f"a task of {definition.scheduler_id!r} cannot join it",
-            )
-        outcome = transitions.create(task_id, definition, now)
+        waits_for = self._dependencies.waits_for(task_id, definition)
+        outcome = transitions.create(task_id, definition, waits_for, now)
+        assert outcome.timer  # noqa: S101 - a new task has one
+        self._groups.join(task_id, definition)
+        armed = self._timers.arm(outcome.timer)
         try:
-            self._tasks.insert(outcome.task)
+            is_own = self._tasks.insert(outcome.task).is_own
         except AlreadyExists:
-            outcome = transitions.create_again(self.load(task_id), definition)
-        self._messages.settle(outcome.task, outcome.after)
-        return outcome.task
+            outcome, is_own = self._created_before(outcome.task, armed), False
+        self._changes.finish(outcome, is_own)
+        self._dependencies.register(outcome.task)  # now: it is not pending before it was told to be defined
+        task = self._dependencies.recheck(outcome.task)
+        self._timers.confirm(armed)
+        return task
+
+    def define(self, task_id: str, body: Mapping[str, Any]) -> Task:
+        """As ``create``, but the task is unscheduled until it is scheduled: it depends on itself."""
+        dependencies = list(body.get("dependencies", ()))
+        if task_id not in dependencies:
+            if len(dependencies) >= _MAX_DEPENDENCIES:
+                raise InputError(
+                    f"dependencies: defineTask adds the task itself to them, "
+                    f"at most {_MAX_DEPENDENCIES - 1} others are accepted"
+                )
+            dependencies.append(task_id)
+        return self.create(task_id, {**body, "dependencies": dependencies})
+
+    def schedule(self, task_id: str) -> Task:
+        """The task is pending, whatever it waits for, unless it was scheduled before; safe to repeat.
+
+        Raises ResourceNotFound; RequestConflict past the deadline.
+        """
+        return self._changes.apply(task_id, lambda task: transitions.schedule(task, self._clock.now()))
+
+    def rerun(self, task_id: str) -> Task:
+        """The task is pending again if it was resolved; safe to repeat until it is resolved again.
+
+        Raises ResourceNotFound; RequestConflict past the deadline or after 50 runs.
+        """
+
+        def decide(task: Task) -> Outcome:
+            outcome = transitions.rerun(task, self._clock.now())
+            if outcome.timer:
+                self._groups.activate(task, len(task.runs))
+            return outcome
+
+        self.load(task_id)  # no older one is remembered now: its activation would have ended before
+        return self._changes.apply(task_id, decide)
 
     def report(self, task_id: str, run_id: int, state: str, reason: str) -> Task:
         """The run is resolved, and a retry is offered where there is one; safe to repeat.
@@ -73,3 +116,22 @@ class Tasks:
         Raises ResourceNotFound; RequestConflict past the deadline.
         """
         return self._changes.apply(task_id, lambda task: transitions.cancel(task, self._clock.now()))
+
+    def _created_before(self, given: Task, armed: Armed) -> Outcome:
+        """The task is there already: the same, or another, a RequestConflict that leaves nothing behind."""
+        existing = self.load(given.task_id)
+        try:
+            outcome = transitions.create_again(existing, given.definition, self._clock.now())
+        except RequestConflict:
+            if existing.definition.task_group_id != given.definition.task_group_id:
+                self._groups.leave(given.task_id, given.definition.task_group_id)
+            self._end_if_resolved(existing)
+            self._timers.withdraw(armed)
+            raise
+        self._end_if_resolved(existing)
+        return outcome
+
+    def _end_if_resolved(self, task: Task) -> None:
+        """By joining again it became active again."""
+        if task.is_resolved:
+            self._groups.end(task, len(task.runs) - 1)

@@ -4,11 +4,17 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import pytest
 import requests
+
+from tests.adapters.amqp_side import consumer
 
 COMMAND = [sys.executable, "-m", "legacy_queue"]
 
@@ -26,6 +32,13 @@ def up(*words: str) -> Iterator[subprocess.Popen[str]]:
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(30)  # before its pipes are closed
+
+
+def eventually(found: Callable[[], list[Any]]) -> list[Any]:
+    deadline = time.monotonic() + 20
+    while not (what := found()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return what
 
 
 def printed_until(process: subprocess.Popen[str], last: str) -> str:
@@ -120,3 +133,52 @@ def test_a_task_that_is_refused_is_said_in_the_queues_words() -> None:
         refused = run("create-task", *queue, "--provisioner", "p", "--worker-type", "w", "--", "true")
     assert refused.returncode == 1
     assert "createTask was refused with 401" in refused.stderr
+
+
+@pytest.mark.usefixtures("rabbitmq_home")
+def test_with_rabbitmq_the_events_are_on_the_broker_that_it_names(tmp_path: Path) -> None:
+    urls = []
+    for _ in range(2):
+        with up("--data-dir", str(tmp_path), "--rabbitmq") as process:
+            text = printed_until(process, "Ctrl-C stops")
+            assert text.endswith("Ctrl-C stops the queue, its broker and its storage.\n")
+            urls += re.findall(r"events on +(amqp://\S+)", text)
+            token, root_url = (re.search(rf"{word} +(\S+)", text)[1] for word in ("accessToken", "root URL"))  # type: ignore[index]
+            with consumer(urls[-1], "taskcluster-queue") as listener:
+                listener.bind("task-pending", "primary.#.p.w.#")
+                queue = ("--root-url", root_url, "--client-id", "development", "--access-token", token)
+                created = run("create-task", *queue, "--provisioner", "p", "--worker-type", "w", "--", "true")
+                assert created.returncode == 0, created.stderr
+                [message] = eventually(listener.messages)
+            assert json.loads(message.body)["status"]["taskId"] == created.stdout.strip()
+    assert urls[0] == urls[1], "a consumer finds the broker again"
+    with pytest.raises(ConnectionRefusedError), consumer(urls[0], "taskcluster-queue"):
+        pass
+
+
+def test_what_it_says_to_watch_shows_what_happens_to_tasks(tmp_path: Path) -> None:
+    with up("--data-dir", str(tmp_path)) as process:
+        text = printed_until(process, "Ctrl-C stops")
+        words = re.search(r"terminal of its own:\n\n  \S+ (events .*)\n", text)[1].split()  # type: ignore[index]
+        token, root_url = (re.search(rf"{word} +(\S+)", text)[1] for word in ("accessToken", "root URL"))  # type: ignore[index]
+        queue = ("--root-url", root_url, "--client-id", "development", "--access-token", token)
+        with subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, text=True) as watching:
+            assert watching.stdout
+            try:
+                seen: list[str] = []
+                shown = threading.Thread(target=lambda: seen.append(watching.stdout.readline()))  # type: ignore[union-attr]
+                shown.start()
+                while shown.is_alive():  # events from now on: only the server knows since when
+                    run("create-task", *queue, "--provisioner", "p", "--worker-type", "w", "--", "true")
+                    shown.join(0.5)
+            finally:
+                watching.kill()
+    assert re.search(r" task-(defined|pending) +\S{22} ", seen[0])
+
+
+def test_two_brokers_are_refused() -> None:
+    refused = run("up", "--rabbitmq", "--amqp-url", "amqp://somebody:hunter2@localhost")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == (
+        "Error: --rabbitmq starts a broker, and amqp-url names another: give one of them\n"
+    )

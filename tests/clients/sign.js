@@ -1,6 +1,6 @@
 /* This Source Code Form is subject to the terms of the Mozilla Public License, v. 2.0.
  *
- * What the real JavaScript clients sign, and what hawk's own server says of a signature.
+ * What the real JavaScript clients sign and bind to, and what hawk's own server says of a signature.
  *
  * Reads a JSON array of jobs on stdin and prints the array of their results. `now` (ms) is the time
  * that a job happens at. `hawk` is "2" (what the clients of 2015 use) or "6" (those of 2018);
@@ -18,6 +18,9 @@ const hawks = {
   6: () => createRequire(require.resolve('taskcluster-client-11'))('hawk'),
 };
 const clock = Date.now;
+
+const ownReference = (client, name) =>
+  require(`taskcluster-client-${client}/${client === '4' ? 'lib' : 'src'}/apis.js`)[name].reference;
 
 const keyed = credentials => ({ ...credentials, algorithm: 'sha256' });
 
@@ -44,6 +47,26 @@ const jobs = {
       start: new Date(options.start),
       expiry: new Date(options.expiry),
     }),
+
+  // the references that the client was built with
+  reference: ({ client, name }) => ownReference(client, name),
+
+  // what a client that is made from a reference binds a queue with: of each entry, with each of these keys
+  bindings: ({ client, reference, keys }) => {
+    const events = new (clients(client).createClient(reference, 'QueueEvents'))({
+      credentials: {},
+      ...(client === '4' ? {} : { rootUrl: 'http://queue.test' }),
+    });
+    return reference.entries.map(({ name }) =>
+      keys.map(key => {
+        try {
+          const { exchange, routingKeyPattern } = events[name](key);
+          return { exchange, routingKeyPattern };
+        } catch (error) {
+          return { refused: error.message };
+        }
+      }));
+  },
 
   signedUrl: ({ client, options, call, args }) => {
     const queue = new (clients(client).Queue)(options);

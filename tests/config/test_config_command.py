@@ -38,6 +38,9 @@ def test_a_value_is_shown_as_another() -> None:
     assert lines["trusted-proxy"] == "false  # default"
     assert lines["claim-timeout"] == '"20m"  # default'
     assert lines["public-url"] == "(none)  # default"
+    assert lines["amqp-url"] == "(none)  # default"
+    assert lines["project"] == '"taskcluster-queue"  # default'
+    assert lines["resolvers"] == "true  # default"
     assert lines["data-dir"] == '".legacy-queue"  # default'
     assert lines["clients"] == "(made up for development when the server starts)  # default"
     assert lines["signing-secrets"] == "(made up for development when the server starts)  # default"
@@ -74,6 +77,11 @@ def test_a_secret_is_shown() -> None:
     assert lines["clients"] == (
         '{"a/client": {"accessToken": "***", "scopes": ["queue:*"]}}  # LEGACY_QUEUE_CLIENTS'
     )
+
+
+def test_a_brokers_password_is_shown() -> None:
+    lines = shown(AMQP_URL="amqp://queue:S3CRET@rabbit.example.com/vhost")
+    assert lines["amqp-url"] == '"***"  # LEGACY_QUEUE_AMQP_URL'
 
 
 @pytest.mark.parametrize(

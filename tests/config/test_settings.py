@@ -16,6 +16,7 @@ SIGNING = "S3CRET-that-signs-the-messages"
 KEY = "S3CRETKEY=="
 CLIENTS = f'{{"a/client": {{"accessToken": "{TOKEN}", "scopes": ["*"]}}}}'
 CONNECTION = f"AccountName=a;AccountKey={KEY};EndpointSuffix=core.windows.net"
+AMQP = "amqps://queue:S3CRET%2F@rabbit.example.com:5671/vhost"
 FILE = f"""
 port = 1
 claim-timeout = "3m"
@@ -53,6 +54,9 @@ EACH: dict[str, tuple[str, Any]] = {
     "roles": ('{"a": ["b"]}', {"a": ("b",)}),
     "signing-secrets": (f"{SIGNING},{TOKEN}", (SIGNING, TOKEN)),
     "worker-types": ('{"p/w": "optional"}', {"p/w": "optional"}),
+    "amqp-url": (AMQP, AMQP),
+    "project": ("my-project_2", "my-project_2"),
+    "resolvers": ("false", False),
 }
 
 
@@ -93,6 +97,7 @@ def test_a_default_is_another_than_documented() -> None:
     assert settings.sas_life == timedelta(minutes=30)
     assert settings.data_dir == Path(".legacy-queue")
     assert settings.trusted_proxy is False
+    assert (settings.amqp_url, settings.project, settings.resolvers) == (None, "taskcluster-queue", True)
     assert (settings.clients, settings.signing_secrets, dict(settings.worker_types)) == ((), (), {})
 
 
@@ -228,6 +233,10 @@ def test_a_bad_value_is_refused_without_a_word_of_where(tmp_path: Path, name: st
         ("signing-secrets", f"{SIGNING},S3CRET"),
         ("signing-secrets", f'["{SIGNING}"'),
         ("signing-secrets", f'["{SIGNING}", 1]'),
+        ("amqp-url", "http://queue:S3CRET@rabbit.example.com"),
+        ("amqp-url", "amqp://queue:S3CRET/@rabbit.example.com"),
+        ("amqp-url", "S3CRET"),
+        ("amqp-url", "amqp://queue:S3CRET@rabbit.example.com/vhost?heartbeat=30"),
     ],
 )
 def test_a_secret_is_repeated_when_it_is_refused(name: str, bad: str) -> None:
@@ -241,6 +250,7 @@ def test_a_secret_is_in_the_repr(tmp_path: Path) -> None:
     assert "S3CRET" not in repr(sources)
     azure, _ = load({"storage": "azure", "connection-string": CONNECTION}, {})
     assert "S3CRET" not in repr(azure)
+    assert "S3CRET" not in repr(load({"amqp-url": AMQP}, {})[0])
 
 
 SERVED = {"clients": CLIENTS, "signing-secrets": SIGNING}

@@ -57,6 +57,17 @@ def client(**changes: Any) -> dict[str, Any]:
         (values.secrets, f'["{TOKEN}", "{LONG}"]', (TOKEN, LONG)),
         (values.policies, {}, {}),
         (values.policies, '{"p/w": "required", "-/_": "optional"}', {"p/w": "required", "-/_": "optional"}),
+        *(
+            (values.amqp_url, url, url)
+            for url in (
+                "amqp://h",
+                "amqp://h/",
+                "amqp://[::1]:5672//",
+                "amqps://u:p%40@h:1/v",
+                "amqp://h:65535",
+            )
+        ),
+        *((values.project, one, one) for one in ("a", "taskcluster-queue", "_-" * 32)),
         (values.path, "a/b", Path("a/b")),
         (values.path, "~", Path.home()),
     ],
@@ -98,6 +109,31 @@ REFUSED: dict[Callable[[Any], Any], list[Any]] = {
         *([], "x", {"p": "required"}, {"p/w/x": "required"}, {"/w": "required"}, {"p /w": "required"}),
         *({"p/w": policy} for policy in ("always", "", True, None)),
     ],
+    values.amqp_url: [
+        *(
+            "",
+            "h",
+            "amqp:h",
+            "amqp://",
+            "amqp:///v",
+            "amqp://:5672",
+            "http://h",
+            "amqp://h:0",
+            "amqp://h:65536",
+        ),
+        *(
+            "amqp://u:p/q@h",
+            "amqp://h:x",
+            "amqp://h ",
+            "amqp://h\n",
+            "amqp://\u00e4",
+            "amqp://[h",
+            1,
+            None,
+            [],
+        ),
+    ],
+    values.project: ["", "a b", "a.b", "a/b", "p" * 65, "a\n", "\u00e4", None, []],
     values.path: ["", 1, None, [], "~nobody-of-that-name/x"],
 }
 

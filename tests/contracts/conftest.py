@@ -16,8 +16,16 @@ from tests.memory_server import HandClock, memory_server
 
 
 class RealClock(Clock):
+    """The real time, and what it was moved by."""
+
+    def __init__(self) -> None:
+        self._ahead = timedelta(0)
+
     def now(self) -> datetime:
-        return to_milliseconds(datetime.now(UTC))
+        return to_milliseconds(datetime.now(UTC)) + self._ahead
+
+    def advance(self, duration: timedelta) -> None:
+        self._ahead += duration
 
 
 @dataclass(frozen=True)
@@ -25,7 +33,8 @@ class Backend:
     """A storage of its own, and its time."""
 
     storage: Storage
-    clock: Clock
+    other: Storage  # the same, as another process sees it
+    clock: RealClock | HandClock  # of all its processes; Azure's queues have one of their own
     wait: Callable[[float], None]  # until so many seconds have passed for the storage
 
 
@@ -33,16 +42,16 @@ class Backend:
 def memory_backend(_request: pytest.FixtureRequest) -> Iterator[Backend]:
     clock = HandClock()
     with memory_server(clock) as storage:
-        yield Backend(storage, clock, lambda seconds: clock.advance(timedelta(seconds=seconds)))
+        yield Backend(storage, storage, clock, lambda seconds: clock.advance(timedelta(seconds=seconds)))
 
 
 @contextmanager
 def azure_backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     azurite: Azurite = request.getfixturevalue("azurite")
-    clock = RealClock()
-    storage = AzureStorage(azurite.connection_string, f"t{secrets.token_hex(4)}", clock)
+    clock, prefix = RealClock(), f"t{secrets.token_hex(4)}"
+    storage, other = (AzureStorage(azurite.connection_string, prefix, clock) for _ in range(2))
     storage.check()
-    yield Backend(storage, clock, lambda seconds: time.sleep(seconds + 0.05))
+    yield Backend(storage, other, clock, lambda seconds: time.sleep(seconds + 0.05))
 
 
 BACKENDS: dict[str, Callable[[pytest.FixtureRequest], AbstractContextManager[Backend]]] = {
@@ -60,6 +69,20 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
 @pytest.fixture
 def storage(backend: Backend) -> Storage:
     return backend.storage
+
+
+@pytest.fixture
+def other(backend: Backend) -> Storage:
+    """The same storage as another process sees it, with a memory of its own."""
+    return backend.other
+
+
+@pytest.fixture
+def azure(request: pytest.FixtureRequest) -> Iterator[AzureStorage]:
+    """For what only Azure has to show."""
+    with azure_backend(request) as ready:
+        assert isinstance(ready.storage, AzureStorage)
+        yield ready.storage
 
 
 @pytest.fixture

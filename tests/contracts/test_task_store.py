@@ -1,3 +1,4 @@
+import itertools
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,10 @@ from legacy_queue.domain.definition import MAX_SIZE, TaskDefinition
 from legacy_queue.domain.ids import MAX_RUNS, slugid
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.task import Run, Task, Worker
-from legacy_queue.ports import AlreadyExists, Changed, Storage, StoredTask
+from legacy_queue.domain.times import format_time
+from legacy_queue.ports import AlreadyExists, Changed, Storage, StoredTask, TaskStore
+
+from .paging import pages, remove_all_expired
 
 CREATED = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 ATTEMPTS = 8
@@ -118,6 +122,7 @@ def test_every_field_of_a_task_comes_back_unchanged(storage: Storage) -> None:
             Run(1, "pending", "retry", CREATED + timedelta(seconds=1)),
         ),
         held=Lease("3fa85f64-5717-4562-b3fc-2c963f66afa6", "AgAAAAMAAAAAAAAA+/+/zwE="),
+        waits_for=tuple(slugid() for _ in range(100)),
     )
     storage.tasks.insert(task)
     loaded = storage.tasks.load(task.task_id)
@@ -156,7 +161,10 @@ def test_a_changed_task_is_loaded_as_it_was_changed(storage: Storage) -> None:
     held = replace(task, held=Lease("id", "receipt")).with_last_run(state="running", taken_until=CREATED)
     stored = storage.tasks.replace(stored, held)
     assert storage.tasks.load(task.task_id) == stored
-    let_go = replace(held, held=None).with_new_run("retry", CREATED)
+    waiting = replace(held, waits_for=(slugid(), slugid()))
+    stored = storage.tasks.replace(stored, waiting)
+    assert storage.tasks.load(task.task_id) == stored
+    let_go = replace(waiting, held=None, waits_for=()).with_new_run("retry", CREATED)
     stored = storage.tasks.replace(stored, let_go)
     assert stored.task == let_go
     assert storage.tasks.load(task.task_id) == stored
@@ -189,3 +197,108 @@ def test_a_change_of_a_task_that_is_not_there_is_refused(storage: Storage) -> No
 def test_storage_that_answers_passes_its_check_again_and_again(storage: Storage) -> None:
     storage.check()
     storage.check()
+
+
+def task_in(state: str, expires: datetime = CREATED + timedelta(days=30)) -> Task:
+    task = new_task()
+    wire = {**task.definition.wire, "expires": format_time(expires)}
+    task = replace(task, definition=TaskDefinition(wire), runs=())
+    return (
+        task if state == "unscheduled" else task.with_new_run("scheduled", CREATED).with_last_run(state=state)
+    )
+
+
+def unresolved(tasks: TaskStore, limit: int) -> list[StoredTask]:
+    found = list(pages(lambda after: tasks.unresolved(after, limit)))
+    assert all(len(page.tasks) <= limit for page in found)
+    return [stored for page in found for stored in page.tasks]
+
+
+def test_the_unresolved_are_the_unscheduled_pending_and_running_tasks(storage: Storage) -> None:
+    states = ["unscheduled", "pending", "running", "completed", "failed", "exception"]
+    stored = [storage.tasks.insert(task_in(state)) for state in states * 3]
+    found = unresolved(storage.tasks, 100)
+    assert sorted(found, key=lambda one: one.task.task_id) == sorted(
+        (one for one in stored if one.task.state in states[:3]), key=lambda one: one.task.task_id
+    )
+
+
+def test_a_task_that_is_resolved_or_rerun_leaves_and_comes_back(storage: Storage) -> None:
+    stored = storage.tasks.insert(task_in("running"))
+    stored = storage.tasks.replace(stored, stored.task.with_last_run(state="failed"))
+    assert unresolved(storage.tasks, 10) == []
+    stored = storage.tasks.replace(stored, stored.task.with_new_run("rerun", CREATED))
+    assert unresolved(storage.tasks, 10) == [stored]
+
+
+def test_unresolved_tasks_come_in_pages_that_any_process_continues(storage: Storage, other: Storage) -> None:
+    wanted = {storage.tasks.insert(task_in("pending")).task.task_id for _ in range(7)}
+    turns = itertools.cycle([storage, other])
+    found = list(pages(lambda after: next(turns).tasks.unresolved(after, 2)))
+    assert all(len(page.tasks) <= 2 for page in found)
+    ids = [stored.task.task_id for page in found for stored in page.tasks]
+    assert sorted(ids) == sorted(wanted)
+    assert [stored.task.task_id for stored in unresolved(other.tasks, 3)] == ids
+
+
+def test_tasks_that_come_and_go_meanwhile_hide_no_other(storage: Storage) -> None:
+    there = {storage.tasks.insert(task_in("pending")).task.task_id for _ in range(6)}
+    found = []
+    for page in pages(lambda after: storage.tasks.unresolved(after, 2)):
+        found += [stored.task.task_id for stored in page.tasks]
+        if len(found) < len(there):
+            storage.tasks.insert(task_in("pending"))
+            gone = page.tasks[0]
+            storage.tasks.replace(gone, gone.task.with_last_run(state="completed"))
+    assert there <= set(found)
+    assert len(found) == len(set(found))
+
+
+def test_tasks_are_removed_once_they_are_resolved_and_have_expired(storage: Storage) -> None:
+    tick = timedelta(milliseconds=1)
+    states = ("completed", "failed", "exception", "unscheduled", "pending", "running")
+    tasks = [task_in(state, CREATED + tick * n) for n in range(3) for state in states]
+    for task in tasks:
+        storage.tasks.insert(task)
+    remove_all_expired(storage.tasks, CREATED + tick)
+    kept = [task.task_id for task in tasks if storage.tasks.load(task.task_id)]
+    assert kept == [task.task_id for task in tasks[3:]]
+    late = storage.tasks.load(tasks[4].task_id)
+    assert late
+    storage.tasks.replace(late, late.task.with_last_run(state="exception"))
+    remove_all_expired(storage.tasks, CREATED + tick)
+    assert storage.tasks.load(tasks[4].task_id) is None
+
+
+def test_no_more_tasks_are_removed_than_asked_for_and_any_process_goes_on(
+    storage: Storage, other: Storage
+) -> None:
+    tasks = [task_in("completed", CREATED) for _ in range(5)]
+    for task in tasks:
+        storage.tasks.insert(task)
+    left, after = [], ""
+    turns = itertools.cycle([storage, other])
+    for _ in range(3):
+        after = next(turns).tasks.remove_expired(CREATED + timedelta(days=1), after, 2) or ""
+        left.append(sum(storage.tasks.load(task.task_id) is not None for task in tasks))
+    assert left == [3, 1, 0]
+
+
+def test_several_processes_may_remove_the_same_at_once(storage: Storage, other: Storage) -> None:
+    tasks = [task_in("completed", CREATED) for _ in range(20)]
+    for task in tasks:
+        storage.tasks.insert(task)
+    with ThreadPoolExecutor(2) as threads:
+        now = CREATED + timedelta(days=1)
+        list(threads.map(lambda one: remove_all_expired(one.tasks, now, 5), (storage, other)))
+    assert not any(storage.tasks.load(task.task_id) for task in tasks)
+
+
+def test_a_removed_task_is_not_recalled_nor_changed(storage: Storage) -> None:
+    stored = storage.tasks.insert(task_in("completed", CREATED))
+    storage.tasks.remove_expired(CREATED + timedelta(days=1), "", 10)
+    assert storage.tasks.recall(stored.task.task_id) is None
+    with pytest.raises(Changed):
+        storage.tasks.replace(stored, stored.task)
+    assert storage.tasks.load(stored.task.task_id) is None
+    storage.tasks.insert(stored.task)

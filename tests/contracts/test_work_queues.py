@@ -1,4 +1,5 @@
 import base64
+import itertools
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,10 +11,11 @@ import requests
 
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.priority import WorkQueue, work_queues
-from legacy_queue.ports import LeaseLost, Storage
+from legacy_queue.ports import LeaseLost, SignedUrls, Storage
 from tests.memory_server import delete, poll
 
 from .conftest import Backend, Sign
+from .paging import remove_all_expired
 
 Wait = Callable[[float], None]
 
@@ -346,3 +348,94 @@ def test_of_many_that_use_a_queue_first_some_are_refused(storage: Storage) -> No
     with ThreadPoolExecutor(8) as threads:
         leases = list(threads.map(put, range(8)))
     assert len({lease.message_id for lease in leases}) == storage.work_queues.count(queue) == 8
+
+
+def remove_unused(storage: Storage, backend: Backend, limit: int = 100) -> None:
+    remove_all_expired(storage.work_queues, backend.clock.now(), limit)
+
+
+@pytest.fixture
+def urls_of(sign: Sign) -> Callable[[WorkQueue], SignedUrls]:
+    """URLs that are good for longer than any test moves the clock."""
+    return lambda queue: sign(queue, expiry=timedelta(days=100))
+
+
+def status(urls: SignedUrls) -> int:
+    return requests.get(urls.poll, timeout=30).status_code
+
+
+@pytest.mark.parametrize("use", ["put", "signed"])
+def test_a_queue_is_removed_once_it_is_empty_and_was_not_used_for_ten_days(
+    storage: Storage, backend: Backend, queue: WorkQueue, urls_of: Callable[[WorkQueue], SignedUrls], use: str
+) -> None:
+    urls = urls_of(queue)
+    backend.clock.advance(timedelta(days=5))
+    if use == "put":
+        storage.work_queues.remove(queue, storage.work_queues.put(queue, TEXT, HOUR, NO_TIME))
+    else:
+        urls_of(queue)
+    answers = []
+    for days in (9, 3):
+        backend.clock.advance(timedelta(days=days))
+        remove_unused(storage, backend)
+        answers.append(status(urls))
+    assert answers == [200, 404]
+
+
+@pytest.mark.parametrize("hidden_for", [NO_TIME, timedelta(days=6)], ids=["visible", "invisible"])
+def test_a_queue_that_holds_a_message_is_not_removed(
+    storage: Storage, backend: Backend, queue: WorkQueue, hidden_for: timedelta
+) -> None:
+    storage.work_queues.put(queue, TEXT, timedelta(days=100), hidden_for)
+    backend.clock.advance(timedelta(days=12))
+    remove_unused(storage, backend)
+    assert storage.work_queues.count(queue) == 1
+
+
+def test_a_queue_that_was_removed_is_made_again_when_it_is_needed(
+    storage: Storage, other: Storage, backend: Backend, queue: WorkQueue, sign: Sign
+) -> None:
+    for store in (storage, other):
+        store.work_queues.remove(queue, store.work_queues.put(queue, TEXT, HOUR, NO_TIME))
+    now = backend.clock.now() + timedelta(days=12)
+    remove_all_expired(storage.work_queues, now)
+    assert storage.work_queues.count(queue) == 0
+    other.work_queues.put(queue, TEXT, HOUR, NO_TIME)  # though it remembers that it used the queue today
+    assert [message.text for message in poll(sign(queue).poll)] == [TEXT]
+
+
+def test_urls_that_are_signed_by_the_process_that_removed_a_queue_lead_to_one(
+    storage: Storage, backend: Backend, queue: WorkQueue, sign: Sign
+) -> None:
+    urls = sign(queue)
+    remove_all_expired(storage.work_queues, backend.clock.now() + timedelta(days=12))
+    assert status(urls) == 404
+    assert status(sign(queue)) == 200
+
+
+def test_unused_queues_are_looked_through_in_pages_that_any_process_continues(
+    storage: Storage, other: Storage, backend: Backend, sign: Sign
+) -> None:
+    queues = [WorkQueue("provisioner", f"type-{number}", "high") for number in range(7)]
+    urls = [sign(queue) for queue in queues]
+    storage.work_queues.put(queues[3], TEXT, timedelta(days=100), NO_TIME)
+    now = backend.clock.now() + timedelta(days=12)
+    there, after = [7], storage.work_queues.remove_expired(now, "", 2)
+    stores = itertools.cycle([other, storage])
+    while after is not None:
+        there.append(sum(status(one) == 200 for one in urls))
+        after = next(stores).work_queues.remove_expired(now, after, 2)
+    there.append(sum(status(one) == 200 for one in urls))
+    assert there[-1] == 1
+    assert all(0 <= before - behind <= 2 for before, behind in itertools.pairwise(there))
+    assert storage.work_queues.count(queues[3]) == 1
+
+
+def test_several_processes_may_remove_the_same_queues_at_once(
+    storage: Storage, other: Storage, backend: Backend, sign: Sign
+) -> None:
+    urls = [sign(WorkQueue("provisioner", f"type-{number}", "high")) for number in range(8)]
+    now = backend.clock.now() + timedelta(days=12)
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(lambda one: remove_all_expired(one.work_queues, now, 3), (storage, other)))
+    assert [status(one) for one in urls] == [404] * 8

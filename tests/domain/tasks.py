@@ -44,7 +44,7 @@ def definition(**changes: Any) -> TaskDefinition:
 
 def pending(**changes: Any) -> Task:
     """As createTask makes it at NOW."""
-    return transitions.create(TASK_ID, definition(**changes), NOW).task
+    return transitions.create(TASK_ID, definition(**changes), (), NOW).task
 
 
 def running(**changes: Any) -> Task:

@@ -58,7 +58,7 @@ def test_what_is_given_stays_as_it_was_given() -> None:
     assert made.wire == given
     assert (made.task_group_id, made.scheduler_id) == ("eWIgwMgxSfeXQ36iBbOxiQ", "scheduler")
     assert made.retries == 49
-    assert made.deadline == NOW + DAY
+    assert (made.created, made.deadline) == (NOW, NOW + DAY)
     assert made.expires == NOW + 2 * DAY
     assert made.work_queue == WorkQueue("provisioner", "worker-Type_1", "high")
 
@@ -114,9 +114,11 @@ def test_a_deadline_without_a_year_after_it_is_refused() -> None:
     assert "out of range" in str(refusal(deadline="9999-06-01T00:00:00Z"))
 
 
-def test_dependencies_are_refused_until_they_are_supported() -> None:
-    definition(dependencies=[])
-    assert "not supported yet" in str(refusal(dependencies=["eWIgwMgxSfeXQ36iBbOxiQ"]))
+def test_a_task_may_depend_on_others_and_on_itself() -> None:
+    made = definition(dependencies=["eWIgwMgxSfeXQ36iBbOxiQ", TASK_ID], requires="all-resolved")
+    assert made.dependencies == ("eWIgwMgxSfeXQ36iBbOxiQ", TASK_ID)
+    assert made.requires == "all-resolved"
+    assert (definition().dependencies, definition().requires) == ((), "all-completed")
 
 
 def test_a_scope_may_end_in_one_star_only() -> None:

@@ -70,6 +70,34 @@ def test_a_run_that_there_is_not_is_not_found() -> None:
         UNSCHEDULED.run(0)
 
 
+@pytest.mark.parametrize(
+    ("reasons", "ended", "activations"),
+    [
+        (("scheduled",), [True], [0]),
+        (("scheduled", "retry"), [False, True], [0, 0]),
+        (("scheduled", "rerun"), [True, True], [0, 1]),
+        (("scheduled", "retry", "rerun", "task-retry"), [False, True, False, True], [0, 0, 2, 2]),
+        (("scheduled", "rerun", "rerun"), [True, True, True], [0, 1, 2]),
+    ],
+)
+def test_a_task_ends_with_a_run_that_nothing_but_a_rerun_follows(
+    reasons: tuple[str, ...], ended: list[bool], activations: list[int]
+) -> None:
+    done = transitions.resolve(running(), 0, "completed", "completed", NOW + MINUTE).task.runs[0]
+    runs = tuple(replace(done, run_id=i, reason_created=reason) for i, reason in enumerate(reasons))
+    task = replace(running(), runs=runs)
+    assert [task.ended_with(run_id) for run_id in range(len(runs))] == ended
+    assert [task.activation(run_id) for run_id in range(len(runs))] == activations
+    assert task.up_to(0).runs == runs[:1]
+
+
+def test_a_task_does_not_end_with_a_run_that_is_not_resolved_or_not_there() -> None:
+    assert not running().ended_with(0)
+    assert not UNSCHEDULED.ended_with(0)
+    assert UNSCHEDULED.activation(-1) == 0
+    assert not UNSCHEDULED.is_resolved
+
+
 def test_the_held_message_is_not_in_the_status() -> None:
     status = str(replace(running(), held=Lease("the-message", "the-receipt")).status())
     assert "the-receipt" not in status

@@ -1,7 +1,9 @@
 """Each change of state, as the pure function decides it; what becomes of messages is in tests/services."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from tests.domain.tasks import (
     CLAIM_TIMEOUT,
     DAY,
     HELD,
+    HOUR,
     MINUTE,
     MS,
     NOW,
@@ -31,6 +34,7 @@ from tests.domain.tasks import (
 DEADLINE = NOW + DAY
 TAKEN_UNTIL = NOW + CLAIM_TIMEOUT
 OTHER = Lease("message-2", "receipt-9")
+OTHER_TASK, THIRD_TASK = "eWIgwMgxSfeXQ36iBbOxiQ", "Zb0_Wh1pTLahDBzFxUqIyw"
 
 
 def claim(
@@ -53,36 +57,183 @@ def resolved(reason: str, task: Task | None = None, state: str = "exception") ->
     return transitions.resolve(task, len(task.runs) - 1, state, reason, NOW + MINUTE).task
 
 
+def told(outcome: Outcome) -> list[str]:
+    """``task-pending 1``, ... for each event, with the run that its payload names."""
+    return [f"{one.exchange} {one.payload.get('runId', '')}".strip() for one in outcome.events]
+
+
+def armed(outcome: Outcome) -> tuple[str, int | None, datetime | None, tuple[str, ...]] | None:
+    """The timer's queue, run, time, and the events that it tells if nobody else does."""
+    timer = outcome.timer
+    return timer and (timer.queue, timer.run_id, timer.due, timer.untold)
+
+
+def unscheduled(waits_for: Sequence[str] = (TASK_ID,), **changes: Any) -> Task:
+    changes.setdefault("dependencies", list(waits_for))
+    return transitions.create(TASK_ID, definition(**changes), waits_for, NOW).task
+
+
 def test_a_new_task_is_pending_and_its_message_offered() -> None:
-    outcome = transitions.create(TASK_ID, definition(retries=3), NOW)
+    outcome = transitions.create(TASK_ID, definition(retries=3), (), NOW)
     (run,) = outcome.task.runs
     assert (run.run_id, run.state, run.reason_created, run.scheduled) == (0, "pending", "scheduled", NOW)
     assert outcome.task.retries_left == 3
     assert (outcome.hold, outcome.after) == (None, (Offer(0),))
+    assert told(outcome) == ["task-defined", "task-pending 0"]
+    assert armed(outcome) == ("deadlines", 0, DEADLINE, ("task-defined", "task-pending"))
+    assert outcome.timer
+    assert outcome.timer.task_group_id == TASK_ID
+
+
+def test_a_new_task_that_waits_for_others_is_unscheduled_and_offers_nothing() -> None:
+    outcome = transitions.create(TASK_ID, definition(), [OTHER_TASK], NOW)
+    assert (outcome.task.runs, outcome.task.waits_for) == ((), (OTHER_TASK,))
+    assert (outcome.hold, outcome.after) == (None, ())
+    assert told(outcome) == ["task-defined"]
+    assert armed(outcome) == ("deadlines", None, DEADLINE, ("task-defined",))
 
 
 def test_creating_the_same_again_offers_a_pending_run_again_and_changes_nothing() -> None:
-    assert transitions.create_again(pending(), definition()) == Outcome(pending(), after=(Offer(0),))
-    retried = resolved("worker-shutdown")
-    assert transitions.create_again(retried, definition()) == Outcome(retried, after=(Offer(1),))
+    for task, run_id in ((pending(), 0), (resolved("worker-shutdown"), 1)):
+        outcome = transitions.create_again(task, definition(), NOW)
+        assert (outcome.task, outcome.hold, outcome.after) == (task, None, (Offer(run_id),))
+        assert told(outcome) == ["task-defined", f"task-pending {run_id}"]
 
 
 @pytest.mark.parametrize("task", [running(), resolved("completed", state="completed")])
 def test_creating_the_same_again_offers_nothing_that_is_not_pending(task: Task) -> None:
-    assert transitions.create_again(task, definition()) == Outcome(task)
+    outcome = transitions.create_again(task, definition(), NOW)
+    assert (outcome.task, outcome.hold, outcome.after) == (task, None, ())
+    assert told(outcome) == ["task-defined"]
 
 
 def test_creating_another_under_the_same_task_id_shows_both() -> None:
     other = definition(priority="high", payload={})
     with pytest.raises(RequestConflict, match="payload, priority differ") as error:
-        transitions.create_again(pending(), other)
+        transitions.create_again(pending(), other, NOW)
     assert error.value.details == {"existing": definition().wire, "given": other.wire}
 
 
 def test_one_and_true_are_the_same_definition() -> None:
     number, boolean = definition(payload={"x": 1}), definition(payload={"x": True})
     with pytest.raises(RequestConflict):
-        transitions.create_again(transitions.create(TASK_ID, number, NOW).task, boolean)
+        transitions.create_again(transitions.create(TASK_ID, number, (), NOW).task, boolean, NOW)
+
+
+def test_scheduling_makes_a_task_pending_whatever_it_waits_for() -> None:
+    outcome = transitions.schedule(unscheduled([OTHER_TASK, TASK_ID]), NOW + MINUTE)
+    (run,) = outcome.task.runs
+    assert (run.state, run.reason_created, run.scheduled) == ("pending", "scheduled", NOW + MINUTE)
+    assert outcome.after == (Offer(0),)
+    assert told(outcome) == ["task-pending 0"]
+    assert armed(outcome) == ("deadlines", 0, None, ("task-pending",))
+
+
+def test_scheduling_again_tells_and_offers_a_pending_task_again_and_changes_nothing() -> None:
+    again = transitions.schedule(pending(), NOW)
+    assert (again.task, again.after, again.timer) == (pending(), (Offer(0),), None)
+    assert told(again) == ["task-pending 0"]
+    for task in (running(), resolved("completed", state="completed")):
+        assert transitions.schedule(task, NOW) == Outcome(task)
+
+
+@pytest.mark.parametrize("task", [pending(), Task(TASK_ID, definition(), 5)])
+def test_nothing_is_scheduled_from_the_deadline_on(task: Task) -> None:
+    assert transitions.schedule(task, DEADLINE - MS).task.state == "pending"
+    with pytest.raises(RequestConflict, match=r"its deadline 2030-01-03T03:04:05\.678Z has passed"):
+        transitions.schedule(task, DEADLINE)
+
+
+def test_a_task_is_pending_once_it_waits_for_no_other() -> None:
+    task = unscheduled([OTHER_TASK, THIRD_TASK])
+    first = transitions.satisfy(task, OTHER_TASK, NOW + SECOND)
+    assert first == Outcome(replace(task, waits_for=(THIRD_TASK,)))
+    last = transitions.satisfy(first.task, THIRD_TASK, NOW + MINUTE)
+    assert (last.task.state, last.task.waits_for) == ("pending", ())
+    assert last.task.runs[0].scheduled == NOW + MINUTE
+    assert (last.after, told(last)) == ((Offer(0),), ["task-pending 0"])
+    assert armed(last) == ("deadlines", 0, None, ("task-pending",))
+
+
+def test_what_a_task_does_not_wait_for_changes_nothing() -> None:
+    for task in (unscheduled([OTHER_TASK]), pending()):
+        assert transitions.satisfy(task, THIRD_TASK, NOW) == Outcome(task)
+
+
+def test_what_a_scheduled_task_waited_for_gives_it_no_second_run() -> None:
+    task = transitions.schedule(unscheduled([OTHER_TASK]), NOW).task
+    assert transitions.satisfy(task, OTHER_TASK, NOW) == Outcome(replace(task, waits_for=()))
+
+
+def test_no_task_becomes_pending_by_another_from_its_deadline_on() -> None:
+    task = unscheduled([OTHER_TASK])
+    assert transitions.satisfy(task, OTHER_TASK, DEADLINE - MS).task.state == "pending"
+    assert transitions.satisfy(task, OTHER_TASK, DEADLINE) == Outcome(replace(task, waits_for=()))
+
+
+@pytest.mark.parametrize(
+    ("required", "completed", "is_resolved"),
+    [
+        (Task(TASK_ID, definition(), 5), False, False),
+        (pending(), False, False),
+        (running(), False, False),
+        (resolved("worker-shutdown"), False, False),
+        (resolved("failed", state="failed"), False, True),
+        (resolved("internal-error"), False, True),
+        (resolved("completed", state="completed"), True, True),
+    ],
+)
+def test_a_dependency_is_satisfied_by_its_completion_or_by_any_end(
+    required: Task, completed: bool, is_resolved: bool
+) -> None:
+    assert transitions.is_satisfied("all-completed", required) is completed
+    assert transitions.is_satisfied("all-resolved", required) is is_resolved
+
+
+def test_a_rerun_task_is_pending_with_all_its_retries() -> None:
+    task = resolved("failed", claim(resolved("worker-shutdown"), 1, BOB, lease=None).task, "failed")
+    assert task.retries_left == 4
+    outcome = transitions.rerun(task, NOW + HOUR)
+    run = outcome.task.runs[-1]
+    assert (run.run_id, run.state, run.reason_created, run.scheduled) == (2, "pending", "rerun", NOW + HOUR)
+    assert outcome.task.runs[:2] == task.runs
+    assert outcome.task.retries_left == 5
+    assert (outcome.after, told(outcome)) == ((Offer(2),), ["task-pending 2"])
+    assert armed(outcome) == ("deadlines", 2, DEADLINE, ("task-pending",))
+
+
+def test_rerunning_what_is_not_resolved_changes_nothing() -> None:
+    again = transitions.rerun(pending(), NOW)
+    assert (again.task, again.after, again.timer, told(again)) == (
+        pending(),
+        (Offer(0),),
+        None,
+        ["task-pending 0"],
+    )
+    for task in (running(), Task(TASK_ID, definition(), 5)):
+        assert transitions.rerun(task, NOW) == Outcome(task)
+
+
+@pytest.mark.parametrize("task", [pending(), resolved("completed", state="completed")])
+def test_nothing_is_rerun_from_the_deadline_on(task: Task) -> None:
+    assert transitions.rerun(task, DEADLINE - MS).task.state == "pending"
+    with pytest.raises(RequestConflict, match=r"its deadline 2030-01-03T03:04:05\.678Z has passed"):
+        transitions.rerun(task, DEADLINE)
+
+
+@pytest.mark.parametrize(("runs", "retries_left"), [(1, 5), (44, 5), (45, 4), (49, 0)])
+def test_a_rerun_leaves_no_more_retries_than_there_is_room_for_runs(runs: int, retries_left: int) -> None:
+    done = resolved("completed", state="completed")
+    task = replace(done, runs=tuple(replace(done.runs[0], run_id=run_id) for run_id in range(runs)))
+    assert transitions.rerun(task, NOW + HOUR).task.retries_left == retries_left
+
+
+def test_the_51st_run_is_not_created_by_a_rerun() -> None:
+    done = resolved("completed", state="completed")
+    task = replace(done, runs=tuple(replace(done.runs[0], run_id=run_id) for run_id in range(MAX_RUNS)))
+    with pytest.raises(RequestConflict, match="it has had 50 runs") as error:
+        transitions.rerun(task, NOW + HOUR)
+    assert error.value.details["status"]["state"] == "completed"
 
 
 def test_a_claimed_run_is_running_until_the_claim_ends() -> None:
@@ -91,6 +242,8 @@ def test_a_claimed_run_is_running_until_the_claim_ends() -> None:
     assert (run.state, run.worker, run.started, run.taken_until) == ("running", ALICE, NOW, TAKEN_UNTIL)
     assert outcome.hold == Hold(1, TAKEN_UNTIL, PRESENTED)
     assert (outcome.after, outcome.refusal) == ((), None)
+    assert told(outcome) == ["task-running 0"]
+    assert armed(outcome) == ("claims", 0, TAKEN_UNTIL, ("task-running",))
 
 
 def test_a_claim_without_a_message_holds_one_of_its_own() -> None:
@@ -99,7 +252,9 @@ def test_a_claim_without_a_message_holds_one_of_its_own() -> None:
 
 def test_the_same_worker_claiming_again_gets_the_same_claim() -> None:
     for now in (NOW, TAKEN_UNTIL - MS):
-        assert claim(running(), now=now) == Outcome(running())
+        again = claim(running(), now=now)
+        assert (again.task, again.hold, again.after, again.timer) == (running(), None, (), None)
+        assert told(again) == ["task-running 0"]
 
 
 @pytest.mark.parametrize(("worker", "now"), [(BOB, NOW), (BOB, TAKEN_UNTIL), (ALICE, TAKEN_UNTIL)])
@@ -169,6 +324,9 @@ def test_the_held_message_of_an_expired_claim_gives_the_next_run() -> None:
     assert (second.state, second.reason_created, second.worker) == ("running", "retry", BOB)
     assert outcome.task.retries_left == 4
     assert outcome.hold == Hold(2, TAKEN_UNTIL + CLAIM_TIMEOUT, OTHER)
+    assert told(outcome) == ["task-pending 1", "task-running 1"]
+    assert armed(outcome) == ("claims", 1, TAKEN_UNTIL + CLAIM_TIMEOUT, ("task-pending", "task-running"))
+    assert outcome.events[0].payload["status"]["state"] == "pending"
 
 
 def test_a_message_two_runs_ahead_of_an_expired_claim_gives_the_next_run() -> None:
@@ -184,6 +342,8 @@ def test_without_retries_an_expired_claim_ends_the_task() -> None:
     assert (outcome.hold, outcome.after, outcome.task.held) == (None, (), None)
     assert isinstance(outcome.refusal, RequestConflict)
     assert outcome.refusal.details == {"status": outcome.task.status()}
+    assert told(outcome) == ["task-exception 0"]
+    assert armed(outcome) == ("resolved", 0, TAKEN_UNTIL, ("task-exception",))
 
 
 @pytest.mark.parametrize("run_id", [1, 2])
@@ -212,6 +372,7 @@ def test_a_reclaim_extends_the_claim_and_uses_the_held_message() -> None:
     assert outcome.task.runs[0].taken_until == now + CLAIM_TIMEOUT
     assert outcome.task.runs[0].started == NOW
     assert outcome.hold == Hold(1, now + CLAIM_TIMEOUT, HELD)
+    assert (outcome.events, outcome.timer) == ((), None)
 
 
 def test_a_reclaim_never_shortens_a_claim() -> None:
@@ -260,6 +421,8 @@ def test_a_run_that_ends_for_good_ends_the_task(state: str, reason: str) -> None
     assert (run.state, run.reason_resolved, run.resolved) == (state, reason, NOW + MINUTE)
     assert (outcome.task.retries_left, outcome.task.held) == (5, None)
     assert (outcome.hold, outcome.after) == (None, (Withdraw(HELD),))
+    assert told(outcome) == [f"task-{state} 0"]
+    assert armed(outcome) == ("resolved", 0, NOW + MINUTE, (f"task-{state}",))
 
 
 @pytest.mark.parametrize(
@@ -272,6 +435,8 @@ def test_what_may_be_retried_is_while_there_are_retries(reason: str, created: st
     assert (second.state, second.reason_created, second.scheduled) == ("pending", created, NOW + MINUTE)
     assert (outcome.task.retries_left, outcome.task.held) == (0, None)
     assert outcome.after == (Release(1, HELD),)
+    assert told(outcome) == ["task-pending 1"]
+    assert armed(outcome) == ("deadlines", 1, None, ("task-pending",))
     last = claim(outcome.task, 1, BOB, lease=None).task
     assert resolved(reason, last).state == "exception"
 
@@ -301,15 +466,18 @@ def test_a_task_of_50_runs_has_no_other_whatever_its_retries() -> None:
     assert resolved("worker-shutdown", task).state == "exception"
 
 
-def test_a_repeated_report_changes_nothing() -> None:
+def test_a_repeated_report_changes_nothing_and_tells_again() -> None:
     done = resolved("completed", state="completed")
-    assert transitions.resolve(done, 0, "completed", "completed", NOW) == Outcome(done)
+    again = transitions.resolve(done, 0, "completed", "completed", NOW)
+    assert (again.task, again.hold, again.after, again.timer) == (done, None, (), None)
+    assert told(again) == ["task-completed 0"]
 
 
 def test_a_repeated_report_offers_the_retry_again_while_it_is_pending() -> None:
     task = resolved("worker-shutdown")
     again = transitions.resolve(task, 0, "exception", "worker-shutdown", NOW)
-    assert again == Outcome(task, after=(Offer(1),))
+    assert (again.task, again.hold, again.after, again.timer) == (task, None, (Offer(1),), None)
+    assert told(again) == ["task-pending 1"]
     claimed = claim(task, 1, BOB).task
     assert transitions.resolve(claimed, 0, "exception", "worker-shutdown", NOW) == Outcome(claimed)
     second = resolved("worker-shutdown", claimed)
@@ -345,6 +513,8 @@ def test_a_canceled_task_has_ended_and_is_not_retried(task: Task) -> None:
     assert (run.state, run.reason_resolved, run.resolved) == ("exception", "canceled", NOW + MINUTE)
     assert outcome.task.retries_left == 5
     assert outcome.after == ((Withdraw(HELD),) if task.held else ())
+    assert told(outcome) == ["task-exception 0"]
+    assert armed(outcome) == ("resolved", 0, NOW + MINUTE, ("task-exception",))
 
 
 def test_canceling_an_unscheduled_task_gives_it_a_run_that_says_so() -> None:
@@ -355,8 +525,14 @@ def test_canceling_an_unscheduled_task_gives_it_a_run_that_says_so() -> None:
 
 
 @pytest.mark.parametrize("task", [resolved("completed", state="completed"), resolved("internal-error")])
-def test_canceling_what_has_ended_changes_nothing(task: Task) -> None:
+def test_canceling_what_has_ended_otherwise_changes_nothing(task: Task) -> None:
     assert transitions.cancel(task, NOW) == Outcome(task)
+
+
+def test_canceling_again_changes_nothing_and_tells_again() -> None:
+    canceled = transitions.cancel(pending(), NOW).task
+    again = transitions.cancel(canceled, NOW + MINUTE)
+    assert (again.task, again.after, again.timer, told(again)) == (canceled, (), None, ["task-exception 0"])
 
 
 @pytest.mark.parametrize("task", [pending(), running(), resolved("completed", state="completed")])
@@ -364,3 +540,86 @@ def test_nothing_is_canceled_from_the_deadline_on(task: Task) -> None:
     assert transitions.cancel(task, DEADLINE - MS).task.state in ("exception", "completed")
     with pytest.raises(RequestConflict, match=r"its deadline 2030-01-03T03:04:05\.678Z has passed"):
         transitions.cancel(task, DEADLINE)
+
+
+def test_a_run_whose_claim_has_ended_is_retried() -> None:
+    outcome = transitions.expire_claim(running(), 0, TAKEN_UNTIL)
+    first, second = outcome.task.runs
+    assert (first.state, first.reason_resolved, first.resolved) == ("exception", "claim-expired", TAKEN_UNTIL)
+    assert (second.state, second.reason_created, second.scheduled) == ("pending", "retry", TAKEN_UNTIL)
+    assert (outcome.task.retries_left, outcome.task.held) == (4, None)
+    assert (outcome.hold, outcome.after) == (None, (Release(1, HELD),))
+    assert told(outcome) == ["task-pending 1"]
+    assert armed(outcome) == ("deadlines", 1, None, ("task-pending",))
+
+
+def test_without_retries_the_end_of_a_claim_ends_the_task() -> None:
+    outcome = transitions.expire_claim(running(retries=0), 0, TAKEN_UNTIL)
+    assert [(run.state, run.reason_resolved) for run in outcome.task.runs] == [("exception", "claim-expired")]
+    assert outcome.after == (Withdraw(HELD),)
+    assert told(outcome) == ["task-exception 0"]
+    assert armed(outcome) == ("resolved", 0, TAKEN_UNTIL, ("task-exception",))
+
+
+@pytest.mark.parametrize(
+    ("task", "run_id", "now"),
+    [
+        (Task(TASK_ID, definition(), 5), 0, TAKEN_UNTIL),
+        (pending(), 0, TAKEN_UNTIL),
+        (running(), 1, TAKEN_UNTIL),
+        (running(), 0, TAKEN_UNTIL - MS),
+        (resolved("completed", state="completed"), 0, TAKEN_UNTIL),
+        (claim(resolved("worker-shutdown"), 1, BOB).task, 0, TAKEN_UNTIL + HOUR),
+    ],
+)
+def test_a_claim_that_has_not_ended_is_not_expired(task: Task, run_id: int, now: datetime) -> None:
+    assert transitions.expire_claim(task, run_id, now) == Outcome(task)
+
+
+def test_a_claim_that_ends_with_its_task_is_ended_by_the_deadline() -> None:
+    outcome = transitions.expire_claim(running(), 0, DEADLINE)
+    assert [run.reason_resolved for run in outcome.task.runs] == ["deadline-exceeded"]
+    assert outcome.task.retries_left == 5
+
+
+@pytest.mark.parametrize("task", [pending(), running(), resolved("worker-shutdown")])
+def test_a_task_that_is_not_resolved_by_its_deadline_ends(task: Task) -> None:
+    outcome = transitions.exceed_deadline(task, DEADLINE)
+    run = outcome.task.runs[-1]
+    assert (run.state, run.reason_resolved, run.resolved) == ("exception", "deadline-exceeded", DEADLINE)
+    assert len(outcome.task.runs) == len(task.runs)
+    assert outcome.after == ((Withdraw(HELD),) if task.held else ())
+    assert told(outcome) == [f"task-exception {run.run_id}"]
+    assert armed(outcome) == ("resolved", run.run_id, DEADLINE, ("task-exception",))
+
+
+def test_a_task_that_was_never_scheduled_gets_a_run_that_says_so_at_its_deadline() -> None:
+    outcome = transitions.exceed_deadline(unscheduled(), DEADLINE)
+    (run,) = outcome.task.runs
+    assert (run.state, run.reason_created, run.reason_resolved) == (
+        "exception",
+        "exception",
+        "deadline-exceeded",
+    )
+    assert told(outcome) == ["task-exception 0"]
+
+
+@pytest.mark.parametrize(
+    ("task", "now"),
+    [
+        (Task(TASK_ID, definition(), 5), DEADLINE - MS),
+        (running(), DEADLINE - MS),
+        (resolved("completed", state="completed"), DEADLINE),
+    ],
+)
+def test_a_deadline_that_has_not_passed_or_came_too_late_changes_nothing(task: Task, now: datetime) -> None:
+    assert transitions.exceed_deadline(task, now) == Outcome(task)
+
+
+@pytest.mark.parametrize("reason", ["worker-shutdown", "intermittent-task"])
+def test_nothing_is_retried_from_the_deadline_on(reason: str) -> None:
+    report = transitions.resolve(running(), 0, "exception", reason, DEADLINE - MS)
+    assert report.task.state == "pending"
+    late = transitions.resolve(running(), 0, "exception", reason, DEADLINE)
+    assert (late.task.state, len(late.task.runs), late.task.retries_left) == ("exception", 1, 5)
+    assert told(late) == ["task-exception 0"]

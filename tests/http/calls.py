@@ -20,6 +20,7 @@ from werkzeug.test import TestResponse
 
 from legacy_queue.config import Settings
 from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.http.app import ENDPOINTS
@@ -202,6 +203,12 @@ class Queue:
         succeeded(self.call("createTask", task_body(self.clock.now(), **changes), taskId=task_id))
         return task_id
 
+    def define(self, task_id: str | None = None, **changes: Any) -> str:
+        """An unscheduled task."""
+        task_id = task_id or slugid()
+        succeeded(self.call("defineTask", task_body(self.clock.now(), **changes), taskId=task_id))
+        return task_id
+
     def claim(
         self, task_id: str, run_id: int = 0, credentials: Credentials = ROOT, **more: Any
     ) -> TestResponse:
@@ -213,11 +220,21 @@ class Queue:
         succeeded(self.claim(task_id))
         return task_id
 
+    def canceled(self, task_id: str | None = None, **changes: Any) -> str:
+        """A task that is resolved."""
+        task_id = self.create(task_id, **changes)
+        succeeded(self.call("cancelTask", taskId=task_id))
+        return task_id
+
     def state(self, task_id: str) -> str:
         return str(self.call("status", taskId=task_id).get_json()["status"]["state"])
 
     def definition(self, task_id: str) -> Any:
         return succeeded(self.call("task", taskId=task_id)).get_json()
+
+    def told(self) -> list[Event]:
+        """Every event so far, oldest first."""
+        return [event for _, event in self.server.storage.event_log.read("", 10_000)]
 
     def messages(self) -> list[tuple[str, int, str, str, str]]:
         """What a worker gets that polls now: taskId, runId, messageId, receipt, signature of each."""
@@ -358,14 +375,20 @@ def scene(name: str, priority: str = "lowest") -> Scene:
             params, prepare = {}, lambda _queue: None
         case "pollTaskUrls" | "pendingTasks":
             params = _POOL
-        case "createTask":
+        case "createTask" | "defineTask":
             body, prepare = task_body(**task), lambda _queue: None
+        case "scheduleTask":
+            prepare = lambda queue: queue.define(TASK_ID, **task)  # noqa: E731
+        case "rerunTask":
+            prepare = lambda queue: queue.canceled(TASK_ID, **task)  # noqa: E731
+        case "listTaskGroup":
+            params = {"taskGroupId": GROUP_ID}
         case "claimTask":
             params, body = {**params, "runId": "0"}, WORKER
         case "reclaimTask" | "reportCompleted" | "reportFailed" | "reportException":
             params, prepare = {**params, "runId": "0"}, lambda queue: queue.running(TASK_ID, **task)
             body = {"reason": "worker-shutdown"} if name == "reportException" else None
-        case "task" | "status" | "cancelTask":
+        case "task" | "status" | "cancelTask" | "listDependentTasks":
             pass
         case _:
             raise AssertionError(f"no scene shows {name}")

@@ -31,6 +31,7 @@ WORKER = "group/alice"
 GROUP = f"a-scheduler/{GROUP_ID}"
 RUN = f"{TASK_ID}/0"
 LISTS = ("some:scope:*", "another scope", "queue:route:index.a.b", "queue:route:tc-treeherder.v2")
+CREATING = ("createTask", "defineTask")
 ABOVE = ("highest", "very-high", "high", "medium", "low", "very-low", "lowest")
 
 
@@ -60,11 +61,19 @@ CONTRACT = {
             f"queue:schedule-task:{GROUP}/{TASK_ID}",
         ),
     ],
-    **{("createTask", priority): creating(priority) for priority in ABOVE[:-1]},
-    ("cancelTask", "lowest"): [
-        (f"queue:cancel-task:{GROUP}/{TASK_ID}",),
-        ("queue:cancel-task", f"assume:scheduler-id:{GROUP}"),
+    ("defineTask", "lowest"): [
+        *creating("lowest"),
+        (*LISTS, f"queue:create-task:{POOL}"),
+        (*LISTS, f"queue:define-task:{POOL}"),
     ],
+    **{(name, priority): creating(priority) for name in CREATING for priority in ABOVE[:-1]},
+    **{
+        (f"{verb}Task", "lowest"): [
+            (f"queue:{verb}-task:{GROUP}/{TASK_ID}",),
+            (f"queue:{verb}-task", f"assume:scheduler-id:{GROUP}"),
+        ]
+        for verb in ("schedule", "rerun", "cancel")
+    },
     ("pollTaskUrls", "lowest"): [
         (f"queue:poll-task-urls:{POOL}",),
         ("queue:poll-task-urls", f"assume:worker-type:{POOL}"),
@@ -106,7 +115,7 @@ GUARDED = [
     (name, priority)
     for name, endpoint in DECLARED.items()
     if endpoint.scopes is not None
-    for priority in (ABOVE if name == "createTask" else ("lowest",))
+    for priority in (ABOVE if name in CREATING else ("lowest",))
 ]
 OPEN = [name for name, endpoint in DECLARED.items() if endpoint.scopes is None]
 ENOUGH = [
@@ -147,7 +156,7 @@ def test_an_endpoint_is_declared_with_other_scopes_than_the_contract_says(name: 
 
 
 def test_an_endpoint_needs_no_scopes_that_should() -> None:
-    assert OPEN == ["ping", "task", "status", "pendingTasks"]
+    assert OPEN == ["ping", "task", "status", "listTaskGroup", "listDependentTasks", "pendingTasks"]
 
 
 @each_way
@@ -288,20 +297,23 @@ def test_credentials_that_are_worth_nothing_are_as_good_as_none(name: str, prefi
     refused(answer, 401, "AuthenticationFailed", "check the credentials")
 
 
-@pytest.mark.parametrize("legacy", CONTRACT["createTask", "lowest"][-2:])
+@pytest.mark.parametrize(
+    ("name", "legacy"), [(name, scopes) for name in CREATING for scopes in CONTRACT[name, "lowest"][-2:]]
+)
 @pytest.mark.parametrize("priority", ABOVE[:-1])
 def test_the_legacy_scopes_create_a_task_above_the_lowest_priority(
-    legacy: tuple[str, ...], priority: str
+    name: str, legacy: tuple[str, ...], priority: str
 ) -> None:
-    answer = play(holding(*legacy), "createTask", TESTED, priority=priority)
+    answer = play(holding(*legacy), name, TESTED, priority=priority)
     refused(answer, 403, "InsufficientScopes", f"queue:create-task:{priority}:")
 
 
 @pytest.mark.parametrize("held", ABOVE)
 @pytest.mark.parametrize("wanted", ABOVE)
-def test_a_scope_for_one_priority_is_good_for_a_higher_one(held: str, wanted: str) -> None:
+@pytest.mark.parametrize("name", CREATING)
+def test_a_scope_for_one_priority_is_good_for_a_higher_one(name: str, held: str, wanted: str) -> None:
     queue = holding(*LISTS, "queue:scheduler-id:*", f"queue:create-task:{held}:{POOL}")
-    answer = play(queue, "createTask", TESTED, priority=wanted)
+    answer = play(queue, name, TESTED, priority=wanted)
     assert answer.status_code == (200 if ABOVE.index(held) <= ABOVE.index(wanted) else 403)
 
 
@@ -313,6 +325,11 @@ def test_a_refused_call_changes_the_task() -> None:
         before = queue.call("status", taskId=TASK_ID).get_json()
         assert queue.call(name, one.body, TESTED, **one.params).status_code == 403
         assert queue.call("status", taskId=TASK_ID).get_json() == before
+
+
+def test_what_defines_a_task_alone_creates_one_that_is_pending() -> None:
+    queue = holding(*LISTS, f"queue:define-task:{POOL}")
+    refused(play(queue, "createTask", TESTED), 403, "InsufficientScopes", f"`queue:create-task:{POOL}`")
 
 
 def test_the_root_client_is_refused_by_anything() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.http.calls import PREFIXES, ROOT, ROOT_URL, TASK_ID, Queue, refused, succeeded
+from tests.http.calls import DECLARED, PREFIXES, ROOT, ROOT_URL, TASK_ID, Queue, refused, succeeded
 
 STRANGE = [
     "%00", "a%00b", "%2F", "a%2Fb", "%2f..%2f", "%2E%2E", "..%2F..%2Fping", "%ff", "%ff%fe", "%c0%af",
@@ -106,11 +106,12 @@ def test_a_run_that_is_not_there_is_reported(queue: Queue, run_id: str) -> None:
 @pytest.mark.parametrize(
     "task_id", ["x", TASK_ID[:-1], TASK_ID + "A", TASK_ID[:-1] + "B", "A" * 22, TASK_ID.swapcase()]
 )
-@pytest.mark.parametrize("name", ["task", "status", "createTask", "cancelTask"])
+@pytest.mark.parametrize("name", [name for name, one in DECLARED.items() if one.route.count("<") == 1])
 def test_a_task_id_that_is_none_is_one(queue: Queue, name: str, task_id: str) -> None:
-    answer = queue.call(name, taskId=task_id)
-    refused(answer, 400, "InvalidRequestArguments", "taskId", repr(task_id), "must match")
-    assert answer.get_json()["requestInfo"]["params"] == {"taskId": task_id}
+    parameter = "taskGroupId" if name == "listTaskGroup" else "taskId"
+    answer = queue.call(name, **{parameter: task_id})
+    refused(answer, 400, "InvalidRequestArguments", parameter, repr(task_id), "must match")
+    assert answer.get_json()["requestInfo"]["params"] == {parameter: task_id}
 
 
 @pytest.mark.parametrize("identifier", ["a" * 23, "a.b", "a:b", "a b", "%20"])

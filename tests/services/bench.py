@@ -2,40 +2,31 @@
 
 import base64
 import json
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 from legacy_queue.adapters.memory import MemoryStorage
 from legacy_queue.adapters.memory_queue import MessageNotFound, PopReceiptMismatch, QueuedMessage
 from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task, Worker
+from legacy_queue.domain.timers import Timer
 from legacy_queue.domain.times import format_time
-from legacy_queue.ports import (
-    Clock,
-    Group,
-    GroupStore,
-    SignedUrls,
-    Storage,
-    StoredTask,
-    TaskStore,
-    WorkQueues,
-)
+from legacy_queue.ports import Broker, Clock, OwnMessage, TaskStore
 from legacy_queue.services import Services
-from legacy_queue.services.changes import Changes
-from legacy_queue.services.claims import ClaimRules, Claims, Presented
-from legacy_queue.services.polling import Polling
-from legacy_queue.services.tasks import Tasks
-from legacy_queue.services.work_messages import WorkMessages
+from legacy_queue.services.claims import ClaimRules, Presented
+from legacy_queue.services.core import Core, Rules, build_core
 from tests.memory_server import HandClock
+from tests.services.ports import Around, AroundStorage, HandBroker, RememberingTasks, around_port
 
-Result = TypeVar("Result")
-Around = Callable[[str, Callable[[], Any]], Any]  # told the port's method, and what would do it
+Told = tuple[str, str, int | None]  # an event: exchange, taskId or taskGroupId, runId
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 CLAIM_TIMEOUT = timedelta(minutes=20)
@@ -93,6 +84,18 @@ def nothing_around(_name: str, call: Callable[[], Any]) -> Any:
     return call()
 
 
+def one_by_one(act: Callable[[OwnMessage], None], items: list[OwnMessage]) -> None:
+    for item in items:
+        act(item)
+
+
+def told(event: Event) -> Told:
+    payload = event.payload
+    if event.exchange == "task-group-resolved":
+        return event.exchange, payload["taskGroupId"], None
+    return event.exchange, payload["status"]["taskId"], payload.get("runId")
+
+
 class Bench:
     """One storage, and as many replicas of the server on it as a test asks for."""
 
@@ -102,13 +105,18 @@ class Bench:
         required: Iterable[str] = (),
         secrets: Sequence[bytes] = (SECRET, OLD_SECRET),
         storage: type[MemoryStorage] = MemoryStorage,
+        broker: HandBroker | None = None,
     ) -> None:
         self.clock = HandClock(NOW)
         self.storage = storage(self.clock, "http://127.0.0.1:1/azure", PREFIX)
+        self.broker = broker
         self._required, self._secrets = frozenset(required), secrets
-        self.services = self.replica()
+        self._seen = self.storage.event_log.last()
+        self._heard = 0
+        self.core = self.server()
+        self.services = self.core.services
 
-    def replica(
+    def server(
         self,
         around: Around = nothing_around,
         *,
@@ -116,23 +124,80 @@ class Bench:
         wrapped: Callable[[TaskStore], TaskStore] | None = None,
         secrets: Sequence[bytes] | None = None,
         clock: Clock | None = None,
-    ) -> Services:
+        resolves: bool = True,
+    ) -> Core:
         """A server process. ``around`` sees each of its port calls; ``remembers`` as Azure's store does.
 
-        ``wrapped`` gives it a task store made of the one there is.
+        ``wrapped`` gives it a task store made of the one there is. Its threads are not started.
         """
-        secrets, clock = secrets or self._secrets, clock or self.clock
+        secrets = secrets or self._secrets
         storage = AroundStorage(self.storage, around)
         wrapped = wrapped or (RememberingTasks if remembers else lambda tasks: tasks)
-        tasks = wrapped(storage.tasks)
-        messages = WorkMessages(storage.work_queues, clock, secrets)
-        changes = Changes(tasks, messages)
-        rules = ClaimRules(secrets, CLAIM_TIMEOUT, self._required, ISSUER)
-        return Services(
-            tasks=Tasks(tasks, storage.groups, changes, messages, clock),
-            claims=Claims(changes, messages, clock, rules),
-            polling=Polling(storage.work_queues, clock, SAS_LIFE, POLL_VISIBILITY),
-        )
+        storage.tasks = wrapped(storage.tasks)
+        broker = self.broker and around_port(Broker, self.broker, around, "broker.")
+        claims = ClaimRules(secrets, CLAIM_TIMEOUT, self._required, ISSUER)
+        rules = Rules(claims, SAS_LIFE, POLL_VISIBILITY, resolves)
+        return build_core(storage, broker, clock or self.clock, rules)
+
+    def replica(self, around: Around = nothing_around, **changes: Any) -> Services:
+        """The services of a ``server`` like that."""
+        return self.server(around, **changes).services
+
+    def run_timers(self, advance: timedelta = timedelta(0), server: Core | None = None) -> int:
+        """Let time pass, then the server's threads do all there is to do; how many timers it handled."""
+        server = server or self.core
+        self.clock.advance(advance)
+        handled, found = 0, 1
+        while found:
+            server.timers.settle()
+            found = sum(watcher.look(one_by_one) for watcher in server.watchers.values())
+            handled += found
+        if not server.announcer.drain():
+            server.announcer.drain()  # finds that nothing waits, unless the broker is away
+        return handled
+
+    def sweep(self, advance: timedelta = timedelta(0), server: Core | None = None) -> None:
+        """Let time pass, then the server does the chores that are due; its timers are not looked at."""
+        self.clock.advance(advance)
+        chores = (server or self.core).chores
+        assert chores
+        chores.do_due(HandEvent(self.clock))
+
+    def events(self) -> list[Told]:
+        """What was told since the last look: exchange, taskId (or taskGroupId), runId."""
+        logged = self.storage.event_log.read(self._seen, 100_000)
+        self._seen = logged[-1][0] if logged else self._seen
+        heard = self.broker.told[self._heard :] if self.broker else []
+        self._heard += len(heard)
+        return [told(event) for event in (*(event for _, event in logged), *heard)]
+
+    def timers(self, queue: str) -> list[tuple[Timer, timedelta]]:
+        """Each timer in that queue, and in how long it becomes visible; the next first."""
+        now = self.clock.now()
+        return [
+            (Timer.from_text(queue, one.text), one.next_visible - now) for one in self.own_messages(queue)
+        ]
+
+    def lose_timers(self, queue: str) -> None:
+        """Every message in that queue of the server's own."""
+        for message in self.own_messages(queue):
+            self.storage.own_queues.remove(queue, message.lease)
+
+    def double_timers(self, queue: str) -> None:
+        """There is another message like each in that queue."""
+        for message in self.own_messages(queue):
+            delay = max(timedelta(0), message.next_visible - self.clock.now())
+            self.storage.own_queues.put(queue, message.text, delay)
+
+    def hasten_timers(self, queue: str) -> None:
+        """Each message in that queue is visible now."""
+        for message in self.own_messages(queue):
+            self.storage.own_queues.hide(queue, message.lease, message.text, timedelta(0))
+
+    def own_messages(self, queue: str) -> list[QueuedMessage]:
+        """All there are in that queue of the server's own, visible or not; nobody is served."""
+        messages = self.storage.own_queues._queue(queue)._messages.values()
+        return sorted(messages, key=lambda one: one.next_visible)
 
     def create(self, **changes: Any) -> str:
         task_id = slugid()
@@ -194,6 +259,12 @@ class Bench:
         self.claim(self.receive_one(), worker)
         return task_id
 
+    def run(self, task_id: str, state: str = "completed", worker: Worker = ALICE) -> Task:
+        """The worker claims the last run by its name, and reports it ``completed`` or ``failed``."""
+        run_id = len(self.task(task_id).runs) - 1
+        self.services.claims.claim(self.task(task_id), run_id, worker, Presented())
+        return self.services.tasks.report(task_id, run_id, state, state)
+
     def shut_down(self, task_id: str, run_id: int = 0, services: Services | None = None) -> Task:
         """The worker reports worker-shutdown."""
         return (services or self.services).tasks.report(task_id, run_id, "exception", "worker-shutdown")
@@ -230,7 +301,10 @@ class Crash(Exception):
 
 
 class At:
-    """Lets ``before`` or ``after`` happen at the ``call``-th (from 0) call of a port, or of that method."""
+    """Lets ``before`` or ``after`` happen at the ``call``-th (from 0) call of a port, or of that method.
+
+    After a Crash there are no more calls: whatever the code does on its way out does not happen either.
+    """
 
     def __init__(
         self,
@@ -241,9 +315,23 @@ class At:
         after: Callable[[], object] | None = None,
     ) -> None:
         self._left, self._of, self._before, self._after = call, of, before, after
+        self._crash: Crash | None = None
         self.happened = False
 
     def __call__(self, name: str, call: Callable[[], Any]) -> Any:
+        if self._crash:
+            raise self._crash
+        try:
+            return self._call(name, call)
+        except Crash as crash:
+            self._crash = crash
+            raise
+
+    @property
+    def crashed(self) -> bool:
+        return self._crash is not None
+
+    def _call(self, name: str, call: Callable[[], Any]) -> Any:
         is_now = False
         if self._of in ("", name):
             is_now = self._left == 0
@@ -257,92 +345,27 @@ class At:
         return result
 
 
+class HandEvent(threading.Event):
+    """Time passes by hand while somebody waits for it; from ``end`` on it is set."""
+
+    def __init__(self, clock: HandClock, end: datetime | None = None) -> None:
+        super().__init__()
+        self._clock, self._end = clock, end
+        self.waits: list[float] = []
+
+    def is_set(self) -> bool:
+        return super().is_set() or (self._end is not None and self._clock.now() >= self._end)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        if not self.is_set():
+            self.waits.append(timeout)
+            self._clock.advance(timedelta(seconds=timeout))
+        return self.is_set()
+
+
 def failing(error: Exception) -> Callable[[], None]:
     def fail() -> None:
         raise error
 
     return fail
-
-
-class RememberingTasks(TaskStore):
-    """Recalls what this process saw last, however old that is, as Azure's task store does."""
-
-    def __init__(self, tasks: TaskStore) -> None:
-        self._tasks = tasks
-        self._seen: dict[str, StoredTask] = {}
-
-    def load(self, task_id: str) -> StoredTask | None:
-        stored = self._tasks.load(task_id)
-        return self._remember(stored) if stored else None
-
-    def recall(self, task_id: str) -> StoredTask | None:
-        return self._seen.get(task_id)
-
-    def insert(self, task: Task) -> StoredTask:
-        return self._remember(self._tasks.insert(task))
-
-    def replace(self, stored: StoredTask, task: Task) -> StoredTask:
-        return self._remember(self._tasks.replace(stored, task))
-
-    def _remember(self, stored: StoredTask) -> StoredTask:
-        self._seen[stored.task.task_id] = stored
-        return stored
-
-
-class AroundTasks(TaskStore):
-    def __init__(self, tasks: TaskStore, around: Around) -> None:
-        self._tasks, self._around = tasks, around
-
-    def load(self, task_id: str) -> StoredTask | None:
-        return self._around("load", lambda: self._tasks.load(task_id))
-
-    def insert(self, task: Task) -> StoredTask:
-        return self._around("insert", lambda: self._tasks.insert(task))
-
-    def replace(self, stored: StoredTask, task: Task) -> StoredTask:
-        return self._around("replace", lambda: self._tasks.replace(stored, task))
-
-
-class AroundGroups(GroupStore):
-    def __init__(self, groups: GroupStore, around: Around) -> None:
-        self._groups, self._around = groups, around
-
-    def join(self, task_id: str, task_group_id: str, scheduler_id: str, expires: datetime) -> Group:
-        return self._around("join", lambda: self._groups.join(task_id, task_group_id, scheduler_id, expires))
-
-
-class AroundQueues(WorkQueues):
-    def __init__(self, queues: WorkQueues, around: Around) -> None:
-        self._queues, self._around = queues, around
-
-    def put(self, queue: WorkQueue, text: str, expires_in: timedelta, hidden_for: timedelta) -> Lease:
-        return self._around("put", lambda: self._queues.put(queue, text, expires_in, hidden_for))
-
-    def hide(self, queue: WorkQueue, lease: Lease, text: str, hidden_for: timedelta) -> Lease:
-        return self._around("hide", lambda: self._queues.hide(queue, lease, text, hidden_for))
-
-    def remove(self, queue: WorkQueue, lease: Lease) -> None:
-        self._around("remove", lambda: self._queues.remove(queue, lease))
-
-    def count(self, queue: WorkQueue) -> int:
-        return self._around("count", lambda: self._queues.count(queue))
-
-    def signed_urls(
-        self, queues: Sequence[WorkQueue], start: datetime, expiry: datetime, visibility: timedelta
-    ) -> list[SignedUrls]:
-        return self._around(
-            "signed_urls", lambda: self._queues.signed_urls(queues, start, expiry, visibility)
-        )
-
-
-class AroundStorage(Storage):
-    """Another storage, each call of which goes through ``around``."""
-
-    def __init__(self, storage: Storage, around: Around) -> None:
-        self.tasks = AroundTasks(storage.tasks, around)
-        self.groups = AroundGroups(storage.groups, around)
-        self.work_queues = AroundQueues(storage.work_queues, around)
-        self._storage = storage
-
-    def check(self) -> None:
-        self._storage.check()

@@ -1,55 +1,147 @@
-"""The invariants of design/protocol.md, "The held message", of any task in a bench."""
+"""The invariants of design/protocol.md and the promises of design/reliability.md, of any task in a bench."""
 
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 
 from legacy_queue.adapters.memory_queue import QueuedMessage
-from tests.services.bench import CLAIM_TIMEOUT, MINUTE, Bench, Message
+from legacy_queue.domain.task import Task
+from legacy_queue.domain.timers import CLAIMS, DEADLINES, RESOLVED
+from tests.services.bench import CLAIM_TIMEOUT, MINUTE, Bench, Message, Told
+
+QUEUES = (CLAIMS, DEADLINES, RESOLVED)
+MOST_RUNS = 50
+
+Messages = Mapping[str, tuple[int, QueuedMessage]]
 
 
-def messages_of(bench: Bench, task_id: str) -> dict[str, tuple[int, QueuedMessage]]:
+def messages_of(bench: Bench, task_id: str) -> Messages:
     """The run and the message for each message id of the task."""
     read = [(Message.read(one), one) for one in bench.messages()]
     return {one.lease.message_id: (text.run_id, one) for text, one in read if text.task_id == task_id}
 
 
 def check(bench: Bench, task_id: str, *, after_faults: bool, skew: timedelta = timedelta(0)) -> None:
-    """Raises AssertionError where one is broken.
+    """Raises AssertionError where one of "The held message", or retriesLeft, is broken.
 
     Without faults they hold to the letter. A crash may leave the message one run ahead (it says R+1 of a
     run R that is pending), and the table with a receipt that is good no more: then there must still be a
-    message that becomes visible and leads to the next run. So near to the deadline that a claim is cut to
-    it nothing is held: the deadline ends the task. ``skew`` is how far a server's clock is behind.
+    message that becomes visible and leads to the next run, or a timer that will put one. So near to the
+    deadline that a claim is cut to it nothing is held: the deadline ends the task. ``skew`` is how far a
+    server's clock is behind.
     """
     task = bench.task(task_id)
     messages = messages_of(bench, task_id)
     for _, message in messages.values():
         assert message.expires <= task.definition.deadline + skew, "a message outlives the deadline"
+    check_runs(task)
     if bench.clock.now() >= task.definition.deadline - CLAIM_TIMEOUT - MINUTE:
         return
-    last = task.runs[-1]
+    last = task.last_run
     becoming_visible = {run_id for run_id, one in messages.values() if one.next_visible < one.expires}
-    if last.state == "pending":
+    if last and last.state == "pending":
         wanted = {last.run_id, last.run_id + 1} if after_faults else {last.run_id}
-        assert wanted & becoming_visible, f"no message leads to pending run {last.run_id}"
-    elif last.state == "running":
-        assert task.held
-        assert last.taken_until
-        wanted = {last.run_id + 1, last.run_id + 2} if after_faults else {last.run_id + 1}
-        assert wanted & becoming_visible, f"no message leads past running run {last.run_id}"
-        if bench.clock.now() < last.taken_until:
-            in_time = [
-                message_id
-                for message_id, (run_id, one) in messages.items()
-                if run_id in wanted and one.next_visible >= last.taken_until
-            ]
-            assert in_time, f"nothing enforces the end of the claim on run {last.run_id}"
-            if not after_faults:
-                run_id, held = messages[task.held.message_id]
-                assert (run_id, held.lease) == (last.run_id + 1, task.held), "the table names another message"
-                assert held.next_visible >= last.taken_until
-    else:
-        assert task.held is None
-    retries = [run for run in task.runs if run.reason_created in ("retry", "task-retry")]
-    assert task.retries_left == task.definition.retries - len(retries)
-    assert task.retries_left >= 0
-    assert all(run.is_resolved for run in task.runs[:-1])
+        is_seen_to = wanted & becoming_visible or (after_faults and _is_seen_through(bench, task))
+        assert is_seen_to, f"no message leads to pending run {last.run_id}"
+    elif last and last.state == "running":
+        _check_held(bench, task, messages, after_faults=after_faults)
+
+
+def _check_held(bench: Bench, task: Task, messages: Messages, *, after_faults: bool) -> None:
+    last = task.runs[-1]
+    assert task.held
+    assert last.taken_until
+    wanted = {last.run_id + 1, last.run_id + 2} if after_faults else {last.run_id + 1}
+    leading = {message_id: one for message_id, (run_id, one) in messages.items() if run_id in wanted}
+    assert any(one.next_visible < one.expires for one in leading.values()), (
+        f"no message leads past running run {last.run_id}"
+    )
+    if bench.clock.now() >= last.taken_until:
+        return
+    assert any(one.next_visible >= last.taken_until for one in leading.values()), (
+        f"nothing enforces the end of the claim on run {last.run_id}"
+    )
+    if not after_faults:
+        run_id, held = messages[task.held.message_id]
+        assert (run_id, held.lease) == (last.run_id + 1, task.held), "the table names another message"
+        assert held.next_visible >= last.taken_until
+
+
+def _is_seen_through(bench: Bench, task: Task) -> bool:
+    """Whether a timer will find that nothing leads to the pending run."""
+    timers = [timer for queue in QUEUES for timer, _ in bench.timers(queue)]
+    return any(timer.task_id == task.task_id and timer.untold for timer in timers)
+
+
+def check_runs(task: Task) -> None:
+    """One run at a time, in order; retriesLeft counts the retries since the task was last rerun."""
+    runs = task.runs
+    assert [run.run_id for run in runs] == list(range(len(runs))), "runs out of order"
+    assert len(runs) <= MOST_RUNS, "too many runs"
+    assert all(run.is_resolved for run in runs[:-1]), "two runs at once"
+    first = task.activation(len(runs))
+    granted = min(task.definition.retries, MOST_RUNS - first - 1)
+    retries = sum(run.reason_created in ("retry", "task-retry") for run in runs[first:])
+    assert task.retries_left == granted - retries >= 0, "retriesLeft is wrong"
+    for run in runs:
+        if run.taken_until:
+            assert run.taken_until <= task.definition.deadline, "takenUntil is after the deadline"
+    if not (runs and runs[-1].state == "running"):
+        assert task.held is None, "a message is held for no claim"
+
+
+def check_history(before: Task, after: Task) -> None:
+    """A run is resolved once, and a claim only grows, whatever happened in between."""
+    assert len(after.runs) >= len(before.runs), "a run is gone"
+    for was, now in zip(before.runs, after.runs, strict=False):
+        assert now == was or not was.is_resolved, "a resolved run was changed"
+        assert was.state != "running" or now.worker == was.worker, "a run changed hands"
+        if was.taken_until:
+            assert now.taken_until, "a claim was forgotten"
+            assert now.taken_until >= was.taken_until, "takenUntil shrank"
+
+
+def history(task: Task) -> list[Told]:
+    """Every event of the task's life, each once: a run that was retried has no final one."""
+    events: list[Told] = [("task-defined", task.task_id, None)]
+    for run in task.runs:
+        if run.reason_created != "exception":
+            events.append(("task-pending", task.task_id, run.run_id))
+        if run.worker:
+            events.append(("task-running", task.task_id, run.run_id))
+        if task.ended_with(run.run_id):
+            events.append((f"task-{run.state}", task.task_id, run.run_id))
+    return events
+
+
+def check_told(
+    tasks: Sequence[Task], told: Sequence[Told], forgotten: Collection[str], unordered: Collection[str]
+) -> None:
+    """Each event of every life was told at least once, and nothing else; a group's resolution behind all.
+
+    Of the tasks ``forgotten`` some may be missing; but for those ``unordered``, task-defined came first.
+    """
+    first = {event: index for index, event in reversed(list(enumerate(told)))}
+    last = {event: index for index, event in enumerate(told)}
+    histories = {task.task_id: history(task) for task in tasks}
+    lies = [one for one in first if one[0] != "task-group-resolved" and one not in histories.get(one[1], [])]
+    assert not lies, f"told what never happened: {lies}"
+    groups: dict[str, list[int]] = {}
+    for task in tasks:
+        if task.task_id in forgotten:
+            continue
+        untold = [event for event in histories[task.task_id] if event not in first]
+        assert not untold, f"never told: {untold}"
+        defined, pending = first["task-defined", task.task_id, None], ("task-pending", task.task_id, 0)
+        is_ordered = defined < first.get(pending, len(told)) or task.task_id in unordered
+        assert is_ordered, "task-pending was told before task-defined"
+        ends = [first[event] for event in histories[task.task_id][1:] if is_final(event)]
+        groups.setdefault(task.definition.task_group_id, []).extend(ends)
+    for task_group_id in {task.definition.task_group_id for task in tasks if task.task_id in forgotten}:
+        groups.pop(task_group_id, None)
+    for task_group_id, ends in groups.items():
+        resolved = last.get(("task-group-resolved", task_group_id, None), -1)
+        assert resolved > max(ends, default=-1), "a group was not told to be resolved"
+
+
+def is_final(event: Told) -> bool:
+    return event[0] in ("task-completed", "task-failed", "task-exception")

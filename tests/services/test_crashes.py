@@ -69,7 +69,7 @@ SCENES: dict[str, Callable[[], Scene]] = {
     "cancel": lambda: of_claimed(lambda _, task: lambda services: services.tasks.cancel(task)),
 }
 SCENE = pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
-CALL = pytest.mark.parametrize("call", range(5))
+CALL = pytest.mark.parametrize("call", range(7))
 KIND = pytest.mark.parametrize("error", [Crash(), ServiceUnavailable("storage is away")], ids=repr)
 DONE = pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
 

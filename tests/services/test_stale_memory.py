@@ -24,27 +24,20 @@ from tests.services.bench import (
     failing,
 )
 from tests.services.invariants import check
+from tests.services.ports import TasksOf
 
 DEPLOYED = Presented()
 
 
-class StaleTasks(TaskStore):
+class StaleTasks(TasksOf):
     """Recalls one old version, and goes on doing so."""
 
     def __init__(self, tasks: TaskStore, remembered: StoredTask | None) -> None:
-        self._tasks, self._remembered = tasks, remembered
-
-    def load(self, task_id: str) -> StoredTask | None:
-        return self._tasks.load(task_id)
+        super().__init__(tasks)
+        self._remembered = remembered
 
     def recall(self, task_id: str) -> StoredTask | None:  # noqa: ARG002
         return self._remembered
-
-    def insert(self, task: Task) -> StoredTask:
-        return self._tasks.insert(task)
-
-    def replace(self, stored: StoredTask, task: Task) -> StoredTask:
-        return self._tasks.replace(stored, task)
 
 
 @dataclass
@@ -209,9 +202,9 @@ def test_what_is_remembered_of_a_run_saves_a_read_and_of_no_run_costs_no_write()
     history = HISTORIES["pending"]()
     calls = Calls()
     history.bench.claim(history.messages[0], BOB, replica(history.bench, history.versions[0], calls))
-    assert calls.names == ["hide", "replace"]
+    assert calls.names == ["timer.put", "hide", "replace", "log.append"]
 
     history = HISTORIES["expired"]()
     calls = Calls()
     history.bench.claim(history.messages[0], BOB, replica(history.bench, history.versions[0], calls))
-    assert calls.names == ["load", "hide", "replace"]
+    assert calls.names == ["load", "timer.put", "hide", "replace", "log.append"]

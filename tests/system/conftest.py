@@ -7,8 +7,10 @@ import pytest
 from .plain import Queue
 from .processes import HASTY_CLAIM, RUNNING, Server, serve
 
+pytest.register_assert_rewrite("tests.system.listeners")
+
 STORAGES = ("memory", "azurite")
-HASTY = ("--claim-timeout", f"{HASTY_CLAIM}s", "--poll-visibility", "1s")
+HASTY = ("--claim-timeout", f"{HASTY_CLAIM}s", "--poll-visibility", "1s", "--no-resolvers")
 REQUIRING = '{"system/requiring": "required"}'
 
 Running = Callable[..., Server]
@@ -47,7 +49,7 @@ def server(request: pytest.FixtureRequest, running: Running) -> Server:
 
 @pytest.fixture(params=STORAGES)
 def hasty_server(request: pytest.FixtureRequest, running: Running) -> Server:
-    """A server whose claims last for three seconds."""
+    """A server whose claims last for three seconds, and are watched by nobody."""
     return running("--storage", request.param, *HASTY)
 
 

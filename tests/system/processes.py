@@ -6,25 +6,31 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 COMMAND = Path(sys.executable).parent / "legacy-queue"
 LONG = 60.0  # seconds that nothing takes: the end of what would hang
 HASTY_CLAIM = 3  # seconds that a claim lasts on the servers that are in a hurry
 
 # What no line of a server's log may hold, whatever the values are
-SECRET_MARKS = ("sig=", "Hawk ", "mac=", "AccountKey", "SharedKey", "popreceipt", '"accessToken"', "bewit")
+SECRET_MARKS = (
+    *("sig=", "Hawk ", "mac=", "AccountKey", "SharedKey", "popreceipt", '"accessToken"', "bewit"),
+    *("amqp://", "amqps://"),
+)
+_SECRET_SETTINGS = ("CONNECTION_STRING", "SIGNING_SECRETS", "AMQP_URL")
 
 
 def wait_until(happens: Callable[[], Any]) -> Any:
-    """What ``happens`` answers once that is true."""
+    """What ``happens`` answers once that is true; raises TimeoutError."""
     deadline = time.monotonic() + LONG
     while not (answer := happens()):
-        assert time.monotonic() < deadline, f"{happens} did not happen"
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{happens} did not happen")
         time.sleep(0.02)
     return answer
 
@@ -135,17 +141,36 @@ class Server(Running):
 
     def leaks(self) -> list[str]:
         """The lines of its log, and of its Azurite's, that hold something secret."""
-        forbidden = [*self.secrets, *SECRET_MARKS]
         logs = [self.errors, *(log.read_text() for log in self.data_dir.glob("azurite/*.log"))]
-        return [line for log in logs for line in log.splitlines() if any(one in line for one in forbidden)]
+        return [line for log in logs for line in leaks(log, self.secrets)]
+
+    def kill(self) -> None:
+        """End all its processes at once, as a loss of power would."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.wait()
+
+
+def leaks(log: str, secrets: Iterable[str]) -> list[str]:
+    """The lines that hold something secret."""
+    forbidden = [*secrets, *SECRET_MARKS]
+    return [line for line in log.splitlines() if any(one in line for one in forbidden)]
+
+
+def secrets_of(env: Mapping[str, str]) -> set[str]:
+    """The settings in this environment, and parts of them, that no log may hold."""
+    secrets = {env[name] for one in _SECRET_SETTINGS if (name := f"LEGACY_QUEUE_{one}") in env}
+    clients = json.loads(env.get("LEGACY_QUEUE_CLIENTS", "{}"))
+    secrets |= {client["accessToken"] for client in clients.values()}
+    password = urlsplit(env.get("LEGACY_QUEUE_AMQP_URL", "")).password
+    return secrets | ({password} if password and password != "guest" else set())
 
 
 @contextmanager
 def serve(folder: Path, *options: str, data_dir: Path | None = None, **env: str) -> Iterator[Server]:
     """A server on a port of its own that is ready; stopped at the end, its log free of anything secret.
 
-    It is stopped as by Ctrl-C, which does not wait for requests. ``data_dir`` is ``<folder>/data`` where it
-    is not given.
+    Unless the test has ended it, it is stopped as by Ctrl-C, which does not wait for requests. ``data_dir``
+    is ``<folder>/data`` where it is not given.
     """
     data_dir = data_dir or folder / "data"
     with run(folder, "serve", "--port", "0", "--data-dir", str(data_dir), *options, **env) as running:
@@ -153,9 +178,7 @@ def serve(folder: Path, *options: str, data_dir: Path | None = None, **env: str)
         assert running.process.poll() is None, running.errors
         server = Server(running.process, folder, data_dir, json.loads(running.output))
         RUNNING[RUNNING.index(running)] = server
-        server.secrets.update(
-            value for name, value in env.items() if name == "LEGACY_QUEUE_CONNECTION_STRING"
-        )
+        server.secrets.update(secrets_of(env))
         if "credentials" in server.line:
             server.secrets.add(server.credentials["accessToken"])
         try:
@@ -170,6 +193,18 @@ def serve(folder: Path, *options: str, data_dir: Path | None = None, **env: str)
                     os.killpg(running.process.pid, signal.SIGKILL)
         assert server.leaks() == []
         assert wait_until(lambda: not processes_of(data_dir)), "the server's Azurite has ended with it"
+
+
+@contextmanager
+def resolve(folder: Path, *options: str, **env: str) -> Iterator[Running]:
+    """A ``legacy-queue resolve`` that has begun; stopped at the end, its log free of anything secret."""
+    with run(folder, "resolve", *options, **env) as running:
+        wait_until(lambda: "\n" in running.output or running.process.poll() is not None)
+        assert running.process.poll() is None, running.errors
+        yield running
+        if running.process.poll() is None:
+            assert running.end() == 0, running.errors
+        assert leaks(running.errors, secrets_of(env)) == []
 
 
 @dataclass
@@ -206,5 +241,4 @@ def work(
         TASKCLUSTER_ACCESS_TOKEN=credentials["accessToken"],
     ) as running:
         yield Working(running.process, running.folder)
-        lines = running.errors.splitlines()
-        assert [line for line in lines if any(one in line for one in [*server.secrets, *SECRET_MARKS])] == []
+        assert leaks(running.errors, server.secrets) == []

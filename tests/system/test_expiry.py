@@ -1,4 +1,4 @@
-"""A claim that ends: message invisibility enforces takenUntil, and nobody watches."""
+"""A claim that ends though no resolver runs: message invisibility enforces takenUntil, for whoever polls."""
 
 from datetime import UTC, datetime
 
@@ -102,8 +102,9 @@ def test_a_lost_held_message_harms_nothing_while_the_worker_lives(
 def test_a_lost_held_message_harms_nothing_but_that_nobody_is_told_after_taken_until(
     hasty: Queue, worker_type: str
 ) -> None:
-    """Missing until the claim timer comes with a later issue: after takenUntil the task looks running, and
-    nobody who polls is led to it. Whoever names the next run gets it even so: the table decides.
+    """What resolvers are for: after takenUntil the task looks running, and nobody who polls is led to it.
+
+    Whoever names the next run gets it even so: the table decides.
     """
     task_id = hasty.create(definition(worker_type))
     _, dead = claim_next(hasty, worker_type)
@@ -111,7 +112,7 @@ def test_a_lost_held_message_harms_nothing_but_that_nobody_is_told_after_taken_u
     [lost] = wait_until(lambda: hasty.poll_one(urls))
     assert delete(urls, lost) == 204
 
-    # what is still missing
+    # what is missing without them
     assert hasty.pending(worker_type) == 0
     assert hasty.poll(worker_type) == []
     assert hasty.runs(task_id) == [("running", None)]

@@ -9,18 +9,15 @@ from azure.storage.queue import QueueClient
 
 from .plain import Json, Queue, definition, slugid
 from .processes import Server
-from .real_clients import PyPI, RealClient, Refused, npm
+from .real_clients import CLIENTS, RealClient, Refused, real_client
 
 WORKER = {"workerGroup": "group", "workerId": "one"}
 
 
-@pytest.fixture(params=["pypi-3.0.2", "npm-4.1.0", "npm-11.0.0"])
+@pytest.fixture(params=CLIENTS)
 def client(request: pytest.FixtureRequest, server: Server) -> Iterator[RealClient]:
-    if request.param.startswith("pypi"):
-        yield PyPI(server)
-    else:
-        with npm(server, request.param.removeprefix("npm-").partition(".")[0]) as client:
-            yield client
+    with real_client(request.param, server) as client:
+        yield client
 
 
 def refusal(
@@ -98,6 +95,38 @@ def test_a_real_client_is_told_what_was_refused(queue: Queue, client: RealClient
     assert refusal(client, "cancelTask", task_id, credentials=mine) == (403, "InsufficientScopes")
     assert refusal(client, "cancelTask", task_id, credentials=wrong) == (401, "AuthenticationFailed")
     assert queue.runs(task_id) == [("running", None)]
+
+
+def test_a_real_client_defines_schedules_and_reruns_a_task_and_lists_its_group_and_dependents(
+    client: RealClient, worker_type: str
+) -> None:
+    first, second, third = sorted(slugid() for _ in range(3))
+    task = definition(worker_type, taskGroupId=first, schedulerId="scheduler")
+    defined = client.call("defineTask", first, task)["status"]
+    assert (defined["state"], defined["runs"]) == ("unscheduled", [])
+    for task_id in (second, third):
+        waiting = client.call("createTask", task_id, {**task, "dependencies": [first]})["status"]
+        assert waiting["state"] == "unscheduled"
+    assert client.call("scheduleTask", first)["status"]["state"] == "pending"
+    assert client.call("cancelTask", first)["status"]["state"] == "exception"
+    rerun = client.call("rerunTask", first)["status"]
+    assert [run["reasonCreated"] for run in rerun["runs"]] == ["scheduled", "rerun"]
+
+    for method, expected in (
+        ("listTaskGroup", [first, second, third]),
+        ("listDependentTasks", [second, third]),
+    ):
+        whole = client.call(method, first)["tasks"]
+        assert [one["status"] for one in whole] == [client.call("status", one)["status"] for one in expected]
+        assert [one["task"] for one in whole] == [client.call("task", one) for one in expected]
+        pages = client.pages(method, first, limit=1)
+        assert [one["status"]["taskId"] for page in pages for one in page["tasks"]] == expected
+        assert all(len(page["tasks"]) <= 1 for page in pages)
+    other = slugid()
+    assert refusal(client, "listTaskGroup", other) == (404, "ResourceNotFound")
+    assert refusal(client, "scheduleTask", other) == (404, "ResourceNotFound")
+    another = {**task, "schedulerId": "another"}
+    assert refusal(client, "createTask", other, another) == (409, "RequestConflict")
 
 
 def azure_queue(urls: Json) -> QueueClient:

@@ -17,6 +17,7 @@ import requests
 
 from legacy_queue.adapters.azurite import Azurite
 
+from .accounts import as_root, on_account
 from .plain import Queue, definition, slugid
 from .processes import (
     LONG,
@@ -397,17 +398,9 @@ def test_configured_clients_are_known_by_their_scopes_and_never_shown(
 @pytest.fixture
 def replicas(tmp_path: Path, azurite: Azurite) -> Iterator[list[Queue]]:
     """Two servers on one account, as the same client sees them."""
-    env = {
-        "LEGACY_QUEUE_STORAGE": "azure",
-        "LEGACY_QUEUE_CONNECTION_STRING": azurite.connection_string,
-        "LEGACY_QUEUE_QUEUE_PREFIX": f"r{os.getpid()}",
-        "LEGACY_QUEUE_SIGNING_SECRETS": SECRET,
-        "LEGACY_QUEUE_CLIENTS": json.dumps({"root": {"accessToken": TOKEN, "scopes": ["*"]}}),
-    }
+    env = on_account(azurite)
     with serve(tmp_path / "one", **env) as one, serve(tmp_path / "two", **env) as two:
-        for server in (one, two):
-            server.secrets.update((SECRET, TOKEN))
-        yield [Queue(server, {"clientId": "root", "accessToken": TOKEN}) for server in (one, two)]
+        yield [as_root(one), as_root(two)]
 
 
 def test_servers_on_one_account_are_one_queue(

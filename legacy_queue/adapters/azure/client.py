@@ -27,6 +27,8 @@ _NOT_NOW = {
     "AccountIsDisabled",
 }
 
+LOST_RACE = (404, 409, 412)  # of a conditional write, alone or in a batch: somebody else wrote first
+
 
 class CountingTransport(RequestsTransport):  # type: ignore[misc]
     """Counts what goes over the wire, retries too: ``(service, HTTP method)`` -> requests.
@@ -71,7 +73,9 @@ def table_service(connection_string: str, counts: Counter[tuple[str, str]]) -> T
 
 def error_code(error: HttpResponseError) -> str:
     """Azure's own name of the error, or an empty string."""
-    code = getattr(error, "error_code", None)
+    code, response = getattr(error, "error_code", None), getattr(error, "response", None)
+    if code is None and response is not None:  # the SDK does not read it where an entity is created
+        code = response.headers.get("x-ms-error-code")
     return str(getattr(code, "value", code) or "")
 
 

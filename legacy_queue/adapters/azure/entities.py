@@ -17,11 +17,9 @@ _CHUNK = 64 * 1024
 
 def task_entity(task: Task) -> dict[str, Any]:
     """The whole entity of a new task."""
-    definition = _json(dict(task.definition.wire))
-    chunks = [definition[start : start + _CHUNK] for start in range(0, len(definition), _CHUNK)]
     return {
         **changing_properties(task),
-        **{f"definition{number}": chunk for number, chunk in enumerate(chunks)},
+        **chunked("definition", _json(dict(task.definition.wire))),
         "deadline": task.definition.deadline,
         "expires": task.definition.expires,
     }
@@ -38,23 +36,35 @@ def changing_properties(task: Task) -> dict[str, Any]:
         "state": task.state,
         "retriesLeft": task.retries_left,
         "runs": _json([run.to_wire() for run in task.runs]),
+        "waitsFor": _json(task.waits_for),
         "heldMessageId": task.held.message_id if task.held else "",
         "heldReceipt": task.held.receipt if task.held else "",
     }
 
 
 def task_from_entity(entity: dict[str, Any]) -> Task:
-    """The inverse of ``task_entity``."""
-    count = sum(name.startswith("definition") for name in entity)
-    definition = b"".join(entity[f"definition{number}"] for number in range(count))
+    """The inverse of ``task_entity``; an entity of before there were dependencies waits for none."""
     held = Lease(entity["heldMessageId"], entity["heldReceipt"]) if entity["heldMessageId"] else None
     return Task(
         task_id=entity["PartitionKey"],
-        definition=TaskDefinition(json.loads(definition)),
+        definition=TaskDefinition(json.loads(joined("definition", entity))),
         retries_left=entity["retriesLeft"],
         runs=tuple(Run.from_wire(run) for run in json.loads(entity["runs"])),
         held=held,
+        waits_for=tuple(json.loads(entity.get("waitsFor", b"[]"))),
     )
+
+
+def chunked(name: str, value: bytes) -> dict[str, bytes]:
+    """The value as properties ``<name>0``, ``<name>1``, ..."""
+    starts = range(0, len(value), _CHUNK)
+    return {f"{name}{number}": value[start : start + _CHUNK] for number, start in enumerate(starts)}
+
+
+def joined(name: str, entity: dict[str, Any]) -> bytes:
+    """The inverse of ``chunked``."""
+    count = sum(key.startswith(name) for key in entity)
+    return b"".join(entity[f"{name}{number}"] for number in range(count))
 
 
 def _json(value: Any) -> bytes:

@@ -1,0 +1,62 @@
+"""What is done to the messages of one queue."""
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TypeVar
+
+from azure.core.exceptions import HttpResponseError
+from azure.storage.queue import QueueClient
+
+from legacy_queue.adapters.azure.client import error_code, unavailable_when_down
+from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.times import whole_seconds
+from legacy_queue.ports import LeaseLost
+
+Answer = TypeVar("Answer")
+
+FOREVER = -1  # a time to live
+_LEASE_LOST = {"PopReceiptMismatch", "MessageNotFound", "QueueNotFound", "InvalidQueryParameterValue"}
+_MESSAGE_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
+
+
+def put(client: QueueClient, text: str, time_to_live: int, hidden_for: timedelta) -> Lease:
+    """A fresh message; ``time_to_live`` in seconds. Raises ResourceNotFoundError where there is no queue."""
+    with unavailable_when_down():
+        message = client.send_message(
+            text, time_to_live=time_to_live, visibility_timeout=whole_seconds(hidden_for)
+        )
+    return Lease(str(message.id), str(message.pop_receipt))
+
+
+def hide(client: QueueClient, lease: Lease, text: str, hidden_for: timedelta) -> Lease:
+    """The leased message with this text, invisible for so long; raises LeaseLost."""
+    message = _with_lease(
+        lease,
+        lambda: client.update_message(
+            lease.message_id,
+            pop_receipt=lease.receipt,
+            content=text,
+            visibility_timeout=whole_seconds(hidden_for),
+        ),
+    )
+    return Lease(lease.message_id, str(message.pop_receipt))
+
+
+def remove(client: QueueClient, lease: Lease) -> None:
+    """Delete the leased message; raises LeaseLost."""
+    _with_lease(lease, lambda: client.delete_message(lease.message_id, lease.receipt))
+
+
+def _with_lease(lease: Lease, act: Callable[[], Answer]) -> Answer:
+    # a worker wrote these: a messageId such as ".." would be another resource by the time it is sent
+    if not (_MESSAGE_ID.fullmatch(lease.message_id) and lease.receipt.isascii()):
+        raise LeaseLost
+    try:
+        with unavailable_when_down():
+            return act()
+    except HttpResponseError as error:
+        # some of Azurite's refusals have no body and so no code: 400 and 404 here are about the lease
+        if error_code(error) in _LEASE_LOST or error.status_code in (400, 404):
+            raise LeaseLost from None
+        raise

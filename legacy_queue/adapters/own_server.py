@@ -1,0 +1,221 @@
+"""A server that this process has of its own over a folder: found, started, watched, restarted and stopped.
+
+It is ended by SIGTERM, and by the end of this process, which it hears of by the end of its standard input.
+Two of them on one folder would spoil it: the folder is locked, and the lock lives until both this process and
+the server are gone. Nothing here reads settings, logs or starts a thread, and the server writes to a file, so
+that it never waits for somebody to read.
+"""
+
+import json
+import os
+import re
+import subprocess
+import time
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import IO, ClassVar, NamedTuple, Self
+
+from legacy_queue.adapters.folder_lock import FolderUnavailable, lock_folder
+
+_LAST_SAVE = timedelta(seconds=60)  # of a very large folder; about a second as a rule
+_LOOK_AGAIN = 0.02  # seconds
+_TRIES = 3  # of ports that the system said are free
+
+Ports = Mapping[str, int]
+
+
+class Command(NamedTuple):
+    """What starts the server, and in which environment."""
+
+    words: list[str]
+    environment: dict[str, str]
+
+
+class _Busy(Exception):
+    """Somebody else has the address."""
+
+
+class OwnServer(ABC):
+    """One server over one folder, on ports that stay the same for as long as they can be had.
+
+    The folder is made where it is missing. Ports that are given are used or refused. Otherwise they are
+    those that this folder had the last time, or new ones where somebody else has taken one of those.
+    """
+
+    NAME: ClassVar[str]
+    UNAVAILABLE: ClassVar[type[Exception]]
+
+    def __init__(self, folder: Path, host: str, ports: Ports | None, patience: timedelta) -> None:
+        self._folder, self._host, self._patience = folder, host, patience
+        self._given, self._ports = ports, ports or {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock: IO[bytes] | None = None
+        _disown_after_fork(weakref.ref(self))
+
+    @abstractmethod
+    def _command(self, ports: Ports) -> Command:
+        """The command that listens on these ports; raises UNAVAILABLE."""
+
+    @abstractmethod
+    def _free_ports(self) -> Ports:
+        """Ports that nobody has; 0 lets the server choose."""
+
+    @abstractmethod
+    def _listening(self, said: str, ports: Ports) -> Ports | None:
+        """The real ports once what it has said tells that it serves on all of them."""
+
+    @abstractmethod
+    def _busy(self, said: str, ports: Ports) -> str | None:
+        """The address that somebody else has, as far as what it has said tells."""
+
+    def start(self) -> Self:
+        """The server answers when this returns; after UNAVAILABLE nothing is left of the attempt."""
+        if self._process is not None:
+            raise RuntimeError(f"this {self.NAME} was started already: restart or stop it")
+        try:
+            lock = lock_folder(self._folder)
+        except FolderUnavailable as refused:
+            raise self.UNAVAILABLE(str(refused)) from refused
+        try:
+            self._ports = self._given = self._settle(lock)
+            self._remembered.write_text(json.dumps(dict(self._ports)) + "\n")
+        except BaseException:
+            self._lock = lock
+            self.stop()
+            raise
+        self._lock = lock  # not before: gevent's Popen forks as others do, and needs it in the child
+        return self
+
+    def restart(self) -> None:
+        """The server answers again on the ports it had, whether it was alive or dead; may be tried again.
+
+        Raises UNAVAILABLE, also when somebody else took a port meanwhile.
+        """
+        self.stop()
+        self.start()
+
+    def stop(self) -> None:
+        """The server has saved and is gone, and the folder is free; harmless when it was not running."""
+        self._end()
+        self._disown()
+
+    def alive(self) -> bool:
+        """The server has not ended; right even where somebody else reaps this process's children."""
+        return self._process is not None and self._process.poll() is None
+
+    __enter__ = start
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int | None:
+        """The process that was started last, alive or not; None before start and after stop."""
+        return self._process.pid if self._process else None
+
+    def _settle(self, lock: IO[bytes]) -> Ports:
+        taken = ""
+        for ports in self._candidates():
+            try:
+                return self._listen(ports, lock)
+            except _Busy as busy:
+                taken = str(busy)
+                self._end()
+        raise self.UNAVAILABLE(f"{self.NAME} cannot listen on {taken}: another program has that port.")
+
+    def _candidates(self) -> Iterator[Ports]:
+        if self._given is not None:
+            yield self._given
+            return
+        if remembered := self._read_ports():
+            yield remembered
+        for _ in range(_TRIES):
+            yield self._free_ports()
+
+    def _read_ports(self) -> Ports | None:
+        """Those that this folder had the last time."""
+        with suppress(OSError, ValueError):  # none yet, or not ours
+            remembered = json.loads(self._remembered.read_text())
+            if isinstance(remembered, dict) and remembered.keys() == self._free_ports().keys():
+                return remembered
+        return None
+
+    @property
+    def _remembered(self) -> Path:
+        return self._folder / "ports.json"
+
+    def _listen(self, ports: Ports, lock: IO[bytes]) -> Ports:
+        """The real ports of a process that was started and listens on all of them."""
+        command = self._command(ports)
+        log = self._folder / f"{self.NAME.lower()}.log"
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(  # noqa: S603 our own words, no shell
+                command.words,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=command.environment,
+                start_new_session=True,  # a terminal's Ctrl-C is for its owner, who then ends it
+                pass_fds=[lock.fileno()],
+            )
+        deadline = time.monotonic() + self._patience.total_seconds()
+        while True:
+            ended = not self.alive()  # asked before reading, so that its last words are read
+            said = log.read_text(errors="replace")
+            if found := self._listening(said, ports):
+                return found
+            if busy := self._busy(said, ports):
+                raise _Busy(busy)
+            if ended:
+                raise self.UNAVAILABLE(
+                    f"{self.NAME} ended while it started; it said {_gist(said)}, see {log}."
+                )
+            if time.monotonic() > deadline:
+                patience = self._patience.total_seconds()
+                raise self.UNAVAILABLE(
+                    f"{self.NAME} did not begin to listen within {patience:g} s; see {log}."
+                )
+            time.sleep(_LOOK_AGAIN)
+
+    def _end(self) -> None:
+        if self._process is None:
+            return
+        self._process.terminate()
+        if self._process.stdin is not None:
+            self._process.stdin.close()  # the same, for one that is too young to hear a signal
+        try:
+            self._process.wait(_LAST_SAVE.total_seconds())
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _disown(self) -> None:
+        """Let go of the process and of the lock, without a word to either."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.poll()  # in a fork: not our child, hence ended
+            self._process.stdin.close()
+        if self._lock is not None:
+            self._lock.close()
+        self._process = self._lock = None
+
+
+def _gist(said: str) -> str:
+    plain = re.sub(r"\x1b\][^\x07]*\x07", "", said)  # without the titles of a terminal's window
+    lines = [line.strip() for line in plain.splitlines() if line.strip()]
+    telling = [line for line in lines if re.search(r"\b(\w*Error|error|E[A-Z]{4,})\b", line)] or lines[-3:]
+    return repr(" | ".join(line[:300] for line in telling[:3])) if telling else "nothing"
+
+
+def _disown_after_fork(server: weakref.ref[OwnServer]) -> None:
+    """A fork of the owner holds neither lock nor standard input: the server ends when its owner does."""
+
+    def disown() -> None:
+        inherited = server()
+        if inherited is not None:
+            inherited._disown()
+
+    os.register_at_fork(after_in_child=disown)

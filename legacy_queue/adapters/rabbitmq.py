@@ -1,0 +1,128 @@
+"""RabbitMQ as this server's own broker, for development and tests: no systemd, no root, no plugin.
+
+Its AMQP port, on loopback, is all that listens: the Erlang node has a name, as RabbitMQ wants, but neither
+epmd nor a port for other nodes (and for rabbitmqctl), so that any number of brokers run side by side.
+The scripts around it are left out, because Debian's know no other place than /usr.
+"""
+
+import os
+import shutil
+import socket
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+
+from legacy_queue.adapters.own_server import Command, OwnServer
+
+_NODE = "rabbit@localhost"  # names the folders of its data: never to be changed
+_FLAGS = (
+    *("-boot", "start_sasl"),
+    *("-noshell", "-eval", "spawn(fun() -> io:get_line(user, ''), init:stop() end)"),  # at the owner's end
+    *("-sname", _NODE, "-dist_listen", "false", "-start_epmd", "false"),
+    *("-erl_epmd_port", "1"),  # what RabbitMQ is told of its own port, or it waits for epmd for 30 s
+    *("-syslog", "logger", "[]", "-syslog", "syslog_error_logger", "false"),
+    *("+S", "1:1", "+A", "1"),  # threads
+    *("+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none"),  # no busy waiting
+    *("-s", "rabbit", "boot"),
+)
+
+
+class RabbitMQUnavailable(Exception):
+    """RabbitMQ cannot serve; the message says why and what cures it, in a sentence for a person."""
+
+
+class RabbitMQ(OwnServer):
+    """One RabbitMQ over one folder; what is durable survives a restart.
+
+    It is the machine's, else the one that is unpacked in ``home``. ``settings`` are lines for rabbitmq.conf.
+    """
+
+    NAME = "RabbitMQ"
+    UNAVAILABLE = RabbitMQUnavailable
+
+    def __init__(
+        self,
+        folder: Path,
+        home: Path,
+        *,
+        port: int | None = None,
+        settings: Mapping[str, str] | None = None,
+        patience: timedelta = timedelta(seconds=60),
+    ) -> None:
+        super().__init__(folder, "127.0.0.1", None if port is None else {"amqp": port}, patience)
+        self._home, self._settings = home, settings or {}
+
+    @property
+    def url(self) -> str:
+        """Where it takes AMQP, once it has started; guest is RabbitMQ's own first user, on loopback only."""
+        return f"amqp://guest:guest@{self._host}:{self._ports['amqp']}/%2F"
+
+    def _command(self, ports: Mapping[str, int]) -> Command:
+        root, erlang, rabbitmq = _find(self._home)
+        folder = self._folder.resolve()
+        settings = {
+            "listeners.tcp.1": f"{self._host}:{ports['amqp']}",
+            "log.connection.level": "error",  # else two lines for each connection
+            **self._settings,
+        }
+        (folder / "rabbitmq.conf").write_text("".join(f"{k} = {v}\n" for k, v in settings.items()))
+        (folder / "enabled_plugins").write_text("[].\n")
+        _link_parts(rabbitmq / "plugins", folder / "parts")
+        environment = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "LANG": "C.UTF-8",
+            "HOME": str(folder),
+            "ROOTDIR": str(erlang.parents[2]),
+            "BINDIR": str(erlang.parent),
+            "EMU": "beam",
+            "PROGNAME": "erl",
+            "ERL_LIBS": str(folder / "parts"),
+            "ERL_CRASH_DUMP_SECONDS": "0",
+            "RABBITMQ_HOME": str(rabbitmq),
+            "RABBITMQ_NODENAME": _NODE,
+            "RABBITMQ_LOGS": "-",
+            "RABBITMQ_LOG_BASE": str(folder),
+            "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
+            "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
+            "RABBITMQ_PLUGINS_DIR": str(folder / "parts"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
+            # of the machine's own broker otherwise
+            "RABBITMQ_ADVANCED_CONFIG_FILE": str(folder / "advanced.config"),
+            "RABBITMQ_CONF_ENV_FILE": str(folder / "rabbitmq-env.conf"),
+        }
+        if root != Path("/"):
+            libraries = [path for lib in ("usr/lib", "lib") for path in root.glob(f"{lib}/*-linux-*")]
+            environment["LD_LIBRARY_PATH"] = ":".join(map(str, libraries))
+        return Command([str(erlang), *_FLAGS], environment)
+
+    def _free_ports(self) -> Mapping[str, int]:
+        with socket.create_server((self._host, 0)) as free:
+            return {"amqp": free.getsockname()[1]}
+
+    def _listening(self, said: str, ports: Mapping[str, int]) -> Mapping[str, int] | None:
+        return ports if "Server startup complete" in said else None
+
+    def _busy(self, said: str, ports: Mapping[str, int]) -> str | None:
+        return f"{self._host}:{ports['amqp']}" if "eaddrinuse" in said else None
+
+
+def _link_parts(plugins: Path, parts: Path) -> None:
+    """Make ``parts`` the folder of what RabbitMQ itself is made of: all the plugins take it two seconds."""
+    shutil.rmtree(parts, ignore_errors=True)
+    parts.mkdir()
+    for path in plugins.iterdir():
+        if not path.name.startswith("rabbitmq_") or path.name.startswith("rabbitmq_prelaunch"):
+            (parts / path.name).symlink_to(path)
+
+
+def _find(home: Path) -> tuple[Path, Path, Path]:
+    """Where it is unpacked, its Erlang's erlexec, and its folder: laid out as Debian's packages are."""
+    for root in (Path("/"), home.resolve()):
+        erlang = sorted(root.glob("usr/lib/erlang/erts-*/bin/erlexec"))
+        rabbitmq = sorted(root.glob("usr/lib/rabbitmq/lib/rabbitmq_server-*"))
+        if erlang and rabbitmq:
+            return root, erlang[-1], rabbitmq[-1]
+    raise RabbitMQUnavailable(
+        f"RabbitMQ is neither installed in /usr/lib/rabbitmq, with Erlang in /usr/lib/erlang, nor in {home}: "
+        "scripts/up --rabbitmq fetches it, and so does `apt-get install rabbitmq-server`."
+    )

@@ -1,0 +1,130 @@
+"""legacy-queue events: what happens to tasks, a line for each event."""
+
+import json
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import requests
+
+from legacy_queue.domain.times import format_time
+
+_CONNECTING, _SILENCE = 10.0, 45.0  # seconds; the server says something every 15
+
+
+@click.command()
+@click.option(
+    "--root-url",
+    envvar=["LEGACY_QUEUE_ROOT_URL", "TASKCLUSTER_ROOT_URL"],
+    show_envvar=True,
+    required=True,
+    help="The queue's root URL.",
+)
+@click.option("--exchange", help="task-pending and the like. Default: all.")
+@click.option("--routing-key", default="#", show_default=True, help="A pattern, as queues are bound with.")
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON for each event.")
+def events(root_url: str, exchange: str | None, routing_key: str, as_json: bool) -> None:
+    """Print events as they happen, until Ctrl-C. Needs no credentials, and no RabbitMQ.
+
+    When the queue goes away, what happened meanwhile is printed once it is back, where it keeps its events.
+    """
+    if not re.match(r"https?://[^/]", root_url):
+        raise click.UsageError("The root URL starts with http:// or https://")
+    query = {"routingKey": routing_key, **({"exchange": exchange} if exchange else {})}
+    try:
+        for data in _follow(root_url.rstrip("/"), query):
+            click.echo(data if as_json else _line(json.loads(data)))
+    except KeyboardInterrupt:
+        pass
+
+
+def _line(event: Mapping[str, Any]) -> str:
+    payload, name = event["payload"], event["exchange"].rpartition("/")[2]
+    words = [format_time(datetime.now(UTC)), f"{name:<19}"]
+    if "status" not in payload:
+        return " ".join([*words, payload["taskGroupId"], "scheduler", payload["schedulerId"]])
+    status = payload["status"]
+    words.append(status["taskId"])
+    if "runId" in payload:
+        run = status["runs"][payload["runId"]]
+        words += ["run", str(run["runId"]), run["state"]]
+        words += [f"({run['reasonResolved']})"] if "reasonResolved" in run else []
+    else:
+        words.append(status["state"])
+    if "workerId" in payload:
+        words.append(f"{payload['workerGroup']}/{payload['workerId']}")
+    return " ".join(words)
+
+
+@dataclass
+class _Position:
+    """How far a stream was read, and after how many seconds to come back to it."""
+
+    last_id: str = ""
+    retry: float = 2.0
+
+
+def _follow(root_url: str, query: Mapping[str, str]) -> Iterator[str]:
+    """The data of each event, across streams that end; a first one that is refused ends the command."""
+    position, was_here, is_here = _Position(), False, False
+    while True:
+        headers = {"Last-Event-ID": position.last_id} if position.last_id else {}
+        try:
+            with requests.get(
+                f"{root_url}/events",
+                params=query,
+                headers=headers,
+                stream=True,
+                timeout=(_CONNECTING, _SILENCE),
+            ) as answer:
+                if answer.status_code == 400 and position.last_id:
+                    click.echo("The queue has lost its earlier events: going on from now.", err=True)
+                    position.last_id = ""
+                    continue
+                if answer.status_code < 500 or not was_here:
+                    _check(answer)
+                    said = "is back" if was_here else "is being followed; Ctrl-C ends it"
+                    click.echo(f"The queue at {root_url} {said}.", err=True)
+                    was_here = is_here = True
+                    yield from _data(answer.iter_lines(chunk_size=None), position)
+        except requests.RequestException as error:
+            if not was_here:
+                raise click.ClickException(
+                    f"the queue at {root_url} does not answer ({type(error).__name__})"
+                ) from None
+        if is_here:
+            click.echo(f"The queue at {root_url} went away: waiting for it.", err=True)
+            is_here = False
+        time.sleep(position.retry)
+
+
+def _check(answer: requests.Response) -> None:
+    if answer.status_code != 200:
+        try:
+            why = answer.json()["message"]
+        except (ValueError, KeyError, TypeError):
+            why = answer.reason
+        raise click.ClickException(f"the queue refused with {answer.status_code}: {why}")
+    if not answer.headers.get("content-type", "").startswith("text/event-stream"):
+        raise click.ClickException("what answers there is not a queue: it sends no events")
+
+
+def _data(lines: Iterable[bytes], position: _Position) -> Iterator[str]:
+    """The data of each event of a stream, which tells ``position`` how far it is read."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.decode().partition(":")
+        value = value.removeprefix(" ")
+        if line:
+            fields[name] = value
+            continue
+        if "retry" in fields:
+            position.retry = int(fields["retry"]) / 1000
+        position.last_id = fields.get("id", position.last_id)
+        if "data" in fields:
+            yield fields["data"]
+        fields = {}

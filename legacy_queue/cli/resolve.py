@@ -1,0 +1,62 @@
+"""legacy-queue resolve: what ``serve --no-resolvers`` leaves undone, in a process of its own."""
+
+import json
+import os
+import signal
+import threading
+from dataclasses import replace
+
+import click
+
+from legacy_queue.adapters.azurite import Azurite, AzuriteUnavailable
+from legacy_queue.cli.logs import log_to_standard_error
+from legacy_queue.cli.options import setting_options, settings_of
+from legacy_queue.config import SettingsError, complete
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.wiring import Server, build
+
+_LOOK_AGAIN = 0.5  # seconds
+
+
+@click.command()
+@setting_options
+def resolve(**options: str | None) -> None:
+    """Fire timers, resolve dependencies and groups, sweep and expire, until SIGTERM or Ctrl-C.
+
+    Any number of these may run beside any number of servers, on the same storage, with the same settings;
+    with --storage azurite it is the Azurite that a server has started in the same --data-dir. When it has
+    begun, one line of JSON on standard output says so. Logs are lines of JSON on standard error.
+    """
+    log_to_standard_error()
+    settings, _ = settings_of({**options, "resolvers": "true"}, os.environ)
+    if settings.storage == "memory":
+        raise click.ClickException(
+            "memory storage lives in the server's own process, which has to resolve itself: "
+            "use --storage azurite or azure"
+        )
+    try:
+        settings = complete(settings)
+        if settings.storage == "azurite":
+            azurite = Azurite(settings.data_dir / "azurite", settings.azurite_dir).found()
+            settings = replace(settings, connection_string=azurite.connection_string)
+        server = build(settings, settings.public_url or "http://127.0.0.1")
+    except (SettingsError, AzuriteUnavailable) as error:
+        raise click.ClickException(str(error)) from None
+    _run_until_told(server)
+
+
+def _run_until_told(server: Server) -> None:
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stop.set())
+    while not stop.is_set():
+        try:
+            server.storage.check()
+            break
+        except ServiceUnavailable:
+            stop.wait(_LOOK_AGAIN)
+    if not stop.is_set():
+        server.background.start()
+        print(json.dumps({"pid": os.getpid(), "storage": server.storage.endpoints}), flush=True)  # noqa: T201
+        stop.wait()
+    server.background.stop()

@@ -1,0 +1,80 @@
+"""``GET /events``: what the queue tells the world, as server-sent events, with or without a broker.
+
+Source: seeds/001 for what is told, the HTML standard's "Server-sent events" for the form.
+"""
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from threading import Event as Flag
+
+from flask import Response, request
+
+from legacy_queue.domain.errors import InvalidRequestArguments, ServiceUnavailable
+from legacy_queue.domain.events import EXCHANGES, Event
+from legacy_queue.http.endpoint import Call, Endpoint, endpoint
+from legacy_queue.ports import BrokerAway, Clock
+
+_RETRY = 2000  # milliseconds until a client comes back
+_KEEP_ALIVE = timedelta(seconds=15)
+_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # the second is nginx's
+
+Followed = Iterator[tuple[str, Event] | None]
+
+
+def events_endpoint(project: str, clock: Clock, stopping: Flag) -> Endpoint:
+    """``/events`` of a server whose exchanges are the project's; its streams end once ``stopping`` is set."""
+
+    @endpoint("events", "GET", "/events", "Follow Events", query=("exchange", "lastEventId", "routingKey"))
+    def events(call: Call) -> Response:
+        """Events from now on, or behind the one with the id that Last-Event-ID gives, until one side ends it.
+
+        When the answer begins, nothing that comes to pass from then on is missed.
+        """
+        exchange = _exchange(call.query["exchange"], project) if "exchange" in call.query else None
+        after = request.headers.get("last-event-id", call.query.get("lastEventId", ""))
+        feed = call.authorize().event_feed
+        try:
+            followed = feed.follow(exchange, call.query.get("routingKey", "#"), after)
+        except ValueError:
+            raise InvalidRequestArguments(
+                f"lastEventId is {after[:200]!r}: the id of an event of this server is accepted"
+            ) from None
+        except BrokerAway:
+            raise ServiceUnavailable("the broker is away: its events cannot be followed now") from None
+        stream = _stream(followed, project, clock, stopping)
+        return Response(stream, content_type="text/event-stream", headers=_HEADERS)
+
+    return events
+
+
+def _exchange(name: str, project: str) -> str:
+    short = name.removeprefix(f"exchange/{project}/v1/")
+    if short not in EXCHANGES:
+        raise InvalidRequestArguments(f"there is no exchange {name!r}; there are {', '.join(EXCHANGES)}")
+    return short
+
+
+def _stream(followed: Followed, project: str, clock: Clock, stopping: Flag) -> Iterator[str]:
+    yield f"retry: {_RETRY}\n\n"
+    last = clock.now()
+    try:
+        for one in followed:
+            if one or clock.now() - last >= _KEEP_ALIVE:
+                yield _framed(*one, project) if one else ": keep-alive\n\n"
+                last = clock.now()
+            if stopping.is_set():
+                return
+    except (BrokerAway, ServiceUnavailable):
+        return  # the client comes back, and is told why if it is still so
+
+
+def _framed(event_id: str, event: Event, project: str) -> str:
+    data = {
+        "exchange": EXCHANGES[event.exchange].full_name(project),
+        "routingKey": event.routing_key,
+        "routes": event.routes,
+        "payload": event.payload,
+    }
+    head = f"id: {event_id}\n" if event_id else ""
+    return f"{head}event: {event.exchange}\ndata: {json.dumps(data)}\n\n"

@@ -1,0 +1,83 @@
+"""The threads of a server process: they end when the process does, and leave nothing half-done."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import structlog
+
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.services.announcer import Announcer
+from legacy_queue.services.chores import Chores
+from legacy_queue.services.timers import Timers
+from legacy_queue.services.watcher import Watcher
+
+log = structlog.get_logger()
+
+_SETTLE_EVERY = timedelta(seconds=0.5)
+_DRAIN_FIRST, _DRAIN_IDLE = timedelta(seconds=1), timedelta(seconds=30)
+_END = 10  # seconds that what is under way has left
+_SETTLE_ALL = timedelta(seconds=10)
+
+
+class Background:
+    """``watchers`` and ``chores`` are empty and None where another process resolves."""
+
+    def __init__(
+        self, timers: Timers, announcer: Announcer, watchers: Sequence[Watcher], chores: Chores | None
+    ) -> None:
+        self._timers, self._announcer = timers, announcer
+        self._watchers, self._chores = watchers, chores
+        self.stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Start the threads, in the process that is to have them."""
+        loops: list[Callable[[], None]] = [self._settle, self._drain]
+        loops += [lambda watcher=watcher: watcher.run(self.stopping) for watcher in self._watchers]  # type: ignore[misc]
+        if self._chores:
+            chores = self._chores
+            loops.append(lambda: chores.run(self.stopping))
+        self._threads = [threading.Thread(target=loop, daemon=True) for loop in loops]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End them after what they are at, and confirm every timer."""
+        self.stopping.set()
+        self._announcer.wake()
+        for watcher in self._watchers:
+            watcher.wake()
+        end = time.monotonic() + _END
+        for thread in self._threads:
+            thread.join(max(0, end - time.monotonic()))
+        try:
+            for watcher in self._watchers:
+                watcher.hand_back()
+            left = self._timers.settle_all(_SETTLE_ALL)
+            if left:
+                log.warning("timers-not-confirmed", left=left)  # they fire, and tell again what was told
+        except ServiceUnavailable:
+            log.warning("timers-not-confirmed")
+        self._announcer.close()
+
+    def _settle(self) -> None:
+        while not self.stopping.wait(_SETTLE_EVERY.total_seconds()):
+            try:
+                self._timers.settle()
+            except ServiceUnavailable:
+                log.warning("timers-not-confirmed")
+
+    def _drain(self) -> None:
+        wait = _DRAIN_FIRST
+        while not self.stopping.is_set():
+            try:
+                is_done = self._announcer.drain()
+            except ServiceUnavailable:
+                is_done = False
+            except Exception:
+                log.exception("events-not-published")
+                is_done = False
+            wait = min(wait * 2, _DRAIN_IDLE) if is_done else _DRAIN_FIRST
+            self._announcer.wait(wait)

@@ -1,0 +1,104 @@
+"""What a task waits for, and who waits for a task."""
+
+from contextlib import suppress
+from datetime import datetime
+
+from legacy_queue.domain import transitions
+from legacy_queue.domain.definition import TaskDefinition
+from legacy_queue.domain.errors import InputError, ResourceNotFound
+from legacy_queue.domain.task import Task
+from legacy_queue.domain.times import format_time
+from legacy_queue.ports import Clock, DependencyStore, Dependent, TaskStore
+from legacy_queue.services.changes import Changes
+from legacy_queue.services.together import for_each
+
+_PAGE = 100
+_NAMED = 10  # in an error, of what is wrong
+
+
+class Dependencies:
+    """Keeps tasks waiting until what they depend on is resolved."""
+
+    def __init__(
+        self, tasks: TaskStore, dependencies: DependencyStore, changes: Changes, clock: Clock
+    ) -> None:
+        self._tasks, self._dependencies = tasks, dependencies
+        self._changes, self._clock = changes, clock
+
+    def waits_for(self, task_id: str, definition: TaskDefinition) -> list[str]:
+        """Those of its dependencies that keep the task from being pending; itself too.
+
+        Raises InputError where one does not exist, or expires before the task's deadline.
+        """
+        others = [one for one in definition.dependencies if one != task_id]
+        found = dict(zip(others, for_each(self._load, others), strict=True))
+        wrong = []
+        for one, required in found.items():
+            if required is None:
+                wrong.append(f"{one} does not exist")
+            elif required.definition.expires < definition.deadline:
+                wrong.append(f"{one} expires at {format_time(required.definition.expires)}")
+        if wrong:
+            more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+            raise InputError(
+                f"dependencies: {', '.join(wrong[:_NAMED])}{more}. A task can depend on tasks that exist and "
+                f"do not expire before its deadline, {format_time(definition.deadline)}"
+            )
+        return [
+            one
+            for one in definition.dependencies
+            if not ((required := found.get(one)) and transitions.is_satisfied(definition.requires, required))
+        ]
+
+    def register(self, task: Task) -> None:
+        """From now on the task is among the dependents of its dependencies. Safe to repeat."""
+        dependent = Dependent(task.task_id, task.definition.requires)
+        expires = task.definition.expires
+        for_each(lambda one: self._dependencies.add(one, dependent, expires), _others(task))
+
+    def recheck(self, task: Task) -> Task:
+        """The task, where what it waits for was resolved before anybody knew that it waits."""
+        if task.runs:
+            return task
+        waits_for = [one for one in task.waits_for if one != task.task_id]
+        for one, required in zip(waits_for, for_each(self._load, waits_for), strict=True):
+            if required and transitions.is_satisfied(task.definition.requires, required):
+                task = self._satisfy(task.task_id, one)
+        return task
+
+    def release_dependents(
+        self, required: Task, run_id: int, after: str = "", stop: datetime | None = None
+    ) -> str | None:
+        """What waits for the task, which ended with that run, waits no longer, where that is enough for it.
+
+        Begins behind the taskId ``after``. Answers where it stopped, if that was not the end. Safe to repeat.
+        """
+        as_it_ended = required.up_to(run_id)
+        while page := self._dependencies.dependents(required.task_id, after, _PAGE):
+            for dependent in page:
+                if stop and self._clock.now() >= stop:
+                    return after
+                if transitions.is_satisfied(dependent.requires, as_it_ended):
+                    self._satisfy_if_there(dependent.task_id, required.task_id)
+                after = dependent.task_id
+            if len(page) < _PAGE:
+                break
+        return None
+
+    def _satisfy_if_there(self, task_id: str, required_id: str) -> None:
+        # one that is being created looks for itself; others were refused, or have expired
+        with suppress(ResourceNotFound):
+            self._satisfy(task_id, required_id)
+
+    def _satisfy(self, task_id: str, required_id: str) -> Task:
+        return self._changes.apply(
+            task_id, lambda task: transitions.satisfy(task, required_id, self._clock.now())
+        )
+
+    def _load(self, task_id: str) -> Task | None:
+        stored = self._tasks.load(task_id)
+        return stored.task if stored else None
+
+
+def _others(task: Task) -> list[str]:
+    return [one for one in task.definition.dependencies if one != task.task_id]

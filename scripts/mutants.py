@@ -1,0 +1,112 @@
+"""Which state machine finds each mutant, and by what; run by scripts/mutants.
+
+A mutant of the domain goes to the machine of the transitions first, and to that of the services if it
+survives; every other one only to the latter. The examples are the same in every run, and none is shrunk.
+Before that, both machines must find nothing in the product as it is.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.mutants import ROOT, Mutant, mutants
+
+AT_ONCE = 2
+LONGEST = 150  # s; a machine that takes longer does not end, and that is found out too
+MACHINES = {"domain": "tests.domain.test_life_machine", "services": "tests.services.test_life_machine"}
+FOUND = 3
+
+RUN = f"""
+import importlib, pathlib, sys
+from hypothesis import HealthCheck, Phase, settings
+import legacy_queue
+assert pathlib.Path(legacy_queue.__file__).is_relative_to(pathlib.Path.cwd())
+machine = importlib.import_module(sys.argv[1])
+same = settings(
+    machine.SETTINGS, derandomize=True, database=None, deadline=None, phases=[Phase.generate],
+    report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
+)
+try:
+    machine.run(same)
+except Exception as error:
+    print(f"{{type(error).__name__}}: {{str(error).partition(chr(10))[0]}}")
+    sys.exit({FOUND})
+"""
+
+
+@dataclass(frozen=True)
+class Result:
+    """``found`` says by which machine and what, None for a survivor."""
+
+    mutant: Mutant
+    found: str | None
+    seconds: float
+
+
+def copy_of(tree: Path, folder: str) -> Path:
+    """What the machines need of the tree, in the folder."""
+    unneeded = shutil.ignore_patterns("node_modules", "system")
+    for name in ("legacy_queue", "tests"):
+        shutil.copytree(tree / name, Path(folder) / name, ignore=unneeded)
+    return Path(folder)
+
+
+def try_out(mutant: Mutant, intact: Path) -> Result:
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        copy = copy_of(intact, folder)
+        (copy / "legacy_queue" / mutant.file).write_text(mutant.applied(copy / "legacy_queue"))
+        names = [*(["domain"] if mutant.file.startswith("domain/") else []), "services"]
+        answers = (f"{name}: {answer}" for name in names if (answer := run(copy, MACHINES[name])))
+        found = next(answers, None)
+    return Result(mutant, found, time.monotonic() - began)
+
+
+def run(copy: Path, module: str) -> str | None:
+    """What the machine found in the copy; raises RuntimeError where it does not even start."""
+    command = [sys.executable, "-c", RUN, module]
+    try:
+        done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=LONGEST, check=False)
+    except subprocess.TimeoutExpired:
+        return f"does not end in {LONGEST} s"
+    if done.returncode not in (0, FOUND):
+        raise RuntimeError(done.stderr)
+    return done.stdout.strip() if done.returncode == FOUND else None
+
+
+def results(chosen: list[Mutant]) -> Iterator[Result]:
+    """In the order of the list; raises Rotten where one does not apply, before any is tried."""
+    with tempfile.TemporaryDirectory(prefix="intact-") as folder, ThreadPoolExecutor(AT_ONCE) as pool:
+        intact = copy_of(ROOT, folder)  # while somebody goes on editing
+        for mutant in chosen:
+            mutant.applied(intact / "legacy_queue")
+        wrong = [found for found in pool.map(lambda name: run(intact, name), MACHINES.values()) if found]
+        if wrong:
+            sys.exit(f"without any mutant: {', '.join(wrong)}")
+        yield from pool.map(lambda mutant: try_out(mutant, intact), chosen)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="scripts/mutants", description=__doc__)
+    parser.add_argument("words", nargs="?", default="", help="run only mutants that say this")
+    words = parser.parse_args().words
+    chosen = [mutant for mutant in mutants() if words in mutant.breaks]
+    began, survivors = time.monotonic(), 0
+    for result in results(chosen):
+        survivors += result.found is None
+        print(f"{result.mutant.breaks:<66} {result.seconds:4.0f} s  {result.found or 'SURVIVED'}", flush=True)
+    print(f"{len(chosen)} mutants, {survivors} survived, in {time.monotonic() - began:.0f} s")
+    sys.exit(1 if survivors or not chosen else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""The other side of the broker, as tests see it: consumers of their own, and a network that can fail."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import kombu
+from amqp.exceptions import NotFound
+
+from legacy_queue.domain.events import EXCHANGES, Event
+
+
+def full_name(project: str, exchange: str) -> str:
+    return f"exchange/{project}/v1/{exchange}"
+
+
+def event(
+    exchange: str = "task-pending", routing_key: str = "primary.a._", *routes: str, **payload: Any
+) -> Event:
+    return Event(exchange, routing_key, routes, {"version": 1, **payload})
+
+
+class Consumer:
+    """A channel with a queue of its own: what the broker has confirmed is there to be read."""
+
+    def __init__(self, url: str, project: str) -> None:
+        self._connection, self._project = kombu.Connection(url), project
+        self.channel: Any = self._connection.channel()
+        self.queue = self.channel.queue_declare(exclusive=True).queue
+
+    def bind(self, exchange: str, pattern: str) -> None:
+        """To an exchange that may not be there yet."""
+        self.channel.exchange_declare(
+            full_name(self._project, exchange), "topic", durable=True, auto_delete=False
+        )
+        self.channel.queue_bind(self.queue, full_name(self._project, exchange), pattern)
+
+    def messages(self, queue: str = "") -> list[Any]:
+        """All that are there now."""
+        return list(iter(lambda: self.channel.basic_get(queue or self.queue, no_ack=True), None))
+
+    def close(self) -> None:
+        self._connection.release()
+
+    def clean_up(self) -> None:
+        """Remove the project's exchanges."""
+        for name in [
+            *(full_name(self._project, name) for name in EXCHANGES),
+            f"exchange/{self._project}/check",
+        ]:
+            with suppress(NotFound):
+                self.channel.exchange_delete(name)
+
+
+@contextmanager
+def consumer(url: str, project: str) -> Iterator[Consumer]:
+    one = Consumer(url, project)
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+class Network:
+    """Stands between us and the broker; while it ``swallows``, nothing of what the broker says arrives."""
+
+    def __init__(self, url: str) -> None:
+        parts = kombu.utils.url.url_to_parts(url)
+        self._broker = (parts.hostname, parts.port or 5672)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = kombu.utils.url.as_url(
+            parts.scheme,
+            "127.0.0.1",
+            self._listener.getsockname()[1],
+            parts.username or "guest",
+            parts.password or "guest",
+            "%2F" if parts.path in (None, "/") else parts.path,
+        )
+        self.swallows = threading.Event()
+        self.connections = 0
+        self._sockets = [self._listener]
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def close(self) -> None:
+        for one in self._sockets:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+        for thread in self._threads:
+            thread.join()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                ours, _ = self._listener.accept()
+                self.connections += 1
+                theirs = socket.create_connection(self._broker)
+                self._sockets += [ours, theirs]
+                for pair in ((ours, theirs, None), (theirs, ours, self.swallows)):
+                    thread = threading.Thread(target=self._pass_on, args=pair)
+                    self._threads.append(thread)
+                    thread.start()
+
+    def _pass_on(
+        self, source: socket.socket, target: socket.socket, swallows: threading.Event | None
+    ) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                if swallows is None or not swallows.is_set():
+                    target.sendall(data)
+            target.shutdown(socket.SHUT_RDWR)

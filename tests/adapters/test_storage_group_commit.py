@@ -1,0 +1,138 @@
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from legacy_queue.adapters.azure.group_commit import GroupCommit
+from legacy_queue.domain.errors import ServiceUnavailable
+
+
+class Gate:
+    """Notes each batch when it begins, and lets it end when it is told to."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.has_begun, self.may_end = threading.Semaphore(0), threading.Semaphore(0)
+        self.error: BaseException | None = None
+
+    def write(self, items: Sequence[int]) -> None:
+        self.batches.append(list(items))
+        self.has_begun.release()
+        assert self.may_end.acquire(timeout=30)
+        if self.error:
+            error, self.error = self.error, None
+            raise error
+
+
+class Callers:
+    """Calls at once, the first of which has its batch under way, and the others wait behind it in order."""
+
+    def __init__(self, *calls: list[int], most_items: int = 4, most_size: int = 1000) -> None:
+        self.gate = Gate()
+        self.commits = GroupCommit(self.gate.write, abs, most_items, most_size)
+        self._threads = ThreadPoolExecutor(len(calls))
+        self.calls: list[Future[None]] = []
+        for count, items in enumerate(calls):
+            self.calls.append(self._threads.submit(self.commits.add, items))
+            if count == 0:
+                assert self.gate.has_begun.acquire(timeout=30)
+            while len(self.commits._waiting) < count:
+                assert not self.calls[-1].done()
+
+    def let_all_end(self) -> list[list[int]]:
+        for _ in self.calls * 5:
+            self.gate.may_end.release()
+        self._threads.shutdown()
+        return self.gate.batches
+
+
+def test_what_comes_while_a_batch_is_under_way_goes_with_the_next() -> None:
+    assert Callers([1], [2], [3, 4]).let_all_end() == [[1], [2, 3, 4]]
+
+
+def test_a_call_returns_only_once_its_own_items_are_written() -> None:
+    callers = Callers([1], [2], [3])
+    callers.gate.may_end.release()
+    callers.calls[0].result(30)
+    assert callers.gate.has_begun.acquire(timeout=30)
+    assert not callers.calls[1].done()
+    assert not callers.calls[2].done()
+    callers.let_all_end()
+
+
+def test_no_batch_has_more_items_than_the_most() -> None:
+    assert Callers([1], [2, 3, 4], [5], [6]).let_all_end() == [[1], [2, 3, 4, 5], [6]]
+
+
+def test_no_batch_of_several_items_is_larger_than_the_most() -> None:
+    assert Callers([1], [60], [40], [1], [200], most_size=100).let_all_end() == [[1], [60, 40], [1], [200]]
+
+
+def test_a_call_that_is_larger_than_a_batch_is_written_in_order() -> None:
+    batches = Callers(list(range(10))).let_all_end()
+    assert batches == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+def test_nothing_to_write_is_not_written() -> None:
+    gate = Gate()
+    GroupCommit(gate.write, abs, 4, 1000).add([])
+    assert gate.batches == []
+
+
+@pytest.mark.parametrize("error", [ServiceUnavailable("away"), ValueError("too large")])
+def test_an_error_reaches_every_caller_of_the_batch_and_no_other(error: Exception) -> None:
+    callers = Callers([1], [2], [3, 4], [5, 6])
+    callers.gate.may_end.release()
+    callers.calls[0].result(30)
+    callers.gate.error = error
+    assert callers.let_all_end() == [[1], [2, 3, 4], [5, 6]]
+    for failed in callers.calls[1:3]:
+        with pytest.raises(type(error), match=str(error)):
+            failed.result()
+    callers.calls[3].result()
+    callers.commits.add([7])
+
+
+def test_a_writer_that_is_ended_leaves_the_others_an_error_and_the_turn() -> None:
+    callers = Callers([1], [2])
+    callers.gate.may_end.release()
+    callers.calls[0].result(30)
+    callers.gate.error = SystemExit()
+    callers.let_all_end()
+    with pytest.raises(SystemExit):
+        callers.calls[1].result()
+    callers.gate.may_end.release()
+    callers.commits.add([3])
+
+
+GREENLETS = """
+from gevent import monkey
+monkey.patch_all()
+import time, gevent
+from legacy_queue.adapters.azure.group_commit import GroupCommit
+batches, done = [], []
+
+def write(items):
+    gevent.sleep(0)
+    batches.append(list(items))
+
+commits = GroupCommit(write, lambda item: 1, 50, 1000)
+
+def add(number):
+    commits.add([number])
+    done.append(number)
+    assert any(number in batch for batch in batches)
+
+gevent.joinall([gevent.spawn(add, number) for number in range(200)], raise_error=True)
+print(sorted(done) == list(range(200)), sum(batches, []) == list(range(200)), len(batches) < 20)
+"""
+
+
+def test_greenlets_share_batches_as_threads_do() -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", GREENLETS], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert told.stdout.split() == ["True"] * 3

@@ -1,0 +1,201 @@
+"""``legacy-queue events``: a real process that follows a real server."""
+
+import json
+import re
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from legacy_queue.domain.events import EXCHANGES, Event
+from tests.conftest import RunningBroker
+from tests.http.published import check_event
+from tests.system.plain import Queue, definition, slugid
+from tests.system.processes import Running, Server, run, serve, wait_until
+
+MEMORY = ("--storage", "memory")
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serve(tmp_path_factory.mktemp("server"), *MEMORY) as server:
+        yield server
+
+
+@contextmanager
+def following(folder: Path, server: Server, *options: str) -> Iterator[Running]:
+    """The command, once it follows; it is to say nothing but that, unless a test looks at it first."""
+    with run(folder / "events", "events", "--root-url", f"{server.root_url}/", *options) as running:
+        wait_until(lambda: "is being followed" in running.errors or running.process.poll() is not None)
+        yield running
+        assert running.end(signal.SIGINT) == 0, running.errors
+        assert "Traceback" not in running.errors
+
+
+def lines(running: Running, count: int) -> list[str]:
+    wait_until(lambda: running.output.count("\n") >= count)
+    return running.output.splitlines()
+
+
+def failed(queue: Queue, task_id: str) -> None:
+    """A task's life in which a run is retried."""
+    queue.create(definition("followed", routes=["index.a.b"]), task_id)
+    assert queue.claim_by_name(task_id, 0).status_code == 200
+    assert queue.on_run((task_id, 0), "exception", {"reason": "worker-shutdown"}).status_code == 200
+    assert queue.claim_by_name(task_id, 1, "two").status_code == 200
+    assert queue.on_run((task_id, 1), "failed").status_code == 200
+
+
+def test_a_line_tells_something_else_than_what_happened(tmp_path: Path, server: Server) -> None:
+    queue, task_id = Queue(server), slugid()
+    with following(tmp_path, server, "--routing-key", f"primary.*.#.{task_id}.#") as running:
+        failed(queue, task_id)
+        # a task-group-resolved may come a little later, by the resolver
+        told = [re.sub(" +", " ", line) for line in lines(running, 6)][:6]
+    expected = [
+        f"task-defined {task_id} pending",
+        f"task-pending {task_id} run 0 pending",
+        f"task-running {task_id} run 0 running group/one",
+        f"task-pending {task_id} run 1 pending",
+        f"task-running {task_id} run 1 running group/two",
+        rf"task-failed {task_id} run 1 failed \(failed\) group/two",
+    ]
+    for line, wanted in zip(told, expected, strict=True):
+        assert re.fullmatch(f"{TIME} {wanted}", line)
+    assert len(running.errors.splitlines()) == 1
+
+
+def test_a_line_of_json_is_another_than_the_event(tmp_path: Path, server: Server) -> None:
+    queue, task_id = Queue(server), slugid()
+    with following(tmp_path, server, "--json", "--routing-key", "route.index.a.b") as running:
+        queue.create(definition("followed"))
+        failed(queue, task_id)
+        told = [json.loads(line) for line in lines(running, 6)]
+    assert len(told) == 6
+    for one in told:
+        assert set(one) == {"exchange", "routingKey", "routes", "payload"}
+        name = one["exchange"].rpartition("/")[2]
+        check_event(Event(name, one["routingKey"], tuple(one["routes"]), one["payload"]))
+        assert one["payload"]["status"]["taskId"] == task_id
+        assert one["routes"] == ["index.a.b"]
+
+
+def test_another_exchange_is_printed(tmp_path: Path, server: Server) -> None:
+    queue, task_id = Queue(server), slugid()
+    name = "exchange/taskcluster-queue/v1/task-failed"
+    with following(tmp_path, server, "--exchange", name, "--routing-key", "#") as running:
+        failed(queue, task_id)
+        (told,) = lines(running, 1)
+    assert f"task-failed {task_id}" in re.sub(" +", " ", told)
+
+
+def test_what_a_broker_has_is_not_printed(tmp_path: Path, rabbitmq: RunningBroker) -> None:
+    """The server ends in order, though its stream has a connection to the broker."""
+    task_id, project = slugid(), f"events-{slugid()}"
+    broker = {"LEGACY_QUEUE_AMQP_URL": rabbitmq.url, "LEGACY_QUEUE_PROJECT": project}
+    with (
+        serve(tmp_path, *MEMORY, **broker) as server,
+        following(tmp_path, server, "--json", "--routing-key", "route.index.*.b") as running,
+    ):
+        failed(Queue(server), task_id)
+        told = [json.loads(line) for line in lines(running, 6)]
+        assert server.end(signal.SIGTERM) == 0
+        assert "graceful timeout" not in server.errors
+        assert rabbitmq.url not in server.errors
+    assert {one["exchange"].rpartition("/")[0] for one in told} == {f"exchange/{project}/v1"}
+    assert {one["payload"]["status"]["taskId"] for one in told} == {task_id}
+
+
+def free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return str(free.getsockname()[1])
+
+
+def test_what_happens_while_it_is_cut_off_is_not_printed(tmp_path: Path) -> None:
+    """The server ends in order, though somebody follows it, and the follower finds the next one."""
+    port, before, after = free_port(), slugid(), slugid()
+    with (
+        serve(tmp_path / "one", *MEMORY, "--port", port) as first,
+        following(tmp_path, first, "--json", "--exchange", "task-defined") as running,
+    ):
+        Queue(first).create(definition("followed"), before)
+        lines(running, 1)
+        assert first.end(signal.SIGTERM) == 0
+        assert "graceful timeout" not in first.errors
+        wait_until(lambda: "went away" in running.errors)
+        with serve(tmp_path / "two", *MEMORY, "--port", port) as second:
+            Queue(second).create(definition("followed"), after)
+            told = [json.loads(line)["payload"]["status"]["taskId"] for line in lines(running, 2)]
+            assert told == [before, after]
+            said = re.findall(r"\S+ (is being followed|went away|is back)[.:;]", running.errors)
+            assert said == ["is being followed", "went away", "is back"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--exchange", "task-done"), "refused with 400: there is no exchange 'task-done'"),
+        (("--routing-key", "a*"), "refused with 400: routingKey is 'a*'"),
+    ],
+)
+def test_a_refusal_is_not_said_in_the_servers_words(
+    tmp_path: Path, server: Server, options: tuple[str, str], said: str
+) -> None:
+    with run(tmp_path, "events", "--root-url", server.root_url, *options) as running:
+        assert running.wait() == 1
+    assert said in running.errors
+    assert running.output == ""
+    assert len(running.errors.splitlines()) == 1
+    if "exchange" in said:
+        assert all(name in running.errors for name in EXCHANGES)
+
+
+def test_a_queue_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    with run(tmp_path, "events", "--root-url", url) as running:
+        assert running.wait() == 1
+    assert running.errors == f"Error: the queue at {url} does not answer (ConnectionError)\n"
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (200, "what answers there is not a queue: it sends no events"),
+        (404, "the queue refused with 404: Not Found"),
+    ],
+)
+def test_anything_that_answers_is_a_queue(tmp_path: Path, status: int, said: str) -> None:
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Page) as other:
+        thread = threading.Thread(target=other.serve_forever, args=[0.01])
+        thread.start()
+        try:
+            with run(tmp_path, "events", "--root-url", f"http://127.0.0.1:{other.server_port}") as running:
+                assert running.wait() == 1
+        finally:
+            other.shutdown()
+            thread.join()
+    assert running.errors == f"Error: {said}\n"
+
+
+@pytest.mark.parametrize("options", [(), ("--root-url", "queue.example.com"), ("--root-url", "http://")])
+def test_a_missing_root_url_is_a_traceback(tmp_path: Path, options: tuple[str, ...]) -> None:
+    with run(tmp_path, "events", *options) as running:
+        assert running.wait() == 2
+    assert "root" in running.errors.splitlines()[-1].lower()
+    assert "Traceback" not in running.errors

@@ -1,0 +1,243 @@
+"""What only Azure has: costs in operations, rows of other writers, and a storage that is away."""
+
+import socket
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+from azure.data.tables import TableClient, TableServiceClient
+
+from legacy_queue.adapters.azure import AzureStorage
+from legacy_queue.adapters.azure.entities import task_entity, task_from_entity
+from legacy_queue.adapters.azure.groups import AzureGroupStore
+from legacy_queue.adapters.azure.rows import ExpiringRows
+from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.events import Event
+from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.priority import WorkQueue
+from legacy_queue.ports import Dependent, Storage, StoredTask, Turn
+from tests.memory_server import HandClock
+
+from .conftest import RealClock
+from .paging import remove_all_expired
+from .test_task_store import new_task
+
+EXPIRES = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
+NO_TIME, HOUR, DAY = timedelta(0), timedelta(hours=1), timedelta(days=1)
+GROUP, TASK = slugid(), slugid()
+EVENT = Event("task-pending", "primary", (), {})
+ETAG = "W/\"datetime'2026-01-01T00%3A00%3A00.0000000Z'\""
+EXPIRING = ["artifacts", "tasks", "groups", "dependencies", "workers", "work-queues"]
+
+
+def cost(storage: AzureStorage, act: Callable[[], Any]) -> int:
+    before = storage.operations.total()
+    act()
+    return storage.operations.total() - before
+
+
+def join(storage: AzureStorage, expires: datetime = EXPIRES) -> int:
+    return cost(storage, lambda: storage.groups.join(slugid(), GROUP, "scheduler", expires))
+
+
+def test_a_task_joins_its_group_with_one_operation(azure: AzureStorage) -> None:
+    assert [join(azure), join(azure), join(azure, EXPIRES + DAY), join(azure)] == [1, 1, 1, 1]
+
+
+def test_a_process_that_has_not_seen_a_group_learns_of_it_once(azurite: Azurite, azure: AzureStorage) -> None:
+    join(azure)
+    prefix = azure.groups._table.table_name.removesuffix("groups")
+    cold = AzureStorage(azurite.connection_string, prefix, RealClock())
+    assert [join(cold), join(cold)] == [3, 1]
+
+
+@pytest.mark.parametrize("count", [1, 120])
+def test_whether_a_group_is_active_costs_one_operation(azure: AzureStorage, count: int) -> None:
+    for _ in range(count):
+        azure.groups.activate(slugid(), GROUP, 0, EXPIRES)
+    assert cost(azure, lambda: azure.groups.has_active(GROUP)) == 1
+
+
+def test_a_page_costs_one_operation(azure: AzureStorage) -> None:
+    for _ in range(10):
+        join(azure)
+        azure.dependencies.add(TASK, Dependent(slugid(), "all-completed"), EXPIRES)
+        azure.tasks.insert(new_task())
+    azure.event_log.append([EVENT] * 10)
+    for ask in (
+        partial(azure.groups.members, GROUP, ""),
+        partial(azure.groups.all_active, ""),
+        partial(azure.dependencies.dependents, TASK, ""),
+        partial(azure.tasks.unresolved, ""),
+        partial(azure.event_log.read, ""),
+        partial(azure.event_log.read, azure.event_log.last()),
+        partial(azure.expiring["workers"].remove_expired, EXPIRES, ""),
+    ):
+        assert [cost(azure, partial(ask, limit)) for limit in (3, 10, 100)] == [1, 1, 1], ask
+
+
+def test_own_messages_and_turns_cost_what_they_do(azure: AzureStorage) -> None:
+    queues, turns = azure.own_queues, azure.turns
+    queues.put("claims", "first", NO_TIME)
+    assert cost(azure, lambda: queues.put("claims", "text", NO_TIME)) == 1
+    assert cost(azure, lambda: queues.receive("claims", 32, HOUR)) == 1
+    assert cost(azure, lambda: queues.receive("claims", 32, HOUR)) == 1
+    assert cost(azure, lambda: queues.receive("never-used", 32, HOUR)) == 1
+    assert cost(azure, lambda: queues.peek("claims", 32)) == 1
+    assert cost(azure, lambda: turns.take("sweeping", EXPIRES)) == 2
+    assert cost(azure, lambda: turns.take("sweeping", EXPIRES)) == 1
+
+
+def test_events_cost_one_operation_for_a_batch(azure: AzureStorage) -> None:
+    azure.event_log.append([EVENT])
+    assert cost(azure, lambda: azure.event_log.append([EVENT] * 99)) == 1
+    assert cost(azure, lambda: azure.event_log.append([EVENT] * 100)) == 2
+    assert cost(azure, lambda: azure.event_log.trim(EXPIRES - 10_000 * DAY)) == 1
+
+
+def test_what_expires_is_looked_through_in_this_order(azure: AzureStorage) -> None:
+    assert list(azure.expiring) == EXPIRING
+
+
+@pytest.mark.parametrize("name", ["artifacts", "workers"])
+def test_rows_that_no_code_writes_yet_expire_already(
+    azurite: Azurite, azure: AzureStorage, name: str
+) -> None:
+    table = table_of(azurite, azure, name)
+    for number in range(5):
+        table.create_entity({"PartitionKey": "p", "RowKey": str(number), "expires": EXPIRES + number * DAY})
+    table.create_entity({"PartitionKey": "p", "RowKey": "for ever"})
+    remove_all_expired(azure.expiring[name], EXPIRES + 3 * DAY, 2)
+    assert [row["RowKey"] for row in table.list_entities()] == ["3", "4", "for ever"]
+
+
+class MovingTable(TableClient):
+    """Somebody else moves the expiry of each row just before it is deleted."""
+
+    def delete_entity(self, *args: Any, **kwargs: Any) -> None:
+        self.update_entity(
+            {key: args[0][key] for key in ("PartitionKey", "RowKey")} | {"expires": EXPIRES + DAY}
+        )
+        super().delete_entity(*args, **kwargs)
+
+
+def test_what_lives_longer_meanwhile_is_not_removed(azurite: Azurite, azure: AzureStorage) -> None:
+    azure.groups.join(slugid(), GROUP, "scheduler", EXPIRES)
+    moving = MovingTable.from_connection_string(azurite.connection_string, azure.groups._table.table_name)
+    for expiring in (ExpiringRows(moving), AzureGroupStore(moving, RealClock())):
+        remove_all_expired(expiring, EXPIRES + HOUR)
+        group = azure.groups.load(GROUP)
+        assert group
+        assert group.expires == EXPIRES + DAY
+        assert len(azure.groups.members(GROUP, "", 10)) == 1
+    remove_all_expired(azure.groups, EXPIRES + 2 * DAY)
+    assert azure.groups.load(GROUP) is None
+
+
+def test_other_queues_are_never_taken_for_unused_work_queues(azure: AzureStorage) -> None:
+    names = queue_names(azure)
+    azure.own_queues.put("claims", "text", NO_TIME)
+    azure.own_queues.receive("claims", 1, HOUR)
+    queue = WorkQueue("provisioner", "type", "high")
+    used = {"provisioner_id": "provisioner", "worker_type": "type", "last_used": "2020-01-01"}
+    prefix = azure.own_queues._prefix
+    for name, metadata in {
+        f"{prefix}-plain": {},
+        f"{prefix}-foreign": used,  # of a server with a longer prefix
+        f"{prefix}-{'x' * 24}-{'y' * 24}-5": used,
+        queue.name(prefix): {**used, "last_used": "the day before"},
+        f"{prefix}x-other": used,
+    }.items():
+        azure._queues.create_queue(name, metadata=metadata)
+    before = queue_names(azure) - names
+    remove_all_expired(azure.work_queues, EXPIRES, 2)
+    assert queue_names(azure) - names == before
+    azure._queues.get_queue_client(queue.name(prefix)).set_queue_metadata(used)
+    remove_all_expired(azure.work_queues, EXPIRES, 2)
+    assert before - queue_names(azure) == {queue.name(prefix)}
+
+
+def queue_names(storage: AzureStorage) -> set[str]:
+    return {queue.name for queue in storage._queues.list_queues()}
+
+
+def test_a_task_that_was_stored_before_there_were_dependencies_waits_for_none() -> None:
+    entity = task_entity(new_task())
+    del entity["waitsFor"]
+    assert task_from_entity(entity).waits_for == ()
+
+
+def table_of(azurite: Azurite, storage: AzureStorage, name: str) -> TableClient:
+    prefix = storage.groups._table.table_name.removesuffix("groups")
+    service = TableServiceClient.from_connection_string(azurite.connection_string)
+    return service.get_table_client(f"{prefix}{name}")
+
+
+ACTS: dict[str, Callable[[Storage], Any]] = {
+    "load a task": lambda storage: storage.tasks.load(TASK),
+    "insert": lambda storage: storage.tasks.insert(new_task()),
+    "replace": lambda storage: storage.tasks.replace(StoredTask(new_task(), ETAG), new_task()),
+    "unresolved": lambda storage: storage.tasks.unresolved("", 10),
+    "join": lambda storage: storage.groups.join(TASK, GROUP, "scheduler", EXPIRES),
+    "load a group": lambda storage: storage.groups.load(GROUP),
+    "members": lambda storage: storage.groups.members(GROUP, "", 10),
+    "activate": lambda storage: storage.groups.activate(TASK, GROUP, 0, EXPIRES),
+    "has_active": lambda storage: storage.groups.has_active(GROUP),
+    "all_active": lambda storage: storage.groups.all_active("", 10),
+    "add": lambda storage: storage.dependencies.add(TASK, Dependent(GROUP, "all-completed"), EXPIRES),
+    "dependents": lambda storage: storage.dependencies.dependents(TASK, "", 10),
+    "take": lambda storage: storage.turns.take("sweeping", EXPIRES),
+    "keep": lambda storage: storage.turns.keep(Turn("sweeping", "", None, ETAG), EXPIRES, "", None),
+    "append": lambda storage: storage.event_log.append([EVENT]),
+    "read": lambda storage: storage.event_log.read("", 10),
+    "last": lambda storage: storage.event_log.last(),
+    "trim": lambda storage: storage.event_log.trim(EXPIRES),
+    "remove expired artifacts": lambda storage: storage.expiring["artifacts"].remove_expired(EXPIRES, "", 10),
+}
+# of tables that are not there, nothing can be removed
+MORE_ACTS: dict[str, Callable[[Storage], Any]] = {
+    "leave": lambda storage: storage.groups.leave(TASK, GROUP),
+    "deactivate": lambda storage: storage.groups.deactivate(TASK, GROUP, 0),
+    "remove a dependency": lambda storage: storage.dependencies.remove(TASK, GROUP),
+    "put": lambda storage: storage.own_queues.put("claims", "text", NO_TIME),
+    "receive": lambda storage: storage.own_queues.receive("claims", 1, HOUR),
+    "peek": lambda storage: storage.own_queues.peek("claims", 1),
+    "hide": lambda storage: storage.own_queues.hide("claims", Lease("id", "receipt"), "text", HOUR),
+    "remove a message": lambda storage: storage.own_queues.remove("claims", Lease("id", "receipt")),
+    "remove expired queues": lambda storage: storage.work_queues.remove_expired(EXPIRES, "", 10),
+}
+
+
+@pytest.fixture(scope="module")
+def away(azurite: Azurite) -> AzureStorage:
+    """Nobody listens where it should be."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        nowhere = f"http://127.0.0.1:{bound.getsockname()[1]}/devstoreaccount1;"
+    words = azurite.connection_string.split(";")[:3]
+    endpoints = "".join(f"{service}Endpoint={nowhere}" for service in ("Blob", "Queue", "Table"))
+    return AzureStorage(";".join(words) + ";" + endpoints, "away", HandClock())
+
+
+@pytest.mark.parametrize("act", (ACTS | MORE_ACTS).values(), ids=ACTS | MORE_ACTS)
+def test_a_storage_that_is_away_is_unavailable(away: AzureStorage, act: Callable[[Storage], Any]) -> None:
+    with pytest.raises(ServiceUnavailable):
+        act(away)
+
+
+@pytest.fixture(scope="module")
+def bare(azurite: Azurite) -> AzureStorage:
+    """Its tables were never made."""
+    return AzureStorage(azurite.connection_string, "bare", HandClock())
+
+
+@pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
+def test_a_storage_without_its_tables_is_unavailable(
+    bare: AzureStorage, act: Callable[[Storage], Any]
+) -> None:
+    with pytest.raises(ServiceUnavailable):
+        act(bare)

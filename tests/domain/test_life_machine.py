@@ -1,0 +1,479 @@
+"""Any sequence of transitions is the life of a task: a model of a few words says what follows what.
+
+The model knows of each run only its state and its reason. What a change must bring with it (a timer, events,
+messages) is checked of each change by itself: see ``_check_change``.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from legacy_queue.domain import transitions
+from legacy_queue.domain.errors import QueueError, RequestConflict, ResourceNotFound, ServiceUnavailable
+from legacy_queue.domain.events import Event, told_again
+from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.outcome import Offer, Outcome, Release, Withdraw
+from legacy_queue.domain.task import Task, Worker
+from legacy_queue.domain.timers import CLAIMS, DEADLINES, FIRST_FIRES_AFTER, RESOLVED, Timer
+from legacy_queue.domain.times import format_time
+from tests.domain.tasks import (
+    ALICE,
+    BOB,
+    CLAIM_TIMEOUT,
+    DAY,
+    HOUR,
+    MINUTE,
+    MS,
+    NOW,
+    SECOND,
+    TASK_ID,
+    definition,
+)
+
+SETTINGS = settings(max_examples=1000, stateful_step_count=25)
+
+OTHERS = ("dependency-a", "dependency-b")
+RETRIED = ("claim-expired", "worker-shutdown", "intermittent-task")
+NEAR = 3 * SECOND  # to the deadline: nothing is held, Azure would refuse
+MOST_RUNS = 50
+ENDS = ("completed", "failed", "exception")
+
+REPORTS = (
+    ("completed", "completed"),
+    ("failed", "failed"),
+    ("exception", "worker-shutdown"),
+    ("exception", "intermittent-task"),
+    ("exception", "malformed-payload"),
+)
+RUNS = st.sampled_from([0, 0, 0, 1, 2, -1])  # counted from the last one
+WORKERS = st.sampled_from([ALICE, BOB])
+# in words of the model, what the runs are afterwards; or why it is refused
+Expected = Sequence[str] | type[QueueError]
+
+
+class Life(RuleBasedStateMachine):
+    """One task. ``words`` is the model: of each run ``pending``, ``running``, ``exception canceled``, ..."""
+
+    @initialize(
+        retries=st.sampled_from([0, 1, 2, 5, 49]),
+        waits_for=st.sampled_from([(), (), (TASK_ID,), OTHERS, (*OTHERS, TASK_ID)]),
+        lasts=st.sampled_from([2 * SECOND, 30 * MINUTE, DAY]),
+    )
+    def create(self, retries: int, waits_for: tuple[str, ...], lasts: timedelta) -> None:
+        self.now, self.deadline = NOW, NOW + lasts
+        self.definition = definition(
+            retries=retries, dependencies=list(waits_for), deadline=format_time(self.deadline)
+        )
+        self.words = [] if waits_for else ["pending"]
+        self.waits_for, self.retries_left = set(waits_for), retries
+        self.holder, self.taken_until = ALICE, NOW  # while it is running
+        self.workers: set[int] = set()  # the runs that a worker ever held
+        self.leases = 0
+        self.happened: set[tuple[str, int | None]] = set()  # the events of its life
+        self.of_no_write: set[Timer] = set()
+        outcome = transitions.create(TASK_ID, self.definition, waits_for, self.now)
+        self.task = outcome.task
+        assert self._told() == self.words
+        self._check_change(None, outcome)
+        again = transitions.create_again(self.task, self.definition, self.now)
+        assert (again.task, again.events, again.after) == (self.task, outcome.events, outcome.after)
+
+    @property
+    def state(self) -> str:
+        return self.words[-1].split()[0] if self.words else "unscheduled"
+
+    @property
+    def last(self) -> int:
+        return len(self.words) - 1
+
+    @property
+    def is_late(self) -> bool:
+        return self.now >= self.deadline
+
+    @property
+    def is_resolved(self) -> bool:
+        return self.state in ENDS
+
+    @property
+    def has_expired(self) -> bool:
+        return self.state == "running" and self.now >= self.taken_until
+
+    @rule(wait=st.sampled_from([SECOND, 30 * SECOND, 5 * MINUTE, CLAIM_TIMEOUT, HOUR]))
+    def wait(self, wait: timedelta) -> None:
+        self.now += wait
+
+    @rule(
+        end=st.sampled_from(["the claim", "the deadline", "a claim at the deadline"]),
+        early=st.sampled_from([0 * MS, MS, 2 * SECOND, 4 * SECOND, 10 * SECOND, MINUTE]),
+    )
+    def wait_for(self, end: str, early: timedelta) -> None:
+        """Up to an end or shortly before."""
+        ends = {"the deadline": self.deadline, "a claim at the deadline": self.deadline - CLAIM_TIMEOUT}
+        self.now = max(self.now, ends.get(end, self.taken_until) - early)
+
+    @rule(is_same=st.booleans())
+    def create_again(self, is_same: bool) -> None:
+        given = self.definition if is_same else definition(payload={"another": "one"})
+        self._step(
+            lambda task: transitions.create_again(task, given, self.now),
+            self.words if is_same else RequestConflict,
+        )
+
+    @rule()
+    def schedule(self) -> None:
+        self._step(
+            lambda task: transitions.schedule(task, self.now),
+            RequestConflict if self.is_late else self.words or ["pending"],
+        )
+
+    @precondition(lambda self: self.last < 2)
+    @rule(required=st.sampled_from([*OTHERS, TASK_ID]))
+    def satisfy(self, required: str) -> None:
+        was_waiting = required in self.waits_for
+        self.waits_for.discard(required)
+        starts = was_waiting and not (self.waits_for or self.words or self.is_late)
+        self._step(
+            lambda task: transitions.satisfy(task, required, self.now), ["pending"] if starts else self.words
+        )
+
+    @rule(
+        ahead=RUNS,
+        worker=WORKERS,
+        brings=st.sampled_from(["nothing", "an id", "its message", "the held one"]),
+    )
+    def claim(self, ahead: int, worker: Worker, brings: str) -> None:
+        run_id = max(0, self.last + ahead)
+        lease = (
+            self.task.held if brings == "the held one" else self._lease() if brings == "its message" else None
+        )
+        message_id = lease.message_id if lease else "its-id" if brings == "an id" else None
+        self._step(
+            lambda task: transitions.claim(task, run_id, worker, lease, message_id, CLAIM_TIMEOUT, self.now),
+            self._claimed(run_id - self.last, worker, message_id),
+            may_refuse_next=ahead > 0,
+        )
+
+    def _claimed(self, ahead: int, worker: Worker, message_id: str | None) -> Expected:
+        if self.is_late:
+            return RequestConflict
+        if self.state == "pending" and ahead >= 0:
+            return [*self.words[:-1], "running"]
+        if self.state == "running" and ahead > 0:
+            if self.has_expired:
+                words = self._ended("exception", "claim-expired")
+                return [*words[:-1], "running"] if words[-1] == "pending" else words
+            held = self.task.held
+            is_stray = message_id is not None and held is not None and message_id != held.message_id
+            return RequestConflict if is_stray else ServiceUnavailable
+        if self.state == "running" and ahead == 0 and worker == self.holder and not self.has_expired:
+            return self.words
+        return RequestConflict if self.words and (ahead <= 0 or self.is_resolved) else ResourceNotFound
+
+    @precondition(lambda self: self.words)
+    @rule(ahead=RUNS, timeout=st.sampled_from([MINUTE, CLAIM_TIMEOUT]))
+    def reclaim(self, ahead: int, timeout: timedelta) -> None:
+        run_id = max(0, self.last + ahead)
+        is_held = run_id == self.last and self.state == "running" and not self.has_expired
+        self._step(
+            lambda task: transitions.reclaim(task, run_id, timeout, self.now),
+            self.words if is_held else self._refused(run_id),
+        )
+        if is_held:
+            extended = min(self.now + timeout, self.deadline)
+            self.taken_until = max(self.taken_until, extended)
+            assert self.task.runs[-1].taken_until == self.taken_until
+
+    @precondition(lambda self: self.words)
+    @rule(ahead=RUNS, report=st.sampled_from(REPORTS))
+    def resolve(self, ahead: int, report: tuple[str, str]) -> None:
+        run_id = max(0, self.last + ahead)
+        expected: Expected = self._refused(run_id)
+        if run_id == self.last and self.state == "running":
+            expected = self._ended(*report)
+        elif run_id in self.workers and self.words[run_id] == _words(*report):
+            expected = self.words
+        self._step(lambda task: transitions.resolve(task, run_id, *report, self.now), expected)
+
+    @rule()
+    def cancel(self) -> None:
+        canceled = self.words if self.is_resolved else [*self.words[:-1], "exception canceled"]
+        self._step(
+            lambda task: transitions.cancel(task, self.now), RequestConflict if self.is_late else canceled
+        )
+
+    @rule()
+    def rerun(self) -> None:
+        expected: Expected = self.words
+        if self.is_late or (self.is_resolved and len(self.words) == MOST_RUNS):
+            expected = RequestConflict
+        elif self.is_resolved:
+            expected = [*self.words, "pending"]
+        self._step(lambda task: transitions.rerun(task, self.now), expected)
+
+    @rule(ahead=RUNS)
+    def expire_claim(self, ahead: int) -> None:
+        run_id = max(0, self.last + ahead)
+        expected: Expected = self.words
+        if run_id == self.last and self.has_expired:
+            reason = "deadline-exceeded" if self.is_late else "claim-expired"
+            expected = self._ended("exception", reason)
+        self._step(lambda task: transitions.expire_claim(task, run_id, self.now), expected)
+
+    @rule()
+    def exceed_deadline(self) -> None:
+        is_over = self.is_late and not self.is_resolved
+        self._step(
+            lambda task: transitions.exceed_deadline(task, self.now),
+            [*self.words[:-1], "exception deadline-exceeded"] if is_over else self.words,
+        )
+
+    @rule(race=st.sampled_from(["schedule", "cancel", "rerun", "claim", "resolve"]))
+    def lose_a_race(self, race: str) -> None:
+        """The timer was armed, and somebody else wrote first."""
+        lost: dict[str, Callable[[], Outcome]] = {
+            "schedule": lambda: transitions.schedule(self.task, self.now),
+            "cancel": lambda: transitions.cancel(self.task, self.now),
+            "rerun": lambda: transitions.rerun(self.task, self.now),
+            "claim": lambda: transitions.claim(self.task, max(self.last, 0), BOB, None, None, HOUR, self.now),
+            "resolve": lambda: transitions.resolve(self.task, max(self.last, 0), *REPORTS[-1], self.now),
+        }
+        with suppress(QueueError):
+            timer = lost[race]().timer
+            self.of_no_write |= {timer} if timer else set()
+
+    # what the rules above come to too seldom
+
+    @precondition(lambda self: self.state == "pending" and not self.is_late)
+    @rule(worker=WORKERS)
+    def work(self, worker: Worker) -> None:
+        self.claim(0, worker, "its message")
+
+    @precondition(lambda self: self.state == "running")
+    @rule(report=st.sampled_from(REPORTS))
+    def report(self, report: tuple[str, str]) -> None:
+        self.resolve(0, report)
+
+    @precondition(lambda self: self.state == "running")
+    @rule(
+        worker=WORKERS, ahead=st.sampled_from([1, 2]), brings=st.sampled_from(["the held one", "its message"])
+    )
+    def take_over(self, worker: Worker, ahead: int, brings: str) -> None:
+        self.now = max(self.now, self.taken_until)
+        self.claim(ahead, worker, brings)
+
+    @precondition(lambda self: self.state == "running")
+    @rule(early=st.sampled_from([0 * MS, MS, 30 * SECOND]), keep=st.booleans())
+    def nearly_expire(self, early: timedelta, keep: bool) -> None:
+        self.now = max(self.now, self.taken_until - early)
+        if keep:
+            self.reclaim(0, CLAIM_TIMEOUT)
+        self.expire_claim(0)
+
+    @precondition(lambda self: self.state == "pending" and not self.is_late and self.last < 10)
+    @rule(runs=st.sampled_from([3, MOST_RUNS]))
+    def wear_out(self, runs: int) -> None:
+        """One worker after the other shuts down, and when that is the end the task is rerun."""
+        for _ in range(runs):
+            self.claim(0, ALICE, "its message")
+            self.resolve(0, ("exception", "worker-shutdown"))
+            self.rerun()
+
+    def _refused(self, run_id: int) -> type[QueueError]:
+        return RequestConflict if run_id <= self.last else ResourceNotFound
+
+    def _ended(self, state: str, reason: str) -> list[str]:
+        words = [*self.words[:-1], _words(state, reason)]
+        may_retry = self.retries_left > 0 and len(words) < MOST_RUNS and not self.is_late
+        return [*words, "pending"] if reason in RETRIED and may_retry else words
+
+    def _step(
+        self,
+        transition: Callable[[Task], Outcome],
+        expected: Expected,
+        *,
+        may_refuse_next: bool = False,
+    ) -> None:
+        """Apply it, and apply it again."""
+        before = self.task
+        try:
+            outcome = transition(before)
+        except QueueError as refusal:
+            if type(refusal) is not expected:
+                raise AssertionError(f"refused, where {expected} was expected") from refusal
+            return
+        assert not isinstance(expected, type), f"not refused: {expected.__name__} was expected"
+        after = self._written(outcome)
+        if outcome.task != before:
+            self._follow(before, after)
+        self.task = after
+        assert self._told() == list(expected), "the task lives another life than the model's"
+        self.words = list(expected)
+        assert after.retries_left == self.retries_left, "retriesLeft counts something else than retries"
+        assert set(after.waits_for) == self.waits_for
+        self._check_change(before, outcome)
+        self._check_repeated(transition, outcome, may_refuse_next)
+
+    def _written(self, outcome: Outcome) -> Task:
+        """As the service stores it: with the message that was held."""
+        if outcome.hold is None:
+            return outcome.task
+        return replace(outcome.task, held=self._lease(outcome.hold.lease))
+
+    def _lease(self, lease: Lease | None = None) -> Lease:
+        self.leases += 1
+        return Lease(lease.message_id if lease else f"message-{self.leases}", f"receipt-{self.leases}")
+
+    def _follow(self, before: Task, after: Task) -> None:
+        """What the model must remember of a change beside its words."""
+        for run in after.runs[len(before.runs) :]:
+            if run.reason_created == "rerun":
+                self.retries_left = min(self.definition.retries, MOST_RUNS - len(after.runs))
+            elif run.reason_created in ("retry", "task-retry"):
+                self.retries_left -= 1
+        last = after.last_run
+        if last and last.state == "running":
+            if last.run_id not in self.workers:
+                self.workers.add(last.run_id)
+                self.taken_until = min(self.now + CLAIM_TIMEOUT, self.deadline)
+            assert last.worker
+            self.holder = last.worker
+
+    def _told(self) -> list[str]:
+        return [_words(run.state, run.reason_resolved) for run in self.task.runs]
+
+    def _check_repeated(
+        self, transition: Callable[[Task], Outcome], first: Outcome, may_refuse: bool
+    ) -> None:
+        """Apply twice is apply once: a crash heals when the request is repeated."""
+        try:
+            second = transition(self.task)
+        except QueueError:
+            assert first.refusal or may_refuse, "refused when it was repeated"
+            return
+        assert replace(second.task, held=self.task.held) == self.task, "changed again when it was repeated"
+        assert all(event in first.events for event in second.events), "told something else when repeated"
+
+    def _check_change(self, before: Task | None, outcome: Outcome) -> None:
+        """Every invariant of one change: ``before`` is None for a task that was not there."""
+        after = self.task
+        self._check_runs(before, after)
+        self._check_messages(before, after, outcome)
+        expected = list(_events_of(before, after))
+        told = [(event.exchange, event.payload.get("runId")) for event in outcome.events]
+        if not expected:
+            assert all(_is_so(event, after) for event in outcome.events), "told what is not so"
+            return
+        assert told == expected, "the events are not those of the change"
+        self.happened |= set(expected)
+        ends = sum(name.removeprefix("task-") in ENDS for name, _ in self.happened)
+        assert sum(after.ended_with(run.run_id) for run in after.runs) == ends
+        assert outcome.events[-1].payload["status"] == after.status()
+        assert outcome.timer, "nothing heals the change after a crash"
+        self._check_timer(before, outcome.timer, told)
+        for timer in self.of_no_write:
+            for event in told_again(after, timer.untold, timer.run_id):
+                assert (event.exchange, event.payload.get("runId")) in self.happened, (
+                    "told what never happened"
+                )
+
+    def _check_runs(self, before: Task | None, after: Task) -> None:
+        runs, earlier = after.runs, before.runs if before else ()
+        assert [run.run_id for run in runs] == list(range(len(runs))), "runs out of order"
+        assert len(runs) <= MOST_RUNS, "too many runs"
+        assert all(run.is_resolved for run in runs[:-1]), "a run before the last one is not resolved"
+        assert after.retries_left >= 0
+        for was, now in zip(earlier, runs, strict=False):
+            assert now == was or not was.is_resolved, "a resolved run was changed"
+            if was.taken_until:
+                assert now.taken_until, "a claim was forgotten"
+                assert now.taken_until >= was.taken_until, "takenUntil shrank"
+        last = after.last_run
+        if last and last.taken_until:
+            assert last.taken_until <= self.deadline, "takenUntil is after the deadline"
+        if self.is_late and before and after != before:
+            assert after.is_resolved or after.runs == before.runs, "something began after the deadline"
+
+    def _check_messages(self, before: Task | None, after: Task, outcome: Outcome) -> None:
+        last, hold = after.last_run, outcome.hold
+        if last and last.state == "running" and last.taken_until:
+            is_far = last.taken_until < self.deadline - NEAR
+            assert after.held or not is_far, "no message is held for a claim"
+            if hold:
+                assert (hold.run_id, hold.until) == (last.run_id + 1, last.taken_until)
+        else:
+            assert (after.held, hold) == (None, None), "a message is held for no claim"
+        if before and before.held and not after.held and after.state != "running" and not outcome.refusal:
+            let_go = [one.lease for one in outcome.after if isinstance(one, Release | Withdraw)]
+            assert let_go == [before.held], "the held message is forgotten"
+        if last and last.state == "pending" and (before is None or before.runs != after.runs):
+            offered = [one.run_id for one in outcome.after if isinstance(one, Offer | Release)]
+            assert offered == [last.run_id], "nothing leads to the pending run"
+        if after.is_resolved:
+            assert not [one for one in outcome.after if isinstance(one, Offer | Release)]
+
+    def _check_timer(self, before: Task | None, timer: Timer, told: list[tuple[str, int | None]]) -> None:
+        """Armed before the write, it finds all that a crash left undone; without the write, nothing."""
+        after = self.task
+        run_id = len(after.runs) - 1 if after.runs else None
+        queue = {"unscheduled": DEADLINES, "pending": DEADLINES, "running": CLAIMS}.get(after.state, RESOLVED)
+        assert (timer.queue, timer.task_id, timer.run_id) == (queue, TASK_ID, run_id)
+        assert timer.untold == tuple(name for name, _ in told), "the timer would not tell all events"
+        assert timer.first_fires_after() <= FIRST_FIRES_AFTER
+        assert Timer.from_text(timer.queue, timer.text()) == timer
+        again = told_again(after, timer.untold, timer.run_id)
+        assert [(event.exchange, event.payload.get("runId")) for event in again] == told
+        if after.state == "running":
+            assert timer.due == self.task.runs[-1].taken_until, "nothing ends the claim"
+        if before is None or before.is_resolved:
+            assert timer.due == self.deadline, "nothing ends the task at its deadline"
+
+
+def _words(state: str, reason: str | None) -> str:
+    return state if reason in (None, state) else f"{state} {reason}"
+
+
+def _events_of(before: Task | None, after: Task) -> Sequence[tuple[str, int | None]]:
+    """(exchange, runId) of each event of a change, in order: a run that is retried has no final one."""
+    events: list[tuple[str, int | None]] = [] if before else [("task-defined", None)]
+    known = {run.run_id: run for run in before.runs} if before else {}
+    for run in after.runs:
+        was = known.get(run.run_id)
+        if was is None and run.reason_created != "exception":
+            events.append(("task-pending", run.run_id))
+        if run.worker and not (was and was.worker):
+            events.append(("task-running", run.run_id))
+    last = after.last_run
+    if last and last.is_resolved and last != known.get(last.run_id):
+        events.append((f"task-{last.state}", last.run_id))
+    return events
+
+
+def _is_so(event: Event, task: Task) -> bool:
+    """Whether it may be told of the task as it is, its last run or the definition."""
+    state = {"task-defined": task.state, "task-pending": "pending", "task-running": "running"}
+    return (
+        event.payload["status"] == task.status()
+        and event.payload.get("runId", task.runs[-1].run_id if task.runs else None)
+        == (task.runs[-1].run_id if task.runs else None)
+        and task.state == state.get(event.exchange, event.exchange.removeprefix("task-"))
+    )
+
+
+def run(settings: settings) -> None:
+    """Raises AssertionError where an invariant is broken."""
+    run_state_machine_as_test(Life, settings=settings)
+
+
+def test_no_sequence_of_transitions_leaves_the_life_of_a_task() -> None:
+    run(SETTINGS)

@@ -1,0 +1,261 @@
+"""What the server says of its exchanges, held against the original's reference and clients of that time."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from legacy_queue.domain.events import EXCHANGES, Event, group_resolved, matches
+from legacy_queue.http.schemas import message_schema
+from tests.clients.javascript import javascript
+from tests.clients.python import taskcluster
+from tests.http.calls import GROUP_ID, PROVISIONER, TASK_ID, WORKER, WORKER_TYPE, Queue, schema, succeeded
+from tests.http.published import check_event, exchanges
+
+OTHER_ID = "OtherAAAQ3GP5tDKTRPnTA"
+CLIENTS = ("4", "11")
+KEYS: list[Any] = [
+    None,
+    {},
+    {"taskId": TASK_ID},
+    {"runId": 0, "workerId": "alice"},
+    {"taskGroupId": GROUP_ID, "schedulerId": "a-scheduler"},
+    {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE, "reserved": "a.b.#"},
+    {"routingKeyKind": "other", "taskId": "*"},
+    {"taskId": "a.b"},
+    "route.index.#",
+]
+
+
+@cache
+def original(client: str) -> Any:
+    """The reference that the client of that version was made from."""
+    return javascript("reference", client=client, name="QueueEvents")
+
+
+def named(entries: Any, name: str) -> Any:
+    (entry,) = (entry for entry in entries if entry["exchange"] == name)
+    return entry
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_an_exchange_is_missing_or_named_otherwise(client: str) -> None:
+    theirs, ours = original(client), exchanges()
+    for field in ("$schema", "version", "title", "exchangePrefix"):
+        assert ours[field] == theirs[field]
+    assert ours["serviceName"] == "queue"
+    assert [one["exchange"] for one in ours["entries"]] == [one["exchange"] for one in theirs["entries"]]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("name", EXCHANGES)
+def test_an_exchange_is_described_otherwise(client: str, name: str) -> None:
+    theirs, ours = named(original(client)["entries"], name), named(exchanges()["entries"], name)
+    assert set(ours) == set(theirs)
+    for field in ("type", "name", "title"):
+        assert ours[field] == theirs[field]
+    assert ours["schema"].rpartition("/")[2] == theirs["schema"].rpartition("/")[2]
+    assert ours["description"].endswith(".")
+    for our_key, their_key in zip(ours["routingKey"], theirs["routingKey"], strict=True):
+        assert {**our_key, "summary": ""} == {**their_key, "summary": ""}
+        assert our_key["summary"].endswith(".")
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_made_from_the_reference_binds_otherwise_than_the_originals(client: str) -> None:
+    ours = javascript("bindings", client=client, reference=exchanges(), keys=KEYS)
+    assert ours == javascript("bindings", client=client, reference=original(client), keys=KEYS)
+    assert ours[0][2] == {
+        "exchange": "exchange/taskcluster-queue/v1/task-defined",
+        "routingKeyPattern": f"primary.{TASK_ID}.*.*.*.*.*.*.*.#",
+    }
+    assert "cannot contain dots" in ours[0][7]["refused"]
+
+
+def test_the_python_client_made_from_the_reference_binds_otherwise() -> None:
+    made = taskcluster.client.createApiClient("QueueEvents", {"reference": exchanges()})()
+    theirs = taskcluster.QueueEvents()
+    for exchange in EXCHANGES.values():
+        for keys in ({}, {"taskGroupId": GROUP_ID, "schedulerId": "a-scheduler"}):
+            binding = getattr(made, exchange.entry)(keys)
+            assert binding == getattr(theirs, exchange.entry)(keys)
+            assert binding["exchange"] == exchange.full_name("taskcluster-queue")
+
+
+def test_another_project_has_the_same_exchanges() -> None:
+    ours = exchanges("another")
+    assert ours == {**exchanges(), "exchangePrefix": "exchange/another/v1/"}
+    bound = javascript("bindings", client="11", reference=ours, keys=[{}])
+    assert bound[1][0]["exchange"] == "exchange/another/v1/task-pending"
+
+
+# seeds/001: what each message has beside its version, required and optional
+SEED: dict[str, tuple[set[str], set[str]]] = {
+    "task-defined": ({"status"}, set()),
+    "task-pending": ({"status", "runId"}, set()),
+    "task-running": ({"status", "runId", "workerGroup", "workerId", "takenUntil"}, set()),
+    "artifact-created": ({"status", "runId", "workerGroup", "workerId", "artifact"}, set()),
+    "task-completed": ({"status", "runId", "workerGroup", "workerId"}, set()),
+    "task-failed": ({"status", "runId", "workerGroup", "workerId"}, set()),
+    "task-exception": ({"status"}, {"runId", "workerGroup", "workerId"}),
+    "task-group-resolved": ({"taskGroupId", "schedulerId"}, set()),
+}
+
+
+@pytest.mark.parametrize("name", EXCHANGES)
+def test_a_message_has_other_properties_than_the_seed_says(name: str) -> None:
+    published = schema(f"/schemas/queue/v1/{message_schema(name)}.json#")
+    required, optional = SEED[name]
+    assert set(published["required"]) == {"version"} | required
+    assert set(published["properties"]) == {"version"} | required | optional
+    assert published["properties"]["version"] == {"enum": [1]}
+
+
+def completed(queue: Queue) -> None:
+    queue.running(TASK_ID, routes=["index.a.b"])
+    succeeded(queue.call("reportCompleted", taskId=TASK_ID, runId=0))
+
+
+def failed(queue: Queue) -> None:
+    queue.running(TASK_ID)
+    succeeded(queue.call("reportFailed", taskId=TASK_ID, runId=0))
+
+
+def retried(queue: Queue) -> None:
+    queue.running(TASK_ID)
+    succeeded(queue.call("reportException", {"reason": "worker-shutdown"}, taskId=TASK_ID, runId=0))
+    succeeded(queue.claim(TASK_ID, 1))
+
+
+def malformed(queue: Queue) -> None:
+    queue.running(TASK_ID)
+    succeeded(queue.call("reportException", {"reason": "malformed-payload"}, taskId=TASK_ID, runId=0))
+
+
+def canceled_unscheduled(queue: Queue) -> None:
+    queue.define(TASK_ID)
+    succeeded(queue.call("cancelTask", taskId=TASK_ID))
+
+
+def canceled_running(queue: Queue) -> None:
+    queue.running(TASK_ID)
+    succeeded(queue.call("cancelTask", taskId=TASK_ID))
+
+
+def scheduled_and_rerun(queue: Queue) -> None:
+    queue.define(TASK_ID)
+    succeeded(queue.call("scheduleTask", taskId=TASK_ID))
+    succeeded(queue.call("cancelTask", taskId=TASK_ID))
+    succeeded(queue.call("rerunTask", taskId=TASK_ID))
+
+
+# what happens to a task, and what is told of it in this order
+LIVES: dict[Callable[[Queue], Any], list[str]] = {
+    completed: ["task-defined", "task-pending", "task-running", "task-completed"],
+    failed: ["task-defined", "task-pending", "task-running", "task-failed"],
+    retried: ["task-defined", "task-pending", "task-running", "task-pending", "task-running"],
+    malformed: ["task-defined", "task-pending", "task-running", "task-exception"],
+    canceled_unscheduled: ["task-defined", "task-exception"],
+    canceled_running: ["task-defined", "task-pending", "task-running", "task-exception"],
+    scheduled_and_rerun: ["task-defined", "task-pending", "task-exception", "task-pending"],
+}
+
+
+@pytest.mark.parametrize("life", LIVES, ids=lambda life: life.__name__)
+def test_what_happens_to_a_task_is_told_otherwise_than_published(
+    queue: Queue, life: Callable[[Queue], Any]
+) -> None:
+    life(queue)
+    told = queue.told()
+    for event in told:
+        check_event(event)
+    assert [event.exchange for event in told if event.exchange != "task-group-resolved"] == LIVES[life]
+
+
+def test_a_message_is_bound_to_by_other_keys_than_it_is_told_with(queue: Queue) -> None:
+    """A consumer that asks for a task by its client gets the task's messages, and no other's."""
+    retried(queue)
+    queue.running(OTHER_ID, workerType="another-worker")
+    entries = [entry["exchange"] for entry in exchanges()["entries"]]
+    for keys, wanted in [
+        ({"taskId": TASK_ID}, {TASK_ID}),
+        ({"workerType": "another-worker"}, {OTHER_ID}),
+        ({"taskGroupId": TASK_ID, "runId": 1}, {TASK_ID}),
+        ({**WORKER, "provisionerId": PROVISIONER}, {TASK_ID, OTHER_ID}),
+        ({"workerId": "bob"}, set()),
+    ]:
+        bound = javascript("bindings", client="11", reference=exchanges(), keys=[keys])
+        patterns = {name: one["routingKeyPattern"] for name, (one,) in zip(entries, bound, strict=True)}
+        routed = {
+            event.payload["status"]["taskId"]
+            for event in queue.told()
+            if matches(patterns[event.exchange], event.routing_key)
+        }
+        assert routed == wanted, keys
+
+
+def test_a_resolved_group_is_told_otherwise_than_published() -> None:
+    check_event(group_resolved(GROUP_ID, "a-scheduler"))
+
+
+def artifact_created(queue: Queue, **changes: Any) -> Event:
+    completed(queue)
+    last = queue.told()[-1]
+    artifact = {
+        "storageType": "blob",
+        "name": "public/logs/live.log",
+        "expires": "2018-03-05T05:06:07.890Z",
+        "contentType": "text/plain",
+        **changes,
+    }
+    return replace(last, exchange="artifact-created", payload={**last.payload, "artifact": artifact})
+
+
+@pytest.mark.parametrize("kind", ["blob", "s3", "azure", "reference", "error"])
+def test_an_artifact_is_told_otherwise_than_published(queue: Queue, kind: str) -> None:
+    check_event(artifact_created(queue, storageType=kind))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"storageType": "disk"}, {"name": "n" * 1025}, {"contentType": "c" * 256}, {"url": "http://h"}],
+)
+def test_an_artifact_may_be_told_in_any_form(queue: Queue, changes: dict[str, str]) -> None:
+    with pytest.raises(jsonschema_rs.ValidationError):
+        check_event(artifact_created(queue, **changes))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda payload: payload.pop("version"),
+        lambda payload: payload.update(version=2),
+        lambda payload: payload.pop("status"),
+        lambda payload: payload.pop("runId"),
+        lambda payload: payload.pop("takenUntil"),
+        lambda payload: payload.update(takenUntil="soon"),
+        lambda payload: payload.update(runId="0"),
+        lambda payload: payload.update(more=1),
+        lambda payload: payload.update(status={**payload["status"], "state": "done"}),
+    ],
+)
+def test_a_payload_that_is_not_as_published_passes(queue: Queue, spoil: Callable[[Any], Any]) -> None:
+    queue.running(TASK_ID)
+    running = queue.told()[-1]
+    payload = dict(running.payload)
+    check_event(replace(running, payload=payload))
+    spoil(payload)
+    with pytest.raises(jsonschema_rs.ValidationError):
+        check_event(replace(running, payload=payload))
+
+
+@pytest.mark.parametrize(
+    "key", ["primary", f"primary.{TASK_ID}.0.group._.p.w.-.{TASK_ID}._", f"other.{TASK_ID}.0.g.w.p.w.-.x._"]
+)
+def test_a_routing_key_that_is_not_as_published_passes(queue: Queue, key: str) -> None:
+    queue.running(TASK_ID)
+    with pytest.raises(AssertionError):
+        check_event(replace(queue.told()[-1], routing_key=key))

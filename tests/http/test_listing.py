@@ -1,0 +1,317 @@
+"""listTaskGroup and listDependentTasks: whole, page by page, and with tokens that nobody gave."""
+
+import base64
+import json
+import string
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from legacy_queue.domain.ids import slugid
+from tests.clients.python import taskcluster
+from tests.http.calls import GROUP_ID, PREFIXES, TASK_ID, Queue, refused, succeeded
+from tests.system.plain import definition
+from tests.system.processes import Server, serve
+from tests.system.real_clients import npm
+
+OTHER_ID = "OtherAAAQ3GP5tDKTRPnTA"
+GROUP, DEPENDENTS = f"/task-group/{GROUP_ID}/list", f"/task/{TASK_ID}/dependents"
+LISTS = {"listTaskGroup": GROUP, "listDependentTasks": DEPENDENTS}
+each_list = pytest.mark.parametrize("name", LISTS)
+
+
+def fill(queue: Queue, count: int) -> list[str]:
+    """So many tasks in the group, each of which depends on TASK_ID; their ids as they are listed."""
+    if queue.call("task", taskId=TASK_ID).status_code == 404:
+        queue.create(TASK_ID)
+    made = [queue.create(taskGroupId=GROUP_ID, dependencies=[TASK_ID]) for _ in range(count)]
+    return sorted(made)
+
+
+def get(queue: Queue, name: str, query: str = "", prefix: str = "/v1") -> Any:
+    return succeeded(queue.send("GET", f"{prefix}{LISTS[name]}{query}")).get_json()
+
+
+def ids(page: Any) -> list[str]:
+    return [one["status"]["taskId"] for one in page["tasks"]]
+
+
+def pages(queue: Queue, name: str, limit: int, between: Callable[[], Any] = lambda: None) -> Iterator[Any]:
+    page = get(queue, name, f"?limit={limit}")
+    while True:
+        yield page
+        if "continuationToken" not in page:
+            return
+        between()
+        page = get(queue, name, f"?continuationToken={page['continuationToken']}&limit={limit}")
+
+
+@each_list
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_a_list_holds_other_tasks_or_tells_something_else_of_them(
+    queue: Queue, name: str, prefix: str
+) -> None:
+    made = fill(queue, 3)
+    queue.create()
+    page = get(queue, name, prefix=prefix)
+    assert sorted(ids(page)) == made
+    assert set(page) == {"tasks", "taskGroupId" if name == "listTaskGroup" else "taskId"}
+    assert page.get("taskGroupId", GROUP_ID) == GROUP_ID
+    assert page.get("taskId", TASK_ID) == TASK_ID
+    for one in page["tasks"]:
+        task_id = one["status"]["taskId"]
+        assert one["task"] == queue.definition(task_id)
+        assert {"status": one["status"]} == queue.call("status", taskId=task_id).get_json()
+
+
+@each_list
+@pytest.mark.parametrize("limit", [1, 2, 3, 5, 6, 7])
+def test_a_page_holds_more_than_the_limit_or_a_task_is_left_out(queue: Queue, name: str, limit: int) -> None:
+    made = fill(queue, 6)
+    seen = list(pages(queue, name, limit))
+    assert sorted(task_id for page in seen for task_id in ids(page)) == made
+    assert max(len(page["tasks"]) for page in seen) <= limit
+    assert len(seen) <= 6 // limit + 1
+
+
+@each_list
+def test_a_task_that_is_added_meanwhile_moves_the_others(queue: Queue, name: str) -> None:
+    made = fill(queue, 5)
+    seen = [task_id for page in pages(queue, name, 1, lambda: fill(queue, 1)) for task_id in ids(page)]
+    assert len(seen) == len(set(seen))
+    assert set(made) <= set(seen)
+
+
+def test_a_group_of_one_is_listed_as_none(queue: Queue) -> None:
+    queue.create(TASK_ID)
+    page = succeeded(queue.send("GET", f"/v1/task-group/{TASK_ID}/list")).get_json()
+    assert (page["taskGroupId"], ids(page)) == (TASK_ID, [TASK_ID])
+
+
+def test_a_task_that_nobody_depends_on_has_dependents(queue: Queue) -> None:
+    queue.create(TASK_ID)
+    assert get(queue, "listDependentTasks") == {"taskId": TASK_ID, "tasks": []}
+
+
+@pytest.mark.parametrize("ending", ["", "?limit=1"])
+def test_what_is_not_there_is_listed(queue: Queue, ending: str) -> None:
+    refused(queue.send("GET", f"/v1{GROUP}{ending}"), 404, "ResourceNotFound", GROUP_ID)
+    refused(queue.send("GET", f"/v1{DEPENDENTS}{ending}"), 404, "ResourceNotFound", TASK_ID)
+
+
+@each_list
+@pytest.mark.parametrize("limit", ["1", "9", "10", "99", "100", "999", "1000"])
+def test_a_good_limit_is_refused(queue: Queue, name: str, limit: str) -> None:
+    fill(queue, 1)
+    assert len(ids(get(queue, name, f"?limit={limit}"))) == 1
+
+
+@each_list
+@pytest.mark.parametrize(
+    "limit", ["0", "-1", "1001", "10000", "01", "1.0", "1e2", "+1", "%20", "", "all", "%D9%A1", "1%0A", "%00"]
+)
+def test_a_bad_limit_is_read(queue: Queue, name: str, limit: str) -> None:
+    fill(queue, 1)
+    answer = queue.send("GET", f"/v1{LISTS[name]}?limit={limit}", credentials=None)
+    refused(answer, 400, "InvalidRequestArguments", "limit is", "1000")
+
+
+@each_list
+@pytest.mark.parametrize(
+    ("query", "mentioned"),
+    [
+        ("limit=1&limit=2", "limit is given 2 times"),
+        ("limit=1&limit=1", "once is accepted"),
+        ("continuationToken=a&limit=1&continuationToken=a", "continuationToken is given 2 times"),
+        ("Limit=1", "takes no query parameter 'Limit'"),
+        ("offset=1", "'offset'"),
+        ("limit=1&exchange=task-pending", "'exchange'"),
+    ],
+)
+def test_a_query_that_means_nothing_is_overlooked(
+    queue: Queue, name: str, query: str, mentioned: str
+) -> None:
+    fill(queue, 1)
+    answer = queue.send("GET", f"/v1{LISTS[name]}?{query}", credentials=None)
+    refused(answer, 400, "InvalidRequestArguments", mentioned)
+
+
+@each_list
+def test_an_undefined_token_of_a_javascript_client_is_not_the_beginning(queue: Queue, name: str) -> None:
+    fill(queue, 3)
+    page = get(queue, name, "?continuationToken=&limit=1000")
+    assert page["tasks"] == get(queue, name, "")["tasks"]
+    assert page["tasks"]
+
+
+def token(queue: Queue, name: str) -> str:
+    return str(get(queue, name, "?limit=1")["continuationToken"])
+
+
+def content(text: str) -> Any:
+    return json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+
+
+def packed(value: Any) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+
+
+def refuses(queue: Queue, target: str, text: str) -> None:
+    answer = queue.send("GET", f"/v1{target}?continuationToken={text}", credentials=None)
+    refused(answer, 400, "InvalidRequestArguments", "continuationToken is")
+
+
+@each_list
+def test_a_token_would_have_to_be_encoded_in_a_query(queue: Queue, name: str) -> None:
+    fill(queue, 3)
+    assert set(token(queue, name)) <= {*string.ascii_letters, *string.digits, "-", "_"}
+
+
+@each_list
+def test_a_token_that_was_changed_pages(queue: Queue, name: str) -> None:
+    fill(queue, 3)
+    good = token(queue, name)
+    spoiled = {good[:length] for length in range(1, len(good))}
+    spoiled |= {good + more for more in ("A", "AA", "AAAA", "=", "%3D", "%0A", good)}
+    for place, letter in enumerate(good):
+        spoiled.add(f"{good[:place]}{'B' if letter == 'A' else 'A'}{good[place + 1 :]}")
+    for text in spoiled:
+        refuses(queue, LISTS[name], text)
+
+
+@each_list
+def test_a_token_of_another_list_pages(queue: Queue, name: str) -> None:
+    fill(queue, 3)
+    queue.create(OTHER_ID)
+    for _ in range(2):
+        queue.create(taskGroupId=OTHER_ID, dependencies=[OTHER_ID])
+    other = next(one for one in LISTS if one != name)
+    refuses(queue, LISTS[other], token(queue, name))
+    elsewhere = LISTS[name].replace(GROUP_ID, OTHER_ID).replace(TASK_ID, OTHER_ID)
+    refuses(queue, elsewhere, token(queue, name))
+    theirs = succeeded(queue.send("GET", f"/v1{elsewhere}?limit=1")).get_json()["continuationToken"]
+    refuses(queue, LISTS[name], theirs)
+
+
+@each_list
+def test_a_token_that_was_made_up_pages(queue: Queue, name: str) -> None:
+    fill(queue, 3)
+    good = content(token(queue, name))
+    made_up = [
+        {},
+        [],
+        None,
+        1,
+        "after",
+        {"after": good["after"]},
+        {**good, "after": OTHER_ID},
+        {**good, "after": ""},
+        {**good, "after": None},
+        {**good, "after": {"a": 1}},
+        {**good, "after": "\ud800"},
+        {**good, "check": "0" * 16},
+        {**good, "more": 1},
+        dict(reversed(good.items())),
+    ]
+    for value in made_up:
+        refuses(queue, LISTS[name], packed(value))
+    for text in ("x", "AAAA", "-", "_" * 300, "A" * 301, "W" * 299, OTHER_ID, "%FF", "a.b"):
+        refuses(queue, LISTS[name], text)
+    for deep in ("[" * 220, '{"a":' * 44):
+        refuses(queue, LISTS[name], base64.urlsafe_b64encode(deep.encode()).decode().rstrip("="))
+
+
+@each_list
+def test_a_token_is_good_under_one_prefix_and_for_one_process_only(queue: Queue, name: str) -> None:
+    made = fill(queue, 3)
+    good = token(queue, name)
+    replica = Queue(clock=queue.clock, storage=queue.server.storage)
+    replica.clock.advance(timedelta(hours=2))
+    page = get(replica, name, f"?continuationToken={good}", "/api/queue/v1")
+    assert len(ids(page)) == 2
+    assert set(ids(page)) < set(made)
+
+
+@each_list
+def test_a_signature_does_not_cover_the_query(queue: Queue, name: str) -> None:
+    fill(queue, 3)
+    asked = f"/v1{LISTS[name]}?limit=1&continuationToken={token(queue, name)}"
+    succeeded(queue.send("GET", asked))
+    other = asked.replace("limit=1&", "limit=2&")
+    refused(queue.send("GET", other, signed_url=f"http://queue.test{asked}"), 401, "AuthenticationFailed")
+
+
+def test_a_good_parameter_of_a_list_is_not_in_the_reference(queue: Queue) -> None:
+    reference = queue.send("GET", "/references/queue/v1/api.json", credentials=None).get_json()
+    queries = {entry["name"]: entry["query"] for entry in reference["entries"] if entry["query"]}
+    assert queries == {name: ["continuationToken", "limit"] for name in LISTS}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serve(tmp_path_factory.mktemp("server"), "--storage", "memory") as server:
+        yield server
+
+
+@pytest.fixture
+def python(server: Server) -> Iterator[Any]:
+    """PyPI's client."""
+    queue = taskcluster.Queue({"baseUrl": server.base_url, "credentials": server.credentials})
+    yield queue
+    queue.session.close()
+
+
+@pytest.fixture
+def filled(python: Any) -> tuple[str, list[str]]:
+    """A task, and five others in its group that depend on it."""
+    required_id, *made = (slugid() for _ in range(6))
+    group = {"schedulerId": "a-scheduler", "taskGroupId": required_id}
+    python.createTask(required_id, definition("listed", **group))
+    for task_id in made:
+        python.createTask(task_id, definition("listed", **group, dependencies=[required_id]))
+    return required_id, sorted(made)
+
+
+@pytest.fixture(params=["pypi-3.0.2", "npm-4.1.0", "npm-11.0.0"])
+def page_of(request: pytest.FixtureRequest, server: Server, python: Any) -> Iterator[Callable[..., Any]]:
+    """Asks a client of that version for a page: by the list's name, the id, and the query."""
+    if request.param.startswith("pypi"):
+        yield lambda name, list_id, query: getattr(python, name)(**python_call(name, list_id), query=query)
+    else:
+        with npm(server, request.param.removeprefix("npm-").partition(".")[0]) as client:
+            yield client.call
+
+
+def python_call(name: str, list_id: str) -> dict[str, Any]:
+    return {"params": {"taskGroupId" if name == "listTaskGroup" else "taskId": list_id}}
+
+
+@each_list
+def test_a_real_client_cannot_page_through_a_list(
+    page_of: Callable[..., Any], filled: tuple[str, list[str]], name: str
+) -> None:
+    required_id, made = filled
+    query: dict[str, str] = {"limit": "2"}
+    seen: list[str] = []
+    while True:
+        page = page_of(name, required_id, dict(query))
+        assert len(page["tasks"]) == 2 or "continuationToken" not in page
+        seen += ids(page)
+        if "continuationToken" not in page:
+            break
+        query["continuationToken"] = page["continuationToken"]
+    assert seen == (sorted([required_id, *made]) if name == "listTaskGroup" else made)
+    assert ids(page_of(name, required_id, {})) == seen
+
+
+@each_list
+def test_the_python_clients_own_paging_leaves_a_task_out(
+    python: Any, filled: tuple[str, list[str]], name: str
+) -> None:
+    required_id, made = filled
+    seen: list[Any] = []
+    getattr(python, name)(**python_call(name, required_id), paginationHandler=seen.append, paginationLimit=2)
+    assert [task_id for page in seen for task_id in ids(page) if task_id != required_id] == made
+    assert len(seen) > 2

@@ -1,0 +1,207 @@
+"""What is done now and then, page by page, by one process for all."""
+
+import threading
+from collections.abc import Callable, MutableMapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from legacy_queue.adapters.memory import MemoryStorage
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.times import format_time
+from legacy_queue.services.chores import PAGE, Chore, Chores
+from tests.memory_server import HandClock
+from tests.services.bench import HOUR, MINUTE, NOW, PREFIX, SECOND, Bench, HandEvent
+
+DAY = 24 * HOUR
+STEP = tuple[str, int, datetime | None]
+
+
+class Pages:
+    """A chore of some pages, and what was done of it: where it began, how much, when it was last done."""
+
+    def __init__(self, count: int, before: Callable[[str], None] = lambda _: None) -> None:
+        self.done: list[STEP] = []
+        self._count, self._before = count, before
+
+    def __call__(self, after: str, limit: int, last_pass: datetime | None) -> str | None:
+        self._before(after)
+        self.done.append((after, limit, last_pass))
+        number = int(after.removeprefix("page ") or 0) + 1
+        return f"page {number}" if number < self._count else None
+
+    @property
+    def pages(self) -> list[str]:
+        return [after for after, _, _ in self.done]
+
+
+class Processes:
+    """Several of them on one storage."""
+
+    def __init__(self) -> None:
+        self.clock = HandClock(NOW)
+        self.turns = MemoryStorage(self.clock, "http://127.0.0.1:1/azure", PREFIX).turns
+        self.stop = HandEvent(self.clock)
+
+    def chores(self, *steps: Callable[[str, int, datetime | None], str | None]) -> Chores:
+        chores = [Chore(f"chore {number}", HOUR, step) for number, step in enumerate(steps)]
+        return Chores(chores, self.turns, self.clock)
+
+    def do(self, chores: Chores, stop: threading.Event | None = None) -> timedelta:
+        """How long until the next one may be due."""
+        return chores.do_due(stop or self.stop) - self.clock.now()
+
+
+@pytest.fixture
+def processes() -> Processes:
+    return Processes()
+
+
+def test_a_chore_is_done_page_by_page_with_a_pause_between_them(processes: Processes) -> None:
+    pages = Pages(3)
+    assert processes.do(processes.chores(pages)) == HOUR
+    assert pages.done == [("", PAGE, None), ("page 1", PAGE, None), ("page 2", PAGE, None)]
+    assert processes.stop.waits == [0.5, 0.5]
+
+
+def test_a_chore_is_done_again_after_its_period_and_knows_when_it_was_begun(processes: Processes) -> None:
+    pages = Pages(2)
+    chores = processes.chores(pages)
+    processes.do(chores)
+    processes.clock.advance(HOUR - SECOND)
+    assert processes.do(chores) == SECOND
+    assert len(pages.done) == 2
+    processes.clock.advance(SECOND)
+    processes.do(chores)
+    assert pages.done[2:] == [("", PAGE, NOW), ("page 1", PAGE, NOW)]
+
+
+def test_one_process_at_a_time_does_a_chore(processes: Processes) -> None:
+    others = Pages(3)
+
+    def another_tries(_after: str) -> None:
+        assert timedelta(0) < processes.do(processes.chores(others)) <= 5 * MINUTE
+
+    pages = Pages(3, another_tries)
+    processes.do(processes.chores(pages))
+    assert (len(pages.done), others.done) == (3, [])
+
+
+def test_a_chore_of_a_process_that_died_is_gone_on_with_where_it_was(processes: Processes) -> None:
+    def dies(after: str) -> None:
+        if after == "page 2":
+            raise ConnectionError
+
+    first, second = Pages(4, dies), Pages(4)
+    with pytest.raises(ConnectionError):
+        processes.do(processes.chores(first))
+    chores = processes.chores(second)
+    assert processes.do(chores) > timedelta(0)
+    assert second.done == []
+    processes.clock.advance(5 * MINUTE)
+    processes.do(chores)
+    assert first.pages + second.pages == ["", "page 1", "page 2", "page 3"]
+    processes.clock.advance(HOUR)
+    processes.do(chores)
+    assert second.done[2:][0] == ("", PAGE, NOW)  # when the first process began
+
+
+def test_a_process_that_stops_leaves_the_rest_to_another_at_once(processes: Processes) -> None:
+    stop = threading.Event()
+    first = Pages(3, lambda after: stop.set() if after == "page 1" else None)
+    second = Pages(3)
+    processes.do(processes.chores(first), stop)
+    processes.do(processes.chores(second))
+    assert (first.pages, second.pages) == (["", "page 1"], ["page 2"])
+
+
+def test_a_process_that_was_too_slow_leaves_the_rest_to_who_took_over(
+    processes: Processes, logs: list[MutableMapping[str, Any]]
+) -> None:
+    second = Pages(3)
+
+    def slow(after: str) -> None:
+        if after == "page 1":
+            processes.clock.advance(6 * MINUTE)
+            processes.do(processes.chores(second))
+
+    first = Pages(3, slow)
+    processes.do(processes.chores(first))
+    assert (first.pages, second.pages) == (["", "page 1"], ["page 1", "page 2"])
+    assert [one["event"] for one in logs] == ["chore-taken-over"]
+
+
+def test_the_next_look_is_when_the_first_chore_is_due(processes: Processes) -> None:
+    one, other = Pages(1), Pages(1)
+    processes.do(processes.chores(one))
+    processes.clock.advance(20 * MINUTE)
+    assert processes.do(processes.chores(one, other)) == 40 * MINUTE
+    assert (len(one.done), len(other.done)) == (1, 1)
+
+
+@pytest.mark.parametrize("error", [ServiceUnavailable("storage is away"), ValueError("a defect")])
+def test_a_chore_that_fails_keeps_no_other_from_being_done(
+    processes: Processes, error: Exception, logs: list[MutableMapping[str, Any]]
+) -> None:
+    def fail(_after: str) -> None:
+        raise error
+
+    pages = Pages(2)
+    processes.chores(Pages(1, fail), pages).run(HandEvent(processes.clock, NOW + 10 * MINUTE))
+    assert len(pages.done) == 2
+    expected = {"chore-failed"} if isinstance(error, ValueError) else set()
+    assert {one["event"] for one in logs} == expected
+
+
+def test_a_process_does_what_is_due_until_it_stops(processes: Processes) -> None:
+    pages = Pages(1)
+    stop = HandEvent(processes.clock, NOW + 5 * HOUR + MINUTE)
+    processes.chores(pages).run(stop)
+    assert len(pages.done) == 6
+    assert stop.waits == [3600.0] * 6
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_everything_that_expires_is_removed_when_it_has(bench: Bench) -> None:
+    required = bench.create(expires=format_time(NOW + 20 * DAY))
+    task_id = bench.create(dependencies=[required], expires=format_time(NOW + 2 * DAY))
+    bench.run(required)
+    bench.sweep(2 * DAY - MINUTE)
+    assert bench.storage.tasks.load(task_id)
+    bench.sweep(3 * HOUR)
+    assert bench.storage.tasks.load(task_id) is None
+    assert list(bench.storage.dependencies.dependents(required, "", 9)) == []
+    assert bench.storage.groups.load(task_id)  # up to the end of the day
+    bench.sweep(DAY)
+    assert bench.storage.groups.load(task_id) is None
+    assert list(bench.storage.groups.members(task_id, "", 9)) == []
+    assert bench.storage.tasks.load(required)
+    assert bench.storage.work_queues._queues  # in use within ten days
+    bench.sweep(11 * DAY)
+    assert not bench.storage.work_queues._queues
+
+
+def test_a_thousand_tasks_that_have_expired_are_removed_in_pages_of_100(bench: Bench) -> None:
+    for _ in range(1001):
+        bench.create(expires=format_time(NOW + DAY))
+    pages: list[str] = []
+    server = bench.server(lambda name, call: (pages.append(name), call())[1])
+    bench.sweep(2 * DAY, server)
+    assert bench.storage.tasks.unresolved("", 1).tasks == []
+    assert pages.count("expire.remove_expired") >= 11 + 11 + 4
+
+
+def test_events_are_forgotten_an_hour_after_they_were_logged(bench: Bench) -> None:
+    task_id = bench.create()
+    bench.sweep(59 * MINUTE)
+    assert len(bench.storage.event_log.read("", 99)) == 2
+    bench.sweep(HOUR)
+    bench.run(task_id)
+    bench.sweep(MINUTE)
+    exchanges = [event.exchange for _, event in bench.storage.event_log.read("", 99)]
+    assert exchanges == ["task-running", "task-completed"]

@@ -1,0 +1,135 @@
+"""Lists of tasks: pages that begin behind a taskId and stay as they are when tasks are added."""
+
+import pytest
+
+from legacy_queue.domain.errors import RequestConflict, ResourceNotFound
+from legacy_queue.domain.ids import slugid
+from legacy_queue.ports import Dependent
+from legacy_queue.services.listing import Listed
+from tests.services.bench import HOUR, NOW, At, Bench, Crash, failing, task_body
+
+DAY = 24 * HOUR
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def ids(listed: Listed) -> list[str]:
+    return [task.task_id for task in listed.tasks]
+
+
+def create(bench: Bench, kind: str, about: str) -> str:
+    return bench.create(taskGroupId=about) if kind == "group" else bench.create(dependencies=[about])
+
+
+def page(bench: Bench, kind: str, about: str, after: str = "", limit: int = 1000) -> Listed:
+    listing = bench.services.listing
+    return (listing.group if kind == "group" else listing.dependents)(about, after, limit)
+
+
+@pytest.fixture(params=["group", "dependents"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def about(bench: Bench, kind: str) -> str:
+    return slugid() if kind == "group" else bench.create()
+
+
+def test_all_are_listed_as_they_are_now_in_the_order_of_their_ids(
+    bench: Bench, kind: str, about: str
+) -> None:
+    tasks = [create(bench, kind, about) for _ in range(30)]
+    create(bench, kind, bench.create())
+    bench.services.tasks.cancel(tasks[0])
+    listed = page(bench, kind, about)
+    assert ids(listed) == sorted(tasks)
+    assert listed.after is None
+    assert list(listed.tasks) == [bench.task(task_id) for task_id in sorted(tasks)]
+
+
+@pytest.mark.parametrize("limit", [1, 7, 29, 30, 31])
+def test_pages_hold_every_task_once(bench: Bench, kind: str, about: str, limit: int) -> None:
+    tasks = [create(bench, kind, about) for _ in range(30)]
+    found, after = [], ""
+    while True:
+        listed = page(bench, kind, about, after, limit)
+        assert len(listed.tasks) <= limit
+        found += ids(listed)
+        if listed.after is None:
+            break
+        after = listed.after
+    assert found == sorted(tasks)
+
+
+def test_a_page_stays_as_it_is_when_tasks_are_added(bench: Bench, kind: str, about: str) -> None:
+    before = [create(bench, kind, about) for _ in range(20)]
+    first = page(bench, kind, about, limit=10)
+    assert first.after
+    rest = ids(page(bench, kind, about, first.after))
+    added = [create(bench, kind, about) for _ in range(20)]
+    now = ids(page(bench, kind, about, first.after))
+    assert [one for one in now if one not in added] == rest
+    assert ids(first) + rest == sorted(before)
+
+
+def test_what_never_was_is_not_found(bench: Bench, kind: str) -> None:
+    with pytest.raises(ResourceNotFound, match="it may have expired"):
+        page(bench, kind, slugid())
+
+
+def test_a_task_that_nobody_depends_on_has_an_empty_list(bench: Bench) -> None:
+    assert page(bench, "dependents", bench.create()) == Listed([], None)
+
+
+def test_a_task_that_depends_on_itself_is_not_its_own_dependent(bench: Bench) -> None:
+    task_id = slugid()
+    bench.services.tasks.define(task_id, task_body())
+    assert page(bench, "dependents", task_id) == Listed([], None)
+
+
+def test_a_task_that_was_satisfied_when_it_was_created_is_listed(bench: Bench) -> None:
+    required = bench.create()
+    bench.run(required)
+    task_id = bench.create(dependencies=[required])
+    assert ids(page(bench, "dependents", required)) == [task_id]
+
+
+def test_what_was_refused_is_not_listed(bench: Bench) -> None:
+    group = slugid()
+    member, other = bench.create(taskGroupId=group), bench.create()
+    with pytest.raises(RequestConflict):
+        bench.services.tasks.create(other, task_body(taskGroupId=group))
+    assert ids(page(bench, "group", group)) == [member]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_what_a_server_that_died_has_left_is_not_listed(bench: Bench, exists: bool) -> None:
+    group = slugid()
+    member = bench.create(taskGroupId=group)
+    body, task_id = task_body(taskGroupId=group), bench.create() if exists else slugid()
+    with pytest.raises(Crash):
+        bench.replica(At(0, of="insert", before=failing(Crash()))).tasks.create(task_id, body)
+    assert len(bench.storage.groups.members(group, "", 9)) == 2
+    assert ids(page(bench, "group", group)) == [member]
+
+
+def test_what_depends_on_a_task_no_more_is_not_listed(bench: Bench) -> None:
+    required, other = bench.create(), bench.create()
+    for left in (other, slugid()):
+        bench.storage.dependencies.add(required, Dependent(left, "all-completed"), NOW + DAY)
+    waiting = bench.create(dependencies=[required])
+    assert ids(page(bench, "dependents", required)) == [waiting]
+
+
+def test_a_page_of_what_was_left_goes_on_behind_it(bench: Bench) -> None:
+    group = slugid()
+    for _ in range(3):
+        bench.storage.groups.join(slugid(), group, "-", NOW + DAY)
+    listed = page(bench, "group", group, limit=2)
+    assert listed.tasks == []
+    assert listed.after
+    assert page(bench, "group", group, listed.after, limit=2) == Listed([], None)

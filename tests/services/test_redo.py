@@ -1,0 +1,376 @@
+"""What a server leaves half-done when it dies, or when storage or broker go away, is seen through by timers.
+
+Each scene is played at rest, to its end, and with a fault at each of its port calls. A fault leaves either
+what was before or what was asked for, with all that follows from it: every event told, messages offered,
+dependents and groups gone on. And whatever it leaves, the same request repeated does what was asked for.
+"""
+
+import itertools
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
+from legacy_queue.domain.ids import slugid
+from legacy_queue.ports import BrokerAway
+from legacy_queue.services.claims import Presented
+from legacy_queue.services.core import Core
+from tests.services.bench import (
+    ALICE,
+    BOB,
+    CLAIM_TIMEOUT,
+    HOUR,
+    MINUTE,
+    SECOND,
+    At,
+    Bench,
+    Calls,
+    Crash,
+    Message,
+    Told,
+    failing,
+    nothing_around,
+    one_by_one,
+    task_body,
+)
+from tests.services.ports import Around, HandBroker
+
+BY_NAME = Presented()
+
+
+@dataclass
+class Scene:
+    """A request that comes in, and the tasks and groups that it may change."""
+
+    bench: Bench
+    request: Callable[[Core], object]
+    tasks: Sequence[str]
+    groups: Sequence[str] = ()
+    swept: Sequence[str] = ("join", "timer.put")  # where a fault is for the sweeper: no timer knows of it
+
+    def play(self, fault: Around = nothing_around) -> Core:
+        """The server that the request was sent to; it had answered with whatever is refused."""
+        faults: list[Around] = []
+
+        def around(name: str, call: Callable[[], Any]) -> Any:
+            try:
+                return faults[0](name, call) if faults else call()
+            except ServiceUnavailable:
+                raise BrokerAway if name.startswith("broker.") else sys.exception()  # noqa: B904
+
+        server = self.bench.server(around)
+        server.announcer.drain()  # so that it knows that it may publish
+        faults.append(fault)
+        with suppress(RequestConflict, ServiceUnavailable, Crash):
+            self.request(server)
+        faults.clear()
+        return server
+
+    def outcome(self, sweeps: bool = False) -> tuple[list[Any], list[Told]]:
+        """What it came to once every timer had its time, nobody else asking for anything: world, events."""
+        for _ in range(17):
+            self.bench.run_timers(MINUTE)
+        told = self.bench.events()  # before they are forgotten
+        if sweeps:
+            assert self.bench.core.chores
+            self.bench.core.chores.do_due(threading.Event())
+            self.bench.run_timers()
+        groups = self.bench.storage.groups
+        world = [*map(groups.has_active, self.groups), *map(self.status, self.tasks)]
+        names = {one: f"task {number}" for number, one in enumerate(self.tasks)}
+        names |= {one: f"group {number}" for number, one in enumerate(self.groups) if one not in names}
+        told = list(dict.fromkeys([*told, *self.bench.events()]))  # without repetitions
+        return world, [(event, names[about], run_id) for event, about, run_id in told if about in names]
+
+    def status(self, task_id: str) -> tuple[list[str], int] | None:
+        if self.bench.storage.tasks.load(task_id) is None:
+            return None
+        task = self.bench.task(task_id)
+        if task.state == "pending":
+            offered = {(one.task_id, one.run_id) for one in map(Message.read, self.bench.messages())}
+            assert offered & {(task_id, len(task.runs) - 1), (task_id, len(task.runs))}
+        return self.bench.states(task_id), task.retries_left
+
+
+Maker = Callable[[Bench], Scene]
+
+
+def wait(bench: Bench, duration: timedelta) -> None:
+    """Nobody looks at any timer meanwhile."""
+    bench.core.timers.settle_all(HOUR)
+    bench.clock.advance(duration)
+
+
+def waiting_for(bench: Bench, required: str, **changes: Any) -> str:
+    return bench.create(dependencies=[required], **changes)
+
+
+def create(bench: Bench, **changes: Any) -> Scene:
+    task_id, group = slugid(), slugid()
+    body = task_body(bench.clock.now(), taskGroupId=group, **changes)
+    return Scene(bench, lambda server: server.services.tasks.create(task_id, body), [task_id], [group])
+
+
+def create_waiting(bench: Bench) -> Scene:
+    return create(bench, dependencies=[bench.create()])
+
+
+def create_satisfied(bench: Bench) -> Scene:
+    required = bench.create()
+    bench.run(required)
+    return create(bench, dependencies=[required])
+
+
+def create_again(bench: Bench, *, is_resolved: bool) -> Scene:
+    scene = create(bench)
+    scene.request(bench.core)
+    if is_resolved:
+        (task_id,) = scene.tasks
+        bench.run(task_id)
+    bench.run_timers()
+    return scene
+
+
+def create_another(bench: Bench) -> Scene:
+    """A definition that is refused: another group, another dependency, for a taskId that there is."""
+    required, others = bench.create(), slugid()
+    group = slugid()
+    task_id = bench.create(taskGroupId=others)
+    body = task_body(bench.clock.now(), taskGroupId=group, dependencies=[required])
+    return Scene(
+        bench, lambda server: server.services.tasks.create(task_id, body), [task_id], [group, others]
+    )
+
+
+def create_for_another_scheduler(bench: Bench) -> Scene:
+    group, task_id = slugid(), slugid()
+    bench.create(taskGroupId=group, schedulerId="first")
+    body = task_body(bench.clock.now(), taskGroupId=group, schedulerId="second")
+    return Scene(bench, lambda server: server.services.tasks.create(task_id, body), [task_id], [group])
+
+
+def define(bench: Bench) -> Scene:
+    task_id = slugid()
+    body = task_body(bench.clock.now())
+    return Scene(bench, lambda server: server.services.tasks.define(task_id, body), [task_id], [task_id])
+
+
+def defined(bench: Bench) -> str:
+    task_id = slugid()
+    bench.services.tasks.define(task_id, task_body(bench.clock.now()))
+    return task_id
+
+
+def schedule(bench: Bench) -> Scene:
+    task_id = defined(bench)
+    return Scene(bench, lambda server: server.services.tasks.schedule(task_id), [task_id])
+
+
+def claim(bench: Bench, presented: Presented | None = None) -> Scene:
+    task_id = bench.create()
+    message = bench.receive_one()
+    return Scene(bench, lambda server: bench.claim(message, ALICE, server.services, presented), [task_id])
+
+
+def take_over(bench: Bench, retries: int) -> Scene:
+    group = slugid()
+    task_id = bench.claimed(retries=retries, taskGroupId=group)
+    waiting = waiting_for(bench, task_id, requires="all-resolved")
+    wait(bench, CLAIM_TIMEOUT)
+    message = next(one for one in bench.receive() if one.task_id == task_id)
+    return Scene(
+        bench, lambda server: bench.claim(message, BOB, server.services), [task_id, waiting], [group]
+    )
+
+
+def reclaim(bench: Bench) -> Scene:
+    task_id = bench.claimed()
+    return Scene(bench, lambda server: server.services.claims.reclaim(task_id, 0), [task_id])
+
+
+def report(bench: Bench, state: str, reason: str, **changes: Any) -> Scene:
+    group = slugid()
+    task_id = bench.claimed(taskGroupId=group, **changes)
+    waiting = waiting_for(bench, task_id)
+    return Scene(
+        bench,
+        lambda server: server.services.tasks.report(task_id, 0, state, reason),
+        [task_id, waiting],
+        [group],
+    )
+
+
+def cancel(bench: Bench, task_id: str) -> Scene:
+    waiting = waiting_for(bench, task_id, requires="all-resolved")
+    return Scene(bench, lambda server: server.services.tasks.cancel(task_id), [task_id, waiting], [task_id])
+
+
+def rerun(bench: Bench) -> Scene:
+    group = slugid()
+    task_id = bench.create(taskGroupId=group)
+    bench.run(task_id, "failed")
+    bench.run_timers()
+    swept = ("activate", "timer.put", "replace")
+    return Scene(bench, lambda server: server.services.tasks.rerun(task_id), [task_id], [group], swept)
+
+
+def look(queue: str) -> Callable[[Core], object]:
+    return lambda server: server.watchers[queue].look(one_by_one)
+
+
+def claim_ends(bench: Bench, retries: int) -> Scene:
+    group = slugid()
+    task_id = bench.claimed(retries=retries, taskGroupId=group)
+    wait(bench, CLAIM_TIMEOUT + SECOND)
+    return Scene(bench, look("claims"), [task_id], [group])
+
+
+def deadline_passes(bench: Bench, task_id: str) -> Scene:
+    wait(bench, 24 * HOUR + SECOND)
+    return Scene(bench, look("deadlines"), [task_id], [task_id])
+
+
+def resolution_spreads(bench: Bench) -> Scene:
+    """A diamond, one side of which is completed: and then the other."""
+    group = slugid()
+    first, second = bench.create(taskGroupId=group), bench.create(taskGroupId=group)
+    last = bench.create(dependencies=[first, second])
+    bench.run(first)
+    bench.run_timers()
+    bench.run(second)
+    bench.clock.advance(MINUTE)  # nobody has handled what was handed over
+    return Scene(bench, look("resolved"), [first, second, last], [group])
+
+
+def died_after(bench: Bench, scene: Scene, write: str, queue: str) -> Scene:
+    """The scene's request was written, and nothing else; its timer fires."""
+    scene.play(At(0, of=write, after=failing(Crash())))
+    bench.clock.advance(MINUTE)
+    return Scene(bench, look(queue), scene.tasks, scene.groups)
+
+
+SCENES: dict[str, Maker] = {
+    "create": create,
+    "create waiting": create_waiting,
+    "create satisfied": create_satisfied,
+    "create again": lambda bench: create_again(bench, is_resolved=False),
+    "create again what is resolved": lambda bench: create_again(bench, is_resolved=True),
+    "create another": create_another,
+    "create for another scheduler": create_for_another_scheduler,
+    "define": define,
+    "schedule": schedule,
+    "claim": claim,
+    "claim by name": lambda bench: claim(bench, BY_NAME),
+    "take over": lambda bench: take_over(bench, 1),
+    "take over without retries": lambda bench: take_over(bench, 0),
+    "reclaim": reclaim,
+    "complete": lambda bench: report(bench, "completed", "completed"),
+    "shut down": lambda bench: report(bench, "exception", "worker-shutdown"),
+    "shut down without retries": lambda bench: report(bench, "exception", "worker-shutdown", retries=0),
+    "cancel pending": lambda bench: cancel(bench, bench.create()),
+    "cancel running": lambda bench: cancel(bench, bench.claimed()),
+    "cancel unscheduled": lambda bench: cancel(bench, defined(bench)),
+    "rerun": rerun,
+    "claim ends": lambda bench: claim_ends(bench, 1),
+    "claim ends without retries": lambda bench: claim_ends(bench, 0),
+    "deadline of unscheduled": lambda bench: deadline_passes(bench, defined(bench)),
+    "deadline of pending": lambda bench: deadline_passes(bench, bench.create()),
+    "deadline of running": lambda bench: deadline_passes(bench, bench.claimed()),
+    "resolution spreads": resolution_spreads,
+    "a create is seen through": lambda bench: died_after(bench, create(bench), "insert", "deadlines"),
+    "a waiting create is seen through": lambda bench: died_after(
+        bench, create_waiting(bench), "insert", "deadlines"
+    ),
+    "a schedule is seen through": lambda bench: died_after(bench, schedule(bench), "replace", "deadlines"),
+    "a claim is seen through": lambda bench: died_after(bench, claim(bench), "replace", "claims"),
+    "a rerun is seen through": lambda bench: died_after(bench, rerun(bench), "replace", "deadlines"),
+    "a completion is seen through": lambda bench: died_after(
+        bench, report(bench, "completed", "completed"), "replace", "resolved"
+    ),
+}
+SCENE = pytest.mark.parametrize("make", SCENES.values(), ids=SCENES)
+BROKER = pytest.mark.parametrize("broker", [None, HandBroker], ids=["log", "broker"])
+FAULTS: dict[str, Callable[[int], At]] = {
+    "dies before": lambda call: At(call, before=failing(Crash())),
+    "dies after": lambda call: At(call, after=failing(Crash())),
+    "storage away": lambda call: At(call, before=failing(ServiceUnavailable("storage is away"))),
+    "answer lost": lambda call: At(call, after=failing(ServiceUnavailable("the answer was lost"))),
+}
+FAULT = pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+
+
+def made(make: Maker, broker: type[HandBroker] | None) -> Scene:
+    bench = Bench(broker=broker() if broker else None)
+    bench.run_timers()
+    return make(bench)
+
+
+def at_every_call(
+    make: Maker, broker: type[HandBroker] | None, fault: Callable[[int], At]
+) -> Iterator[tuple[str, Scene, bool]]:
+    """The scene with the fault at its first port call, at its second, and so on.
+
+    With each the call, and whether what it leaves is for the sweeper to set right.
+    """
+    for call in itertools.count():
+        scene, at, calls = made(make, broker), fault(call), Calls()
+        server = scene.play(lambda name, act, at=at, calls=calls: calls(name, lambda: at(name, act)))
+        if not at.happened:
+            assert call > 0
+            return
+        if not at.crashed:
+            scene.bench.run_timers(server=server)
+        name = calls.names[call]
+        yield f"{call} {name}", scene, name in scene.swept
+
+
+@SCENE
+@BROKER
+@FAULT
+def test_what_a_fault_leaves_is_what_was_before_or_all_that_was_asked_for(
+    make: Maker, broker: type[HandBroker] | None, fault: Callable[[int], At]
+) -> None:
+    before, told_before = made(make, broker).outcome()
+    asked_for = made(make, broker)
+    asked_for.bench.run_timers(server=asked_for.play())
+    after, told_after = asked_for.outcome()
+    for call, scene, sweeps in at_every_call(make, broker, fault):
+        world, told = scene.outcome(sweeps)
+        assert world in (before, after), call
+        if world != before:
+            assert told == told_after, call
+        elif world != after:
+            assert told == told_before, call
+        else:
+            assert set(told_before) <= set(told) <= set(told_after), call
+
+
+@SCENE
+@BROKER
+@FAULT
+def test_whatever_a_fault_leaves_the_same_request_again_does_what_was_asked_for(
+    make: Maker, broker: type[HandBroker] | None, fault: Callable[[int], At]
+) -> None:
+    asked_for = made(make, broker)
+    asked_for.bench.run_timers(server=asked_for.play())
+    after, told_after = asked_for.outcome()
+    for call, scene, sweeps in at_every_call(make, broker, fault):
+        scene.bench.run_timers(server=scene.play())
+        world, told = scene.outcome(sweeps)
+        assert (world, set(told)) == (after, set(told_after)), call
+
+
+@SCENE
+@BROKER
+def test_what_is_asked_for_twice_is_done_once(make: Maker, broker: type[HandBroker] | None) -> None:
+    once, twice = made(make, broker), made(make, broker)
+    for scene, times in ((once, 1), (twice, 2)):
+        for _ in range(times):
+            scene.bench.run_timers(server=scene.play())
+    assert twice.outcome() == once.outcome()

@@ -1,0 +1,110 @@
+"""Tasks that wait for others: two processes on one queue, and a consumer that hears of it.
+
+A hundred dependencies are in test_half_a_minute.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from legacy_queue.adapters.azurite import Azurite
+from tests.conftest import RunningBroker
+
+from .accounts import as_root, on_account
+from .listeners import Listener, listening
+from .plain import Queue, definition, slugid
+from .processes import serve, wait_until
+
+TYPE = "waiting"
+RUN = ["defined", "pending 0", "running 0 one", "completed 0 one", "group-resolved"]
+
+
+@pytest.fixture(scope="module")
+def queue(
+    tmp_path_factory: pytest.TempPathFactory, azurite: Azurite, rabbitmq: RunningBroker
+) -> Iterator[Queue]:
+    env = on_account(azurite, rabbitmq.url)
+    with serve(tmp_path_factory.mktemp("waiting"), "--workers", "2", **env) as server:
+        yield as_root(server)
+
+
+@pytest.fixture(scope="module")
+def listener(queue: Queue, rabbitmq: RunningBroker) -> Iterator[Listener]:
+    with listening(rabbitmq.url, queue.server.root_url) as listener:
+        yield listener
+
+
+def create(queue: Queue, *dependencies: str, **changes: Any) -> str:
+    task_id = slugid()
+    task = definition(TYPE, dependencies=list(dependencies), **changes)
+    queue.ask("PUT", f"/task/{task_id}", task)
+    return task_id
+
+
+def complete(queue: Queue, task_id: str) -> None:
+    claim = queue.claim_by_name(task_id, 0)
+    assert claim.status_code == 200, claim.text
+    holder = queue.with_credentials(claim.json()["credentials"])
+    assert holder.on_run((task_id, 0), "completed").status_code == 200
+
+
+def states(queue: Queue, *task_ids: str) -> list[str]:
+    return [queue.status(task_id)["state"] for task_id in task_ids]
+
+
+def test_in_a_diamond_each_task_is_pending_when_all_it_depends_on_have_completed(
+    queue: Queue, listener: Listener
+) -> None:
+    group_id = slugid()
+    top = create(queue, taskGroupId=group_id)
+    left, right = create(queue, top, taskGroupId=group_id), create(queue, top, taskGroupId=group_id)
+    bottom = create(queue, left, right, taskGroupId=group_id)
+    names = {top: "top", left: "left", right: "right", bottom: "bottom", group_id: "all"}
+    assert states(queue, top, left, right, bottom) == ["pending", *["unscheduled"] * 3]
+
+    complete(queue, top)
+    wait_until(lambda: states(queue, left, right) == ["pending"] * 2)
+    complete(queue, left)
+    listener.hears({left: RUN[:4]})
+    assert states(queue, bottom) == ["unscheduled"]
+    complete(queue, right)
+    wait_until(lambda: states(queue, bottom) == ["pending"])
+    complete(queue, bottom)
+
+    listener.hears({**dict.fromkeys((top, left, right, bottom), RUN[:4]), group_id: ["group-resolved"]})
+    story = [f"{names[told.about]} {told}" for told in listener.all if told.about in names]
+    assert story.index("top completed 0 one") < story.index("left pending 0")
+    assert story.index("top completed 0 one") < story.index("right pending 0")
+    assert story.index("right completed 0 one") < story.index("bottom pending 0")
+    assert story[-1] == "all group-resolved"
+
+
+def test_a_task_whose_dependency_failed_waits_unless_any_end_will_do(
+    queue: Queue, listener: Listener
+) -> None:
+    failed, other = create(queue), create(queue)
+    any_end = create(queue, failed, requires="all-resolved")
+    both = create(queue, failed, other, requires="all-resolved")
+    completed = create(queue, failed, other)
+    queue.ask("POST", f"/task/{failed}/cancel")
+    listener.hears({any_end: ["defined", "pending 0"]})
+    complete(queue, other)
+    listener.hears({both: ["defined", "pending 0"], other: RUN})
+    assert states(queue, completed) == ["unscheduled"]
+
+    queue.ask("POST", f"/task/{failed}/rerun")
+    claim = queue.claim_by_name(failed, 1).json()
+    assert queue.with_credentials(claim["credentials"]).on_run((failed, 1), "completed").status_code == 200
+    listener.hears({completed: ["defined", "pending 0"]})
+
+
+def test_what_depends_on_itself_waits_until_it_is_scheduled(queue: Queue, listener: Listener) -> None:
+    other = create(queue)
+    task_id = slugid()
+    queue.ask("POST", f"/task/{task_id}/define", definition(TYPE, dependencies=[other]))
+    complete(queue, other)
+    listener.hears({other: RUN})
+    assert states(queue, task_id) == ["unscheduled"]
+    queue.ask("POST", f"/task/{task_id}/schedule")
+    listener.hears({task_id: ["defined", "pending 0"]})

@@ -1,0 +1,101 @@
+"""``GET /events`` and ``legacy-queue events`` without a broker, of several processes on one Azurite."""
+
+import json
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import requests
+
+from legacy_queue.adapters.azurite import Azurite
+
+from .accounts import as_root, on_account
+from .plain import Queue, definition
+from .processes import LONG, Server, run, serve, wait_until
+
+TYPE = "followed"
+
+
+class Stream:
+    """Server-sent events as they come; ``last_id`` is that of the last one that was read."""
+
+    def __init__(self, answer: requests.Response) -> None:
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream")
+        self._lines = (line.decode() for line in answer.iter_lines(chunk_size=None))
+        self.last_id = ""
+
+    def read(self, count: int) -> list[str]:
+        """The exchanges and tasks of the next so many events: fewer where the server ends in order."""
+        told: list[str] = []
+        for line in self._lines if count else ():
+            name, _, value = line.partition(": ")
+            if name == "id":
+                self.last_id = value
+            elif name == "data":
+                event = json.loads(value)
+                status = event["payload"].get("status", {})
+                told.append(f"{event['exchange'].rpartition('/')[2]} {status.get('taskId')}")
+            if len(told) == count:
+                break
+        return told
+
+
+@contextmanager
+def following(server: Server, last_id: str = "", pattern: str = "primary.#") -> Iterator[Stream]:
+    headers = {"Last-Event-ID": last_id} if last_id else {}
+    query = {"routingKey": pattern}
+    with requests.get(
+        f"{server.root_url}/events", params=query, headers=headers, stream=True, timeout=LONG
+    ) as answer:
+        yield Stream(answer)
+
+
+def pending(task_id: str) -> list[str]:
+    return [f"task-defined {task_id}", f"task-pending {task_id}"]
+
+
+def test_what_one_server_does_is_seen_through_another(tmp_path: Path, azurite: Azurite) -> None:
+    env = on_account(azurite)
+    with (
+        serve(tmp_path / "one", **env) as one,
+        serve(tmp_path / "two", **env) as two,
+        following(one) as here,
+        following(two) as there,
+    ):
+        first, second = as_root(one).create(definition(TYPE)), as_root(two).create(definition(TYPE))
+        expected = [*pending(first), *pending(second)]
+        assert here.read(4) == there.read(4) == expected
+        with following(two, pattern="route.mine") as routed:
+            as_root(one).create(definition(TYPE))
+            mine = as_root(one).create(definition(TYPE, routes=["mine"]))
+            assert routed.read(2) == pending(mine)
+
+
+def test_streams_end_with_the_server_and_go_on_where_they_ended_with_the_next(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    options, data_dir = ("--port", port, "--workers", "2"), tmp_path / "data"
+    with serve(tmp_path / "first", *options, data_dir=data_dir) as server:
+        root_url = server.root_url
+        with (
+            run(tmp_path / "command", "events", "--root-url", root_url, "--json") as command,
+            following(server) as stream,
+        ):
+            wait_until(lambda: "is being followed" in command.errors)
+            first = Queue(server).create(definition(TYPE))
+            assert stream.read(2) == pending(first)
+            wait_until(lambda: command.output.count("\n") == 2)
+            server.send(signal.SIGTERM)
+            assert stream.read(1) == [], "ended in order, not cut"
+            assert server.wait() == 0
+            with serve(tmp_path / "second", *options, data_dir=data_dir) as server:
+                second = Queue(server).create(definition(TYPE))
+                with following(server, stream.last_id) as resumed:
+                    assert resumed.read(2) == pending(second)
+                wait_until(lambda: command.output.count("\n") == 4)
+                events = [json.loads(line) for line in command.output.splitlines()]
+                printed = [event["payload"]["status"]["taskId"] for event in events]
+                assert printed == [first, first, second, second]
+                assert command.end(signal.SIGINT) == 0, command.errors

@@ -1,0 +1,224 @@
+"""What is told of each change that is asked for over HTTP: a real broker, and consumers bound by patterns."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import requests
+
+from legacy_queue.adapters.azurite import Azurite
+from tests.adapters.amqp_side import full_name
+from tests.clients.python import taskcluster
+from tests.conftest import RunningBroker
+
+from .accounts import as_root, on_account
+from .listeners import Listener, Published, listening
+from .plain import Json, Queue, definition, slugid
+from .processes import LONG, serve, wait_until
+
+TYPE = "told"
+
+
+@pytest.fixture(scope="module")
+def queue(
+    tmp_path_factory: pytest.TempPathFactory, azurite: Azurite, rabbitmq: RunningBroker
+) -> Iterator[Queue]:
+    """With the claim timeout of 20 minutes: nothing happens here that nobody asks for."""
+    with serve(tmp_path_factory.mktemp("told"), **on_account(azurite, rabbitmq.url)) as server:
+        yield as_root(server)
+
+
+@pytest.fixture(scope="module")
+def published(queue: Queue) -> Published:
+    return Published(queue.server.root_url)
+
+
+@pytest.fixture(scope="module")
+def everything(queue: Queue, rabbitmq: RunningBroker) -> Iterator[Listener]:
+    with listening(rabbitmq.url, queue.server.root_url) as listener:
+        yield listener
+
+
+@pytest.fixture
+def listener(rabbitmq: RunningBroker, published: Published) -> Iterator[Listener]:
+    """One of the test's own, which is bound to nothing."""
+    listener = Listener(rabbitmq.url, published)
+    yield listener
+    listener.close()
+
+
+def claimed(queue: Queue, task_id: str, run_id: int = 0, worker: str = "one") -> Queue:
+    """The queue as the holder of the claim sees it."""
+    claim = queue.claim_by_name(task_id, run_id, worker)
+    assert claim.status_code == 200, claim.text
+    return queue.with_credentials(claim.json()["credentials"])
+
+
+def report(queue: Queue, task_id: str, run_id: int, verb: str, body: Json | None = None) -> None:
+    answer = queue.on_run((task_id, run_id), verb, body)
+    assert answer.status_code == 200, answer.text
+
+
+def completed(queue: Queue, task_id: str) -> None:
+    queue.create(definition(TYPE), task_id)
+    holder = claimed(queue, task_id)
+    report(holder, task_id, 0, "reclaim")
+    report(holder, task_id, 0, "completed")
+
+
+def failed(queue: Queue, task_id: str) -> None:
+    queue.create(definition(TYPE, schedulerId="scheduler", taskGroupId=slugid()), task_id)
+    report(claimed(queue, task_id), task_id, 0, "failed")
+
+
+def malformed(queue: Queue, task_id: str) -> None:
+    queue.create(definition(TYPE), task_id)
+    report(claimed(queue, task_id), task_id, 0, "exception", {"reason": "malformed-payload"})
+
+
+def retried(queue: Queue, task_id: str) -> None:
+    queue.create(definition(TYPE, retries=1), task_id)
+    report(claimed(queue, task_id), task_id, 0, "exception", {"reason": "worker-shutdown"})
+    report(claimed(queue, task_id, 1, "two"), task_id, 1, "exception", {"reason": "intermittent-task"})
+
+
+def canceled_while_it_waits(queue: Queue, task_id: str) -> None:
+    queue.ask("POST", f"/task/{task_id}/define", definition(TYPE))
+    queue.ask("POST", f"/task/{task_id}/cancel")
+
+
+def canceled_while_it_is_pending(queue: Queue, task_id: str) -> None:
+    queue.create(definition(TYPE), task_id)
+    queue.ask("POST", f"/task/{task_id}/cancel")
+
+
+def canceled_while_it_runs(queue: Queue, task_id: str) -> None:
+    queue.create(definition(TYPE), task_id)
+    claimed(queue, task_id)
+    queue.ask("POST", f"/task/{task_id}/cancel")
+
+
+def scheduled_and_run_again(queue: Queue, task_id: str) -> None:
+    queue.ask("POST", f"/task/{task_id}/define", definition(TYPE))
+    queue.ask("POST", f"/task/{task_id}/schedule")
+    report(claimed(queue, task_id), task_id, 0, "completed")
+    wait_until(lambda: queue.status(task_id)["state"] == "completed")
+    queue.ask("POST", f"/task/{task_id}/rerun")
+    report(claimed(queue, task_id, 1, "two"), task_id, 1, "failed")
+
+
+# what is done to a task, and what is told of it in this order
+LIVES: dict[Callable[[Queue, str], None], list[str]] = {
+    completed: ["defined", "pending 0", "running 0 one", "completed 0 one"],
+    failed: ["defined", "pending 0", "running 0 one", "failed 0 one"],
+    malformed: ["defined", "pending 0", "running 0 one", "exception 0 one malformed-payload"],
+    retried: [
+        *("defined", "pending 0", "running 0 one", "pending 1"),
+        *("running 1 two", "exception 1 two intermittent-task"),
+    ],
+    canceled_while_it_waits: ["defined", "exception 0 canceled"],
+    canceled_while_it_is_pending: ["defined", "pending 0", "exception 0 canceled"],
+    canceled_while_it_runs: ["defined", "pending 0", "running 0 one", "exception 0 one canceled"],
+    scheduled_and_run_again: [
+        *("defined", "pending 0", "running 0 one", "completed 0 one"),
+        *("pending 1", "running 1 two", "failed 1 two"),
+    ],
+}
+
+
+@pytest.mark.parametrize("life", LIVES, ids=lambda life: life.__name__)
+def test_each_change_is_told_once_in_order_and_as_it_was_published(
+    queue: Queue, everything: Listener, life: Callable[[Queue, str], None]
+) -> None:
+    task_id = slugid()
+    life(queue, task_id)
+    told = [line for line in everything.told([task_id])[task_id] if line != "group-resolved"]
+    assert told == LIVES[life], "confirmed before the call was answered"
+    group_id = queue.status(task_id)["taskGroupId"]
+    wait_until(lambda: "group-resolved" in everything.told([group_id])[group_id])
+
+
+def test_a_repeated_call_tells_again_what_is_so(queue: Queue, everything: Listener) -> None:
+    task_id, task = slugid(), definition(TYPE)
+    for _ in range(2):
+        queue.create(task, task_id)
+    holder = claimed(queue, task_id)
+    claimed(queue, task_id)
+    for _ in range(2):
+        report(holder, task_id, 0, "completed")
+    told = [line for line in everything.told([task_id])[task_id] if line != "group-resolved"]
+    assert told == [
+        *("defined", "pending 0") * 2,
+        *("running 0 one",) * 2,
+        *("completed 0 one",) * 2,
+    ]
+
+
+def test_a_refused_call_tells_nothing(queue: Queue, everything: Listener) -> None:
+    task_id, absent = slugid(), slugid()
+    assert queue.send("PUT", f"/task/{task_id}", definition(TYPE, dependencies=[absent])).status_code == 400
+    assert queue.claim_by_name(absent, 0).status_code == 404
+    other = slugid()
+    canceled_while_it_is_pending(queue, other)
+    assert queue.claim_by_name(other, 0).status_code == 409
+    everything.hears({other: [*LIVES[canceled_while_it_is_pending], "group-resolved"], absent: []})
+    assert everything.told([task_id]) == {task_id: []}
+
+
+def test_a_route_leads_to_a_message_that_arrives_once(queue: Queue, listener: Listener) -> None:
+    for pattern in ("route.index.*.told", "route.tc-treeherder.#", "primary.#"):
+        listener.bind("task-pending", pattern)
+    other = queue.create(definition(TYPE))
+    task_id = queue.create(definition(TYPE, routes=["index.a.told", "tc-treeherder.v2.b", "third"]))
+    [_, message] = listener.messages()
+    assert message.headers["CC"] == ["route.index.a.told", "route.tc-treeherder.v2.b", "route.third"]
+    assert message.delivery_info["routing_key"].startswith(f"primary.{task_id}.0._._.system.{TYPE}.")
+    assert other != task_id
+
+
+def test_a_consumer_bound_to_routes_alone_gets_nothing_else(queue: Queue, listener: Listener) -> None:
+    listener.bind("task-defined", "route.index.only.#")
+    queue.create(definition(TYPE, routes=["index.other"]))
+    task_id = queue.create(definition(TYPE, routes=["index.only"]))
+    assert [told.about for told in listener.read()] == [task_id]
+
+
+def test_a_consumer_gets_what_the_python_client_of_that_time_binds_it_to(
+    queue: Queue, listener: Listener
+) -> None:
+    group_id, worker = slugid(), "watched"
+    theirs = taskcluster.QueueEvents()
+    for binding in (
+        theirs.taskRunning({"workerId": worker, "provisionerId": "system"}),
+        theirs.taskFailed({"schedulerId": "scheduler", "taskGroupId": group_id}),
+        theirs.taskGroupResolved({"taskGroupId": group_id}),
+    ):
+        name = binding["exchange"].removeprefix("exchange/taskcluster-queue/v1/")
+        listener.bind(name, binding["routingKeyPattern"])
+    failed(queue, slugid())
+    task_id = queue.create(definition(TYPE, schedulerId="scheduler", taskGroupId=group_id))
+    report(claimed(queue, task_id, worker=worker), task_id, 0, "failed")
+    wait_until(lambda: len(listener.read()) == 3)
+    assert [str(told) for told in listener.all] == ["running 0 watched", "failed 0 watched", "group-resolved"]
+
+
+def test_all_eight_exchanges_are_there_and_durable_topics(
+    queue: Queue, listener: Listener, published: Published
+) -> None:
+    queue.create(definition(TYPE))
+    for name in published.names:
+        exchange = full_name(published.project, name)
+        listener.channel.exchange_declare(exchange, "topic", passive=True)
+        # refused where it is anything else
+        listener.channel.exchange_declare(exchange, "topic", durable=True, auto_delete=False)
+    assert len(published.names) == 8
+
+
+def test_with_a_broker_too_the_server_itself_tells_whoever_asks(queue: Queue) -> None:
+    query = {"routingKey": "route.followed", "exchange": "task-pending"}
+    with requests.get(f"{queue.server.root_url}/events", params=query, stream=True, timeout=LONG) as answer:
+        lines = (line.decode() for line in answer.iter_lines(chunk_size=None) if line)
+        assert next(lines).startswith("retry: ")
+        queue.create(definition(TYPE))
+        task_id = queue.create(definition(TYPE, routes=["followed"]))
+        assert next(lines) == "event: task-pending"
+        assert f'"routingKey": "primary.{task_id}.0.' in next(lines)

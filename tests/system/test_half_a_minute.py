@@ -1,0 +1,254 @@
+"""A server killed between writing and telling: within half a minute, the next one makes up for all of it.
+
+Meanwhile that one has a group of a thousand tasks to see to.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from azure.storage.queue import QueueServiceClient
+
+from legacy_queue.adapters.azurite import Azurite
+from tests.conftest import RunningBroker
+
+from .accounts import ROOT, as_root, on_account
+from .listeners import Gate, Listener, listening
+from .plain import Queue, definition, slugid
+from .processes import serve, wait_until
+from .real_clients import CLIENTS, real_client
+
+TYPE, GROUPED = "interrupted", "grouped"  # worker types
+AT_ONCE = 8
+MANY, DEPENDENCIES = 1000, 100
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A call that is cut short: what was told before, the state that it wrote, and what it has not told."""
+
+    before: Sequence[str]
+    written: str
+    untold: Sequence[str]
+
+
+PENDING = ("defined", "pending 0")
+CUTS = {
+    "create": Cut((), "pending", PENDING),
+    "define": Cut((), "unscheduled", ("defined",)),
+    "schedule": Cut(("defined",), "pending", ("pending 0",)),
+    "claim": Cut(PENDING, "running", ("running 0 one",)),
+    "completed": Cut((*PENDING, "running 0 one"), "completed", ("completed 0 one", "group-resolved")),
+    "cancel": Cut(PENDING, "exception", ("exception 0 canceled", "group-resolved")),
+    "rerun": Cut((*PENDING, "exception 0 canceled", "group-resolved"), "pending", ("pending 1",)),
+}
+
+
+class Interrupted:
+    """The calls, each on a task of its own, from what has to be there first to what is cut short."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue, self._holder = queue, queue
+        self.tasks = {name: slugid() for name in CUTS}
+        self.dependent = slugid()  # on the one that is completed
+
+    def prepare(self, pool: ThreadPoolExecutor) -> None:
+        wait([pool.submit(self._put, name) for name in ("claim", "completed", "cancel", "rerun")])
+        self._do("define", "schedule")
+        self._queue.ask(
+            "PUT", f"/task/{self.dependent}", definition(TYPE, dependencies=[self.tasks["completed"]])
+        )
+        claim = self._queue.claim_by_name(self.tasks["completed"], 0).json()
+        self._holder = self._queue.with_credentials(claim["credentials"])
+        self._do("cancel", "rerun")
+
+    def begin(self, pool: ThreadPoolExecutor) -> None:
+        """Begin all of them; none is answered."""
+        task_ids = self.tasks
+        calls: list[Callable[[], object]] = [
+            lambda: self._put("create"),
+            lambda: self._do("define", "define"),
+            lambda: self._do("schedule", "schedule"),
+            lambda: self._queue.claim_by_name(task_ids["claim"], 0),
+            lambda: self._holder.on_run((task_ids["completed"], 0), "completed"),
+            lambda: self._do("cancel", "cancel"),
+            lambda: self._do("rerun", "rerun"),
+        ]
+        for call in calls:
+            pool.submit(call)
+
+    def states(self, queue: Queue) -> dict[str, str | None]:
+        found = {}
+        for name, task_id in self.tasks.items():
+            answer = queue.send("GET", f"/task/{task_id}/status")
+            found[name] = answer.json()["status"]["state"] if answer.status_code == 200 else None
+        return found
+
+    def _put(self, name: str) -> None:
+        self._queue.ask("PUT", f"/task/{self.tasks[name]}", definition(TYPE))
+
+    def _do(self, verb: str, name: str) -> None:
+        body = definition(TYPE) if verb == "define" else None
+        self._queue.ask("POST", f"/task/{self.tasks[name]}/{verb}", body)
+
+
+@dataclass(frozen=True)
+class Story:
+    """The calls, the queue of the next server, and a listener from the beginning."""
+
+    calls: Interrupted
+    queue: Queue
+    listener: Listener
+
+
+@pytest.fixture(scope="module")
+def story(
+    tmp_path_factory: pytest.TempPathFactory, azurite: Azurite, rabbitmq: RunningBroker
+) -> Iterator[Story]:
+    folder = tmp_path_factory.mktemp("half-a-minute")
+    with closing(Gate(rabbitmq.url)) as gate, ThreadPoolExecutor(AT_ONCE) as pool:
+        env = on_account(azurite, gate.url)
+        with serve(folder / "killed", **env) as killed, listening(rabbitmq.url, killed.root_url) as listener:
+            calls = Interrupted(as_root(killed))
+            connect(as_root(killed), listener, gate, pool)
+            calls.prepare(pool)
+            listener.hears({calls.tasks[name]: cut.before for name, cut in CUTS.items()})
+            gate.is_open.clear()
+            calls.begin(pool)
+            wait_until(
+                lambda: calls.states(as_root(killed)) == {name: cut.written for name, cut in CUTS.items()}
+            )
+            killed.kill()
+            gate.lose()
+            assert waiting(azurite, env["LEGACY_QUEUE_QUEUE_PREFIX"]) == 0, "it had not given up"
+            with serve(folder / "next", "--workers", "2", **env) as server:
+                yield Story(calls, as_root(server), listener)
+
+
+def connect(queue: Queue, listener: Listener, gate: Gate, pool: ThreadPoolExecutor) -> None:
+    """Have the server connected as often as it ever is, so that each call can hang on a connection."""
+
+    def create(_: object = None) -> str:
+        return queue.create(definition("early"))
+
+    def publishes() -> bool:
+        """Whether what happens is told before it is answered: at first it waits with what may be older."""
+        task_id = create()
+        return listener.told([task_id]) == {task_id: list(PENDING)}
+
+    def is_connected() -> bool:
+        wait_until(publishes)
+        gate.is_open.clear()
+        calls = [pool.submit(create) for _ in range(AT_ONCE)]
+        try:
+            wait_until(lambda: gate.connections >= AT_ONCE or all(call.done() for call in calls))
+        finally:
+            gate.is_open.set()
+        return all(call.result() for call in calls) and gate.connections >= AT_ONCE
+
+    wait_until(is_connected)
+    wait_until(publishes)
+
+
+def waiting(azurite: Azurite, prefix: str) -> int:
+    """How many events wait for the broker."""
+    with QueueServiceClient.from_connection_string(azurite.connection_string) as service:
+        if f"{prefix}-events" not in [one.name for one in service.list_queues(prefix)]:
+            return 0
+        return service.get_queue_client(f"{prefix}-events").get_queue_properties().approximate_message_count
+
+
+def test_what_was_written_as_the_server_was_killed_is_so_though_nobody_was_told(story: Story) -> None:
+    calls = story.calls
+    assert calls.states(story.queue) == {name: cut.written for name, cut in CUTS.items()}
+    assert story.listener.told(calls.tasks.values()) == {
+        calls.tasks[name]: list(cut.before) for name, cut in CUTS.items()
+    }
+
+
+@dataclass(frozen=True)
+class Group:
+    """A thousand tasks; one of them waits for the end of a hundred others."""
+
+    group_id: str
+    others: Sequence[str]
+    waiting: str
+
+
+@pytest.fixture(scope="module")
+def group(story: Story) -> Group:
+    group_id = slugid()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        others = list(pool.map(lambda _: join(story.queue, group_id), range(MANY - 1)))
+    waiting = join(story.queue, group_id, dependencies=others[:DEPENDENCIES], requires="all-resolved")
+    return Group(group_id, others, waiting)
+
+
+def join(queue: Queue, group_id: str, **changes: Any) -> str:
+    task_id = slugid()
+    queue.ask("PUT", f"/task/{task_id}", definition(GROUPED, taskGroupId=group_id, **changes))
+    return task_id
+
+
+def cancel(queue: Queue, task_id: str) -> None:
+    queue.ask("POST", f"/task/{task_id}/cancel")
+
+
+@pytest.mark.parametrize(("name", "limit"), list(zip(CLIENTS, (100, 1000, 300), strict=True)))
+def test_a_group_of_a_thousand_is_listed_page_by_page(
+    story: Story, group: Group, name: str, limit: int
+) -> None:
+    with real_client(name, story.queue.server, ROOT) as client:
+        pages = client.pages("listTaskGroup", group.group_id, limit=limit)
+    listed = [one["status"]["taskId"] for page in pages for one in page["tasks"]]
+    assert len(listed) == MANY
+    assert set(listed) == {*group.others, group.waiting}
+    assert max(len(page["tasks"]) for page in pages) == limit
+
+
+def test_a_task_of_a_hundred_dependencies_waits_for_the_last_and_a_group_is_resolved_with_its_last_and_again(
+    story: Story, group: Group
+) -> None:
+    queue, listener, group_id = story.queue, story.listener, group.group_id
+    last, *rest = group.others
+
+    def hears(task_ids: Iterable[str], *lines: str) -> None:
+        # where all this takes longer than half a minute, some of it is told twice
+        listener.hears(dict.fromkeys(task_ids, lines), more_than_once=True)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(lambda task_id: cancel(queue, task_id), rest))
+    hears(rest, *PENDING, "exception 0 canceled")
+    assert queue.status(group.waiting)["state"] == "unscheduled"
+    cancel(queue, last)
+    hears([last], *PENDING, "exception 0 canceled")
+    hears([group.waiting], *PENDING)
+    assert listener.told([group_id]) == {group_id: []}
+    cancel(queue, group.waiting)
+    hears([group_id], "group-resolved")
+
+    late = join(queue, group_id)
+    before = listener.told([group_id])[group_id]
+    cancel(queue, late)
+    hears([late], *PENDING, "exception 0 canceled")
+    wait_until(lambda: len(listener.told([group_id])[group_id]) > len(before))
+
+
+def test_what_was_not_told_is_told_in_the_end_in_order(story: Story) -> None:
+    told = {story.calls.tasks[name]: [*cut.before, *cut.untold] for name, cut in CUTS.items()}
+    story.listener.hears({**told, story.calls.dependent: PENDING}, more_than_once=True)
+
+
+def test_each_run_that_became_pending_is_led_to_in_the_end(story: Story) -> None:
+    pending = {(story.calls.tasks["create"], 0), (story.calls.tasks["schedule"], 0)}
+    pending |= {(story.calls.tasks["rerun"], 1), (story.calls.dependent, 0)}
+    polled: set[tuple[str, int]] = set()
+
+    def all_polled() -> bool:
+        polled.update(message.run for message in story.queue.poll(TYPE, 32))
+        return pending <= polled
+
+    wait_until(all_polled)

@@ -1,0 +1,94 @@
+"""``serve --no-resolvers``, and ``legacy-queue resolve`` as processes beside it."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from legacy_queue.adapters.azurite import Azurite
+
+from .accounts import as_root, on_account
+from .plain import Queue, definition, slugid
+from .processes import HASTY_CLAIM, resolve, run, serve, wait_until
+
+TYPE = "resolved"
+SPLIT = ("--no-resolvers", "--claim-timeout", f"{HASTY_CLAIM}s")
+EXPIRED = [("exception", "claim-expired"), ("pending", None)]
+
+
+def completed_with_dependent(queue: Queue) -> str:
+    """A task that waits for one that has completed: nobody who is asked for anything goes on with it."""
+    task_id, dependent = queue.create(definition(TYPE)), slugid()
+    queue.ask("PUT", f"/task/{dependent}", definition(TYPE, dependencies=[task_id]))
+    claim = queue.claim_by_name(task_id, 0).json()
+    holder = queue.with_credentials(claim["credentials"])
+    assert holder.on_run((task_id, 0), "completed").status_code == 200
+    return dependent
+
+
+def claimed(queue: Queue) -> str:
+    task_id = queue.create(definition(TYPE))
+    assert queue.claim_by_name(task_id, 0).status_code == 200
+    return task_id
+
+
+def test_two_resolvers_do_for_two_servers_what_those_leave_undone(tmp_path: Path, azurite: Azurite) -> None:
+    env = on_account(azurite)
+    with (
+        serve(tmp_path / "server-1", *SPLIT, **env) as first,
+        serve(tmp_path / "server-2", *SPLIT, **env) as second,
+    ):
+        queues = [as_root(first), as_root(second)]
+        dependents = [completed_with_dependent(queue) for queue in queues]
+        tasks = [claimed(queue) for queue in queues * 5]
+        for task_id in dependents:
+            assert queues[0].status(task_id)["state"] == "unscheduled"
+        with resolve(tmp_path / "resolver-1", **env), resolve(tmp_path / "resolver-2", **env) as resolver:
+            for task_id in dependents:
+                wait_until(lambda one=task_id: queues[0].status(one)["state"] == "pending")
+            for task_id in tasks:
+                wait_until(lambda one=task_id: queues[1].runs(one) == EXPIRED)
+                assert queues[0].status(task_id)["retriesLeft"] == 4
+            assert f'"pid": {resolver.process.pid}' in resolver.output
+            assert resolver.output.count("\n") == 1
+
+
+def test_it_resolves_on_the_azurite_of_a_server_in_the_same_data_directory(tmp_path: Path) -> None:
+    with serve(tmp_path / "server", *SPLIT) as server:
+        queue, where = Queue(server), ("--data-dir", str(server.data_dir))
+        dependent, task_id = completed_with_dependent(queue), claimed(queue)
+        with resolve(tmp_path / "resolver", *where):
+            wait_until(lambda: queue.status(dependent)["state"] == "pending")
+            wait_until(lambda: queue.runs(task_id) == EXPIRED)
+        assert server.end() == 0
+        # it waits for a server that is to come back, and can be told not to
+        with run(tmp_path / "waiting", "resolve", *where) as waiting:
+            wait_until(lambda: signal.SIGTERM in handled(waiting.process.pid))
+            assert waiting.end() == 0
+            assert waiting.output == ""
+
+
+def handled(pid: int) -> set[int]:
+    """The signals that the process has handlers for."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    mask = int(status.partition("SigCgt:")[2].split()[0], 16)
+    return {number for number in range(1, 65) if mask >> (number - 1) & 1}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--storage", "memory"), "memory storage lives in the server's own process"),
+        ((), "no Azurite was ever started over"),
+        (("--storage", "azure"), "LEGACY_QUEUE_CONNECTION_STRING"),
+    ],
+)
+def test_where_there_is_nothing_to_resolve_it_says_so_in_one_sentence(
+    tmp_path: Path, options: tuple[str, ...], said: str
+) -> None:
+    with run(tmp_path, "resolve", "--data-dir", str(tmp_path / "data"), *options) as refused:
+        assert refused.wait() in (1, 2)
+    assert refused.output == ""
+    [sentence] = [line for line in refused.errors.splitlines() if line]
+    assert sentence.startswith("Error: ")
+    assert said in sentence

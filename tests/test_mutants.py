@@ -1,0 +1,19 @@
+"""The mutants themselves: that the machines find them shows ``scripts/mutants``, which takes minutes."""
+
+import ast
+
+import pytest
+
+from tests.mutants import ROOT, Mutant, mutants
+
+
+@pytest.mark.parametrize("mutant", mutants(), ids=lambda mutant: mutant.breaks)
+def test_every_mutant_still_applies(mutant: Mutant) -> None:
+    package = ROOT / "legacy_queue"
+    intact = ast.parse((package / mutant.file).read_text())
+    assert ast.dump(ast.parse(mutant.applied(package))) != ast.dump(intact)
+
+
+def test_no_two_mutants_have_one_name() -> None:
+    names = [mutant.breaks for mutant in mutants()]
+    assert len(set(names)) == len(names)
