@@ -6,7 +6,7 @@ it is safe. A message is a hint: it may be lost, late or doubled, and the tables
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from legacy_queue.domain.events import Event
@@ -46,7 +46,7 @@ class StoredTask:
 
     task: Task
     etag: str
-    is_own: bool = False
+    is_own: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)

@@ -11,19 +11,14 @@ from typing import Any
 import click
 import requests
 
+from legacy_queue.cli.queue_options import root_url_option
 from legacy_queue.domain.times import format_time
 
 _CONNECTING, _SILENCE = 10.0, 45.0  # seconds; the server says something every 15
 
 
 @click.command()
-@click.option(
-    "--root-url",
-    envvar=["LEGACY_QUEUE_ROOT_URL", "TASKCLUSTER_ROOT_URL"],
-    show_envvar=True,
-    required=True,
-    help="The queue's root URL.",
-)
+@root_url_option("http://127.0.0.1:8080")
 @click.option("--exchange", help="task-pending and the like. Default: all.")
 @click.option("--routing-key", default="#", show_default=True, help="A pattern, as queues are bound with.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON for each event.")

@@ -12,6 +12,8 @@ from legacy_queue.domain.times import format_time
 def log_to_standard_error() -> None:
     """Set structlog up; what libraries log by themselves is shown from warnings on."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
+    # under load it warns of each connection that it does not keep
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         processors=[

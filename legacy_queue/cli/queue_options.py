@@ -27,13 +27,20 @@ def _certificate(_ctx: click.Context, _param: click.Parameter, value: str | None
     return value
 
 
-_OPTIONS = (
-    click.option(
+def root_url_option(default: str | None = None) -> Callable[[Any], Any]:
+    """``--root-url``, and the variables that may say it."""
+    return click.option(
         "--root-url",
         envvar=["LEGACY_QUEUE_ROOT_URL", "TASKCLUSTER_ROOT_URL"],
+        default=default,
         show_envvar=True,
+        show_default=default is not None,
         help="The queue's root URL.",
-    ),
+    )
+
+
+_OPTIONS = (
+    root_url_option(),
     click.option(
         "--base-url",
         envvar="LEGACY_QUEUE_BASE_URL",

@@ -101,7 +101,13 @@ def create_app(backend: Backend) -> Flask:
                 provide_automatic_options=False,
             )
     events = events_endpoint(backend.project, backend.clock, backend.stopping)
-    app.add_url_rule(events.route, events.name, _view(events, backend))
+    app.add_url_rule(
+        events.route,
+        events.name,
+        _view(events, backend),
+        methods=[events.method],
+        provide_automatic_options=False,
+    )
     app.add_url_rule("/ready", view_func=lambda: _ready(backend))
     app.add_url_rule(
         "/references/queue/v1/api.json", "reference", lambda: api_reference(ENDPOINTS, backend.root_url)

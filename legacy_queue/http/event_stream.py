@@ -34,6 +34,8 @@ def events_endpoint(project: str, clock: Clock, stopping: Flag) -> Endpoint:
         exchange = _exchange(call.query["exchange"], project) if "exchange" in call.query else None
         after = request.headers.get("last-event-id", call.query.get("lastEventId", ""))
         feed = call.authorize().event_feed
+        if request.method == "HEAD":
+            return _answer(iter(()))
         try:
             followed = feed.follow(exchange, call.query.get("routingKey", "#"), after)
         except ValueError:
@@ -42,10 +44,13 @@ def events_endpoint(project: str, clock: Clock, stopping: Flag) -> Endpoint:
             ) from None
         except BrokerAway:
             raise ServiceUnavailable("the broker is away: its events cannot be followed now") from None
-        stream = _stream(followed, project, clock, stopping)
-        return Response(stream, content_type="text/event-stream", headers=_HEADERS)
+        return _answer(_stream(followed, project, clock, stopping))
 
     return events
+
+
+def _answer(stream: Iterator[str]) -> Response:
+    return Response(stream, content_type="text/event-stream", headers=_HEADERS)
 
 
 def _exchange(name: str, project: str) -> str:

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from legacy_queue.services.announcer import Announcer
 from legacy_queue.services.claims import Claims
+from legacy_queue.services.event_feed import EventFeed
 from legacy_queue.services.listing import Listing
 from legacy_queue.services.polling import Polling
 from legacy_queue.services.tasks import Tasks
@@ -17,4 +17,4 @@ class Services:
     claims: Claims
     polling: Polling
     listing: Listing
-    event_feed: Announcer
+    event_feed: EventFeed

@@ -9,14 +9,14 @@ import base64
 import json
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import timedelta
 
 import structlog
 
-from legacy_queue.domain.events import EXCHANGES, Event, matches
+from legacy_queue.domain.events import EXCHANGES, Event
 from legacy_queue.ports import (
     Broker,
     BrokerAway,
@@ -40,11 +40,13 @@ _TURN = timedelta(seconds=60)  # longer than it takes to publish a batch, or to 
 _BATCH = 32
 _PATIENCE = 0.5  # seconds that a call waits while events are drained
 _LONGEST_KEY = 255  # bytes, of AMQP
-_LOG_PAGE = 100
 
 
 class Announcer:
-    """Tells events at least once. ``broker`` is None where they are only to be read from the log."""
+    """Tells events at least once. ``broker`` is None where they are only to be read from the log.
+
+    ``logged`` is called after events were added to the log.
+    """
 
     def __init__(
         self, broker: Broker | None, event_log: EventLog, queues: OwnQueues, turns: Turns, clock: Clock
@@ -55,8 +57,7 @@ class Announcer:
         self._is_direct = False  # before it is known that nothing waits from an earlier process
         self._is_draining = False
         self._puts_begun = self._puts_ended = 0
-        self._logged = threading.Condition()
-        self._appended = 0
+        self.logged: Callable[[], None] = lambda: None
         self._to_drain = threading.Event()
 
     def tell(self, events: Sequence[Event], after_others: bool = False) -> None:
@@ -68,9 +69,7 @@ class Announcer:
             return
         if self._broker is None:
             self._log.append(events)
-            with self._logged:
-                self._appended += 1
-                self._logged.notify_all()
+            self.logged()
             return
         with self._gate:
             self._gate.wait_for(lambda: not self._is_draining, _PATIENCE)
@@ -113,35 +112,6 @@ class Announcer:
         """Let go of the broker."""
         if self._broker is not None:
             self._broker.close()
-
-    def follow(self, exchange: str | None, pattern: str, after: str) -> Iterator[tuple[str, Event] | None]:
-        """Events with their ids, behind the one with the id ``after``, or from now on for "".
-
-        Those of the exchange, or of all, whose routing key or a route (``route.<route>``) matches the
-        pattern. None about every second while there are none. With a broker the ids are empty. Raises
-        ValueError for an id that is none, BrokerAway, ServiceUnavailable.
-        """
-        if self._broker is not None:
-            return _without_ids(self._broker.follow(exchange, pattern))
-        if after:
-            self._log.read(after, 1)  # a bad id is told at once
-        return self._follow_log(exchange, pattern, after or self._log.last())
-
-    def _follow_log(
-        self, exchange: str | None, pattern: str, after: str
-    ) -> Iterator[tuple[str, Event] | None]:
-        while True:
-            logged = self._appended
-            page = self._log.read(after, _LOG_PAGE)
-            for after, event in page:
-                keys = (event.routing_key, *(f"route.{route}" for route in event.routes))
-                if exchange in (None, event.exchange) and any(matches(pattern, key) for key in keys):
-                    yield after, event
-            yield None
-            if not page:
-                with self._logged:
-                    if self._appended == logged:  # what another process tells is seen a second later
-                        self._logged.wait(1)
 
     def _keep(self, events: Sequence[Event]) -> None:
         with self._gate:
@@ -205,11 +175,6 @@ class Announcer:
             return
         with suppress(LeaseLost):
             self._queues.remove(WAITING, message.lease)
-
-
-def _without_ids(events: Iterator[Event | None]) -> Iterator[tuple[str, Event] | None]:
-    for event in events:
-        yield None if event is None else ("", event)
 
 
 def _packed(event: Event) -> str:

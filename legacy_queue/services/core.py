@@ -13,6 +13,7 @@ from legacy_queue.services.changes import Changes
 from legacy_queue.services.chores import Chore, Chores
 from legacy_queue.services.claims import ClaimRules, Claims
 from legacy_queue.services.dependencies import Dependencies
+from legacy_queue.services.event_feed import EventFeed
 from legacy_queue.services.groups import Groups
 from legacy_queue.services.listing import Listing
 from legacy_queue.services.polling import Polling
@@ -59,6 +60,8 @@ class Core:
 def build_core(storage: Storage, broker: Broker | None, clock: Clock, rules: Rules) -> Core:
     """Nothing is sent to storage or broker yet."""
     announcer = Announcer(broker, storage.event_log, storage.own_queues, storage.turns, clock)
+    event_feed = EventFeed(broker, storage.event_log)
+    announcer.logged = event_feed.wake
     timers = Timers(storage.own_queues, storage.tasks, clock)
     messages = WorkMessages(storage.work_queues, clock, rules.claims.secrets)
     changes = Changes(storage.tasks, messages, timers, announcer)
@@ -69,7 +72,7 @@ def build_core(storage: Storage, broker: Broker | None, clock: Clock, rules: Rul
         claims=Claims(changes, messages, clock, rules.claims),
         polling=Polling(storage.work_queues, clock, rules.sas_life, rules.poll_visibility),
         listing=Listing(storage.tasks, storage.groups, storage.dependencies),
-        event_feed=announcer,
+        event_feed=event_feed,
     )
     if not rules.resolves:
         return Core(services, timers, announcer)

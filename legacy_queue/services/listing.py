@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from threading import BoundedSemaphore
 
 from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.task import Task
-from legacy_queue.ports import DependencyStore, GroupStore, TaskStore
+from legacy_queue.ports import DependencyStore, GroupStore, StoredTask, TaskStore
 from legacy_queue.services.together import for_each
+
+_AT_ONCE = 4  # tasks that all listings of a process read together: others are to get their turn
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,7 @@ class Listing:
 
     def __init__(self, tasks: TaskStore, groups: GroupStore, dependencies: DependencyStore) -> None:
         self._tasks, self._groups, self._dependencies = tasks, groups, dependencies
+        self._places = BoundedSemaphore(_AT_ONCE)
 
     def group(self, task_group_id: str, after: str, limit: int) -> Listed:
         """Tasks of the group; raises ResourceNotFound."""
@@ -40,6 +44,10 @@ class Listing:
         return self._page(task_ids, limit, lambda task: task_id in task.definition.dependencies)
 
     def _page(self, task_ids: Sequence[str], limit: int, belongs: Callable[[Task], bool]) -> Listed:
-        found = for_each(self._tasks.load, task_ids)
+        found = for_each(self._load, task_ids)
         tasks = [stored.task for stored in found if stored and belongs(stored.task)]
         return Listed(tasks, task_ids[-1] if len(task_ids) == limit else None)
+
+    def _load(self, task_id: str) -> StoredTask | None:
+        with self._places:
+            return self._tasks.load(task_id)

@@ -193,9 +193,16 @@ def test_anything_that_answers_is_a_queue(tmp_path: Path, status: int, said: str
     assert running.errors == f"Error: {said}\n"
 
 
-@pytest.mark.parametrize("options", [(), ("--root-url", "queue.example.com"), ("--root-url", "http://")])
-def test_a_missing_root_url_is_a_traceback(tmp_path: Path, options: tuple[str, ...]) -> None:
-    with run(tmp_path, "events", *options) as running:
+def test_a_queue_on_this_machine_is_not_the_one_that_is_meant(tmp_path: Path) -> None:
+    """Asked of the help: something else may listen on that port of the machine."""
+    with run(tmp_path, "events", "--help") as running:
+        assert running.wait() == 0
+    assert "default: http://127.0.0.1:8080]" in " ".join(running.output.split())
+
+
+@pytest.mark.parametrize("root_url", ["queue.example.com", "http://"])
+def test_a_bad_root_url_is_a_traceback(tmp_path: Path, root_url: str) -> None:
+    with run(tmp_path, "events", "--root-url", root_url) as running:
         assert running.wait() == 2
     assert "root" in running.errors.splitlines()[-1].lower()
     assert "Traceback" not in running.errors

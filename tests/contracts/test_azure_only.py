@@ -44,6 +44,20 @@ def join(storage: AzureStorage, expires: datetime = EXPIRES) -> int:
     return cost(storage, lambda: storage.groups.join(slugid(), GROUP, "scheduler", expires))
 
 
+def test_a_task_that_another_process_wrote_is_not_ones_own(azure: AzureStorage, azurite: Azurite) -> None:
+    prefix = azure.tasks._table.table_name.removesuffix("tasks")
+    other = AzureStorage(azurite.connection_string, prefix, RealClock())
+    stored = azure.tasks.insert(new_task())
+    seen = other.tasks.load(stored.task.task_id)
+    assert seen
+    assert not seen.is_own
+    changed = other.tasks.replace(seen, seen.task.with_last_run(state="failed"))
+    assert changed.is_own
+    back = azure.tasks.load(stored.task.task_id)
+    assert back
+    assert not back.is_own
+
+
 def test_a_task_joins_its_group_with_one_operation(azure: AzureStorage) -> None:
     assert [join(azure), join(azure), join(azure, EXPIRES + DAY), join(azure)] == [1, 1, 1, 1]
 
@@ -202,7 +216,6 @@ ACTS: dict[str, Callable[[Storage], Any]] = {
 MORE_ACTS: dict[str, Callable[[Storage], Any]] = {
     "leave": lambda storage: storage.groups.leave(TASK, GROUP),
     "deactivate": lambda storage: storage.groups.deactivate(TASK, GROUP, 0),
-    "remove a dependency": lambda storage: storage.dependencies.remove(TASK, GROUP),
     "put": lambda storage: storage.own_queues.put("claims", "text", NO_TIME),
     "receive": lambda storage: storage.own_queues.receive("claims", 1, HOUR),
     "peek": lambda storage: storage.own_queues.peek("claims", 1),

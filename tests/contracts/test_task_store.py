@@ -302,3 +302,11 @@ def test_a_removed_task_is_not_recalled_nor_changed(storage: Storage) -> None:
         storage.tasks.replace(stored, stored.task)
     assert storage.tasks.load(stored.task.task_id) is None
     storage.tasks.insert(stored.task)
+
+
+def test_a_task_that_this_process_wrote_is_its_own(storage: Storage) -> None:
+    stored = storage.tasks.insert(new_task())
+    changed = storage.tasks.replace(stored, stored.task.with_last_run(state="failed"))
+    read_again = storage.tasks.load(stored.task.task_id)
+    assert read_again
+    assert (stored.is_own, changed.is_own, read_again.is_own) == (True, True, True)

@@ -211,9 +211,17 @@ def test_a_wrong_key_is_as_good_as_none(queue: Queue) -> None:
         assert ask(queue.http, "", {"Authorization": signed}).status_code == status
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
 def test_something_else_can_be_done_to_events(queue: Queue, method: str) -> None:
     refused(ask(queue.http, method=method), 404, "ResourceNotFound", "/events")
+
+
+def test_whoever_asks_for_the_headers_alone_follows_or_gets_others() -> None:
+    answer = ask(serving(Feed(AssertionError("followed"))), method="HEAD")
+    followed = ask(serving(Feed(("1", TOLD))))
+    assert (answer.status_code, answer.data) == (200, b"")
+    assert answer.headers == followed.headers
+    followed.close()
 
 
 def test_events_are_an_endpoint_of_the_api(queue: Queue) -> None:

@@ -9,7 +9,7 @@ import pytest
 from legacy_queue.adapters.memory import MemoryStorage
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
-from legacy_queue.ports import Broker, BrokerAway
+from legacy_queue.ports import Broker
 from legacy_queue.services.announcer import Announcer
 from tests.memory_server import HandClock
 from tests.services.bench import HOUR, MINUTE, NOW, PREFIX, SECOND, At, Calls, Crash, HandEvent, failing
@@ -379,88 +379,6 @@ def test_without_a_broker_events_are_in_the_log_and_nothing_waits() -> None:
     assert announcer.drain()
     assert calls.names == ["log.append"]
     assert [one for _, one in replicas.storage.event_log.read("", 9)] == [event(1), event(2)]
-
-
-def numbers(announcer: Announcer, exchange: str | None, pattern: str, after: str) -> list[int]:
-    """What is there to follow now: up to the first page with nothing in it."""
-    found, is_end = [], False
-    for one in announcer.follow(exchange, pattern, after):
-        if one is None and is_end:
-            break
-        is_end = one is None
-        if one:
-            found.append(one[1].payload["number"])
-    return found
-
-
-def test_the_log_is_followed_from_an_id_on() -> None:
-    replicas = Replicas(has_broker=False)
-    announcer = replicas.announcer()
-    beginning = replicas.storage.event_log.last()
-    announcer.tell([event(number) for number in range(250)])
-    assert numbers(announcer, None, "#", beginning) == list(range(250))
-    ids = [one for one, _ in replicas.storage.event_log.read(beginning, 999)]
-    assert numbers(announcer, None, "#", ids[99]) == list(range(100, 250))
-    assert numbers(announcer, None, "#", "") == []
-
-
-def test_the_log_is_followed_from_now_on_and_each_event_comes_with_its_id() -> None:
-    replicas = Replicas(has_broker=False)
-    announcer = replicas.announcer()
-    announcer.tell([event(0)])
-    feed = announcer.follow(None, "#", "")
-    assert next(feed) is None
-    announcer.tell([event(1)])
-    first = next(feed)
-    assert first
-    assert first[1] == event(1)
-    announcer.tell([event(2)])
-    assert numbers(announcer, None, "#", first[0]) == [2]
-
-
-def test_what_another_process_logs_is_followed_too() -> None:
-    replicas = Replicas(has_broker=False)
-    feed = replicas.announcer().follow(None, "#", "")
-    assert next(feed) is None
-    replicas.announcer().tell([event(1)])
-    assert [one and one[1] for one in (next(feed), next(feed))].count(event(1)) == 1
-
-
-def test_a_feed_is_of_an_exchange_and_of_a_pattern_that_a_key_or_a_route_matches() -> None:
-    replicas = Replicas(has_broker=False)
-    announcer = replicas.announcer()
-    announcer.tell(
-        [
-            event(1, "task-pending", "primary.x"),
-            event(2, "task-running", "primary.x"),
-            event(3, "task-running", "primary.y"),
-            event(4, "task-running", "primary.z", ("index.a", "primary.x")),
-        ]
-    )
-    beginning = "0" * 16
-    assert numbers(announcer, "task-pending", "#", beginning) == [1]
-    assert numbers(announcer, "task-running", "#", beginning) == [2, 3, 4]
-    assert numbers(announcer, None, "*.x", beginning) == [1, 2]
-    assert numbers(announcer, None, "route.index.*", beginning) == [4]
-    assert numbers(announcer, None, "route.#", beginning) == [4]
-    assert numbers(announcer, "task-pending", "route.#", beginning) == []
-
-
-@pytest.mark.parametrize("after", ["nonsense", "1", "x" * 16])
-def test_what_is_no_id_is_told_before_anything_is_followed(after: str) -> None:
-    with pytest.raises(ValueError, match="not the id of an event"):
-        Replicas(has_broker=False).announcer().follow(None, "#", after)
-
-
-def test_with_a_broker_its_events_are_followed_and_have_no_ids(replicas: Replicas) -> None:
-    announcer = replicas.announcer()
-    feed = announcer.follow("task-running", "primary.#", "whatever")
-    assert next(feed) is None
-    announcer.tell([event(1), event(2, "task-running", "primary.x")])
-    assert next(feed) == ("", event(2, "task-running", "primary.x"))
-    away(replicas)
-    with pytest.raises(BrokerAway):
-        list(feed)
 
 
 def test_events_wait_for_hours(replicas: Replicas) -> None:

@@ -1,12 +1,16 @@
 """Lists of tasks: pages that begin behind a taskId and stay as they are when tasks are added."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from legacy_queue.domain.errors import RequestConflict, ResourceNotFound
 from legacy_queue.domain.ids import slugid
-from legacy_queue.ports import Dependent
+from legacy_queue.ports import Dependent, StoredTask, TaskStore
 from legacy_queue.services.listing import Listed
 from tests.services.bench import HOUR, NOW, At, Bench, Crash, failing, task_body
+from tests.services.ports import TasksOf
 
 DAY = 24 * HOUR
 
@@ -133,3 +137,37 @@ def test_a_page_of_what_was_left_goes_on_behind_it(bench: Bench) -> None:
     assert listed.tasks == []
     assert listed.after
     assert page(bench, "group", group, listed.after, limit=2) == Listed([], None)
+
+
+class CountedTasks(TasksOf):
+    """Answers four reads at once, never fewer; ``most`` were asked for side by side."""
+
+    def __init__(self, tasks: TaskStore) -> None:
+        super().__init__(tasks)
+        self._four, self._lock = threading.Barrier(4), threading.Lock()
+        self._under_way = self.most = 0
+
+    def load(self, task_id: str) -> StoredTask | None:
+        with self._lock:
+            self._under_way += 1
+            self.most = max(self.most, self._under_way)
+        self._four.wait(30)
+        with self._lock:
+            self._under_way -= 1
+        return super().load(task_id)
+
+
+def test_listings_read_more_than_four_tasks_at_once_together_or_fewer(bench: Bench) -> None:
+    about = slugid()
+    tasks = [create(bench, "group", about) for _ in range(24)]
+    counted: list[CountedTasks] = []
+
+    def wrapped(tasks: TaskStore) -> TaskStore:
+        counted.append(CountedTasks(tasks))
+        return counted[0]
+
+    listing = bench.replica(wrapped=wrapped).listing
+    with ThreadPoolExecutor(4) as pool:
+        pages = list(pool.map(lambda _: listing.group(about, "", 1000), range(4)))
+    assert [ids(listed) for listed in pages] == [sorted(tasks)] * 4
+    assert counted[0].most == 4
