@@ -294,7 +294,7 @@ class Turns(ABC):
 
 
 class EventLog(ABC):
-    """What was told while there is no broker, readable for a while."""
+    """What was told while there is no broker, readable for a while. Ids are ordered as text."""
 
     @abstractmethod
     def append(self, events: Sequence[Event]) -> None:

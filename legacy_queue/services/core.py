@@ -83,7 +83,9 @@ def build_core(storage: Storage, broker: Broker | None, clock: Clock, rules: Rul
     }
     timers.expect = lambda name, time: watchers[name].expect(time)
     timers.hand = watchers[RESOLVED].hand
-    sweeper = Sweeper(storage.tasks, storage.groups, changes, messages, dependencies, groups, clock)
+    sweeper = Sweeper(
+        storage.tasks, storage.groups, changes, messages, dependencies, groups, announcer, clock
+    )
     chores = Chores(_chores(storage, sweeper, clock), storage.turns, clock)
     return Core(services, timers, announcer, watchers, chores)
 

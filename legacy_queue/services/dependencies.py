@@ -58,13 +58,18 @@ class Dependencies:
 
     def recheck(self, task: Task) -> Task:
         """The task, where what it waits for was resolved before anybody knew that it waits."""
-        if task.runs:
-            return task
-        waits_for = [one for one in task.waits_for if one != task.task_id]
-        for one, required in zip(waits_for, for_each(self._load, waits_for), strict=True):
-            if required and transitions.is_satisfied(task.definition.requires, required):
-                task = self._satisfy(task.task_id, one)
+        for one in self.satisfied(task):
+            task = self._satisfy(task.task_id, one)
         return task
+
+    def satisfied(self, task: Task) -> list[str]:
+        """What an unscheduled task still waits for, though it need not."""
+        waits_for = [] if task.runs else [one for one in task.waits_for if one != task.task_id]
+        return [
+            one
+            for one, required in zip(waits_for, for_each(self._load, waits_for), strict=True)
+            if required and transitions.is_satisfied(task.definition.requires, required)
+        ]
 
     def release_dependents(
         self, required: Task, run_id: int, after: str = "", stop: datetime | None = None

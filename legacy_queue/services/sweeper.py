@@ -10,9 +10,11 @@ import structlog
 
 from legacy_queue.domain import transitions
 from legacy_queue.domain.errors import ResourceNotFound, ServiceUnavailable
+from legacy_queue.domain.events import task_event
 from legacy_queue.domain.sweep import FIRST_LOOK, is_due
 from legacy_queue.domain.task import Task
 from legacy_queue.ports import ActiveTask, Clock, GroupStore, TaskStore
+from legacy_queue.services.announcer import Announcer
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.dependencies import Dependencies
 from legacy_queue.services.groups import Groups
@@ -35,11 +37,12 @@ class Sweeper:
         messages: WorkMessages,
         dependencies: Dependencies,
         groups: Groups,
+        announcer: Announcer,
         clock: Clock,
     ) -> None:
         self._tasks, self._group_store = tasks, group_store
         self._changes, self._messages, self._clock = changes, messages, clock
-        self._dependencies, self._groups = dependencies, groups
+        self._dependencies, self._groups, self._announcer = dependencies, groups, announcer
 
     def sweep_tasks(self, after: str, limit: int, last_pass: datetime | None) -> str | None:
         """Look at up to ``limit`` unresolved tasks; where to go on, None at the end."""
@@ -69,7 +72,9 @@ class Sweeper:
         if task.definition.deadline <= late:
             self._changes.apply(task.task_id, lambda one: transitions.exceed_deadline(one, now))
         elif run is None:
-            if is_due(task.definition.created, last_pass, now):
+            if is_due(task.definition.created, last_pass, now) and self._dependencies.satisfied(task):
+                # nobody told this task's dependencies of it: perhaps nobody told of the task at all
+                self._announcer.tell([task_event("task-defined", task)], after_others=True)
                 self._dependencies.recheck(task)
         elif run.state == "pending":
             if is_due(run.scheduled, last_pass, now):
