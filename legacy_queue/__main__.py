@@ -12,6 +12,7 @@ _COMMANDS = {
     "create-task": "Create a task that runs a command.",
     "worker": "Run the sample worker.",
     "events": "Print what happens to tasks, as it happens.",
+    "migration": "Tell who still speaks which protocol, and what a worker type is ready for.",
     "config": "Print the settings in force, secrets masked.",
 }
 

@@ -17,8 +17,10 @@ from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.credentials import Client
 from legacy_queue.domain.scopes import Roles
 from legacy_queue.gateway.azure_face import azure_face
+from legacy_queue.gateway.blob_face import blob_face
+from legacy_queue.http import uploads
 from legacy_queue.http.app import Backend, create_app
-from legacy_queue.ports import Broker, Clock, Storage
+from legacy_queue.ports import Broker, Clock, ObjectStore, Storage
 from legacy_queue.services.background import Background
 from legacy_queue.services.claims import ClaimRules
 from legacy_queue.services.core import Core, Rules, build_core
@@ -54,7 +56,7 @@ def build(
     storage = storage or _storage(settings, root_url, clock)
     issuers = [_issuer(secret) for secret in settings.signing_secrets]
     clients = {client.client_id: client for client in (*settings.clients, *issuers)}
-    core = _core(settings, storage, clock, issuers[0], broker or _broker(settings))
+    core = _core(settings, storage, clock, issuers[0], broker or _broker(settings), root_url)
     background = core.background()
     app = create_app(
         Backend(
@@ -69,17 +71,25 @@ def build(
         )
     )
     if isinstance(storage, MemoryStorage):
-        face = azure_face(storage.work_queues, storage.account, storage.key, clock)
-        app.register_blueprint(face, url_prefix=_FACE)
+        queues = azure_face(storage.work_queues, storage.account, storage.key, clock)
+        blobs = blob_face(storage.blobs.container, storage.account, storage.key, clock)
+        for face in (queues, blobs):
+            app.register_blueprint(face, url_prefix=_FACE)
     return Server(app, storage, core, background)
 
 
 def _storage(settings: Settings, root_url: str, clock: Clock) -> MemoryStorage | AzureStorage:
     if settings.storage == "memory":
-        return MemoryStorage(clock, settings.public_queue_url or root_url + _FACE, settings.queue_prefix)
+        own = root_url + _FACE
+        queue_url, blob_url = settings.public_queue_url or own, settings.public_blob_url or own
+        return MemoryStorage(clock, queue_url, settings.queue_prefix, blob_url=blob_url)
     try:
         return AzureStorage(
-            settings.connection_string or "", settings.queue_prefix, clock, settings.public_queue_url
+            settings.connection_string or "",
+            settings.queue_prefix,
+            clock,
+            settings.public_queue_url,
+            settings.public_blob_url,
         )
     except ValueError as error:
         raise SettingsError(f"the connection string cannot be used: {error}") from None
@@ -93,16 +103,38 @@ def _broker(settings: Settings) -> Broker | None:
     return AmqpBroker(settings.amqp_url, settings.project, _CONFIRMED_WITHIN)
 
 
-def _core(settings: Settings, storage: Storage, clock: Clock, issuer: Client, broker: Broker | None) -> Core:
+def _object_store(settings: Settings, clock: Clock) -> ObjectStore | None:
+    endpoint, bucket, region = settings.s3_endpoint, settings.s3_bucket, settings.s3_region
+    key_id, secret = settings.s3_access_key_id, settings.s3_secret_access_key
+    if not (endpoint and bucket and key_id and secret):
+        return None
+    from legacy_queue.adapters.s3 import S3  # here, since boto3 takes long to import
+
+    try:
+        return S3(endpoint, bucket, region, key_id, secret, clock)
+    except ValueError as error:
+        raise SettingsError(f"s3-endpoint cannot be used: {error}") from None
+
+
+def _core(
+    settings: Settings,
+    storage: Storage,
+    clock: Clock,
+    issuer: Client,
+    broker: Broker | None,
+    root_url: str,
+) -> Core:
     secrets = [secret.encode() for secret in settings.signing_secrets]
     required = frozenset(name for name, policy in settings.worker_types.items() if policy == "required")
     rules = Rules(
         ClaimRules(secrets, settings.claim_timeout, required, issuer),
         settings.sas_life,
         settings.poll_visibility,
+        settings.claim_work_wait,
+        root_url + uploads.PATH,
         settings.resolvers,
     )
-    return build_core(storage, broker, clock, rules)
+    return build_core(storage, broker, clock, rules, _object_store(settings, clock))
 
 
 def _issuer(secret: str) -> Client:

@@ -1,8 +1,8 @@
-"""Which state machine finds each mutant, and by what; run by scripts/mutants.
+"""Which state machine or test finds each mutant, and by what; run by scripts/mutants.
 
 A mutant of the domain goes to the machine of the transitions first, and to that of the services if it
-survives; every other one only to the latter. The examples are the same in every run, and none is shrunk.
-Before that, both machines must find nothing in the product as it is.
+survives; every other one only to the latter, or to the tests that it names. The examples are the same in
+every run, and none is shrunk. Before that, machines and tests must find nothing in the product as it is.
 """
 
 import argparse
@@ -21,15 +21,18 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.mutants import ROOT, Mutant, mutants
 
 AT_ONCE = 2
-LONGEST = 150  # s; a machine that takes longer does not end, and that is found out too
+LONGEST = 150  # s; what takes longer does not end, and that is found out too
 MACHINES = {"domain": "tests.domain.test_life_machine", "services": "tests.services.test_life_machine"}
 FOUND = 3
 
-RUN = f"""
-import importlib, pathlib, sys
-from hypothesis import HealthCheck, Phase, settings
+HERE = """
+import pathlib, sys
 import legacy_queue
 assert pathlib.Path(legacy_queue.__file__).is_relative_to(pathlib.Path.cwd())
+"""
+RUN_MACHINE = f"""{HERE}
+import importlib
+from hypothesis import HealthCheck, Phase, settings
 machine = importlib.import_module(sys.argv[1])
 same = settings(
     machine.SETTINGS, derandomize=True, database=None, deadline=None, phases=[Phase.generate],
@@ -41,11 +44,21 @@ except Exception as error:
     print(f"{{type(error).__name__}}: {{str(error).partition(chr(10))[0]}}")
     sys.exit({FOUND})
 """
+RUN_TESTS = f"""{HERE}
+import pytest
+failed = []
+class Failures:
+    def pytest_runtest_logreport(self, report):
+        failed.extend([report.nodeid.rpartition("::")[2]] if report.failed else [])
+code = pytest.main(["--exitfirst", "--quiet", "-p", "no:cacheprovider", sys.argv[1]], plugins=[Failures()])
+print(*failed)
+sys.exit({FOUND} if code == pytest.ExitCode.TESTS_FAILED else code)
+"""
 
 
 @dataclass(frozen=True)
 class Result:
-    """``found`` says by which machine and what, None for a survivor."""
+    """``found`` says by what and which promise, None for a survivor."""
 
     mutant: Mutant
     found: str | None
@@ -53,7 +66,7 @@ class Result:
 
 
 def copy_of(tree: Path, folder: str) -> Path:
-    """What the machines need of the tree, in the folder."""
+    """What machines and tests need of the tree, in the folder."""
     unneeded = shutil.ignore_patterns("node_modules", "system")
     for name in ("legacy_queue", "tests"):
         shutil.copytree(tree / name, Path(folder) / name, ignore=unneeded)
@@ -65,22 +78,29 @@ def try_out(mutant: Mutant, intact: Path) -> Result:
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         copy = copy_of(intact, folder)
         (copy / "legacy_queue" / mutant.file).write_text(mutant.applied(copy / "legacy_queue"))
-        names = [*(["domain"] if mutant.file.startswith("domain/") else []), "services"]
-        answers = (f"{name}: {answer}" for name in names if (answer := run(copy, MACHINES[name])))
+        answers = (f"{name}: {answer}" for name in finders(mutant) if (answer := run(copy, name)))
         found = next(answers, None)
     return Result(mutant, found, time.monotonic() - began)
 
 
-def run(copy: Path, module: str) -> str | None:
-    """What the machine found in the copy; raises RuntimeError where it does not even start."""
-    command = [sys.executable, "-c", RUN, module]
+def finders(mutant: Mutant) -> list[str]:
+    """The machines, or the tests, that it is shown to."""
+    if mutant.tests:
+        return [mutant.tests]
+    return ["domain", "services"] if mutant.file.startswith("domain/") else ["services"]
+
+
+def run(copy: Path, name: str) -> str | None:
+    """What the machine or the tests found in the copy; raises RuntimeError where they do not even start."""
+    machine = MACHINES.get(name)
+    command = [sys.executable, "-c", *([RUN_MACHINE, machine] if machine else [RUN_TESTS, f"tests/{name}"])]
     try:
         done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=LONGEST, check=False)
     except subprocess.TimeoutExpired:
         return f"does not end in {LONGEST} s"
     if done.returncode not in (0, FOUND):
-        raise RuntimeError(done.stderr)
-    return done.stdout.strip() if done.returncode == FOUND else None
+        raise RuntimeError(done.stdout + done.stderr)
+    return done.stdout.splitlines()[-1] if done.returncode == FOUND else None
 
 
 def results(chosen: list[Mutant]) -> Iterator[Result]:
@@ -89,7 +109,8 @@ def results(chosen: list[Mutant]) -> Iterator[Result]:
         intact = copy_of(ROOT, folder)  # while somebody goes on editing
         for mutant in chosen:
             mutant.applied(intact / "legacy_queue")
-        wrong = [found for found in pool.map(lambda name: run(intact, name), MACHINES.values()) if found]
+        named = sorted({*MACHINES, *(mutant.tests for mutant in chosen if mutant.tests)})
+        wrong = [found for found in pool.map(lambda name: run(intact, name), named) if found]
         if wrong:
             sys.exit(f"without any mutant: {', '.join(wrong)}")
         yield from pool.map(lambda mutant: try_out(mutant, intact), chosen)
@@ -103,7 +124,7 @@ def main() -> None:
     began, survivors = time.monotonic(), 0
     for result in results(chosen):
         survivors += result.found is None
-        print(f"{result.mutant.breaks:<66} {result.seconds:4.0f} s  {result.found or 'SURVIVED'}", flush=True)
+        print(f"{result.mutant.breaks:<70} {result.seconds:4.0f} s  {result.found or 'SURVIVED'}", flush=True)
     print(f"{len(chosen)} mutants, {survivors} survived, in {time.monotonic() - began:.0f} s")
     sys.exit(1 if survivors or not chosen else 0)
 

@@ -6,6 +6,7 @@
 
 import argparse
 import base64
+import hashlib
 import json
 import statistics
 import tempfile
@@ -26,6 +27,7 @@ from legacy_queue.config import Settings, complete
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.hawk import sign_header
 from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.task import Worker
 from legacy_queue.domain.timers import RESOLVED
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import Broker
@@ -64,7 +66,7 @@ class Replica:
         self._client, self._credentials = server.app.test_client(), settings.clients[0]
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """The body of the answer, which must be 200."""
+        """The body of the answer, which must not be an error."""
         data = b"" if body is None else json.dumps(body).encode()
         authorization = sign_header(
             client_id=self._credentials.client_id,
@@ -78,8 +80,15 @@ class Replica:
         )
         headers = {"Authorization": authorization, "Content-Type": "application/json"}
         answer = self._client.open(path, method=method, data=data, headers=headers)
-        assert answer.status_code == 200, answer.text
+        assert answer.status_code in (200, 204, 303), answer.text
         return answer.json
+
+    def put(self, url: str, content: bytes) -> str:
+        """The ETag of an upload."""
+        path = url.removeprefix("http://localhost")
+        answer = self._client.put(path, data=content, content_type="text/plain")
+        assert answer.status_code == 200, answer.text
+        return answer.headers["etag"]
 
 
 def definition(task_group_id: str, **more: Any) -> dict[str, Any]:
@@ -183,6 +192,91 @@ def calls(settings: Settings) -> None:
     count("pendingTasks", "-", one, "GET", "/v1/pending/prov/type")
 
 
+def waiting(settings: Settings) -> None:
+    """claimWork: a receive for each queue that was not seen empty of late, then as claimTask."""
+    one, other = Replica(settings), Replica(settings)
+    count, group, path = Table(), slugid(), "/v1/claim-work/prov/waited-for"
+
+    def create(tasks: int) -> None:
+        for _ in range(tasks):
+            one.call("PUT", f"/v1/task/{slugid()}", definition(group, workerType="waited-for"))
+
+    create(33)
+    count("claimWork, nothing known of queues and quarantine", "-", one, "POST", path, WORKER)
+    count("claimWork", "4", one, "POST", path, WORKER)
+    count("claimWork, 31 tasks", "94", one, "POST", path, {**WORKER, "tasks": 31})
+    create(1)
+    count("claimWork, cold", "-", other, "POST", path, WORKER)
+    count("claimWork, 20 s without work", "-", one, "POST", path, WORKER)
+
+
+def artifacts(settings: Settings) -> None:
+    """Signing a URL is none; the bytes are what is sent to it."""
+    one, count, task = Replica(settings), Table(), slugid()
+    run, content = f"/v1/task/{task}/runs/0", b"the bytes of a blob"
+    one.call("PUT", f"/v1/task/{task}", definition(task))
+    one.call("POST", f"{run}/claim", WORKER)
+    expires, sha256 = format_time(datetime.now(UTC) + timedelta(hours=1)), hashlib.sha256(content).hexdigest()
+    text = {"contentType": "text/plain"}
+    blob = {**text, "contentLength": len(content), "contentSha256": sha256}
+    types = {
+        "s3": text,
+        "azure": text,
+        "reference": {**text, "url": "https://example.com"},
+        "error": {"reason": "file-missing-on-worker", "message": "m"},
+        "blob": blob,
+    }
+    for storage_type, more in types.items():
+        body = {"storageType": storage_type, "expires": expires, **more}
+        path = f"{run}/artifacts/public%2F{storage_type}"
+        answer = count(f"createArtifact, {storage_type}", "-", one, "POST", path, body)
+    count("createArtifact, blob, again", "-", one, "POST", path, body)
+    etags = [one.put(answer["requests"][0]["url"], content)]
+    count("completeArtifact", "-", one, "PUT", path, {"etags": etags})
+    count("getArtifact", "-", one, "GET", path)
+    count("getLatestArtifact", "-", one, "GET", f"/v1/task/{task}/artifacts/public%2Fblob")
+    count("listArtifacts, 5", "-", one, "GET", f"{run}/artifacts")
+    count("reportCompleted, with a blob", "-", one, "POST", f"{run}/completed")
+
+
+def workers(settings: Settings) -> None:
+    """What claims and polls say of workers is written down by the background, every ten seconds at most."""
+    one, count = Replica(settings), Table()
+    pool = "/v1/provisioners/prov/worker-types/known"
+
+    def flush(what: str, budget: str) -> None:
+        before = one.counts.copy()
+        one.core.services.workers.flush()
+        print(f"{what:<52} {'':>10}  {budget:<7} {(one.counts - before).total()}")
+
+    for number in range(100):
+        task = f"/v1/task/{slugid()}"
+        one.call("PUT", task, definition(slugid(), workerType="known"))
+        one.call("POST", f"{task}/runs/0/claim", {**WORKER, "workerId": f"w{number % 10}"})
+    flush("100 claims of 10 workers that nobody knew", "24")
+    one.core.services.workers.flush()
+    for worker in range(10):
+        one.core.services.workers.seen("prov", "known", Worker("group", f"w{worker}"))
+    flush("10 workers that poll, again", "0")
+    for claim in range(100):
+        worker = Worker("group", f"w{claim % 10}")
+        one.core.services.workers.claimed("prov", "known", worker, slugid(), 0)
+    flush("100 claims of 10 workers, again", "10")
+    until = {"quarantineUntil": format_time(datetime.now(UTC) + timedelta(days=1))}
+    count("declareProvisioner", "-", one, "PUT", "/v1/provisioners/prov", {"description": "d"})
+    count("declareWorkerType", "-", one, "PUT", pool, {"description": "d"})
+    count("declareWorker", "-", one, "PUT", f"{pool}/group/w0", {"expires": until["quarantineUntil"]})
+    count("quarantineWorker", "-", one, "PUT", f"{pool}/workers/group/w0", until)
+    count("getProvisioner", "-", one, "GET", "/v1/provisioners/prov")
+    count("getWorkerType", "-", one, "GET", pool)
+    count("getWorker", "-", one, "GET", f"{pool}/workers/group/w0")
+    count("listProvisioners", "-", one, "GET", "/v1/provisioners")
+    count("listWorkerTypes", "-", one, "GET", "/v1/provisioners/prov/worker-types")
+    count("listWorkers, 10 workers", "-", one, "GET", f"{pool}/workers")
+    count("pendingTasks", "-", one, "GET", "/v1/pending/prov/known")
+    count("pendingTasks, within 2 s", "0", one, "GET", "/v1/pending/prov/known")
+
+
 def latency(settings: Settings, rounds: int) -> None:
     """From the request reportCompleted to the dependent's being pending, in one process with resolvers."""
     replica = Replica(settings)
@@ -230,6 +324,9 @@ def main() -> None:
     options = parser.parse_args()
     with azurite_settings() as settings:
         calls(settings)
+        waiting(settings)
+        artifacts(settings)
+        workers(settings)
         latency(settings, options.rounds)
         if options.idle:
             idle(settings, options.idle)

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, settings
 
 from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.adapters.rabbitmq import RabbitMQ
+from tests.s3_server import S3Server
 
 # A slow machine is no failure; CI tries the same examples every time, a developer's run always new ones.
 settings.register_profile(
@@ -42,6 +43,13 @@ def azurite_dir() -> Path:
 def azurite(tmp_path_factory: pytest.TempPathFactory, azurite_dir: Path) -> Iterator[Azurite]:
     """One real Azurite for the whole run; a test keeps to queue, table and key names of its own."""
     with Azurite(tmp_path_factory.mktemp("azurite"), azurite_dir) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """One real S3 server for the whole run; a test keeps to a bucket of its own."""
+    with S3Server(tmp_path_factory.mktemp("s3")) as running:
         yield running
 
 

@@ -16,6 +16,7 @@ from legacy_queue.adapters.memory import MemoryStorage
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.times import to_milliseconds
 from legacy_queue.gateway.azure_face import azure_face
+from legacy_queue.gateway.blob_face import blob_face
 from legacy_queue.ports import Clock
 
 
@@ -43,9 +44,10 @@ def memory_server(clock: Clock, queue_prefix: str = "q", key: bytes | None = Non
     app = Flask("memory")
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=_Quiet)
     storage = MemoryStorage(clock, f"http://127.0.0.1:{server.server_port}/azure", queue_prefix, key=key)
-    app.register_blueprint(
-        azure_face(storage.work_queues, storage.account, storage.key, clock), url_prefix="/azure"
-    )
+    queues = azure_face(storage.work_queues, storage.account, storage.key, clock)
+    blobs = blob_face(storage.blobs.container, storage.account, storage.key, clock)
+    for face in (queues, blobs):
+        app.register_blueprint(face, url_prefix="/azure")
     thread = threading.Thread(target=server.serve_forever, args=[0.01])
     thread.start()
     try:

@@ -1,6 +1,7 @@
-"""Small changes of the product, each of which breaks something that a state machine promises to find.
+"""Small changes of the product, each of which breaks something that a test promises to find.
 
-``scripts/mutants.toml`` lists them; ``scripts/mutants`` runs the machines on each.
+``scripts/mutants.toml`` lists them; ``scripts/mutants`` runs the state machines on each, or the tests that it
+names.
 """
 
 import tomllib
@@ -17,12 +18,16 @@ class Rotten(Exception):
 
 @dataclass(frozen=True)
 class Mutant:
-    """``old`` occurs once in ``file``, a path in the package; ``new`` instead ``breaks`` what that says."""
+    """``old`` occurs once in ``file``, a path in the package; ``new`` instead ``breaks`` what that says.
+
+    ``tests``, a path in tests/, finds it where no state machine comes by.
+    """
 
     breaks: str
     file: str
     old: str
     new: str
+    tests: str = ""
 
     def applied(self, package: Path) -> str:
         """The text of the file with the change in it; raises Rotten."""

@@ -1,4 +1,4 @@
-"""The mutants themselves: that the machines find them shows ``scripts/mutants``, which takes minutes."""
+"""The mutants themselves: that they are found shows ``scripts/mutants``, which takes minutes."""
 
 import ast
 
@@ -12,6 +12,11 @@ def test_every_mutant_still_applies(mutant: Mutant) -> None:
     package = ROOT / "legacy_queue"
     intact = ast.parse((package / mutant.file).read_text())
     assert ast.dump(ast.parse(mutant.applied(package))) != ast.dump(intact)
+
+
+@pytest.mark.parametrize("mutant", mutants(), ids=lambda mutant: mutant.breaks)
+def test_the_tests_that_find_a_mutant_are_there(mutant: Mutant) -> None:
+    assert (ROOT / "tests" / mutant.tests).exists()
 
 
 def test_no_two_mutants_have_one_name() -> None:

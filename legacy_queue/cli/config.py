@@ -58,7 +58,7 @@ def _masked(name: str, value: Any) -> str:
             return json.dumps(shown)
         case "clients" | "signing_secrets", ():
             return "(made up for development when the server starts)"
-        case "amqp_url", str():
+        case "amqp_url" | "s3_secret_access_key", str():
             return json.dumps("***")
         case "signing_secrets", _:
             return json.dumps(["***"] * len(value))

@@ -22,8 +22,9 @@ from legacy_queue.config.settings import PREFIX, wire_name
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.worker import Credentials, Step, Worker, WorkerSettings
+from legacy_queue.worker.uploads import LIVE_LOG
 
-_POOL = ("demo-provisioner", "demo-worker")
+_PROVISIONER = "demo-provisioner"
 _DEMO_CLAIM = "6s"  # short, so that a reclaim is seen
 _DEMO_COMMAND = ["sh", "-c", "echo 'hello from the task'; sleep 5"]
 _RABBITMQ = Path(__file__).parents[2] / ".rabbitmq"  # where scripts/up puts it, if the machine has none
@@ -141,15 +142,17 @@ def _demonstrate(ready: Mapping[str, Any]) -> None:
         raise click.ClickException("--demo uses the development client: configure no clients for it")
     client_id, token = ready["credentials"]["clientId"], ready["credentials"]["accessToken"]
     task_id = slugid()
+    worker_type = f"demo-{secrets.token_hex(4)}"  # its own: a demo that was cut off may have left a task
     tell = _Teller()
-    create(ready["baseUrl"], Credentials(client_id, token, None), task_id, _POOL, _DEMO_COMMAND)
+    pool = _PROVISIONER, worker_type
+    create(ready["baseUrl"], Credentials(client_id, token, None), task_id, pool, _DEMO_COMMAND)
     tell("Scheduler -> Queue", f"createTask {task_id}")
     Worker(
         WorkerSettings(
             base_url=ready["baseUrl"],
             credentials=Credentials(client_id, token, None),
-            provisioner_id=_POOL[0],
-            worker_type=_POOL[1],
+            provisioner_id=_PROVISIONER,
+            worker_type=worker_type,
             worker_group="demo",
             worker_id=f"demo-{secrets.token_hex(4)}",
             max_tasks=1,
@@ -160,6 +163,8 @@ def _demonstrate(ready: Mapping[str, Any]) -> None:
     tell("Queue", f"task {task_id} is {status['state']}, run {len(status['runs']) - 1}")
     if status["state"] != "completed":
         raise click.ClickException(f"the task is {status['state']}, and should be completed")
+    log = requests.get(f"{ready['baseUrl']}/task/{task_id}/artifacts/{LIVE_LOG}", timeout=10)
+    tell("Anybody -> Queue", f"getLatestArtifact {LIVE_LOG}: {log.text.strip()!r}")
 
 
 class _Teller:
@@ -204,5 +209,6 @@ _CHART: Mapping[Step, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
     Step.RUN: ("Worker", lambda f: f"executing run {f['run_id']} ..."),
     Step.RECLAIM: ("Worker -> Queue", lambda f: f"reclaimTask: taken until {_until(f)}"),
     Step.EXITED: ("Worker", lambda f: f"the command ended with {f['exit_code']}"),
+    Step.ARTIFACT: ("Worker -> Queue", lambda f: f"createArtifact {f['name']} ({f['storage_type']})"),
     Step.REPORT: ("Worker -> Queue", lambda f: f"report {f['result']}"),
 }

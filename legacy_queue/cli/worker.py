@@ -41,12 +41,22 @@ def _default_worker_id() -> str:
 @click.option("--worker-group", callback=identifier, default="sample", show_default=True)
 @click.option("--worker-id", callback=identifier, help="Default: the host's name and the process id.")
 @click.option(
-    "--protocol", type=click.Choice([p.value for p in Protocol]), default="draft", show_default=True
+    "--protocol",
+    type=click.Choice([p.value for p in Protocol]),
+    default="draft",
+    show_default=True,
+    help="How to find work: polling Azure queues, as the draft or as the deployed workers, or by claimWork.",
 )
 @click.option("--capacity", type=click.IntRange(min=1), default=1, show_default=True, help="Tasks at once.")
 @click.option("--max-tasks", type=click.IntRange(min=1), help="End after so many tasks. Default: no end.")
 @click.option(
     "--poll-interval", callback=_duration, default="1s", show_default=True, help="When all is empty."
+)
+@click.option(
+    "--live-log/--no-live-log",
+    default=True,
+    show_default=True,
+    help="Serve running tasks' logs on a port of 127.0.0.1, where public/logs/live.log leads meanwhile.",
 )
 def worker(
     provisioner: str,
@@ -57,11 +67,13 @@ def worker(
     capacity: int,
     max_tasks: int | None,
     poll_interval: timedelta,
+    live_log: bool,
     **queue: str | None,
 ) -> None:
-    """Poll for tasks of a worker type, run them and report what came of them.
+    """Poll for tasks of a worker type, run them, upload what they leave behind and report what came of them.
 
-    Each step is a line of JSON on standard error; what the tasks print goes to standard output.
+    A task's log becomes public/logs/live_backing.log, and what its payload declares under artifacts becomes
+    artifacts too. Each step is a line of JSON on standard error; the logs go to standard output as well.
     SIGTERM or Ctrl-C reports the running tasks worker-shutdown; a second one exits at once.
     """
     url, credentials = queue_of(**queue)
@@ -76,6 +88,7 @@ def worker(
         capacity=capacity,
         max_tasks=max_tasks,
         poll_interval=poll_interval,
+        live_log=live_log,
     )
     log_to_standard_error()
     run_until_signalled(Worker(settings))

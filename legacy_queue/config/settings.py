@@ -49,6 +49,9 @@ class Settings:
     public_queue_url: str | None = _setting(
         values.url, None, "The queue endpoint that workers poll, if another."
     )
+    public_blob_url: str | None = _setting(
+        values.url, None, "The blob endpoint that artifacts are at, if another."
+    )
     trusted_proxy: bool = _setting(values.flag, False, "true: believe x-forwarded-host, -port and -proto.")
     claim_timeout: timedelta = _setting(values.duration, timedelta(minutes=20), "How long a claim lasts.")
     poll_visibility: timedelta = _setting(
@@ -67,6 +70,14 @@ class Settings:
     )
     amqp_url: str | None = _setting(values.amqp_url, None, "RabbitMQ, where the events are published.", True)
     project: str = _setting(values.project, PROJECT, "Names the exchanges: exchange/<project>/v1/...")
+    claim_work_wait: timedelta = _setting(
+        values.claim_work_wait, timedelta(seconds=20), "How long claimWork waits for work, at most 20s."
+    )
+    s3_endpoint: str | None = _setting(values.url, None, "Where s3 artifacts go; else through the server.")
+    s3_bucket: str | None = _setting(values.bucket, None, "The bucket there, which exists already.")
+    s3_region: str = _setting(values.word, "us-east-1", "What URLs there are signed for.")
+    s3_access_key_id: str | None = _setting(values.word, None, "Who signs them.")
+    s3_secret_access_key: str | None = _setting(values.word, None, "What they are signed with.", True)
     resolvers: bool = _setting(values.flag, True, "false: leave timers and expiry to other processes.")
     development_client: str | None = None
 
@@ -77,6 +88,14 @@ class Settings:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return self.host == "localhost"
+
+    @property
+    def is_everywhere(self) -> bool:
+        """Whether it listens on all addresses, so that none of them is its own."""
+        try:
+            return ipaddress.ip_address(self.host).is_unspecified
+        except ValueError:
+            return False
 
 
 DECLARED: tuple[Field[Any], ...] = tuple(one for one in fields(Settings) if one.metadata)
@@ -153,6 +172,7 @@ def _check(settings: Settings) -> None:
         raise SettingsError(f"a connection string goes with --storage azure, and this is {settings.storage}")
     if settings.storage == "memory" and settings.workers > 1:
         raise SettingsError("--storage memory lives in one process: --workers 1 is accepted")
+    _check_s3(settings)
     if settings.is_loopback:
         return
     if not settings.clients or not settings.signing_secrets:
@@ -160,8 +180,22 @@ def _check(settings: Settings) -> None:
             f"on {settings.host} others can reach the server: configure clients and signing-secrets, "
             "or listen on 127.0.0.1 with the development client"
         )
-    if settings.storage == "azurite" and not settings.public_queue_url:
+    if settings.is_everywhere and not settings.public_url:
         raise SettingsError(
-            f"Azurite listens on this machine alone, and on {settings.host} others will be sent to poll it: "
-            "use --storage azure, or say with --public-queue-url how they reach it"
+            f"{settings.host} is no address that clients could be sent to: say with --public-url how they "
+            "reach the server, or listen on the one address that they know"
+        )
+    if settings.storage == "azurite" and not (settings.public_queue_url and settings.public_blob_url):
+        raise SettingsError(
+            f"Azurite listens on this machine alone, and on {settings.host} others will be sent there: "
+            "use --storage azure, or say with --public-queue-url and --public-blob-url how they reach it"
+        )
+
+
+def _check_s3(settings: Settings) -> None:
+    names = ("s3_endpoint", "s3_bucket", "s3_access_key_id", "s3_secret_access_key")
+    missing = [wire_name(name) for name in names if not getattr(settings, name)]
+    if 0 < len(missing) < len(names):
+        raise SettingsError(
+            f"{' and '.join(missing)} must be set too: {', '.join(map(wire_name, names))} go together"
         )

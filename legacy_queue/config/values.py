@@ -61,6 +61,13 @@ def sas_life(value: Any) -> timedelta:
     return life
 
 
+def claim_work_wait(value: Any) -> timedelta:
+    wait = duration(value)
+    if wait > timedelta(seconds=20):
+        raise ValueError("20s is the longest that is accepted, as clients give a request up after 30 s")
+    return wait
+
+
 def storage(value: Any) -> str:
     if value not in ("azurite", "azure", "memory"):
         raise ValueError("azurite, azure or memory is accepted")
@@ -91,6 +98,18 @@ def amqp_url(value: Any) -> str:
             "a URL is accepted like amqp://user:password@host:5672/vhost, or with amqps://, and no query; "
             "what is special in a URL is percent-encoded in the password"
         )
+    return str(value)
+
+
+def word(value: Any) -> str:
+    if not re.fullmatch("[!-~]+", text(value)):
+        raise ValueError("printable ASCII characters are accepted, and no space")
+    return str(value)
+
+
+def bucket(value: Any) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", str(value)):
+        raise ValueError("3 to 63 of a-z, 0-9, . and - are accepted, a letter or digit first and last")
     return str(value)
 
 

@@ -11,6 +11,7 @@ QueueError
   x ResourceNotFound         404
   x RequestConflict          409  the state does not allow it
   x ResourceExpired          410
+  x LengthRequired           411
   x InputTooLarge            413
   x ServiceUnavailable       503  a retry cures it
 
@@ -83,6 +84,10 @@ class RequestConflict(QueueError):
 
 class ResourceExpired(QueueError):
     status = 410
+
+
+class LengthRequired(QueueError):
+    status = 411
 
 
 class InputTooLarge(QueueError):

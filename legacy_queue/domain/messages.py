@@ -39,3 +39,15 @@ def message_text(task_id: str, run_id: int, secret: bytes) -> str:
     return base64.b64encode(
         json.dumps({"taskId": task_id, "runId": run_id, "signature": signature}).encode()
     ).decode()
+
+
+def read_message(text: str) -> tuple[str, int, str]:
+    """taskId, runId and signature: the inverse of ``message_text``. Raises ValueError."""
+    try:
+        wire = json.loads(base64.b64decode(text, validate=True))
+        task_id, run_id, signature = wire["taskId"], wire["runId"], wire["signature"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"not a work message: {type(error).__name__}") from None
+    if not (isinstance(task_id, str) and type(run_id) is int and isinstance(signature, str)):
+        raise ValueError("not a work message: a value of another type")
+    return task_id, run_id, signature

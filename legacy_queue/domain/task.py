@@ -80,6 +80,7 @@ class Task:
     """``held`` is the lease on the message (T, R+1) while run R is running, else None.
 
     ``waits_for`` are those of its dependencies that keep an unscheduled task from being pending.
+    ``newest_blob`` is the name of the blob artifact that was last created for its last run, "" for none.
     """
 
     task_id: str
@@ -88,6 +89,7 @@ class Task:
     runs: tuple[Run, ...] = ()
     held: Lease | None = None
     waits_for: tuple[str, ...] = ()
+    newest_blob: str = ""
 
     @property
     def is_resolved(self) -> bool:
@@ -131,7 +133,8 @@ class Task:
 
     def with_new_run(self, reason_created: str, scheduled: datetime) -> Self:
         """The task with one more pending run."""
-        return replace(self, runs=(*self.runs, Run(len(self.runs), "pending", reason_created, scheduled)))
+        run = Run(len(self.runs), "pending", reason_created, scheduled)
+        return replace(self, runs=(*self.runs, run), newest_blob="")
 
     def status(self) -> dict[str, Any]:
         """The task status structure of design/api.md."""

@@ -1,7 +1,7 @@
-"""Azure's own refusals, by the code that a client of Azure Queue Storage knows.
+"""Azure's own refusals, by the code that a client of Azure Storage knows.
 
-Source: "Common REST API error codes" and "Queue Storage error codes" of Azure's REST reference, whose
-sentences these are; which of them answers what: "Queue" in design/azurite.md.
+Source: "Common REST API error codes", "Queue Storage error codes" and "Blob Storage error codes" of Azure's
+REST reference, whose sentences these are; which of them answers what: design/azurite.md.
 """
 
 _ERRORS = {
@@ -16,12 +16,35 @@ _ERRORS = {
         403,
         "This request is not authorized to perform this operation using this permission.",
     ),
+    "BlobAlreadyExists": (409, "The specified blob already exists."),
+    "BlobNotFound": (404, "The specified blob does not exist."),
+    "ConditionNotMet": (
+        412,
+        "The condition specified using HTTP conditional header(s) is not met.",
+    ),
+    "InvalidBlockList": (400, "The specified block list is invalid."),
+    "InvalidHeaderValue": (
+        400,
+        "The value for one of the HTTP headers is not in the correct format.",
+    ),
+    "InvalidInput": (400, "One of the request inputs is not valid."),
     "InvalidQueryParameterValue": (
         400,
         "Value for one of the query parameters specified in the request URI is invalid.",
     ),
+    "InvalidRange": (416, "The range specified is invalid for the current size of the resource."),
     "InvalidUri": (400, "The requested URI does not represent any resource on the server."),
+    "InvalidXmlDocument": (400, "XML specified is not syntactically valid."),
+    "Md5Mismatch": (
+        400,
+        "The MD5 value specified in the request did not match the MD5 value calculated by the server.",
+    ),
     "MessageNotFound": (404, "The specified message does not exist."),
+    "MissingContentLengthHeader": (411, "The Content-Length header was not specified."),
+    "MissingRequiredHeader": (
+        400,
+        "An HTTP header that's mandatory for this request is not specified.",
+    ),
     "MissingRequiredQueryParameter": (
         400,
         "A query parameter that's mandatory for this request is not specified.",
@@ -35,6 +58,7 @@ _ERRORS = {
         "The specified pop receipt did not match the pop receipt for a dequeued message.",
     ),
     "QueueNotFound": (404, "The specified queue does not exist."),
+    "RequestBodyTooLarge": (413, "The request body is too large and exceeds the maximum permissible limit."),
     "UnsupportedHttpVerb": (405, "The resource doesn't support specified Http Verb."),
     "UnsupportedQueryParameter": (
         400,

@@ -7,7 +7,6 @@ query: nothing here logs them.
 import base64
 import binascii
 import re
-import uuid
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Protocol
@@ -22,8 +21,9 @@ from legacy_queue.adapters.memory_queue import (
     QueueNotFound,
 )
 from legacy_queue.domain.messages import Lease
+from legacy_queue.gateway.azure_answers import answer, refused
 from legacy_queue.gateway.azure_errors import AzureError
-from legacy_queue.gateway.azure_xml import error_xml, messages_xml
+from legacy_queue.gateway.azure_xml import messages_xml
 from legacy_queue.gateway.shared_access import SAS_FIELDS, authenticate, parse_query
 from legacy_queue.ports import Clock
 
@@ -42,7 +42,7 @@ _MAX_VISIBILITY = 7 * 24 * 60 * 60  # seconds
 class QueueFace(Protocol):
     """Queues by the names that are in the URLs."""
 
-    def receive(self, queue_name: str, count: int, visibility: timedelta) -> list[QueuedMessage]:
+    def poll(self, queue_name: str, count: int, visibility: timedelta) -> list[QueuedMessage]:
         """Up to ``count`` visible messages, invisible for so long from now; raises QueueNotFound."""
 
     def delete(self, queue_name: str, lease: Lease) -> None:
@@ -57,7 +57,7 @@ def azure_face(queues: QueueFace, account: str, key: bytes, clock: Clock) -> Blu
     """
     blueprint = Blueprint("azure_face", __name__)
 
-    def answer(path: str) -> Response:
+    def serve(path: str) -> Response:
         parameters = parse_query(request.query_string)
         segments = [unquote(segment) for segment in path.split("/")]
         if segments[0] != account or len(segments) == 1:
@@ -73,12 +73,12 @@ def azure_face(queues: QueueFace, account: str, key: bytes, clock: Clock) -> Blu
 
     blueprint.add_url_rule(
         "/<path:path>",
-        view_func=answer,
+        view_func=serve,
         methods=_METHODS,
         provide_automatic_options=False,
         merge_slashes=False,  # else a redirect would repeat the SAS
     )
-    blueprint.register_error_handler(AzureError, _refused)
+    blueprint.register_error_handler(AzureError, refused)
     return blueprint
 
 
@@ -87,10 +87,10 @@ def _receive(queues: QueueFace, queue_name: str, parameters: Mapping[str, str]) 
     count = _whole_number(parameters, "numofmessages", 1, _MAX_MESSAGES)
     seconds = _whole_number(parameters, "visibilitytimeout", 30, _MAX_VISIBILITY)
     try:
-        messages = queues.receive(queue_name, count, timedelta(seconds=seconds))
+        messages = queues.poll(queue_name, count, timedelta(seconds=seconds))
     except QueueNotFound:
         raise AzureError("QueueNotFound") from None
-    return _response(200, messages_xml(messages))
+    return answer(200, messages_xml(messages))
 
 
 def _delete(queues: QueueFace, queue_name: str, message_id: str, parameters: Mapping[str, str]) -> Response:
@@ -106,7 +106,7 @@ def _delete(queues: QueueFace, queue_name: str, message_id: str, parameters: Map
         queues.delete(queue_name, Lease(message_id, receipt))
     except (QueueNotFound, MessageNotFound, PopReceiptMismatch) as error:
         raise AzureError(type(error).__name__) from None
-    return _response(204)
+    return answer(204)
 
 
 def _check_names(parameters: Mapping[str, str], known: set[str]) -> None:
@@ -132,18 +132,3 @@ def _refusal(method: str, resource: list[str]) -> AzureError:
         return AzureError("InvalidUri")
     denied = method in _DENIED[len(resource)]
     return AzureError("AuthorizationPermissionMismatch" if denied else "UnsupportedHttpVerb")
-
-
-def _refused(error: AzureError) -> Response:
-    response = _response(error.status, error_xml(error.code, error.message))
-    response.headers["x-ms-error-code"] = error.code
-    return response
-
-
-def _response(status: int, body: bytes = b"") -> Response:
-    response = Response(body, status, content_type="application/xml")
-    if not body:
-        del response.headers["Content-Type"]
-    response.headers["Cache-Control"] = "no-store"  # a message is for one receiver
-    response.headers["x-ms-request-id"] = str(uuid.uuid4())
-    return response

@@ -1,20 +1,27 @@
-"""Whether a query holds a shared access signature that allows to process the messages of a queue.
+"""Whether a query holds a shared access signature that allows what is asked for, of a queue or a blob.
 
 Checked on decoded values, because clients quote anew what they were given. Nothing here logs: a signature
-is a secret. Source: Azure's "Create a service SAS" (version 2015-04-05 and later); design/clients.md 15.
+is a secret. Source: Azure's "Create a service SAS" (version 2015-04-05 and later for queues,
+2020-12-06 and later for blobs); design/clients.md 15.
 """
 
 import base64
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from urllib.parse import parse_qsl
 
 from legacy_queue.domain.times import parse_time
 from legacy_queue.gateway.azure_errors import AzureError
 
-SAS_FIELDS = frozenset(("sv", "st", "se", "sp", "spr", "sip", "si", "sig"))
+# what is signed after the resource, in that order
+_QUEUE_FIELDS = ("si", "sip", "spr", "sv")
+_BLOB_FIELDS = (*_QUEUE_FIELDS, "sr", "snapshot", "ses", "rscc", "rscd", "rsce", "rscl", "rsct")
+_NEVER_GRANTED = ("si", "sip", "snapshot", "ses", "rscc", "rsce", "rscl", "rsct")
+
+SAS_FIELDS = frozenset(("sp", "st", "se", "sig", *_QUEUE_FIELDS))
+BLOB_SAS_FIELDS = SAS_FIELDS | set(_BLOB_FIELDS)
 
 _MAX_PARAMETERS = 50
 
@@ -28,7 +35,7 @@ def parse_query(query: bytes) -> dict[str, str]:
     parameters: dict[str, str] = {}
     for name, value in pairs:
         if name in parameters:
-            if name in SAS_FIELDS:
+            if name in BLOB_SAS_FIELDS:
                 raise AzureError("AuthenticationFailed")
             raise AzureError("InvalidQueryParameterValue", f"{name!r} is given more than once.")
         parameters[name] = value
@@ -43,23 +50,35 @@ def authenticate(
     A stored access policy (``si``) and a range of addresses (``sip``) are signed but never granted: this
     server issues none. Raises AzureError.
     """
-    signed = "\n".join(
-        (
-            parameters.get("sp", ""),
-            parameters.get("st", ""),
-            parameters.get("se", ""),
-            f"/queue/{account}/{queue_name}",
-            parameters.get("si", ""),
-            parameters.get("sip", ""),
-            parameters.get("spr", ""),
-            parameters.get("sv", ""),
-        )
-    )
-    expected = base64.b64encode(hmac.digest(key, signed.encode(), hashlib.sha256))
+    signed = _signed(parameters, f"/queue/{account}/{queue_name}", _QUEUE_FIELDS)
+    _check(parameters, signed, "p", key, scheme, now)
+
+
+def authenticate_blob(
+    parameters: Mapping[str, str], resource: str, permission: str, key: bytes, scheme: str, now: datetime
+) -> None:
+    """The same for a blob and one permission: ``resource`` is ``<account>/<container>/<blob>``.
+
+    Headers to answer with (``rsct`` and so on), a snapshot or an encryption scope are never granted either,
+    but for ``rscd=attachment``, which is what is answered anyway.
+    """
+    signed = _signed(parameters, f"/blob/{resource}", _BLOB_FIELDS)
+    _check(parameters, signed, permission, key, scheme, now)
+
+
+def _signed(parameters: Mapping[str, str], resource: str, behind: Sequence[str]) -> bytes:
+    first, second, third, *others = (parameters.get(name, "") for name in ("sp", "st", "se", *behind))
+    return "\n".join((first, second, third, resource, *others)).encode()
+
+
+def _check(
+    parameters: Mapping[str, str], signed: bytes, permission: str, key: bytes, scheme: str, now: datetime
+) -> None:
+    expected = base64.b64encode(hmac.digest(key, signed, hashlib.sha256))
     is_signed = hmac.compare_digest(expected, parameters.get("sig", "").encode())
     if not (is_signed and _is_granted(parameters, scheme, now)):
         raise AzureError("AuthenticationFailed")
-    if "p" not in parameters.get("sp", ""):
+    if permission not in parameters.get("sp", ""):
         raise AzureError("AuthorizationPermissionMismatch")
 
 
@@ -74,6 +93,6 @@ def _is_granted(parameters: Mapping[str, str], scheme: str, now: datetime) -> bo
         and not ended
         and bool(parameters.get("sv"))
         and scheme in parameters.get("spr", "https,http").split(",")
-        and not parameters.get("si")
-        and not parameters.get("sip")
+        and not any(parameters.get(name) for name in _NEVER_GRANTED)
+        and parameters.get("rscd", "") in ("", "attachment")
     )

@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from threading import Event
 from typing import Any
 from urllib.parse import unquote
@@ -13,6 +14,7 @@ from urllib.parse import unquote
 import structlog
 from flask import Flask, Response, g, request
 from werkzeug.exceptions import HTTPException
+from werkzeug.routing import BaseConverter
 
 from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.errors import (
@@ -27,13 +29,17 @@ from legacy_queue.domain.errors import (
 )
 from legacy_queue.domain.events import PROJECT
 from legacy_queue.domain.times import format_time, whole_seconds
-from legacy_queue.http import listing, runs, tasks, work
+from legacy_queue.http import artifacts, listing, runs, tasks, work, workers
 from legacy_queue.http.auth import raw_target, signed_request
 from legacy_queue.http.bodies import parse, validate, without_secrets
 from legacy_queue.http.endpoint import PARAMETERS, Call, Endpoint, endpoint
 from legacy_queue.http.event_stream import events_endpoint
+from legacy_queue.http.incoming import FairBodies
+from legacy_queue.http.migration import migration
 from legacy_queue.http.references import api_reference, exchanges_reference
 from legacy_queue.http.schemas import SCHEMAS, served
+from legacy_queue.http.uploads import PATH as UPLOADS
+from legacy_queue.http.uploads import upload_view
 from legacy_queue.ports import Clock, Storage
 from legacy_queue.services import Services
 
@@ -57,12 +63,17 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *listing.ENDPOINTS,
     *runs.ENDPOINTS,
     *work.ENDPOINTS,
+    *artifacts.ENDPOINTS,
+    *workers.ENDPOINTS,
 )
 
 
 @dataclass(frozen=True)
 class Backend:
-    """What the application is put together from. Once ``stopping`` is set, its event streams end."""
+    """What the application is put together from. Once ``stopping`` is set, its event streams end.
+
+    A client that sends nothing of a body for ``patience`` is given up; ``most_uploads`` are read at once.
+    """
 
     services: Services
     authenticator: Authenticator
@@ -72,6 +83,8 @@ class Backend:
     trusts_proxy: bool = False
     project: str = PROJECT
     stopping: Event = field(default_factory=Event)
+    patience: timedelta = timedelta(seconds=60)
+    most_uploads: int = 64
 
 
 class _RawPath:
@@ -85,27 +98,42 @@ class _RawPath:
         return self._app(environ, start_response)
 
 
+class _ArtifactName(BaseConverter):
+    """All the rest of a path, slashes and all: a name is data."""
+
+    regex = ".*"
+    part_isolating = False
+
+
 def create_app(backend: Backend) -> Flask:
     """The queue's HTTP interface, under both prefixes; ``/ready``, references and schemas beside it."""
     app = Flask("legacy_queue", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1  # a longer chunked body is cut there, and seen
     app.url_map.merge_slashes = False
-    app.wsgi_app = _RawPath(app.wsgi_app)  # type: ignore[method-assign]
+    app.url_map.converters["artifact"] = _ArtifactName
+    app.wsgi_app = _RawPath(FairBodies(app.wsgi_app, backend.patience))  # type: ignore[method-assign]
     for declared in ENDPOINTS:
         for prefix in PREFIXES:
             app.add_url_rule(
-                prefix + declared.route,
+                prefix + declared.route.replace("<name>", "<artifact:name>"),
                 endpoint=prefix + declared.name,
                 view_func=_view(declared, backend),
                 methods=[declared.method],
                 provide_automatic_options=False,
             )
-    events = events_endpoint(backend.project, backend.clock, backend.stopping)
+    for beside in (events_endpoint(backend.project, backend.clock, backend.stopping), migration):
+        app.add_url_rule(
+            beside.route,
+            beside.name,
+            _view(beside, backend),
+            methods=[beside.method],
+            provide_automatic_options=False,
+        )
     app.add_url_rule(
-        events.route,
-        events.name,
-        _view(events, backend),
-        methods=[events.method],
+        f"{UPLOADS}/<ticket>",
+        "upload",
+        upload_view(backend.services, backend.most_uploads),
+        methods=["PUT"],
         provide_automatic_options=False,
     )
     app.add_url_rule("/ready", view_func=lambda: _ready(backend))
@@ -162,7 +190,7 @@ def _query(declared: Endpoint) -> dict[str, str]:
 def _body() -> bytes:
     try:
         raw = request.get_data(cache=False)
-    except HTTPException:
+    except (HTTPException, QueueError):
         raise
     except Exception as error:  # noqa: BLE001  gunicorn's, for chunks that are none, or a connection that ends
         raise MalformedPayload(f"the body cannot be read ({type(error).__name__})") from None

@@ -1,6 +1,7 @@
 """An endpoint as data, and a call of it: from these come routing, checks, and the reference."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,10 +24,15 @@ PARAMETERS = {
     "runId": RUN_ID,
     "provisionerId": IDENTIFIER,
     "workerType": IDENTIFIER,
-    "continuationToken": r"[A-Za-z0-9_-]{0,300}",
+    "workerGroup": IDENTIFIER,
+    "workerId": IDENTIFIER,
+    "quarantined": r"true|false",
+    "name": r"[ -~]{1,1024}",
+    "continuationToken": r"[A-Za-z0-9_-]{0,3500}",  # one may hold the name of an artifact, escaped
     "limit": r"(?:1000|[1-9][0-9]{0,2})",
     "exchange": r"[ -~]{1,255}",
     "routingKey": _TOPIC_PATTERN,
+    "since": r"[ -~]{0,20}",
     "lastEventId": r"[!-~]{1,255}",
 }
 
@@ -52,6 +58,11 @@ class Call:
         return self._endpoint.name
 
     @property
+    def client_id(self) -> str:
+        """Who sent it, "" without credentials; believed once the call is authorized."""
+        return self._identity.client_id if self._identity else ""
+
+    @property
     def task_id(self) -> str:
         return self.params["taskId"]
 
@@ -62,13 +73,6 @@ class Call:
     def task(self) -> Task:
         """The task, to fill the scopes from: its definition is right, its runs may be old."""
         return self._services.tasks.recall(self.task_id)
-
-    def holder(self) -> Worker | None:
-        """Who claimed the run, which never changes once somebody has; raises ResourceNotFound."""
-        remembered = self.task().runs[self.run_id : self.run_id + 1]
-        if remembered and remembered[0].worker:
-            return remembered[0].worker
-        return self._services.tasks.load(self.task_id).run(self.run_id).worker
 
     def authorize(self, **fields: str | list[str] | tuple[str, ...]) -> Services:
         """The services, once the caller's scopes satisfy the endpoint's; raises InsufficientScopes.
@@ -82,6 +86,21 @@ class Call:
                 who = self._identity.log_name if self._identity else "a request without credentials"
                 raise InsufficientScopes(f"{who} may not {self._endpoint.name}: it lacks {lacking}")
         return self._services
+
+    def authorize_holder(self) -> Services:
+        """As ``authorize``, the scopes filled with the worker that has claimed the run, if one has.
+
+        Who has no scope for this very run must be that worker now: what this process remembers may be a claim
+        that was taken back. Raises ResourceNotFound where there is no such run.
+        """
+        if self.run_id < len(self.task().runs):
+            with suppress(InsufficientScopes):
+                return self._authorize_as(None)
+        return self._authorize_as(self._services.tasks.load(self.task_id).run(self.run_id).worker)
+
+    def _authorize_as(self, worker: Worker | None) -> Services:
+        worker = worker or Worker("", "")
+        return self.authorize(workerGroup=worker.worker_group, workerId=worker.worker_id)
 
 
 Handler = Callable[[Call], Mapping[str, Any] | Response]

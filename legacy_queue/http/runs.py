@@ -62,7 +62,7 @@ def claim_task(call: Call) -> Answer:
 )
 def reclaim_task(call: Call) -> Answer:
     """Extend the claim on a run before it expires."""
-    services = call.authorize(**_holder(call))
+    services = call.authorize_holder()
     return services.claims.reclaim(call.task_id, call.run_id)
 
 
@@ -111,17 +111,8 @@ def report_exception(call: Call) -> Answer:
 
 
 def _reported(call: Call, state: str, reason: str) -> Answer:
-    services = call.authorize(**_holder(call))
+    services = call.authorize_holder()
     return {"status": services.tasks.report(call.task_id, call.run_id, state, reason).status()}
-
-
-def _holder(call: Call) -> dict[str, str]:
-    """The worker of the run, to fill the legacy scopes from; one that nobody claimed has none."""
-    worker = call.holder()
-    return {
-        "workerGroup": worker.worker_group if worker else "",
-        "workerId": worker.worker_id if worker else "",
-    }
 
 
 ENDPOINTS = (claim_task, reclaim_task, report_completed, report_failed, report_exception)

@@ -4,12 +4,17 @@ Source: "Task definition", "Status structure" and "Bodies worth spelling out" in
 what is told on the exchanges.
 """
 
-from typing import Any
-
 from legacy_queue.domain.ids import IDENTIFIER, TASK_ID
 from legacy_queue.domain.priority import PRIORITIES
-
-Schema = dict[str, Any]
+from legacy_queue.domain.usage import METHODS
+from legacy_queue.http.artifact_schemas import ARTIFACT, ARTIFACT_SCHEMAS
+from legacy_queue.http.schema_terms import STRING as _STRING
+from legacy_queue.http.schema_terms import TIME as _TIME
+from legacy_queue.http.schema_terms import Schema
+from legacy_queue.http.schema_terms import list_of as _list
+from legacy_queue.http.schema_terms import object_of as _object
+from legacy_queue.http.schema_terms import text as _text
+from legacy_queue.http.worker_schemas import WORKER_SCHEMAS
 
 REPORTED_REASONS = (
     "worker-shutdown",
@@ -37,30 +42,9 @@ REASONS_RESOLVED = (
 )
 
 
-def _object(required: dict[str, Schema], optional: dict[str, Schema] | None = None) -> Schema:
-    return {
-        "type": "object",
-        "properties": {**required, **(optional or {})},
-        "required": list(required),
-        "additionalProperties": False,
-    }
-
-
-def _text(longest: int, pattern: str | None = None, shortest: int = 0) -> Schema:
-    lengths = {"type": "string", "minLength": shortest, "maxLength": longest}
-    return {**lengths, "pattern": f"^(?:{pattern})$"} if pattern else lengths
-
-
-def _list(items: Schema, most: int | None = None) -> Schema:
-    limit = {} if most is None else {"maxItems": most, "uniqueItems": True}
-    return {"type": "array", "items": items, **limit}
-
-
 _ID = {"type": "string", "pattern": f"^{IDENTIFIER}$"}
 _TASK_ID = {"type": "string", "pattern": f"^{TASK_ID}$"}
-_TIME = {"type": "string", "format": "date-time"}
 _RUN_ID = {"type": "integer", "minimum": 0, "maximum": 1000}
-_STRING = {"type": "string"}
 _OBJECT = {"type": "object"}
 _SCOPE = _text(4096, "[ -~]+")
 
@@ -135,18 +119,31 @@ _CLAIM = {
 _TASKS = _list(_object({"status": _STATUS, "task": _TASK}))
 _CONTINUED = {"continuationToken": _STRING}
 
+_COUNT = {"type": "integer", "minimum": 0}
+_CALLS = {
+    "method": {"enum": list(METHODS)},
+    "missing": _list({"enum": ["messageId", "receipt", "signature"]}, 3),
+    "caller": _STRING,
+    "count": _COUNT,
+    "last": _TIME,
+}
+_IN_THE_WAY = _list(_STRING)
+_MIGRATION = _object(
+    {
+        "provisionerId": _ID,
+        "workerType": _ID,
+        "policy": {"enum": ["optional", "required"]},
+        "calls": _list(_object(_CALLS)),
+        "required": _object({"possible": {"type": "boolean"}, "inTheWay": _IN_THE_WAY, "refused": _COUNT}),
+        "claimWork": _object(
+            {"ready": {"type": "boolean"}, "inTheWay": _IN_THE_WAY, "toBeMoved": _list(_STRING)}
+        ),
+    }
+)
+
 _VERSION = {"enum": [1]}
 _TOLD = {"version": _VERSION, "status": _STATUS}
 _WORKER = {"workerGroup": _ID, "workerId": _ID}
-_ARTIFACT = _object(
-    {
-        # the seed names blob, reference and error alone; createArtifact takes all five
-        "storageType": {"enum": ["blob", "s3", "azure", "reference", "error"]},
-        "name": _text(1024),
-        "expires": _TIME,
-        "contentType": _text(255),
-    }
-)
 
 SCHEMAS: dict[str, Schema] = {
     "ping-response": _object({"alive": {"const": True}, "uptime": {"type": "number"}}),
@@ -168,18 +165,29 @@ SCHEMAS: dict[str, Schema] = {
         },
     ),
     "task-claim-response": _object({**_CLAIM, "task": _TASK}),
+    "claim-work-request": _object(
+        {"workerGroup": _ID, "workerId": _ID},
+        {"tasks": {"type": "integer", "minimum": 1, "maximum": 32, "default": 1}},
+    ),
+    "claim-work-response": _object({"tasks": _list(_object({**_CLAIM, "task": _TASK}))}),
     "task-reclaim-response": _object(_CLAIM),
     "task-completed-request": _object({}, {"success": {"type": "boolean"}}),
     "task-exception-request": _object({"reason": {"enum": list(REPORTED_REASONS)}}),
     "pending-tasks-response": _object(
         {"provisionerId": _ID, "workerType": _ID, "pendingTasks": {"type": "integer", "minimum": 0}}
     ),
+    "migration-response": _object(
+        {"since": _TIME, "until": _TIME, "notRecorded": _COUNT, "workerTypes": _list(_MIGRATION)},
+        {"recordedSince": _TIME},
+    ),
+    **ARTIFACT_SCHEMAS,
+    **WORKER_SCHEMAS,
     "list-task-group-response": _object({"taskGroupId": _TASK_ID, "tasks": _TASKS}, _CONTINUED),
     "list-dependent-tasks-response": _object({"taskId": _TASK_ID, "tasks": _TASKS}, _CONTINUED),
     "task-defined-message": _object(_TOLD),
     "task-pending-message": _object({**_TOLD, "runId": _RUN_ID}),
     "task-running-message": _object({**_TOLD, "runId": _RUN_ID, **_WORKER, "takenUntil": _TIME}),
-    "artifact-created-message": _object({**_TOLD, "runId": _RUN_ID, **_WORKER, "artifact": _ARTIFACT}),
+    "artifact-created-message": _object({**_TOLD, "runId": _RUN_ID, **_WORKER, "artifact": ARTIFACT}),
     "task-completed-message": _object({**_TOLD, "runId": _RUN_ID, **_WORKER}),
     "task-failed-message": _object({**_TOLD, "runId": _RUN_ID, **_WORKER}),
     # of a task that was canceled, or met its deadline, before anybody claimed it

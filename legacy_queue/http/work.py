@@ -3,7 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from flask import request
+
 from legacy_queue.domain.scopes import AllOf, AnyOf
+from legacy_queue.domain.task import Worker
+from legacy_queue.http.connection import hung_up
 from legacy_queue.http.endpoint import Call, endpoint
 
 _POOL = "<provisionerId>/<workerType>"
@@ -25,7 +29,7 @@ _POOL = "<provisionerId>/<workerType>"
 def poll_task_urls(call: Call) -> Mapping[str, Any]:
     """Signed URLs for polling, and deleting from, the Azure queues of a worker type; poll them in order."""
     services = call.authorize()
-    return services.polling.poll_urls(call.params["provisionerId"], call.params["workerType"])
+    return services.polling.poll_urls(call.params["provisionerId"], call.params["workerType"], call.client_id)
 
 
 @endpoint(
@@ -42,4 +46,30 @@ def pending_tasks(call: Call) -> Mapping[str, Any]:
     return {**pool, "pendingTasks": call.authorize().polling.pending_tasks(*pool.values())}
 
 
-ENDPOINTS = (poll_task_urls, pending_tasks)
+@endpoint(
+    "claimWork",
+    "POST",
+    f"/claim-work/{_POOL}",
+    "Claim Work",
+    scopes=AllOf((f"queue:claim-work:{_POOL}", "queue:worker-id:<workerGroup>/<workerId>")),
+    input="claim-work-request",
+    output="claim-work-response",
+)
+def claim_work(call: Call) -> Mapping[str, Any]:
+    """Claim pending tasks, up to ``tasks`` of them, highest priority first.
+
+    The answer comes as soon as there are any, and within 20 seconds: then it holds none. Fewer than were
+    asked for does not mean that there are no more. A client that hangs up before claims nothing.
+    """
+    group, worker_id = call.body["workerGroup"], call.body["workerId"]
+    services = call.authorize(workerGroup=group, workerId=worker_id)
+    return services.claim_work.claim(
+        call.params["provisionerId"],
+        call.params["workerType"],
+        Worker(group, worker_id),
+        call.body.get("tasks", 1),
+        hung_up(request.environ),
+    )
+
+
+ENDPOINTS = (poll_task_urls, claim_work, pending_tasks)

@@ -2,11 +2,16 @@
 
 from dataclasses import dataclass
 
+from legacy_queue.services.artifacts import Artifacts
+from legacy_queue.services.claim_work import ClaimWork
 from legacy_queue.services.claims import Claims
 from legacy_queue.services.event_feed import EventFeed
 from legacy_queue.services.listing import Listing
 from legacy_queue.services.polling import Polling
 from legacy_queue.services.tasks import Tasks
+from legacy_queue.services.uploads import Uploads
+from legacy_queue.services.usage import Usage
+from legacy_queue.services.workers import Workers
 
 
 @dataclass(frozen=True)
@@ -15,6 +20,11 @@ class Services:
 
     tasks: Tasks
     claims: Claims
+    claim_work: ClaimWork
     polling: Polling
     listing: Listing
     event_feed: EventFeed
+    usage: Usage
+    workers: Workers
+    artifacts: Artifacts
+    uploads: Uploads

@@ -24,8 +24,8 @@ from legacy_queue.ports import (
     Clock,
     EventLog,
     LeaseLost,
-    OwnMessage,
     OwnQueues,
+    ReceivedMessage,
     Turn,
     Turns,
 )
@@ -160,7 +160,7 @@ class Announcer:
             with suppress(Changed):
                 self._turns.keep(turn, self._clock.now(), "", None)
 
-    def _publish(self, broker: Broker, messages: Sequence[OwnMessage]) -> None:
+    def _publish(self, broker: Broker, messages: Sequence[ReceivedMessage]) -> None:
         """What was peeked at is removed only after it was confirmed: a failure leaves all in their order."""
         published = {message.lease.message_id for message in messages}
         broker.publish([event for message in messages if (event := _unpacked(message.text))])
@@ -169,7 +169,7 @@ class Announcer:
         broker.publish([event for message in more if (event := _unpacked(message.text))])
         for_each(self._remove, received)
 
-    def _remove(self, message: OwnMessage) -> None:
+    def _remove(self, message: ReceivedMessage) -> None:
         if _unpacked(message.text) is None:
             set_aside(self._queues, WAITING, message, "not an event")
             return

@@ -17,24 +17,33 @@ log = structlog.get_logger()
 
 _SETTLE_EVERY = timedelta(seconds=0.5)
 _DRAIN_FIRST, _DRAIN_IDLE = timedelta(seconds=1), timedelta(seconds=30)
+_FLUSH_EVERY = timedelta(seconds=10)
 _END = 10  # seconds that what is under way has left
 _SETTLE_ALL = timedelta(seconds=10)
+
+Flush = Callable[[], None]  # writes down what is only in memory; may raise ServiceUnavailable
 
 
 class Background:
     """``watchers`` and ``chores`` are empty and None where another process resolves."""
 
     def __init__(
-        self, timers: Timers, announcer: Announcer, watchers: Sequence[Watcher], chores: Chores | None
+        self,
+        timers: Timers,
+        announcer: Announcer,
+        watchers: Sequence[Watcher],
+        chores: Chores | None,
+        flushes: Sequence[Flush],
+        stopping: threading.Event,
     ) -> None:
-        self._timers, self._announcer = timers, announcer
+        self._timers, self._announcer, self._flushes = timers, announcer, flushes
         self._watchers, self._chores = watchers, chores
-        self.stopping = threading.Event()
+        self.stopping = stopping
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Start the threads, in the process that is to have them."""
-        loops: list[Callable[[], None]] = [self._settle, self._drain]
+        loops: list[Callable[[], None]] = [self._settle, self._drain, self._flush]
         loops += [lambda watcher=watcher: watcher.run(self.stopping) for watcher in self._watchers]  # type: ignore[misc]
         if self._chores:
             chores = self._chores
@@ -60,6 +69,7 @@ class Background:
                 log.warning("timers-not-confirmed", left=left)  # they fire, and tell again what was told
         except ServiceUnavailable:
             log.warning("timers-not-confirmed")
+        self._flush_all()
         self._announcer.close()
 
     def _settle(self) -> None:
@@ -68,6 +78,19 @@ class Background:
                 self._timers.settle()
             except ServiceUnavailable:
                 log.warning("timers-not-confirmed")
+
+    def _flush(self) -> None:
+        while not self.stopping.wait(_FLUSH_EVERY.total_seconds()):
+            self._flush_all()
+
+    def _flush_all(self) -> None:
+        for flush in self._flushes:
+            try:
+                flush()
+            except ServiceUnavailable:
+                log.warning("not-written-down")  # it is tried again
+            except Exception:
+                log.exception("not-written-down")
 
     def _drain(self) -> None:
         wait = _DRAIN_FIRST

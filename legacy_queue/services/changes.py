@@ -95,6 +95,10 @@ class Changes:
             raise ResourceNotFound(f"there is no task {task_id}; it may have expired")
         return stored
 
+    def recall(self, task_id: str) -> Task:
+        """The task with its definition; its runs may be old. Raises ResourceNotFound."""
+        return (self._tasks.recall(task_id) or self.read(task_id)).task
+
     def _recall(self, task_id: str, run_id: int) -> StoredTask | None:
         stored = self._tasks.recall(task_id)
         return stored if stored and run_id < len(stored.task.runs) else None

@@ -1,23 +1,34 @@
 """Claims on runs: made, extended, and what a worker gets with them."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
+import structlog
+
+from legacy_queue.adapters.recent import Recent
 from legacy_queue.domain import transitions
 from legacy_queue.domain.credentials import Client, create_temporary_credentials
-from legacy_queue.domain.errors import AuthorizationFailed, InputError
+from legacy_queue.domain.errors import AuthorizationFailed, InputError, RequestConflict, ResourceNotFound
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.messages import Lease, signature_is_valid
+from legacy_queue.domain.messages import Lease, read_message, signature_is_valid
 from legacy_queue.domain.outcome import Outcome
+from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task, Worker
-from legacy_queue.domain.times import epoch_milliseconds, format_time
-from legacy_queue.ports import Clock
+from legacy_queue.domain.times import epoch_milliseconds, format_time, parse_time
+from legacy_queue.domain.unclaim import unclaim
+from legacy_queue.ports import Clock, ReceivedMessage
 from legacy_queue.services.changes import Changes
+from legacy_queue.services.usage import Usage
 from legacy_queue.services.work_messages import WorkMessages
+from legacy_queue.services.workers import Workers
+
+log = structlog.get_logger()
 
 OFFERED_AGAIN_AFTER = timedelta(seconds=10)
+_REMEMBERED = 10_000  # runs that were offered again
 _CREDENTIALS_DRIFT = timedelta(minutes=15)  # before now, and after takenUntil
 
 
@@ -59,32 +70,71 @@ class ClaimRules:
 class Claims:
     """Claims runs for workers."""
 
-    def __init__(self, changes: Changes, messages: WorkMessages, clock: Clock, rules: ClaimRules) -> None:
+    def __init__(
+        self,
+        changes: Changes,
+        messages: WorkMessages,
+        clock: Clock,
+        rules: ClaimRules,
+        usage: Usage,
+        workers: Workers,
+    ) -> None:
         self._changes, self._messages, self._clock, self._rules = changes, messages, clock, rules
+        self._usage, self._workers = usage, workers
+        self._offered: Recent[tuple[str, int], datetime] = Recent(_REMEMBERED)
+
+    def policy(self, provisioner_id: str, worker_type: str) -> str:
+        """``optional`` or ``required``: whether claimTask must present the message that was polled."""
+        return "required" if f"{provisioner_id}/{worker_type}" in self._rules.required else "optional"
 
     def claim(self, task: Task, run_id: int, worker: Worker, presented: Presented) -> Mapping[str, Any]:
         """The worker holds the run until takenUntil; the body that claimTask answers.
 
         ``task`` may be old: only its definition counts. The run that is claimed is in the answer: see
         ``transitions.claim``. Raises AuthorizationFailed for a wrong signature, which changes nothing;
-        InputError for a message that is not presented where it must be, and then the run is offered again;
-        ResourceNotFound, RequestConflict, ServiceUnavailable.
+        InputError for a message that is not presented where it must be, RequestConflict for a worker that is
+        quarantined, and then the run is offered again; ResourceNotFound, RequestConflict, ServiceUnavailable.
         """
+        queue = task.definition.work_queue
+        self._usage.saw_claim(queue.provisioner_id, queue.worker_type, worker, presented.missing)
         self._check(task, run_id, presented)
+        self._check_quarantine(task, run_id, worker, presented)
+        return self._claim(task.task_id, run_id, worker, presented)
 
-        def decide(task: Task) -> Outcome:
-            return transitions.claim(
-                task,
-                run_id,
-                worker,
-                presented.lease,
-                presented.message_id,
-                self._rules.claim_timeout,
-                self._clock.now(),
+    def claim_polled(
+        self, queue: WorkQueue, message: ReceivedMessage, worker: Worker
+    ) -> Mapping[str, Any] | None:
+        """As ``claim``, with a message that the queue itself has received from there; None for one that is
+        forged or stale: it is removed, and logged. Raises ServiceUnavailable.
+
+        Each answer is one more claim for the worker: a run that it holds already is not given again.
+        """
+        message_id = message.lease.message_id
+        try:
+            task_id, run_id, signature = self._leads_to(queue, message)
+        except (ValueError, ResourceNotFound) as error:
+            log.warning("work-message-dropped", message_id=message_id, why=str(error))
+            self._messages.drop(queue, message.lease)
+            return None
+        presented = Presented(message_id, message.lease.receipt, signature)
+        try:
+            return self._claim(task_id, run_id, worker, presented, is_new=True)
+        except RequestConflict as stale:  # the message has been withdrawn, unless it is held
+            log.info("work-message-stale", message_id=message_id, why=stale.message)
+        except ResourceNotFound as stale:  # of a run that is not to be for long, or of a task that expired
+            log.warning("work-message-dropped", message_id=message_id, why=stale.message)
+            self._messages.drop(queue, message.lease)
+        return None
+
+    def unclaim(self, claim: Mapping[str, Any], worker: Worker) -> None:
+        """Take back a claim, as it was answered, that never reached its worker. Raises ServiceUnavailable."""
+        task_id, run_id = claim["status"]["taskId"], claim["runId"]
+        taken_until = parse_time(claim["takenUntil"])
+        log.info("claim-taken-back", task_id=task_id, run_id=run_id)
+        with suppress(ResourceNotFound):
+            self._changes.apply(
+                task_id, lambda task: unclaim(task, run_id, worker, taken_until, self._clock.now())
             )
-
-        task = self._changes.apply(task.task_id, decide, run_id, presented.lease)
-        return {**self._answer(task), "task": task.definition.wire}
 
     def reclaim(self, task_id: str, run_id: int) -> Mapping[str, Any]:
         """The claim lasts longer; the body that reclaimTask answers, with new credentials.
@@ -95,7 +145,41 @@ class Claims:
         def decide(task: Task) -> Outcome:
             return transitions.reclaim(task, run_id, self._rules.claim_timeout, self._clock.now())
 
-        return self._answer(self._changes.apply(task_id, decide))
+        task = self._changes.apply(task_id, decide)
+        queue = task.definition.work_queue
+        self._workers.seen(queue.provisioner_id, queue.worker_type, task.runs[-1].worker)
+        return self._answer(task)
+
+    def _leads_to(self, queue: WorkQueue, message: ReceivedMessage) -> tuple[str, int, str]:
+        """taskId, runId and signature of a message of that queue; raises ValueError, ResourceNotFound."""
+        task_id, run_id, signature = read_message(message.text)
+        if not signature_is_valid(signature, task_id, run_id, self._rules.secrets):
+            raise ValueError("its signature is wrong")
+        if self._changes.recall(task_id).definition.work_queue != queue:
+            raise ValueError("its task belongs to another queue")
+        return task_id, run_id, signature
+
+    def _claim(
+        self, task_id: str, run_id: int, worker: Worker, presented: Presented, is_new: bool = False
+    ) -> Mapping[str, Any]:
+        def decide(task: Task) -> Outcome:
+            outcome = transitions.claim(
+                task,
+                run_id,
+                worker,
+                presented.lease,
+                presented.message_id,
+                self._rules.claim_timeout,
+                self._clock.now(),
+            )
+            if is_new and outcome.task == task:
+                raise RequestConflict(f"task {task_id}: this worker holds run {run_id} already")
+            return outcome
+
+        task = self._changes.apply(task_id, decide, run_id, presented.lease)
+        queue = task.definition.work_queue
+        self._workers.claimed(queue.provisioner_id, queue.worker_type, worker, task_id, task.runs[-1].run_id)
+        return {**self._answer(task), "task": task.definition.wire}
 
     def _check(self, task: Task, run_id: int, presented: Presented) -> None:
         signature = presented.signature
@@ -107,27 +191,46 @@ class Claims:
                 "pass the signature of the message that you polled"
             )
         queue = task.definition.work_queue
-        name = f"{queue.provisioner_id}/{queue.worker_type}"
-        if name in self._rules.required and presented.missing:
-            self._offer_again(self._changes.read(task.task_id).task, run_id)
+        pool = queue.provisioner_id, queue.worker_type
+        if self.policy(*pool) == "required" and presented.missing:
+            self._offer_again(task.task_id, run_id, presented)
             raise InputError(
-                f"workers of {name} must present the message that they polled: "
+                f"workers of {'/'.join(pool)} must present the message that they polled: "
                 f"{', '.join(presented.missing)} missing. messageId, receipt and signature are accepted"
             )
 
-    def _offer_again(self, task: Task, run_id: int) -> None:
-        """A worker deletes its message when it is refused: the run that it leads to needs another.
+    def _check_quarantine(self, task: Task, run_id: int, worker: Worker, presented: Presented) -> None:
+        queue = task.definition.work_queue
+        until = self._workers.quarantined_until(queue.provisioner_id, queue.worker_type, worker)
+        if until:
+            self._offer_again(task.task_id, run_id, presented)
+            raise RequestConflict(
+                f"worker {worker.worker_group}/{worker.worker_id} of {queue.provisioner_id}/"
+                f"{queue.worker_type} is quarantined until {format_time(until)}: it gets no work before"
+            )
 
-        That may also be the held message of a claim: then the other one is visible after takenUntil.
+    def _offer_again(self, task_id: str, run_id: int, presented: Presented) -> None:
+        """The run that the message of a refused claim leads to is offered again, after a while.
+
+        It is that very message where it was presented: a worker of the draft does not delete it, one more for
+        each refusal would multiply. For other claims a process does not offer a run twice in a moment. It may
+        also be the held message of a claim: then the other one is visible after takenUntil.
         """
-        last = task.last_run
+        task = self._changes.read(task_id).task
+        last, now = task.last_run, self._clock.now()
         if last is None or last.is_resolved:
             return
         wanted, delay = last.run_id, OFFERED_AGAIN_AFTER
         if last.taken_until:
-            wanted, delay = last.run_id + 1, max(delay, last.taken_until - self._clock.now())
-        if run_id in (wanted, wanted + 1):
-            self._messages.offer(task, wanted, delay=delay)
+            wanted, delay = last.run_id + 1, max(delay, last.taken_until - now)
+        if run_id not in (wanted, wanted + 1):
+            return
+        offered = self._offered.get((task_id, wanted))
+        if presented.lease is None and offered and timedelta(0) <= now - offered < OFFERED_AGAIN_AFTER / 2:
+            return
+        self._messages.offer(task, wanted, presented.lease, delay)
+        if presented.lease is None:
+            self._offered.put((task_id, wanted), now)
 
     def _answer(self, task: Task) -> dict[str, Any]:
         run = task.runs[-1]

@@ -1,16 +1,19 @@
 """Every use case on one storage: what a server process consists of, beside its ways in and its threads."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from threading import Event
 
 from legacy_queue.domain.timers import CLAIMS, DEADLINES, RESOLVED
-from legacy_queue.ports import Broker, Clock, Storage
+from legacy_queue.ports import Broker, Clock, ObjectStore, Storage
 from legacy_queue.services import Services
 from legacy_queue.services.announcer import Announcer
-from legacy_queue.services.background import Background
+from legacy_queue.services.artifacts import Artifacts
+from legacy_queue.services.background import Background, Flush
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.chores import Chore, Chores
+from legacy_queue.services.claim_work import ClaimWork
 from legacy_queue.services.claims import ClaimRules, Claims
 from legacy_queue.services.dependencies import Dependencies
 from legacy_queue.services.event_feed import EventFeed
@@ -21,8 +24,11 @@ from legacy_queue.services.resolvers import Resolvers
 from legacy_queue.services.sweeper import Sweeper
 from legacy_queue.services.tasks import Tasks
 from legacy_queue.services.timers import Timers
+from legacy_queue.services.uploads import Uploads
+from legacy_queue.services.usage import Usage
 from legacy_queue.services.watcher import Watcher
 from legacy_queue.services.work_messages import WorkMessages
+from legacy_queue.services.workers import Workers
 
 # How long a queue of timers is not looked at, at most, while nothing happens
 _IDLE = {CLAIMS: timedelta(seconds=15), DEADLINES: timedelta(seconds=30), RESOLVED: timedelta(seconds=5)}
@@ -33,32 +39,47 @@ _EVENTS_READABLE = timedelta(hours=1)  # where there is no broker
 @dataclass(frozen=True)
 class Rules:
     """``sas_life``: how long poll URLs are good. ``poll_visibility``: how long a polled message is invisible.
+    ``claim_work_wait``: how long claimWork waits for work. ``upload_url``: where artifacts are uploaded to.
     ``resolves``: whether timers, sweeping and expiry are this process's business.
     """
 
     claims: ClaimRules
     sas_life: timedelta
     poll_visibility: timedelta
+    claim_work_wait: timedelta
+    upload_url: str
     resolves: bool = True
 
 
 @dataclass(frozen=True)
 class Core:
-    """``watchers`` by queue, empty where another process resolves; so is ``chores`` None."""
+    """``watchers`` by queue, empty where another process resolves; so is ``chores`` None.
+
+    ``flushes`` write down what is counted and noted in memory. ``stopping`` is set when the process ends.
+    """
 
     services: Services
     timers: Timers
     announcer: Announcer
     watchers: Mapping[str, Watcher] = field(default_factory=dict)
     chores: Chores | None = None
+    flushes: Sequence[Flush] = ()
+    stopping: Event = field(default_factory=Event)
 
     def background(self) -> Background:
         """The threads of a process that serves or resolves."""
-        return Background(self.timers, self.announcer, tuple(self.watchers.values()), self.chores)
+        watchers = tuple(self.watchers.values())
+        return Background(self.timers, self.announcer, watchers, self.chores, self.flushes, self.stopping)
 
 
-def build_core(storage: Storage, broker: Broker | None, clock: Clock, rules: Rules) -> Core:
-    """Nothing is sent to storage or broker yet."""
+def build_core(
+    storage: Storage,
+    broker: Broker | None,
+    clock: Clock,
+    rules: Rules,
+    object_store: ObjectStore | None = None,
+) -> Core:
+    """Nothing is sent to storage or broker yet. ``object_store`` takes s3 artifacts, where there is one."""
     announcer = Announcer(broker, storage.event_log, storage.own_queues, storage.turns, clock)
     event_feed = EventFeed(broker, storage.event_log)
     announcer.logged = event_feed.wake
@@ -67,15 +88,31 @@ def build_core(storage: Storage, broker: Broker | None, clock: Clock, rules: Rul
     changes = Changes(storage.tasks, messages, timers, announcer)
     dependencies = Dependencies(storage.tasks, storage.dependencies, changes, clock)
     groups = Groups(storage.groups, announcer)
+    usage = Usage(storage.usage, clock)
+    workers = Workers(storage.workers, clock)
+    claims = Claims(changes, messages, clock, rules.claims, usage, workers)
+    stopping = Event()
+    uploads = Uploads(
+        storage.artifacts, storage.blobs, changes, clock, rules.claims.secrets, rules.upload_url
+    )
+    artifacts = Artifacts(storage, object_store, uploads, changes, announcer, clock)
     services = Services(
-        tasks=Tasks(storage.tasks, groups, dependencies, changes, timers, clock),
-        claims=Claims(changes, messages, clock, rules.claims),
-        polling=Polling(storage.work_queues, clock, rules.sas_life, rules.poll_visibility),
+        tasks=Tasks(storage.tasks, groups, dependencies, changes, timers, clock, storage.artifacts),
+        claims=claims,
+        claim_work=ClaimWork(
+            storage.work_queues, messages, claims, usage, workers, clock, rules.claim_work_wait, stopping
+        ),
+        polling=Polling(storage.work_queues, clock, rules.sas_life, rules.poll_visibility, usage, workers),
         listing=Listing(storage.tasks, storage.groups, storage.dependencies),
         event_feed=event_feed,
+        usage=usage,
+        workers=workers,
+        artifacts=artifacts,
+        uploads=uploads,
     )
+    flushes = (usage.flush, workers.flush)
     if not rules.resolves:
-        return Core(services, timers, announcer)
+        return Core(services, timers, announcer, flushes=flushes, stopping=stopping)
     resolvers = Resolvers(storage.tasks, changes, messages, dependencies, groups, announcer, clock)
     watchers = {
         name: Watcher(name, storage.own_queues, handle, clock, _IDLE[name])
@@ -86,11 +123,11 @@ def build_core(storage: Storage, broker: Broker | None, clock: Clock, rules: Rul
     sweeper = Sweeper(
         storage.tasks, storage.groups, changes, messages, dependencies, groups, announcer, clock
     )
-    chores = Chores(_chores(storage, sweeper, clock), storage.turns, clock)
-    return Core(services, timers, announcer, watchers, chores)
+    chores = Chores(_chores(storage, sweeper, artifacts, clock), storage.turns, clock)
+    return Core(services, timers, announcer, watchers, chores, flushes, stopping)
 
 
-def _chores(storage: Storage, sweeper: Sweeper, clock: Clock) -> list[Chore]:
+def _chores(storage: Storage, sweeper: Sweeper, artifacts: Artifacts, clock: Clock) -> list[Chore]:
     def expire(name: str) -> Chore:
         expiring = storage.expiring[name]
         return Chore(
@@ -102,6 +139,7 @@ def _chores(storage: Storage, sweeper: Sweeper, clock: Clock) -> list[Chore]:
     return [
         Chore("sweep-tasks", _SWEEP_EVERY, sweeper.sweep_tasks),
         Chore("sweep-groups", _SWEEP_EVERY, sweeper.sweep_groups),
+        Chore("expire-artifacts", _EXPIRE_EVERY, artifacts.remove_expired),
         *(expire(name) for name in storage.expiring),
         Chore(
             "trim-events",

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import structlog
 
-from legacy_queue.ports import LeaseLost, OwnMessage, OwnQueues
+from legacy_queue.ports import LeaseLost, OwnQueues, ReceivedMessage
 
 log = structlog.get_logger()
 
@@ -15,7 +15,7 @@ POISON = "poison"  # the queue in which somebody finds them
 _LONGEST = 8 * 1024  # characters: in JSON and XML each may take six bytes
 
 
-def set_aside(queues: OwnQueues, name: str, message: OwnMessage, why: str) -> None:
+def set_aside(queues: OwnQueues, name: str, message: ReceivedMessage, why: str) -> None:
     """Move the message to the queue ``<prefix>-poison``, as JSON ``{queue, text, why}``, and log an error.
 
     Of a text that no server of this kind has written, being longer, the beginning is kept.

@@ -7,6 +7,9 @@ from typing import Any
 from legacy_queue.domain.priority import work_queues
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import Clock, WorkQueues
+from legacy_queue.services.pending import PendingCounts
+from legacy_queue.services.usage import Usage
+from legacy_queue.services.workers import Workers
 
 _DRIFT = timedelta(minutes=15)
 
@@ -15,13 +18,22 @@ class Polling:
     """Signed URLs for a worker type's queues."""
 
     def __init__(
-        self, queues: WorkQueues, clock: Clock, sas_life: timedelta, poll_visibility: timedelta
+        self,
+        queues: WorkQueues,
+        clock: Clock,
+        sas_life: timedelta,
+        poll_visibility: timedelta,
+        usage: Usage,
+        workers: Workers,
     ) -> None:
-        self._queues, self._clock = queues, clock
+        self._queues, self._clock, self._usage, self._workers = queues, clock, usage, workers
+        self._counts = PendingCounts(queues, clock)
         self._sas_life, self._poll_visibility = sas_life, poll_visibility
 
-    def poll_urls(self, provisioner_id: str, worker_type: str) -> Mapping[str, Any]:
-        """The body that pollTaskUrls answers, highest priority first."""
+    def poll_urls(self, provisioner_id: str, worker_type: str, client_id: str) -> Mapping[str, Any]:
+        """The body that pollTaskUrls answers to that client, highest priority first."""
+        self._usage.saw_poll(provisioner_id, worker_type, client_id)
+        self._workers.seen(provisioner_id, worker_type)
         now = self._clock.now()
         expires = now + self._sas_life
         queues = work_queues(provisioner_id, worker_type)
@@ -32,8 +44,9 @@ class Polling:
         }
 
     def pending_tasks(self, provisioner_id: str, worker_type: str) -> int:
-        """How many messages there are in the worker type's queues: no fewer than there are pending tasks.
+        """How many messages there were in the worker type's queues within the last 2 s.
 
-        Held and doubled messages are counted too. Source: design/api.md, an upper bound.
+        That is no fewer than there were pending tasks: held and doubled messages are counted too. Source:
+        design/api.md, an upper bound.
         """
-        return sum(self._queues.count(queue) for queue in work_queues(provisioner_id, worker_type))
+        return self._counts.count(provisioner_id, worker_type)

@@ -8,7 +8,7 @@ from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.errors import InputError, RequestConflict
 from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task
-from legacy_queue.ports import AlreadyExists, Clock, TaskStore
+from legacy_queue.ports import AlreadyExists, ArtifactStore, Clock, TaskStore
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.dependencies import Dependencies
 from legacy_queue.services.groups import Groups
@@ -28,9 +28,11 @@ class Tasks:
         changes: Changes,
         timers: Timers,
         clock: Clock,
+        artifacts: ArtifactStore,
     ) -> None:
         self._tasks, self._groups, self._dependencies = tasks, groups, dependencies
         self._changes, self._timers, self._clock = changes, timers, clock
+        self._artifacts = artifacts
 
     def load(self, task_id: str) -> Task:
         """The task as it is now; raises ResourceNotFound."""
@@ -38,8 +40,7 @@ class Tasks:
 
     def recall(self, task_id: str) -> Task:
         """The task with its definition, to fill scopes from; its runs may be old."""
-        stored = self._tasks.recall(task_id)
-        return stored.task if stored else self.load(task_id)
+        return self._changes.recall(task_id)
 
     def create(self, task_id: str, body: Mapping[str, Any]) -> Task:
         """The task, pending as soon as its dependencies allow; once answered it is never lost.
@@ -102,11 +103,14 @@ class Tasks:
     def report(self, task_id: str, run_id: int, state: str, reason: str) -> Task:
         """The run is resolved, and a retry is offered where there is one; safe to repeat.
 
-        Raises ResourceNotFound, RequestConflict.
+        Raises ResourceNotFound; RequestConflict, also for completed where a blob of the run is not complete.
         """
 
         def decide(task: Task) -> Outcome:
-            return transitions.resolve(task, run_id, state, reason, self._clock.now())
+            outcome = transitions.resolve(task, run_id, state, reason, self._clock.now())
+            if state == "completed" and task.newest_blob and outcome.task != task:
+                self._check_blobs(task, run_id)
+            return outcome
 
         return self._changes.apply(task_id, decide)
 
@@ -116,6 +120,15 @@ class Tasks:
         Raises ResourceNotFound; RequestConflict past the deadline.
         """
         return self._changes.apply(task_id, lambda task: transitions.cancel(task, self._clock.now()))
+
+    def _check_blobs(self, task: Task, run_id: int) -> None:
+        artifact = self._artifacts.incomplete(task.task_id, run_id, self._clock.now())
+        if artifact:
+            raise RequestConflict(
+                f"task {task.task_id}: artifact {artifact.name!r} of run {run_id} is not complete: "
+                "upload it and call completeArtifact before you report the run completed",
+                {"status": task.status()},
+            )
 
     def _created_before(self, given: Task, armed: Armed) -> Outcome:
         """The task is there already: the same, or another, a RequestConflict that leaves nothing behind."""

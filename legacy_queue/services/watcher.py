@@ -14,7 +14,7 @@ import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.timers import Timer
-from legacy_queue.ports import Clock, LeaseLost, OwnMessage, OwnQueues
+from legacy_queue.ports import Clock, LeaseLost, OwnQueues, ReceivedMessage
 from legacy_queue.services.poison import set_aside
 from legacy_queue.services.timers import Armed
 
@@ -128,12 +128,12 @@ class Watcher:
                 if not self._has_more:
                     self._sleep()
 
-    def look(self, each: Callable[[Callable[[OwnMessage], None], list[OwnMessage]], object]) -> int:
+    def look(self, each: Callable[[Callable[[ReceivedMessage], None], list[ReceivedMessage]], object]) -> int:
         """Handle what there is now, by ``each``; how many timers that were. Raises ServiceUnavailable."""
         now = self._clock.now()
         handed = [self._handed.popleft() for _ in range(min(len(self._handed), _BATCH))]
-        messages = [OwnMessage(armed.lease, armed.timer.text(), 1) for armed in handed]
-        received: Sequence[OwnMessage] = ()
+        messages = [ReceivedMessage(armed.lease, armed.timer.text(), 1) for armed in handed]
+        received: Sequence[ReceivedMessage] = ()
         if not handed or self._asked is None or now - self._asked >= self._idle:
             self._asked = now
             received = self._queues.receive(self.name, _BATCH, LEASE)
@@ -149,7 +149,7 @@ class Watcher:
         if not self._wake.wait(min(self._wait.total_seconds(), until_expected)):
             self._wait = min(self._wait * 2, self._idle)
 
-    def _try(self, message: OwnMessage, stop: datetime) -> None:
+    def _try(self, message: ReceivedMessage, stop: datetime) -> None:
         now = self._clock.now()
         if now >= stop:
             return  # it fires again when its lease ends

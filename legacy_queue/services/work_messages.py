@@ -1,7 +1,8 @@
 """The signed messages of a task's runs: offered, held, released, withdrawn."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import assert_never
 
@@ -10,9 +11,10 @@ import structlog
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.messages import Lease, message_text
 from legacy_queue.domain.outcome import After, Hold, Offer, Release, Withdraw
+from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import whole_seconds
-from legacy_queue.ports import Clock, LeaseLost, WorkQueues
+from legacy_queue.ports import Clock, LeaseLost, ReceivedMessage, WorkQueues
 
 log = structlog.get_logger()
 
@@ -20,10 +22,14 @@ _AT_ONCE = timedelta(0)
 
 
 class WorkMessages:
-    """Signs with the first of the secrets. No message outlives its task's deadline."""
+    """Signs with the first of the secrets. No message outlives its task's deadline.
+
+    ``offered`` is told of each queue in which a message has become visible.
+    """
 
     def __init__(self, queues: WorkQueues, clock: Clock, secrets: Sequence[bytes]) -> None:
         self._queues, self._clock, self._secret = queues, clock, secrets[0]
+        self.offered: Callable[[WorkQueue], None] = lambda _queue: None
 
     def hold(self, task: Task, hold: Hold) -> Lease:
         """The message for ``hold.run_id`` is invisible until then; its new lease.
@@ -58,22 +64,38 @@ class WorkMessages:
         """A message for this run becomes visible after ``delay``: the leased one, or else a fresh one."""
         text = message_text(task.task_id, run_id, self._secret)
         queue = task.definition.work_queue
-        if lease:
-            try:
-                self._queues.hide(queue, lease, text, delay)
+        if not (lease and self._hidden(queue, lease, text, delay)):
+            time_left = self._time_left(task)
+            if whole_seconds(delay) >= math.floor(time_left / timedelta(seconds=1)):
                 return
-            except LeaseLost:
-                pass
-        time_left = self._time_left(task)
-        if whole_seconds(delay) < math.floor(time_left / timedelta(seconds=1)):
             self._queues.put(queue, text, time_left, delay)
+        if delay <= _AT_ONCE:
+            self.offered(queue)
+
+    def put_back(self, queue: WorkQueue, message: ReceivedMessage, delay: timedelta = _AT_ONCE) -> None:
+        """A polled message is visible again after ``delay``; where that fails, at the end of its lease."""
+        with suppress(ServiceUnavailable):
+            if self._hidden(queue, message.lease, message.text, delay) and delay <= _AT_ONCE:
+                self.offered(queue)
 
     def withdraw(self, task: Task, lease: Lease) -> None:
         """Delete the message if that can be done: one that stays is refused when it is claimed."""
+        self.drop(task.definition.work_queue, lease)
+
+    def drop(self, queue: WorkQueue, lease: Lease) -> None:
+        """Delete the message if that can be done."""
         try:
-            self._queues.remove(task.definition.work_queue, lease)
+            self._queues.remove(queue, lease)
         except (LeaseLost, ServiceUnavailable):
-            log.info("message-not-withdrawn", task_id=task.task_id, message_id=lease.message_id)
+            log.info("message-not-removed", message_id=lease.message_id)
+
+    def _hidden(self, queue: WorkQueue, lease: Lease, text: str, delay: timedelta) -> bool:
+        """Whether the lease was good for it."""
+        try:
+            self._queues.hide(queue, lease, text, delay)
+        except LeaseLost:
+            return False
+        return True
 
     def _time_left(self, task: Task) -> timedelta:
         return task.definition.deadline - self._clock.now()

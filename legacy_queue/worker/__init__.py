@@ -1,13 +1,14 @@
-"""A worker of the legacy generations, as short as the seeds' description of one.
+"""A worker of all three generations, as short as the seeds' description of one.
 
-It finds work in Azure queues, claims it, keeps the claim while the task's command runs and reports
+It finds work (``azure_polling`` or ``claim_work``), keeps its claim (``held_claim``) while the task's
+command runs (``task_run``), uploads the log and what else the task leaves behind (``uploads``) and reports
 what came of it. A sample: it runs commands with its own rights, without any isolation. It knows its
 credentials and the queue's URL and shares no code with the server but the signing of requests.
 
     Worker(settings, on_step=print).run()
 
-Sources: queue-worker interaction, the draft (seed 004) and the deployed one (seed 003), and of the later
-one (seed 000) what it says about exceptions.
+Sources: queue-worker interaction, the draft (seed 004), the deployed one (seed 003) and the later one
+(seeds 000 and 002); for logs and artifacts docker-worker of 2017.
 """
 
 from legacy_queue.worker.queue_client import Credentials, QueueRefused

@@ -15,8 +15,6 @@ from lxml import etree
 
 from legacy_queue.worker.http import Http, Unavailable
 
-MAX_MESSAGES = 32
-
 _TASK_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
 

@@ -12,7 +12,8 @@ from typing import IO
 
 from legacy_queue.worker.payload import MalformedPayload, Payload
 
-# Of the worker's own environment a task gets these and no other: not, for one, its credentials.
+# Of the worker's own environment a task gets these and no other: not, for one, its credentials, though
+# nothing keeps a task from looking for them in /proc.
 INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR")
 
 # What the operating system says of a command that no machine like this one could run.
@@ -29,8 +30,6 @@ _NOT_RUNNABLE = frozenset(
     }
 )
 
-Output = int | IO[bytes] | None  # as subprocess takes it: None is the worker's own standard output
-
 
 class Command:
     """A command that runs in a session of its own; ``end`` must be called in every case."""
@@ -40,7 +39,9 @@ class Command:
         self._watch: threading.Thread | None = None
 
     @classmethod
-    def start(cls, payload: Payload, names: Mapping[str, str], directory: Path, output: Output) -> "Command":
+    def start(
+        cls, payload: Payload, names: Mapping[str, str], directory: Path, output: IO[bytes]
+    ) -> "Command":
         """Start the command in ``directory``, its standard output and error going to ``output``.
 
         ``names`` (TASK_ID, RUN_ID) and then the payload's env are added to the environment. Raises

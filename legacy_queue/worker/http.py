@@ -3,17 +3,27 @@
 What a failed request says of itself never holds its URL, which may be a signed one.
 """
 
+import os
+import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import IO, Any
+from weakref import WeakSet
 
 import requests
+from requests.adapters import HTTPAdapter
 
 from legacy_queue.worker.clock import Clock
 
 TIMEOUT = (5.0, 30.0)  # seconds to connect, and between two bytes of the answer
+LONG_POLL = (5.0, 60.0)  # for an answer that may take 20 s
+UPLOAD = (30.0, 300.0)  # for a server that stores a large file before it answers
 RETRIES = 5
 FIRST_DELAY = 0.5  # seconds; doubled for each further retry
 LONGEST_DELAY = 30.0
+
+PIECE = 64 * 1024  # bytes of a file that are in memory at a time
 
 Sign = Callable[[requests.PreparedRequest], requests.PreparedRequest]
 
@@ -27,11 +37,37 @@ def unsigned(request: requests.PreparedRequest) -> requests.PreparedRequest:
     return request
 
 
+class Content:
+    """The bytes that a file has now, read piece by piece, and from the start for each request.
+
+    What is appended later is not sent: it would not fit the content-length. Needs the file open.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._length = os.fstat(file.fileno()).st_size
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[bytes]:
+        at = 0
+        while at < self._length:
+            piece = os.pread(self._file.fileno(), min(PIECE, self._length - at), at)
+            if not piece:
+                raise OSError("the file has become shorter")
+            yield piece
+            at += len(piece)
+
+
 class Http:
     """A connection of one thread. Once ``give_up`` is set, no request is repeated any more."""
 
     def __init__(self, clock: Clock, give_up: threading.Event) -> None:
         self._session = requests.Session()
+        self._connections = _Connections()
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, self._connections)
         self._clock = clock
         self._give_up = give_up
 
@@ -41,23 +77,25 @@ class Http:
         url: str,
         *,
         sign: Sign = unsigned,
-        body: bytes | None = None,
+        body: bytes | Content | None = None,
+        content_type: str = "application/json",
+        timeout: tuple[float, float] = TIMEOUT,
         retries: int = RETRIES,
     ) -> requests.Response:
         """The first answer below 500; 5xx and broken connections are tried again with growing delays.
 
         Raises Unavailable when the last try failed as well. A 4xx is an answer and never tried again.
         """
-        headers = {"Content-Type": "application/json"} if body is not None else {}
+        headers = {"Content-Type": content_type} if body is not None else {}
         for attempt in range(retries + 1):
             try:
                 answer = self._session.request(
                     method,
                     url,
-                    data=body,
+                    data=body or b"",  # requests would send an empty file chunked
                     headers=headers,
                     auth=sign,
-                    timeout=TIMEOUT,
+                    timeout=timeout,
                     allow_redirects=False,
                 )
             except requests.RequestException as broken:
@@ -71,8 +109,53 @@ class Http:
                 break
         raise Unavailable(failure)
 
+    def hang_up(self) -> None:
+        """End the request at hand, and every later one, as if its connection broke. For any thread."""
+        self._connections.hang_up()
+
     def close(self) -> None:
         self._session.close()
+
+
+class _Connections(HTTPAdapter):
+    """What requests sends by, but that it can hang up: requests itself waits for an answer or its timeout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sockets: WeakSet[socket.socket] = WeakSet()
+        self._hung_up = False
+
+    def hang_up(self) -> None:
+        self._hung_up = True
+        for connected in list(self._sockets):
+            _shut(connected)
+
+    def connected(self, new: socket.socket) -> None:
+        self._sockets.add(new)
+        if self._hung_up:
+            _shut(new)
+
+    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
+        pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
+        if pool.ConnectionCls is type(pool).ConnectionCls:
+            pool.ConnectionCls = _telling(pool.ConnectionCls, self.connected)
+        return pool
+
+
+def _telling(connection_class: Any, tell: Callable[[socket.socket], None]) -> Any:
+    """The same class of urllib3's connections, that tells of each socket once it is connected."""
+
+    class Telling(connection_class):  # type: ignore[misc]
+        def connect(self) -> None:
+            super().connect()
+            tell(self.sock)
+
+    return Telling
+
+
+def _shut(connected: socket.socket) -> None:
+    with suppress(OSError):  # it is closed already
+        connected.shutdown(socket.SHUT_RDWR)
 
 
 def _retry_after(answer: requests.Response) -> float:

@@ -1,23 +1,26 @@
 """The queue's methods that a worker calls, each request signed with Hawk.
 
 The worker's own credentials poll and claim; the temporary ones that come with a claim, and anew with
-each reclaim, do the rest. A 4xx is a QueueRefused and never repeated; all else is Unavailable once the
-retries are used up.
+each reclaim, do the rest: reclaim, create artifacts, report. A 4xx is a QueueRefused and never repeated;
+all else is Unavailable once the retries are used up.
 """
 
 import base64
 import json
-from collections.abc import Callable
+import os
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import requests
 
 from legacy_queue.worker.azure_queue import AzureQueue
 from legacy_queue.worker.clock import Clock
 from legacy_queue.worker.hawk_auth import hawk_auth
-from legacy_queue.worker.http import Http, Unavailable
+from legacy_queue.worker.http import LONG_POLL, TIMEOUT, UPLOAD, Content, Http, Unavailable
 
 REFRESH_MARGIN = timedelta(minutes=5)
 
@@ -72,8 +75,24 @@ class Claim:
     task_id: str
     run_id: int
     taken_until: datetime
+    expires: datetime  # of the task: none of its artifacts may outlive it
     payload: Any = field(repr=False)  # task.payload, which the queue does not validate
     credentials: Credentials = field(repr=False)
+
+    @classmethod
+    def from_wire(cls, claim: Any) -> "Claim":
+        """What claimTask answers, and claimWork a list of."""
+        return cls(
+            task_id=str(claim["status"]["taskId"]),
+            run_id=int(claim["runId"]),
+            taken_until=_time(claim["takenUntil"]),
+            expires=_time(claim["task"]["expires"]),
+            payload=claim["task"]["payload"],
+            credentials=Credentials.from_wire(claim["credentials"]),
+        )
+
+
+Connect = Callable[[threading.Event], "QueueClient"]  # a client for one thread; once set, it repeats nothing
 
 
 class QueueClient:
@@ -101,18 +120,23 @@ class QueueClient:
 
     def claim_task(self, credentials: Credentials, task_id: str, run_id: int, body: dict[str, str]) -> Claim:
         """Claim a run. The claim may be for a later run than was asked for: go by ``claim.run_id``."""
-
-        def read(answer: Any) -> Claim:
-            return Claim(
-                task_id=task_id,
-                run_id=int(answer["runId"]),
-                taken_until=_time(answer["takenUntil"]),
-                payload=answer["task"]["payload"],
-                credentials=Credentials.from_wire(answer["credentials"]),
-            )
-
         path = f"/task/{task_id}/runs/{run_id}/claim"
-        return self._call("claimTask", "POST", path, credentials, body, read=read)
+        return self._call("claimTask", "POST", path, credentials, body, read=Claim.from_wire)
+
+    def claim_work(
+        self, credentials: Credentials, provisioner_id: str, worker_type: str, body: Mapping[str, Any]
+    ) -> list[Claim]:
+        """Claims on what is pending, at most as many as asked for; the queue may take 20 s to say none."""
+
+        def read(answer: Any) -> list[Claim]:
+            return [Claim.from_wire(claim) for claim in answer["tasks"]]
+
+        path = f"/claim-work/{provisioner_id}/{worker_type}"
+        return self._call("claimWork", "POST", path, credentials, body, timeout=LONG_POLL, read=read)
+
+    def hang_up(self) -> None:
+        """End the call at hand, and every later one, as if its connection broke. For any thread."""
+        self._http.hang_up()
 
     def reclaim_task(self, claim: Claim) -> Claim:
         """The same claim with a later ``taken_until`` and new credentials in place of the old."""
@@ -133,6 +157,29 @@ class QueueClient:
         path, body = _run_path(claim, "exception"), {"reason": reason}
         self._call("reportException", "POST", path, claim.credentials, body, read=_nothing)
 
+    def create_artifact(self, claim: Claim, name: str, artifact: Mapping[str, Any]) -> str | None:
+        """Create it, or replace a reference; the URL to upload it to where ``storageType`` is s3."""
+
+        def read(answer: Any) -> str | None:
+            return str(answer["putUrl"]) if artifact["storageType"] == "s3" else None
+
+        # one segment of the path, whatever it holds; as bytes, since a file's name may be no text at all
+        path = _run_path(claim, "artifacts/") + quote(os.fsencode(name), safe="")
+        return self._call("createArtifact", "POST", path, claim.credentials, artifact, read=read)
+
+    def upload(self, put_url: str, content: Content, content_type: str) -> None:
+        """PUT it there; repeated on a 5xx from the file's start. The signed URL is in no error."""
+        try:
+            answer = self._http.send("PUT", put_url, body=content, content_type=content_type, timeout=UPLOAD)
+        except Unavailable as failure:
+            raise Unavailable(f"PUT: {failure}") from None
+        if not 200 <= answer.status_code < 300:
+            raise _refusal("PUT", answer)
+
+    def artifact_url(self, claim: Claim, name: str) -> str:
+        """Where anybody can get the artifact."""
+        return self._base_url + _run_path(claim, "artifacts/") + quote(name)
+
     def close(self) -> None:
         self._http.close()
 
@@ -142,14 +189,15 @@ class QueueClient:
         method: str,
         path: str,
         credentials: Credentials,
-        body: dict[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
         *,
+        timeout: tuple[float, float] = TIMEOUT,
         read: Callable[[Any], Answer],
     ) -> Answer:
         content = json.dumps(body).encode() if body is not None else None
         sign = hawk_auth(credentials.client_id, credentials.access_token, credentials.ext(), self._clock.now)
         try:
-            answer = self._http.send(method, self._base_url + path, sign=sign, body=content)
+            answer = self._http.send(method, self._base_url + path, sign=sign, body=content, timeout=timeout)
         except Unavailable as failure:
             raise Unavailable(f"{name}: {failure}") from None
         if not 200 <= answer.status_code < 300:

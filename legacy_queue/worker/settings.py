@@ -10,13 +10,16 @@ ROOT_URL_PREFIX = "/api/queue/v1"
 
 
 class Protocol(StrEnum):
-    """Which of the two ways of polling Azure queues the worker follows."""
+    """Which of the three ways of finding work the worker follows."""
 
     DRAFT = "draft"
     """Seed 004: claims with the message's id, receipt and signature; the queue holds the message."""
 
     DEPLOYED = "deployed"
     """Seed 003: claims with its own name alone, and deletes the message itself."""
+
+    CLAIMWORK = "claimwork"
+    """Seed 000: asks the queue for claims, in a long poll, and never sees an Azure queue."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +28,8 @@ class WorkerSettings:
 
     ``base_url`` is what the queue's routes are appended to (``https://queue.example.net/v1``).
     (worker_group, worker_id) names this worker and no other one: two workers of one name would be
-    given one claim. ``max_tasks`` tasks end the worker; None means no end.
+    given one claim. ``max_tasks`` tasks end the worker; None means no end. ``live_log`` says whether the
+    log of a running task can be read, by this machine alone.
     """
 
     base_url: str
@@ -38,6 +42,7 @@ class WorkerSettings:
     capacity: int = 1
     max_tasks: int | None = None
     poll_interval: timedelta = timedelta(seconds=1)
+    live_log: bool = True
 
 
 def base_url_of(root_url: str) -> str:

@@ -16,12 +16,14 @@ class Step(StrEnum):
 
     POLL_URLS = "poll-urls"  # provisioner_id, worker_type, queues (how many), expires
     POLL = "poll"  # queue (1 is the first, of the highest priority), messages (how many)
+    CLAIM_WORK = "claim-work"  # claimwork: tasks (how many were asked for), claims (how many came)
     CLAIM = "claim"  # taken_until, sent (the names of what was sent along)
     HELD = "held"  # draft: the queue hides message_id until taken_until
     DELETED = "deleted"  # deployed: message_id
     RUN = "run"  # the command starts
     RECLAIM = "reclaim"  # taken_until
     EXITED = "exited"  # exit_code; -9 for signal 9
+    ARTIFACT = "artifact"  # name, storage_type
     REPORT = "report"  # result (completed, failed, exception), reason
 
     MESSAGE_DEQUEUED_OFTEN = "message-dequeued-often"  # message_id, dequeue_count
@@ -32,15 +34,18 @@ class Step(StrEnum):
     DELETE_FAILED = "delete-failed"  # message_id, detail
     POLL_URLS_FAILED = "poll-urls-failed"  # detail
     POLL_FAILED = "poll-failed"  # queue, detail
+    CLAIM_WORK_FAILED = "claim-work-failed"  # detail
     PAYLOAD_MALFORMED = "payload-malformed"  # detail
     INTERNAL_ERROR = "internal-error"  # detail
     TIME_OVER = "time-over"  # max_run_time in seconds
     RECLAIM_FAILED = "reclaim-failed"  # detail; tried again before takenUntil
     CLAIM_LOST = "claim-lost"  # detail; the task is stopped and forgotten
+    ARTIFACT_FAILED = "artifact-failed"  # name, detail
     REPORT_FAILED = "report-failed"  # result, reason, detail
 
 
 OnStep = Callable[[Step, Mapping[str, Any]], None]
+Tell = Callable[..., None]  # a step, and its fields by name
 
 _ORDINARY = frozenset(
     {
@@ -51,6 +56,7 @@ _ORDINARY = frozenset(
         Step.RUN,
         Step.RECLAIM,
         Step.EXITED,
+        Step.ARTIFACT,
         Step.REPORT,
         Step.CLAIM_REFUSED,
         Step.PAYLOAD_MALFORMED,
@@ -64,8 +70,8 @@ _SERIOUS = frozenset({Step.MESSAGE_DEQUEUED_OFTEN, Step.DELETE_FAILED, Step.INTE
 def log_step(step: Step, fields: Mapping[str, Any]) -> None:
     """One line of the log for each step; what an operator must see is an error, an idle poll is debug."""
     log = structlog.get_logger("legacy_queue.worker")
-    if step is Step.POLL:
-        log.log(20 if fields.get("messages") else 10, step.value, **fields)
+    if step in (Step.POLL, Step.CLAIM_WORK):
+        log.log(20 if fields.get("messages") or fields.get("claims") else 10, step.value, **fields)
     elif step in _SERIOUS:
         log.error(step.value, **fields)
     elif step in _ORDINARY:

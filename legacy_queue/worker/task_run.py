@@ -1,27 +1,31 @@
 """One claimed run, from the claim to the report, in a thread of its own.
 
 The run's command, the queue's clock and the worker's end each may have the last word. What must never
-happen: that a task runs on after its claim is lost, or that a run is left without report or reclaim.
+happen: that a task runs on after its claim is lost, that a run is left without report or reclaim, or that
+it is reported completed or failed before all that it leaves behind is uploaded.
 """
 
 import queue
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
-from legacy_queue.worker.clock import Clock, reclaim_delay
-from legacy_queue.worker.command import Command, Output
+from legacy_queue.worker.clock import Clock
+from legacy_queue.worker.command import Command
+from legacy_queue.worker.held_claim import HeldClaim
 from legacy_queue.worker.http import Unavailable
+from legacy_queue.worker.live_log import LiveLogs
 from legacy_queue.worker.payload import MalformedPayload, Payload
-from legacy_queue.worker.queue_client import Claim, QueueClient, QueueRefused
-from legacy_queue.worker.steps import Step
-
-Tell = Callable[..., None]
+from legacy_queue.worker.queue_client import Claim, Connect, QueueRefused
+from legacy_queue.worker.steps import Step, Tell
+from legacy_queue.worker.task_log import Output, TaskLog
+from legacy_queue.worker.uploads import Uploads
 
 
 @dataclass(frozen=True)
@@ -42,32 +46,45 @@ WORKER_SHUTDOWN = Outcome("exception", "worker-shutdown")
 class _Event(Enum):
     EXITED = auto()
     SHUT_DOWN = auto()
+    CLAIM_LOST = auto()
 
 
 class TaskRun:
     """A run that this worker holds. ``see_through`` does it all; the rest may be called by any thread."""
 
-    def __init__(self, claim: Claim, client: QueueClient, clock: Clock, tell: Tell, output: Output) -> None:
-        self._claim = claim
-        self._client = client
+    def __init__(
+        self,
+        claim: Claim,
+        connect: Connect,
+        clock: Clock,
+        tell: Tell,
+        output: Output,
+        live_logs: LiveLogs | None,
+    ) -> None:
+        self._claimed = claim
+        self._client = connect(threading.Event())
         self._clock = clock
         self._tell_step = tell
         self._output = output
-        self._reclaim_at = self._next_reclaim()
+        self._live_logs = live_logs
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
+        self._held = HeldClaim(claim, connect, clock, self._tell, lambda: self._events.put(_Event.CLAIM_LOST))
         self._shutting_down = threading.Event()
         self._command: Command | None = None
 
     def see_through(self) -> None:
-        """Run the task while reclaiming it, and report what came of it, unless the claim is lost."""
+        """Run the task while its claim is kept; upload its artifacts and its log and report what came of
+        it, unless the claim is lost.
+        """
+        self._held.keep()
         try:
-            outcome = self._execute()
+            with TaskLog(self._clock) as log:
+                self._run(log)
         except Exception as failure:  # noqa: BLE001  whatever it is, the queue must be told
-            self._tell(Step.INTERNAL_ERROR, detail=f"{type(failure).__name__}: {failure}")
-            outcome = INTERNAL_ERROR
-        if outcome:
-            self._report(outcome)
-        self._client.close()
+            self._report(self._internal_error(failure))
+        finally:
+            self._held.release()
+            self._client.close()
 
     def shut_down(self) -> None:
         """Stop the task and report worker-shutdown, unless its command has already ended."""
@@ -79,91 +96,119 @@ class TaskRun:
         if self._command:
             self._command.kill()
 
-    def _execute(self) -> Outcome | None:
-        """What to report; None when the claim is lost and the run is to be forgotten."""
+    def _run(self, log: TaskLog) -> None:
         if self._shutting_down.is_set():
-            return WORKER_SHUTDOWN
+            self._report(WORKER_SHUTDOWN)
+            return
+        uploads = Uploads(self._held, self._client, self._tell, log)
+        copying = log.copy_to(self._output)
+        try:
+            with self._live_log(log, uploads):
+                outcome = self._outcome(log, uploads)
+                log.end()
+                if outcome:
+                    self._resolve(outcome, uploads)
+        finally:
+            log.end()
+            copying.join()
+
+    def _resolve(self, outcome: Outcome, uploads: Uploads) -> None:
+        """Upload the log before a report of completed or failed, after which it would be refused; and after
+        one of exception, which must not wait for a worker that may be unstable (seed 000).
+        """
+        if outcome.result == "exception":
+            self._report(outcome)
+            uploads.log()
+        else:
+            self._report(outcome if uploads.log() else FAILED)
+
+    @contextmanager
+    def _live_log(self, log: TaskLog, uploads: Uploads) -> Iterator[None]:
+        if self._live_logs is None:
+            yield
+            return
+        with self._live_logs.serve(log) as url:
+            uploads.live_log(url)
+            yield
+
+    def _outcome(self, log: TaskLog, uploads: Uploads) -> Outcome | None:
+        """What to report; None when the claim is lost and the run is to be forgotten."""
+        try:
+            return self._execute(log, uploads)
+        except MalformedPayload as malformed:
+            log.say(f"malformed payload: {malformed}")
+            self._tell(Step.PAYLOAD_MALFORMED, detail=str(malformed))
+            return MALFORMED_PAYLOAD
+        except Exception as failure:  # noqa: BLE001  here, so that the log is uploaded
+            return self._internal_error(failure)
+
+    def _execute(self, log: TaskLog, uploads: Uploads) -> Outcome | None:
+        """Run the command in a directory of its own, and upload what it was to make there."""
+        payload = Payload.from_wire(self._claimed.payload)
+        names = {"TASK_ID": self._claimed.task_id, "RUN_ID": str(self._claimed.run_id)}
         with tempfile.TemporaryDirectory(prefix="task-", ignore_cleanup_errors=True) as directory:
-            names = {"TASK_ID": self._claim.task_id, "RUN_ID": str(self._claim.run_id)}
-            try:
-                payload = Payload.from_wire(self._claim.payload)
-                command = Command.start(payload, names, Path(directory), self._output)
-            except MalformedPayload as malformed:
-                self._tell(Step.PAYLOAD_MALFORMED, detail=str(malformed))
-                return MALFORMED_PAYLOAD
+            command = Command.start(payload, names, Path(directory), log.file)
             self._command = command
             try:
-                return self._watch(command, payload.max_run_time)
+                outcome = self._watch(command, payload.max_run_time, log)
             finally:
                 command.end()
+            if outcome in (COMPLETED, FAILED) and not uploads.declared(payload.artifacts, Path(directory)):
+                return FAILED
+            return outcome
 
-    def _watch(self, command: Command, max_run_time: timedelta | None) -> Outcome | None:
-        """Wait for whatever comes first: the command's end, the worker's, maxRunTime, time to reclaim."""
+    def _watch(self, command: Command, max_run_time: timedelta | None, log: TaskLog) -> Outcome | None:
+        """Wait for whatever comes first: the command's end, the worker's, the claim's, or maxRunTime."""
         limit = max_run_time.total_seconds() if max_run_time else float("inf")
         ends_at = self._clock.monotonic() + limit
         command.call_at_exit(lambda: self._events.put(_Event.EXITED))
         self._tell(Step.RUN)
-        while True:
-            match self._next_event(ends_at):
-                case _Event.EXITED:
-                    exit_code = command.end()
-                    self._tell(Step.EXITED, exit_code=exit_code)
-                    return FAILED if exit_code else COMPLETED
-                case _Event.SHUT_DOWN:
-                    return WORKER_SHUTDOWN
-            if self._clock.monotonic() >= ends_at:
+        match self._next_event(ends_at):
+            case _Event.EXITED:
+                exit_code = command.end()
+                self._tell(Step.EXITED, exit_code=exit_code)
+                return FAILED if exit_code else COMPLETED
+            case _Event.SHUT_DOWN:
+                log.say("the worker is shutting down: the task is stopped")
+                return WORKER_SHUTDOWN
+            case _Event.CLAIM_LOST:
+                return None
+            case None:
+                log.say(f"maxRunTime is over, {limit:g} seconds: the task is stopped")
                 self._tell(Step.TIME_OVER, max_run_time=limit)
                 return FAILED
-            if self._clock.monotonic() >= self._reclaim_at and not self._reclaim():
-                return None
 
     def _next_event(self, ends_at: float) -> _Event | None:
-        patience = min(self._reclaim_at, ends_at) - self._clock.monotonic()
+        """What happens next; None when nothing has happened by then."""
+        left = max(ends_at - self._clock.monotonic(), 0)
         try:
-            return self._events.get(timeout=max(patience, 0))
+            return self._events.get(timeout=None if left == float("inf") else left)
         except queue.Empty:
             return None
 
-    def _next_reclaim(self) -> float:
-        """When to reclaim, as the monotonic clock counts: a time of day that jumps changes nothing."""
-        left = self._claim.taken_until - self._clock.now()
-        return self._clock.monotonic() + reclaim_delay(left).total_seconds()
-
-    def _reclaim(self) -> bool:
-        """Extend the claim. False when it is lost: refused (409: resolved, canceled or too late), or
-        out of time with no answer from the queue. Until then a reclaim that failed is tried again.
-        """
-        try:
-            self._claim = self._client.reclaim_task(self._claim)
-        except QueueRefused as refused:
-            self._tell(Step.CLAIM_LOST, detail=str(refused))
-            return False
-        except Unavailable as failure:
-            if self._clock.now() >= self._claim.taken_until:
-                self._tell(Step.CLAIM_LOST, detail=f"takenUntil is over; {failure}")
-                return False
-            self._reclaim_at = self._next_reclaim()
-            self._tell(Step.RECLAIM_FAILED, detail=str(failure))
-        else:
-            self._reclaim_at = self._next_reclaim()
-            self._tell(Step.RECLAIM, taken_until=self._claim.taken_until)
-        return True
-
     def _report(self, outcome: Outcome) -> None:
         """Tell the queue, with the latest credentials. A report that is refused is not repeated."""
+        self._held.release()
+        if self._held.is_lost:
+            return
         fields = {"result": outcome.result} | ({"reason": outcome.reason} if outcome.reason else {})
+        claim = self._held.claim
         try:
             match outcome:
                 case Outcome(result="completed"):
-                    self._client.report_completed(self._claim)
+                    self._client.report_completed(claim)
                 case Outcome(result="failed"):
-                    self._client.report_failed(self._claim)
+                    self._client.report_failed(claim)
                 case Outcome(reason=str(reason)):
-                    self._client.report_exception(self._claim, reason)
+                    self._client.report_exception(claim, reason)
         except (QueueRefused, Unavailable) as failure:
             self._tell(Step.REPORT_FAILED, **fields, detail=str(failure))
         else:
             self._tell(Step.REPORT, **fields)
 
+    def _internal_error(self, failure: Exception) -> Outcome:
+        self._tell(Step.INTERNAL_ERROR, detail=f"{type(failure).__name__}: {failure}")
+        return INTERNAL_ERROR
+
     def _tell(self, step: Step, **fields: Any) -> None:
-        self._tell_step(step, task_id=self._claim.task_id, run_id=self._claim.run_id, **fields)
+        self._tell_step(step, task_id=self._claimed.task_id, run_id=self._claimed.run_id, **fields)

@@ -60,10 +60,14 @@ def test_the_demonstration_shows_the_sequence_chart_and_ends_with_the_task_compl
         r"get signedPollUrls\[6\]: 1 message",
         r"claimTask run 0 with messageId, receipt, signature",
         r"message for run 1 held, invisible until \S+Z",
+        r"createArtifact public/logs/live\.log \(reference\)",
         r"executing run 0",
         r"reclaimTask: taken until \S+Z",
+        r"createArtifact public/logs/live_backing\.log \(s3\)",
+        r"createArtifact public/logs/live\.log \(reference\)",
         r"report completed",
         r"task \S{22} is completed, run 0",
+        r"getLatestArtifact public/logs/live\.log: 'hello from the task'",
     ]
     assert re.search(".*".join(steps), shown.stdout, re.DOTALL), shown.stdout
     assert "hello from the task" in shown.stdout

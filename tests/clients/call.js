@@ -2,27 +2,73 @@
  *
  * A real JavaScript client, called from elsewhere: `node call.js 4` or `node call.js 11`.
  *
- * Reads a line of JSON for each call on stdin, `{options, call, args}`, and prints a line of JSON for each:
- * `{answer}`, or `{refused: {status, code}}` for an error that the server answered with. Ends with stdin.
+ * Reads a line of JSON for each job on stdin, `{job, options, method, args}`, and prints a line of JSON for
+ * each: `{answer}`, or `{refused: {status, body}}` for an error that the server answered with. Ends with
+ * stdin. `options` are those of the client, `method` is one of the queue's.
  */
 'use strict';
 
 const readline = require('readline');
 
 const client = require(`taskcluster-client-${process.argv[2]}`);
+// not the package itself: its other half, which signs, needs what is not installed
+const { Client: BlobClient } = require('remotely-signed-s3/lib/client');
+
+const jobs = {
+  call: ({ queue, method, args }) => queue[method](...args),
+
+  url: ({ queue, method, args }) => queue.buildUrl(queue[method], ...args),
+
+  signedUrl: ({ queue, method, args }) => queue.buildSignedUrl(queue[method], ...args),
+
+  // times in ms since 1970
+  credentials: ({ options, args: [{ start, expiry, ...more }] }) =>
+    client.createTemporaryCredentials({
+      credentials: options.credentials,
+      start: new Date(start),
+      expiry: new Date(expiry),
+      ...more,
+    }),
+
+  // an artifact of the storage type blob from a file, as the workers of 2018 uploaded them; its ETags
+  upload: async ({ queue, args: [taskId, runId, name, body, file] }) => {
+    const blobs = new BlobClient({ partsize: file.partSize });
+    const upload = await blobs.prepareUpload({
+      filename: file.name,
+      compression: file.compression,
+      compressionScratchFile: file.compression && `${file.name}.${file.compression}`,
+      ...(file.partSize ? { forceMP: true } : { forceSP: true }),
+    });
+    const { requests } = await queue.createArtifact(taskId, runId, name, {
+      ...body,
+      storageType: 'blob',
+      contentSha256: upload.sha256,
+      contentLength: upload.size,
+      ...(upload.contentEncoding && {
+        contentEncoding: upload.contentEncoding,
+        transferSha256: upload.transferSha256,
+        transferLength: upload.transferSize,
+      }),
+      ...(upload.parts && { parts: upload.parts.map(({ sha256, size }) => ({ sha256, size })) }),
+    });
+    const { etags } = await blobs.runUpload(requests, upload);
+    await queue.completeArtifact(taskId, runId, name, { etags });
+    return etags;
+  },
+};
 
 (async () => {
   for await (const line of readline.createInterface({ input: process.stdin })) {
-    const { options, call, args } = JSON.parse(line);
+    const { job, options, ...rest } = JSON.parse(line);
     let result;
     try {
       const queue = new client.Queue(options);
-      result = { answer: await queue[call](...args) };
+      result = { answer: await jobs[job]({ queue, options, ...rest }) };
     } catch (error) {
       if (!error.statusCode) {
         throw error;
       }
-      result = { refused: { status: error.statusCode, code: error.code } };
+      result = { refused: { status: error.statusCode, body: error.body } };
     }
     process.stdout.write(`${JSON.stringify(result)}\n`);
   }

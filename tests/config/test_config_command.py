@@ -142,3 +142,11 @@ def test_the_help_leaves_a_setting_out() -> None:
     output = config("--help").output
     assert [one.name for one in DECLARED if f"--{wire_name(one.name)}" not in output] == []
     assert "--config" in output
+
+
+def test_the_key_of_the_object_store_is_shown() -> None:
+    options = {"endpoint": "https://s3.example.com", "bucket": "bucket", "access-key-id": "AKIAEXAMPLE"}
+    given = [word for name, value in options.items() for word in (f"--s3-{name}", value)]
+    lines = shown(*given, S3_SECRET_ACCESS_KEY="S3CRET")
+    assert lines["s3-access-key-id"] == '"AKIAEXAMPLE"  # --s3-access-key-id'
+    assert lines["s3-secret-access-key"] == '"***"  # LEGACY_QUEUE_S3_SECRET_ACCESS_KEY'

@@ -34,6 +34,15 @@ scopes = ["queue:*"]
 "p/w" = "required"
 """
 
+S3 = {
+    "s3-endpoint": "https://s3.example.com",
+    "s3-bucket": "the-bucket",
+    "s3-region": "eu-west-1",
+    "s3-access-key-id": "AKIAEXAMPLE",
+    "s3-secret-access-key": "S3CRET-for-presigned-urls",
+}
+NEEDED_TOGETHER = [name for name in S3 if name != "s3-region"]
+
 # of each setting: as text, and what it is then
 EACH: dict[str, tuple[str, Any]] = {
     "host": ("::1", "::1"),
@@ -46,6 +55,7 @@ EACH: dict[str, tuple[str, Any]] = {
     "queue-prefix": ("q2", "q2"),
     "public-url": ("https://queue.example.com/", "https://queue.example.com"),
     "public-queue-url": ("http://127.0.0.1:10001/account", "http://127.0.0.1:10001/account"),
+    "public-blob-url": ("http://127.0.0.1:10000/account", "http://127.0.0.1:10000/account"),
     "trusted-proxy": ("true", True),
     "claim-timeout": ("6s", timedelta(seconds=6)),
     "poll-visibility": ("1m", timedelta(minutes=1)),
@@ -56,6 +66,8 @@ EACH: dict[str, tuple[str, Any]] = {
     "worker-types": ('{"p/w": "optional"}', {"p/w": "optional"}),
     "amqp-url": (AMQP, AMQP),
     "project": ("my-project_2", "my-project_2"),
+    "claim-work-wait": ("5s", timedelta(seconds=5)),
+    **{name: (value, value) for name, value in S3.items()},
     "resolvers": ("false", False),
 }
 
@@ -65,7 +77,8 @@ def variable(name: str) -> str:
 
 
 def needed_with(name: str) -> dict[str, str]:
-    return {"connection-string": {"storage": "azure"}}.get(name, {})
+    with_others = {"connection-string": {"storage": "azure"}} | dict.fromkeys(S3, S3)
+    return {other: value for other, value in with_others.get(name, {}).items() if other != name}
 
 
 def file(tmp_path: Path, text: str = FILE) -> str:
@@ -254,6 +267,7 @@ def test_a_secret_is_in_the_repr(tmp_path: Path) -> None:
 
 
 SERVED = {"clients": CLIENTS, "signing-secrets": SIGNING}
+PUBLIC = {"public-url": "https://queue.example.com"}
 
 
 @pytest.mark.parametrize(
@@ -270,7 +284,23 @@ SERVED = {"clients": CLIENTS, "signing-secrets": SIGNING}
         ({"host": "10.0.0.1", "storage": "azure", "connection-string": CONNECTION}, "127.0.0.1"),
         ({"host": "0.0.0.0", "clients": "{}", "signing-secrets": SIGNING}, "configure clients"),
         ({"host": "0.0.0.0", "clients": CLIENTS, "signing-secrets": "[]"}, "configure clients"),
-        ({"host": "0.0.0.0", **SERVED}, "--public-queue-url"),
+        ({"host": "192.0.2.1", **SERVED}, "--public-queue-url"),
+        ({"host": "0.0.0.0", **PUBLIC, **SERVED}, "--public-queue-url"),
+        (
+            {"host": "0.0.0.0", "public-queue-url": "https://q.example.com", **PUBLIC, **SERVED},
+            "--public-blob-url",
+        ),
+        *(
+            ({"host": host, **storage, **SERVED}, f"{host} is no address that clients could be sent to")
+            for host in ("0.0.0.0", "::", "0:0::0")
+            for storage in (
+                {"storage": "memory"},
+                {"storage": "azure", "connection-string": CONNECTION},
+                {"public-queue-url": "https://q.example.com", "public-blob-url": "https://b.example.com"},
+            )
+        ),
+        *(({name: S3[name] for name in S3 if name != left_out}, left_out) for left_out in NEEDED_TOGETHER),
+        *(({name: S3[name]}, "go together") for name in NEEDED_TOGETHER),
     ],
 )
 def test_settings_that_do_not_go_together_are_accepted(options: dict[str, str], said: str) -> None:
@@ -285,9 +315,18 @@ def test_settings_that_do_not_go_together_are_accepted(options: dict[str, str], 
         {"storage": "memory"},
         {"workers": "4"},
         {"storage": "azure", "connection-string": CONNECTION, "workers": "4"},
-        {"host": "0.0.0.0", "storage": "memory", **SERVED},
-        {"host": "::", "storage": "azure", "connection-string": CONNECTION, **SERVED},
-        {"host": "0.0.0.0", "public-queue-url": "https://queue.example.com/azurite", **SERVED},
+        {"host": "192.0.2.1", "storage": "memory", **SERVED},
+        {"host": "0.0.0.0", "storage": "memory", **PUBLIC, **SERVED},
+        {"host": "::", "storage": "azure", "connection-string": CONNECTION, **PUBLIC, **SERVED},
+        {
+            "host": "0.0.0.0",
+            "public-queue-url": "https://queue.example.com/azurite",
+            "public-blob-url": "https://blob.example.com/azurite",
+            **PUBLIC,
+            **SERVED,
+        },
+        S3,
+        {name: S3[name] for name in NEEDED_TOGETHER},
     ],
 )
 def test_settings_that_go_together_are_refused(options: dict[str, str]) -> None:

@@ -1,6 +1,9 @@
 """The server that settings make. What it answers is tested in tests/http; nothing is sent to storage here."""
 
+import subprocess
+import sys
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -18,6 +21,7 @@ SETTINGS = Settings(
 CONNECTION = (
     "DefaultEndpointsProtocol=https;AccountName=acc;AccountKey=UzNDUkVU;EndpointSuffix=core.windows.net"
 )
+EXPIRY = datetime(2100, 1, 1, tzinfo=UTC)
 AZURE = replace(SETTINGS, storage="azure", connection_string=CONNECTION)
 
 
@@ -63,3 +67,46 @@ def test_a_connection_string_that_cannot_be_used_is(connection: str) -> None:
     with pytest.raises(SettingsError, match="connection string cannot be used") as error:
         build(replace(AZURE, connection_string=connection), "http://h:1")
     assert "S3CRET" not in str(error.value)
+
+
+def test_blobs_are_elsewhere_than_the_operator_says() -> None:
+    for settings in (SETTINGS, AZURE):
+        public = replace(settings, public_blob_url="https://blob.example.com/x")
+        blobs = build(public, "http://h:1").storage.blobs
+        for url in (blobs.upload_url("name", EXPIRY), blobs.download_url("name", EXPIRY)):
+            assert url.startswith("https://blob.example.com/x/")
+
+
+def test_memory_has_blobs_somewhere_else_than_at_the_server() -> None:
+    polled = replace(SETTINGS, public_queue_url="https://poll.example.com")
+    for settings in (SETTINGS, polled):
+        storage = build(settings, "http://h:1").storage
+        assert storage.blobs.download_url("name", EXPIRY).startswith(
+            "http://h:1/azure/memorystore1/lq-artifacts/name?"
+        )
+
+
+def test_an_object_store_is_there_without_being_asked_for() -> None:
+    def loaded(**more: str) -> str:
+        words = [
+            f"import sys; from tests.config.test_wiring import *; build(replace(SETTINGS, **{more}), 'http://h')"
+        ]
+        code = "\n".join([*words, "print('boto3' in sys.modules)"])
+        return subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
+        ).stdout.strip()
+
+    key = {"s3_access_key_id": "AKIAEXAMPLE", "s3_secret_access_key": "S3CRET"}
+    assert loaded() == "False"
+    assert loaded(s3_endpoint="https://s3.example.com", s3_bucket="bucket", **key) == "True"
+
+
+def test_the_key_of_the_object_store_is_in_the_settings_repr() -> None:
+    assert "S3CRET" not in repr(replace(SETTINGS, s3_secret_access_key="S3CRET"))
+
+
+def test_an_endpoint_that_is_none_is_used() -> None:
+    key = {"s3_access_key_id": "AKIAEXAMPLE", "s3_secret_access_key": "S3CRET"}
+    with pytest.raises(SettingsError, match="s3-endpoint cannot be used") as refused:
+        build(replace(SETTINGS, s3_endpoint="http://my_minio:9000", s3_bucket="bucket", **key), "http://h:1")
+    assert "S3CRET" not in str(refused.value)

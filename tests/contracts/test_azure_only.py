@@ -2,14 +2,18 @@
 
 import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 import pytest
+import requests
 from azure.data.tables import TableClient, TableServiceClient
+from azure.storage.blob import BlobClient
 
 from legacy_queue.adapters.azure import AzureStorage
+from legacy_queue.adapters.azure.blobs import BLOCK
 from legacy_queue.adapters.azure.entities import task_entity, task_from_entity
 from legacy_queue.adapters.azure.groups import AzureGroupStore
 from legacy_queue.adapters.azure.rows import ExpiringRows
@@ -19,19 +23,23 @@ from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.priority import WorkQueue
-from legacy_queue.ports import Dependent, Storage, StoredTask, Turn
+from legacy_queue.domain.usage import NOT_RECORDED, Calls, CountedUse
+from legacy_queue.ports import Dependent, Storage, StoredArtifact, StoredTask, Turn
 from tests.memory_server import HandClock
 
 from .conftest import RealClock
 from .paging import remove_all_expired
+from .test_artifact_store import new_artifact
 from .test_task_store import new_task
 
 EXPIRES = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 NO_TIME, HOUR, DAY = timedelta(0), timedelta(hours=1), timedelta(days=1)
 GROUP, TASK = slugid(), slugid()
 EVENT = Event("task-pending", "primary", (), {})
+USED = CountedUse("process", EXPIRES, NOT_RECORDED, Calls(1, EXPIRES))
+ARTIFACT = StoredArtifact(new_artifact(TASK), 'W/"etag"')
 ETAG = "W/\"datetime'2026-01-01T00%3A00%3A00.0000000Z'\""
-EXPIRING = ["artifacts", "tasks", "groups", "dependencies", "workers", "work-queues"]
+EXPIRING = ["tasks", "groups", "dependencies", "workers", "work-queues", "usage"]
 
 
 def cost(storage: AzureStorage, act: Callable[[], Any]) -> int:
@@ -113,11 +121,101 @@ def test_events_cost_one_operation_for_a_batch(azure: AzureStorage) -> None:
     assert cost(azure, lambda: azure.event_log.trim(EXPIRES - 10_000 * DAY)) == 1
 
 
+def test_each_call_for_an_artifact_costs_one_operation(azure: AzureStorage) -> None:
+    store, task_id = azure.artifacts, slugid()
+    acts: dict[str, Callable[[], Any]] = {
+        "insert": lambda: store.insert(new_artifact(task_id)),
+        "load": lambda: store.load(task_id, 0, new_artifact(task_id).name),
+        "load nothing": lambda: store.load(task_id, 1, "name"),
+        "list": lambda: store.list(task_id, 0, "", 10),
+        "incomplete": lambda: store.incomplete(task_id, 0, EXPIRES),
+        "expired": lambda: store.expired(EXPIRES, "", 10),
+    }
+    assert {name: cost(azure, act) for name, act in acts.items()} == dict.fromkeys(acts, 1)
+    stored = store.load(task_id, 0, new_artifact(task_id).name)
+    assert stored
+    assert cost(azure, lambda: store.replace(stored, stored.artifact)) == 1
+    stored = store.load(task_id, 0, stored.artifact.name)
+    assert stored
+    assert cost(azure, lambda: store.remove(stored)) == 1
+
+
+def test_a_blob_costs_one_operation_or_one_for_each_block(azure: AzureStorage) -> None:
+    blobs, in_blocks = azure.blobs, [b"." * BLOCK, b"."]
+    acts: dict[str, tuple[Callable[[], Any], int]] = {
+        "properties of none": (lambda: blobs.properties("name"), 1),
+        "write": (lambda: blobs.write("name", in_blocks[:1], "text/plain", None), 1),
+        "write in blocks": (lambda: blobs.write("name", in_blocks, "text/plain", None), 3),
+        "properties": (lambda: blobs.properties("name"), 1),
+        "read": (lambda: list(blobs.read("name")), 2),
+        "write a part": (lambda: blobs.write_part("other", 1, in_blocks), 2),
+        "write a small part": (lambda: blobs.write_part("other", 2, in_blocks[:1]), 1),
+        "join": (lambda: blobs.join_parts("other", 2, "text/plain", None), 2),
+        "join again": (lambda: blobs.join_parts("other", 2, "text/plain", None), 1),
+        "remove": (lambda: blobs.remove("name"), 1),
+        "remove none": (lambda: blobs.remove("name"), 1),
+        "upload URL": (lambda: blobs.upload_url("name", EXPIRES), 0),
+        "download URL": (lambda: blobs.download_url("name", EXPIRES), 0),
+    }
+    assert {name: cost(azure, act) for name, (act, _) in acts.items()} == {
+        name: expected for name, (_, expected) in acts.items()
+    }
+
+
+@pytest.mark.parametrize("held", ["lease", "snapshot", "both"])
+def test_a_blob_that_its_uploader_holds_fast_is_removed(azure: AzureStorage, held: str) -> None:
+    """An upload URL is enough for that."""
+    blobs = azure.blobs
+    blobs.write("name", [b"content"], "text/plain", None)
+    with BlobClient.from_blob_url(blobs.upload_url("name", datetime.now(UTC) + HOUR)) as client:
+        if held != "lease":
+            client.create_snapshot()
+        if held != "snapshot":
+            client.acquire_lease(-1)
+    blobs.remove("name")
+    assert blobs.properties("name") is None
+
+
+def test_who_reads_a_blob_that_changes_is_not_told_to_try_again(azure: AzureStorage) -> None:
+    for change in (
+        lambda: azure.blobs.write("name", [b"."], "text/plain", None),
+        lambda: azure.blobs.remove("name"),
+    ):
+        azure.blobs.write("name", [b"." * BLOCK] * 3, "text/plain", None)
+        chunks = azure.blobs.read("name")
+        next(chunks)
+        change()
+        with pytest.raises(ServiceUnavailable):
+            list(chunks)
+
+
+def test_chunks_of_any_size_are_sent_in_blocks_of_one_size(azure: AzureStorage) -> None:
+    for chunks in ([b"." * (3 * BLOCK)], [b"." * 1000] * (3 * BLOCK // 1000)):
+        assert cost(azure, lambda chunks=chunks: azure.blobs.write("name", chunks, "text/plain", None)) == 4
+
+
+def test_a_container_that_another_process_makes_is_no_error(azurite: Azurite) -> None:
+    storages = [AzureStorage(azurite.connection_string, "together", RealClock()) for _ in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        for checked in [threads.submit(storage.check) for storage in storages]:
+            checked.result()
+    assert cost(storages[0], storages[0].check) == 3
+
+
+def test_nobody_reads_a_blob_without_a_signature(azure: AzureStorage) -> None:
+    azure.blobs.write("name", [b"content"], "text/plain", None)
+    url = azure.blobs.download_url("name", EXPIRES)
+    assert requests.get(url, timeout=30).content == b"content"
+    assert requests.get(url.partition("?")[0], timeout=30).status_code in (401, 403, 404)
+    container = url.partition("?")[0].rpartition("/")[0]
+    assert requests.get(f"{container}?restype=container&comp=list", timeout=30).status_code in (401, 403, 404)
+
+
 def test_what_expires_is_looked_through_in_this_order(azure: AzureStorage) -> None:
     assert list(azure.expiring) == EXPIRING
 
 
-@pytest.mark.parametrize("name", ["artifacts", "workers"])
+@pytest.mark.parametrize("name", ["workers"])
 def test_rows_that_no_code_writes_yet_expire_already(
     azurite: Azurite, azure: AzureStorage, name: str
 ) -> None:
@@ -210,10 +308,26 @@ ACTS: dict[str, Callable[[Storage], Any]] = {
     "read": lambda storage: storage.event_log.read("", 10),
     "last": lambda storage: storage.event_log.last(),
     "trim": lambda storage: storage.event_log.trim(EXPIRES),
-    "remove expired artifacts": lambda storage: storage.expiring["artifacts"].remove_expired(EXPIRES, "", 10),
+    "put usage": lambda storage: storage.usage.put([USED]),
+    "usage": lambda storage: storage.usage.since(EXPIRES, None, None, "", 10),
+    "load an artifact": lambda storage: storage.artifacts.load(TASK, 0, "name"),
+    "insert an artifact": lambda storage: storage.artifacts.insert(new_artifact(TASK)),
+    "replace an artifact": lambda storage: storage.artifacts.replace(ARTIFACT, new_artifact(TASK)),
+    "list artifacts": lambda storage: storage.artifacts.list(TASK, 0, "", 10),
+    "incomplete": lambda storage: storage.artifacts.incomplete(TASK, 0, EXPIRES),
+    "expired": lambda storage: storage.artifacts.expired(EXPIRES, "", 10),
+    "write": lambda storage: storage.blobs.write("name", [b"content"], "text/plain", None),
+    "write in blocks": lambda storage: storage.blobs.write("name", [b"." * BLOCK] * 2, "text/plain", None),
+    "write a part": lambda storage: storage.blobs.write_part("name", 1, [b"content"]),
+    "join parts": lambda storage: storage.blobs.join_parts("name", 1, "text/plain", None),
+    "properties": lambda storage: storage.blobs.properties("name"),
+    "read a blob": lambda storage: storage.blobs.read("name"),
+    "remove a blob": lambda storage: storage.blobs.remove("name"),
+    "remove expired rows": lambda storage: storage.expiring["groups"].remove_expired(EXPIRES, "", 10),
 }
 # of tables that are not there, nothing can be removed
 MORE_ACTS: dict[str, Callable[[Storage], Any]] = {
+    "remove an artifact": lambda storage: storage.artifacts.remove(ARTIFACT),
     "leave": lambda storage: storage.groups.leave(TASK, GROUP),
     "deactivate": lambda storage: storage.groups.deactivate(TASK, GROUP, 0),
     "put": lambda storage: storage.own_queues.put("claims", "text", NO_TIME),

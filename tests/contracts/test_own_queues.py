@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from legacy_queue.domain.messages import Lease
-from legacy_queue.ports import LeaseLost, OwnMessage, Storage
+from legacy_queue.ports import LeaseLost, ReceivedMessage, Storage
 
 from .conftest import Backend
 
@@ -16,7 +16,7 @@ HOUR = timedelta(hours=1)
 NAMES = ("claims", "deadlines", "resolved", "events", "poison")
 
 
-def texts(messages: Sequence[OwnMessage]) -> list[str]:
+def texts(messages: Sequence[ReceivedMessage]) -> list[str]:
     return [message.text for message in messages]
 
 
@@ -80,7 +80,7 @@ def test_peeking_changes_nothing(storage: Storage) -> None:
     lease = storage.own_queues.put("claims", "text", NO_TIME)
     for _ in range(2):
         (seen,) = storage.own_queues.peek("claims", 32)
-        assert seen == OwnMessage(Lease(lease.message_id, ""), "text", 0)
+        assert seen == ReceivedMessage(Lease(lease.message_id, ""), "text", 0)
         with pytest.raises(LeaseLost):
             storage.own_queues.remove("claims", seen.lease)
     storage.own_queues.remove("claims", lease)
@@ -159,7 +159,7 @@ def test_in_a_queue_that_was_never_used_every_lease_is_lost(storage: Storage, le
 def test_of_many_receivers_each_message_goes_to_one(storage: Storage, other: Storage) -> None:
     put = [storage.own_queues.put("claims", "text", NO_TIME).message_id for _ in range(20)]
 
-    def receive(number: int) -> Sequence[OwnMessage]:
+    def receive(number: int) -> Sequence[ReceivedMessage]:
         return (storage, other)[number % 2].own_queues.receive("claims", 5, HOUR)
 
     with ThreadPoolExecutor(8) as threads:

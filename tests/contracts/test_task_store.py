@@ -123,6 +123,7 @@ def test_every_field_of_a_task_comes_back_unchanged(storage: Storage) -> None:
         ),
         held=Lease("3fa85f64-5717-4562-b3fc-2c963f66afa6", "AgAAAAMAAAAAAAAA+/+/zwE="),
         waits_for=tuple(slugid() for _ in range(100)),
+        newest_blob='"a%/b\\' * 204,
     )
     storage.tasks.insert(task)
     loaded = storage.tasks.load(task.task_id)
@@ -161,7 +162,7 @@ def test_a_changed_task_is_loaded_as_it_was_changed(storage: Storage) -> None:
     held = replace(task, held=Lease("id", "receipt")).with_last_run(state="running", taken_until=CREATED)
     stored = storage.tasks.replace(stored, held)
     assert storage.tasks.load(task.task_id) == stored
-    waiting = replace(held, waits_for=(slugid(), slugid()))
+    waiting = replace(held, waits_for=(slugid(), slugid()), newest_blob="a blob")
     stored = storage.tasks.replace(stored, waiting)
     assert storage.tasks.load(task.task_id) == stored
     let_go = replace(waiting, held=None, waits_for=()).with_new_run("retry", CREATED)

@@ -24,9 +24,10 @@ from legacy_queue.domain.errors import QueueError, RequestConflict, ResourceNotF
 from legacy_queue.domain.events import Event, told_again
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.outcome import Offer, Outcome, Release, Withdraw
-from legacy_queue.domain.task import Task, Worker
+from legacy_queue.domain.task import Run, Task, Worker
 from legacy_queue.domain.timers import CLAIMS, DEADLINES, FIRST_FIRES_AFTER, RESOLVED, Timer
 from legacy_queue.domain.times import format_time
+from legacy_queue.domain.unclaim import unclaim
 from tests.domain.tasks import (
     ALICE,
     BOB,
@@ -205,6 +206,15 @@ class Life(RuleBasedStateMachine):
             expected = self.words
         self._step(lambda task: transitions.resolve(task, run_id, *report, self.now), expected)
 
+    @precondition(lambda self: self.words)
+    @rule(ahead=RUNS, worker=WORKERS, extended=st.sampled_from([0 * MS, 0 * MS, MS, MINUTE]))
+    def unclaim(self, ahead: int, worker: Worker, extended: timedelta) -> None:
+        """``extended``: by how much its claim has grown since it was answered."""
+        run_id, answered = max(0, self.last + ahead), self.taken_until - extended
+        is_that_claim = run_id == self.last and self.state == "running" and worker == self.holder
+        expected = [*self.words[:-1], "pending"] if is_that_claim and not extended else self.words
+        self._step(lambda task: unclaim(task, run_id, worker, answered, self.now), expected)
+
     @rule()
     def cancel(self) -> None:
         canceled = self.words if self.is_resolved else [*self.words[:-1], "exception canceled"]
@@ -263,6 +273,11 @@ class Life(RuleBasedStateMachine):
     @rule(report=st.sampled_from(REPORTS))
     def report(self, report: tuple[str, str]) -> None:
         self.resolve(0, report)
+
+    @precondition(lambda self: self.state == "running")
+    @rule()
+    def hang_up(self) -> None:
+        self.unclaim(0, self.holder, 0 * MS)
 
     @precondition(lambda self: self.state == "running")
     @rule(
@@ -348,6 +363,8 @@ class Life(RuleBasedStateMachine):
                 self.taken_until = min(self.now + CLAIM_TIMEOUT, self.deadline)
             assert last.worker
             self.holder = last.worker
+        elif last and last.state == "pending":
+            self.workers.discard(last.run_id)  # it was taken back
 
     def _told(self) -> list[str]:
         return [_words(run.state, run.reason_resolved) for run in self.task.runs]
@@ -395,14 +412,16 @@ class Life(RuleBasedStateMachine):
         assert after.retries_left >= 0
         for was, now in zip(earlier, runs, strict=False):
             assert now == was or not was.is_resolved, "a resolved run was changed"
-            if was.taken_until:
+            if was.taken_until and now != _taken_back(was):
                 assert now.taken_until, "a claim was forgotten"
                 assert now.taken_until >= was.taken_until, "takenUntil shrank"
         last = after.last_run
         if last and last.taken_until:
             assert last.taken_until <= self.deadline, "takenUntil is after the deadline"
         if self.is_late and before and after != before:
-            assert after.is_resolved or after.runs == before.runs, "something began after the deadline"
+            is_taken_back = (before.state, after.state) == ("running", "pending")
+            has_begun = not after.is_resolved and after.runs != before.runs and not is_taken_back
+            assert not has_begun, "something began after the deadline"
 
     def _check_messages(self, before: Task | None, after: Task, outcome: Outcome) -> None:
         last, hold = after.last_run, outcome.hold
@@ -439,6 +458,11 @@ class Life(RuleBasedStateMachine):
             assert timer.due == self.deadline, "nothing ends the task at its deadline"
 
 
+def _taken_back(run: Run) -> Run:
+    """As if nobody had ever claimed it."""
+    return replace(run, state="pending", worker=None, taken_until=None, started=None)
+
+
 def _words(state: str, reason: str | None) -> str:
     return state if reason in (None, state) else f"{state} {reason}"
 
@@ -449,7 +473,8 @@ def _events_of(before: Task | None, after: Task) -> Sequence[tuple[str, int | No
     known = {run.run_id: run for run in before.runs} if before else {}
     for run in after.runs:
         was = known.get(run.run_id)
-        if was is None and run.reason_created != "exception":
+        is_taken_back = was is not None and was != run and run == _taken_back(was)
+        if is_taken_back or (was is None and run.reason_created != "exception"):
             events.append(("task-pending", run.run_id))
         if run.worker and not (was and was.worker):
             events.append(("task-running", run.run_id))

@@ -2,10 +2,18 @@
 
 import base64
 import json
+import traceback
+from typing import Any
 
 import pytest
 
-from legacy_queue.domain.messages import Lease, message_signature, message_text, signature_is_valid
+from legacy_queue.domain.messages import (
+    Lease,
+    message_signature,
+    message_text,
+    read_message,
+    signature_is_valid,
+)
 
 TASK_ID = "dSlITZ4yQgmvxxAi4A8fHQ"
 SECRET, OLD_SECRET = b"the-first-secret-signs", b"an-older-one-verifies"
@@ -39,6 +47,69 @@ def test_any_other_signature_is_not_valid(signature: str) -> None:
 def test_a_message_is_base64_of_json_with_a_number_for_its_run() -> None:
     text = json.loads(base64.b64decode(message_text(TASK_ID, 1, SECRET), validate=True))
     assert text == {"taskId": TASK_ID, "runId": 1, "signature": SIGNATURES[1]}
+
+
+def encoded(json_text: str, encoding: str = "utf-8") -> str:
+    return base64.b64encode(json_text.encode(encoding)).decode()
+
+
+def wire(**changes: Any) -> str:
+    """A message in which some values are others; None leaves one out."""
+    values = {"taskId": TASK_ID, "runId": 1, "signature": SIGNATURES[1], **changes}
+    return encoded(json.dumps({name: value for name, value in values.items() if value is not None}))
+
+
+@pytest.mark.parametrize("run_id", SIGNATURES)
+def test_a_message_is_read_as_it_was_written(run_id: int) -> None:
+    assert read_message(message_text(TASK_ID, run_id, SECRET)) == (TASK_ID, run_id, SIGNATURES[run_id])
+
+
+def test_what_a_later_version_adds_to_a_message_is_no_hindrance() -> None:
+    assert read_message(wire(more=["of", "it"])) == (TASK_ID, 1, SIGNATURES[1])
+
+
+NO_MESSAGES = {
+    "empty": "",
+    "no base64": "no base64!",
+    "base64 without its padding": wire().rstrip("=")[:-1],
+    "base64 with a line break": wire()[:8] + "\n" + wire()[8:],
+    "beyond ASCII": "é" * 8,
+    "a lone surrogate": "\ud800" * 4,
+    "no UTF-8": base64.b64encode(b"\xff\xfe\xfd\xfc\xfb").decode(),
+    "no JSON": encoded("no JSON"),
+    "JSON that is cut off": encoded('{"taskId": "'),
+    "nested too deep": encoded("[" * 100_000),
+    "a number too long": encoded(f'{{"runId": {"9" * 5000}}}'),
+    "a list": encoded("[]"),
+    "a string": encoded('"taskId runId signature"'),
+    "a number": encoded("1"),
+    "null": encoded("null"),
+    "without taskId": wire(taskId=None),
+    "without runId": wire(runId=None),
+    "without signature": wire(signature=None),
+    "a taskId that is a number": wire(taskId=1),
+    "a taskId that is a list": wire(taskId=[TASK_ID]),
+    "a runId in quotes": wire(runId="1"),
+    "a runId that is true": wire(runId=True),
+    "a runId with a fraction": wire(runId=1.0),
+    "a runId that is not a number": wire(runId=float("nan")),
+    "a signature that is a number": wire(signature=1),
+    "a signature that is an object": wire(signature={}),
+}
+
+
+@pytest.mark.parametrize("text", NO_MESSAGES.values(), ids=NO_MESSAGES)
+def test_any_other_text_is_refused_as_no_work_message(text: str) -> None:
+    with pytest.raises(ValueError, match="not a work message") as error:
+        read_message(text)
+    assert type(error.value) is ValueError
+
+
+@pytest.mark.parametrize("text", [wire(runId="1"), encoded(SIGNATURES[1])], ids=["values", "no JSON"])
+def test_a_text_that_is_refused_is_in_no_traceback(text: str) -> None:
+    with pytest.raises(ValueError, match="not a work message") as error:
+        read_message(text)
+    assert SIGNATURES[1] not in "".join(traceback.format_exception(error.value))
 
 
 def test_a_receipt_is_in_no_log() -> None:

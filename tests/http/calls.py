@@ -5,6 +5,7 @@ has the documented shape and holds no secret, and nothing is a 500.
 """
 
 import base64
+import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
+from urllib.parse import quote
 
 import jsonschema_rs
 import mohawk
@@ -45,6 +47,7 @@ CODES = {
     404: {"ResourceNotFound"},
     409: {"RequestConflict"},
     410: {"ResourceExpired"},
+    411: {"LengthRequired"},
     413: {"InputTooLarge"},
     503: {"ServiceUnavailable"},
 }
@@ -113,6 +116,28 @@ def task_body(now: datetime = NOW, **changes: Any) -> dict[str, Any]:
     return {name: value for name, value in body.items() if value is not None}
 
 
+BLOB = b"the bytes of a blob"
+BLOB_ETAG = f"{hashlib.sha256(BLOB).hexdigest()}-{len(BLOB)}"
+
+
+def blob_of(content: bytes) -> dict[str, Any]:
+    return {"contentLength": len(content), "contentSha256": hashlib.sha256(content).hexdigest()}
+
+
+def artifact_body(storage_type: str, now: datetime = NOW, **changes: Any) -> dict[str, Any]:
+    """What createArtifact is given; it expires in an hour. None leaves a property out."""
+    beside = {
+        "s3": {"contentType": "text/plain"},
+        "azure": {"contentType": "text/plain"},
+        "blob": {"contentType": "text/plain", **blob_of(BLOB)},
+        "reference": {"contentType": "text/plain", "url": "https://elsewhere.example.com/live.log"},
+        "error": {"reason": "file-missing-on-worker", "message": "there is no such file"},
+    }[storage_type]
+    expires = format_time(now + timedelta(hours=1))
+    body = {"storageType": storage_type, "expires": expires, **beside, **changes}
+    return {name: value for name, value in body.items() if value is not None}
+
+
 def hawk(
     credentials: Credentials,
     method: str,
@@ -158,6 +183,7 @@ class Queue:
     def call(
         self,
         name: str,
+        /,
         body: Any = None,
         credentials: Credentials | None = ROOT,
         prefix: str = "/v1",
@@ -165,6 +191,7 @@ class Queue:
     ) -> TestResponse:
         """Call an endpoint as a client of 2017 does; no body where it is None."""
         endpoint = DECLARED[name]
+        params["name"] = quote(params.get("name", ""), safe="")
         target = prefix + re.sub(r"<(\w+)>", lambda match: str(params[match[1]]), endpoint.route)
         data = b"" if body is None else json.dumps(body).encode()
         return self.send(endpoint.method, target, data, credentials=credentials)
@@ -226,6 +253,34 @@ class Queue:
         succeeded(self.call("cancelTask", taskId=task_id))
         return task_id
 
+    def artifact(
+        self,
+        task_id: str,
+        name: str,
+        storage_type: str = "s3",
+        credentials: Credentials = ROOT,
+        **changes: Any,
+    ) -> TestResponse:
+        """What createArtifact answers; the body is that of the storage type, with the changes."""
+        body = artifact_body(storage_type, self.clock.now(), **changes)
+        return self.call("createArtifact", body, credentials, taskId=task_id, runId=0, name=name)
+
+    def upload(
+        self, url: str, data: bytes, content_type: str | None = "text/plain", **headers: str
+    ) -> TestResponse:
+        """A plain PUT to a signed URL of this server."""
+        headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        if content_type is not None:
+            headers["Content-Type"] = content_type
+        target = url.removeprefix(ROOT_URL)
+        return self.send("PUT", target, data, credentials=None, headers=headers, content_type=content_type)
+
+    def uploaded_blob(self, task_id: str, name: str, content: bytes = BLOB) -> list[str]:
+        """The ETags with which completeArtifact completes it."""
+        created = succeeded(self.artifact(task_id, name, "blob", **blob_of(content)))
+        (request,) = created.get_json()["requests"]
+        return [succeeded(self.upload(request["url"], content)).headers["etag"]]
+
     def state(self, task_id: str) -> str:
         return str(self.call("status", taskId=task_id).get_json()["status"]["state"])
 
@@ -265,12 +320,17 @@ class Queue:
         assert answer.status_code != 500, answer.get_data(as_text=True)
         if path.startswith("/azure/") or method == "HEAD":
             return
+        if answer.status_code == 204 or (path.startswith("/uploads/") and answer.status_code == 200):
+            assert (answer.content_type, answer.data) == (None, b"")
+            return
         assert answer.content_type == "application/json"
         if answer.status_code == 200:
             endpoint = endpoint_of(method, path)
             if endpoint and DECLARED[endpoint].output:
                 served_schema(endpoint).validate(answer.get_json())
             return
+        if "x-taskcluster-artifact-storage-type" in answer.headers:
+            return  # a redirect, or an artifact that is an error
         check_error(answer, endpoint_of(method, path))
         text = answer.get_data(as_text=True)
         secrets = {*self.secrets, headers.get("Authorization", "(none)")}
@@ -284,7 +344,7 @@ class Queue:
 
 
 def succeeded(answer: TestResponse) -> TestResponse:
-    assert answer.status_code == 200, answer.get_data(as_text=True)
+    assert answer.status_code in (200, 204, 303), answer.get_data(as_text=True)
     return answer
 
 
@@ -314,7 +374,7 @@ def check_error(answer: TestResponse, name: str | None) -> None:
 def endpoint_of(method: str, path: str) -> str | None:
     """The endpoint that a raw path is one of."""
     for endpoint in ENDPOINTS:
-        route = re.sub(r"<\w+>", "[^/]+", endpoint.route)
+        route = re.sub(r"<\w+>", "[^/]+", endpoint.route.replace("<name>", ".*"))
         if endpoint.method == method and re.fullmatch(f"(?:{'|'.join(PREFIXES)}){route}", path):
             return endpoint.name
     return None
@@ -350,9 +410,43 @@ class Scene:
 
 TASK_ID = "VLdaX5vAQ0iW8JIr3sGQZw"
 GROUP_ID = "eJzQ3g3rTZuH-bUFBpVoxw"
+NAME = "private/build.log"
 _POOL = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
 _TASK = {"schedulerId": "a-scheduler", "taskGroupId": GROUP_ID}
 _LISTS = {"scopes": ["some:scope:*", "another scope"], "routes": ["index.a.b", "tc-treeherder.v2"]}
+
+
+_ARTIFACT_PARAMS = {
+    **{f"{verb}Artifact": {"runId": "0", "name": NAME} for verb in ("create", "complete", "get")},
+    "getLatestArtifact": {"name": NAME},
+    "listArtifacts": {"runId": "0"},
+    "listLatestArtifacts": {},
+}
+_ARTIFACT_BODIES = {"createArtifact": artifact_body("s3"), "completeArtifact": {"etags": [BLOB_ETAG]}}
+
+
+_EXPIRES = {"expires": format_time(NOW + timedelta(days=2))}
+_DECLARED_BODIES = {
+    "declareProvisioner": {"description": "builds", "stability": "stable", "actions": [], **_EXPIRES},
+    "declareWorkerType": {"description": "builds", "stability": "stable", **_EXPIRES},
+    "declareWorker": _EXPIRES,
+    "quarantineWorker": {"quarantineUntil": _EXPIRES["expires"]},
+}
+
+
+def of_workers(name: str) -> dict[str, str]:
+    """The parameters of an endpoint about provisioners, worker types or workers."""
+    known = {**_POOL, **WORKER}
+    return {param: known[param] for param in re.findall(r"<(\w+)>", DECLARED[name].route)}
+
+
+def with_artifact(queue: Queue, name: str, **task: Any) -> None:
+    """A running task with what the endpoint is about; that of completeArtifact is BLOB, uploaded."""
+    queue.running(TASK_ID, **task)
+    if name == "completeArtifact":
+        assert queue.uploaded_blob(TASK_ID, NAME) == [f'"{BLOB_ETAG}"']
+    elif name != "createArtifact":
+        succeeded(queue.artifact(TASK_ID, NAME))
 
 
 def scene(name: str, priority: str = "lowest") -> Scene:
@@ -363,6 +457,8 @@ def scene(name: str, priority: str = "lowest") -> Scene:
         **_TASK,
         **WORKER,
         **_LISTS,
+        "name": NAME,
+        "privateNames": [NAME],
         "priorities": above[: above.index(priority) + 1],
         "legacyPriority": ["lowest"] if priority == "lowest" else [],
     }
@@ -373,8 +469,8 @@ def scene(name: str, priority: str = "lowest") -> Scene:
     match name:
         case "ping":
             params, prepare = {}, lambda _queue: None
-        case "pollTaskUrls" | "pendingTasks":
-            params = _POOL
+        case "pollTaskUrls" | "pendingTasks" | "claimWork":
+            params, body = _POOL, WORKER if name == "claimWork" else None
         case "createTask" | "defineTask":
             body, prepare = task_body(**task), lambda _queue: None
         case "scheduleTask":
@@ -388,6 +484,13 @@ def scene(name: str, priority: str = "lowest") -> Scene:
         case "reclaimTask" | "reportCompleted" | "reportFailed" | "reportException":
             params, prepare = {**params, "runId": "0"}, lambda queue: queue.running(TASK_ID, **task)
             body = {"reason": "worker-shutdown"} if name == "reportException" else None
+        case _ if "Artifact" in name:
+            params, body = {**params, **_ARTIFACT_PARAMS[name]}, _ARTIFACT_BODIES.get(name)
+            prepare = lambda queue: with_artifact(queue, name, **task)  # noqa: E731
+        case _ if "Worker" in name or "Provisioner" in name:
+            params, body = of_workers(name), _DECLARED_BODIES.get(name)
+            prepare = lambda queue: queue.running(TASK_ID)  # noqa: E731
+            fields["properties"] = sorted(body or ())
         case "task" | "status" | "cancelTask" | "listDependentTasks":
             pass
         case _:

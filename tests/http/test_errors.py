@@ -35,7 +35,7 @@ from tests.services.bench import AroundStorage
 OF_A_TASK = [
     name for name in DECLARED if "taskId" in scene(name).params and name not in ("createTask", "defineTask")
 ]
-OF_A_RUN = [name for name in DECLARED if "runId" in scene(name).params]
+OF_A_RUN = [name for name in DECLARED if "runId" in scene(name).params and "Artifact" not in name]
 TOUCHING_STORAGE = [name for name in DECLARED if name != "ping"]
 
 
@@ -61,7 +61,7 @@ def on_a_switch() -> tuple[Queue, Switch]:
 @pytest.mark.parametrize("name", DECLARED)
 def test_an_endpoint_is_missing_under_a_prefix(queue: Queue, name: str, prefix: str) -> None:
     answer = succeeded(play(queue, name, prefix=prefix))
-    assert answer.content_type == "application/json"
+    assert answer.content_type == ("application/json" if answer.status_code != 204 else None)
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)

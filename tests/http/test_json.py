@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from typing import Any
 
 import pytest
@@ -18,6 +19,12 @@ DEEPEST = 200  # arrays and objects within each other, the body's own among them
 def with_payload(payload: str) -> bytes:
     """A task definition whose payload is this text."""
     return json.dumps(task_body(payload="@")).replace('"@"', payload).encode("utf-8", "surrogatepass")
+
+
+def target_of(name: str) -> str:
+    """A good one of that endpoint."""
+    params = scene(name).params
+    return "/v1" + re.sub(r"<(\w+)>", lambda match: str(params[match[1]]), DECLARED[name].route)
 
 
 def put(queue: Queue, task_id: str, body: bytes, content_type: str | None = "application/json") -> Any:
@@ -65,8 +72,7 @@ def test_what_is_not_json_everywhere_is_accepted(queue: Queue, text: str) -> Non
 )
 @pytest.mark.parametrize("name", [name for name in DECLARED if DECLARED[name].method != "GET"])
 def test_bytes_that_are_no_json_are_accepted(queue: Queue, name: str, body: bytes) -> None:
-    route = DECLARED[name].route.replace("<taskId>", TASK_ID).replace("<runId>", "0")
-    refused(queue.send(DECLARED[name].method, f"/v1{route}", body), 400, "MalformedPayload", "body")
+    refused(queue.send(DECLARED[name].method, target_of(name), body), 400, "MalformedPayload", "body")
 
 
 def test_a_doubled_key_is_not_named(queue: Queue) -> None:
@@ -96,9 +102,8 @@ def test_depth_is_a_bug_of_the_server(queue: Queue, depth: int, opening: str, cl
 @pytest.mark.parametrize("name", [name for name in DECLARED if DECLARED[name].method != "GET"])
 def test_the_deepest_body_is_a_bug_of_the_server(queue: Queue, name: str, opening: str, closing: str) -> None:
     """It is shown again with the error, and held against the schema."""
-    route = DECLARED[name].route.replace("<taskId>", TASK_ID).replace("<runId>", "0")
     body = (opening * DEEPEST + "1" + closing * DEEPEST).encode()
-    refused(queue.send(DECLARED[name].method, f"/v1{route}", body), 400, "InputValidationError", "body")
+    refused(queue.send(DECLARED[name].method, target_of(name), body), 400, "InputValidationError", "body")
 
 
 def test_the_deepest_definition_cannot_be_shown_in_a_conflict(queue: Queue) -> None:

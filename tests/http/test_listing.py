@@ -246,7 +246,7 @@ def test_a_signature_does_not_cover_the_query(queue: Queue, name: str) -> None:
 def test_a_good_parameter_of_a_list_is_not_in_the_reference(queue: Queue) -> None:
     reference = queue.send("GET", "/references/queue/v1/api.json", credentials=None).get_json()
     queries = {entry["name"]: entry["query"] for entry in reference["entries"] if entry["query"]}
-    assert queries == {name: ["continuationToken", "limit"] for name in LISTS}
+    assert {name: queries[name] for name in LISTS} == {name: ["continuationToken", "limit"] for name in LISTS}
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,7 @@ def test_an_entry_differs_from_the_clients_table(name: str) -> None:
     assert ours["query"] == theirs.get("query", [])
     assert ("output" in ours) == ("output" in theirs or name == "pendingTasks" or name == "ping")
     schema_name = theirs.get("output", "").rpartition("/")[2]
-    assert ours["output"].endswith(schema_name)
+    assert ours.get("output", "").endswith(schema_name)
     if "input" in theirs:
         assert ours["input"].endswith(theirs["input"].rpartition("/")[2])
 
@@ -88,7 +88,8 @@ def test_a_schema_that_is_referred_to_is_missing_or_broken(ref: str) -> None:
 def test_a_schema_is_referred_to_by_nothing() -> None:
     entries = [*ENTRIES.values(), *exchanges()["entries"]]
     used = {ref.rpartition("/")[2] for entry in entries for ref in schemas_of(entry)}
-    assert used == {f"{name}.json#" for name in SCHEMAS}
+    beside = {"migration-response.json#"}  # of /migration, which is not in the reference
+    assert used | beside == {f"{name}.json#" for name in SCHEMAS}
 
 
 def test_an_unknown_schema_is_served(queue: Queue) -> None:
@@ -104,7 +105,7 @@ def test_a_served_schema_accepts_what_the_server_refuses() -> None:
         assert not validator.is_valid(task_body(**wrong))
 
 
-@pytest.mark.parametrize("name", ENTRIES)
+@pytest.mark.parametrize("name", [name for name, entry in ENTRIES.items() if "output" in entry])
 def test_an_answer_is_not_valid_against_its_served_schema(queue: Queue, name: str) -> None:
     """Every call of the suite is held against it; here each endpoint once, for sure."""
     answer = succeeded(play(queue, name)).get_json()

@@ -9,13 +9,16 @@ import pytest
 from legacy_queue.adapters.memory import MemoryStorage
 from legacy_queue.domain.credentials import Client
 from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
 from tests.http.calls import (
     NOW,
+    PROVISIONER,
     ROOT_URL,
     SECRETS,
     TASK_ID,
     WORKER,
+    WORKER_TYPE,
     Credentials,
     Queue,
     claimed,
@@ -134,6 +137,21 @@ def test_the_credentials_of_a_claim_outlive_it_for_long(queue: Queue) -> None:
     refused(answer, 401, "AuthenticationFailed")
 
 
+def test_the_renewed_credentials_of_a_claim_end_with_the_old_ones(queue: Queue) -> None:
+    queue.create(TASK_ID)
+    credentials = [claimed(queue.claim(TASK_ID))]
+    for _ in range(3):
+        queue.clock.advance(19 * MINUTE)
+        answer = queue.call("reclaimTask", None, credentials[-1], taskId=TASK_ID, runId=0)
+        credentials.append(claimed(succeeded(answer)))
+    queue.clock.advance(10 * MINUTE)
+    *old, _, renewed = credentials
+    for one in old:
+        answer = queue.call("reclaimTask", None, one, taskId=TASK_ID, runId=0)
+        refused(answer, 401, "AuthenticationFailed")
+    succeeded(queue.call("reportCompleted", None, renewed, taskId=TASK_ID, runId=0))
+
+
 @pytest.mark.parametrize("name", WITH_A_CLAIM)
 @pytest.mark.parametrize("narrow", [True, False])
 def test_a_worker_loses_its_claim_when_the_secret_is_rotated(name: str, narrow: bool) -> None:
@@ -209,6 +227,25 @@ def test_a_process_that_remembers_an_old_task_knows_no_holder(name: str, retried
         run_id = 1
     succeeded(other.claim(TASK_ID, run_id))
     succeeded(forgetful.call(name, WITH_A_CLAIM[name], PERMANENT, taskId=TASK_ID, runId=run_id))
+
+
+@pytest.mark.parametrize("name", WITH_A_CLAIM)
+def test_a_worker_whose_claim_was_taken_back_acts_for_the_next(name: str) -> None:
+    """It hung up on claimWork, and a process that saw the claim remembers it."""
+    clock = HandClock(NOW)
+    memory = MemoryStorage(clock, f"{ROOT_URL}/azure", "q")
+    replica = AroundStorage(memory, nothing_around)
+    replica.tasks = RememberingTasks(memory.tasks)
+    remembering, other = as_a_worker_of_2015(clock=clock, storage=replica), Queue(clock=clock, storage=memory)
+    other.create(TASK_ID)
+    pool = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
+    (claim,) = succeeded(other.call("claimWork", WORKER, **pool)).get_json()["tasks"]
+    assert remembering.state(TASK_ID) == "running"
+    other.server.core.services.claims.unclaim(claim, Worker("group", "alice"))
+    succeeded(other.claim(TASK_ID, workerId="bob"))
+    answer = remembering.call(name, WITH_A_CLAIM[name], PERMANENT, taskId=TASK_ID, runId=0)
+    refused(answer, 403, "InsufficientScopes", "bob")
+    assert other.state(TASK_ID) == "running"
 
 
 def test_a_reclaim_answers_another_thing_than_documented(queue: Queue) -> None:
@@ -334,6 +371,7 @@ def test_settings_change_nothing() -> None:
 def test_pending_tasks_are_fewer_than_there_are(queue: Queue) -> None:
     pool = {"provisionerId": "provisioner", "workerType": "worker-Type_1"}
     assert queue.call("pendingTasks", **pool).get_json() == {**pool, "pendingTasks": 0}
+    queue.clock.advance(timedelta(seconds=2))  # for so long it is known
     for priority in ("highest", "low", "low"):
         queue.create(priority=priority)
     queue.create(workerType="another")

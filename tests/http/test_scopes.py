@@ -11,6 +11,7 @@ from legacy_queue.domain.scopes import AllOf, AnyOf, Expression, render
 from tests.http.calls import (
     DECLARED,
     GROUP_ID,
+    NAME,
     NOW,
     PREFIXES,
     PROVISIONER,
@@ -32,6 +33,7 @@ GROUP = f"a-scheduler/{GROUP_ID}"
 RUN = f"{TASK_ID}/0"
 LISTS = ("some:scope:*", "another scope", "queue:route:index.a.b", "queue:route:tc-treeherder.v2")
 CREATING = ("createTask", "defineTask")
+DECLARED_PROPERTIES = ("description", "expires", "stability")
 ABOVE = ("highest", "very-high", "high", "medium", "low", "very-low", "lowest")
 
 
@@ -82,11 +84,30 @@ CONTRACT = {
         (f"queue:claim-task:{POOL}", f"queue:worker-id:{WORKER}"),
         ("queue:claim-task", f"assume:worker-type:{POOL}", f"assume:worker-id:{WORKER}"),
     ],
+    ("claimWork", "lowest"): [(f"queue:claim-work:{POOL}", f"queue:worker-id:{WORKER}")],
+    **{
+        (f"declare{kind}", "lowest"): [tuple(f"queue:declare-{path}#{one}" for one in properties)]
+        for kind, path, properties in [
+            ("Provisioner", f"provisioner:{PROVISIONER}", ("actions", *DECLARED_PROPERTIES)),
+            ("WorkerType", f"worker-type:{POOL}", DECLARED_PROPERTIES),
+            ("Worker", f"worker:{POOL}/{WORKER}", ("expires",)),
+        ]
+    },
+    ("quarantineWorker", "lowest"): [(f"queue:quarantine-worker:{POOL}/{WORKER}",)],
     ("reclaimTask", "lowest"): [
         (f"queue:claim-task:{RUN}",),
         (f"queue:reclaim-task:{RUN}",),
         ("queue:claim-task", f"assume:worker-id:{WORKER}"),
     ],
+    **{
+        (f"{verb}Artifact", "lowest"): [
+            (f"queue:claim-task:{RUN}",),
+            (f"queue:create-artifact:{RUN}",),
+            (f"queue:create-artifact:{NAME}", f"assume:worker-id:{WORKER}"),
+        ]
+        for verb in ("create", "complete")
+    },
+    **{(f"get{which}Artifact", "lowest"): [(f"queue:get-artifact:{NAME}",)] for which in ("", "Latest")},
     ("reportCompleted", "lowest"): RESOLVING,
     ("reportFailed", "lowest"): RESOLVING,
     ("reportException", "lowest"): RESOLVING,
@@ -156,7 +177,12 @@ def test_an_endpoint_is_declared_with_other_scopes_than_the_contract_says(name: 
 
 
 def test_an_endpoint_needs_no_scopes_that_should() -> None:
-    assert OPEN == ["ping", "task", "status", "listTaskGroup", "listDependentTasks", "pendingTasks"]
+    of_tasks = ["ping", "task", "status", "listTaskGroup", "listDependentTasks", "pendingTasks"]
+    of_artifacts = ["listArtifacts", "listLatestArtifacts"]
+    of_workers = [
+        name for kind in ("Provisioner", "WorkerType", "Worker") for name in (f"list{kind}s", f"get{kind}")
+    ]
+    assert [*of_tasks, *of_artifacts, *of_workers] == OPEN
 
 
 @each_way

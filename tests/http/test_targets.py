@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.http.calls import DECLARED, PREFIXES, ROOT, ROOT_URL, TASK_ID, Queue, refused, succeeded
+from tests.http.calls import DECLARED, PREFIXES, ROOT, ROOT_URL, TASK_ID, Queue, refused, scene, succeeded
 
 STRANGE = [
     "%00", "a%00b", "%2F", "a%2Fb", "%2f..%2f", "%2E%2E", "..%2F..%2Fping", "%ff", "%ff%fe", "%c0%af",
@@ -106,7 +106,9 @@ def test_a_run_that_is_not_there_is_reported(queue: Queue, run_id: str) -> None:
 @pytest.mark.parametrize(
     "task_id", ["x", TASK_ID[:-1], TASK_ID + "A", TASK_ID[:-1] + "B", "A" * 22, TASK_ID.swapcase()]
 )
-@pytest.mark.parametrize("name", [name for name, one in DECLARED.items() if one.route.count("<") == 1])
+@pytest.mark.parametrize(
+    "name", [name for name in DECLARED if [*scene(name).params] in (["taskId"], ["taskGroupId"])]
+)
 def test_a_task_id_that_is_none_is_one(queue: Queue, name: str, task_id: str) -> None:
     parameter = "taskGroupId" if name == "listTaskGroup" else "taskId"
     answer = queue.call(name, **{parameter: task_id})

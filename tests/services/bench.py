@@ -19,7 +19,7 @@ from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.timers import Timer
 from legacy_queue.domain.times import format_time
-from legacy_queue.ports import Broker, Clock, OwnMessage, TaskStore
+from legacy_queue.ports import Broker, Clock, ObjectStore, ReceivedMessage, TaskStore
 from legacy_queue.services import Services
 from legacy_queue.services.claims import ClaimRules, Presented
 from legacy_queue.services.core import Core, Rules, build_core
@@ -31,7 +31,9 @@ Told = tuple[str, str, int | None]  # an event: exchange, taskId or taskGroupId,
 NOW = datetime(2030, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 CLAIM_TIMEOUT = timedelta(minutes=20)
 POLL_VISIBILITY = timedelta(minutes=5)
+CLAIM_WORK_WAIT = timedelta(seconds=20)
 SAS_LIFE = timedelta(minutes=30)
+UPLOAD_URL = "http://queue.test/uploads"
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 SECRET, OLD_SECRET = b"the-first-secret-signs", b"an-older-one-verifies"
 PREFIX = "q"
@@ -79,12 +81,18 @@ class Message:
         """All that a worker of the draft tells of it."""
         return Presented(self.lease.message_id, self.lease.receipt, self.signature)
 
+    @property
+    def received(self) -> ReceivedMessage:
+        """As a server has it that polls for claimWork."""
+        wire = {"taskId": self.task_id, "runId": self.run_id, "signature": self.signature}
+        return ReceivedMessage(self.lease, base64.b64encode(json.dumps(wire).encode()).decode(), 1)
+
 
 def nothing_around(_name: str, call: Callable[[], Any]) -> Any:
     return call()
 
 
-def one_by_one(act: Callable[[OwnMessage], None], items: list[OwnMessage]) -> None:
+def one_by_one(act: Callable[[ReceivedMessage], None], items: list[ReceivedMessage]) -> None:
     for item in items:
         act(item)
 
@@ -106,10 +114,12 @@ class Bench:
         secrets: Sequence[bytes] = (SECRET, OLD_SECRET),
         storage: type[MemoryStorage] = MemoryStorage,
         broker: HandBroker | None = None,
+        objects: ObjectStore | None = None,
     ) -> None:
         self.clock = HandClock(NOW)
         self.storage = storage(self.clock, "http://127.0.0.1:1/azure", PREFIX)
         self.broker = broker
+        self.objects = objects
         self._required, self._secrets = frozenset(required), secrets
         self._seen = self.storage.event_log.last()
         self._heard = 0
@@ -125,6 +135,7 @@ class Bench:
         secrets: Sequence[bytes] | None = None,
         clock: Clock | None = None,
         resolves: bool = True,
+        claim_work_wait: timedelta = CLAIM_WORK_WAIT,
     ) -> Core:
         """A server process. ``around`` sees each of its port calls; ``remembers`` as Azure's store does.
 
@@ -136,8 +147,8 @@ class Bench:
         storage.tasks = wrapped(storage.tasks)
         broker = self.broker and around_port(Broker, self.broker, around, "broker.")
         claims = ClaimRules(secrets, CLAIM_TIMEOUT, self._required, ISSUER)
-        rules = Rules(claims, SAS_LIFE, POLL_VISIBILITY, resolves)
-        return build_core(storage, broker, clock or self.clock, rules)
+        rules = Rules(claims, SAS_LIFE, POLL_VISIBILITY, claim_work_wait, UPLOAD_URL, resolves)
+        return build_core(storage, broker, clock or self.clock, rules, self.objects)
 
     def replica(self, around: Around = nothing_around, **changes: Any) -> Services:
         """The services of a ``server`` like that."""
@@ -218,9 +229,9 @@ class Bench:
             words.append(f"{run.state} {more}".strip())
         return words
 
-    def receive(self, count: int = 32) -> list[Message]:
+    def receive(self, count: int = 32, queue: WorkQueue = QUEUE) -> list[Message]:
         """What a worker gets that polls now."""
-        received = self.storage.work_queues.receive(QUEUE.name(PREFIX), count, POLL_VISIBILITY)
+        received = self.storage.work_queues.poll(queue.name(PREFIX), count, POLL_VISIBILITY)
         return [Message.read(one) for one in received]
 
     def receive_one(self) -> Message:
@@ -272,11 +283,11 @@ class Bench:
     def complete(self, task_id: str, run_id: int = 0, services: Services | None = None) -> Task:
         return (services or self.services).tasks.report(task_id, run_id, "completed", "completed")
 
-    def messages(self) -> list[QueuedMessage]:
+    def messages(self, queue: WorkQueue = QUEUE) -> list[QueuedMessage]:
         """All there are, visible or not, in the order in which they become visible. Nobody is served."""
-        queue = self.storage.work_queues._queues.get(QUEUE.name(PREFIX))
+        known = self.storage.work_queues._queues.get(queue.name(PREFIX))
         now = self.clock.now()
-        alive = [one for one in queue._messages.values() if one.expires > now] if queue else []
+        alive = [one for one in known._messages.values() if one.expires > now] if known else []
         return sorted(alive, key=lambda one: one.next_visible)
 
     def runs_to_come(self) -> list[tuple[int, timedelta]]:

@@ -1,23 +1,33 @@
 """The invariants of design/protocol.md and the promises of design/reliability.md, of any task in a bench."""
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from legacy_queue.adapters.memory_queue import QueuedMessage
-from legacy_queue.domain.task import Task
+from legacy_queue.domain.messages import signature_is_valid
+from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.timers import CLAIMS, DEADLINES, RESOLVED
-from tests.services.bench import CLAIM_TIMEOUT, MINUTE, Bench, Message, Told
+from tests.services.bench import CLAIM_TIMEOUT, MINUTE, SECRET, Bench, Message, Told
 
 QUEUES = (CLAIMS, DEADLINES, RESOLVED)
 MOST_RUNS = 50
 
+Claim = tuple[str, int, Worker | None, datetime | None]  # taskId, runId, who holds it and until when
 Messages = Mapping[str, tuple[int, QueuedMessage]]
 
 
 def messages_of(bench: Bench, task_id: str) -> Messages:
-    """The run and the message for each message id of the task."""
+    """The run and the message for each message id of the task; none that somebody else has signed."""
     read = [(Message.read(one), one) for one in bench.messages()]
-    return {one.lease.message_id: (text.run_id, one) for text, one in read if text.task_id == task_id}
+    return {
+        one.lease.message_id: (text.run_id, one)
+        for text, one in read
+        if text.task_id == task_id and is_genuine(text)
+    }
+
+
+def is_genuine(message: Message) -> bool:
+    return signature_is_valid(message.signature, message.task_id, message.run_id, [SECRET])
 
 
 def check(bench: Bench, task_id: str, *, after_faults: bool, skew: timedelta = timedelta(0)) -> None:
@@ -89,11 +99,16 @@ def check_runs(task: Task) -> None:
         assert task.held is None, "a message is held for no claim"
 
 
-def check_history(before: Task, after: Task) -> None:
-    """A run is resolved once, and a claim only grows, whatever happened in between."""
+def check_history(before: Task, after: Task, taken_back: Collection[Claim] = ()) -> None:
+    """A run is resolved once, and a claim only grows, whatever happened in between.
+
+    Of those ``taken_back`` nothing need be left.
+    """
     assert len(after.runs) >= len(before.runs), "a run is gone"
     for was, now in zip(before.runs, after.runs, strict=False):
         assert now == was or not was.is_resolved, "a resolved run was changed"
+        if (before.task_id, was.run_id, was.worker, was.taken_until) in taken_back:
+            continue
         assert was.state != "running" or now.worker == was.worker, "a run changed hands"
         if was.taken_until:
             assert now.taken_until, "a claim was forgotten"
@@ -114,16 +129,22 @@ def history(task: Task) -> list[Told]:
 
 
 def check_told(
-    tasks: Sequence[Task], told: Sequence[Told], forgotten: Collection[str], unordered: Collection[str]
+    tasks: Sequence[Task],
+    told: Sequence[Told],
+    forgotten: Collection[str],
+    unordered: Collection[str],
+    taken_back: Collection[Claim] = (),
 ) -> None:
     """Each event of every life was told at least once, and nothing else; a group's resolution behind all.
 
     Of the tasks ``forgotten`` some may be missing; but for those ``unordered``, task-defined came first.
+    Claims ``taken_back`` may have been told of.
     """
     first = {event: index for index, event in reversed(list(enumerate(told)))}
     last = {event: index for index, event in enumerate(told)}
     histories = {task.task_id: history(task) for task in tasks}
     lies = [one for one in first if one[0] != "task-group-resolved" and one not in histories.get(one[1], [])]
+    lies = [one for one in lies if one not in {("task-running", *claim[:2]) for claim in taken_back}]
     assert not lies, f"told what never happened: {lies}"
     groups: dict[str, list[int]] = {}
     for task in tasks:

@@ -7,6 +7,8 @@ from typing import Any, TypeVar, cast
 from legacy_queue.domain.events import Event, matches
 from legacy_queue.domain.task import Task
 from legacy_queue.ports import (
+    ArtifactStore,
+    Blobs,
     Broker,
     BrokerAway,
     DependencyStore,
@@ -19,6 +21,8 @@ from legacy_queue.ports import (
     TaskPage,
     TaskStore,
     Turns,
+    UsageStore,
+    WorkerStore,
     WorkQueues,
 )
 
@@ -143,6 +147,10 @@ class AroundStorage(Storage):
         self.own_queues = around_port(OwnQueues, storage.own_queues, around, "timer.")
         self.turns = around_port(Turns, storage.turns, around, "turn.")
         self.event_log = around_port(EventLog, storage.event_log, around, "log.")
+        self.artifacts = around_port(ArtifactStore, storage.artifacts, around, "artifact.")
+        self.blobs = around_port(Blobs, storage.blobs, around, "blob.")
+        self.usage = around_port(UsageStore, storage.usage, around, "usage.")
+        self.workers = around_port(WorkerStore, storage.workers, around, "worker.")
         self.expiring = {
             name: around_port(Expiring, one, around, "expire.") for name, one in storage.expiring.items()
         }

@@ -162,9 +162,9 @@ def test_a_process_that_does_not_resolve_has_no_threads_for_it() -> None:
     bench = Bench()
     before = threading.active_count()
     with running(bench.server(resolves=False)):
-        assert threading.active_count() == before + 2
+        assert threading.active_count() == before + 3
     with running(bench.server()):
-        assert threading.active_count() >= before + 6
+        assert threading.active_count() >= before + 7
     assert threading.active_count() == before
 
 

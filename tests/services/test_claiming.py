@@ -24,8 +24,10 @@ from tests.services.bench import (
     MINUTE,
     OLD_SECRET,
     POLL_VISIBILITY,
+    PROVISIONER,
     SECOND,
     SECRET,
+    WORKER_TYPE,
     Bench,
     Calls,
     Message,
@@ -362,6 +364,7 @@ def test_a_claim_costs_no_read_where_the_task_is_remembered() -> None:
     calls = Calls()
     services = bench.replica(calls, remembers=True)
     services.tasks.recall(bench.create())
+    services.workers.is_quarantined(PROVISIONER, WORKER_TYPE, ALICE)  # asks once in 5 s
     calls.names.clear()
     bench.claim(bench.receive_one(), services=services)
     assert calls.names == ["timer.put", "hide", "replace", "log.append"]

@@ -1,8 +1,8 @@
 """Any sequence of calls, timers, faults and mishaps keeps invariants 1-3 and promises 1-4.
 
-Two replicas and two workers of any protocol live on one storage. At the end of each example, however it went
-so far, nothing fails any more: with somebody who polls every task that can run is run, without every task is
-resolved by its deadline, and everybody was told.
+Two replicas and two workers of any protocol live on one storage; clients of claimWork may hang up. At the
+end of each example, however it went so far, nothing fails any more: with somebody who polls every task that
+can run is run, without every task is resolved by its deadline, and everybody was told.
 """
 
 import sys
@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, NoReturn
 
 import structlog
@@ -28,19 +29,24 @@ from hypothesis.stateful import (
 from legacy_queue.adapters.memory import MemoryStorage
 from legacy_queue.adapters.memory.event_log import MemoryEventLog
 from legacy_queue.domain.errors import (
+    AuthorizationFailed,
     InputError,
     QueueError,
     RequestConflict,
     ResourceNotFound,
     ServiceUnavailable,
 )
+from legacy_queue.domain.messages import message_text
+from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.sweep import FIRST_LOOK
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.timers import RESOLVED, Timer
 from legacy_queue.domain.times import format_time, parse_time
+from legacy_queue.domain.transitions import is_satisfied
 from legacy_queue.ports import Changed, Clock
 from legacy_queue.services.claims import Presented
 from legacy_queue.services.core import Core
+from legacy_queue.services.work_messages import WorkMessages
 from tests.services import interleaving
 from tests.services.bench import (
     ALICE,
@@ -51,6 +57,7 @@ from tests.services.bench import (
     PROVISIONER,
     QUEUE,
     SECOND,
+    SECRET,
     WORKER_TYPE,
     At,
     Bench,
@@ -61,14 +68,23 @@ from tests.services.bench import (
     one_by_one,
     task_body,
 )
-from tests.services.invariants import QUEUES, check, check_history, check_runs, check_told
+from tests.services.invariants import (
+    QUEUES,
+    Claim,
+    check,
+    check_history,
+    check_runs,
+    check_told,
+    is_genuine,
+)
 
 SETTINGS = settings(max_examples=1000, stateful_step_count=50)
 
 PICKS = st.integers(0, 7)
 REPLICAS = st.integers(0, 1)
 WORKERS = st.sampled_from([ALICE, BOB])
-PROTOCOLS = st.sampled_from(["draft", "deployed", "without receipt"])
+LEGACY = ("draft", "deployed", "without receipt")
+PROTOCOLS = st.sampled_from([*LEGACY, "claimWork", "claimWork", "claimWork, not answered yet"])
 # who goes on, and for how many steps
 SCHEDULES = st.lists(st.tuples(st.integers(0, 1), st.sampled_from([1, 2, 3, 5, 20])), max_size=6)
 WAITS = st.sampled_from([SECOND, 31 * SECOND, 5 * MINUTE, 10 * MINUTE, 19 * MINUTE, 21 * MINUTE])
@@ -90,9 +106,10 @@ CALLS = st.sampled_from(
     ]
 )
 MOST_TASKS = 4
+ANOTHER_QUEUE = WorkQueue(PROVISIONER, "another-type", "lowest")
 
 # all that may be answered here
-REFUSALS = (InputError, RequestConflict, ResourceNotFound, ServiceUnavailable)
+REFUSALS = (AuthorizationFailed, InputError, RequestConflict, ResourceNotFound, ServiceUnavailable)
 
 Action = Callable[[Core], None]
 
@@ -156,7 +173,10 @@ class LastingStorage(MemoryStorage):
 
 
 class Life(RuleBasedStateMachine):
-    """``granted`` is what workers believe; ``lost`` the state in which a message of the task was lost.
+    """``polled`` is what was received, and from where. ``granted`` is what workers believe; ``unanswered``
+    what claimWork has claimed for somebody who has not heard of it yet; whoever hung up then has his claim in
+    ``taken_back``, whatever came of that. A worker that asks by claimTask too, and so has heard of the claim,
+    does not hang up. ``lost`` is the state in which a message of the task was lost.
 
     Events of a task that is ``forgotten`` may be missing: a crash and the loss of its timer came together.
     Somebody who schedules or reruns a task that was not ``announced`` yet, its creation being cut off or
@@ -169,6 +189,8 @@ class Life(RuleBasedStateMachine):
         has_faults=st.booleans(),
         has_losses=st.booleans(),
         has_worker=st.booleans(),
+        end_well=st.booleans(),
+        at_last=st.sampled_from(["draft", "claimWork"]),
         tick=st.sampled_from([0 * SECOND, timedelta(milliseconds=300)]),
         is_required=st.sampled_from([False, False, True]),
         shapes=st.lists(SHAPES, min_size=1, max_size=3),
@@ -178,25 +200,34 @@ class Life(RuleBasedStateMachine):
         has_faults: bool,
         has_losses: bool,
         has_worker: bool,
+        end_well: bool,
+        at_last: str,
         tick: timedelta,
         is_required: bool,
         shapes: list[Shape],
     ) -> None:
-        """``tick`` is what a port call takes."""
-        self.tick = tick
+        """``tick`` is what a port call takes; ``end_well``: at the end servers are stopped, not killed.
+
+        ``at_last`` is the protocol of the worker that there is then.
+        """
+        self.tick, self.end_well, self.at_last = tick, end_well, at_last
         self.has_faults, self.has_losses, self.has_worker = has_faults, has_losses, has_worker
         required = [f"{PROVISIONER}/{WORKER_TYPE}"] if is_required else []
         self.bench = Bench(required=required, storage=LastingStorage)
+        self.messages = WorkMessages(self.bench.storage.work_queues, self.bench.clock, [SECRET])
         self.around: Callable[..., Any] | None = None
         self.servers = [self._server(), self._server()]
-        self.servers[0].services.polling.poll_urls(PROVISIONER, WORKER_TYPE)
+        for queue in (QUEUE, ANOTHER_QUEUE):
+            self.servers[0].services.polling.poll_urls(queue.provisioner_id, queue.worker_type, "client")
         self.bodies: dict[str, dict[str, Any]] = {}  # of each task that was asked for
         self.answered: set[str] = set()
         self.announced: set[str] = set()
         self.hurried: set[str] = set()
         self.seen: dict[str, Task] = {}
-        self.polled: list[Message] = []
+        self.polled: list[tuple[WorkQueue, Message]] = []
         self.granted: dict[tuple[str, int], tuple[Worker, datetime]] = {}
+        self.unanswered: dict[tuple[str, int], tuple[Worker, Mapping[str, Any]]] = {}
+        self.taken_back: set[Claim] = set()
         self.reported: dict[tuple[str, int], tuple[str, str]] = {}
         self.scheduled: set[str] = set()
         self.lost: dict[str, tuple[int, str, datetime]] = {}
@@ -216,14 +247,14 @@ class Life(RuleBasedStateMachine):
 
     # what clients do
 
-    def _create(self, shape: Shape) -> Action:
+    def _create(self, shape: Shape, *others: str) -> Action:
         task_id, now, known = _task_id(len(self.bodies) + 1), self.bench.clock.now(), list(self.bodies)
         waits_for = {"first": known[:1], "last": known[-1:], "both": [*known[:1], *known[1:][-1:]]}
         self.bodies[task_id] = task_body(
             now,
             retries=shape.retries,
             deadline=format_time(now + shape.lasts),
-            dependencies=waits_for.get(shape.waits_for, []),
+            dependencies=list(others) or waits_for.get(shape.waits_for, []),
             requires=shape.requires,
             **({"taskGroupId": GROUP, "schedulerId": "scheduler"} if shape.in_group else {}),
         )
@@ -247,7 +278,9 @@ class Life(RuleBasedStateMachine):
         return act
 
     def _claim(self, worker: Worker, pick: int, protocol: str) -> Action:
-        message = self.polled[pick % len(self.polled)]
+        queue, message = self.polled[pick % len(self.polled)]
+        if protocol not in LEGACY or queue != QUEUE:
+            return self._claim_work(queue, message, worker, is_answered=protocol == "claimWork")
         presented = {
             "draft": message.presented,
             "deployed": Presented(),
@@ -255,28 +288,90 @@ class Life(RuleBasedStateMachine):
         }[protocol]
 
         def act(server: Core) -> None:
-            task, now = self.bench.task(message.task_id), self.bench.clock.now()
-            run = task.runs[message.run_id] if message.run_id < len(task.runs) else None
+            is_due = self._is_due(message)
             try:
                 answer = self.bench.claim(message, worker, server.services, presented)
             except QueueError as refusal:
                 if refusal.status < 500:
                     self.bench.delete_if_leased(message)
-                is_due = run and run.state == "pending" and now < task.definition.deadline - MINUTE
                 if is_due and not self.around and not isinstance(refusal, InputError):
                     raise AssertionError("a due claim is refused") from refusal
                 raise
-            self._grant(message.task_id, answer, worker)
+            self._grant(answer, worker)
             if protocol != "draft":
                 self.bench.delete_if_leased(message)
 
         return act
 
-    def _grant(self, task_id: str, answer: Mapping[str, Any], worker: Worker) -> None:
-        run_id, until = answer["runId"], parse_time(answer["takenUntil"])
-        holder, _ = self.granted.get((task_id, run_id), (worker, until))
-        assert holder == worker, "two workers hold one run"
-        self.granted[task_id, run_id] = worker, until
+    def _is_due(self, message: Message) -> bool:
+        """Whether a claim on what the message says must be granted."""
+        task, now = self.bench.task(message.task_id), self.bench.clock.now()
+        run = task.runs[message.run_id] if message.run_id < len(task.runs) else None
+        is_pending = run is not None and run.state == "pending"
+        return is_pending and now < task.definition.deadline - MINUTE and is_genuine(message)
+
+    def _claim_work(self, queue: WorkQueue, message: Message, worker: Worker, *, is_answered: bool) -> Action:
+        is_ours = queue == QUEUE and is_genuine(message)
+
+        def act(server: Core) -> None:
+            is_due, known = is_ours and self._is_due(message), set(self.granted)
+            try:
+                answer = server.services.claims.claim_polled(queue, message.received, worker)
+            except ServiceUnavailable:
+                assert not is_due or self.around, "a due claim is refused"
+                self.messages.put_back(queue, message.received, 2 * SECOND)
+                raise
+            if answer is None:
+                assert not is_due or self.around, "a due claim is refused"
+                self._check_gone(queue, message)
+                return
+            assert is_ours, "what leads nowhere is claimed"
+            key = message.task_id, answer["runId"]
+            if key in known | self.unanswered.keys():
+                # near the deadline, in one millisecond, two claims of a worker cannot be told apart
+                assert not self.bench.task(message.task_id).held, "a claim was given twice"
+                self._grant(answer, worker)
+                return
+            self.unanswered[key] = worker, answer
+            if is_answered:
+                self._answer(key)
+
+        return act
+
+    def _check_gone(self, queue: WorkQueue, message: Message) -> None:
+        held = self.bench.task(message.task_id).held
+        if not self.around and not (held and held.message_id == message.lease.message_id):
+            leases = [one.lease for one in self.bench.messages(queue)]
+            assert message.lease not in leases, "a stale message stays"
+
+    def _answer(self, key: tuple[str, int]) -> None:
+        """The client hears of its claim, if it has not hung up."""
+        if key in self.unanswered:
+            worker, answer = self.unanswered.pop(key)
+            self._grant(answer, worker)
+
+    def _answer_late(self, pick: int) -> Action:
+        key = list(self.unanswered)[pick % len(self.unanswered)]
+        return lambda _: self._answer(key)
+
+    def _hang_up(self, pick: int) -> Action:
+        key = list(self.unanswered)[pick % len(self.unanswered)]
+
+        def act(server: Core) -> None:
+            if key in self.unanswered:
+                worker, answer = self.unanswered.pop(key)
+                self.taken_back.add((*key, worker, parse_time(answer["takenUntil"])))
+                server.services.claims.unclaim(answer, worker)
+
+        return act
+
+    def _grant(self, answer: Mapping[str, Any], worker: Worker) -> None:
+        key, until = (answer["status"]["taskId"], answer["runId"]), parse_time(answer["takenUntil"])
+        if (*key, worker, until) in self.taken_back:
+            return  # its other request hung up
+        for holder, _ in (self.granted.get(key, (worker, until)), self.unanswered.pop(key, (worker, {}))):
+            assert holder == worker, "two workers hold one run"
+        self.granted[key] = worker, until
 
     def _reclaim(self, pick: int) -> Action:
         task_id, run_id = list(self.granted)[pick % len(self.granted)]
@@ -294,7 +389,8 @@ class Life(RuleBasedStateMachine):
 
         return act
 
-    def _report(self, pick: int, report: tuple[str, str]) -> Action:
+    def _report(self, pick: int, report: tuple[str, str], *, is_prompt: bool = False) -> Action:
+        """``is_prompt``: the server's own watcher is as quick as it can be."""
         task_id, run_id = list(self.granted)[pick % len(self.granted)]
 
         def act(server: Core) -> None:
@@ -305,8 +401,8 @@ class Life(RuleBasedStateMachine):
                 assert not is_due or self.around, "a due report is refused"
                 raise
             self.reported[task_id, run_id] = report
-            if pick % 2:
-                self._look(RESOLVED)(server)  # the server's own watcher is quick
+            if is_prompt:
+                self._look(RESOLVED)(server)
 
         return act
 
@@ -346,6 +442,7 @@ class Life(RuleBasedStateMachine):
         kinds = ["create"] if len(self.bodies) < MOST_TASKS else []
         kinds += ["claim"] * 4 if self.polled else []
         kinds += ["reclaim", "report", "report"] * 2 if self.granted else []
+        kinds += ["answer", "hang up", "hang up"] if self.unanswered else []
         kinds += ["poll", "look", "look", "settle", "again", "schedule", "cancel", "rerun", "sweep"]
         match data.draw(st.sampled_from(kinds), "action"):
             case "create":
@@ -354,22 +451,21 @@ class Life(RuleBasedStateMachine):
                 return lambda _: self._poll()
             case "claim":
                 return self._claim(data.draw(WORKERS, "worker"), pick, data.draw(PROTOCOLS, "protocol"))
-            case "reclaim":
-                return self._reclaim(pick)
+            case ("reclaim" | "answer" | "hang up") as kind:
+                of_claims = {"reclaim": self._reclaim, "answer": self._answer_late, "hang up": self._hang_up}
+                return of_claims[kind](pick)
             case "report":
-                return self._report(pick, data.draw(REPORTS, "report"))
+                return self._report(pick, data.draw(REPORTS, "report"), is_prompt=pick % 2 == 1)
             case "look":
                 return self._look(QUEUES[pick % len(QUEUES)])
             case "settle":
                 return lambda server: server.timers.settle_all(HOUR) if pick > 3 else server.timers.settle()
             case "again":
                 return self._create_again(task_id, "another" if pick > 5 else "createTask")
-            case "schedule":
-                return self._schedule(task_id)
             case "cancel":
                 return self._cancel(task_id, pick)
-            case "rerun":
-                return self._rerun(task_id)
+            case ("schedule" | "rerun") as kind:
+                return {"schedule": self._schedule, "rerun": self._rerun}[kind](task_id)
             case _:
                 return self._sweep
 
@@ -395,6 +491,8 @@ class Life(RuleBasedStateMachine):
         if stays and self.granted:
             self.bench.clock.advance(10 * MINUTE)
             self._perform(1 - replica, self._reclaim(-1), data)
+        elif self.unanswered and not stays:
+            self._perform(replica, self._hang_up(-1), data)
 
     @rule(data=st.data(), replica=REPLICAS, queue=st.sampled_from(QUEUES))
     def next_timer(self, data: st.DataObject, replica: int, queue: str) -> None:
@@ -420,12 +518,14 @@ class Life(RuleBasedStateMachine):
 
     @rule(data=st.data(), schedule=SCHEDULES)
     def two_at_once(self, data: st.DataObject, schedule: list[tuple[int, int]]) -> None:
-        actions = [(self._action(data), server) for server in self.servers]
+        self._at_once([self._action(data), self._action(data)], schedule)
+
+    def _at_once(self, actions: list[Action], schedule: list[tuple[int, int]]) -> None:
         order = (who for who, steps in schedule for _ in range(steps))
         self.around = interleaving.pausing
         try:
             results = interleaving.run(
-                [lambda action=action, server=server: action(server) for action, server in actions],  # type: ignore[misc]
+                [partial(*each) for each in zip(actions, self.servers, strict=True)],
                 lambda count: next(order, 0) % count,
             )
         finally:
@@ -433,6 +533,19 @@ class Life(RuleBasedStateMachine):
         for result in results:
             if isinstance(result, Exception) and not isinstance(result, REFUSALS):
                 raise result
+
+    @precondition(lambda self: self.granted and len(self.bodies) < MOST_TASKS + 2)
+    @rule(shape=SHAPES, pick=PICKS, report=REPORTS, steps=st.integers(0, 8))
+    def ask_while_a_dependency_ends(
+        self, shape: Shape, pick: int, report: tuple[str, str], steps: int
+    ) -> None:
+        """All of its end, its dependents' release too, comes after so many steps of createTask."""
+        claims = list(self.granted)
+        running = [one for one in claims if self.bench.task(one[0]).runs[one[1]].state == "running"]
+        if running:
+            claim = running[pick % len(running)]
+            report_it = self._report(claims.index(claim), report, is_prompt=True)
+            self._at_once([self._create(shape, claim[0]), report_it], [(0, steps), (1, 100)])
 
     # what happens by itself
 
@@ -444,7 +557,8 @@ class Life(RuleBasedStateMachine):
         self.bench.clock.advance(max(time - self.bench.clock.now(), 0 * SECOND))
 
     def _poll(self) -> None:
-        self.polled = [*self.bench.receive(1), *self.polled][:8]
+        received = [(queue, one) for queue in (QUEUE, ANOTHER_QUEUE) for one in self.bench.receive(1, queue)]
+        self.polled = [*received, *self.polled][:8]
 
     @rule(
         kind=st.sampled_from(["doubled", "early", "lost", "lost"]), queue=st.sampled_from(QUEUES), pick=PICKS
@@ -467,24 +581,38 @@ class Life(RuleBasedStateMachine):
                 if self.has_faults:
                     self.forgotten.add(task_id)
 
-    @rule(is_lost=st.booleans(), gives_up=st.booleans(), pick=PICKS)
-    def mishap_at_work(self, is_lost: bool, gives_up: bool, pick: int) -> None:
+    @rule(
+        kind=st.sampled_from(["doubled", "forged", "misplaced", "lost", "lost"]),
+        gives_up=st.booleans(),
+        pick=PICKS,
+    )
+    def mishap_at_work(self, kind: str, gives_up: bool, pick: int) -> None:
         """To a message for workers; the worker whose claim it is held for may give up then."""
         messages, queues = self.bench.messages(), self.bench.storage.work_queues
         if not messages:
             return
         one, now = messages[pick % len(messages)], self.bench.clock.now()
-        if not is_lost:
-            queues.put(QUEUE, one.text, one.expires - now, max(one.next_visible - now, 0 * SECOND))
-        elif self.has_losses:
-            queues.remove(QUEUE, one.lease)
-            task_id = Message.read(one).task_id
-            self._lose(task_id)
-            claims = list(self.granted)
-            claim = task_id, len(self.bench.task(task_id).runs) - 1
-            if gives_up and claim in claims:
-                with suppress(*REFUSALS):
-                    self._report(claims.index(claim), ("exception", "worker-shutdown"))(self.servers[0])
+        lives, hidden = one.expires - now, max(one.next_visible - now, 0 * SECOND)
+        match kind:
+            case "doubled":
+                queues.put(QUEUE, one.text, lives, hidden)
+            case "forged":
+                read = Message.read(one)
+                text = message_text(read.task_id, read.run_id, b"the-secret-of-a-stranger")
+                queues.put(QUEUE, text, lives, 0 * SECOND)
+            case "misplaced":
+                queues.put(ANOTHER_QUEUE, one.text, lives, hidden)
+            case _ if self.has_losses:
+                queues.remove(QUEUE, one.lease)
+                self._lose_work(Message.read(one).task_id, gives_up)
+
+    def _lose_work(self, task_id: str, gives_up: bool) -> None:
+        self._lose(task_id)
+        claims = list(self.granted)
+        claim = task_id, len(self.bench.task(task_id).runs) - 1
+        if gives_up and claim in claims:
+            with suppress(*REFUSALS):
+                self._report(claims.index(claim), ("exception", "worker-shutdown"))(self.servers[0])
 
     def _lose(self, task_id: str) -> None:
         self.ever_lost.add(task_id)
@@ -530,7 +658,7 @@ class Life(RuleBasedStateMachine):
             )
             return
         if before:
-            check_history(before, task)
+            check_history(before, task, self.taken_back)
         self.seen[task.task_id] = task
         first = task.runs[0] if task.runs else None
         if first and first.reason_created == "scheduled" and not (before and before.runs):
@@ -539,7 +667,8 @@ class Life(RuleBasedStateMachine):
         for one in set(waits_for) - set(task.waits_for):
             assert self._was_satisfied(task, one), "a dependency was taken for satisfied"
         for run in task.runs:
-            _, until = self.granted.get((task.task_id, run.run_id), (None, NOW))
+            worker, until = self.granted.get((task.task_id, run.run_id), (None, NOW))
+            assert worker in (None, run.worker), "an answered claim does not count"
             if run.reason_resolved == "claim-expired":
                 assert run.resolved
                 assert until <= run.resolved, "a claim ended early"
@@ -563,6 +692,8 @@ class Life(RuleBasedStateMachine):
         """However it went so far: from now on nothing fails."""
         if not self.is_intact:
             return  # which has been told
+        for server in self.servers if self.end_well else ():
+            server.timers.settle_all(HOUR)
         start = self.bench.clock.now()
         self._come_to_an_end(self.bench.server())
         tasks = [stored.task for task_id in self.bodies if (stored := self.bench.storage.tasks.load(task_id))]
@@ -571,7 +702,7 @@ class Life(RuleBasedStateMachine):
             self._check_life(task, [])
             self._check_end(task, start)
         told = [*self.told, *self.bench.events()]
-        check_told(tasks, told, self.forgotten, self.hurried)
+        check_told(tasks, told, self.forgotten, self.hurried, self.taken_back)
 
     def _come_to_an_end(self, server: Core) -> None:
         """Every timer and, if there is a worker, every message as it comes.
@@ -620,13 +751,18 @@ class Life(RuleBasedStateMachine):
     def _work(self, server: Core) -> None:
         for message in self.bench.receive():
             try:
-                answer = self.bench.claim(message, BOB, server.services)
-            except (RequestConflict, ResourceNotFound):
+                answer: Mapping[str, Any] | None
+                if self.at_last == "claimWork":
+                    answer = server.services.claims.claim_polled(QUEUE, message.received, BOB)
+                else:
+                    answer = self.bench.claim(message, BOB, server.services)
+            except (AuthorizationFailed, RequestConflict, ResourceNotFound):
                 self.bench.delete_if_leased(message)
+                continue
             except ServiceUnavailable:
-                pass
-            else:
-                self._grant(message.task_id, answer, BOB)
+                continue
+            if answer:
+                self._grant(answer, BOB)
                 self.bench.complete(message.task_id, answer["runId"], server.services)
 
     def _check_end(self, task: Task, start: datetime) -> None:
@@ -655,9 +791,12 @@ class Life(RuleBasedStateMachine):
             assert is_late or not self.has_worker, "a task is stranded"
             return
         for one in task.waits_for:
-            created = task.definition.created + SECOND
-            if one != task.task_id and one not in self.ever_lost and self._was_satisfied(task, one, created):
-                resolved = self.bench.task(one).runs[-1].resolved
+            required, created = self.bench.task(one), task.definition.created + SECOND
+            if one == task.task_id or one in self.ever_lost:
+                continue
+            is_now = is_satisfied(task.definition.requires, required)
+            if is_now or self._was_satisfied(task, one, created):
+                resolved = required.runs[-1].resolved
                 assert resolved
                 assert max(resolved, start) + 2 * soon > deadline, "a dependent was forgotten"
 

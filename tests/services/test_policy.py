@@ -50,6 +50,19 @@ def test_what_is_missing_is_named_and_nothing_claimed(bench: Bench, fields: tupl
     assert bench.states(task_id) == ["pending"]
 
 
+def test_claims_that_are_refused_again_and_again_multiply_the_message(bench: Bench) -> None:
+    bench.create()
+    message = bench.receive_one()
+    for _ in range(20):
+        with pytest.raises(InputError):
+            bench.claim(message, presented=Presented())
+    assert len(bench.messages()) == 2
+    bench.clock.advance(AGAIN)
+    with pytest.raises(InputError):
+        bench.claim(message, presented=Presented())
+    assert len(bench.messages()) == 3
+
+
 def test_other_worker_types_may_leave_it_out(bench: Bench) -> None:
     task_id = bench.create(workerType="another")
     bench.services.claims.claim(bench.task(task_id), 0, ALICE, Presented())

@@ -1,28 +1,40 @@
 """pollTaskUrls and pendingTasks. Whether the URLs are good is for tests/contracts to show."""
 
+import itertools
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.priority import PRIORITIES
+from legacy_queue.services.pending import MOST_KNOWN
+from legacy_queue.services.polling import Polling
 from tests.services.bench import (
     CLAIM_TIMEOUT,
     POLL_VISIBILITY,
     PREFIX,
     PROVISIONER,
+    SECOND,
     WORKER_TYPE,
     Bench,
     Message,
 )
 
+MILLISECOND = timedelta(milliseconds=1)
+
 
 def test_the_urls_are_given_from_the_highest_priority_to_the_lowest() -> None:
-    answer = Bench().services.polling.poll_urls(PROVISIONER, WORKER_TYPE)
+    answer = Bench().services.polling.poll_urls(PROVISIONER, WORKER_TYPE, "client")
     assert [set(queue) for queue in answer["queues"]] == [{"signedPollUrl", "signedDeleteUrl"}] * 7
     ranks = [urlsplit(queue["signedPollUrl"]).path.split("/")[-2][-1] for queue in answer["queues"]]
     assert ranks == list("7654321")
 
 
 def test_the_urls_are_good_from_15_minutes_ago_to_30_ahead() -> None:
-    answer = Bench().services.polling.poll_urls(PROVISIONER, WORKER_TYPE)
+    answer = Bench().services.polling.poll_urls(PROVISIONER, WORKER_TYPE, "client")
     assert answer["expires"] == "2030-01-02T03:34:05.678Z"
     for queue in answer["queues"]:
         query = parse_qs(urlsplit(queue["signedPollUrl"]).query)
@@ -34,11 +46,10 @@ def test_the_urls_are_good_from_15_minutes_ago_to_30_ahead() -> None:
 def test_pending_tasks_are_counted_over_all_priorities() -> None:
     bench = Bench()
     count = bench.services.polling.pending_tasks
-    assert count(PROVISIONER, WORKER_TYPE) == 0
     for priority in PRIORITIES:
         bench.create(priority=priority)
     assert count(PROVISIONER, WORKER_TYPE) == 7
-    assert count(PROVISIONER, "another") == 0
+    assert count(PROVISIONER, "another") == count("another", WORKER_TYPE) == 0
 
 
 def test_the_count_is_an_upper_bound_while_claims_hold_messages() -> None:
@@ -53,9 +64,114 @@ def test_a_task_is_found_in_the_queue_of_its_priority() -> None:
     bench = Bench()
     task = bench.task(bench.create(priority="high"))
     queue = task.definition.work_queue.name(PREFIX)
-    (polled,) = bench.storage.work_queues.receive(queue, 32, POLL_VISIBILITY)
+    (polled,) = bench.storage.work_queues.poll(queue, 32, POLL_VISIBILITY)
     bench.claim(Message.read(polled))
-    assert bench.storage.work_queues.receive(queue, 32, POLL_VISIBILITY) == []
+    assert bench.storage.work_queues.poll(queue, 32, POLL_VISIBILITY) == []
     bench.clock.advance(CLAIM_TIMEOUT)
-    (held,) = bench.storage.work_queues.receive(queue, 32, POLL_VISIBILITY)
+    (held,) = bench.storage.work_queues.poll(queue, 32, POLL_VISIBILITY)
     assert Message.read(held).run_id == 1
+
+
+class Counting:
+    """How many queues were counted; ``error`` instead where there is one, and not before ``go_on`` is set."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.error: Exception | None = None
+        self.asked, self.go_on = threading.Event(), threading.Event()
+        self.go_on.set()
+
+    def __call__(self, name: str, call: Callable[[], Any]) -> Any:
+        if name == "count":
+            self.count += 1
+            self.asked.set()
+            assert self.go_on.wait(30)
+            if self.error:
+                raise self.error
+        return call()
+
+
+def asked_at_once(polling: Polling, counting: Counting, count: int) -> list[Any]:
+    """What so many callers get who ask while the first one's queues are counted."""
+    counting.go_on.clear()
+    counting.asked.clear()
+
+    def ask(_number: int) -> Any:
+        try:
+            return polling.pending_tasks(PROVISIONER, WORKER_TYPE)
+        except ServiceUnavailable as error:
+            return error
+
+    with ThreadPoolExecutor(count) as threads:
+        first = threads.submit(ask, 0)
+        assert counting.asked.wait(30)
+        others = [threads.submit(ask, number) for number in range(1, count)]
+        counting.go_on.set()
+        return [one.result(30) for one in (first, *others)]
+
+
+def test_the_queues_are_counted_once_in_2_seconds() -> None:
+    bench, counting = Bench(), Counting()
+    polling = bench.replica(counting).polling
+    assert polling.pending_tasks(PROVISIONER, WORKER_TYPE) == 0
+    bench.create()
+    bench.clock.advance(2 * SECOND - MILLISECOND)
+    assert polling.pending_tasks(PROVISIONER, WORKER_TYPE) == 0
+    assert counting.count == 7
+    bench.clock.advance(MILLISECOND)
+    assert polling.pending_tasks(PROVISIONER, WORKER_TYPE) == 1
+    assert counting.count == 14
+    bench.create()
+    bench.clock.advance(-SECOND)
+    assert polling.pending_tasks(PROVISIONER, WORKER_TYPE) == 2
+
+
+def test_whoever_asks_while_the_queues_are_counted_shares_the_count() -> None:
+    bench, counting = Bench(), Counting()
+    bench.create()
+    assert asked_at_once(bench.replica(counting).polling, counting, 20) == [1] * 20
+    assert counting.count == 7
+
+
+def test_a_count_that_fails_is_told_to_all_and_the_next_one_counts_again() -> None:
+    bench, counting = Bench(), Counting()
+    polling = bench.replica(counting).polling
+    counting.error = ServiceUnavailable("storage is away")
+    answers = asked_at_once(polling, counting, 5)
+    assert ServiceUnavailable in {type(answer) for answer in answers}
+    counting.error = None
+    assert polling.pending_tasks(PROVISIONER, WORKER_TYPE) == 0
+
+
+def test_a_count_that_fails_late_leaves_a_newer_one_alone() -> None:
+    bench, numbers, begun, go_on = Bench(), itertools.count(), threading.Semaphore(0), threading.Event()
+
+    def first_fails_late(name: str, call: Callable[[], Any]) -> Any:
+        if name == "count" and next(numbers) < 7:
+            begun.release()
+            assert go_on.wait(30)
+            raise ServiceUnavailable("storage is away")
+        return call()
+
+    polling = bench.replica(first_fails_late).polling
+    with ThreadPoolExecutor(1) as threads:
+        late = threads.submit(polling.pending_tasks, PROVISIONER, WORKER_TYPE)
+        assert all(begun.acquire(timeout=30) for _ in range(7))
+        bench.clock.advance(2 * SECOND)
+        assert polling.pending_tasks(PROVISIONER, WORKER_TYPE) == 0
+        go_on.set()
+        assert isinstance(late.exception(30), ServiceUnavailable)
+    bench.create()
+    assert polling.pending_tasks(PROVISIONER, WORKER_TYPE) == 0  # what is known is still fresh
+
+
+def test_the_memory_for_counts_is_bounded() -> None:
+    bench, counting = Bench(), Counting()
+    polling = bench.replica(counting).polling
+    for number in range(MOST_KNOWN + 1):
+        polling.pending_tasks(PROVISIONER, f"w{number}")
+    counted = counting.count
+    polling.pending_tasks(PROVISIONER, f"w{MOST_KNOWN}")
+    assert counting.count == counted
+    polling.pending_tasks(PROVISIONER, "w0")
+    assert counting.count == counted + 7

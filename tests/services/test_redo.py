@@ -18,15 +18,19 @@ import pytest
 
 from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
 from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.task import Worker
+from legacy_queue.domain.times import format_time
 from legacy_queue.ports import BrokerAway
 from legacy_queue.services.claims import Presented
 from legacy_queue.services.core import Core
+from tests.services.artifact_calls import NAME, body, etag, in_parts, upload
 from tests.services.bench import (
     ALICE,
     BOB,
     CLAIM_TIMEOUT,
     HOUR,
     MINUTE,
+    QUEUE,
     SECOND,
     At,
     Bench,
@@ -53,6 +57,7 @@ class Scene:
     tasks: Sequence[str]
     groups: Sequence[str] = ()
     swept: Sequence[str] = ("join", "timer.put")  # where a fault is for the sweeper: no timer knows of it
+    beside: Callable[[], object] = lambda: None  # what else there is to the world
 
     def play(self, fault: Around = nothing_around) -> Core:
         """The server that the request was sent to; it had answered with whatever is refused."""
@@ -82,7 +87,7 @@ class Scene:
             self.bench.core.chores.do_due(threading.Event())
             self.bench.run_timers()
         groups = self.bench.storage.groups
-        world = [*map(groups.has_active, self.groups), *map(self.status, self.tasks)]
+        world = [*map(groups.has_active, self.groups), *map(self.status, self.tasks), self.beside()]
         names = {one: f"task {number}" for number, one in enumerate(self.tasks)}
         names |= {one: f"group {number}" for number, one in enumerate(self.groups) if one not in names}
         told = list(dict.fromkeys([*told, *self.bench.events()]))  # without repetitions
@@ -178,15 +183,39 @@ def claim(bench: Bench, presented: Presented | None = None) -> Scene:
     return Scene(bench, lambda server: bench.claim(message, ALICE, server.services, presented), [task_id])
 
 
-def take_over(bench: Bench, retries: int) -> Scene:
+def claim_polled(message: Message, worker: Worker) -> Callable[[Core], Any]:
+    """For the worker's claimWork, which may be answered None."""
+    return lambda server: server.services.claims.claim_polled(QUEUE, message.received, worker)
+
+
+def claim_work(bench: Bench) -> Scene:
+    task_id = bench.create()
+    return Scene(bench, claim_polled(bench.receive_one(), ALICE), [task_id])
+
+
+def unclaim(bench: Bench, **changes: Any) -> Scene:
+    task_id = bench.create(**changes)
+    claim = claim_polled(bench.receive_one(), ALICE)(bench.core)
+    return Scene(bench, lambda server: server.services.claims.unclaim(claim, ALICE), [task_id])
+
+
+def unclaim_unheld(bench: Bench) -> Scene:
+    """So near to the deadline that no message was held."""
+    return unclaim(bench, deadline=format_time(bench.clock.now() + CLAIM_TIMEOUT))
+
+
+def take_over(bench: Bench, retries: int, *, by_claim_work: bool = False) -> Scene:
     group = slugid()
     task_id = bench.claimed(retries=retries, taskGroupId=group)
     waiting = waiting_for(bench, task_id, requires="all-resolved")
     wait(bench, CLAIM_TIMEOUT)
     message = next(one for one in bench.receive() if one.task_id == task_id)
-    return Scene(
-        bench, lambda server: bench.claim(message, BOB, server.services), [task_id, waiting], [group]
-    )
+
+    def claim_task(server: Core) -> object:
+        return bench.claim(message, BOB, server.services)
+
+    request = claim_polled(message, BOB) if by_claim_work else claim_task
+    return Scene(bench, request, [task_id, waiting], [group])
 
 
 def reclaim(bench: Bench) -> Scene:
@@ -218,6 +247,36 @@ def rerun(bench: Bench) -> Scene:
     bench.run_timers()
     swept = ("activate", "timer.put", "replace")
     return Scene(bench, lambda server: server.services.tasks.rerun(task_id), [task_id], [group], swept)
+
+
+def create_artifact(bench: Bench, storage_type: str) -> Scene:
+    """That it was told of tells that it is on record: it is healed by the same request alone."""
+    task_id, asked_for = bench.claimed(), body(storage_type)
+    return Scene(
+        bench, lambda server: server.services.artifacts.create(task_id, 0, NAME, asked_for), [task_id]
+    )
+
+
+def complete_artifact(bench: Bench) -> Scene:
+    task_id, parts = bench.claimed(), (b"1" * 5 * 1024**2, b"2")
+    requests = bench.services.artifacts.create(task_id, 0, NAME, in_parts(*parts))["requests"]
+    for request, part in zip(requests, parts, strict=True):
+        upload(bench, request["url"], part, "")
+    etags = [etag(part) for part in parts]
+    return Scene(
+        bench,
+        lambda server: server.services.artifacts.complete(task_id, 0, NAME, etags),
+        [task_id],
+        beside=lambda: bench.storage.artifacts.incomplete(task_id, 0, bench.clock.now()) is None,
+    )
+
+
+def complete_with_blob(bench: Bench) -> Scene:
+    """The run is reported completed, and one of its blobs is."""
+    scene = complete_artifact(bench)
+    scene.request(bench.core)
+    (task_id,) = scene.tasks
+    return Scene(bench, lambda server: bench.complete(task_id, services=server.services), [task_id])
 
 
 def look(queue: str) -> Callable[[Core], object]:
@@ -269,6 +328,11 @@ SCENES: dict[str, Maker] = {
     "claim by name": lambda bench: claim(bench, BY_NAME),
     "take over": lambda bench: take_over(bench, 1),
     "take over without retries": lambda bench: take_over(bench, 0),
+    "claimWork": claim_work,
+    "claimWork takes over": lambda bench: take_over(bench, 1, by_claim_work=True),
+    "claimWork takes over without retries": lambda bench: take_over(bench, 0, by_claim_work=True),
+    "take a claim back": unclaim,
+    "take a claim back that holds no message": unclaim_unheld,
     "reclaim": reclaim,
     "complete": lambda bench: report(bench, "completed", "completed"),
     "shut down": lambda bench: report(bench, "exception", "worker-shutdown"),
@@ -277,6 +341,10 @@ SCENES: dict[str, Maker] = {
     "cancel running": lambda bench: cancel(bench, bench.claimed()),
     "cancel unscheduled": lambda bench: cancel(bench, defined(bench)),
     "rerun": rerun,
+    "create artifact": lambda bench: create_artifact(bench, "s3"),
+    "create blob": lambda bench: create_artifact(bench, "blob"),
+    "complete artifact": complete_artifact,
+    "complete with a blob": complete_with_blob,
     "claim ends": lambda bench: claim_ends(bench, 1),
     "claim ends without retries": lambda bench: claim_ends(bench, 0),
     "deadline of unscheduled": lambda bench: deadline_passes(bench, defined(bench)),
@@ -289,6 +357,9 @@ SCENES: dict[str, Maker] = {
     ),
     "a schedule is seen through": lambda bench: died_after(bench, schedule(bench), "replace", "deadlines"),
     "a claim is seen through": lambda bench: died_after(bench, claim(bench), "replace", "claims"),
+    "a claim taken back is seen through": lambda bench: died_after(
+        bench, unclaim(bench), "replace", "deadlines"
+    ),
     "a rerun is seen through": lambda bench: died_after(bench, rerun(bench), "replace", "deadlines"),
     "a completion is seen through": lambda bench: died_after(
         bench, report(bench, "completed", "completed"), "replace", "resolved"

@@ -6,8 +6,9 @@ import pytest
 
 from .plain import Queue
 from .processes import HASTY_CLAIM, RUNNING, Server, serve
+from .real_clients import CLIENTS, RealClient, real_client
 
-pytest.register_assert_rewrite("tests.system.listeners")
+pytest.register_assert_rewrite("tests.system.listeners", "tests.system.uploads")
 
 STORAGES = ("memory", "azurite")
 HASTY = ("--claim-timeout", f"{HASTY_CLAIM}s", "--poll-visibility", "1s", "--no-resolvers")
@@ -67,6 +68,29 @@ def queue(server: Server) -> Queue:
 @pytest.fixture
 def hasty(hasty_server: Server) -> Queue:
     return Queue(hasty_server)
+
+
+@pytest.fixture(scope="session")
+def clients() -> Iterator[Callable[[str, Server], RealClient]]:
+    """The real clients that tests share, one of each name for each server."""
+    with ExitStack() as stack:
+        started: dict[tuple[str, str], RealClient] = {}
+
+        def get(name: str, server: Server) -> RealClient:
+            key = name, server.root_url
+            if key not in started:
+                started[key] = stack.enter_context(real_client(name, server))
+            return started[key]
+
+        yield get
+
+
+@pytest.fixture(params=CLIENTS)
+def client(
+    request: pytest.FixtureRequest, server: Server, clients: Callable[[str, Server], RealClient]
+) -> RealClient:
+    """Each real client in turn."""
+    return clients(request.param, server)
 
 
 @pytest.fixture

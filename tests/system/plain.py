@@ -3,6 +3,7 @@
 import base64
 import json
 import secrets
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from lxml import etree
 from .processes import LONG, Server
 
 Json = dict[str, Any]
+
+_KNOWN_FOR = 2.0  # seconds that a server counts on what it has counted
+_ASKED: dict[tuple[str, str], float] = {}  # when pendingTasks was asked last, of a server and a worker type
 
 # Azurite's, from its documentation: whoever reaches its port can do what storage access allows
 ACCOUNT = {
@@ -103,7 +107,7 @@ class Queue:
         url = self.server.base_url + path
         content = b"" if body is None else json.dumps(body).encode()
         content_type = "" if body is None else "application/json"
-        header = self._header(method, url, content, content_type)
+        header = self.header(method, url, content, content_type)
         headers = {"Authorization": header} | ({"Content-Type": content_type} if content_type else {})
         return requests.request(method, url, data=content, headers=headers, timeout=LONG)
 
@@ -127,7 +131,12 @@ class Queue:
         return [(run["state"], run.get("reasonResolved")) for run in self.status(task_id)["runs"]]
 
     def pending(self, worker_type: str) -> int:
-        return int(self.ask("GET", f"/pending/system/{worker_type}")["pendingTasks"])
+        """As it is now: the server counts again once it has known the last count for two seconds."""
+        asked = self.server.base_url, worker_type
+        time.sleep(max(0.0, _ASKED.get(asked, 0.0) + _KNOWN_FOR - time.monotonic()))
+        answer = self.ask("GET", f"/pending/system/{worker_type}")
+        _ASKED[asked] = time.monotonic()
+        return int(answer["pendingTasks"])
 
     def poll_urls(self, worker_type: str) -> list[Json]:
         queues = list(self.ask("GET", f"/poll-task-url/system/{worker_type}")["queues"])
@@ -165,7 +174,8 @@ class Queue:
         """``reclaim``, ``completed``, ``failed`` or ``exception``."""
         return self.send("POST", f"/task/{run[0]}/runs/{run[1]}/{verb}", body)
 
-    def _header(self, method: str, url: str, content: bytes, content_type: str) -> str:
+    def header(self, method: str, url: str, content: bytes, content_type: str) -> str:
+        """The Authorization of such a request."""
         certificate = self.credentials.get("certificate")
         ext = None
         if certificate:

@@ -20,7 +20,7 @@ HASTY_CLAIM = 3  # seconds that a claim lasts on the servers that are in a hurry
 # What no line of a server's log may hold, whatever the values are
 SECRET_MARKS = (
     *("sig=", "Hawk ", "mac=", "AccountKey", "SharedKey", "popreceipt", '"accessToken"', "bewit"),
-    *("amqp://", "amqps://"),
+    *("amqp://", "amqps://", "signature="),
 )
 _SECRET_SETTINGS = ("CONNECTION_STRING", "SIGNING_SECRETS", "AMQP_URL")
 
@@ -219,7 +219,7 @@ class Working(Running):
     @property
     def told(self) -> list[str]:
         """The steps' names, without the polls."""
-        return [step["event"] for step in self.steps if step["event"] != "poll"]
+        return [step["event"] for step in self.steps if step["event"] not in ("poll", "claim-work")]
 
     def wait_for(self, event: str, times: int = 1) -> None:
         wait_until(lambda: self.told.count(event) >= times or self.process.poll() is not None)

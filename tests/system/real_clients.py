@@ -3,8 +3,9 @@
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,19 +22,46 @@ _CLIENTS = Path(__file__).parents[1] / "clients"
 
 
 class Refused(Exception):
-    """The server answered with this status and code."""
+    """The server answered with this status and body, and so this code; "" where there is none."""
 
-    def __init__(self, status: int, code: str) -> None:
-        super().__init__(f"{status} {code}")
-        self.status, self.code = status, code
+    def __init__(self, status: int, body: Mapping[str, Any]) -> None:
+        self.status, self.body, self.code = status, body, str(body.get("code", ""))
+        super().__init__(f"{status} {self.code}")
 
 
 class RealClient(Protocol):
-    def call(self, method: str, *args: Any, credentials: Mapping[str, str] | None = None) -> Any:
-        """What the client answers; raises Refused. Without credentials: those that it was made with."""
+    """Without credentials, a method's are those that the client was made with."""
 
-    def pages(self, method: str, task_id: str, **query: Any) -> list[Any]:
+    def call(
+        self,
+        method: str,
+        *args: Any,
+        credentials: Mapping[str, str] | None = None,
+        authorized_scopes: Sequence[str] | None = None,
+    ) -> Any:
+        """What the client answers; raises Refused. ``authorized_scopes``: all that the call may use."""
+
+    def pages(self, method: str, *args: Any, **query: Any) -> list[Any]:
         """The answers of a method that lists, as long as there are more."""
+
+    def url(self, method: str, *args: Any) -> str:
+        """Where a method that is a GET is."""
+
+    def signed_url(
+        self, method: str, *args: Any, life: int = 60, credentials: Mapping[str, str] | None = None
+    ) -> str:
+        """The same, with a bewit that is good for ``life`` seconds."""
+
+    def temporary(
+        self,
+        scopes: Sequence[str],
+        *,
+        start: timedelta = timedelta(minutes=-1),
+        expiry: timedelta = timedelta(hours=1),
+        name: str | None = None,
+        issuer: Mapping[str, str] | None = None,
+    ) -> dict[str, str]:
+        """Temporary credentials, made by the client without the server; times are from now."""
 
 
 class PyPI:
@@ -42,31 +70,72 @@ class PyPI:
     def __init__(self, server: Server, credentials: Mapping[str, str] | None = None) -> None:
         self._server, self._credentials = server, credentials or server.credentials
 
-    def call(self, method: str, *args: Any, credentials: Mapping[str, str] | None = None) -> Any:
-        return self._call(credentials or self._credentials, method, *args)
+    def call(
+        self,
+        method: str,
+        *args: Any,
+        credentials: Mapping[str, str] | None = None,
+        authorized_scopes: Sequence[str] | None = None,
+    ) -> Any:
+        with self._queue(credentials, authorized_scopes) as queue:
+            return getattr(queue, method)(*args)
 
-    def pages(self, method: str, task_id: str, **query: Any) -> list[Any]:
+    def pages(self, method: str, *args: Any, **query: Any) -> list[Any]:
         pages: list[Any] = []
-        name = "taskGroupId" if method == "listTaskGroup" else "taskId"
-        more = {
-            "params": {name: task_id},
-            "query": query,
-            "paginationHandler": lambda page: pages.append(page),
-        }
-        self._call(self._credentials, method, **more)
+        with self._queue() as queue:
+            getattr(queue, method)(
+                params=dict(zip(queue.funcinfo[method]["args"], args, strict=True)),
+                query=query,
+                paginationHandler=lambda page: pages.append(page),
+            )
         return pages
 
-    def _call(self, credentials: Mapping[str, str], method: str, *args: Any, **more: Any) -> Any:
+    def url(self, method: str, *args: Any) -> str:
+        with self._queue() as queue:
+            return str(queue.buildUrl(method, *args))
+
+    def signed_url(
+        self, method: str, *args: Any, life: int = 60, credentials: Mapping[str, str] | None = None
+    ) -> str:
+        options = {"signedUrlExpiration": life}  # an argument for it is taken for one of the method's
+        with self._queue(credentials, **options) as queue:
+            return str(queue.buildSignedUrl(method, *args))
+
+    def temporary(
+        self,
+        scopes: Sequence[str],
+        *,
+        start: timedelta = timedelta(minutes=-1),
+        expiry: timedelta = timedelta(hours=1),
+        name: str | None = None,
+        issuer: Mapping[str, str] | None = None,
+    ) -> dict[str, str]:
+        issuer, now = issuer or self._credentials, datetime.now(UTC)
+        made = taskcluster.client.createTemporaryCredentials(
+            issuer["clientId"], issuer["accessToken"], now + start, now + expiry, list(scopes), name
+        )
+        return {key: taskcluster.utils.toStr(value) for key, value in made.items()}
+
+    @contextmanager
+    def _queue(
+        self,
+        credentials: Mapping[str, str] | None = None,
+        authorized_scopes: Sequence[str] | None = None,
+        **options: Any,
+    ) -> Iterator[Any]:
+        """What the server refuses to the client is raised as Refused."""
+        if authorized_scopes is not None:
+            options["authorizedScopes"] = authorized_scopes
         # it encodes the values of the dictionary that it is given
-        options = {"baseUrl": self._server.base_url, "credentials": dict(credentials)}
-        queue = taskcluster.Queue(options)
+        given = dict(credentials or self._credentials)
+        queue = taskcluster.Queue({"baseUrl": self._server.base_url, "credentials": given, **options})
         try:
-            return getattr(queue, method)(*args, **more)
+            yield queue
         except (
             taskcluster.exceptions.TaskclusterRestFailure,
             taskcluster.exceptions.TaskclusterAuthFailure,
         ) as failure:
-            raise Refused(failure.status_code, failure.body["code"]) from None
+            raise Refused(failure.status_code, failure.body) from None
         finally:
             queue.session.close()
 
@@ -77,24 +146,88 @@ class Npm:
     def __init__(self, options: Mapping[str, Any], node: "subprocess.Popen[str]") -> None:
         self._options, self._node = options, node
 
-    def call(self, method: str, *args: Any, credentials: Mapping[str, str] | None = None) -> Any:
+    def call(
+        self,
+        method: str,
+        *args: Any,
+        credentials: Mapping[str, str] | None = None,
+        authorized_scopes: Sequence[str] | None = None,
+    ) -> Any:
+        scopes = {} if authorized_scopes is None else {"authorizedScopes": authorized_scopes}
+        return self._do("call", method, *args, credentials=credentials, **scopes)
+
+    def pages(self, method: str, *args: Any, **query: Any) -> list[Any]:
+        pages = [self.call(method, *args, query)]
+        while token := pages[-1].get("continuationToken"):
+            pages.append(self.call(method, *args, {**query, "continuationToken": token}))
+        return pages
+
+    def url(self, method: str, *args: Any) -> str:
+        return str(self._do("url", method, *args))
+
+    def signed_url(
+        self, method: str, *args: Any, life: int = 60, credentials: Mapping[str, str] | None = None
+    ) -> str:
+        return str(self._do("signedUrl", method, *args, {"expiration": life}, credentials=credentials))
+
+    def temporary(
+        self,
+        scopes: Sequence[str],
+        *,
+        start: timedelta = timedelta(minutes=-1),
+        expiry: timedelta = timedelta(hours=1),
+        name: str | None = None,
+        issuer: Mapping[str, str] | None = None,
+    ) -> dict[str, str]:
+        now = datetime.now(UTC)
+        wanted = {
+            "scopes": scopes,
+            **{
+                name: int((now + time).timestamp() * 1000)
+                for name, time in (("start", start), ("expiry", expiry))
+            },
+            **({"clientId": name} if name else {}),
+        }
+        return dict(self._do("credentials", None, wanted, credentials=issuer))
+
+    def upload(
+        self, task_id: str, run_id: str, name: str, body: Mapping[str, Any], file: Mapping[str, Any]
+    ) -> list[str]:
+        """A blob by remotely-signed-s3, from createArtifact to completeArtifact; the ETags of its uploads.
+
+        ``file`` has its name and, where it is wanted, compression and partSize (bytes).
+        """
+        return list(self._do("upload", None, task_id, run_id, name, body, file))
+
+    def _do(
+        self,
+        job: str,
+        method: str | None,
+        *args: Any,
+        credentials: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> Any:
         assert self._node.stdin
         assert self._node.stdout
-        options = {**self._options, "credentials": dict(credentials or self._options["credentials"])}
-        self._node.stdin.write(json.dumps({"options": options, "call": method, "args": args}) + "\n")
+        given = dict(credentials or self._options["credentials"])
+        options = {**self._options, "credentials": given, **options}
+        self._node.stdin.write(
+            json.dumps({"job": job, "options": options, "method": method, "args": args}) + "\n"
+        )
         self._node.stdin.flush()
         line = self._node.stdout.readline()  # ends with Node at the latest, and Node's own requests end
-        assert line, f"the JavaScript client could not call {method}: see standard error"
+        assert line, f"the JavaScript client could not do {job} {method}: see standard error"
         result = json.loads(line)
         if "refused" in result:
-            raise Refused(result["refused"]["status"], result["refused"]["code"])
+            raise Refused(result["refused"]["status"], result["refused"]["body"])
         return result.get("answer")
 
-    def pages(self, method: str, task_id: str, **query: Any) -> list[Any]:
-        pages = [self.call(method, task_id, query)]
-        while token := pages[-1].get("continuationToken"):
-            pages.append(self.call(method, task_id, {**query, "continuationToken": token}))
-        return pages
+
+def refusal(call: Callable[..., object], *args: Any, **options: Any) -> tuple[int, str]:
+    """Status and code of what a client's method must raise."""
+    with pytest.raises(Refused) as refused:
+        call(*args, **options)
+    return refused.value.status, refused.value.code
 
 
 @contextmanager

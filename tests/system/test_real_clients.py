@@ -1,6 +1,5 @@
 """Real clients of that time, unchanged: what they send is understood, and what they get suits them."""
 
-from collections.abc import Iterator
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
@@ -8,24 +7,9 @@ from azure.core.exceptions import HttpResponseError
 from azure.storage.queue import QueueClient
 
 from .plain import Json, Queue, definition, slugid
-from .processes import Server
-from .real_clients import CLIENTS, RealClient, Refused, real_client
+from .real_clients import RealClient, refusal
 
 WORKER = {"workerGroup": "group", "workerId": "one"}
-
-
-@pytest.fixture(params=CLIENTS)
-def client(request: pytest.FixtureRequest, server: Server) -> Iterator[RealClient]:
-    with real_client(request.param, server) as client:
-        yield client
-
-
-def refusal(
-    client: RealClient, method: str, *args: object, credentials: Json | None = None
-) -> tuple[int, str]:
-    with pytest.raises(Refused) as refused:
-        client.call(method, *args, credentials=credentials)
-    return refused.value.status, refused.value.code
 
 
 def claim(queue: Queue, client: RealClient, worker_type: str) -> tuple[str, Json]:
@@ -48,8 +32,7 @@ def test_a_real_client_takes_a_task_from_its_creation_to_its_end(
     assert client.call("createTask", task_id, task)["status"] == created, "it is safe to repeat"
     assert client.call("status", task_id)["status"] == created
     assert client.call("task", task_id)["metadata"] == task["metadata"]
-    pending = client.call("pendingTasks", "system", worker_type)["pendingTasks"]
-    assert pending == queue.pending(worker_type) > 0
+    assert client.call("pendingTasks", "system", worker_type)["pendingTasks"] > 0
 
     urls = client.call("pollTaskUrls", "system", worker_type)
     messages = [message for one in urls["queues"] for message in queue.poll_one(one, 32)]
@@ -83,17 +66,39 @@ def test_a_real_client_reports_failures_and_exceptions(
     assert canceled["runs"][1]["reasonResolved"] == "canceled"
 
 
+def test_a_real_client_claims_work_the_highest_priority_first(
+    queue: Queue, client: RealClient, worker_type: str
+) -> None:
+    tasks = {
+        priority: queue.create(definition(worker_type, priority=priority))
+        for priority in ("low", "highest", "lowest", "very-high")
+    }
+    claims: list[Json] = []
+    for wanted in ({}, {"tasks": 2}, {"tasks": 32}):
+        claims += client.call("claimWork", "system", worker_type, {**WORKER, **wanted})["tasks"]
+    assert [claim["status"]["taskId"] for claim in claims] == [
+        tasks[priority] for priority in ("highest", "very-high", "low", "lowest")
+    ]
+    for claim in claims:
+        task_id, mine = claim["status"]["taskId"], claim["credentials"]
+        queue.with_credentials(mine)
+        assert claim["task"] == client.call("task", task_id)
+        assert refusal(client.call, "claimTask", task_id, "0", {**WORKER, "workerId": "two"})[0] == 409
+        client.call("reportCompleted", task_id, "0", credentials=mine)
+    assert queue.pending(worker_type) == 0
+
+
 def test_a_real_client_is_told_what_was_refused(queue: Queue, client: RealClient, worker_type: str) -> None:
     task_id, claimed = claim(queue, client, worker_type)
     wrong = {**queue.credentials, "accessToken": "w" * 44}
     another = {**WORKER, "workerId": "two"}
     mine = claimed["credentials"]
-    assert refusal(client, "status", slugid()) == (404, "ResourceNotFound")
-    assert refusal(client, "claimTask", task_id, "0", another) == (409, "RequestConflict")
-    assert refusal(client, "createTask", task_id, definition("other")) == (409, "RequestConflict")
-    assert refusal(client, "createTask", slugid(), {}) == (400, "InputValidationError")
-    assert refusal(client, "cancelTask", task_id, credentials=mine) == (403, "InsufficientScopes")
-    assert refusal(client, "cancelTask", task_id, credentials=wrong) == (401, "AuthenticationFailed")
+    assert refusal(client.call, "status", slugid()) == (404, "ResourceNotFound")
+    assert refusal(client.call, "claimTask", task_id, "0", another) == (409, "RequestConflict")
+    assert refusal(client.call, "createTask", task_id, definition("other")) == (409, "RequestConflict")
+    assert refusal(client.call, "createTask", slugid(), {}) == (400, "InputValidationError")
+    assert refusal(client.call, "cancelTask", task_id, credentials=mine) == (403, "InsufficientScopes")
+    assert refusal(client.call, "cancelTask", task_id, credentials=wrong) == (401, "AuthenticationFailed")
     assert queue.runs(task_id) == [("running", None)]
 
 
@@ -123,10 +128,10 @@ def test_a_real_client_defines_schedules_and_reruns_a_task_and_lists_its_group_a
         assert [one["status"]["taskId"] for page in pages for one in page["tasks"]] == expected
         assert all(len(page["tasks"]) <= 1 for page in pages)
     other = slugid()
-    assert refusal(client, "listTaskGroup", other) == (404, "ResourceNotFound")
-    assert refusal(client, "scheduleTask", other) == (404, "ResourceNotFound")
+    assert refusal(client.call, "listTaskGroup", other) == (404, "ResourceNotFound")
+    assert refusal(client.call, "scheduleTask", other) == (404, "ResourceNotFound")
     another = {**task, "schedulerId": "another"}
-    assert refusal(client, "createTask", other, another) == (409, "RequestConflict")
+    assert refusal(client.call, "createTask", other, another) == (409, "RequestConflict")
 
 
 def azure_queue(urls: Json) -> QueueClient:

@@ -1,15 +1,18 @@
-"""The sample worker as a process of its own, in both protocols, against the server as one of its own."""
+"""The sample worker as a process of its own, in each protocol, against the server as one of its own."""
 
 import os
 import signal
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
+import requests
 
 from .plain import Queue, definition
 from .processes import HASTY_CLAIM, LONG, wait_until, work
 
-PROTOCOLS = ["draft", "deployed"]
+PROTOCOLS = ["draft", "deployed", "claimwork"]
+LIVE, BACKING = "public/logs/live.log", "public/logs/live_backing.log"
 # Up to 30 s for the other task to be up as well; bounded, whatever happens to the test
 MEET = """
 touch "$MEETING/$TASK_ID"
@@ -31,11 +34,16 @@ def test_it_takes_the_steps_of_the_seeds_chart(
     with work(tmp_path, queue.server, worker_type, "--max-tasks", "1", "--protocol", protocol) as worker:
         assert worker.wait() == 0
     assert worker.output == f"{task_id} 0 hello\n"
-    message_is = {"draft": "held", "deployed": "deleted"}[protocol]
-    assert worker.told == ["poll-urls", "claim", message_is, "run", "exited", "report"]
+    finding = {
+        "draft": ["poll-urls", "claim", "held"],
+        "deployed": ["poll-urls", "claim", "deleted"],
+        "claimwork": ["claim"],
+    }[protocol]
+    running = ["artifact", "run", "exited", "artifact", "artifact", "report"]
+    assert worker.told == [*finding, *running]
     sent = next(step["sent"] for step in worker.steps if step["event"] == "claim")
-    of_the_message = ["messageId", "receipt", "signature"] if protocol == "draft" else []
-    assert sent == sorted([*of_the_message, "workerGroup", "workerId"])
+    more = {"draft": ["messageId", "receipt", "signature"], "deployed": [], "claimwork": ["tasks"]}[protocol]
+    assert sent == sorted([*more, "workerGroup", "workerId"])
     assert queue.runs(task_id) == [("completed", "completed")]
     assert queue.pending(worker_type) == 0
 
@@ -153,3 +161,128 @@ def test_a_canceled_task_is_stopped_at_the_next_reclaim(
         assert worker.wait() == 0
     assert worker.told[-1] == "claim-lost"
     assert hasty.runs(task_id) == [("exception", "canceled")]
+
+
+def artifact(queue: Queue, task_id: str, name: str, run_id: int = 0) -> requests.Response:
+    """What a browser gets, which follows redirects."""
+    url = f"{queue.server.base_url}/task/{task_id}/runs/{run_id}/artifacts/{quote(name, safe='')}"
+    return requests.get(url, timeout=LONG)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_it_leaves_behind_can_be_had_once_the_task_is_reported(
+    queue: Queue, worker_type: str, tmp_path: Path, protocol: str
+) -> None:
+    made = "mkdir -p site/a; echo '<p>' > site/index.html; echo a > site/a/b; echo said; echo x > 'x%2F y'"
+    artifacts = {
+        "public/site": {"type": "directory", "path": "site"},
+        "public/x%2F y": {"type": "file", "path": "x%2F y"},
+        "public/nothing": {"type": "file", "path": "nothing"},
+    }
+    payload = {"command": [*SHELL, made], "artifacts": artifacts}
+    task_id = queue.create(definition(worker_type, payload=payload))
+    with work(tmp_path, queue.server, worker_type, "--max-tasks", "1", "--protocol", protocol) as worker:
+        assert worker.wait() == 0
+    assert queue.runs(task_id) == [("failed", "failed")], "for what is not there"
+    listed = queue.ask("GET", f"/task/{task_id}/runs/0/artifacts")["artifacts"]
+    kinds = {one["name"]: (one["storageType"], one["contentType"]) for one in listed}
+    assert kinds.pop("public/nothing")[0] == "error"
+    text = "text/plain; charset=utf-8"
+    assert kinds == {
+        "public/site/index.html": ("s3", "text/html"),
+        "public/site/a/b": ("s3", "application/octet-stream"),
+        "public/x%2F y": ("s3", "application/octet-stream"),
+        LIVE: ("reference", text),
+        BACKING: ("s3", text),
+    }
+    assert artifact(queue, task_id, "public/site/index.html").text == "<p>\n"
+    assert artifact(queue, task_id, "public/site/a/b").text == "a\n"
+    assert artifact(queue, task_id, "public/x%2F y").text == "x\n"
+    for name in (LIVE, BACKING):
+        log = artifact(queue, task_id, name)
+        assert log.text == "said\n[worker] artifact public/nothing: There is no file nothing\n"
+        assert log.headers["Content-Type"] == text
+    missing = artifact(queue, task_id, "public/nothing")
+    assert (missing.status_code, missing.json()["reason"]) == (424, "file-missing-on-worker")
+    assert worker.told[-1] == "report"
+
+
+def test_the_log_of_a_running_task_can_be_followed(queue: Queue, worker_type: str, tmp_path: Path) -> None:
+    go_on = tmp_path / "go-on"
+    command = [*SHELL, f"echo first; until [ -e {go_on} ]; do sleep 0.1; done; echo second"]
+    task_id = queue.create(definition(worker_type, payload={"command": command}))
+    url = f"{queue.server.base_url}/task/{task_id}/artifacts/{LIVE}"
+    with work(tmp_path, queue.server, worker_type, "--max-tasks", "1", "--protocol", "claimwork") as worker:
+        worker.wait_for("run")
+        with requests.get(url, stream=True, timeout=LONG) as growing:
+            lines = growing.iter_lines(chunk_size=1)
+            assert next(lines) == b"first"
+            go_on.touch()
+            assert list(lines) == [b"second"]
+        assert worker.wait() == 0
+    assert requests.get(url, timeout=LONG).text == "first\nsecond\n"
+
+
+@pytest.mark.parametrize(
+    ("payload", "signalled", "log"),
+    [
+        ({"command": ["sleep", "60"]}, True, "[worker] the worker is shutting down: the task is stopped\n"),
+        ({}, False, "[worker] malformed payload: payload.command must be"),
+    ],
+)
+def test_the_log_of_an_exception_is_uploaded_after_that_is_reported(
+    queue: Queue, worker_type: str, tmp_path: Path, payload: dict[str, object], signalled: bool, log: str
+) -> None:
+    task_id = queue.create(definition(worker_type, payload=payload))
+    with work(tmp_path, queue.server, worker_type, "--max-tasks", "1", "--protocol", "claimwork") as worker:
+        if signalled:
+            worker.wait_for("run")
+            worker.send(signal.SIGTERM)
+        assert worker.wait() == 0
+    assert worker.told[-3:] == ["report", "artifact", "artifact"]
+    assert artifact(queue, task_id, LIVE).text.startswith(log)
+
+
+def test_an_idle_claimwork_worker_that_is_told_to_end_hangs_up_and_the_next_task_is_anothers(
+    queue: Queue, worker_type: str, tmp_path: Path
+) -> None:
+    options = ("--protocol", "claimwork", "--poll-interval", "1h")
+    with work(tmp_path / "first", queue.server, worker_type, "--max-tasks", "1", *options) as first:
+        done = queue.create(definition(worker_type))
+        assert first.wait() == 0
+    assert queue.runs(done) == [("completed", "completed")]
+    with work(tmp_path / "ended", queue.server, worker_type, *options) as ended:
+        begun = queue.create(definition(worker_type))
+        ended.wait_for("report")
+        assert ended.end(signal.SIGTERM) == 0
+    assert queue.runs(begun) == [("completed", "completed")]
+    task_id = queue.create(definition(worker_type))
+    with work(tmp_path / "next", queue.server, worker_type, "--max-tasks", "1", *options) as following:
+        assert following.wait() == 0
+    assert ended.told.count("claim") == 1
+    assert queue.runs(task_id) == [("completed", "completed")]
+
+
+def test_an_artifact_of_200_mib_costs_the_worker_no_memory(
+    queue: Queue, worker_type: str, tmp_path: Path
+) -> None:
+    size = 200 * 1024 * 1024
+    payload = {
+        "command": [*SHELL, f"truncate -s {size} large"],
+        "artifacts": {"public/large": {"type": "file", "path": "large"}},
+    }
+    task_id = queue.create(definition(worker_type, payload=payload))
+    idle = queue.create(definition(worker_type, payload={"command": ["sleep", "60"]}, priority="lowest"))
+    with work(tmp_path, queue.server, worker_type, "--protocol", "claimwork") as worker:
+        worker.wait_for("report")
+        worker.wait_for("run", times=2)
+        status = Path(f"/proc/{worker.process.pid}/status").read_text()
+        peak = int(status.split("VmHWM:")[1].split()[0]) * 1024
+        worker.end(signal.SIGTERM)
+    assert queue.runs(task_id) == [("completed", "completed")]
+    assert queue.runs(idle)[0] == ("exception", "worker-shutdown")
+    with requests.get(
+        f"{queue.server.base_url}/task/{task_id}/artifacts/public/large", stream=True, timeout=LONG
+    ) as got:
+        assert int(got.headers["Content-Length"]) == size
+    assert peak < size

@@ -5,11 +5,12 @@ import os
 import signal
 import socket
 import stat
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import mohawk
 import pytest
@@ -29,7 +30,10 @@ from .processes import (
     wait_until,
     work,
 )
+from .uploads import TEXT, body, curl
 
+MIB = 1024 * 1024
+UPLOADS_AT_ONCE = 64  # in one process
 SECRET = "a-signing-secret-for-the-tests-of-serve"
 TOKEN = "an-access-token-for-the-tests-of-serve"
 WORKER_TOKEN = "another-access-token-for-a-mere-worker"
@@ -99,6 +103,95 @@ def test_several_processes_are_one_server_with_one_ready_line(tmp_path: Path, wo
             assert holder.on_run((task_id, 0), "completed").status_code == 200
         assert server.output.count("\n") == 1
         assert server.end() == 0
+
+
+# Uploads that others could suffer from
+
+
+def put_url(server: Server, worker_type: str) -> str:
+    """Where an artifact is uploaded to the server itself."""
+    queue = Queue(server)
+    task_id = queue.create(definition(worker_type))
+    assert queue.claim_by_name(task_id, 0).status_code == 200
+    url = str(queue.ask("POST", f"/task/{task_id}/runs/0/artifacts/public%2Fa", body("s3"))["putUrl"])
+    server.secrets.update(parse_qs(urlsplit(url).query)["signature"])
+    return url
+
+
+def upload_head(url: str, length: int, *more: str) -> bytes:
+    parts = urlsplit(url)
+    head = [
+        f"PUT {parts.path}?{parts.query} HTTP/1.1",
+        f"Host: {parts.netloc}",
+        f"Content-Type: {TEXT}",
+        f"Content-Length: {length}",
+    ]
+    return "".join(f"{line}\r\n" for line in [*head, *more, ""]).encode()
+
+
+def test_an_upload_for_which_there_is_no_room_is_told_so_and_later_stored(
+    tmp_path: Path, worker_type: str
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(bytes(range(256)) * (32 * MIB // 256))
+    expecting = "Expect: 100-continue"
+    with serve(tmp_path / "server", "--storage", "memory") as server:
+        url = put_url(server, worker_type)
+
+        def uploaded() -> int:
+            return curl("--upload-file", str(file), "-H", f"Content-Type: {TEXT}", "-H", expecting, url)[0]
+
+        with ExitStack() as held:
+            for _ in range(UPLOADS_AT_ONCE):
+                connection = held.enter_context(connected(server))
+                connection.sendall(upload_head(url, MIB, expecting))
+                assert connection.recv(65536).startswith(b"HTTP/1.1 100 ")
+            wait_until(lambda: uploaded() == 503)
+            answer = requests.put(url, file.read_bytes(), headers={"Content-Type": TEXT}, timeout=LONG)
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+        wait_until(lambda: uploaded() == 200)
+
+
+@pytest.mark.parametrize("forged", ["", "x"], ids=["stored", "refused"])
+def test_others_are_answered_while_a_body_comes_in_without_a_pause(
+    tmp_path: Path, worker_type: str, forged: str
+) -> None:
+    sent, most = 0, 512  # MiB
+    begun, answered = threading.Event(), threading.Event()
+    with serve(tmp_path, "--storage", "memory") as server, connected(server) as connection:
+        url = put_url(server, worker_type) + forged
+
+        def send() -> None:
+            nonlocal sent
+            connection.sendall(upload_head(url, 4096 * MIB))
+            while sent < most and not answered.is_set():
+                connection.sendall(bytes(MIB))
+                sent += 1
+                if sent == 32:
+                    begun.set()
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        assert begun.wait(LONG)
+        assert requests.get(f"{server.base_url}/ping", timeout=LONG).status_code == 200
+        answered.set()
+        sender.join()
+        assert sent < most, "the answer came when there was nothing else to do"
+
+
+def test_a_client_that_is_gone_without_a_word_is_noticed(server: Server) -> None:
+    with connected(server) as connection:
+        connection.sendall(b"GET /v1/ping HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert connection.recv(65536)
+        ports = [f":{address[1]:04X}" for address in (connection.getpeername(), connection.getsockname())]
+        [timer] = [
+            fields[5]
+            for fields in map(str.split, Path("/proc/net/tcp").read_text().splitlines())
+            if [fields[1][-5:], fields[2][-5:]] == ports
+        ]
+        kind, _, left = timer.partition(":")  # the kernel's documentation, proc_net_tcp
+        assert kind == "02", "the timer that asks whether the other side is still there"
+        assert int(left, 16) <= 60 * os.sysconf("SC_CLK_TCK")
 
 
 # The end, and what survives it

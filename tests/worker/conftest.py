@@ -91,7 +91,8 @@ class Session:
         assert wait_until(lambda: self.output.read_text().endswith("\n"))
 
     def names(self) -> list[Step]:
-        return [step for step, _ in self.steps if step is not Step.POLL]
+        """The steps but for polls and artifacts."""
+        return [step for step, _ in self.steps if step not in (Step.POLL, Step.CLAIM_WORK, Step.ARTIFACT)]
 
     def end(self) -> None:
         """Wait for the end that the worker finds by itself, and raise what it raised."""

@@ -1,4 +1,4 @@
-"""A scripted queue and its Azure face on one real HTTP server, for what a real server rarely does.
+"""A scripted queue, its Azure face and its bucket on one real HTTP server, for what a real one rarely does.
 
 Hawk headers are checked by mohawk. Receipts hold ``+``, ``/`` and ``=``, the XML begins with a byte
 order mark and a delete reads ``+`` in a query as a space: as Azure does it, and Azurite does not.
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import mohawk  # type: ignore[import-untyped]
 
@@ -36,7 +36,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked: one of poll, delete and the names of the queue's methods."""
+    """What was asked: one of poll, delete, upload and the names of the queue's methods."""
 
     operation: str
     method: str
@@ -49,6 +49,19 @@ class Request:
     @property
     def body(self) -> Any:
         return json.loads(self.raw_body)
+
+
+@dataclass
+class Artifact:
+    """What was said of it each time that it was created, and what was uploaded."""
+
+    created: list[dict[str, Any]] = field(default_factory=list)
+    content: bytes | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def kinds(self) -> list[str]:
+        return [said["storageType"] for said in self.created]
 
 
 Script = int | bytes | dict[str, Any] | Callable[[], object]
@@ -71,6 +84,9 @@ class StandIn:
         self.credentials = {CLIENT_ID: ACCESS_TOKEN}
         self.payloads: dict[str, Any] = {}
         self.claim_life = timedelta(minutes=20)
+        self.expires = now() + timedelta(days=365)  # of each task
+        self.to_claim: list[str] = []  # by claimWork
+        self.artifacts: dict[str, Artifact] = defaultdict(Artifact)
         self.url_life = timedelta(minutes=30)
         self.answered_run_id: int | None = None
         self.retry_after: str | None = None  # said with every 503
@@ -104,6 +120,14 @@ class StandIn:
         self.message_for(task_id, queue=queue, dequeue_count=dequeue_count, run_id=run_id)
         return task_id
 
+    def work(self, payload: Any) -> str:
+        """Have a task claimed by the next claimWork that has room; its taskId."""
+        task_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]
+        self.payloads[task_id] = payload
+        with self._lock:
+            self.to_claim.append(task_id)
+        return task_id
+
     def message_for(
         self, task_id: str, *, queue: int = 0, dequeue_count: int = 1, run_id: int = 0
     ) -> Message:
@@ -123,11 +147,17 @@ class StandIn:
     def operations(self) -> list[str]:
         return [request.operation for request in self.requests]
 
+    def protocol(self) -> list[str]:
+        """The operations without those on artifacts."""
+        return [name for name in self.operations() if name not in ("createArtifact", "upload")]
+
     def answer(self, method: str, target: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
         """The status and body for one request, recorded before it is answered."""
         with self._lock:
-            operation, act = self._route(method, target)
+            operation, act = self._route(method, target, headers, body)
             client_id, ext = self._check_hawk(method, target, headers, body)
+            if operation == "upload":
+                assert int(headers["Content-Length"]) == len(body), "not chunked, and whole"
             self.requests.append(Request(operation, method, target, client_id, ext, headers, body))
             scripted = self._scripts[operation].pop(0) if self._scripts[operation] else 200
         if callable(scripted):
@@ -145,7 +175,7 @@ class StandIn:
     def _check_hawk(
         self, method: str, target: str, headers: dict[str, str], body: bytes
     ) -> tuple[str | None, dict[str, Any] | None]:
-        if target.startswith("/azure/"):
+        if target.startswith(("/azure/", "/bucket/")):
             assert "Authorization" not in headers
             return None, None
         receiver = mohawk.Receiver(
@@ -167,17 +197,25 @@ class StandIn:
         return seen
 
     def _time(self, ahead: timedelta) -> str:
-        return (self._now() + ahead).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return wire(self._now() + ahead)
 
-    def _route(self, method: str, target: str) -> tuple[str, Callable[[], tuple[int, Any]]]:
+    def _route(
+        self, method: str, target: str, headers: dict[str, str], body: bytes
+    ) -> tuple[str, Callable[[], tuple[int, Any]]]:
         url = urlsplit(target)
         match method, url.path.removeprefix("/api/queue/v1").removeprefix("/v1").strip("/").split("/"):
             case "GET", ["azure", number, "messages"]:
                 return "poll", lambda: self._poll(int(number), parse_qs(url.query))
             case "DELETE", ["azure", _, "messages", message_id]:
                 return "delete", lambda: self._delete(message_id, parse_qs(url.query))
+            case "PUT", ["bucket", name]:
+                return "upload", lambda: self._upload(unquote(name), parse_qs(url.query), headers, body)
             case "GET", ["poll-task-url", _, _]:
                 return "pollTaskUrls", self._poll_task_urls
+            case "POST", ["claim-work", _, _]:
+                return "claimWork", lambda: self._claim_work(json.loads(body)["tasks"])
+            case "POST", ["task", _, "runs", _, "artifacts", name]:
+                return "createArtifact", lambda: self._create_artifact(unquote(name), json.loads(body))
             case "POST", ["task", task_id, "runs", run_id, "claim"]:
                 return "claimTask", lambda: self._claim(task_id, int(run_id))
             case "POST", ["task", task_id, "runs", run_id, "reclaim"]:
@@ -205,18 +243,37 @@ class StandIn:
         if self.answered_run_id is not None:
             run_id = self.answered_run_id
         return 200, {
-            "status": {},
+            "status": {"taskId": task_id},
             "runId": run_id,
             "workerGroup": "group",
             "workerId": "id",
             "takenUntil": self._time(self.claim_life),
-            "task": {"payload": self.payloads.get(task_id)},
+            "task": {"payload": self.payloads.get(task_id), "expires": wire(self.expires)},
             "credentials": {
                 "clientId": client_id,
                 "accessToken": self.credentials[client_id],
                 "certificate": json.dumps(certificate),
             },
         }
+
+    def _claim_work(self, tasks: int) -> tuple[int, Any]:
+        assert 1 <= tasks <= 32
+        claimed, self.to_claim = self.to_claim[:tasks], self.to_claim[tasks:]
+        return 200, {"tasks": [self._claim(task_id, 0)[1] for task_id in claimed]}
+
+    def _create_artifact(self, name: str, said: dict[str, Any]) -> tuple[int, Any]:
+        self.artifacts[name].created.append(said)
+        put_url = f"{self.root_url}/bucket/{quote(name, safe='')}?{SAS}"
+        return 200, {**said, "putUrl": put_url} if said["storageType"] == "s3" else said
+
+    def _upload(
+        self, name: str, query: dict[str, list[str]], headers: dict[str, str], content: bytes
+    ) -> tuple[int, bytes]:
+        artifact = self.artifacts[name]
+        if query != parse_qs(SAS) or headers["Content-Type"] != artifact.created[-1]["contentType"]:
+            return 403, b"SignatureDoesNotMatch"
+        artifact.content, artifact.headers = content, headers
+        return 200, b""
 
     def _poll(self, queue: int, query: dict[str, list[str]]) -> tuple[int, bytes]:
         number = int(query["numofmessages"][0])
@@ -232,6 +289,10 @@ class StandIn:
             return 400, _error("delete", 400)
         self.deleted.append(message_id)
         return 204, b""
+
+
+def wire(time: datetime) -> str:
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def messages_xml(messages: list[Message]) -> bytes:
@@ -268,6 +329,7 @@ class _Server(ThreadingHTTPServer):
 def _handler(stand_in: StandIn) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        wbufsize = -1  # head and body in one packet: the other one would wait for an acknowledgement
 
         def answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -279,7 +341,7 @@ def _handler(stand_in: StandIn) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(answer)
 
-        do_GET = do_POST = do_DELETE = answer  # noqa: N815
+        do_GET = do_POST = do_PUT = do_DELETE = answer  # noqa: N815
 
         def log_message(self, *_: Any) -> None:
             pass

@@ -63,7 +63,9 @@ def test_a_task_is_run_its_output_shown_and_each_step_logged_as_json(stand_in: S
     assert process.returncode == 0
     assert output == "hello\n"
     told = [step["event"] for step in steps(errors)]
-    assert told == ["poll-urls", "poll", "claim", "held", "run", "exited", "report"]
+    assert told == [
+        "poll-urls", "poll", "claim", "held", "artifact", "run", "exited", "artifact", "artifact", "report"
+    ]  # fmt: skip
     assert {step["task_id"] for step in steps(errors)[2:]} == {task_id}
     assert stand_in.asked("claimTask")[0].target.startswith("/api/queue/v1/task/")
 
@@ -88,7 +90,7 @@ def test_sigterm_reports_worker_shutdown_and_ends_well(stand_in: StandIn, start:
     assert process.stdout.readline() == "up\n"
     process.send_signal(signal.SIGTERM)
     assert process.wait(LONG) == 0
-    assert stand_in.requests[-1].body == {"reason": "worker-shutdown"}
+    assert stand_in.asked("reportException")[0].body == {"reason": "worker-shutdown"}
 
 
 def test_an_idle_worker_ends_on_sigint_without_waiting_for_the_next_poll(
@@ -113,7 +115,7 @@ def test_a_second_signal_ends_the_worker_and_its_task_at_once(stand_in: StandIn,
     assert wait_until(lambda: bool(stand_in.asked("reportException")))
     process.send_signal(signal.SIGTERM)
     assert process.wait(LONG) == 128 + signal.SIGTERM
-    assert process.stdout.read() == ""  # the task has let go of it too
+    assert process.stdout.read() == "[worker] the worker is shutting down: the task is stopped\n"
     answer_at_last.set()
 
 

@@ -1,9 +1,9 @@
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from legacy_queue.worker.payload import MalformedPayload, Payload
+from legacy_queue.worker.payload import Declared, MalformedPayload, Payload
 
 
 def test_a_list_is_run_as_it_is_and_a_string_by_the_shell() -> None:
@@ -21,6 +21,52 @@ def test_max_run_time_is_in_seconds() -> None:
     assert Payload.from_wire({"command": "x", "maxRunTime": 90}).max_run_time == timedelta(seconds=90)
     assert Payload.from_wire({"command": "x", "maxRunTime": 0.5}).max_run_time == timedelta(seconds=0.5)
     assert Payload.from_wire({"command": "x", "maxRunTime": 10**400}).max_run_time is not None
+
+
+def test_artifacts_are_declared_as_docker_worker_has_them_or_as_generic_worker() -> None:
+    in_2016 = "2016-01-31T12:00:00.000Z"
+    said = {"type": "file", "path": "out/x", "expires": in_2016}
+    expected = Declared("public/x", False, "out/x", datetime(2016, 1, 31, 12, tzinfo=UTC))
+    for artifacts in ({"public/x": said}, [{**said, "name": "public/x"}]):
+        assert Payload.from_wire({"command": "x", "artifacts": artifacts}).artifacts == (expected,)
+    unnamed = Payload.from_wire({"command": "x", "artifacts": [{"type": "directory", "path": "out"}]})
+    assert unnamed.artifacts == (Declared("out", True, "out", None),)
+
+
+FILE = {"type": "file", "path": "x"}
+
+
+@pytest.mark.parametrize(
+    "artifacts",
+    [
+        None,
+        "x",
+        ["x"],
+        [{}],
+        {"public/x": None},
+        {"public/x": {"type": "file"}},
+        {"public/x": {"path": "x"}},
+        {"public/x": {"type": "volume", "path": "x"}},
+        {"public/x": {"type": "file", "path": ""}},
+        {"public/x": {"type": "file", "path": "\0"}},
+        {"public/x": {"type": "file", "path": 1}},
+        {"": FILE},
+        {"h\u00e9llo": FILE},
+        {"x" * 1025: FILE},
+        {"public/logs/live.log": FILE},
+        {"public/logs/live_backing.log": FILE},
+        [{**FILE, "name": 1}],
+        [{"type": "file", "path": "h\u00e9llo"}],
+        [FILE, FILE],
+        [{**FILE, "expires": 12}],
+        [{**FILE, "expires": "tomorrow"}],
+        [{**FILE, "expires": "2016-01-31T12:00:00"}],
+        [{**FILE, "expires": "0001-01-01T00:00:00+12:00"}],
+    ],
+)
+def test_artifacts_that_cannot_be_declared_are_malformed(artifacts: Any) -> None:
+    with pytest.raises(MalformedPayload, match=r"artifact|public/logs"):
+        Payload.from_wire({"command": "x", "artifacts": artifacts})
 
 
 @pytest.mark.parametrize(

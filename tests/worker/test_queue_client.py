@@ -182,3 +182,15 @@ def test_poll_urls_are_refreshed_five_minutes_before_they_expire(
 def test_no_token_is_in_a_repr(client: QueueClient) -> None:
     claim = client.claim_task(OWN, TASK_ID, 0, NAME)
     assert "token" not in repr((claim, OWN)).replace("access_token", "")
+
+
+def test_a_client_that_has_hung_up_sends_nothing_more(
+    stand_in: StandIn, client: QueueClient, give_up: threading.Event
+) -> None:
+    client.poll_task_urls(OWN, "provisioner", "type")
+    give_up.set()
+    client.hang_up()
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="no answer"):
+            client.claim_work(OWN, "provisioner", "type", {**NAME, "tasks": 1})
+    assert stand_in.operations() == ["pollTaskUrls"]

@@ -10,6 +10,8 @@ import structlog
 from azure.core.exceptions import AzureError, HttpResponseError
 from azure.core.pipeline.transport import RequestsTransport
 from azure.data.tables import TableServiceClient
+from azure.storage.blob import BlobServiceClient
+from azure.storage.blob import ExponentialRetry as BlobRetry
 from azure.storage.queue import ExponentialRetry, QueueServiceClient
 
 from legacy_queue.domain.errors import ServiceUnavailable
@@ -23,9 +25,14 @@ _NOT_NOW = {
     "TableNotFound",
     "TableBeingDeleted",
     "QueueBeingDeleted",
+    "ContainerNotFound",
+    "ContainerBeingDeleted",
+    "InvalidBlockList",  # another write of that blob came to its end first, and took our blocks away
     "AuthenticationFailed",
     "AccountIsDisabled",
 }
+
+_DOWNLOADED = 4 * 1024 * 1024  # bytes in one request
 
 LOST_RACE = (404, 409, 412)  # of a conditional write, alone or in a batch: somebody else wrote first
 
@@ -58,6 +65,17 @@ def queue_service(connection_string: str, counts: Counter[tuple[str, str]]) -> Q
         retry_policy=ExponentialRetry(
             initial_backoff=0, increment_base=1, retry_total=2, random_jitter_range=0
         ),
+    )
+
+
+def blob_service(connection_string: str, counts: Counter[tuple[str, str]]) -> BlobServiceClient:
+    """A client that gives up as that for queues does, and reads a blob piece by piece."""
+    return BlobServiceClient.from_connection_string(
+        connection_string,
+        transport=CountingTransport("blob", counts),
+        retry_policy=BlobRetry(initial_backoff=0, increment_base=1, retry_total=2, random_jitter_range=0),
+        max_single_get_size=_DOWNLOADED,
+        max_chunk_get_size=_DOWNLOADED,
     )
 
 

@@ -28,7 +28,7 @@ def task_entity(task: Task) -> dict[str, Any]:
 def changing_properties(task: Task) -> dict[str, Any]:
     """What a transition may change: merged into the entity, so that the definition is not sent again.
 
-    A merge cannot unset a property: nothing held is an empty string.
+    A merge cannot unset a property: nothing held, and no blob, is an empty string.
     """
     return {
         "PartitionKey": task.task_id,
@@ -39,11 +39,12 @@ def changing_properties(task: Task) -> dict[str, Any]:
         "waitsFor": _json(task.waits_for),
         "heldMessageId": task.held.message_id if task.held else "",
         "heldReceipt": task.held.receipt if task.held else "",
+        "newestBlob": task.newest_blob,
     }
 
 
 def task_from_entity(entity: dict[str, Any]) -> Task:
-    """The inverse of ``task_entity``; an entity of before there were dependencies waits for none."""
+    """The inverse of ``task_entity``; one of before there were dependencies, or blobs, has none."""
     held = Lease(entity["heldMessageId"], entity["heldReceipt"]) if entity["heldMessageId"] else None
     return Task(
         task_id=entity["PartitionKey"],
@@ -52,6 +53,7 @@ def task_from_entity(entity: dict[str, Any]) -> Task:
         runs=tuple(Run.from_wire(run) for run in json.loads(entity["runs"])),
         held=held,
         waits_for=tuple(json.loads(entity.get("waitsFor", b"[]"))),
+        newest_blob=entity.get("newestBlob", ""),
     )
 
 

@@ -1,17 +1,18 @@
 """What is done to the messages of one queue."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import TypeVar
 
-from azure.core.exceptions import HttpResponseError
-from azure.storage.queue import QueueClient
+from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
+from azure.storage.queue import QueueClient, QueueMessage
 
 from legacy_queue.adapters.azure.client import error_code, unavailable_when_down
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.times import whole_seconds
-from legacy_queue.ports import LeaseLost
+from legacy_queue.ports import LeaseLost, ReceivedMessage
 
 Answer = TypeVar("Answer")
 
@@ -27,6 +28,20 @@ def put(client: QueueClient, text: str, time_to_live: int, hidden_for: timedelta
             text, time_to_live=time_to_live, visibility_timeout=whole_seconds(hidden_for)
         )
     return Lease(str(message.id), str(message.pop_receipt))
+
+
+def receive(client: QueueClient, count: int, hidden_for: timedelta) -> Sequence[ReceivedMessage]:
+    """Up to ``count`` (1..32) visible messages, invisible for so long; none where there is no queue."""
+    with unavailable_when_down(), suppress(ResourceNotFoundError):
+        pages = client.receive_messages(messages_per_page=count, visibility_timeout=whole_seconds(hidden_for))
+        return [received(message) for message in next(pages.by_page(), ())]  # more pages are more receives
+    return []
+
+
+def received(message: QueueMessage) -> ReceivedMessage:
+    """Azure's message as the ports have it."""
+    lease = Lease(str(message.id), message.pop_receipt or "")
+    return ReceivedMessage(lease, str(message.content), message.dequeue_count or 0)
 
 
 def hide(client: QueueClient, lease: Lease, text: str, hidden_for: timedelta) -> Lease:

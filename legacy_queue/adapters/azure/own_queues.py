@@ -5,13 +5,12 @@ from contextlib import suppress
 from datetime import timedelta
 
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
-from azure.storage.queue import QueueClient, QueueMessage, QueueServiceClient
+from azure.storage.queue import QueueClient, QueueServiceClient
 
 from legacy_queue.adapters.azure import messages
 from legacy_queue.adapters.azure.client import unavailable_when_down
 from legacy_queue.domain.messages import Lease
-from legacy_queue.domain.times import whole_seconds
-from legacy_queue.ports import OwnMessage, OwnQueues
+from legacy_queue.ports import OwnQueues, ReceivedMessage
 
 
 class AzureOwnQueues(OwnQueues):
@@ -30,17 +29,12 @@ class AzureOwnQueues(OwnQueues):
                 client.create_queue()  # unless somebody else made it in this moment
             return messages.put(client, text, messages.FOREVER, hidden_for)
 
-    def receive(self, name: str, count: int, hidden_for: timedelta) -> Sequence[OwnMessage]:
-        with unavailable_when_down(), suppress(ResourceNotFoundError):
-            pages = self._client(name).receive_messages(
-                messages_per_page=count, visibility_timeout=whole_seconds(hidden_for)
-            )
-            return [_own(message) for message in next(pages.by_page(), ())]  # more pages are more receives
-        return []
+    def receive(self, name: str, count: int, hidden_for: timedelta) -> Sequence[ReceivedMessage]:
+        return messages.receive(self._client(name), count, hidden_for)
 
-    def peek(self, name: str, count: int) -> Sequence[OwnMessage]:
+    def peek(self, name: str, count: int) -> Sequence[ReceivedMessage]:
         with unavailable_when_down(), suppress(ResourceNotFoundError):
-            return [_own(message) for message in self._client(name).peek_messages(max_messages=count)]
+            return [messages.received(one) for one in self._client(name).peek_messages(max_messages=count)]
         return []
 
     def hide(self, name: str, lease: Lease, text: str, hidden_for: timedelta) -> Lease:
@@ -53,8 +47,3 @@ class AzureOwnQueues(OwnQueues):
         if name not in self._clients:
             self._clients[name] = self._service.get_queue_client(f"{self._prefix}-{name}")
         return self._clients[name]
-
-
-def _own(message: QueueMessage) -> OwnMessage:
-    lease = Lease(str(message.id), message.pop_receipt or "")
-    return OwnMessage(lease, str(message.content), message.dequeue_count or 0)

@@ -15,7 +15,7 @@ from legacy_queue.adapters.recent import Recent
 from legacy_queue.adapters.sas import signed_urls
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.priority import WorkQueue, work_queues
-from legacy_queue.ports import Clock, SignedUrls, WorkQueues
+from legacy_queue.ports import Clock, ReceivedMessage, SignedUrls, WorkQueues
 
 _REMEMBERED = 10_000  # queues
 _UNUSED = timedelta(days=10)
@@ -50,6 +50,9 @@ class AzureWorkQueues(WorkQueues):
 
     def remove(self, queue: WorkQueue, lease: Lease) -> None:
         messages.remove(self._client(queue), lease)
+
+    def receive(self, queue: WorkQueue, count: int, hidden_for: timedelta) -> Sequence[ReceivedMessage]:
+        return messages.receive(self._client(queue), count, hidden_for)
 
     def count(self, queue: WorkQueue) -> int:
         try:

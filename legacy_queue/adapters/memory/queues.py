@@ -9,13 +9,13 @@ from legacy_queue.adapters.sas import signed_urls
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import whole_seconds
-from legacy_queue.ports import Clock, OwnMessage, OwnQueues, SignedUrls, WorkQueues
+from legacy_queue.ports import Clock, OwnQueues, ReceivedMessage, SignedUrls, WorkQueues
 
 _UNUSED = timedelta(days=10)
 
 
 class MemoryWorkQueues(WorkQueues):
-    """``receive`` and ``delete`` are what workers do through the gateway; the rest is the port."""
+    """``poll`` and ``delete`` are what workers do through the gateway; the rest is the port."""
 
     def __init__(self, clock: Clock, queue_url: str, queue_prefix: str, account: str, key: str) -> None:
         self._clock, self._prefix = clock, queue_prefix
@@ -39,6 +39,13 @@ class MemoryWorkQueues(WorkQueues):
 
     def remove(self, queue: WorkQueue, lease: Lease) -> None:
         self.delete(queue.name(self._prefix), lease)
+
+    def receive(self, queue: WorkQueue, count: int, hidden_for: timedelta) -> Sequence[ReceivedMessage]:
+        try:
+            received = self.poll(queue.name(self._prefix), count, _rounded_up(hidden_for))
+        except QueueNotFound:
+            return []
+        return [ReceivedMessage(one.lease, one.text, one.dequeue_count) for one in received]
 
     def count(self, queue: WorkQueue) -> int:
         with self._lock:
@@ -68,7 +75,7 @@ class MemoryWorkQueues(WorkQueues):
                 del self._queues[name], self._last_used[name]
         return unused[limit - 1] if len(unused) >= limit else None
 
-    def receive(self, queue_name: str, count: int, visibility: timedelta) -> list[QueuedMessage]:
+    def poll(self, queue_name: str, count: int, visibility: timedelta) -> list[QueuedMessage]:
         """Up to ``count`` visible messages, invisible for so long from now; raises QueueNotFound."""
         with self._lock:
             now = self._clock.now()
@@ -102,16 +109,16 @@ class MemoryOwnQueues(OwnQueues):
             now = self._clock.now()
             return self._queue(name).put(text, FOREVER, now + _rounded_up(hidden_for), now).lease
 
-    def receive(self, name: str, count: int, hidden_for: timedelta) -> Sequence[OwnMessage]:
+    def receive(self, name: str, count: int, hidden_for: timedelta) -> Sequence[ReceivedMessage]:
         with self._lock:
             now = self._clock.now()
             received = self._queue(name).receive(count, now + _rounded_up(hidden_for), now)
-        return [OwnMessage(one.lease, one.text, one.dequeue_count) for one in received]
+        return [ReceivedMessage(one.lease, one.text, one.dequeue_count) for one in received]
 
-    def peek(self, name: str, count: int) -> Sequence[OwnMessage]:
+    def peek(self, name: str, count: int) -> Sequence[ReceivedMessage]:
         with self._lock:
             seen = self._queue(name).peek(count, self._clock.now())
-        return [OwnMessage(Lease(one.lease.message_id, ""), one.text, one.dequeue_count) for one in seen]
+        return [ReceivedMessage(Lease(one.lease.message_id, ""), one.text, one.dequeue_count) for one in seen]
 
     def hide(self, name: str, lease: Lease, text: str, hidden_for: timedelta) -> Lease:
         with self._lock:

@@ -1,0 +1,75 @@
+"""Bytes of artifacts behind an S3 endpoint: Amazon's, or any other that speaks its protocol.
+
+Import this only where there is one: boto3 takes long to import.
+"""
+
+from datetime import datetime
+from http import HTTPStatus
+
+import structlog
+from boto3.session import Session  # type: ignore[import-untyped]
+from botocore.config import Config  # type: ignore[import-untyped]
+from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.times import whole_seconds
+from legacy_queue.ports import Clock, ObjectStore
+
+log = structlog.get_logger()
+
+_CONFIG = Config(
+    signature_version="s3v4",
+    s3={"addressing_style": "path"},  # which needs no name for each bucket in the DNS
+    connect_timeout=5,
+    read_timeout=7,
+    retries={"mode": "standard", "total_max_attempts": 3},
+    # else boto3 signs headers that no client knows of
+    request_checksum_calculation="when_required",
+    response_checksum_validation="when_required",
+)
+
+
+class S3(ObjectStore):
+    """A bucket, which is there already; URLs are signed as Amazon's "Signature Version 4" says."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        bucket: str,
+        region: str,
+        access_key_id: str,
+        secret_access_key: str,
+        clock: Clock,
+    ) -> None:
+        session = Session(access_key_id, secret_access_key, region_name=region)
+        self._client = session.client("s3", endpoint_url=endpoint, config=_CONFIG)
+        self._bucket, self._clock = bucket, clock
+
+    def upload_url(self, name: str, content_type: str, expiry: datetime) -> str:
+        return self._url("put_object", name, expiry, ContentType=content_type)
+
+    def download_url(self, name: str, expiry: datetime) -> str:
+        return self._url("get_object", name, expiry, ResponseContentDisposition="attachment")
+
+    def remove(self, name: str) -> None:
+        try:
+            self._client.delete_object(Bucket=self._bucket, Key=name)
+        except ClientError as error:
+            code = error.response["Error"]["Code"]
+            status = error.response["ResponseMetadata"]["HTTPStatusCode"]
+            if status == HTTPStatus.NOT_FOUND and code != "NoSuchBucket":
+                return  # Amazon does not answer so; others may
+            log.error("object-store-refused", status=status, s3_code=code)
+            raise ServiceUnavailable("the object store did not serve the request, try again") from error
+        except BotoCoreError as error:
+            log.error("object-store-unreachable", error=type(error).__name__)
+            raise ServiceUnavailable("the object store cannot be reached, try again") from error
+
+    def _url(self, operation: str, name: str, expiry: datetime, **signed: str) -> str:
+        return str(
+            self._client.generate_presigned_url(
+                operation,
+                Params={"Bucket": self._bucket, "Key": name, **signed},
+                ExpiresIn=whole_seconds(expiry - self._clock.now()),
+            )
+        )

@@ -1,0 +1,186 @@
+"""legacy-queue migration: who still speaks which protocol, and what a worker type is ready for."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import requests
+
+from legacy_queue.cli.queue_options import identifier, queue_of, queue_options
+from legacy_queue.worker import Credentials
+from legacy_queue.worker.hawk_auth import hawk_auth
+
+_TIMEOUT = 120  # seconds: ten days of a large fleet are many pages
+_WHOLE = ("messageId", "receipt", "signature")
+_COUNTED = ("pollTaskUrls", "claimTask", "unsigned", "no receipt", "bare", "claimWork")
+_NAMED = 10  # of those who are to be moved
+_HEADS = ("WORKER TYPE", *_COUNTED, "REQUIRED", "CLAIMWORK")
+
+
+@click.command()
+@queue_options
+@click.option("--since", default="24h", show_default=True, help="How far back to look: 1h to 10d.")
+@click.option("--provisioner", callback=identifier, help="Only this provisionerId.")
+@click.option("--worker-type", callback=identifier, help="Only this worker type.")
+@click.option(
+    "--dry-run",
+    type=click.Choice(["required"]),
+    help="Count the claims that would have been refused under this policy.",
+)
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def migration(
+    since: str,
+    provisioner: str | None,
+    worker_type: str | None,
+    dry_run: str | None,
+    as_json: bool,
+    **queue: str | None,
+) -> None:
+    """Tell which worker types can be required to present their message, and which speak claimWork alone.
+
+    It goes by who called pollTaskUrls, claimTask and claimWork; a call is seen some ten seconds after it was
+    made. The credentials need the scope queue:migration.
+
+    A claimTask counts as such with its messageId, receipt and signature; beside it stand those that lack the
+    signature, those that lack one of the others, and those that lack all three. REQUIRED says whether the
+    policy can be, as far as these claims go. CLAIMWORK is ready once nobody has called pollTaskUrls or
+    claimTask in that time, and somebody claimWork. What is in the way is told below; --json names everybody.
+    """
+    base_url, credentials = queue_of(**queue)
+    query = {"since": since, "provisionerId": provisioner, "workerType": worker_type}
+    report = _ask(base_url, credentials, {name: value for name, value in query.items() if value})
+    shown = _dry_run(report) if dry_run else report
+    if as_json:
+        click.echo(json.dumps(shown, indent=2))
+    else:
+        click.echo("\n".join(_refusals(shown) if dry_run else _summary(report)))
+
+
+def _ask(base_url: str, credentials: Credentials, query: Mapping[str, str]) -> Any:
+    """What ``GET /migration`` answers; a refusal ends the command with the queue's sentence."""
+    root_url = re.sub(r"(/api/queue)?/v1/?$", "", base_url)
+    sign = hawk_auth(
+        credentials.client_id, credentials.access_token, credentials.ext(), lambda: datetime.now(UTC)
+    )
+    try:
+        answer = requests.get(f"{root_url}/migration", params=query, auth=sign, timeout=_TIMEOUT)
+        body = answer.json()
+        if answer.status_code != 200:
+            raise click.ClickException(f"the queue refused with {answer.status_code}: {body['message']}")
+        if not isinstance(body, dict) or "workerTypes" not in body:
+            raise ValueError
+    except (ValueError, KeyError, TypeError):
+        raise click.ClickException(f"what answers at {root_url} is not a queue that knows this") from None
+    except requests.RequestException as error:
+        raise click.ClickException(
+            f"the queue at {root_url} does not answer ({type(error).__name__})"
+        ) from None
+    return body
+
+
+def _dry_run(report: Any) -> dict[str, Any]:
+    """The claims that the policy ``required`` refuses."""
+    claims = [
+        {"provisionerId": one["provisionerId"], "workerType": one["workerType"], **call}
+        for one in report["workerTypes"]
+        for call in _claims(one)
+    ]
+    about = {
+        name: report[name] for name in ("since", "until", "recordedSince", "notRecorded") if name in report
+    }
+    return {
+        **about,
+        "claims": sum(claim["count"] for claim in claims),
+        "refused": sum(claim["count"] for claim in claims if claim["missing"]),
+        "by": [claim for claim in claims if claim["missing"]],
+    }
+
+
+def _refusals(shown: Mapping[str, Any]) -> Iterable[str]:
+    of = f"of the {shown['claims']} claims from {shown['since']} to {shown['until']}"
+    yield f"Under the policy required, {shown['refused'] or 'none'} {of} would have been refused."
+    yield from _caveats(shown)
+    if shown["by"]:
+        yield ""
+        rows = [
+            (_pool(one), one["caller"], str(one["count"]), ", ".join(one["missing"]), one["last"])
+            for one in shown["by"]
+        ]
+        yield from _aligned([("WORKER TYPE", "WORKER", "REFUSED", "MISSING", "LAST"), *rows])
+
+
+def _summary(report: Any) -> Iterable[str]:
+    yield f"Calls from {report['since']} to {report['until']}"
+    yield from _caveats(report)
+    yield ""
+    if not report["workerTypes"]:
+        yield "Nobody called pollTaskUrls, claimTask or claimWork."
+        return
+    yield from _aligned([_HEADS, *map(_row, report["workerTypes"])])
+    for one in report["workerTypes"]:
+        against = {"required": [], "claimWork": one["claimWork"]["inTheWay"]}
+        if _claims(one):
+            against["required"] = one["required"]["inTheWay"]
+        if any(against.values()):
+            yield f"\nIn the way of {_pool(one)}:"
+        for what, sentences in against.items():
+            yield from (f"  {what + ':':<10} {why}" for why in sentences)
+        to_be_moved = one["claimWork"]["toBeMoved"]
+        if to_be_moved and any(call["method"] == "claimWork" for call in one["calls"]):
+            more = f" and {len(to_be_moved) - _NAMED} more" if len(to_be_moved) > _NAMED else ""
+            yield f"  still to be moved: {', '.join(to_be_moved[:_NAMED])}{more}"
+
+
+def _caveats(report: Any) -> Iterable[str]:
+    """What the record does not know."""
+    if report.get("recordedSince", report["since"]) > report["since"]:
+        yield f"Nothing is on record before {report['recordedSince']}: who called earlier is not known."
+    if "recordedSince" not in report:
+        yield "Nothing is on record: who called earlier is not known."
+    if report["notRecorded"]:
+        yield f"{report['notRecorded']} calls are missing here: too many callers in an hour."
+
+
+def _row(one: Any) -> tuple[str, ...]:
+    counts = dict.fromkeys(_COUNTED, 0)
+    for call in one["calls"]:
+        counts[_head(call)] += call["count"]
+    if one["policy"] == "required":
+        required = "in force"
+    elif _claims(one):
+        required = "can be" if one["required"]["possible"] else "not yet"
+    else:
+        required = "-"
+    ready = "ready" if one["claimWork"]["ready"] else "not yet"
+    return (_pool(one), *(str(count or "-") for count in counts.values()), required, ready)
+
+
+def _claims(one: Any) -> list[Any]:
+    return [call for call in one["calls"] if call["method"] == "claimTask"]
+
+
+def _head(call: Mapping[str, Any]) -> str:
+    """The column that the call counts in."""
+    missing = call["missing"]
+    if not missing:
+        return str(call["method"])
+    if len(missing) == len(_WHOLE):
+        return "bare"
+    return "unsigned" if "signature" in missing else "no receipt"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterable[str]:
+    """The first row names the columns; numbers stand to the right."""
+    columns = []
+    for column in zip(*rows, strict=True):
+        is_number = all(re.fullmatch(r"\d+|-", cell) for cell in column[1:])
+        width = max(map(len, column))
+        columns.append([cell.rjust(width) if is_number else cell.ljust(width) for cell in column])
+    return ("  ".join(row).rstrip() for row in zip(*columns, strict=True))
+
+
+def _pool(one: Mapping[str, Any]) -> str:
+    return f"{one['provisionerId']}/{one['workerType']}"

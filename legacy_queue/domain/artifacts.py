@@ -1,0 +1,233 @@
+"""What a run leaves behind: an artifact of one of five storage types, and its life.
+
+Source: "Bodies worth spelling out" in design/api.md; the original's src/artifacts.js and its schemas.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import starmap
+from typing import Any, Self
+
+from legacy_queue.domain.errors import InputError, InputTooLarge, RequestConflict
+from legacy_queue.domain.events import Event, task_event
+from legacy_queue.domain.outcome import Outcome
+from legacy_queue.domain.task import Task
+from legacy_queue.domain.times import format_time, parse_time
+
+LARGEST_UPLOAD = 5 * 1024**3  # bytes in one request, as S3 has it
+LARGEST_BLOB = 150 * 1024**3  # bytes: in blocks of 4 MiB it stays below the 50,000 that Azure allows
+SMALLEST_PART = 5 * 1024**2  # bytes of each part but the last, as S3 has it
+UPLOAD_WINDOW = timedelta(minutes=25)  # after an exception: 20, and 5 for clocks that differ
+IDENTITY = "identity"  # the encoding that is none
+
+_TYPE_OF_ERRORS = "application/json"  # what getArtifact answers for them
+_IS_OBJECT = "isObject"
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """``storage_type`` is s3, azure, blob, reference or error.
+
+    ``details`` is what the type has beside, JSON throughout: ``url``; ``reason`` and ``message``;
+    ``isObject`` of s3 whose bytes are in the object store; of a blob the properties of its request, all of
+    them filled in, but ``partCount`` and ``partsSha256`` for its parts. ``is_complete`` is False for a blob
+    until completeArtifact.
+    """
+
+    task_id: str
+    run_id: int
+    name: str
+    storage_type: str
+    content_type: str
+    expires: datetime
+    details: Mapping[str, Any] = field(default_factory=dict)
+    is_complete: bool = True
+
+    @classmethod
+    def from_wire(cls, task: Task, run_id: int, name: str, body: Mapping[str, Any], now: datetime) -> Self:
+        """What createArtifact was asked for, its schema checked; raises InputError, InputTooLarge."""
+        storage_type = body["storageType"]
+        return cls(
+            task.task_id,
+            run_id,
+            name,
+            storage_type,
+            body.get("contentType", _TYPE_OF_ERRORS),
+            _expires(body["expires"], task, now),
+            _blob_details(body) if storage_type == "blob" else _plain_details(body),
+            is_complete=storage_type != "blob",
+        )
+
+    @property
+    def blob_name(self) -> str:
+        """Where its bytes are: the name is data, not a path."""
+        return f"{self.task_id}/{self.run_id}/{hashlib.sha256(self.name.encode()).hexdigest()}"
+
+    @property
+    def is_object(self) -> bool:
+        """Whether its bytes are in the object store."""
+        return bool(self.details.get(_IS_OBJECT))
+
+    @property
+    def content_encoding(self) -> str | None:
+        """Of a blob, where it has any."""
+        encoding = self.details["contentEncoding"]
+        return None if encoding == IDENTITY else str(encoding)
+
+    def as_object(self) -> Self:
+        """The same, its bytes to be in the object store."""
+        return replace(self, details={**self.details, _IS_OBJECT: True})
+
+    def to_wire(self) -> dict[str, Any]:
+        """As it is listed, and told of."""
+        return {
+            "storageType": self.storage_type,
+            "name": self.name,
+            "expires": format_time(self.expires),
+            "contentType": self.content_type,
+        }
+
+
+def check_open(task: Task, run_id: int, now: datetime) -> None:
+    """The run's artifacts may be created and uploaded; raises ResourceNotFound, RequestConflict."""
+    run = task.run(run_id)
+    if run.state == "running":
+        return
+    if run.worker and run.state == "exception" and run.resolved and now <= run.resolved + UPLOAD_WINDOW:
+        return
+    raise RequestConflict(
+        f"run {run_id} of task {task.task_id} is {run.state}: artifacts are created and uploaded while the "
+        "run is running, and for up to 20 minutes after a worker's run was resolved as exception",
+        {"status": task.status()},
+    )
+
+
+def note_blob(task: Task, artifact: Artifact, now: datetime) -> Outcome:
+    """The run has this blob: it can't be reported completed without a look at its blobs.
+
+    A later run is not about it. Raises ResourceNotFound, RequestConflict.
+    """
+    check_open(task, artifact.run_id, now)
+    if task.runs[artifact.run_id].state == "running":
+        task = replace(task, newest_blob=artifact.name)
+    return Outcome(task)
+
+
+def created_again(existing: Artifact, given: Artifact) -> Artifact:
+    """The artifact as it is to be when the one that exists is asked for again.
+
+    It may expire later, and a reference lead elsewhere; RequestConflict where anything else differs.
+    """
+    is_reference = existing.storage_type == given.storage_type == "reference"
+    details = given.details if is_reference else existing.details
+    wanted = replace(existing, expires=given.expires, details=details)
+    if _told(wanted) != _told(given) or given.expires < existing.expires:
+        raise RequestConflict(
+            f"artifact {existing.name!r} exists, and is another one: only a later expires is accepted, and "
+            "another url for a reference",
+            {"existing": _told(existing), "given": _told(given)},
+        )
+    return wanted
+
+
+def artifact_created(task: Task, artifact: Artifact) -> Event:
+    """The artifact is on record; its content may be on its way. Source: seeds/001, "artifactCreated"."""
+    event = task_event("artifact-created", task, artifact.run_id)
+    return replace(event, payload={**event.payload, "artifact": artifact.to_wire()})
+
+
+def blob_etag(sha256: str, size: int) -> str:
+    """What the upload of a blob, or of a part of one, answers, without its quotes."""
+    return f"{sha256}-{size}"
+
+
+def etags_are_right(artifact: Artifact, etags: Sequence[str]) -> bool:
+    """Whether they are those of the blob's uploads, in their order; a proxy may have weakened them."""
+    bare = [etag.removeprefix("W/").strip('"') for etag in etags]
+    details = artifact.details
+    if "partsSha256" in details:
+        return bool(_hash_of(bare) == details["partsSha256"])
+    return bare == [blob_etag(details["transferSha256"], details["transferLength"])]
+
+
+def _hash_of(etags: Iterable[str]) -> str:
+    """One hash that stands for all parts, so that they need not be stored."""
+    return hashlib.sha256("\n".join(etags).encode()).hexdigest()
+
+
+def _told(artifact: Artifact) -> dict[str, Any]:
+    details = {name: value for name, value in artifact.details.items() if name != _IS_OBJECT}
+    return {**artifact.to_wire(), **details}
+
+
+def _expires(text: str, task: Task, now: datetime) -> datetime:
+    try:
+        expires = parse_time(text)
+    except ValueError as error:
+        raise InputError(f"expires: {error}") from None
+    if expires <= now:
+        raise InputError(
+            f"expires is {format_time(expires)}: it must be in the future, now is {format_time(now)}"
+        )
+    if expires > task.definition.expires:
+        raise InputError(
+            f"expires is {format_time(expires)}: it must not be after the task's, "
+            f"{format_time(task.definition.expires)}"
+        )
+    return expires
+
+
+def _plain_details(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: body[name] for name in ("url", "reason", "message") if name in body}
+
+
+def _blob_details(body: Mapping[str, Any]) -> dict[str, Any]:
+    content = int(body["contentLength"]), body["contentSha256"].lower()
+    encoding = body.get("contentEncoding", IDENTITY)
+    if encoding != IDENTITY and not {"transferLength", "transferSha256"} <= body.keys():
+        raise InputError(
+            f"contentEncoding is {encoding!r}: it needs transferLength and transferSha256, of what is sent"
+        )
+    transfer = (
+        int(body.get("transferLength", content[0])),
+        body.get("transferSha256", content[1]).lower(),
+    )
+    if encoding == IDENTITY and transfer != content:
+        raise InputError(
+            "transferLength and transferSha256 differ from contentLength and contentSha256: without a "
+            "contentEncoding they must be the same, or left out"
+        )
+    details = {
+        "contentLength": content[0],
+        "contentSha256": content[1],
+        "transferLength": transfer[0],
+        "transferSha256": transfer[1],
+        "contentEncoding": encoding,
+    }
+    if "parts" not in body:
+        _check_size("transferLength", transfer[0], LARGEST_UPLOAD, "in one request; send more in parts")
+        return details
+    parts = [(part["sha256"].lower(), int(part["size"])) for part in body["parts"]]
+    _check_parts(parts, transfer[0])
+    return {**details, "partCount": len(parts), "partsSha256": _hash_of(starmap(blob_etag, parts))}
+
+
+def _check_parts(parts: list[tuple[str, int]], length: int) -> None:
+    _check_size("transferLength", length, LARGEST_BLOB, "for one artifact")
+    for number, (_, size) in enumerate(parts, 1):
+        _check_size(f"the size of part {number}", size, LARGEST_UPLOAD, "for a part")
+        least = SMALLEST_PART if number < len(parts) else 1
+        if size < least:
+            raise InputError(
+                f"part {number} has {size} bytes: at least {SMALLEST_PART} are accepted, 1 for the last part"
+            )
+    total = sum(size for _, size in parts)
+    if total != length:
+        raise InputError(f"the parts have {total} bytes together: what is transferred has {length}")
+
+
+def _check_size(what: str, size: int, most: int, where: str) -> None:
+    if size > most:
+        raise InputTooLarge(f"{what} is {size}: at most {most} bytes are accepted {where}")

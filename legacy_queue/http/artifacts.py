@@ -1,0 +1,178 @@
+"""Endpoints about artifacts. Source: "Methods" and "Bodies worth spelling out" in design/api.md."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from flask import Response
+
+from legacy_queue.domain.artifacts import Artifact
+from legacy_queue.domain.errors import InputError, ResourceNotFound
+from legacy_queue.domain.scopes import AllOf, AnyOf, ForEach
+from legacy_queue.http.endpoint import Call, endpoint
+from legacy_queue.http.paging import PAGED, after, continued, limit
+from legacy_queue.services import Services
+from legacy_queue.services.artifacts import Found
+
+_OF_RUN = "/task/<taskId>/runs/<runId>/artifacts"
+_LATEST = "/task/<taskId>/artifacts"
+_CREATING = AnyOf(
+    (
+        "queue:claim-task:<taskId>/<runId>",
+        "queue:create-artifact:<taskId>/<runId>",
+        AllOf(("queue:create-artifact:<name>", "assume:worker-id:<workerGroup>/<workerId>")),
+    )
+)
+_GETTING = AllOf((ForEach("private", "privateNames", "queue:get-artifact:<private>"),))
+_PUBLIC = "public/"
+_NAME = r"[ -~]{1,1024}"
+
+
+@endpoint(
+    "createArtifact",
+    "POST",
+    f"{_OF_RUN}/<name>",
+    "Create Artifact",
+    scopes=_CREATING,
+    input="post-artifact-request",
+    output="post-artifact-response",
+)
+def create_artifact(call: Call) -> Mapping[str, Any]:
+    """Put an artifact of a run on record, and learn how to upload it. Safe to repeat, for fresh URLs.
+
+    A later expires is taken over, and another url of a reference; anything else is never replaced.
+    """
+    services = _as_creator(call)
+    return services.artifacts.create(call.task_id, call.run_id, call.params["name"], call.body)
+
+
+@endpoint(
+    "completeArtifact",
+    "PUT",
+    f"{_OF_RUN}/<name>",
+    "Complete Artifact",
+    scopes=_CREATING,
+    input="put-artifact-request",
+    stability="experimental",
+)
+def complete_artifact(call: Call) -> Response:
+    """Say that a blob is uploaded, with the ETags of its uploads: now it can be had. Safe to repeat."""
+    services = _as_creator(call)
+    services.artifacts.complete(call.task_id, call.run_id, call.params["name"], call.body["etags"])
+    response = Response(status=204)
+    del response.headers["Content-Type"]
+    return response
+
+
+@endpoint("getArtifact", "GET", f"{_OF_RUN}/<name>", "Get Artifact from Run", scopes=_GETTING)
+def get_artifact(call: Call) -> Response:
+    """Redirect to the artifact; one whose name begins with public/ anybody may get."""
+    services = _as_reader(call)
+    return _redirect(services.artifacts.find(call.task_id, call.run_id, call.params["name"]))
+
+
+@endpoint("getLatestArtifact", "GET", f"{_LATEST}/<name>", "Get Artifact from Latest Run", scopes=_GETTING)
+def get_latest_artifact(call: Call) -> Response:
+    """As getArtifact, of the last run."""
+    artifacts = _as_reader(call).artifacts
+    return _redirect(artifacts.find(call.task_id, artifacts.latest_run(call.task_id), call.params["name"]))
+
+
+@endpoint(
+    "listArtifacts",
+    "GET",
+    _OF_RUN,
+    "Get Artifacts from Run",
+    query=PAGED,
+    output="list-artifacts-response",
+    stability="experimental",
+)
+def list_artifacts(call: Call) -> Mapping[str, Any]:
+    """The artifacts of a run, in pages as those of listTaskGroup."""
+    list_id = f"{call.task_id}/{call.run_id}"
+    begin = after(call, list_id, _NAME)
+    listed = call.authorize().artifacts.list(call.task_id, call.run_id, begin, limit(call))
+    return {**_listed(listed.artifacts), **continued(call, list_id, listed.after)}
+
+
+@endpoint(
+    "listLatestArtifacts",
+    "GET",
+    _LATEST,
+    "Get Artifacts from Latest Run",
+    query=PAGED,
+    output="list-artifacts-response",
+    stability="experimental",
+)
+def list_latest_artifacts(call: Call) -> Mapping[str, Any]:
+    """As listArtifacts, of the last run; the pages of one list are of one run, though another begins."""
+    artifacts = call.authorize().artifacts
+    run, _, begin = after(call, call.task_id, rf"[0-9]{{1,4}} {_NAME}").partition(" ")
+    run_id = int(run) if run else artifacts.latest_run(call.task_id)
+    listed = artifacts.list(call.task_id, run_id, begin, limit(call))
+    further = None if listed.after is None else f"{run_id} {listed.after}"
+    return {**_listed(listed.artifacts), **continued(call, call.task_id, further)}
+
+
+def _as_creator(call: Call) -> Services:
+    call.task()  # of none, a ResourceNotFound
+    try:
+        return call.authorize_holder()
+    except ResourceNotFound as error:
+        raise InputError(error.message) from None
+
+
+def _as_reader(call: Call) -> Services:
+    name = call.params["name"]
+    return call.authorize(privateNames=[] if name.startswith(_PUBLIC) else [name])
+
+
+class _Redirect(Response):
+    """Its Location is what was given, which Werkzeug would write anew."""
+
+    def get_wsgi_headers(self, environ: Any) -> Any:
+        headers = super().get_wsgi_headers(environ)
+        headers["Location"] = self.headers["Location"]
+        return headers
+
+
+def _redirect(found: Found) -> Response:
+    artifact = found.artifact
+    if found.url is None:
+        body = {name: artifact.details[name] for name in ("reason", "message")}
+        response = Response(json.dumps(body), 424, content_type="application/json")
+    else:
+        response = _Redirect("{}", 303, {"Location": found.url}, content_type="application/json")
+    if artifact.storage_type == "blob":
+        response.headers.update(_location_headers(artifact))
+    response.headers["x-taskcluster-artifact-storage-type"] = artifact.storage_type
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+def _location_headers(artifact: Artifact) -> Mapping[str, str]:
+    """What old download clients insist on."""
+    details = artifact.details
+    values = {
+        "content-sha256": details["contentSha256"],
+        "content-length": str(details["contentLength"]),
+        "transfer-sha256": details["transferSha256"],
+        "transfer-length": str(details["transferLength"]),
+        "content-encoding": details["contentEncoding"],
+        "content-type": artifact.content_type,
+    }
+    return {f"x-taskcluster-location-{name}": value for name, value in values.items()}
+
+
+def _listed(artifacts: Any) -> dict[str, Any]:
+    return {"artifacts": [artifact.to_wire() for artifact in artifacts]}
+
+
+ENDPOINTS = (
+    create_artifact,
+    complete_artifact,
+    get_artifact,
+    get_latest_artifact,
+    list_artifacts,
+    list_latest_artifacts,
+)

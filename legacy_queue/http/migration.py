@@ -1,0 +1,85 @@
+"""``GET /migration``: who still speaks which protocol, and so what a worker type is ready for.
+
+It names clients and workers, so it takes a scope of its own: ``queue:migration``.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from legacy_queue.domain.errors import InvalidRequestArguments
+from legacy_queue.domain.times import format_time
+from legacy_queue.domain.usage import HOUR, KEPT, METHODS, WorkerTypeUse
+from legacy_queue.http.endpoint import Call, endpoint
+
+_UNITS = {"m": timedelta(minutes=1), "h": HOUR, "d": timedelta(days=1)}
+
+
+@endpoint(
+    "migration",
+    "GET",
+    "/migration",
+    "Get Protocols in Use",
+    scopes="queue:migration",
+    query=("provisionerId", "since", "workerType"),
+    output="migration-response",
+)
+def migration(call: Call) -> Mapping[str, Any]:
+    """Who called pollTaskUrls, claimTask and claimWork since so long ago (``24h``), and what that stands in
+    the way of, for each worker type. All calls count that their scopes allowed, whatever came of them, those
+    of the hour in which the time begins too.
+    """
+    services = call.authorize()
+    window = _window(call.query.get("since", "24h"))
+    report = services.usage.report(window, call.query.get("provisionerId"), call.query.get("workerType"))
+    recorded = {"recordedSince": format_time(report.recorded_since)} if report.recorded_since else {}
+    return {
+        "since": format_time(report.since),
+        "until": format_time(report.until),
+        **recorded,
+        "notRecorded": report.not_recorded,
+        "workerTypes": [
+            _to_wire(one, services.claims.policy(one.provisioner_id, one.worker_type))
+            for one in report.worker_types
+        ],
+    }
+
+
+def _window(text: str) -> timedelta:
+    match = re.fullmatch(r"([1-9]\d{0,5})([mhd])", text, re.ASCII)
+    window = int(match[1]) * _UNITS[match[2]] if match else timedelta(0)
+    if not HOUR <= window <= KEPT:
+        raise InvalidRequestArguments(
+            f"since is {text!r}: a duration from 1h to {KEPT.days}d is accepted, like 90m, 24h or 2d"
+        )
+    return window
+
+
+def _to_wire(one: WorkerTypeUse, policy: str) -> dict[str, Any]:
+    against_required, against_claim_work = one.against_required(), one.against_claim_work()
+    return {
+        "provisionerId": one.provisioner_id,
+        "workerType": one.worker_type,
+        "policy": policy,
+        "calls": [
+            {
+                "method": use.method,
+                "missing": list(use.missing),
+                "caller": use.caller,
+                "count": calls.count,
+                "last": format_time(calls.last),
+            }
+            for use, calls in one.of(*METHODS).items()
+        ],
+        "required": {
+            "possible": not against_required,
+            "inTheWay": against_required,
+            "refused": sum(calls.count for calls in one.refused_if_required.values()),
+        },
+        "claimWork": {
+            "ready": not against_claim_work,
+            "inTheWay": against_claim_work,
+            "toBeMoved": one.to_be_moved,
+        },
+    }

@@ -1,0 +1,235 @@
+"""Endpoints about provisioners, worker types and workers. Source: "Methods" in design/api.md.
+
+What is declared or seen is known; what is not need not be declared before it is used.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from legacy_queue.domain.ids import IDENTIFIER
+from legacy_queue.domain.scopes import AllOf, ForEach
+from legacy_queue.domain.workers import ID_NAMES, Known, Path, given_time
+from legacy_queue.http.endpoint import Call, endpoint
+from legacy_queue.http.paging import PAGED, after, continued, limit
+from legacy_queue.services import Services
+from legacy_queue.services.workers import KnownPage
+
+Answer = Mapping[str, Any]
+
+_PROVISIONERS = "/provisioners"
+_WORKER_TYPES = f"{_PROVISIONERS}/<provisionerId>/worker-types"
+_WORKERS = f"{_WORKER_TYPES}/<workerType>/workers"
+_WORKER = "<workerGroup>/<workerId>"
+_OF_POOL = "<provisionerId>/<workerType>"
+
+
+def _declaring(kind: str, path: str) -> AllOf:
+    return AllOf((ForEach("property", "properties", f"queue:declare-{kind}:{path}#<property>"),))
+
+
+@endpoint(
+    "listProvisioners",
+    "GET",
+    _PROVISIONERS,
+    "Get a list of all active provisioners",
+    query=PAGED,
+    output="list-provisioners-response",
+    stability="experimental",
+)
+def list_provisioners(call: Call) -> Answer:
+    """All provisioners that are known, up to ``limit`` at a time; a page may hold fewer and not be the last.
+
+    Where there may be more there is a continuationToken, which as a query parameter gives the next page.
+    """
+    page = _page(call, call.authorize())
+    return {"provisioners": [known.to_wire() for known in page.known], **_continued(call, page)}
+
+
+@endpoint(
+    "getProvisioner",
+    "GET",
+    f"{_PROVISIONERS}/<provisionerId>",
+    "Get an active provisioner",
+    output="provisioner-response",
+    stability="experimental",
+)
+def get_provisioner(call: Call) -> Answer:
+    """What is known of a provisioner; lastDateActive may be half an hour old."""
+    return _described(call)
+
+
+@endpoint(
+    "declareProvisioner",
+    "PUT",
+    f"{_PROVISIONERS}/<provisionerId>",
+    "Update a provisioner",
+    scopes=_declaring("provisioner", "<provisionerId>"),
+    input="update-provisioner-request",
+    output="provisioner-response",
+    stability="experimental",
+)
+def declare_provisioner(call: Call) -> Answer:
+    """Declare some properties of a provisioner, known before or not; the others stay as they are."""
+    return _declared(call)
+
+
+@endpoint(
+    "listWorkerTypes",
+    "GET",
+    _WORKER_TYPES,
+    "Get a list of all active worker-types",
+    query=PAGED,
+    output="list-workertypes-response",
+    stability="experimental",
+)
+def list_worker_types(call: Call) -> Answer:
+    """The worker types of a provisioner that are known, in pages as those of listProvisioners."""
+    page = _page(call, call.authorize())
+    return {"workerTypes": [known.to_wire() for known in page.known], **_continued(call, page)}
+
+
+@endpoint(
+    "getWorkerType",
+    "GET",
+    f"{_WORKER_TYPES}/<workerType>",
+    "Get a worker-type",
+    output="workertype-response",
+    stability="experimental",
+)
+def get_worker_type(call: Call) -> Answer:
+    """What is known of a worker type, with those of its provisioner's actions that are for worker types."""
+    return _described(call)
+
+
+@endpoint(
+    "declareWorkerType",
+    "PUT",
+    f"{_WORKER_TYPES}/<workerType>",
+    "Update a worker-type",
+    scopes=_declaring("worker-type", _OF_POOL),
+    input="update-workertype-request",
+    output="workertype-response",
+    stability="experimental",
+)
+def declare_worker_type(call: Call) -> Answer:
+    """Declare some properties of a worker type, known before or not; the others stay as they are."""
+    return _declared(call)
+
+
+@endpoint(
+    "listWorkers",
+    "GET",
+    _WORKERS,
+    "Get a list of all active workers of a workerType",
+    query=(*PAGED, "quarantined"),
+    output="list-workers-response",
+    stability="experimental",
+)
+def list_workers(call: Call) -> Answer:
+    """The workers of a worker type that are known, in pages as those of listProvisioners.
+
+    With ``quarantined`` only those that are (true), or are not (false); such a page may hold few of many.
+    """
+    page = _page(
+        call, call.authorize(), {"true": True, "false": False}.get(call.query.get("quarantined", ""))
+    )
+    return {"workers": [_summary(known) for known in page.known], **_continued(call, page)}
+
+
+@endpoint(
+    "getWorker",
+    "GET",
+    f"{_WORKERS}/{_WORKER}",
+    "Get a worker-type",
+    output="worker-response",
+    stability="experimental",
+)
+def get_worker(call: Call) -> Answer:
+    """What is known of a worker: the last runs that it claimed, and until when it is quarantined if it is."""
+    return _described(call)
+
+
+@endpoint(
+    "quarantineWorker",
+    "PUT",
+    f"{_WORKERS}/{_WORKER}",
+    "Quarantine a worker",
+    scopes=AllOf((f"queue:quarantine-worker:{_OF_POOL}/{_WORKER}",)),
+    input="quarantine-worker-request",
+    output="worker-response",
+    stability="experimental",
+)
+def quarantine_worker(call: Call) -> Answer:
+    """Let a worker have no work until then; a time that is past lifts its quarantine.
+
+    claimWork gives it nothing, claimTask is a conflict. What it has claimed before it may bring to its end.
+    """
+    services = call.authorize()
+    return services.workers.quarantine(_path(call), given_time(call.body, "quarantineUntil"))
+
+
+@endpoint(
+    "declareWorker",
+    "PUT",
+    f"{_WORKER_TYPES}/<workerType>/{_WORKER}",
+    "Declare a worker",
+    scopes=_declaring("worker", f"{_OF_POOL}/{_WORKER}"),
+    input="update-worker-request",
+    output="worker-response",
+    stability="experimental",
+)
+def declare_worker(call: Call) -> Answer:
+    """Declare when a worker expires, known before or not."""
+    return _declared(call)
+
+
+def _path(call: Call) -> Path:
+    return tuple(call.params[name] for name in ID_NAMES if name in call.params)
+
+
+def _described(call: Call) -> Answer:
+    return call.authorize().workers.describe(_path(call))
+
+
+def _declared(call: Call) -> Answer:
+    services = call.authorize(properties=sorted(call.body))
+    return services.workers.declare(_path(call), call.body)
+
+
+def _page(call: Call, services: Services, is_quarantined: bool | None = None) -> KnownPage:
+    parent = _path(call)
+    is_of_workers = len(parent) == 2
+    place = after(call, _list_id(parent), f"{IDENTIFIER}/{IDENTIFIER}" if is_of_workers else IDENTIFIER)
+    behind = (*parent, *place.split("/")) if place else ()
+    return services.workers.list(parent, behind, limit(call), is_quarantined)
+
+
+def _continued(call: Call, page: KnownPage) -> dict[str, str]:
+    parent = _path(call)
+    return continued(call, _list_id(parent), "/".join(page.after[len(parent) :]) if page.after else None)
+
+
+def _list_id(parent: Path) -> str:
+    return "/".join(parent) or "all provisioners"
+
+
+def _summary(known: Known) -> Answer:
+    """A worker in a list."""
+    wire = known.to_wire()
+    names = ("workerGroup", "workerId", "firstClaim", "lastDateActive", "quarantineUntil")
+    summary = {name: wire[name] for name in names if name in wire}
+    return {**summary, "latestTask": wire["recentTasks"][-1]} if wire["recentTasks"] else summary
+
+
+ENDPOINTS = (
+    list_provisioners,
+    get_provisioner,
+    declare_provisioner,
+    list_worker_types,
+    get_worker_type,
+    declare_worker_type,
+    list_workers,
+    get_worker,
+    quarantine_worker,
+    declare_worker,
+)

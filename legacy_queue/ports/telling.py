@@ -1,0 +1,55 @@
+"""The broker, and what takes its place where there is none."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from legacy_queue.domain.events import Event
+
+
+class BrokerAway(Exception):
+    """The broker did not confirm: whether it has the event is not known."""
+
+
+class EventLog(ABC):
+    """What was told while there is no broker, readable for a while. Ids are ordered as text."""
+
+    @abstractmethod
+    def append(self, events: Sequence[Event]) -> None:
+        """Add them, in this order, behind what this process added before."""
+
+    @abstractmethod
+    def read(self, after: str, limit: int) -> Sequence[tuple[str, Event]]:
+        """Up to ``limit`` events behind the one with the id ``after``, each with its id, oldest first."""
+
+    @abstractmethod
+    def last(self) -> str:
+        """An id that everything from now on comes behind."""
+
+    @abstractmethod
+    def trim(self, before: datetime) -> None:
+        """Forget what is older."""
+
+
+class Broker(ABC):
+    """RabbitMQ, or what speaks its protocol."""
+
+    @abstractmethod
+    def publish(self, events: Sequence[Event]) -> None:
+        """Return once the broker has confirmed all of them, in this order; raises BrokerAway."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Return when the broker takes messages; raises BrokerAway."""
+
+    @abstractmethod
+    def follow(self, exchange: str | None, pattern: str) -> Iterator[Event | None]:
+        """Events from now on of that exchange, or of all, whose routing key or a route matches the pattern.
+
+        None about every second while there are none, so that the caller can look after itself. Raises
+        BrokerAway.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of its connections."""

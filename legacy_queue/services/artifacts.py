@@ -1,0 +1,247 @@
+"""Artifacts: put on record, completed, found, listed, and removed when they have expired."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+
+from legacy_queue.domain.artifacts import (
+    Artifact,
+    artifact_created,
+    check_open,
+    created_again,
+    etags_are_right,
+    note_blob,
+)
+from legacy_queue.domain.errors import (
+    InputError,
+    RequestConflict,
+    ResourceExpired,
+    ResourceNotFound,
+    ServiceUnavailable,
+)
+from legacy_queue.domain.times import format_time
+from legacy_queue.ports import AlreadyExists, Blobs, Changed, Clock, ObjectStore, Storage, StoredArtifact
+from legacy_queue.services.announcer import Announcer
+from legacy_queue.services.blob_checks import BlobChecks
+from legacy_queue.services.changes import Changes
+from legacy_queue.services.uploads import Uploads
+
+log = structlog.get_logger()
+
+_URL_LIFE = timedelta(minutes=45)  # or as long as the artifact, if that is shorter
+_REMOVED_AFTER = timedelta(minutes=15)  # its expiry: no clock may see it still
+
+
+@dataclass(frozen=True)
+class Found:
+    """An artifact that may be had; at ``url``, unless it is an error."""
+
+    artifact: Artifact
+    url: str | None
+
+
+@dataclass(frozen=True)
+class ListedArtifacts:
+    """A page: it goes on behind the artifact named ``after``, None at the end."""
+
+    artifacts: Sequence[Artifact]
+    after: str | None
+
+
+class Artifacts:
+    """``objects`` is where the bytes of new s3 artifacts go, None where that is this server."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        objects: ObjectStore | None,
+        uploads: Uploads,
+        changes: Changes,
+        announcer: Announcer,
+        clock: Clock,
+    ) -> None:
+        self._artifacts, self._blobs, self._objects = storage.artifacts, storage.blobs, objects
+        self._uploads, self._changes, self._checks = uploads, changes, BlobChecks(storage.blobs)
+        self._announcer, self._clock = announcer, clock
+
+    def create(self, task_id: str, run_id: int, name: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The artifact is on record and was told of; the body that createArtifact answers. Safe to repeat.
+
+        Raises ResourceNotFound; InputError, InputTooLarge; RequestConflict for a run whose artifacts are not
+        open, and for another artifact of that name; ResourceExpired.
+        """
+        stored, now = self._changes.read(task_id), self._clock.now()
+        check_open(stored.task, run_id, now)
+        given = Artifact.from_wire(stored.task, run_id, name, body, now)
+        artifact = self._recorded(given)
+        self._announcer.tell((artifact_created(stored.task, artifact),), after_others=not stored.is_own)
+        return self._answer(artifact, body)
+
+    def complete(self, task_id: str, run_id: int, name: str, etags: Sequence[str]) -> None:
+        """The blob can be had, and does not keep its run from being reported completed. Safe to repeat.
+
+        ``etags`` are what its uploads answered. Raises ResourceNotFound, ResourceExpired; InputError for an
+        artifact that is none, and for wrong ETags; RequestConflict for what was not uploaded, or as another;
+        ServiceUnavailable while many parts are being compared: the call is to be repeated.
+        """
+        stored = self._load(task_id, run_id, name)
+        artifact = stored.artifact
+        if artifact.storage_type != "blob":
+            raise InputError(
+                f"artifact {name!r} is of the storage type {artifact.storage_type}: only a blob is completed"
+            )
+        if not etags_are_right(artifact, etags):
+            count = artifact.details.get("partCount", 1)
+            raise InputError(
+                f"the {len(etags)} etags are not those that the {count} uploads of {name!r} answered: "
+                "give each of them, in the order of the requests"
+            )
+        if artifact.is_complete:
+            return
+        check_open(self._changes.read(task_id).task, run_id, self._clock.now())
+        if "partCount" in artifact.details:
+            self._checks.see(artifact, lambda: self._note_complete(stored))
+        elif self._blobs.properties(artifact.blob_name):  # checked when it came in
+            self._note_complete(stored)
+        else:
+            raise RequestConflict(f"artifact {name!r} was not uploaded yet")
+
+    def find(self, task_id: str, run_id: int, name: str) -> Found:
+        """Where the artifact is; raises ResourceExpired; ResourceNotFound, for an incomplete blob too."""
+        artifact = self._load(task_id, run_id, name).artifact
+        if not artifact.is_complete:
+            raise ResourceNotFound(f"artifact {name!r} is not complete: its upload has not ended")
+        match artifact.storage_type:
+            case "error":
+                return Found(artifact, None)
+            case "reference":
+                return Found(artifact, artifact.details["url"])
+        store = self._needed_objects() if artifact.is_object else self._blobs
+        return Found(artifact, store.download_url(artifact.blob_name, self._expiry(artifact)))
+
+    def latest_run(self, task_id: str) -> int:
+        """The last run of the task; raises ResourceNotFound, where it has none too."""
+        task = self._changes.read(task_id).task
+        if not task.runs:
+            raise ResourceNotFound(f"task {task_id} has no runs yet, and so no artifacts")
+        return len(task.runs) - 1
+
+    def list(self, task_id: str, run_id: int, after: str, limit: int) -> ListedArtifacts:
+        """Artifacts of the run, in the order of the store; raises ResourceNotFound."""
+        self._changes.read(task_id).task.run(run_id)
+        artifacts = self._artifacts.list(task_id, run_id, after, limit)
+        return ListedArtifacts(artifacts, artifacts[-1].name if len(artifacts) == limit else None)
+
+    def remove_expired(self, after: str, limit: int, _since: datetime | None) -> str | None:
+        """A page of a chore: what expired a while ago is removed, the bytes first, as far as that goes.
+
+        An object store that is away keeps its own; raises ServiceUnavailable where the storage is.
+        """
+        page = self._artifacts.expired(self._clock.now() - _REMOVED_AFTER, after, limit)
+        objects = [stored for stored in page.artifacts if stored.artifact.is_object]
+        self._remove_each([one for one in page.artifacts if not one.artifact.is_object], self._blobs)
+        if objects:
+            try:
+                self._remove_each(objects, self._needed_objects())
+            except ServiceUnavailable as error:
+                log.warning("objects-not-removed", why=error.message)
+        return page.after
+
+    def _remove_each(self, expired: Sequence[StoredArtifact], store: Blobs | ObjectStore) -> None:
+        for stored in expired:
+            artifact = stored.artifact
+            try:
+                if artifact.storage_type in ("s3", "azure", "blob"):
+                    store.remove(artifact.blob_name)
+                with suppress(Changed):  # another process was faster
+                    self._artifacts.remove(stored)
+            except ServiceUnavailable:
+                raise
+            except Exception:
+                log.exception(
+                    "artifact-not-removed",
+                    task_id=artifact.task_id,
+                    run_id=artifact.run_id,
+                    name=artifact.name,
+                )  # the others are
+
+    def _load(self, task_id: str, run_id: int, name: str) -> StoredArtifact:
+        stored = self._artifacts.load(task_id, run_id, name)
+        if stored is None:
+            raise ResourceNotFound(f"there is no artifact {name!r} of run {run_id} of task {task_id}")
+        expires = stored.artifact.expires
+        if expires <= self._clock.now():
+            raise ResourceExpired(f"artifact {name!r} expired at {format_time(expires)}")
+        return stored
+
+    def _note_complete(self, stored: StoredArtifact) -> None:
+        artifact = stored.artifact
+        while not stored.artifact.is_complete:
+            try:
+                stored = self._artifacts.replace(stored, replace(stored.artifact, is_complete=True))
+            except Changed:
+                stored = self._load(artifact.task_id, artifact.run_id, artifact.name)
+
+    def _recorded(self, given: Artifact) -> Artifact:
+        """The artifact as it is stored now.
+
+        Where that is a blob which is not complete, its task notes it last, by a conditional write: whoever
+        reports the run completed after that looks at its blobs, and finds this one.
+        """
+        stored, is_new = self._stored(given)
+        artifact = stored.artifact
+        if artifact.is_complete:
+            return artifact
+        try:
+            self._changes.apply(
+                given.task_id, lambda task: note_blob(task, artifact, self._clock.now()), given.run_id
+            )
+        except RequestConflict:
+            if is_new:
+                with suppress(Changed):
+                    self._artifacts.remove(stored)
+            raise
+        return artifact
+
+    def _stored(self, given: Artifact) -> tuple[StoredArtifact, bool]:
+        """The artifact, and whether it was not there before."""
+        if self._objects and given.storage_type == "s3":
+            given = given.as_object()
+        while True:
+            with suppress(AlreadyExists):
+                return self._artifacts.insert(given), True
+            with suppress(Changed, ResourceNotFound):  # it is another now, or gone
+                stored = self._load(given.task_id, given.run_id, given.name)
+                wanted = created_again(stored.artifact, given)
+                if wanted != stored.artifact:
+                    stored = self._artifacts.replace(stored, wanted)
+                return stored, False
+
+    def _answer(self, artifact: Artifact, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        answer, expiry = {"storageType": artifact.storage_type}, self._expiry(artifact)
+        match artifact.storage_type:
+            case "reference" | "error":
+                return answer
+            case "blob":
+                requests = self._uploads.requests(artifact, body.get("parts"), expiry)
+                return {**answer, "expires": format_time(expiry), "requests": requests}
+            case "azure":
+                url = self._blobs.upload_url(artifact.blob_name, expiry)
+            case _ if artifact.is_object:
+                url = self._needed_objects().upload_url(artifact.blob_name, artifact.content_type, expiry)
+            case _:
+                url = self._uploads.url(artifact, expiry)
+        content_type = artifact.content_type
+        return {**answer, "contentType": content_type, "expires": format_time(expiry), "putUrl": url}
+
+    def _expiry(self, artifact: Artifact) -> datetime:
+        return min(self._clock.now() + _URL_LIFE, artifact.expires)
+
+    def _needed_objects(self) -> ObjectStore:
+        if self._objects is None:
+            raise ServiceUnavailable("the object store that holds this artifact is not configured any more")
+        return self._objects

@@ -1,0 +1,64 @@
+"""How much there is to do, counted no more often than is worth it."""
+
+from collections import OrderedDict
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from threading import Lock
+
+from legacy_queue.domain.priority import work_queues
+from legacy_queue.ports import Clock, WorkQueues
+from legacy_queue.services.together import for_each
+
+KNOWN_FOR = timedelta(seconds=2)  # the original's 20 s start machines for work that others have done
+MOST_KNOWN = 1000  # worker types
+
+_Pool = tuple[str, str]
+
+
+@dataclass(eq=False)
+class _Count:
+    begun: datetime
+    messages: "Future[int]" = field(default_factory=Future)
+
+
+class PendingCounts:
+    """One count for whoever asks about a worker type within 2 s."""
+
+    def __init__(self, queues: WorkQueues, clock: Clock) -> None:
+        self._queues, self._clock = queues, clock
+        self._counts: OrderedDict[_Pool, _Count] = OrderedDict()
+        self._lock = Lock()
+
+    def count(self, provisioner_id: str, worker_type: str) -> int:
+        """How many messages the worker type's queues have held within the last 2 s, visible or not.
+
+        Raises ServiceUnavailable, all who asked meanwhile, and then the next one counts again.
+        """
+        pool = provisioner_id, worker_type
+        with self._lock:
+            now = self._clock.now()
+            count = self._counts.get(pool)
+            is_known = count is not None and timedelta(0) <= now - count.begun < KNOWN_FOR
+            if count is None or not is_known:
+                count = self._begin(pool, now)
+        if not is_known:
+            self._finish(pool, count)
+        return count.messages.result()
+
+    def _begin(self, pool: _Pool, now: datetime) -> _Count:
+        count = self._counts[pool] = _Count(now)
+        self._counts.move_to_end(pool)
+        if len(self._counts) > MOST_KNOWN:
+            self._counts.popitem(last=False)
+        return count
+
+    def _finish(self, pool: _Pool, count: _Count) -> None:
+        try:
+            count.messages.set_result(sum(for_each(self._queues.count, work_queues(*pool))))
+        except BaseException as error:  # also when the thread is being ended: others wait
+            with self._lock:
+                if self._counts.get(pool) is count:
+                    del self._counts[pool]
+            count.messages.set_exception(error)
+            raise

@@ -1,0 +1,131 @@
+"""Who calls what: counted in memory by each process, and written down now and then.
+
+It is bookkeeping: nothing here may fail or slow the call that it counts.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from threading import Lock
+
+import structlog
+
+from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.task import Worker
+from legacy_queue.domain.times import format_time
+from legacy_queue.domain.usage import (
+    CLAIM_TASK,
+    CLAIM_WORK,
+    HOUR,
+    NOT_RECORDED,
+    POLL_TASK_URLS,
+    Calls,
+    CountedUse,
+    Report,
+    Use,
+    beginning_of_hour,
+    client_name,
+    report,
+)
+from legacy_queue.ports import Clock, UsageStore
+
+log = structlog.get_logger()
+
+_PAGE = 1000
+MOST = 10_000  # uses that a process counts at a time
+_STEP_BACK = timedelta(minutes=5)  # of a clock, after which an hour that was over goes on
+
+Key = tuple[datetime, Use]
+
+
+class Usage:
+    """Counts calls, each whatever comes of it: also those that are refused by the policy, a wrong signature,
+    a conflict. Only a call that its scopes do not allow is nobody's.
+    """
+
+    def __init__(self, store: UsageStore, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._lock = Lock()
+        self._counted: dict[Key, Calls] = {}
+        self._unwritten: set[Key] = set()
+        self._process = ""  # named by its first call: it may still have to be forked
+
+    def saw_poll(self, provisioner_id: str, worker_type: str, client_id: str) -> None:
+        """The client called pollTaskUrls."""
+        self._count(Use(provisioner_id, worker_type, POLL_TASK_URLS, client_name(client_id)))
+
+    def saw_claim(
+        self, provisioner_id: str, worker_type: str, worker: Worker, missing: Sequence[str]
+    ) -> None:
+        """The worker called claimTask, without those of messageId, receipt and signature."""
+        self._count(Use(provisioner_id, worker_type, CLAIM_TASK, _name(worker), tuple(missing)))
+
+    def saw_claim_work(self, provisioner_id: str, worker_type: str, worker: Worker) -> None:
+        """The worker called claimWork."""
+        self._count(Use(provisioner_id, worker_type, CLAIM_WORK, _name(worker)))
+
+    def flush(self) -> None:
+        """Write down what was counted since the last time; raises ServiceUnavailable, and then it is kept."""
+        with self._lock:
+            unwritten, self._unwritten = self._unwritten, set()
+            counted = self._snapshot(unwritten)
+        for one in counted:
+            if one.use == NOT_RECORDED:
+                log.warning("calls-not-recorded", hour=format_time(one.hour), count=one.calls.count)
+        try:
+            self._store.put(counted)
+        except BaseException:
+            with self._lock:
+                self._unwritten |= unwritten
+            raise
+        with self._lock:
+            over = self._clock.now() - HOUR - _STEP_BACK
+            for key in [key for key in self._counted if key[0] <= over and key not in self._unwritten]:
+                del self._counted[key]
+
+    def report(
+        self, window: timedelta, provisioner_id: str | None = None, worker_type: str | None = None
+    ) -> Report:
+        """Who called what, by all processes, in the time up to now, of that provisionerId and workerType.
+
+        What other processes have not written down yet is not in it. Raises ServiceUnavailable.
+        """
+        until = self._clock.now()
+        since = until - window
+        counted = self._all(beginning_of_hour(since) - HOUR, provisioner_id, worker_type)
+        return report(counted, since, until)
+
+    def _all(
+        self, hour: datetime, provisioner_id: str | None, worker_type: str | None
+    ) -> Iterator[CountedUse]:
+        """What this process has counted, and what the others have stored, page by page."""
+        with self._lock:
+            own = {(one.hour, one.use): one for one in self._snapshot(self._counted)}
+        for one in own.values():
+            if one.hour >= hour and one.use.is_of(provisioner_id, worker_type):
+                yield one
+        after: str | None = ""
+        while after is not None:
+            page = self._store.since(hour, provisioner_id, worker_type, after, _PAGE)
+            for one in page.counted:
+                if one.process != self._process or (one.hour, one.use) not in own:
+                    yield one
+            after = page.after
+
+    def _count(self, use: Use) -> None:
+        with self._lock:
+            now = self._clock.now()
+            hour = beginning_of_hour(now)
+            if len(self._counted) >= MOST and (hour, use) not in self._counted:
+                use = NOT_RECORDED
+            key, calls = (hour, use), Calls(1, now)
+            known = self._counted.get(key)
+            self._counted[key] = known.plus(calls) if known else calls
+            self._unwritten.add(key)
+            self._process = self._process or slugid()
+
+    def _snapshot(self, keys: Iterable[Key]) -> list[CountedUse]:
+        return [CountedUse(self._process, *key, self._counted[key]) for key in keys]
+
+
+def _name(worker: Worker) -> str:
+    return f"{worker.worker_group}/{worker.worker_id}"

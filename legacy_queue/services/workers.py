@@ -1,0 +1,225 @@
+"""Provisioners, worker types and workers: declared by people, seen by the queue, kept from work.
+
+What workers do is noted in memory and written down now and then: it costs a claim nothing, and no failure
+here is one of a claim. Source: design/protocol.md, "Defects of the original", 2.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from threading import Lock
+from typing import Any
+
+import structlog
+
+from legacy_queue.domain.errors import ResourceNotFound, ServiceUnavailable
+from legacy_queue.domain.task import Worker
+from legacy_queue.domain.workers import (
+    ACTION_CONTEXTS,
+    Activity,
+    Claimed,
+    Known,
+    Path,
+    parent_of,
+    parents,
+    worker_path,
+)
+from legacy_queue.ports import AlreadyExists, Changed, Clock, StoredKnown, WorkerStore
+from legacy_queue.services.quarantine import Quarantine
+
+log = structlog.get_logger()
+
+MOST_NOTED = 10_000  # provisioners, worker types and workers; as many are remembered
+_WRITES_FOR = timedelta(seconds=2)  # at a time: others are to get their turn
+_ATTEMPTS = 10
+
+Change = Callable[[Known | None], Known]
+
+
+@dataclass(frozen=True)
+class KnownPage:
+    """It goes on behind the path ``after``, None at the end. It may be shorter than asked for."""
+
+    known: Sequence[Known]
+    after: Path | None
+
+
+class Workers:
+    """``claimed`` and ``seen`` only note, never raise and never wait for storage."""
+
+    def __init__(self, store: WorkerStore, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._quarantine = Quarantine(store, clock)
+        self._noted: dict[Path, Activity] = {}  # who waits longest to be written comes first
+        self._written: dict[Path, StoredKnown] = {}
+        self._dropped = 0
+        self._lock = Lock()
+
+    def claimed(
+        self, provisioner_id: str, worker_type: str, worker: Worker, task_id: str, run_id: int
+    ) -> None:
+        """The worker has claimed that run."""
+        self._note(worker_path(provisioner_id, worker_type, worker), ((task_id, run_id),))
+
+    def seen(self, provisioner_id: str, worker_type: str, worker: Worker | None = None) -> None:
+        """Somebody of that worker type, or that worker, is at work or asks for it."""
+        pool = provisioner_id, worker_type
+        self._note(worker_path(*pool, worker) if worker else pool, ())
+
+    def quarantined_until(self, provisioner_id: str, worker_type: str, worker: Worker) -> datetime | None:
+        """When the worker may have work again, None for one that may now; raises ServiceUnavailable.
+
+        It costs a storage operation in 5 s, however often it is asked.
+        """
+        return self._quarantine.until(worker_path(provisioner_id, worker_type, worker))
+
+    def is_quarantined(self, provisioner_id: str, worker_type: str, worker: Worker) -> bool:
+        """Whether the worker is to get no work now; as ``quarantined_until``."""
+        return self.quarantined_until(provisioner_id, worker_type, worker) is not None
+
+    def quarantine(self, worker: Path, until: datetime) -> Mapping[str, Any]:
+        """Keep the worker from work until then, which may be in the past; the body that getWorker answers.
+
+        What it has claimed stays its own. Raises ResourceNotFound.
+        """
+        self._load(worker)
+        now = self._clock.now()
+        until = max(until, now)
+        self._quarantine.put(worker, until)
+        return self._answer(
+            self._change(worker, lambda known: replace(_alive(known, worker, now), quarantine_until=until))
+        )
+
+    def declare(self, path: Path, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Store what the body gives of a provisioner, worker type or worker, and leave the rest as it is.
+
+        They, and those that they belong to, come into being where they are not known. The body that describes
+        them; raises InputError.
+        """
+        now = self._clock.now()
+        for parent in parents(path):
+            self._change(parent, lambda known, parent=parent: _alive(known, parent, now))  # type: ignore[misc]
+        return self._answer(self._change(path, lambda known: _alive(known, path, now).declared(body, now)))
+
+    def describe(self, path: Path) -> Mapping[str, Any]:
+        """The body that getProvisioner, getWorkerType or getWorker answers; raises ResourceNotFound."""
+        return self._answer(self._load(path))
+
+    def list(self, parent: Path, after: Path, limit: int, is_quarantined: bool | None = None) -> KnownPage:
+        """Up to ``limit`` of those right below ``parent``, () for provisioners, behind the path ``after``.
+
+        ``is_quarantined`` asks for only such workers, or for all others.
+        """
+        found: dict[Path, Known | None] = dict.fromkeys(
+            path for path in [*self._noted] if parent_of(path) == parent and path > after
+        )
+        found |= {known.path: known for known in self._store.list(parent, after, limit)}
+        paths = sorted(found)[:limit]
+        now = self._clock.now()
+        active = (self._with_noted(path, found[path]) for path in paths)
+        known = [one.as_of(now) for one in active if one and one.kept_until > now]
+        if is_quarantined is not None:
+            known = [one for one in known if one.is_quarantined(now) == is_quarantined]
+        return KnownPage(known, paths[-1] if len(paths) == limit else None)
+
+    def flush(self) -> None:
+        """Write down what was noted, until it is done or two seconds are over; the rest is kept.
+
+        Raises ServiceUnavailable, and then all is kept that was not written.
+        """
+        end = self._clock.now() + _WRITES_FOR
+        for path in [*self._noted]:
+            if self._clock.now() > end:
+                break
+            self._write(path)
+        if self._dropped:
+            log.warning("activity-not-noted", count=self._dropped)
+            self._dropped = 0
+
+    def _note(self, path: Path, claims: tuple[Claimed, ...]) -> None:
+        now = self._clock.now()
+        with self._lock:
+            for one in (*parents(path), path):
+                activity = Activity(now, now, claims if one == path else ())
+                written, noted = self._written.get(one), self._noted.get(one)
+                if noted:
+                    self._noted[one] = noted.then(activity)
+                elif written and not written.known.is_news(activity):
+                    continue
+                elif len(self._noted) < MOST_NOTED:
+                    self._noted[one] = activity
+                else:
+                    self._dropped += 1
+
+    def _write(self, path: Path) -> None:
+        with self._lock:
+            activity, written = self._noted.get(path), self._written.get(path)
+        if activity is None:
+            return
+        try:
+            self._change(path, lambda known: _active(known, path, activity), written)
+        except ServiceUnavailable:
+            raise
+        except Exception:
+            log.exception("activity-not-written", path="/".join(path))
+        with self._lock:
+            noted = self._noted.pop(path, activity)
+            if noted is not activity:  # more happened meanwhile: it is safe to write the first part again
+                self._noted[path] = noted
+
+    def _change(self, path: Path, change: Change, stored: StoredKnown | None = None) -> Known:
+        """Store what ``change`` makes of what is known; ``stored`` may be old."""
+        for _ in range(_ATTEMPTS):
+            stored = stored or self._store.load(path)
+            known = change(stored.known if stored else None)
+            try:
+                if stored is None:
+                    stored = self._store.insert(known)
+                elif known != stored.known:
+                    stored = self._store.replace(stored, known)
+            except (AlreadyExists, Changed):
+                stored = None
+                continue
+            self._remember(stored)
+            return known
+        raise ServiceUnavailable(f"{'/'.join(path)} is being changed by many at once, try again")
+
+    def _remember(self, stored: StoredKnown) -> None:
+        with self._lock:
+            self._written.pop(stored.known.path, None)
+            self._written[stored.known.path] = stored
+            if len(self._written) > MOST_NOTED:
+                del self._written[next(iter(self._written))]
+
+    def _load(self, path: Path) -> Known:
+        stored = self._store.load(path)
+        known = self._with_noted(path, stored.known if stored else None)
+        if known is None or known.kept_until <= self._clock.now():
+            kind = ACTION_CONTEXTS[len(parents(path))].replace("-", " ")
+            raise ResourceNotFound(f"there is no {kind} {'/'.join(path)}: it was never seen, or has expired")
+        return known
+
+    def _with_noted(self, path: Path, known: Known | None) -> Known | None:
+        activity = self._noted.get(path)
+        return _active(known, path, activity) if activity else known
+
+    def _answer(self, known: Known) -> Mapping[str, Any]:
+        known = (self._with_noted(known.path, known) or known).as_of(self._clock.now())
+        above = parents(known.path)
+        if not above:
+            return known.to_wire()
+        stored = self._store.load(above[0])
+        actions = stored.known.actions if stored else ()
+        context = ACTION_CONTEXTS[len(above)]
+        return {**known.to_wire(), "actions": [one for one in actions if one["context"] == context]}
+
+
+def _alive(known: Known | None, path: Path, now: datetime) -> Known:
+    """What is known, unless it has expired and was only not removed yet."""
+    return known if known and known.kept_until > now else Known.new(path, now)
+
+
+def _active(known: Known | None, path: Path, activity: Activity) -> Known:
+    if known is None:
+        known = Known.new(path, activity.first)
+    return known.after(activity) if known.is_news(activity) else known

@@ -1,0 +1,201 @@
+"""Long polls of claimWork on a real server; run by scripts/waiting.
+
+Everything is measured in one run, against the same server: without any poll, and with so many that wait.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from legacy_queue.domain.hawk import sign_header
+from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.times import format_time
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_LONGEST = 20.0  # seconds that a poll waits
+_ROUNDS = 100
+
+
+@dataclass
+class Connection:
+    """One kept alive, as a worker's is."""
+
+    line: dict[str, Any]
+    streams: "tuple[asyncio.StreamReader, asyncio.StreamWriter] | None" = field(default=None)
+
+    async def send(self, method: str, path: str, body: Any = None) -> Any:
+        """The body of the answer, which must be 200."""
+        url = urlsplit(self.line["baseUrl"])
+        host, port = url.hostname or "", url.port or 80
+        if self.streams is None:
+            self.streams = await asyncio.open_connection(host, port)
+        reader, writer = self.streams
+        data = b"" if body is None else json.dumps(body).encode()
+        authorization = sign_header(
+            client_id=self.line["credentials"]["clientId"],
+            access_token=self.line["credentials"]["accessToken"],
+            method=method,
+            target=url.path + path,
+            host=host,
+            port=port,
+            now=datetime.now(UTC),
+            nonce=slugid(),
+        )
+        head = f"{method} {url.path}{path} HTTP/1.1\r\nHost: {url.netloc}\r\nContent-Length: {len(data)}\r\n"
+        head += f"Content-Type: application/json\r\nAuthorization: {authorization}\r\n\r\n"
+        writer.write(head.encode() + data)
+        status, *headers = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        lengths = [one.partition(":")[2] for one in headers if one.lower().startswith("content-length:")]
+        answer = await reader.readexactly(int(lengths[0]))
+        if " 200 " not in status:
+            raise RuntimeError(f"{method} {path}: {status} {answer.decode()}")
+        return json.loads(answer)
+
+    async def timed(self, method: str, path: str, body: Any = None) -> float:
+        """Seconds until the answer."""
+        start = time.perf_counter()
+        await self.send(method, path, body)
+        return time.perf_counter() - start
+
+
+def definition(worker_type: str) -> dict[str, Any]:
+    """What createTask is given."""
+    now = datetime.now(UTC)
+    return {
+        "provisionerId": "waiting",
+        "workerType": worker_type,
+        "created": format_time(now),
+        "deadline": format_time(now + timedelta(hours=1)),
+        "payload": {},
+        "metadata": {
+            "name": "n",
+            "description": "d",
+            "owner": "o@example.com",
+            "source": "http://example.com",
+        },
+    }
+
+
+def worker(name: str) -> dict[str, str]:
+    """Who asks for work."""
+    return {"workerGroup": "waiting", "workerId": name}
+
+
+def process_of(arbiter: int) -> int:
+    """The one that serves: not Azurite."""
+    children = Path(f"/proc/{arbiter}/task/{arbiter}/children").read_text().split()
+    return next(int(pid) for pid in children if b"node" not in Path(f"/proc/{pid}/cmdline").read_bytes())
+
+
+def cpu(pid: int) -> float:
+    """Seconds that the process has computed so far."""
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / _TICKS
+
+
+def memory(pid: int) -> float:
+    """Resident MB."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
+
+
+def figures(seconds: Sequence[float]) -> str:
+    """p50, p99 and the longest, in ms."""
+    ordered = sorted(1000 * one for one in seconds)
+    p50, p99 = ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)]
+    return f"p50 {p50:.1f} ms, p99 {p99:.1f} ms, max {ordered[-1]:.1f} ms"
+
+
+async def pings(line: dict[str, Any], lasts: float) -> list[float]:
+    """Ten a second."""
+    connection, found = Connection(line), []
+    end = time.perf_counter() + lasts
+    while time.perf_counter() < end:
+        found.append(await connection.timed("GET", "/ping"))
+        await asyncio.sleep(0.1)
+    return found
+
+
+async def measured(what: str, line: dict[str, Any], pid: int, lasts: float) -> None:
+    """What it does to the process and to a ping."""
+    start, before = time.perf_counter(), cpu(pid)
+    found = await pings(line, lasts)
+    share = (cpu(pid) - before) / (time.perf_counter() - start)
+    print(f"{what}: ping {figures(found)}; {memory(pid):.0f} MB; {100 * share:.1f} % of a core")
+
+
+async def idle(line: dict[str, Any], polls: int) -> None:
+    """So many that wait for a worker type without work."""
+    pid = process_of(line["pid"])
+    await measured("without polls", line, pid, 10)
+
+    async def poll(number: int) -> list[float]:
+        connection, body = Connection(line), worker(f"w{number}")
+        return [await connection.timed("POST", "/claim-work/waiting/idle", body) for _ in range(2)]
+
+    waiting = [asyncio.create_task(poll(number)) for number in range(polls)]
+    await asyncio.sleep(5)  # their coming is not what is measured
+    await measured(f"{polls} polls wait", line, pid, _LONGEST - 7)
+    await measured("they end and come again", line, pid, _LONGEST)
+    lasted = [one for durations in await asyncio.gather(*waiting) for one in durations]
+    print(f"beyond {_LONGEST:.0f} s: {figures([one - _LONGEST for one in lasted])}")
+
+
+async def reach(line: dict[str, Any], beside: int) -> None:
+    """How long work takes to reach who waits, beside a createTask that nobody waits for."""
+    scheduler, other = Connection(line), Connection(line)
+    crowd = [
+        asyncio.create_task(Connection(line).send("POST", "/claim-work/waiting/idle", worker(f"c{number}")))
+        for number in range(beside)
+    ]
+    await asyncio.sleep(2)
+    bare, reached = [], []
+    for _ in range(_ROUNDS):
+        bare.append(await scheduler.timed("PUT", f"/task/{slugid()}", definition("nobody")))
+        claim = asyncio.create_task(other.send("POST", "/claim-work/waiting/claimed", worker("one")))
+        await asyncio.sleep(0.02)
+        start = time.perf_counter()
+        create = asyncio.create_task(scheduler.send("PUT", f"/task/{slugid()}", definition("claimed")))
+        assert (await claim)["tasks"]
+        reached.append(time.perf_counter() - start)
+        await create
+    ratio = statistics.median(reached) / statistics.median(bare)
+    print(f"beside {beside} that wait: createTask {figures(bare)}")
+    print(f"    createTask to the claim's answer {figures(reached)}: {ratio:.2f} times a bare createTask")
+    await asyncio.gather(*crowd)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--polls", type=int, default=1000, help="that wait at once")
+    parser.add_argument("--storage", default="azurite", choices=["azurite", "memory"])
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, (Path(folder) / "log").open("wb") as log:
+        command = [Path(sys.executable).parent / "legacy-queue", "serve", "--port", "0"]
+        command += ["--storage", options.storage, "--data-dir", folder]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as server:
+            try:
+                assert server.stdout
+                line = json.loads(server.stdout.readline())
+                asyncio.run(reach(line, 0))
+                asyncio.run(reach(line, options.polls))
+                asyncio.run(idle(line, options.polls))
+            finally:
+                server.terminate()
+
+
+if __name__ == "__main__":
+    main()

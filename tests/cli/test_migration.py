@@ -1,0 +1,274 @@
+"""``legacy-queue migration``: a real process that asks a real server, or one that says what a test wants."""
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.system.plain import Queue, definition
+from tests.system.processes import Running, Server, run, serve
+
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+SINCE, UNTIL = "2018-03-03T05:06:07.890Z", "2018-03-04T05:06:07.890Z"
+NOTHING = ["messageId", "receipt", "signature"]
+NOT_BEFORE = "Nothing is on record before <time>: who called earlier is not known."
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Its worker types ``whole`` and ``bare`` were called for, as the draft says and as the deployed does."""
+    with serve(tmp_path_factory.mktemp("server"), "--storage", "memory") as server:
+        queue = Queue(server)
+        queue.create(definition("whole"))
+        [message] = queue.poll("whole")
+        assert queue.claim(message).status_code == 200
+        for number in range(2):
+            task_id = queue.create(definition("bare"))
+            assert queue.claim_by_name(task_id, 0, f"worker-{number}").status_code == 200
+        yield server
+
+
+def ask(folder: Path, root_url: str, credentials: Json, *options: str, **env: str) -> Running:
+    """The command, once it has ended."""
+    own = {
+        "LEGACY_QUEUE_ROOT_URL": root_url,
+        "TASKCLUSTER_CLIENT_ID": credentials["clientId"],
+        "TASKCLUSTER_ACCESS_TOKEN": credentials["accessToken"],
+    }
+    with run(folder, "migration", *options, **(own | env)) as running:
+        running.wait()
+    return running
+
+
+def told(folder: Path, server: Server, *options: str) -> str:
+    running = ask(folder, server.root_url, server.credentials, *options)
+    assert (running.process.returncode, running.errors) == (0, "")
+    return re.sub(TIME, "<time>", running.output)
+
+
+def test_the_table_says_what_was_called_and_what_is_in_the_way(tmp_path: Path, server: Server) -> None:
+    lines = told(tmp_path, server).splitlines()
+    both = "group/worker-1, group/worker-0 called claimTask"
+    assert lines == [
+        "Calls from <time> to <time>",
+        NOT_BEFORE,
+        "",
+        "WORKER TYPE   pollTaskUrls  claimTask  unsigned  no receipt  bare  claimWork  REQUIRED  CLAIMWORK",
+        "system/bare              -          -         -           -     2          -  not yet   not yet",
+        "system/whole             1          1         -           -     -          -  can be    not yet",
+        "",
+        "In the way of system/bare:",
+        f"  required:  {both} without messageId, receipt, signature: 2 times, last at <time>",
+        f"  claimWork: {both}: 2 times, last at <time>",
+        "  claimWork: nobody called claimWork",
+        "",
+        "In the way of system/whole:",
+        "  claimWork: development called pollTaskUrls: once at <time>",
+        "  claimWork: group/one called claimTask: once at <time>",
+        "  claimWork: nobody called claimWork",
+    ]
+
+
+def test_a_dry_run_says_which_claims_would_be_refused(tmp_path: Path, server: Server) -> None:
+    assert sorted(told(tmp_path, server, "--dry-run", "required", "--since", "2h").splitlines()) == sorted(
+        [
+            "Under the policy required, 2 of the 3 claims from <time> to <time> would have been refused.",
+            NOT_BEFORE,
+            "",
+            "WORKER TYPE  WORKER          REFUSED  MISSING                        LAST",
+            "system/bare  group/worker-1        1  messageId, receipt, signature  <time>",
+            "system/bare  group/worker-0        1  messageId, receipt, signature  <time>",
+        ]
+    )
+
+
+def test_a_dry_run_that_refuses_nothing_says_so(tmp_path: Path, server: Server) -> None:
+    output = told(tmp_path, server, "--dry-run", "required", "--worker-type", "whole")
+    sentence = (
+        "Under the policy required, none of the 1 claims from <time> to <time> would have been refused."
+    )
+    assert output == f"{sentence}\n{NOT_BEFORE}\n"
+
+
+def test_programs_get_what_the_endpoint_answers(tmp_path: Path, server: Server) -> None:
+    report = json.loads(told(tmp_path, server, "--json", "--provisioner", "system"))
+    assert [one["workerType"] for one in report["workerTypes"]] == ["bare", "whole"]
+    assert [one["required"]["possible"] for one in report["workerTypes"]] == [False, True]
+
+
+def test_programs_get_a_dry_run_too(tmp_path: Path, server: Server) -> None:
+    refused = json.loads(told(tmp_path, server, "--json", "--dry-run", "required"))
+    assert set(refused) == {"since", "until", "recordedSince", "notRecorded", "claims", "refused", "by"}
+    assert (refused["claims"], refused["refused"]) == (3, 2)
+    for one in refused["by"]:
+        assert re.fullmatch("group/worker-[01]", one.pop("caller"))
+        assert one == {
+            "provisionerId": "system",
+            "workerType": "bare",
+            "method": "claimTask",
+            "missing": NOTHING,
+            "count": 1,
+            "last": "<time>",
+        }
+
+
+def test_nobody_called_for_a_worker_type_that_there_is_not(tmp_path: Path, server: Server) -> None:
+    lines = told(tmp_path, server, "--worker-type", "none").splitlines()
+    assert lines == [
+        "Calls from <time> to <time>",
+        "Nothing is on record: who called earlier is not known.",
+        "",
+        "Nobody called pollTaskUrls, claimTask or claimWork.",
+    ]
+
+
+@pytest.mark.parametrize("prefix", ["/v1", "/v1/", "/api/queue/v1"])
+def test_a_base_url_does_as_well(tmp_path: Path, server: Server, prefix: str) -> None:
+    url = {"LEGACY_QUEUE_BASE_URL": server.root_url + prefix}
+    running = ask(tmp_path, "", server.credentials, "--json", **url)
+    assert running.process.returncode == 0, running.errors
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--since", "30m"), "refused with 400: since is '30m': a duration from 1h to 10d is accepted"),
+        (("--since", "yesterday"), "refused with 400: since is 'yesterday': a duration"),
+        (("--access-token", "x" * 30), "refused with 401: "),
+        (("--worker-type", "a/b"), "'a/b' is not 1 to 22 of"),
+        (("--dry-run", "optional"), "'optional' is not 'required'"),
+        (("--root-url", "queue.example.com"), "Say where the queue is"),
+    ],
+)
+def test_a_mistake_is_told_in_one_sentence(
+    tmp_path: Path, server: Server, options: tuple[str, ...], said: str
+) -> None:
+    running = ask(tmp_path, server.root_url, server.credentials, *options)
+    assert running.process.returncode in (1, 2)
+    assert said in running.errors.splitlines()[-1]
+    assert running.output == ""
+
+
+def test_a_client_without_the_scope_hears_which_it_lacks(tmp_path: Path) -> None:
+    credentials = {"clientId": "mere", "accessToken": "an-access-token-for-a-mere-client"}
+    clients = {"mere": {"accessToken": credentials["accessToken"], "scopes": ["queue:claim-work:*"]}}
+    env = {"LEGACY_QUEUE_CLIENTS": json.dumps(clients)}
+    with serve(tmp_path / "server", "--storage", "memory", **env) as server:
+        running = ask(tmp_path / "ask", server.root_url, credentials)
+    assert running.process.returncode == 1
+    assert "refused with 403: mere may not migration: it lacks `queue:migration`" in running.errors
+
+
+@contextmanager
+def answering(body: str, status: int = 200) -> Iterator[str]:
+    """The root URL of something that answers every GET with that."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever, args=[0.01])
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+NOBODY = {"clientId": "nobody", "accessToken": "x" * 30}
+
+
+@pytest.mark.parametrize("body", ["<html>", "[]", "{}", '"text"'])
+@pytest.mark.parametrize("status", [200, 404])
+def test_anything_else_that_answers_is_taken_for_no_queue(tmp_path: Path, body: str, status: int) -> None:
+    with answering(body, status) as root_url:
+        running = ask(tmp_path, root_url, NOBODY)
+    assert running.errors == f"Error: what answers at {root_url} is not a queue that knows this\n"
+
+
+def test_a_queue_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with answering("") as root_url:
+        pass
+    running = ask(tmp_path, root_url, NOBODY)
+    assert running.errors == f"Error: the queue at {root_url} does not answer (ConnectionError)\n"
+
+
+def call(method: str, caller: str, *missing: str, count: int = 1) -> Json:
+    return {"method": method, "caller": caller, "missing": list(missing), "count": count, "last": UNTIL}
+
+
+def worker_type(name: str, *calls: Json, **changes: Any) -> Json:
+    return {
+        "provisionerId": "p",
+        "workerType": name,
+        "policy": "optional",
+        "calls": list(calls),
+        "required": {"possible": False, "inTheWay": ["a claim lacks something"], "refused": 1},
+        "claimWork": {"ready": False, "inTheWay": ["somebody claims"], "toBeMoved": []},
+        **changes,
+    }
+
+
+READY = {"ready": True, "inTheWay": [], "toBeMoved": []}
+
+
+def test_every_verdict_has_its_word(tmp_path: Path) -> None:
+    report = {
+        "since": SINCE,
+        "until": UNTIL,
+        "recordedSince": SINCE,
+        "notRecorded": 7,
+        "workerTypes": [
+            worker_type("mixed", *(call("claimTask", "g/a", *NOTHING[:n], count=10**n) for n in range(4))),
+            worker_type("moved", call("claimWork", "g/a", count=5), claimWork=READY),
+            worker_type("forced", call("claimTask", "g/a"), policy="required"),
+            worker_type(
+                "moving",
+                call("claimWork", "g/moved"),
+                call("pollTaskUrls", "client"),
+                claimWork={
+                    "ready": False,
+                    "inTheWay": ["somebody claims"],
+                    "toBeMoved": [f"g/{number}" for number in range(12)],
+                },
+            ),
+        ],
+    }
+    with answering(json.dumps(report)) as root_url:
+        running = ask(tmp_path, root_url, NOBODY)
+    assert running.output.splitlines() == [
+        f"Calls from {SINCE} to {UNTIL}",
+        "7 calls are missing here: too many callers in an hour.",
+        "",
+        "WORKER TYPE  pollTaskUrls  claimTask  unsigned  no receipt  bare  claimWork  REQUIRED  CLAIMWORK",
+        "p/mixed                 -          1         -         110  1000          -  not yet   not yet",
+        "p/moved                 -          -         -           -     -          5  -         ready",
+        "p/forced                -          1         -           -     -          -  in force  not yet",
+        "p/moving                1          -         -           -     -          1  -         not yet",
+        "",
+        "In the way of p/mixed:",
+        "  required:  a claim lacks something",
+        "  claimWork: somebody claims",
+        "",
+        "In the way of p/forced:",
+        "  required:  a claim lacks something",
+        "  claimWork: somebody claims",
+        "",
+        "In the way of p/moving:",
+        "  claimWork: somebody claims",
+        "  still to be moved: g/0, g/1, g/2, g/3, g/4, g/5, g/6, g/7, g/8, g/9 and 2 more",
+    ]

@@ -1,0 +1,70 @@
+"""Tickets for uploads: whoever changes anything in one has none."""
+
+import base64
+import hashlib
+import hmac
+import json
+
+import pytest
+
+from legacy_queue.domain.errors import AuthorizationFailed
+from legacy_queue.domain.messages import message_signature
+from legacy_queue.domain.uploads import Ticket, ticket_signature
+from tests.domain.tasks import HOUR, MS, NOW, TASK_ID
+
+SECRET, OLD_SECRET = b"the first secret", b"an older one"
+SECRETS = (SECRET, OLD_SECRET)
+WHOLE = Ticket(TASK_ID, 0, "public/a%2Fb/../c d", NOW + HOUR)
+PART = Ticket(TASK_ID, 1, "x" * 1024, NOW + HOUR, 3, "ab" * 32, 5 * 1024**3)
+each_ticket = pytest.mark.parametrize("ticket", [WHOLE, PART], ids=["whole", "part"])
+
+
+@each_ticket
+@pytest.mark.parametrize("secret", SECRETS)
+def test_a_ticket_is_another_once_it_was_a_url(ticket: Ticket, secret: bytes) -> None:
+    text = ticket.text()
+    assert set(text) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+    assert Ticket.verified(text, ticket_signature(text, secret), SECRETS, NOW + HOUR - MS) == ticket
+
+
+@each_ticket
+def test_a_ticket_is_good_when_it_has_ended(ticket: Ticket) -> None:
+    text = ticket.text()
+    with pytest.raises(AuthorizationFailed, match=r"ended at 2030-01-02T04:04:05\.678Z"):
+        Ticket.verified(text, ticket_signature(text, SECRET), SECRETS, NOW + HOUR)
+
+
+@each_ticket
+def test_a_signature_of_something_else_is_good(ticket: Ticket) -> None:
+    text, signature = ticket.text(), ticket_signature(ticket.text(), SECRET)
+    wire = json.loads(base64.urlsafe_b64decode(text + "=="))
+    others = [[*wire[:place], one, *wire[place + 1 :]] for place in range(len(wire)) for one in ("x", 7)]
+    texts = [base64.urlsafe_b64encode(json.dumps(other).encode()).decode().rstrip("=") for other in others]
+    for changed in [*texts, f"{text}x", text[:-1], "", "%", "x" * 5000]:
+        with pytest.raises(AuthorizationFailed, match="not signed"):
+            Ticket.verified(changed, signature, SECRETS, NOW)
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        "",
+        "x",
+        "ä",
+        ticket_signature(WHOLE.text(), b"another secret"),
+        ticket_signature(WHOLE.text(), SECRET)[:-1],
+        ticket_signature(WHOLE.text(), SECRET).upper(),
+        message_signature(TASK_ID, 0, SECRET),
+        hmac.new(SECRET, WHOLE.text().encode(), hashlib.sha256).hexdigest(),
+    ],
+    ids=range(8),
+)
+def test_a_signature_that_no_secret_made_is_good(signature: str) -> None:
+    with pytest.raises(AuthorizationFailed, match="not signed"):
+        Ticket.verified(WHOLE.text(), signature, SECRETS, NOW)
+
+
+def test_a_secret_that_is_listed_no_more_is_good() -> None:
+    text = WHOLE.text()
+    with pytest.raises(AuthorizationFailed):
+        Ticket.verified(text, ticket_signature(text, OLD_SECRET), [SECRET], NOW)

@@ -1,0 +1,113 @@
+"""Names of artifacts are data: design/reliability.md, I5, and design/clients.md, 1."""
+
+from urllib.parse import quote
+
+import pytest
+
+from tests.http.calls import PREFIXES, ROOT_URL, Queue, artifact_body, refused, succeeded
+
+NAMES = [
+    "public/logs/live.log",
+    "public%2Flogs%2Flive.log",
+    ".",
+    "..",
+    "../../../etc/passwd",
+    "public/../private",
+    "/",
+    "//",
+    "/a",
+    "a/",
+    "a//b",
+    "a/b",
+    "a%2Fb",
+    "a%252Fb",
+    "a?b",
+    "a#b",
+    "a%3Fb",
+    "a b",
+    " ",
+    "a+b",
+    "%",
+    "%zz",
+    "%00",
+    "<b>'\"&|\\^`{}[]~!$*(),;:@=",
+    "runs/0/artifacts/x",
+    "x/claim",
+    "a" * 1024,
+    "b" * 1023 + "/",
+    "/" * 1024,
+]
+WRONG = ["", "\x00", "a\nb", "a\x7f", "\u00e4", "\u2028", "a" * 1025]
+
+
+def fill(queue: Queue, task_id: str) -> None:
+    for number, name in enumerate(NAMES):
+        succeeded(queue.artifact(task_id, name, "reference", url=f"https://example.com/{number}"))
+
+
+def test_two_names_are_one_or_a_name_comes_back_as_another() -> None:
+    queue = Queue()
+    task_id = queue.running()
+    fill(queue, task_id)
+    for number, name in enumerate(NAMES):
+        answer = queue.call("getArtifact", taskId=task_id, runId=0, name=name)
+        assert answer.headers["location"] == f"https://example.com/{number}"
+        answer = queue.call("getLatestArtifact", taskId=task_id, name=name)
+        assert answer.headers["location"] == f"https://example.com/{number}"
+    listed = succeeded(queue.call("listArtifacts", taskId=task_id, runId=0)).get_json()["artifacts"]
+    assert [one["name"] for one in listed] == sorted(NAMES)
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("name", [name for name in NAMES if not set(name) & set("%?#")])
+def test_a_slash_in_a_name_must_be_encoded(prefix: str, name: str) -> None:
+    queue = Queue()
+    task_id = queue.running()
+    succeeded(queue.artifact(task_id, name, "reference"))
+    for written in (quote(name, safe="/"), quote(name, safe=""), quote(name, safe="/~!$&'()*+,=:@")):
+        for of in ("/runs/0", ""):
+            answer = queue.send("GET", f"{prefix}/task/{task_id}{of}/artifacts/{written}")
+            assert answer.status_code == 303, written
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_name_that_is_none_is_accepted(queue: Queue, name: str) -> None:
+    task_id = queue.running()
+    params = {"taskId": task_id, "name": name}
+    for answer in (
+        queue.call("createArtifact", artifact_body("s3"), runId=0, **params),
+        queue.call("completeArtifact", {"etags": []}, runId=0, **params),
+        queue.call("getArtifact", runId=0, **params),
+        queue.call("getLatestArtifact", **params),
+    ):
+        refused(answer, 400, "InvalidRequestArguments", "name is")
+
+
+@pytest.mark.parametrize("written", ["%ff", "%c3%28", "%ed%a0%80", "a%00b", "%0d%0aSet-Cookie:x"])
+def test_a_name_that_is_no_text_is_accepted(queue: Queue, written: str) -> None:
+    target = f"/v1/task/{queue.running()}/runs/0/artifacts/{written}"
+    refused(queue.send("GET", target), 400, "InvalidRequestArguments", "name is")
+
+
+def test_a_hawk_header_covers_another_name() -> None:
+    queue = Queue()
+    task_id = queue.running()
+    fill(queue, task_id)
+    of_run = f"/v1/task/{task_id}/runs/0/artifacts/"
+    signed = f"{ROOT_URL}{of_run}a%2Fb"
+    assert queue.send("GET", f"{of_run}a%2Fb", signed_url=signed).status_code == 303
+    for other in ("a/b", "a%2fb", "a%252Fb", "%61%2Fb"):
+        refused(queue.send("GET", of_run + other, signed_url=signed), 401, "AuthenticationFailed")
+
+
+def test_the_bytes_of_two_names_are_mixed() -> None:
+    queue = Queue()
+    task_id = queue.running()
+    for name in NAMES:
+        put_url = succeeded(queue.artifact(task_id, name)).get_json()["putUrl"]
+        assert len(put_url) < 4000
+        succeeded(queue.upload(put_url, name.encode()))
+    for name in NAMES:
+        location = queue.call("getArtifact", taskId=task_id, runId=0, name=name).headers["location"]
+        answer = queue.send("GET", location.removeprefix(ROOT_URL), credentials=None)
+        assert answer.data == name.encode()

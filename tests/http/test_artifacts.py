@@ -1,0 +1,356 @@
+"""Artifacts over HTTP: created, completed, redirected to, listed; and every way to be refused."""
+
+import json
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.times import format_time
+from tests.clients.python import taskcluster
+from tests.http.calls import (
+    BLOB,
+    BLOB_ETAG,
+    NOW,
+    PREFIXES,
+    ROOT,
+    ROOT_URL,
+    Queue,
+    artifact_body,
+    blob_of,
+    claimed,
+    refused,
+    succeeded,
+)
+
+TYPES = ["s3", "azure", "blob", "reference", "error"]
+each_type = pytest.mark.parametrize("storage_type", TYPES)
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+GETS = [("getArtifact", {"runId": 0}), ("getLatestArtifact", {})]
+each_get = pytest.mark.parametrize(("get", "of_run"), GETS, ids=[name for name, _ in GETS])
+STORED_TYPE = "x-taskcluster-artifact-storage-type"
+
+
+def create(queue: Queue, task_id: str, body: Any, name: str = "a", run_id: Any = 0) -> Any:
+    return queue.call("createArtifact", body, taskId=task_id, runId=run_id, name=name)
+
+
+def complete(queue: Queue, task_id: str, etags: list[str], name: str = "a") -> Any:
+    return queue.call("completeArtifact", {"etags": etags}, taskId=task_id, runId=0, name=name)
+
+
+def test_a_blob_is_not_stored_by_the_requests_that_are_answered(queue: Queue) -> None:
+    task_id = queue.running()
+    etags = queue.uploaded_blob(task_id, "public/a")
+    answer = queue.call("getArtifact", taskId=task_id, runId=0, name="public/a", credentials=None)
+    refused(answer, 404, "ResourceNotFound", "is not complete")
+    assert complete(queue, task_id, etags, "public/a").status_code == 204
+    answer = queue.call("getArtifact", taskId=task_id, runId=0, name="public/a", credentials=None)
+    assert answer.status_code == 303
+    sha256 = BLOB_ETAG.partition("-")[0]
+    assert {name: value for name, value in answer.headers.items() if name.startswith("x-task")} == {
+        STORED_TYPE: "blob",
+        "x-taskcluster-location-content-sha256": sha256,
+        "x-taskcluster-location-content-length": str(len(BLOB)),
+        "x-taskcluster-location-transfer-sha256": sha256,
+        "x-taskcluster-location-transfer-length": str(len(BLOB)),
+        "x-taskcluster-location-content-encoding": "identity",
+        "x-taskcluster-location-content-type": "text/plain",
+    }
+
+
+@each_get
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://elsewhere.example.com/live.log",
+        "http://h:1/a%2Fb//../c?x=[1]&y=%5B&z='|`#f?g",
+        "https://elsewhere.example.com/?",
+        "HTTPS://Elsewhere.example.com",
+    ],
+)
+def test_a_reference_is_written_anew_or_kept_by_caches(
+    queue: Queue, get: str, of_run: dict[str, Any], url: str
+) -> None:
+    task_id = queue.running()
+    if url.startswith("HTTPS"):
+        refused(queue.artifact(task_id, "a", "reference", url=url), 400, "InputValidationError", "body/url")
+        return
+    succeeded(queue.artifact(task_id, "a", "reference", url=url))
+    answer = queue.call(get, taskId=task_id, name="a", **of_run)
+    assert (answer.status_code, answer.headers["location"]) == (303, url)
+    assert answer.headers[STORED_TYPE] == "reference"
+    assert answer.headers["cache-control"] == "no-store"
+
+
+@each_get
+def test_an_error_is_answered_with_something_else(queue: Queue, get: str, of_run: dict[str, Any]) -> None:
+    task_id = queue.running()
+    succeeded(queue.artifact(task_id, "public/a", "error"))
+    answer = queue.call(get, taskId=task_id, name="public/a", credentials=None, **of_run)
+    assert answer.status_code == 424
+    assert answer.get_json() == {
+        "reason": "file-missing-on-worker",
+        "message": "there is no such file",
+    }
+    assert answer.headers[STORED_TYPE] == "error"
+
+
+@each_get
+@pytest.mark.parametrize("storage_type", ["s3", "azure"])
+def test_a_signed_url_is_kept_by_caches(
+    queue: Queue, get: str, of_run: dict[str, Any], storage_type: str
+) -> None:
+    task_id = queue.running()
+    succeeded(queue.artifact(task_id, "a", storage_type))
+    answer = queue.call(get, taskId=task_id, name="a", **of_run)
+    assert answer.status_code == 303
+    assert "sig=" in answer.headers["location"]
+    assert answer.headers[STORED_TYPE] == storage_type
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.get_json() == {}
+
+
+@pytest.mark.parametrize("of_run", ["runs/0/", ""])
+def test_head_is_answered_otherwise_than_get(queue: Queue, of_run: str) -> None:
+    task_id = queue.running()
+    succeeded(queue.artifact(task_id, "a", "reference"))
+    answer = queue.send("HEAD", f"/v1/task/{task_id}/{of_run}artifacts/a")
+    assert (answer.status_code, answer.data) == (303, b"")
+    assert answer.headers["location"] == "https://elsewhere.example.com/live.log"
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_a_bewit_does_not_get_a_private_artifact(queue: Queue, prefix: str) -> None:
+    task_id = queue.running()
+    succeeded(queue.artifact(task_id, "private/a b", "reference"))
+    options = {"baseUrl": ROOT_URL + prefix, "credentials": {"clientId": ROOT.client_id}}
+    options["credentials"]["accessToken"] = ROOT.access_token
+    client = taskcluster.Queue(options)
+    url = client.buildSignedUrl("getArtifact", task_id, 0, "private/a b", expiration=7 * 365 * 86400)
+    answer = queue.send("GET", url.removeprefix(ROOT_URL), credentials=None)
+    assert answer.status_code == 303
+    other = url.removeprefix(ROOT_URL).replace("a%20b", "a%20c")
+    refused(queue.send("GET", other, credentials=None), 401, "AuthenticationFailed")
+
+
+@each_get
+def test_a_name_is_public_that_only_looks_so(queue: Queue, get: str, of_run: dict[str, Any]) -> None:
+    task_id = queue.running()
+    for name in ("public", "publicity/a", "Public/a", "/public/a", "./public/a", "x/../public/a"):
+        succeeded(queue.artifact(task_id, name, "reference"))
+        answer = queue.call(get, taskId=task_id, name=name, credentials=None, **of_run)
+        refused(answer, 403, "InsufficientScopes", f"`queue:get-artifact:{name}`")
+
+
+@each_type
+def test_what_a_claim_gives_is_not_enough_to_create_an_artifact(queue: Queue, storage_type: str) -> None:
+    task_id = queue.create()
+    credentials = claimed(succeeded(queue.claim(task_id)))
+    succeeded(queue.artifact(task_id, "a", storage_type, credentials))
+    assert queue.told()[-1].exchange == "artifact-created"
+
+
+def test_authorized_scopes_create_an_artifact(queue: Queue) -> None:
+    task_id = queue.create(scopes=["a-scope"])
+    credentials = claimed(succeeded(queue.claim(task_id)))
+    answer = queue.artifact(task_id, "a", credentials=credentials.narrowed("a-scope"))
+    refused(answer, 403, "InsufficientScopes", f"queue:create-artifact:{task_id}/0")
+
+
+SHA256 = "0" * 64
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({}, '"storageType" is a required property'),
+        ({"storageType": "gcs", "expires": "x"}, "one of s3, azure, blob, reference, error is accepted"),
+        (artifact_body("s3", contentType=None), '"contentType" is a required property'),
+        (artifact_body("s3", expires=None), '"expires" is a required property'),
+        (artifact_body("s3", expires="tomorrow"), "body/expires"),
+        (artifact_body("s3", contentType=""), "body/contentType"),
+        (artifact_body("s3", contentType="text/plain\r\nx: y"), "body/contentType"),
+        (artifact_body("s3", contentType="t" * 256), "body/contentType"),
+        (artifact_body("s3", url="https://example.com"), "body/url"),
+        (artifact_body("azure", parts=[]), "body/parts"),
+        (artifact_body("reference", url=None), '"url" is a required property'),
+        (artifact_body("reference", url="javascript:alert(1)"), "body/url"),
+        (artifact_body("reference", url="https://a b"), "body/url"),
+        (artifact_body("reference", url="https://\u00e4"), "body/url"),
+        (artifact_body("error", contentType="text/plain"), "body/contentType"),
+        (artifact_body("error", reason="because"), "file-missing-on-worker"),
+        (artifact_body("error", message="m" * 4097), "body/message"),
+        (artifact_body("blob", contentLength=-1), "body/contentLength"),
+        (artifact_body("blob", contentLength=1.5), "body/contentLength"),
+        (artifact_body("blob", contentLength="1"), "body/contentLength"),
+        (artifact_body("blob", contentSha256="0" * 63), "body/contentSha256"),
+        (artifact_body("blob", contentEncoding="g zip"), "body/contentEncoding"),
+        (artifact_body("blob", parts=[]), "body/parts"),
+        (artifact_body("blob", parts=[{"sha256": SHA256}]), '"size" is a required property'),
+        (artifact_body("blob", parts=[{"sha256": SHA256, "size": 1}] * 10001), "body/parts"),
+        (artifact_body("blob", putUrl="x"), "putUrl"),
+        ([], "body"),
+    ],
+    ids=range(27),
+)
+def test_a_body_that_does_not_match_is_accepted(queue: Queue, body: Any, said: str) -> None:
+    task_id = queue.running()
+    refused(create(queue, task_id, body), 400, "InputValidationError", said)
+    assert queue.call("getArtifact", taskId=task_id, runId=0, name="a").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "status", "said"),
+    [
+        (artifact_body("s3", expires=format_time(NOW)), "InputError", 400, "must be in the future"),
+        (artifact_body("s3", expires="2099-01-01T00:00:00Z"), "InputError", 400, "not be after the task's"),
+        (artifact_body("s3", expires="2018-02-30T00:00:00Z"), "InputValidationError", 400, "expires"),
+        (artifact_body("blob", contentEncoding="gzip"), "InputError", 400, "transferLength"),
+        (artifact_body("blob", contentLength=2**53), "InputTooLarge", 413, "send more in parts"),
+    ],
+    ids=range(5),
+)
+def test_a_body_that_cannot_be_is_accepted(
+    queue: Queue, body: Any, code: str, status: int, said: str
+) -> None:
+    refused(create(queue, queue.running(), body), status, code, said)
+
+
+def test_a_task_or_a_run_that_is_not_there_has_artifacts(queue: Queue) -> None:
+    task_id = queue.running()
+    body = artifact_body("s3")
+    refused(create(queue, slugid(), body), 404, "ResourceNotFound", "there is no task")
+    refused(create(queue, task_id, body, run_id=1), 400, "InputError", "no run 1")
+    refused(create(queue, task_id, body, run_id="x"), 400, "InvalidRequestArguments", "runId")
+    refused(create(queue, task_id, body, run_id=1001), 400, "InvalidRequestArguments", "runId")
+    refused(create(queue, "x", body), 400, "InvalidRequestArguments", "taskId")
+    for name, more in (("listArtifacts", {"runId": 1}), ("getArtifact", {"runId": 1, "name": "a"})):
+        refused(queue.call(name, taskId=task_id, **more), 404, "ResourceNotFound")
+    for name, more in (("listLatestArtifacts", {}), ("getLatestArtifact", {"name": "a"})):
+        refused(queue.call(name, taskId=slugid(), **more), 404, "ResourceNotFound", "there is no task")
+        refused(queue.call(name, taskId=queue.define(), **more), 404, "ResourceNotFound", "no runs")
+    answer = queue.call("completeArtifact", {"etags": []}, taskId=task_id, runId=1, name="a")
+    refused(answer, 400, "InputError", "no run 1")
+    refused(complete(queue, task_id, []), 404, "ResourceNotFound", "no artifact 'a'")
+
+
+def test_an_artifact_of_a_closed_run_is_created(queue: Queue) -> None:
+    body = artifact_body("s3")
+    refused(create(queue, queue.create(), body), 409, "RequestConflict", "is pending")
+    refused(create(queue, queue.canceled(), body), 409, "RequestConflict", "is exception")
+    done = queue.running()
+    succeeded(queue.call("reportCompleted", taskId=done, runId=0))
+    refused(create(queue, done, body), 409, "RequestConflict", "is completed")
+
+
+@each_type
+def test_an_artifact_takes_the_place_of_another(queue: Queue, storage_type: str) -> None:
+    task_id = queue.running()
+    succeeded(create(queue, task_id, artifact_body(storage_type)))
+    succeeded(create(queue, task_id, artifact_body(storage_type)))
+    for other in TYPES:
+        if other != storage_type:
+            answer = create(queue, task_id, artifact_body(other))
+            refused(answer, 409, "RequestConflict", '"existing"', '"given"', storage_type, other)
+
+
+def test_an_expired_artifact_is_there_or_was_never(queue: Queue) -> None:
+    task_id = queue.running()
+    etags = queue.uploaded_blob(task_id, "a")
+    queue.clock.advance(HOUR)
+    for name, of_run in GETS:
+        refused(queue.call(name, taskId=task_id, name="a", **of_run), 410, "ResourceExpired", "expired at")
+    refused(complete(queue, task_id, etags), 410, "ResourceExpired")
+
+
+def test_completing_too_early_or_wrongly_is_accepted(queue: Queue) -> None:
+    task_id = queue.running()
+    succeeded(queue.artifact(task_id, "a", "blob"))
+    refused(complete(queue, task_id, [BLOB_ETAG]), 409, "RequestConflict", "not uploaded")
+    refused(complete(queue, task_id, ["x"]), 400, "InputError", "etags")
+    answer = queue.call("reportCompleted", taskId=task_id, runId=0)
+    refused(answer, 409, "RequestConflict", "artifact 'a' of run 0 is not complete")
+    for body in ({}, {"etags": "x"}, {"etags": [1]}, {"etags": [], "x": 1}, {"etags": ["e" * 257]}):
+        answer = queue.call("completeArtifact", body, taskId=task_id, runId=0, name="a")
+        refused(answer, 400, "InputValidationError")
+    succeeded(queue.artifact(task_id, "b"))
+    refused(complete(queue, task_id, [BLOB_ETAG], "b"), 400, "InputError", "storage type s3")
+
+
+def test_a_failed_run_completes_a_blob(queue: Queue) -> None:
+    task_id = queue.running()
+    etags = queue.uploaded_blob(task_id, "a")
+    succeeded(queue.call("reportFailed", taskId=task_id, runId=0))
+    refused(complete(queue, task_id, etags), 409, "RequestConflict", "is failed")
+
+
+@pytest.mark.parametrize("name", ["listArtifacts", "listLatestArtifacts"])
+def test_a_list_lacks_an_artifact_or_is_one_of_another_run(queue: Queue, name: str) -> None:
+    task_id = queue.running()
+    of_run = {"runId": 0} if name == "listArtifacts" else {}
+    long = 'x"\\' * 341
+    names = sorted(["public/a", "public/a/b", "private", long])
+    for one in names:
+        succeeded(queue.artifact(task_id, one))
+    whole = succeeded(queue.call(name, taskId=task_id, **of_run)).get_json()
+    assert [one["name"] for one in whole["artifacts"]] == names
+    assert "continuationToken" not in whole
+    path = f"/v1/task/{task_id}{'/runs/0' if of_run else ''}/artifacts?limit=1"
+    found, page = [], succeeded(queue.send("GET", path)).get_json()
+    for _ in names:
+        found += page["artifacts"]
+        token = page["continuationToken"]
+        assert len(token) < 3500
+        refused(queue.send("GET", f"{path}&continuationToken={token}x"), 400, "InvalidRequestArguments")
+        page = succeeded(queue.send("GET", f"{path}&continuationToken={token}")).get_json()
+    assert (found, page) == (whole["artifacts"], {"artifacts": []})
+
+
+def test_a_list_of_the_last_run_goes_on_in_another(queue: Queue) -> None:
+    task_id = queue.running()
+    for name in ("a", "b"):
+        succeeded(queue.artifact(task_id, name))
+    path = f"/v1/task/{task_id}/artifacts?limit=1"
+    page = succeeded(queue.send("GET", path)).get_json()
+    succeeded(queue.call("reportException", {"reason": "worker-shutdown"}, taskId=task_id, runId=0))
+    further = succeeded(queue.send("GET", f"{path}&continuationToken={page['continuationToken']}")).get_json()
+    assert [one["name"] for one in further["artifacts"]] == ["b"]
+    assert succeeded(queue.send("GET", path)).get_json() == {"artifacts": []}
+
+
+def test_a_token_of_another_list_is_accepted(queue: Queue) -> None:
+    task_id, other = queue.running(), queue.running()
+    for one in (task_id, other):
+        for name in ("a", "b"):
+            succeeded(queue.artifact(one, name))
+    lists = [f"/v1/task/{one}{run}/artifacts?limit=1" for one in (task_id, other) for run in ("", "/runs/0")]
+    for path in lists:
+        token = succeeded(queue.send("GET", path)).get_json()["continuationToken"]
+        for elsewhere in lists:
+            answer = queue.send("GET", f"{elsewhere}&continuationToken={token}")
+            if elsewhere != path:
+                refused(answer, 400, "InvalidRequestArguments", "continuationToken")
+    for text in ("x", "_" * 3501, json.dumps({})):
+        answer = queue.send("GET", f"{lists[0]}&continuationToken={quote(text)}")
+        refused(answer, 400, "InvalidRequestArguments", "continuationToken")
+
+
+def test_a_blob_in_parts_is_not_stored_by_its_requests(queue: Queue) -> None:
+    task_id = queue.running()
+    parts = [b"1" * 5 * 1024**2, b"2"]
+    described = [{"sha256": blob_of(part)["contentSha256"], "size": len(part)} for part in parts]
+    whole = blob_of(b"".join(parts))
+    created = succeeded(queue.artifact(task_id, "a", "blob", parts=described, **whole)).get_json()
+    etags = []
+    for request, part in zip(created["requests"], parts, strict=True):
+        assert request["method"] == "PUT"
+        etags.append(
+            succeeded(queue.upload(request["url"], part, None, **request["headers"])).headers["etag"]
+        )
+    refused(complete(queue, task_id, etags[::-1]), 400, "InputError")
+    assert complete(queue, task_id, etags).status_code == 204
+    location = queue.call("getArtifact", taskId=task_id, runId=0, name="a").headers["location"]
+    assert queue.send("GET", location.removeprefix(ROOT_URL), credentials=None).data == b"".join(parts)

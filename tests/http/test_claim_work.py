@@ -1,0 +1,132 @@
+"""claimWork over HTTP: seeds 000 and 002, "Bodies worth spelling out" in design/api.md."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from werkzeug.test import TestResponse
+
+from legacy_queue.adapters.memory import MemoryStorage
+from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.errors import ServiceUnavailable
+from tests.http.calls import (
+    PROVISIONER,
+    ROOT,
+    ROOT_URL,
+    WORKER,
+    WORKER_TYPE,
+    Credentials,
+    Queue,
+    claimed,
+    refused,
+    succeeded,
+)
+from tests.memory_server import HandClock
+from tests.services.bench import AroundStorage, At, failing
+
+SHORT = timedelta(milliseconds=50)
+MEMBER = Credentials("a-worker", "the-access-token-of-a-worker-of-2018")
+
+
+def claim_work(
+    queue: Queue, credentials: Credentials = ROOT, worker_type: str = WORKER_TYPE, **more: Any
+) -> TestResponse:
+    body = {**WORKER, **more}
+    return queue.call("claimWork", body, credentials, provisionerId=PROVISIONER, workerType=worker_type)
+
+
+@pytest.fixture
+def hasty() -> Queue:
+    """It waits but a moment."""
+    return Queue(claim_work_wait=SHORT)
+
+
+def test_there_is_work_where_there_is_none(hasty: Queue) -> None:
+    assert succeeded(claim_work(hasty)).get_json() == {"tasks": []}
+
+
+def test_a_claim_differs_from_that_of_claim_task(queue: Queue) -> None:
+    first, second = queue.create(scopes=["a:scope"]), queue.create(scopes=["a:scope"])
+    (by_work,) = succeeded(claim_work(queue)).get_json()["tasks"]
+    by_task = succeeded(queue.claim(second)).get_json()
+    assert by_work["status"]["taskId"] == first
+    assert set(by_work) == set(by_task)
+    assert by_work["task"] == queue.definition(first)
+    assert by_work["takenUntil"] == by_task["takenUntil"]
+
+
+def test_without_a_number_several_tasks_are_claimed(queue: Queue) -> None:
+    for _ in range(3):
+        queue.create()
+    assert len(succeeded(claim_work(queue)).get_json()["tasks"]) == 1
+    assert len(succeeded(claim_work(queue, tasks=32)).get_json()["tasks"]) == 2
+
+
+def test_a_worker_with_the_scopes_for_its_work_needs_others(queue: Queue) -> None:
+    scopes = (f"queue:claim-work:{PROVISIONER}/{WORKER_TYPE}", "queue:worker-id:group/alice")
+    queue = Queue(Client(MEMBER.client_id, MEMBER.access_token, scopes))
+    task_id = queue.create()
+    (claim,) = succeeded(claim_work(queue, MEMBER)).get_json()["tasks"]
+    credentials = claim["credentials"]
+    holder = Credentials(credentials["clientId"], credentials["accessToken"], credentials["certificate"])
+    renewed = claimed(succeeded(queue.call("reclaimTask", None, holder, taskId=task_id, runId=0)))
+    succeeded(queue.call("reportCompleted", None, renewed, taskId=task_id, runId=0))
+
+
+@pytest.mark.parametrize(
+    ("worker_type", "more"),
+    [("another", {}), (WORKER_TYPE, {"workerId": "bob"}), (WORKER_TYPE, {"workerGroup": "another"})],
+)
+def test_a_worker_claims_the_work_of_another(worker_type: str, more: dict[str, str]) -> None:
+    scopes = (f"queue:claim-work:{PROVISIONER}/{WORKER_TYPE}", "queue:worker-id:group/alice")
+    queue = Queue(Client(MEMBER.client_id, MEMBER.access_token, scopes))
+    task_id = queue.create(workerType=worker_type)
+    refused(claim_work(queue, MEMBER, worker_type, **more), 403, "InsufficientScopes", "lacks")
+    assert queue.state(task_id) == "pending"
+
+
+@pytest.mark.parametrize("tasks", [0, 33, -1, 1.5, "1", None, True, 10**30])
+def test_a_number_of_tasks_that_is_none_is_accepted(queue: Queue, tasks: Any) -> None:
+    task_id = queue.create()
+    answer = claim_work(queue, tasks=tasks)
+    assert answer.status_code == 400
+    assert queue.state(task_id) == "pending"
+    if tasks in (0, 33):
+        refused(answer, 400, "InputValidationError", "tasks", str(tasks))
+
+
+@pytest.mark.parametrize("missing", ["workerGroup", "workerId"])
+def test_a_worker_without_a_name_is_given_work(queue: Queue, missing: str) -> None:
+    queue.create()
+    body = {name: value for name, value in WORKER.items() if name != missing}
+    answer = queue.call("claimWork", body, provisionerId=PROVISIONER, workerType=WORKER_TYPE)
+    refused(answer, 400, "InputValidationError", missing)
+
+
+def test_no_body_is_a_claim(queue: Queue) -> None:
+    answer = queue.call("claimWork", provisionerId=PROVISIONER, workerType=WORKER_TYPE)
+    refused(answer, 400, "InputValidationError")
+
+
+@pytest.mark.parametrize("worker_type", ["a.b", "x" * 23, "%2F", "%00"])
+def test_a_worker_type_that_is_none_is_waited_for(queue: Queue, worker_type: str) -> None:
+    refused(claim_work(queue, worker_type=worker_type), 400, "InvalidRequestArguments", "workerType")
+
+
+def test_somebody_without_credentials_is_given_work(queue: Queue) -> None:
+    task_id = queue.create()
+    answer = queue.send(
+        "POST", f"/v1/claim-work/{PROVISIONER}/{WORKER_TYPE}", json.dumps(WORKER).encode(), credentials=None
+    )
+    refused(answer, 403, "InsufficientScopes")
+    assert queue.state(task_id) == "pending"
+
+
+def test_storage_that_is_away_is_no_work() -> None:
+    clock = HandClock()
+    storage = AroundStorage(
+        MemoryStorage(clock, f"{ROOT_URL}/azure", "q"),
+        At(0, of="receive", before=failing(ServiceUnavailable("storage is away, try again"))),
+    )
+    refused(claim_work(Queue(clock=clock, storage=storage)), 503, "ServiceUnavailable", "storage")

@@ -1,0 +1,216 @@
+"""Signed uploads through the server: what a PUT may be, and what nobody may do with the URL."""
+
+import base64
+import hashlib
+import io
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from werkzeug.test import Client
+
+from legacy_queue.domain.authentication import Authenticator
+from legacy_queue.domain.scopes import Roles
+from legacy_queue.http.app import Backend, create_app
+from tests.http.calls import BLOB, ROOT_URL, TASK_ID, Queue, refused, succeeded
+
+DATA = b"<script>alert(1)</script>"
+
+
+def put_url(queue: Queue, **changes: Any) -> str:
+    return str(succeeded(queue.artifact(queue.running(), "public/a", **changes)).get_json()["putUrl"])
+
+
+def downloaded(queue: Queue, task_id: str) -> Any:
+    location = queue.call("getLatestArtifact", taskId=task_id, name="public/a", credentials=None)
+    return queue.send("GET", location.headers["location"].removeprefix(ROOT_URL), credentials=None)
+
+
+def test_what_is_uploaded_is_not_what_is_downloaded(queue: Queue) -> None:
+    task_id = queue.running()
+    created = succeeded(queue.artifact(task_id, "public/a", contentType="text/html; charset=utf-8"))
+    md5 = hashlib.md5(DATA, usedforsecurity=False)
+    answer = queue.upload(
+        created.get_json()["putUrl"],
+        DATA,
+        "text/html; charset=utf-8",
+        Content_Encoding="gzip",
+        Content_MD5=base64.b64encode(md5.digest()).decode(),
+    )
+    assert answer.status_code == 200
+    assert answer.headers["etag"] == f'"{md5.hexdigest()}"'
+    got = downloaded(queue, task_id)
+    assert (got.data, got.headers["content-type"]) == (DATA, "text/html; charset=utf-8")
+    assert got.headers["content-encoding"] == "gzip"
+
+
+def test_more_than_a_mebibyte_is_refused(queue: Queue) -> None:
+    task_id = queue.running()
+    content = bytes(range(256)) * 4096 * 5
+    succeeded(queue.upload(succeeded(queue.artifact(task_id, "public/a")).get_json()["putUrl"], content))
+    assert downloaded(queue, task_id).data == content
+
+
+@pytest.mark.parametrize(
+    ("changed", "status", "code", "said"),
+    [
+        ({"content_type": "text/html"}, 403, "AuthorizationFailed", "'text/html'"),
+        ({"content_type": None}, 403, "AuthorizationFailed", "content-type is ''"),
+        ({"Content_MD5": "AAAA"}, 400, "InputError", "content-md5"),
+        ({"Content_Encoding": "x" * 256}, 400, "InputError", "content-encoding"),
+    ],
+)
+def test_other_headers_than_were_announced_are_accepted(
+    queue: Queue, changed: dict[str, Any], status: int, code: str, said: str
+) -> None:
+    refused(queue.upload(put_url(queue), DATA, **changed), status, code, said)
+
+
+@pytest.mark.parametrize("scope", ["signature", "ticket"])
+def test_a_url_is_good_with_anything_in_it_changed(queue: Queue, scope: str) -> None:
+    url = put_url(queue)
+    ticket, signature = re.fullmatch(r".*/uploads/(.*)\?signature=(.*)", url).groups()  # type: ignore[union-attr]
+    text = signature if scope == "signature" else ticket
+    for place in range(0, len(text), 7):
+        changed = text[:place] + ("0" if text[place] != "0" else "1") + text[place + 1 :]
+        refused(queue.upload(url.replace(text, changed), DATA), 403, "AuthorizationFailed", "not signed")
+
+
+def test_a_url_is_good_without_its_signature_or_with_two(queue: Queue) -> None:
+    url = put_url(queue)
+    for wrong in (url.partition("?")[0], f"{url.partition('=')[0]}=", url.replace("signature", "sig")):
+        refused(queue.upload(wrong, DATA), 403, "AuthorizationFailed")
+    refused(
+        queue.upload(f"{url.partition('=')[0]}=x&signature={url.partition('=')[2]}", DATA),
+        403,
+        "AuthorizationFailed",
+    )
+
+
+def test_a_url_is_good_for_another_method(queue: Queue) -> None:
+    target = put_url(queue).removeprefix(ROOT_URL)
+    for method in ("GET", "HEAD", "POST", "DELETE", "PATCH", "OPTIONS"):
+        answer = queue.send(method, target, credentials=None)
+        assert answer.status_code == 404
+
+
+def sent_with(queue: Queue, target: str, **environ: Any) -> Any:
+    """The answer to a PUT of DATA with this said about it, true or not."""
+    path, _, query = target.partition("?")
+    return queue.http.put(
+        path,
+        base_url=ROOT_URL,
+        query_string=query,
+        data=DATA,
+        content_type="text/plain",
+        environ_overrides={"RAW_URI": target, **environ},
+    )
+
+
+def test_an_upload_without_its_length_is_accepted(queue: Queue) -> None:
+    target = put_url(queue).removeprefix(ROOT_URL)
+    for more in ({}, {"HTTP_TRANSFER_ENCODING": "chunked"}):
+        answer = sent_with(queue, target, CONTENT_LENGTH="", **more)
+        refused(answer, 411, "LengthRequired", "content-length is missing")
+
+
+def test_an_upload_that_is_cut_off_is_stored(queue: Queue) -> None:
+    task_id = queue.running()
+    target = succeeded(queue.artifact(task_id, "public/a")).get_json()["putUrl"].removeprefix(ROOT_URL)
+    answer = sent_with(queue, target, CONTENT_LENGTH="1000")
+    assert (answer.status_code, answer.get_json()["code"]) == (400, "InvalidRequestArguments")
+    assert downloaded(queue, task_id).status_code == 404
+
+
+def test_more_than_s3_takes_is_accepted(queue: Queue) -> None:
+    length = str(5 * 1024**3 + 1)
+    answer = sent_with(queue, put_url(queue).removeprefix(ROOT_URL), CONTENT_LENGTH=length)
+    refused(answer, 413, "InputTooLarge", length)
+
+
+def test_an_upload_after_its_time_is_accepted(queue: Queue) -> None:
+    task_id = queue.running()
+    url = succeeded(queue.artifact(task_id, "public/a")).get_json()["putUrl"]
+    queue.clock.advance(timedelta(minutes=10))
+    succeeded(queue.call("reportCompleted", taskId=task_id, runId=0))
+    refused(queue.upload(url, DATA), 409, "RequestConflict", "is completed")
+    queue.clock.advance(timedelta(minutes=35))
+    refused(queue.upload(url, DATA), 403, "AuthorizationFailed", "ended at")
+
+
+def test_a_blob_that_is_another_is_stored(queue: Queue) -> None:
+    task_id = queue.running()
+    (request,) = succeeded(queue.artifact(task_id, "a", "blob")).get_json()["requests"]
+    refused(queue.upload(request["url"], b"x" * len(BLOB)), 400, "InputError", "SHA-256")
+    refused(queue.upload(request["url"], BLOB + b"x"), 400, "InputError", "content-length is 20")
+
+
+def test_an_answer_or_a_log_line_holds_a_signature(queue: Queue, capfd: Any) -> None:
+    url = put_url(queue)
+    signature = url.partition("signature=")[2]
+    for answer in (
+        queue.upload(url, DATA, "text/html"),
+        queue.upload(url + "x", DATA),
+        queue.send("GET", url.removeprefix(ROOT_URL), credentials=None),
+        queue.upload(url, DATA),
+    ):
+        assert signature not in answer.get_data(as_text=True)
+        assert signature not in str(answer.headers)
+    assert signature not in "".join(capfd.readouterr())
+
+
+@contextmanager
+def limits(queue: Queue, **limits: Any) -> Iterator[None]:
+    """The same server, within these limits."""
+    core, whole = queue.server.core, queue.http
+    nobody = Authenticator({}, Roles({}))
+    backend = Backend(core.services, nobody, queue.server.storage, queue.clock, ROOT_URL, **limits)
+    queue.http = Client(create_app(backend))
+    yield
+    queue.http = whole
+
+
+def test_there_is_room_for_any_number_of_uploads_at_once(queue: Queue) -> None:
+    url = put_url(queue)
+    refusals = []
+
+    class Meanwhile(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            refusals.append(sent_with(queue, target, **{"wsgi.input": None}))
+            return super().read(size)
+
+    target = url.removeprefix(ROOT_URL)
+    with limits(queue, most_uploads=1):
+        for _ in range(2):
+            refused(queue.upload(f"{url}x", DATA), 403, "AuthorizationFailed")
+            assert sent_with(queue, target, CONTENT_LENGTH="1000").status_code == 400
+            assert sent_with(queue, target, **{"wsgi.input": Meanwhile(DATA)}).status_code == 200
+    assert refusals
+    for answer in refusals:
+        refused(answer, 503, "ServiceUnavailable", "1 uploads are under way")
+
+
+@contextmanager
+def connection(sent: bytes) -> Iterator[dict[str, Any]]:
+    """What a request says whose client has sent these bytes of its body, and falls silent."""
+    here, there = socket.socketpair()
+    with here, there, here.makefile("rb", buffering=0) as body:
+        there.sendall(sent)
+        yield {"gunicorn.socket": here, "wsgi.input": body}
+        assert here.gettimeout() is None, "the next request may come whenever it likes"
+
+
+def test_a_client_that_falls_silent_is_waited_for_for_ever(queue: Queue) -> None:
+    task_id = queue.running()
+    target = succeeded(queue.artifact(task_id, "public/a")).get_json()["putUrl"].removeprefix(ROOT_URL)
+    for path in (target, f"/v1/task/{TASK_ID}"):
+        with connection(DATA[:5]) as half, limits(queue, patience=timedelta(milliseconds=10)):
+            refused(sent_with(queue, path, **half), 503, "ServiceUnavailable", "came for 0.01 seconds")
+    assert downloaded(queue, task_id).status_code == 404
+    with connection(DATA) as whole:
+        assert sent_with(queue, target, **whole).status_code == 200
+    assert downloaded(queue, task_id).data == DATA

@@ -1,0 +1,404 @@
+"""Provisioners, worker types and workers: as clients of 2018 declare, read, list and quarantine them."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.times import format_time
+from tests.http.calls import (
+    DECLARED,
+    NOW,
+    PREFIXES,
+    PROVISIONER,
+    ROOT,
+    TASK_ID,
+    WORKER,
+    WORKER_TYPE,
+    Credentials,
+    Queue,
+    claimed,
+    of_workers,
+    refused,
+    scene,
+    succeeded,
+)
+
+MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
+POOL = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
+ALICE = {**POOL, **WORKER}
+WORKERS = f"/v1/provisioners/{PROVISIONER}/worker-types/{WORKER_TYPE}/workers"
+LISTS = {
+    "listProvisioners": "/v1/provisioners",
+    "listWorkerTypes": f"/v1/provisioners/{PROVISIONER}/worker-types",
+    "listWorkers": WORKERS,
+}
+ENDPOINTS = [name for name in DECLARED if "Worker" in name or "Provisioner" in name]
+TAKING = [name for name in ENDPOINTS if DECLARED[name].method == "PUT"]
+GETTING = ["getProvisioner", "getWorkerType", "getWorker"]
+DECLARING = ["declareProvisioner", "declareWorkerType", "declareWorker"]
+each_list = pytest.mark.parametrize("name", LISTS)
+
+
+def action(**changes: Any) -> dict[str, Any]:
+    words = {
+        "name": "reboot",
+        "title": "Reboot",
+        "context": "worker",
+        "url": "https://example.com/<provisionerId>/<workerType>/<workerGroup>/<workerId>",
+        "method": "POST",
+        "description": "Reboots the machine",
+        **changes,
+    }
+    return {name: value for name, value in words.items() if value is not None}
+
+
+def ask(queue: Queue, name: str, body: Any = None, **changes: Any) -> Any:
+    """The body of the answer; about alice unless told otherwise."""
+    params = {param: {**ALICE, **changes}[param] for param in of_workers(name)}
+    return succeeded(queue.call(name, body, **params)).get_json()
+
+
+def quarantine(queue: Queue, until: str = format_time(NOW + DAY), **changes: str) -> Any:
+    return ask(queue, "quarantineWorker", {"quarantineUntil": until}, **changes)
+
+
+def names(page: Any) -> list[str]:
+    (entries,) = (value for value in page.values() if isinstance(value, list))
+    return [one.get("workerId") or one.get("workerType") or one["provisionerId"] for one in entries]
+
+
+def fill(queue: Queue, name: str, count: int) -> list[str]:
+    """So many of what is listed."""
+    made = [f"n{number:02}" for number in range(count)]
+    parameter = {"listProvisioners": "provisionerId", "listWorkerTypes": "workerType"}.get(name, "workerId")
+    for one in made:
+        ask(queue, "declareWorker", {"expires": format_time(NOW + DAY)}, **{parameter: one})
+    return made
+
+
+def pages(queue: Queue, name: str, query: str) -> list[Any]:
+    found, token = [], ""
+    while not found or token:
+        answer = succeeded(queue.send("GET", f"{LISTS[name]}?{query}{token}", credentials=None))
+        found.append(answer.get_json())
+        token = (
+            found[-1].get("continuationToken", "") and f"&continuationToken={found[-1]['continuationToken']}"
+        )
+    return found
+
+
+# --- what is known of whom
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_a_claim_makes_worker_worker_type_and_provisioner_known(queue: Queue, prefix: str) -> None:
+    queue.running(TASK_ID)
+    answers = [
+        succeeded(queue.call(name, None, None, prefix, **of_workers(name))).get_json() for name in GETTING
+    ]
+    now = format_time(NOW)
+    assert answers == [
+        {
+            "provisionerId": PROVISIONER,
+            "description": "",
+            "stability": "experimental",
+            "lastDateActive": now,
+            "expires": format_time(NOW + 5 * DAY),
+            "actions": [],
+        },
+        {
+            **POOL,
+            "description": "",
+            "stability": "experimental",
+            "lastDateActive": now,
+            "expires": format_time(NOW + 5 * DAY),
+            "actions": [],
+        },
+        {
+            **ALICE,
+            "firstClaim": now,
+            "lastDateActive": now,
+            "expires": format_time(NOW + DAY),
+            "recentTasks": [{"taskId": TASK_ID, "runId": 0}],
+            "actions": [],
+        },
+    ]
+
+
+def test_polling_makes_the_worker_type_known_and_creating_a_task_nobody(queue: Queue) -> None:
+    queue.create()
+    assert names(ask(queue, "listProvisioners")) == []
+    queue.messages()
+    assert names(ask(queue, "listWorkerTypes")) == [WORKER_TYPE]
+    assert names(ask(queue, "listWorkers")) == []
+
+
+def test_the_lists_tell_what_the_original_told(queue: Queue) -> None:
+    queue.running(TASK_ID)
+    quarantine(queue)
+    (provisioner,) = ask(queue, "listProvisioners")["provisioners"]
+    assert provisioner == ask(queue, "getProvisioner")
+    (worker_type,) = ask(queue, "listWorkerTypes")["workerTypes"]
+    assert {**worker_type, "actions": []} == ask(queue, "getWorkerType")
+    (worker,) = ask(queue, "listWorkers")["workers"]
+    assert worker == {
+        **WORKER,
+        "firstClaim": format_time(NOW),
+        "lastDateActive": format_time(NOW),
+        "latestTask": {"taskId": TASK_ID, "runId": 0},
+        "quarantineUntil": format_time(NOW + DAY),
+    }
+
+
+def test_a_worker_without_a_task_has_no_latest_one(queue: Queue) -> None:
+    ask(queue, "declareWorker", {"expires": format_time(NOW + DAY)})
+    (worker,) = ask(queue, "listWorkers")["workers"]
+    assert "latestTask" not in worker
+    assert "quarantineUntil" not in worker
+
+
+@pytest.mark.parametrize(
+    ("name", "mentioned"),
+    [
+        ("getProvisioner", f"provisioner {PROVISIONER}"),
+        ("getWorkerType", f"worker type {PROVISIONER}/{WORKER_TYPE}"),
+        ("getWorker", f"worker {PROVISIONER}/{WORKER_TYPE}/group/alice"),
+        ("quarantineWorker", f"worker {PROVISIONER}/{WORKER_TYPE}/group/alice"),
+    ],
+)
+def test_whom_nobody_knows_is_not_found(queue: Queue, name: str, mentioned: str) -> None:
+    body = {"quarantineUntil": format_time(NOW + DAY)} if name == "quarantineWorker" else None
+    answer = queue.call(name, body, **of_workers(name))
+    refused(answer, 404, "ResourceNotFound", mentioned, "never seen")
+
+
+@each_list
+def test_a_list_of_those_below_somebody_unknown_is_empty(queue: Queue, name: str) -> None:
+    """As the original answers."""
+    assert names(ask(queue, name)) == []
+    assert "continuationToken" not in ask(queue, name)
+
+
+# --- declared
+
+
+@pytest.mark.parametrize("name", DECLARING)
+def test_a_declaration_answers_what_is_read_afterwards(queue: Queue, name: str) -> None:
+    body = scene(name).body
+    answer = ask(queue, name, body)
+    assert answer == ask(queue, name.replace("declare", "get"))
+    assert {key: answer[key] for key in body} == body
+
+
+def test_actions_of_a_provisioner_are_those_of_its_worker_types_and_workers(queue: Queue) -> None:
+    actions = [action(context=context) for context in ("provisioner", "worker-type", "worker")]
+    assert ask(queue, "declareProvisioner", {"actions": actions})["actions"] == actions
+    queue.running()
+    assert ask(queue, "getWorkerType")["actions"] == actions[1:2]
+    assert ask(queue, "getWorker")["actions"] == actions[2:]
+
+
+@pytest.mark.parametrize("name", DECLARING)
+def test_each_property_that_is_declared_needs_a_scope_of_its_own(name: str) -> None:
+    params, body = of_workers(name), scene(name).body
+    path = "/".join(params.values())
+    kind = {"declareProvisioner": "provisioner", "declareWorkerType": "worker-type"}.get(name, "worker")
+    tested = Credentials("tested", "the-access-token-of-the-tested-client")
+    queue = Queue(Client(tested.client_id, tested.access_token, (f"queue:declare-{kind}:{path}#expires",)))
+    succeeded(queue.call(name, {"expires": body["expires"]}, tested, **params))
+    for more in ({"description": "d"}, {"stability": "stable"}):
+        if name != "declareWorker":
+            answer = queue.call(name, {"expires": body["expires"], **more}, tested, **params)
+            refused(answer, 403, "InsufficientScopes", f"`queue:declare-{kind}:{path}#{next(iter(more))}`")
+
+
+DECLARATIONS = {
+    "nothing": {},
+    "unknown": {"colour": "red"},
+    "its id": {"provisionerId": PROVISIONER},
+    "null": {"description": None},
+    "long": {"description": "x" * 16_385},
+    "stability": {"stability": "broken"},
+    "no time": {"expires": "tomorrow"},
+    "a number": {"expires": 1_900_000_000},
+    "no list": {"actions": {}},
+    "many": {"actions": [action(name=str(number)) for number in range(33)]},
+    "twice": {"actions": [action(), action()]},
+    "no context": {"actions": [action(context=None)]},
+    "other context": {"actions": [action(context="task")]},
+    "method": {"actions": [action(method="GET")]},
+    "url": {"actions": [action(url="https://example.com/a b")]},
+    "label": {"actions": [action(label="x")]},
+}
+
+
+@pytest.mark.parametrize("name", DECLARING)
+@pytest.mark.parametrize("why", DECLARATIONS)
+def test_a_declaration_that_is_none_is_refused_and_nobody_known(queue: Queue, name: str, why: str) -> None:
+    refused(
+        queue.call(name, DECLARATIONS[why], **of_workers(name)),
+        400,
+        "InputValidationError",
+        "body",
+        "schemas",
+    )
+    assert names(ask(queue, "listProvisioners")) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("declareWorkerType", {"actions": []}),
+        ("declareWorker", {"description": "d"}),
+        ("declareWorker", {"quarantineUntil": format_time(NOW + DAY)}),
+        ("quarantineWorker", {"expires": format_time(NOW + DAY)}),
+    ],
+)
+def test_what_only_others_have_is_not_declared(queue: Queue, name: str, more: Any) -> None:
+    answer = queue.call(name, {**scene(name).body, **more}, **of_workers(name))
+    refused(answer, 400, "InputValidationError", next(iter(more)))
+
+
+@pytest.mark.parametrize("name", TAKING)
+def test_a_body_is_needed(queue: Queue, name: str) -> None:
+    refused(queue.call(name, None, **of_workers(name)), 400, "InputValidationError", "body")
+
+
+@pytest.mark.parametrize("time", ["2018-02-30T00:00:00Z", "0000-01-01T00:00:00Z", "2018-03-05", "", "soon"])
+@pytest.mark.parametrize("name", TAKING)
+def test_a_time_that_is_none_is_refused(queue: Queue, name: str, time: str) -> None:
+    queue.running()
+    field = "quarantineUntil" if name == "quarantineWorker" else "expires"
+    answer = queue.call(name, {field: time}, **of_workers(name))
+    assert (answer.status_code, answer.get_json()["code"][:5]) == (400, "Input")
+    assert field in answer.get_json()["message"]
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00Z", "1600-01-01T00:00:00Z", "9999-12-31T23:59:59.999Z"])
+@pytest.mark.parametrize("name", TAKING)
+def test_a_time_far_away_is_one(queue: Queue, name: str, time: str) -> None:
+    """Azure's own begin in 1601: one that is past is read as now."""
+    queue.running()
+    ask(queue, name, {"quarantineUntil" if name == "quarantineWorker" else "expires": time})
+
+
+@pytest.mark.parametrize("parameter", ["provisionerId", "workerType", "workerGroup", "workerId"])
+@pytest.mark.parametrize("name", ENDPOINTS)
+def test_an_identifier_that_is_none_is_refused(queue: Queue, name: str, parameter: str) -> None:
+    params = of_workers(name)
+    if parameter in params:
+        answer = queue.call(name, scene(name).body, **{**params, parameter: "a.b"})
+        refused(answer, 400, "InvalidRequestArguments", parameter, "'a.b'", "must match")
+
+
+# --- quarantined
+
+
+def test_a_quarantined_worker_is_told_so_by_each_claim(queue: Queue) -> None:
+    queue.running()
+    quarantine(queue)
+    task_id = queue.create()
+    until = format_time(NOW + DAY)
+    refused(queue.claim(task_id), 409, "RequestConflict", "group/alice", f"quarantined until {until}")
+    assert queue.state(task_id) == "pending"
+    succeeded(queue.claim(task_id, workerId="bob"))
+
+
+def test_a_quarantined_worker_goes_on_with_what_it_has(queue: Queue) -> None:
+    queue.create(TASK_ID)
+    credentials = claimed(succeeded(queue.claim(TASK_ID)))
+    quarantine(queue)
+    run = {"taskId": TASK_ID, "runId": 0}
+    succeeded(queue.call("reclaimTask", None, credentials, **run))
+    succeeded(queue.call("reportCompleted", None, credentials, **run))
+
+
+def test_a_quarantine_that_is_lifted_lets_the_worker_claim(queue: Queue) -> None:
+    queue.running()
+    quarantine(queue)
+    assert "quarantineUntil" not in quarantine(queue, format_time(NOW))
+    succeeded(queue.claim(queue.create()))
+
+
+def test_workers_are_listed_by_their_quarantine(queue: Queue) -> None:
+    for worker_id in ("alice", "bob", "carol"):
+        succeeded(queue.claim(queue.create(), workerId=worker_id))
+    quarantine(queue, workerId="bob")
+    listed = {
+        query: names(queue.send("GET", f"{WORKERS}{query}").get_json())
+        for query in ("", "?quarantined=true", "?quarantined=false", "?limit=2&quarantined=false")
+    }
+    assert listed == {
+        "": ["alice", "bob", "carol"],
+        "?quarantined=true": ["bob"],
+        "?quarantined=false": ["alice", "carol"],
+        "?limit=2&quarantined=false": ["alice"],
+    }
+    (only,) = [
+        name for page in pages(queue, "listWorkers", "limit=1&quarantined=true") for name in names(page)
+    ]
+    assert only == "bob"
+
+
+@pytest.mark.parametrize("quarantined", ["", "True", "1", "yes", "true%0A", "false,true"])
+def test_a_filter_that_is_neither_true_nor_false_is_refused(queue: Queue, quarantined: str) -> None:
+    answer = queue.send("GET", f"{WORKERS}?quarantined={quarantined}")
+    refused(answer, 400, "InvalidRequestArguments", "quarantined is", "true|false")
+
+
+def test_only_workers_are_listed_by_their_quarantine(queue: Queue) -> None:
+    for target in (LISTS["listProvisioners"], LISTS["listWorkerTypes"]):
+        answer = queue.send("GET", f"{target}?quarantined=true")
+        refused(answer, 400, "InvalidRequestArguments", "takes no query parameter 'quarantined'")
+
+
+# --- in pages
+
+
+@each_list
+@pytest.mark.parametrize("limit", [1, 2, 6, 7, 8, 1000])
+def test_every_page_together_holds_each_once_and_in_order(queue: Queue, name: str, limit: int) -> None:
+    made = fill(queue, name, 7)
+    found = pages(queue, name, f"limit={limit}")
+    assert [one for page in found for one in names(page)] == made
+    assert max(len(names(page)) for page in found) <= limit
+    assert names(ask(queue, name)) == made
+
+
+@each_list
+def test_a_token_of_another_list_is_refused(queue: Queue, name: str) -> None:
+    fill(queue, name, 2)
+    token = pages(queue, name, "limit=1")[0]["continuationToken"]
+    elsewhere = [
+        target.replace(f"/{PROVISIONER}/", "/other/")
+        for one, target in LISTS.items()
+        if one != "listProvisioners"
+    ]
+    others = [target for target in (*LISTS.values(), *elsewhere) if target != LISTS[name]]
+    for target in others:
+        answer = queue.send("GET", f"{target}?continuationToken={token}", credentials=None)
+        refused(answer, 400, "InvalidRequestArguments", "continuationToken is")
+
+
+@each_list
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=1001", "continuationToken=x", "limit=1&limit=2", "after=a"]
+)
+def test_a_bad_query_of_a_list_is_refused(queue: Queue, name: str, query: str) -> None:
+    refused(queue.send("GET", f"{LISTS[name]}?{query}"), 400, "InvalidRequestArguments")
+
+
+@each_list
+def test_the_reference_tells_the_query_of_a_list(queue: Queue, name: str) -> None:
+    reference = queue.send("GET", "/references/queue/v1/api.json", credentials=None).get_json()
+    (entry,) = (entry for entry in reference["entries"] if entry["name"] == name)
+    more = ["quarantined"] if name == "listWorkers" else []
+    assert entry["query"] == ["continuationToken", "limit", *more]
+
+
+def test_the_root_client_may_everything(queue: Queue) -> None:
+    queue.running()
+    for name in ENDPOINTS:
+        succeeded(queue.call(name, scene(name).body, ROOT, **of_workers(name)))

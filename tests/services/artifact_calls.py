@@ -1,0 +1,95 @@
+"""What a worker does to have its artifacts stored, and an object store kept by hand."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from legacy_queue.domain.times import format_time
+from legacy_queue.ports import ObjectStore
+from legacy_queue.services import Services
+from legacy_queue.services.uploads import Sent
+from tests.services.bench import HOUR, NOW, UPLOAD_URL, Bench
+
+NAME = "public/logs/live.log"
+CONTENT = b"all that the task said"
+TEXT = "text/plain"
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def etag(content: bytes) -> str:
+    """Of a blob, or of a part of one."""
+    return f"{sha256(content)}-{len(content)}"
+
+
+def body(storage_type: str, now: datetime = NOW, **changes: Any) -> dict[str, Any]:
+    """What createArtifact is given; it expires in an hour."""
+    beside = {
+        "s3": {"contentType": TEXT},
+        "azure": {"contentType": TEXT},
+        "blob": {"contentType": TEXT, "contentLength": len(CONTENT), "contentSha256": sha256(CONTENT)},
+        "reference": {"contentType": TEXT, "url": "https://elsewhere.example.com/live.log"},
+        "error": {"reason": "too-large-file-on-worker", "message": "it has 5 TiB"},
+    }[storage_type]
+    return {"storageType": storage_type, "expires": format_time(now + HOUR), **beside, **changes}
+
+
+def in_parts(*parts: bytes, **changes: Any) -> dict[str, Any]:
+    """The body for a blob of these parts."""
+    whole = b"".join(parts)
+    return body(
+        "blob",
+        contentLength=len(whole),
+        contentSha256=sha256(whole),
+        parts=[{"sha256": sha256(part), "size": len(part)} for part in parts],
+        **changes,
+    )
+
+
+def create(
+    bench: Bench,
+    task_id: str,
+    storage_type: str = "s3",
+    name: str = NAME,
+    services: Services | None = None,
+    **changes: Any,
+) -> Mapping[str, Any]:
+    services = services or bench.services
+    return services.artifacts.create(task_id, 0, name, body(storage_type, bench.clock.now(), **changes))
+
+
+def upload(
+    bench: Bench,
+    url: str,
+    content: bytes = CONTENT,
+    content_type: str = TEXT,
+    chunks: Iterable[bytes] | None = None,
+    **headers: Any,
+) -> str:
+    """The ETag of a PUT to the URL."""
+    assert url.startswith(f"{UPLOAD_URL}/")
+    parts = urlsplit(url)
+    (signature,) = parse_qs(parts.query, strict_parsing=True)["signature"]
+    sent = Sent(headers.pop("length", len(content)), content_type, **headers)
+    ticket = parts.path.rpartition("/")[2]
+    return bench.services.uploads.receive(ticket, signature, sent, [content] if chunks is None else chunks)
+
+
+class HandObjects(ObjectStore):
+    """Signs with the words of its call, and keeps what it was told to remove."""
+
+    def __init__(self) -> None:
+        self.removed: list[str] = []
+
+    def upload_url(self, name: str, content_type: str, expiry: datetime) -> str:
+        return f"https://objects/{name}?put={content_type}&until={format_time(expiry)}"
+
+    def download_url(self, name: str, expiry: datetime) -> str:
+        return f"https://objects/{name}?until={format_time(expiry)}"
+
+    def remove(self, name: str) -> None:
+        self.removed.append(name)

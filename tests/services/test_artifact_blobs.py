@@ -1,0 +1,301 @@
+"""Blobs: complete once what was announced is there, and until then their run is not completed."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from legacy_queue.domain.errors import InputError, RequestConflict, ResourceExpired, ResourceNotFound
+from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.times import format_time
+from legacy_queue.ports import BlobProperties, StoredArtifact
+from legacy_queue.services import Services
+from tests.services import interleaving
+from tests.services.artifact_calls import CONTENT, NAME, TEXT, create, etag, in_parts, sha256, upload
+from tests.services.bench import HOUR, MINUTE, NOW, At, Bench, Calls
+from tests.services.interleaving import every_order, run
+
+PARTS = (b"1" * 5 * 1024**2, b"2" * 6 * 1024**2, b"the last part")
+MS = timedelta(milliseconds=1)
+ETAGS = [etag(part) for part in PARTS]
+
+
+def stored(bench: Bench, task_id: str, name: str = NAME) -> StoredArtifact:
+    found = bench.storage.artifacts.load(task_id, 0, name)
+    assert found
+    return found
+
+
+def complete(bench: Bench, task_id: str, *etags: str, services: Services | None = None) -> None:
+    (services or bench.services).artifacts.complete(task_id, 0, NAME, etags or [etag(CONTENT)])
+
+
+def uploaded(bench: Bench, name: str = NAME) -> str:
+    """A running task, the one blob of which lacks nothing but to be completed."""
+    task_id = bench.claimed()
+    (request,) = create(bench, task_id, "blob", name)["requests"]
+    upload(bench, request["url"])
+    return task_id
+
+
+def in_parts_uploaded(bench: Bench, sent: Any = PARTS, **changes: Any) -> str:
+    task_id = bench.claimed()
+    requests = bench.services.artifacts.create(task_id, 0, NAME, in_parts(*PARTS) | changes)["requests"]
+    for request, part in zip(requests, sent, strict=True):
+        if part is not None:
+            upload(bench, request["url"], part, "")
+    return task_id
+
+
+def test_a_blob_is_found_before_it_is_complete_or_not_found_after() -> None:
+    bench = Bench()
+    task_id = uploaded(bench)
+    with pytest.raises(ResourceNotFound, match="is not complete"):
+        bench.services.artifacts.find(task_id, 0, NAME)
+    for _ in range(2):
+        complete(bench, task_id)
+        found = bench.services.artifacts.find(task_id, 0, NAME)
+        assert found.artifact.is_complete
+        assert found.url
+        assert found.artifact.blob_name in found.url
+
+
+def test_the_parts_are_joined_in_another_order() -> None:
+    bench = Bench()
+    encoding = {"contentEncoding": "gzip", "transferLength": sum(map(len, PARTS))}
+    encoding |= {"transferSha256": sha256(b"".join(PARTS)), "contentLength": 7}
+    task_id = in_parts_uploaded(bench, **encoding)
+    complete(bench, task_id, *(f'"{one}"' for one in ETAGS))
+    name = stored(bench, task_id).artifact.blob_name
+    assert b"".join(bench.storage.blobs.read(name)) == b"".join(PARTS)
+    assert bench.storage.blobs.properties(name) == BlobProperties(sum(map(len, PARTS)), TEXT, "gzip")
+
+
+def test_a_blob_of_no_bytes_cannot_be_completed() -> None:
+    bench = Bench()
+    task_id = bench.claimed()
+    nothing = {"contentLength": 0, "contentSha256": sha256(b"")}
+    (request,) = create(bench, task_id, "blob", **nothing)["requests"]
+    assert request["headers"]["content-length"] == "0"
+    assert upload(bench, request["url"], b"") == etag(b"")
+    complete(bench, task_id, etag(b""))
+    name = stored(bench, task_id).artifact.blob_name
+    assert bench.storage.blobs.properties(name) == BlobProperties(0, TEXT, None)
+
+
+def test_parts_that_make_something_else_are_complete() -> None:
+    bench = Bench()
+    task_id = in_parts_uploaded(bench, contentSha256=sha256(CONTENT))
+    with pytest.raises(RequestConflict, match="do not make what was announced") as conflict:
+        complete(bench, task_id, *ETAGS)
+    assert conflict.value.details["found"]["transferSha256"] == sha256(b"".join(PARTS))
+    assert conflict.value.details["announced"]["transferSha256"] == sha256(CONTENT)
+    assert not stored(bench, task_id).artifact.is_complete
+
+
+def test_a_part_that_is_missing_is_not_missed() -> None:
+    bench = Bench()
+    task_id = in_parts_uploaded(bench, (PARTS[0], None, PARTS[2]))
+    with pytest.raises(RequestConflict, match="not all 3 parts"):
+        complete(bench, task_id, *ETAGS)
+    requests = bench.services.artifacts.create(task_id, 0, NAME, in_parts(*PARTS))["requests"]
+    upload(bench, requests[1]["url"], PARTS[1], "")
+    complete(bench, task_id, *ETAGS)
+    assert stored(bench, task_id).artifact.is_complete
+
+
+def test_one_of_many_who_complete_a_blob_at_once_is_refused() -> None:
+    bench = Bench()
+    task_id = in_parts_uploaded(bench)
+    with ThreadPoolExecutor(6) as threads:
+        asked = [threads.submit(complete, bench, task_id, *ETAGS) for _ in range(6)]
+    assert [one.exception() for one in asked] == [None] * 6
+    assert stored(bench, task_id).artifact.is_complete
+
+
+def test_a_blob_that_was_not_uploaded_is_complete() -> None:
+    bench = Bench()
+    task_id = bench.claimed()
+    create(bench, task_id, "blob")
+    with pytest.raises(RequestConflict, match="was not uploaded"):
+        complete(bench, task_id)
+
+
+@pytest.mark.parametrize("etags", [["x"], [etag(b"x")], [etag(CONTENT), etag(CONTENT)]], ids=range(3))
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_a_blob_is_completed_with_the_etags_of_another(etags: list[str], is_complete: bool) -> None:
+    bench = Bench()
+    task_id = uploaded(bench)
+    if is_complete:
+        complete(bench, task_id)
+    with pytest.raises(InputError, match=f"{len(etags)} etags"):
+        complete(bench, task_id, *etags)
+    assert stored(bench, task_id).artifact.is_complete == is_complete
+
+
+@pytest.mark.parametrize("storage_type", ["s3", "azure", "reference", "error"])
+def test_what_is_no_blob_is_completed(storage_type: str) -> None:
+    bench = Bench()
+    task_id = bench.claimed()
+    create(bench, task_id, storage_type)
+    with pytest.raises(InputError, match=f"of the storage type {storage_type}"):
+        complete(bench, task_id)
+
+
+def test_a_blob_that_is_not_there_is_completed() -> None:
+    bench = Bench()
+    task_id = uploaded(bench)
+    for unknown, run_id, name in ((task_id, 0, "x"), (task_id, 1, NAME), (slugid(), 0, NAME)):
+        with pytest.raises(ResourceNotFound):
+            bench.services.artifacts.complete(unknown, run_id, name, [etag(CONTENT)])
+    bench.clock.advance(HOUR)
+    with pytest.raises(ResourceExpired):
+        complete(bench, task_id)
+
+
+def test_a_blob_is_completed_once_its_run_is_closed() -> None:
+    bench = Bench()
+    task_id = uploaded(bench)
+    bench.services.tasks.report(task_id, 0, "failed", "failed")
+    with pytest.raises(RequestConflict, match="is failed"):
+        complete(bench, task_id)
+
+
+def test_a_complete_blob_is_uploaded_again_or_cannot_be_completed_again_by_a_task_that_is() -> None:
+    bench = Bench()
+    task_id = uploaded(bench)
+    complete(bench, task_id)
+    (request,) = create(bench, task_id, "blob")["requests"]
+    with pytest.raises(RequestConflict, match="is complete"):
+        upload(bench, request["url"])
+    assert stored(bench, task_id).artifact.is_complete
+    bench.complete(task_id)
+    complete(bench, task_id)
+
+
+def test_a_later_expiry_at_the_same_time_loses_the_completion() -> None:
+    bench = Bench()
+    task_id = uploaded(bench)
+    extend = lambda: create(bench, task_id, "blob", expires=format_time(NOW + 2 * HOUR))  # noqa: E731
+    complete(bench, task_id, services=bench.replica(At(0, of="artifact.replace", before=extend)))
+    artifact = stored(bench, task_id).artifact
+    assert (artifact.is_complete, artifact.expires) == (True, NOW + 2 * HOUR)
+
+
+def test_a_run_is_completed_while_a_blob_is_not() -> None:
+    bench = Bench()
+    task_id = uploaded(bench)
+    create(bench, task_id, "s3", "another")
+    bench.events()
+    with pytest.raises(RequestConflict, match=f"artifact '{NAME}' of run 0 is not complete"):
+        bench.complete(task_id)
+    assert bench.states(task_id) == ["running by alice"]
+    assert bench.events() == []
+    complete(bench, task_id)
+    for _ in range(2):
+        assert bench.complete(task_id).state == "completed"
+
+
+def test_a_run_waits_for_a_blob_that_has_expired() -> None:
+    bench = Bench()
+    task_id = uploaded(bench)
+    create(bench, task_id, "blob", "another", expires=format_time(NOW + 2 * MINUTE))
+    complete(bench, task_id)
+    bench.clock.advance(2 * MINUTE - MS)
+    with pytest.raises(RequestConflict, match="'another' of run 0 is not complete"):
+        bench.complete(task_id)
+    bench.clock.advance(MS)
+    assert bench.complete(task_id).state == "completed"
+
+
+@pytest.mark.parametrize(("state", "reason"), [("failed", "failed"), ("exception", "internal-error")])
+def test_a_run_that_fails_waits_for_a_blob(state: str, reason: str) -> None:
+    bench = Bench()
+    task_id = uploaded(bench)
+    assert bench.services.tasks.report(task_id, 0, state, reason).state == state
+
+
+def test_a_blob_of_an_earlier_run_keeps_the_last_from_being_completed() -> None:
+    bench = Bench()
+    task_id = uploaded(bench)
+    bench.shut_down(task_id)
+    create(bench, task_id, "blob", "another, after the exception")
+    assert bench.run(task_id).state == "completed"
+
+
+def test_a_report_without_blobs_costs_more() -> None:
+    bench, calls = Bench(), Calls()
+    task_id = bench.claimed()
+    create(bench, task_id, "s3")
+    services = bench.replica(calls, remembers=True)
+    services.tasks.load(task_id)
+    calls.names.clear()
+    bench.complete(task_id, services=services)
+    assert [name for name in calls.names if name.startswith("artifact.")] == []
+    assert calls.names.count("load") == 0
+
+
+@pytest.mark.parametrize("remembers", [False, True])
+@pytest.mark.parametrize("before", [0, 1], ids=["first", "second"])
+def test_a_run_is_completed_without_a_blob_that_was_answered(remembers: bool, before: int) -> None:
+    """A create and a report at once, in every order of their port calls: whichever wins, the other is 409."""
+
+    def scene(choose: Callable[[int], int]) -> None:
+        bench = Bench()
+        task_id = bench.claimed()
+        if before:
+            create(bench, task_id, "blob", "one that is complete")
+            earlier = stored(bench, task_id, "one that is complete")
+            (request,) = create(bench, task_id, "blob", "one that is complete")["requests"]
+            upload(bench, request["url"])
+            bench.services.artifacts.complete(task_id, 0, earlier.artifact.name, [etag(CONTENT)])
+        one, other = (bench.replica(pausing, remembers=remembers) for _ in range(2))
+        if remembers:
+            run([lambda: one.tasks.recall(task_id), lambda: other.tasks.recall(task_id)], lambda _: 0)
+        created, reported = run(
+            [lambda: create(bench, task_id, "blob", services=one), lambda: bench.complete(task_id, 0, other)],
+            choose,
+        )
+        is_refused = [isinstance(result, RequestConflict) for result in (created, reported)]
+        left = bench.storage.artifacts.incomplete(task_id, 0, bench.clock.now())
+        assert sorted(is_refused) == [False, True]
+        assert (left is not None) == is_refused[1]
+        assert bench.task(task_id).state == ("running" if is_refused[1] else "completed")
+
+    assert every_order(scene) > 10
+
+
+def pausing(name: str, call: Callable[[], Any]) -> Any:
+    """What is put for later, or told, changes nothing between the two."""
+    return call() if name in ("timer.put", "log.append") else interleaving.pausing(name, call)
+
+
+def test_a_blob_that_was_refused_at_last_is_left_or_one_that_was_there_is_removed() -> None:
+    bench = Bench()
+    task_id = bench.claimed()
+    fail = lambda: bench.services.tasks.report(task_id, 0, "failed", "failed")  # noqa: E731
+    with pytest.raises(RequestConflict):
+        create(bench, task_id, "blob", services=bench.replica(At(0, of="artifact.insert", after=fail)))
+    assert bench.storage.artifacts.list(task_id, 0, "", 10) == []
+
+    other = uploaded(bench)
+    fail = lambda: bench.services.tasks.report(other, 0, "failed", "failed")  # noqa: E731
+    with pytest.raises(RequestConflict):
+        create(bench, other, "blob", services=bench.replica(At(0, of="artifact.insert", before=fail)))
+    assert stored(bench, other)
+
+
+def test_a_blob_that_was_refused_at_last_is_removed_though_another_changed_it() -> None:
+    bench = Bench()
+    task_id = bench.claimed()
+
+    def meanwhile() -> None:
+        before = stored(bench, task_id)
+        bench.storage.artifacts.replace(before, before.artifact)
+        bench.services.tasks.report(task_id, 0, "failed", "failed")
+
+    with pytest.raises(RequestConflict):
+        create(bench, task_id, "blob", services=bench.replica(At(0, of="artifact.insert", after=meanwhile)))
+    assert stored(bench, task_id)

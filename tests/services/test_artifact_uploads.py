@@ -1,0 +1,267 @@
+"""Bytes that come through this server: stored as a whole where all is as announced, else not at all."""
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from legacy_queue.domain.artifacts import LARGEST_UPLOAD
+from legacy_queue.domain.errors import (
+    AuthorizationFailed,
+    InputError,
+    InputTooLarge,
+    MalformedPayload,
+    QueueError,
+    RequestConflict,
+    ResourceNotFound,
+    ServiceUnavailable,
+)
+from legacy_queue.domain.times import format_time
+from legacy_queue.ports import BlobProperties
+from legacy_queue.services import Services
+from tests.services.artifact_calls import CONTENT, NAME, TEXT, create, etag, in_parts, sha256, upload
+from tests.services.bench import HOUR, MINUTE, NOW, SECOND, SECRET, Bench
+
+PARTS = (b"1" * 5 * 1024**2, b"the last part")
+MD5 = hashlib.md5(CONTENT, usedforsecurity=False)
+
+
+def url_of(bench: Bench, task_id: str, storage_type: str = "s3", **changes: Any) -> str:
+    answer = create(bench, task_id, storage_type, **changes)
+    return str(answer["requests"][0]["url"] if storage_type == "blob" else answer["putUrl"])
+
+
+def content(bench: Bench, task_id: str) -> bytes | None:
+    """What is stored of the artifact."""
+    found = bench.storage.artifacts.load(task_id, 0, NAME)
+    assert found
+    try:
+        return b"".join(bench.storage.blobs.read(found.artifact.blob_name))
+    except KeyError:
+        return None
+
+
+def test_an_upload_is_stored_otherwise_than_it_was_sent() -> None:
+    bench = Bench()
+    task_id = bench.claimed()
+    url = url_of(bench, task_id)
+    assert upload(bench, url, chunks=[CONTENT[:5], b"", CONTENT[5:]]) == MD5.hexdigest()
+    assert content(bench, task_id) == CONTENT
+    again = b"written over while the task runs"
+    upload(
+        bench, url, again, content_encoding="gzip", md5=base64.b64encode(hashlib.md5(again).digest()).decode()
+    )
+    assert content(bench, task_id) == again
+    found = bench.storage.artifacts.load(task_id, 0, NAME)
+    assert found
+    properties = bench.storage.blobs.properties(found.artifact.blob_name)
+    assert properties == BlobProperties(len(again), TEXT, "gzip")
+
+
+def test_an_empty_upload_is_none() -> None:
+    bench = Bench()
+    task_id = bench.claimed()
+    upload(bench, url_of(bench, task_id), b"", chunks=[])
+    assert content(bench, task_id) == b""
+
+
+@pytest.mark.parametrize(
+    ("storage_type", "more", "error", "said"),
+    [
+        (
+            "s3",
+            {"content_type": "text/html"},
+            AuthorizationFailed,
+            "'text/html': the URL is for 'text/plain'",
+        ),
+        ("s3", {"content_type": ""}, AuthorizationFailed, "'': the URL is for"),
+        ("s3", {"chunks": [CONTENT[:-1]]}, MalformedPayload, "ended after 21 of 22 bytes"),
+        ("s3", {"chunks": [CONTENT, b"x"]}, MalformedPayload, "ended after 23 of 22 bytes"),
+        ("s3", {"length": LARGEST_UPLOAD + 1}, InputTooLarge, "at most 5368709120 bytes"),
+        ("s3", {"md5": "x"}, InputError, "content-md5 is 'x'"),
+        ("s3", {"md5": MD5.hexdigest()}, InputError, "content-md5"),
+        ("s3", {"content_encoding": "gz\u00e4p"}, InputError, "content-encoding is 'gzäp'"),
+        ("blob", {"content_type": "text/html"}, AuthorizationFailed, "the URL is for"),
+        ("blob", {"content": b"x" * len(CONTENT)}, InputError, f"announced was {sha256(CONTENT)}"),
+        ("blob", {"content": b"x"}, InputError, "content-length is 1: 22 bytes were announced"),
+        ("blob", {"chunks": [CONTENT[:-1]]}, MalformedPayload, "ended after 21 of 22 bytes"),
+        ("blob", {"md5": "x"}, InputError, "content-md5"),
+    ],
+    ids=range(13),
+)
+def test_an_upload_that_is_not_as_announced_is_stored(
+    storage_type: str, more: dict[str, Any], error: type[QueueError], said: str
+) -> None:
+    bench = Bench()
+    task_id = bench.claimed()
+    with pytest.raises(error, match=said):
+        upload(bench, url_of(bench, task_id, storage_type), **more)
+    assert content(bench, task_id) is None
+
+
+def test_an_upload_that_breaks_off_is_stored_or_takes_the_place_of_a_whole_one() -> None:
+    def breaks_off() -> Iterator[bytes]:
+        yield CONTENT
+        raise MalformedPayload("the connection is gone")
+
+    bench = Bench()
+    task_id = bench.claimed()
+    url = url_of(bench, task_id)
+    for before in (None, b"a whole one"):
+        if before:
+            upload(bench, url, before)
+        with pytest.raises(MalformedPayload):
+            upload(bench, url, chunks=breaks_off(), length=1000)
+        assert content(bench, task_id) == before
+
+
+@pytest.mark.parametrize("storage_type", ["s3", "blob"])
+def test_an_upload_is_stored_once_its_task_is_resolved(storage_type: str) -> None:
+    bench = Bench()
+    task_id = bench.claimed()
+    url = url_of(bench, task_id, storage_type)
+    bench.services.tasks.report(task_id, 0, "failed", "failed")
+    with pytest.raises(RequestConflict, match="is failed"):
+        upload(bench, url)
+    assert content(bench, task_id) is None
+
+
+def test_an_upload_is_stored_that_ends_after_its_task_is_completed() -> None:
+    def slowly(services: Services) -> Iterator[bytes]:
+        yield CONTENT[:5]
+        bench.complete(task_id, services=services)
+        yield CONTENT[5:]
+
+    bench = Bench()
+    task_id = bench.claimed()
+    with pytest.raises(RequestConflict, match="is completed"):
+        upload(bench, url_of(bench, task_id), chunks=slowly(bench.replica()))
+    assert content(bench, task_id) is None
+
+
+def test_an_upload_is_refused_soon_after_an_exception() -> None:
+    bench = Bench()
+    task_id = bench.claimed()
+    url = url_of(bench, task_id)
+    bench.shut_down(task_id)
+    bench.clock.advance(20 * MINUTE)
+    upload(bench, url)
+    assert content(bench, task_id) == CONTENT
+
+
+def test_a_url_is_good_when_it_has_ended() -> None:
+    bench = Bench()
+    task_id = bench.claimed(deadline=format_time(NOW + 2 * HOUR))
+    url = url_of(bench, task_id)
+    bench.clock.advance(19 * MINUTE)
+    bench.services.claims.reclaim(task_id, 0)
+    bench.clock.advance(19 * MINUTE)
+    bench.services.claims.reclaim(task_id, 0)
+    bench.clock.advance(7 * MINUTE - SECOND)
+    upload(bench, url)
+    bench.clock.advance(SECOND)
+    with pytest.raises(AuthorizationFailed, match="ended at"):
+        upload(bench, url)
+    upload(bench, url_of(bench, task_id, expires=format_time(NOW + HOUR)))
+
+
+def test_a_url_ends_when_another_secret_is_put_first() -> None:
+    bench = Bench()
+    url = url_of(bench, bench.claimed())
+    bench.services = bench.replica(secrets=(b"a newer one", SECRET))
+    upload(bench, url)
+    bench.services = bench.replica(secrets=(b"a newer one",))
+    with pytest.raises(AuthorizationFailed, match="not signed"):
+        upload(bench, url)
+
+
+@pytest.mark.parametrize("storage_type", ["reference", "blob", "azure", "parts", "expired", "gone"])
+def test_an_upload_is_stored_for_an_artifact_that_is_another_now(storage_type: str) -> None:
+    """It expired, and its name was used again: while the old URL is good that takes a clock that is wrong."""
+    bench = Bench()
+    task_id = bench.claimed()
+    url = url_of(bench, task_id)
+    stored = bench.storage.artifacts.load(task_id, 0, NAME)
+    assert stored
+    bench.storage.artifacts.remove(stored)
+    error: type[QueueError] = RequestConflict
+    if storage_type == "parts":
+        bench.services.artifacts.create(task_id, 0, NAME, in_parts(*PARTS))
+    elif storage_type == "expired":
+        create(bench, task_id, expires=format_time(NOW + SECOND))
+        bench.clock.advance(SECOND)
+        error = ResourceNotFound
+    elif storage_type == "gone":
+        error = ResourceNotFound
+    else:
+        create(bench, task_id, storage_type)
+    if storage_type == "blob":
+        assert upload(bench, url) == etag(CONTENT)  # as announced for the blob
+        return
+    with pytest.raises(error):
+        upload(bench, url)
+    assert bench.storage.blobs.properties(stored.artifact.blob_name) is None
+
+
+def test_the_requests_of_a_blob_say_something_else_than_what_is_to_be_sent() -> None:
+    bench = Bench()
+    answer = create(bench, bench.claimed(), "blob")
+    (request,) = answer["requests"]
+    assert {**request, "url": ""} == {
+        "method": "PUT",
+        "url": "",
+        "headers": {"content-length": "22", "content-type": TEXT},
+    }
+    assert {**answer, "requests": []} == {
+        "storageType": "blob",
+        "expires": format_time(NOW + 45 * MINUTE),
+        "requests": [],
+    }
+
+
+def test_an_encoded_blob_is_sent_or_stored_as_if_it_were_not() -> None:
+    bench = Bench()
+    task_id = bench.claimed()
+    encoded = {"contentEncoding": "gzip", "transferLength": len(CONTENT), "transferSha256": sha256(CONTENT)}
+    decoded = {"contentLength": 1000, "contentSha256": sha256(b"decoded")}
+    (request,) = create(bench, task_id, "blob", **encoded, **decoded)["requests"]
+    assert request["headers"] == {
+        "content-length": str(len(CONTENT)),
+        "content-type": TEXT,
+        "content-encoding": "gzip",
+    }
+    assert upload(bench, request["url"]) == etag(CONTENT)
+    found = bench.storage.artifacts.load(task_id, 0, NAME)
+    assert found
+    assert bench.storage.blobs.properties(found.artifact.blob_name) == BlobProperties(22, TEXT, "gzip")
+
+
+def test_the_parts_of_a_blob_are_not_checked() -> None:
+    bench = Bench()
+    task_id = bench.claimed()
+    requests = bench.services.artifacts.create(task_id, 0, NAME, in_parts(*PARTS))["requests"]
+    assert [request["headers"] for request in requests] == [
+        {"content-length": str(len(part)), "x-amz-content-sha256": sha256(part)} for part in PARTS
+    ]
+    for request, part in zip(requests, PARTS, strict=True):
+        with pytest.raises(InputError, match="announced"):
+            upload(bench, request["url"], b"x" * len(part), "")
+        assert upload(bench, request["url"], part, "") == etag(part)
+    assert content(bench, task_id) is None
+
+
+def test_storage_that_is_away_is_the_callers_fault() -> None:
+    bench = Bench()
+    task_id = bench.claimed()
+    url = url_of(bench, task_id)
+
+    def away(name: str, call: Any) -> Any:
+        if name == "blob.write":
+            raise ServiceUnavailable("storage is away")
+        return call()
+
+    bench.services = bench.replica(away)
+    with pytest.raises(ServiceUnavailable):
+        upload(bench, url)

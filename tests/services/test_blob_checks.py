@@ -1,0 +1,195 @@
+"""Checks of blobs in parts that take longer than anybody waits for an answer."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+from structlog.testing import capture_logs
+
+from legacy_queue.adapters.memory import MemoryStorage
+from legacy_queue.domain.artifacts import Artifact
+from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
+from legacy_queue.services.blob_checks import BlobChecks
+from tests.memory_server import HandClock
+from tests.services.artifact_calls import sha256
+from tests.services.bench import HOUR, NOW
+
+PARTS = (b"one", b"two")
+AT_ONCE, LONG = timedelta(0), timedelta(seconds=30)
+
+
+class Patience(timedelta):
+    """Half a minute, which is told to ``when_asked`` once somebody has joined a check and begins to wait."""
+
+    when_asked: Callable[[], object]
+
+    def total_seconds(self) -> float:
+        self.when_asked()
+        return super().total_seconds()
+
+
+def patience(when_asked: Callable[[], object]) -> Patience:
+    long = Patience(seconds=30)
+    long.when_asked = when_asked
+    return long
+
+
+class Stage:
+    """Blobs in parts that lack nothing but a check, which goes on only as it is allowed to."""
+
+    def __init__(self, **bounds: int) -> None:
+        self.blobs = MemoryStorage(HandClock(NOW), "http://127.0.0.1:1/azure", "q").blobs
+        self.checks = BlobChecks(self.blobs, **bounds)
+        self.done: list[str] = []
+        self.begun: list[str] = []
+        self.error: Exception | None = None
+        self.entered, self.may_go_on = threading.Semaphore(0), threading.Semaphore(0)
+        read = self.blobs.read
+        self.blobs.read = lambda name: self._held(name, read(name))  # type: ignore[method-assign]
+
+    def blob(self, name: str = "name", parts: Iterable[bytes] = PARTS, announced: bytes = b"") -> Artifact:
+        parts = list(parts)
+        whole = announced or b"".join(parts)
+        details = {
+            "partCount": len(parts),
+            "partsSha256": sha256(b"".join(parts)),
+            "transferLength": len(whole),
+            "transferSha256": sha256(whole),
+            "contentEncoding": "identity",
+        }
+        artifact = Artifact("task", 0, name, "blob", "text/plain", NOW + HOUR, details, is_complete=False)
+        for number, part in enumerate(parts, 1):
+            self.blobs.write_part(artifact.blob_name, number, [part])
+        return artifact
+
+    def see(self, artifact: Artifact, wait: timedelta = AT_ONCE) -> None:
+        self.checks.see(artifact, lambda: self.done.append(artifact.name), wait)
+
+    def begin(self, artifact: Artifact) -> None:
+        """Nobody waits for this check, which has begun."""
+        with pytest.raises(ServiceUnavailable, match="is being checked"):
+            self.see(artifact)
+        assert self.entered.acquire(timeout=30)
+
+    def end(self, checks: int = 1) -> None:
+        self.may_go_on.release(checks)
+
+    def _held(self, name: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        self.begun.append(name)
+        self.entered.release()
+        assert self.may_go_on.acquire(timeout=30)
+        if self.error:
+            raise self.error
+        yield from chunks
+
+
+def conflict_of(see: Callable[[], None]) -> RequestConflict:
+    """What comes of it once there is room and time for it."""
+    while True:
+        try:
+            see()
+        except ServiceUnavailable:
+            continue
+        except RequestConflict as error:
+            return error
+        raise AssertionError("it is what was announced")
+
+
+def test_a_check_ends_with_the_call_that_asked_for_it_or_is_begun_anew() -> None:
+    stage = Stage()
+    blob = stage.blob()
+    stage.begin(blob)
+    for _ in range(3):
+        with pytest.raises(ServiceUnavailable) as refused:
+            stage.see(blob)
+    assert refused.value.retry_after > timedelta(seconds=1)
+    stage.see(blob, patience(stage.end))
+    assert (stage.begun, stage.done) == ([blob.blob_name], ["name"])
+
+
+def test_a_check_that_nobody_waits_for_is_not_seen_through() -> None:
+    stage = Stage()
+    blob, then = stage.blob(), threading.Event()
+    with pytest.raises(ServiceUnavailable):
+        stage.checks.see(blob, then.set, AT_ONCE)
+    stage.end()
+    assert then.wait(30)
+
+
+def test_the_conflict_of_a_check_that_nobody_waited_for_is_lost_or_kept_for_ever() -> None:
+    stage = Stage()
+    blob = stage.blob(announced=b"another")
+    stage.begin(blob)
+    stage.end()
+    for begun in (1, 2):
+        error = conflict_of(lambda: stage.see(blob, LONG))
+        assert error.details["announced"]["transferSha256"] == sha256(b"another")
+        assert len(stage.begun) == begun
+        stage.end()
+    assert stage.done == []
+
+
+def test_all_who_wait_for_one_check_are_not_told_the_same() -> None:
+    stage = Stage()
+    blob = stage.blob(announced=b"another")
+    stage.begin(blob)
+    all_wait = threading.Barrier(4, stage.end)
+    with ThreadPoolExecutor(4) as threads:
+        asked = [threads.submit(stage.see, blob, patience(all_wait.wait)) for _ in range(4)]
+    assert [type(one.exception()) for one in asked] == [RequestConflict] * 4
+    assert len(stage.begun) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "logged"),
+    [(ServiceUnavailable("storage is away"), []), (ZeroDivisionError("a bug"), ["blob-not-checked"])],
+    ids=["storage away", "bug"],
+)
+def test_what_a_retry_may_cure_is_told_to_the_next_who_asks(error: Exception, logged: list[str]) -> None:
+    stage = Stage()
+    blob, stage.error = stage.blob(), error
+    with capture_logs() as logs:
+        stage.end()
+        with pytest.raises(type(error)):
+            stage.see(blob, LONG)
+    assert [one["event"] for one in logs] == logged
+    stage.error = None
+    stage.end()
+    stage.see(blob, LONG)
+    assert stage.done == ["name"]
+
+
+def test_another_announcement_is_answered_with_the_check_of_the_first() -> None:
+    stage = Stage()
+    first, second = stage.blob(), stage.blob(announced=b"another")
+    stage.begin(first)
+    stage.begin(second)
+    stage.end(2)
+    conflict_of(lambda: stage.see(second, LONG))
+
+
+def test_more_blobs_are_read_at_a_time_than_there_is_room_for() -> None:
+    stage = Stage(at_once=1)
+    blobs = [stage.blob(name) for name in "ab"]
+    stage.begin(blobs[0])
+    with pytest.raises(ServiceUnavailable):
+        stage.see(blobs[1])
+    assert stage.begun == [blobs[0].blob_name]
+    stage.end()
+    stage.see(blobs[1], patience(stage.end))
+    assert stage.done == ["a", "b"]
+
+
+def test_checks_that_wait_are_not_bounded_or_conflicts_that_nobody_fetches_count() -> None:
+    stage = Stage(most=2)
+    blobs = [stage.blob(name, announced=b"another") for name in "abc"]
+    for blob in blobs[:2]:
+        stage.begin(blob)
+    with pytest.raises(ServiceUnavailable, match="are being checked"):
+        stage.see(blobs[2])
+    assert len(stage.begun) == 2
+    stage.end(3)
+    conflict_of(lambda: stage.see(blobs[2], LONG))
+    assert len(stage.begun) == 3

@@ -1,0 +1,390 @@
+"""claimWork: seeds 000 and 002, and design/api.md."""
+
+import base64
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.messages import message_text
+from legacy_queue.domain.priority import WorkQueue
+from legacy_queue.domain.task import Worker
+from legacy_queue.services import Services
+from legacy_queue.services.claims import Presented
+from legacy_queue.services.work_poller import LEASE
+from tests.services.bench import (
+    ALICE,
+    BOB,
+    CLAIM_TIMEOUT,
+    HOUR,
+    MINUTE,
+    OLD_SECRET,
+    PROVISIONER,
+    QUEUE,
+    SECOND,
+    SECRET,
+    WORKER_TYPE,
+    At,
+    Bench,
+    Calls,
+    failing,
+    task_body,
+)
+
+MS = timedelta(milliseconds=1)
+AT_ONCE = timedelta(0)
+
+
+def stays() -> bool:
+    return False
+
+
+def hangs_up_after(asked: int) -> Callable[[], bool]:
+    """A client that is found gone when it is asked after for the so many-th time, from 0."""
+    answers = iter([False] * asked)
+    return lambda: next(answers, True)
+
+
+def claim_work(
+    services: Services,
+    count: int = 1,
+    worker: Worker = ALICE,
+    is_gone: Callable[[], bool] = stays,
+    worker_type: str = WORKER_TYPE,
+) -> Sequence[Mapping[str, Any]]:
+    answer = services.claim_work.claim(PROVISIONER, worker_type, worker, count, is_gone)
+    assert set(answer) == {"tasks"}
+    return list(answer["tasks"])
+
+
+def finds_nothing(bench: Bench, **changes: Any) -> bool:
+    """Whether a worker that waits a little gets no work."""
+    return claim_work(bench.replica(claim_work_wait=50 * MS), **changes) == []
+
+
+@contextmanager
+def waiting(
+    services: Services, *workers: Worker, worker_type: str = WORKER_TYPE
+) -> Iterator[list[Mapping[str, Any]]]:
+    """Each of them waits for work; at the end all have what they got, and it is in the list."""
+    got: list[Mapping[str, Any]] = []
+
+    def wait(worker: Worker) -> None:
+        got.extend(claim_work(services, worker=worker, worker_type=worker_type))
+
+    threads = [threading.Thread(target=wait, args=[worker]) for worker in workers]
+    for thread in threads:
+        thread.start()
+    yield got
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def test_a_claim_differs_from_that_of_claim_task() -> None:
+    bench = Bench()
+    task_id = bench.create(scopes=["a:scope"])
+    (claim,) = claim_work(bench.services)
+    assert claim["task"] == bench.task(task_id).definition.wire
+    assert claim["status"] == bench.task(task_id).status()
+    assert (claim["runId"], claim["workerGroup"], claim["workerId"]) == (0, "group", "alice")
+    assert set(claim) == set(bench.services.claims.claim(bench.task(task_id), 0, ALICE, Presented()))
+    certificate = json.loads(claim["credentials"]["certificate"])
+    assert f"queue:claim-task:{task_id}/0" in certificate["scopes"]
+    assert "a:scope" in certificate["scopes"]
+
+
+def test_the_message_is_not_held_as_for_other_claims() -> None:
+    bench = Bench()
+    task_id = bench.create()
+    claim_work(bench.services)
+    assert bench.runs_to_come() == [(1, CLAIM_TIMEOUT)]
+    held = bench.task(task_id).held
+    assert held
+    assert held.message_id == bench.messages()[0].lease.message_id
+    bench.clock.advance(CLAIM_TIMEOUT)
+    (claim,) = claim_work(bench.services, worker=BOB)
+    assert (claim["runId"], bench.states(task_id)) == (1, ["exception claim-expired", "running by bob"])
+
+
+def test_a_claim_costs_more_than_one_receive_and_that_of_claim_task() -> None:
+    bench = Bench()
+    calls = Calls()
+    services = bench.replica(calls, remembers=True)
+    bench.create(priority="highest")
+    bench.create(priority="highest")
+    claim_work(services)
+    calls.names.clear()
+    claim_work(services)
+    assert calls.names == ["receive", "load", "timer.put", "hide", "replace", "log.append"]
+
+
+def test_several_tasks_are_not_claimed_at_once() -> None:
+    bench = Bench()
+    tasks = [bench.create(priority=priority) for priority in ("lowest", "highest", "medium")]
+    claims = claim_work(bench.services, 32)
+    assert [one["status"]["taskId"] for one in claims] == [tasks[1], tasks[2], tasks[0]]
+
+
+def test_more_is_claimed_than_was_asked_for() -> None:
+    bench = Bench()
+    tasks = {bench.create() for _ in range(5)}
+    claims = claim_work(bench.services, 3)
+    left = claim_work(bench.services, 32, BOB)
+    assert (len(claims), len(left)) == (3, 2)
+    assert {one["status"]["taskId"] for one in (*claims, *left)} == tasks
+
+
+def test_a_worker_waits_for_ever() -> None:
+    assert finds_nothing(Bench())
+
+
+def test_a_task_of_another_worker_type_is_claimed() -> None:
+    bench = Bench()
+    bench.create(workerType="another")
+    assert finds_nothing(bench)
+    assert len(claim_work(bench.services, worker_type="another")) == 1
+
+
+def test_work_that_is_offered_does_not_wake_who_waits() -> None:
+    bench = Bench()
+    with waiting(bench.services, ALICE, BOB) as got:
+        tasks = {bench.create(), bench.create()}
+    assert {one["status"]["taskId"] for one in got} == tasks
+
+
+def test_work_that_another_process_offers_is_not_found() -> None:
+    bench = Bench()
+    with waiting(bench.services, ALICE) as got:
+        bench.replica().tasks.create(slugid(), task_body())
+        bench.clock.advance(SECOND)
+    assert len(got) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "no base64",
+        base64.b64encode(b"no JSON").decode(),
+        base64.b64encode(b"[]").decode(),
+        base64.b64encode(b"{}").decode(),
+        base64.b64encode(b'{"taskId": 1, "runId": 0, "signature": "s"}').decode(),
+        base64.b64encode(b'{"taskId": "t", "runId": "0", "signature": "s"}').decode(),
+        base64.b64encode(b'{"taskId": "t", "runId": true, "signature": "s"}').decode(),
+        base64.b64encode(b'{"taskId": "t", "runId": 0, "signature": null}').decode(),
+        message_text("VLdaX5vAQ0iW8JIr3sGQZw", 0, b"another-secret-than-any-of-ours"),
+        message_text("VLdaX5vAQ0iW8JIr3sGQZw", 0, SECRET),  # there is no such task
+    ],
+    ids=str,
+)
+def test_a_message_that_leads_nowhere_is_claimed_or_stays(text: str) -> None:
+    bench = Bench()
+    bench.storage.work_queues.put(QUEUE, text, HOUR, AT_ONCE)
+    assert finds_nothing(bench)
+    assert bench.messages() == []
+
+
+def test_a_forged_message_leads_to_a_task() -> None:
+    bench = Bench()
+    task_id = bench.create()
+    bench.delete(bench.receive_one())
+    bench.storage.work_queues.put(QUEUE, message_text(task_id, 0, b"not-a-secret-of-ours"), HOUR, AT_ONCE)
+    assert finds_nothing(bench)
+    assert (bench.states(task_id), bench.messages()) == (["pending"], [])
+
+
+def test_a_message_signed_with_an_older_secret_is_refused() -> None:
+    bench = Bench()
+    task_id = bench.create()
+    bench.delete(bench.receive_one())
+    bench.storage.work_queues.put(QUEUE, message_text(task_id, 0, OLD_SECRET), HOUR, AT_ONCE)
+    assert len(claim_work(bench.services)) == 1
+
+
+def test_a_message_for_a_run_that_is_far_ahead_stays() -> None:
+    bench = Bench()
+    task_id = bench.create()
+    bench.delete(bench.receive_one())
+    bench.storage.work_queues.put(QUEUE, message_text(task_id, 7, SECRET), HOUR, AT_ONCE)
+    assert finds_nothing(bench)
+    assert (bench.states(task_id), bench.messages()) == (["pending"], [])
+
+
+def test_a_task_is_claimed_from_a_queue_that_is_not_its_own() -> None:
+    bench = Bench()
+    task_id = bench.create(workerType="theirs")
+    text = message_text(task_id, 0, SECRET)
+    bench.storage.work_queues.put(WorkQueue(PROVISIONER, WORKER_TYPE, "highest"), text, HOUR, AT_ONCE)
+    assert finds_nothing(bench)
+    assert bench.states(task_id) == ["pending"]
+
+
+@pytest.mark.parametrize("worker", [ALICE, BOB], ids=["the same", "another"])
+def test_a_doubled_message_gives_a_run_to_two(worker: Worker) -> None:
+    bench = Bench()
+    task_id = bench.create()
+    text = bench.messages()[0].text
+    bench.storage.work_queues.put(QUEUE, text, HOUR, AT_ONCE)
+    assert len(claim_work(bench.services)) == 1
+    assert finds_nothing(bench, worker=worker)
+    assert bench.states(task_id) == ["running by alice"]
+    assert bench.runs_to_come() == [(1, CLAIM_TIMEOUT)]
+
+
+def test_a_stale_message_ends_the_wait_for_the_next() -> None:
+    bench = Bench()
+    resolved = bench.create()
+    bench.services.tasks.cancel(resolved)
+    bench.storage.work_queues.put(QUEUE, message_text(resolved, 0, SECRET), HOUR, AT_ONCE)
+    with waiting(bench.services, ALICE) as got:
+        pending = bench.create()
+    assert [one["status"]["taskId"] for one in got] == [pending]
+
+
+@pytest.mark.parametrize("asked", [0, 1, 2, 3])
+def test_a_client_that_hangs_up_has_a_claim(asked: int) -> None:
+    """Found gone by the poller before and after it polled, before claiming, and after."""
+    bench = Bench()
+    task_id = bench.create(retries=0)
+    assert claim_work(bench.services, is_gone=hangs_up_after(asked)) == []
+    assert bench.states(task_id) == ["pending"]
+    assert bench.task(task_id).retries_left == 0
+    (claim,) = claim_work(bench.services, worker=BOB)
+    assert (claim["status"]["taskId"], claim["runId"]) == (task_id, 0)
+
+
+def test_the_claim_of_a_client_that_hung_up_is_not_told_to_be_over() -> None:
+    bench = Bench()
+    task_id = bench.create()
+    bench.events()
+    claim_work(bench.services, is_gone=hangs_up_after(3))
+    assert bench.events() == [("task-running", task_id, 0), ("task-pending", task_id, 0)]
+    bench.run_timers(CLAIM_TIMEOUT + MINUTE)
+    assert bench.states(task_id) == ["pending"]
+
+
+def test_a_claim_that_cannot_be_taken_back_fails_those_that_can() -> None:
+    bench = Bench()
+    tasks = [bench.create(priority="highest"), bench.create(priority="lowest")]
+    away = At(2, of="replace", before=failing(ServiceUnavailable("away")))
+    services = bench.replica(away)
+    assert claim_work(services, 2, is_gone=hangs_up_after(4)) == []
+    assert away.happened
+    assert sorted(bench.states(one)[0] for one in tasks) == ["pending", "running by alice"]
+    bench.run_timers(CLAIM_TIMEOUT + 2 * MINUTE)
+    assert sorted(bench.states(one)[-1] for one in tasks) == ["pending", "pending"]
+
+
+def test_a_client_that_hangs_up_with_what_was_polled_keeps_it_from_others() -> None:
+    bench = Bench()
+    bench.create()
+    assert claim_work(bench.services, is_gone=hangs_up_after(2)) == []
+    assert [delay for _, delay in bench.runs_to_come()] == [AT_ONCE]
+
+
+def quarantine(bench: Bench, worker: Worker, lasts: timedelta, services: Services | None = None) -> None:
+    path = PROVISIONER, WORKER_TYPE, worker.worker_group, worker.worker_id
+    workers = (services or bench.services).workers
+    workers.declare(path, {})
+    workers.quarantine(path, bench.clock.now() + lasts)
+
+
+def test_a_worker_in_quarantine_is_given_work() -> None:
+    bench = Bench()
+    quarantine(bench, ALICE, HOUR)
+    task_id = bench.create()
+    assert finds_nothing(bench)
+    assert bench.states(task_id) == ["pending"]
+    assert len(claim_work(bench.services, worker=BOB)) == 1
+
+
+def test_a_worker_has_no_work_after_its_quarantine() -> None:
+    bench = Bench()
+    quarantine(bench, ALICE, HOUR)
+    bench.create()
+    bench.clock.advance(HOUR)
+    assert len(claim_work(bench.services)) == 1
+
+
+def test_a_worker_whose_quarantine_begins_while_it_waits_is_given_work() -> None:
+    bench = Bench()
+    task_id = bench.create()
+    begins = At(6, of="receive", after=lambda: quarantine(bench, ALICE, HOUR, services))
+    services = bench.replica(begins)
+    assert claim_work(services) == []
+    assert begins.happened
+    assert bench.states(task_id) == ["pending"]
+    assert len(claim_work(bench.services, worker=BOB)) == 1
+
+
+def test_the_end_of_the_process_leaves_a_client_waiting() -> None:
+    bench = Bench()
+    with waiting(bench.services, ALICE, BOB) as got:
+        bench.core.stopping.set()
+    assert got == []
+    bench.create()
+    assert claim_work(bench.services) == []
+
+
+def test_storage_that_is_away_is_no_work() -> None:
+    bench = Bench()
+    services = bench.replica(At(0, of="receive", before=failing(ServiceUnavailable("away"))))
+    with pytest.raises(ServiceUnavailable):
+        claim_work(services)
+
+
+@pytest.mark.parametrize("error", [ServiceUnavailable("away"), ValueError("a bug")], ids=["away", "a bug"])
+def test_one_task_that_cannot_be_claimed_keeps_the_others(error: Exception) -> None:
+    bench = Bench()
+    tasks = [bench.create(priority="highest"), bench.create(priority="lowest")]
+    services = bench.replica(At(0, of="replace", before=failing(error)))
+    claims = claim_work(services, 2)
+    assert len(claims) == 1
+    bench.clock.advance(max(LEASE, CLAIM_TIMEOUT))
+    claims = [*claims, *claim_work(bench.services, 2, BOB)]
+    assert {one["status"]["taskId"] for one in claims} == set(tasks)
+
+
+def test_a_clock_that_is_behind_makes_the_poller_spin() -> None:
+    bench = Bench()
+    task_id = bench.claimed()
+    text = message_text(task_id, 1, SECRET)
+    lease = bench.task(task_id).held
+    assert lease
+    bench.storage.work_queues.hide(QUEUE, lease, text, AT_ONCE)  # storage's clock is ahead
+    assert finds_nothing(bench, worker=BOB)
+    assert bench.runs_to_come() == [(1, 2 * SECOND)]
+    assert bench.states(task_id) == ["running by alice"]
+
+
+def test_worker_types_that_are_waited_for_cost_the_more_the_more_there_are() -> None:
+    bench = Bench()
+    core = bench.server()
+    claim_work_of = core.services.claim_work
+    assert claim_work_of.look_every() < SECOND
+    with ExitStack() as stack:
+        for number in range(60):
+            stack.enter_context(waiting(core.services, ALICE, worker_type=f"type-{number}"))
+        while claim_work_of.look_every() < 2 * SECOND:
+            pass  # until all of them wait
+        core.stopping.set()
+    assert claim_work_of.look_every() < SECOND
+
+
+def test_worker_types_that_nobody_asks_for_are_remembered_for_ever() -> None:
+    bench = Bench()
+    services = bench.replica(claim_work_wait=AT_ONCE)
+    for number in range(1100):
+        claim_work(services, worker_type=f"type-{number}")
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread():
+            thread.join(60)
+    claim_work(services, worker_type="one-more")
+    assert len(services.claim_work._pollers) < 1000

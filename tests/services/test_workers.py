@@ -1,0 +1,461 @@
+"""Provisioners, worker types and workers: declared, seen, listed; and what it costs to see them."""
+
+from collections.abc import Callable, MutableMapping
+from typing import Any
+
+import pytest
+
+from legacy_queue.domain.errors import InputError, RequestConflict, ResourceNotFound, ServiceUnavailable
+from legacy_queue.domain.task import Worker
+from legacy_queue.domain.times import format_time
+from legacy_queue.domain.workers import ACTIVE_EVERY, Known, Path, worker_path
+from legacy_queue.ports import Changed
+from legacy_queue.services.claims import Presented
+from legacy_queue.services.workers import MOST_NOTED, Workers
+from tests.services.bench import (
+    ALICE,
+    BOB,
+    HOUR,
+    MINUTE,
+    NOW,
+    PROVISIONER,
+    SECOND,
+    WORKER_TYPE,
+    At,
+    Bench,
+    Calls,
+    failing,
+)
+
+POOL = PROVISIONER, WORKER_TYPE
+ALICES, BOBS = (worker_path(*POOL, worker) for worker in (ALICE, BOB))
+DAY = 24 * HOUR
+AWAY = ServiceUnavailable("storage is away")
+WRITES = ("worker.insert", "worker.replace")
+
+
+def action(context: str) -> dict[str, str]:
+    url = "https://example.com/<provisionerId>"
+    words = {"name": "n", "title": "t", "url": url, "method": "POST", "description": "d"}
+    return {**words, "context": context}
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+@pytest.fixture
+def workers(bench: Bench) -> Workers:
+    return bench.services.workers
+
+
+def tasks(answer: Any) -> list[str]:
+    return [one["taskId"] for one in answer["recentTasks"]]
+
+
+def listed(workers: Workers, parent: Path = POOL, limit: int = 1000, **more: Any) -> list[list[str]]:
+    """The last parts of their paths, page by page."""
+    pages, after = [], ()
+    while True:
+        page = workers.list(parent, after, limit, **more)
+        pages.append([known.path[-1] for known in page.known])
+        if page.after is None:
+            return pages
+        after = page.after
+
+
+# --- seen
+
+
+def test_who_claims_is_known_with_its_worker_type_and_its_provisioner(bench: Bench, workers: Workers) -> None:
+    task_id = bench.claimed()
+    for services in (bench.services, bench.replica()):
+        worker = services.workers.describe(ALICES)
+        assert worker["recentTasks"] == [{"taskId": task_id, "runId": 0}]
+        assert worker["firstClaim"] == worker["lastDateActive"] == format_time(NOW)
+        assert worker["expires"] == format_time(NOW + DAY)
+        for path in (POOL, POOL[:1]):
+            described = services.workers.describe(path)
+            assert described["lastDateActive"] == format_time(NOW)
+            assert described["expires"] == format_time(NOW + 5 * DAY)
+        workers.flush()
+
+
+def test_the_run_that_is_told_is_the_one_that_was_claimed(bench: Bench, workers: Workers) -> None:
+    """A message for run 1 leads to run 0 after a crash between the two steps of a claim."""
+    task_id = bench.create()
+    bench.services.claims.claim(bench.task(task_id), 1, BOB, Presented())
+    assert bench.states(task_id) == ["running by bob"]
+    assert workers.describe(BOBS)["recentTasks"] == [{"taskId": task_id, "runId": 0}]
+
+
+def test_who_polls_makes_the_worker_type_known_and_no_worker(bench: Bench, workers: Workers) -> None:
+    bench.services.polling.poll_urls(*POOL, "client")
+    assert workers.describe(POOL)["lastDateActive"] == format_time(NOW)
+    assert listed(workers) == [[]]
+
+
+def test_who_reclaims_is_still_active(bench: Bench, workers: Workers) -> None:
+    task_id = bench.claimed()
+    workers.flush()
+    bench.clock.advance(MINUTE)
+    for _ in range(10):
+        bench.services.claims.reclaim(task_id, 0)
+        bench.clock.advance(15 * MINUTE)
+        workers.flush()
+    assert workers.describe(ALICES)["lastDateActive"] > format_time(NOW + 2 * HOUR - MINUTE)
+    assert len(tasks(workers.describe(ALICES))) == 1
+
+
+def test_a_claim_that_is_refused_makes_nobody_known(bench: Bench, workers: Workers) -> None:
+    task_id = bench.claimed()
+    with pytest.raises(RequestConflict):
+        bench.services.claims.claim(bench.task(task_id), 0, BOB, Presented())
+    with pytest.raises(ResourceNotFound):
+        workers.describe(BOBS)
+
+
+def test_the_last_20_tasks_are_told_the_newest_last(bench: Bench, workers: Workers) -> None:
+    other = bench.replica()
+    for number in range(30):
+        (bench.services, other)[number // 10 % 2].workers.claimed(*POOL, ALICE, f"t{number}", 0)
+        if number % 10 == 9:
+            (bench.services, other)[number // 10 % 2].workers.flush()
+    expected = [f"t{number}" for number in range(10, 30)]
+    assert tasks(workers.describe(ALICES)) == expected
+    assert tasks(other.workers.describe(ALICES)) == expected
+
+
+def test_a_claim_that_is_repeated_is_one_task(bench: Bench, workers: Workers) -> None:
+    bench.create()
+    message = bench.receive_one()
+    for _ in range(3):
+        bench.claim(message)
+        workers.flush()
+    assert tasks(workers.describe(ALICES)) == [message.task_id]
+
+
+# --- what it costs
+
+
+def test_a_claim_writes_nothing_of_its_worker_and_a_flush_one_row_of_each(bench: Bench) -> None:
+    calls = Calls()
+    workers = bench.replica(calls).workers
+    for worker in (ALICE, BOB):
+        for number in range(50):
+            workers.claimed(*POOL, worker, f"t{number}", 0)
+            workers.seen(*POOL, worker)
+    assert calls.names == []
+    workers.flush()
+    assert calls.names == ["worker.load", "worker.insert"] * 4
+    calls.names.clear()
+    workers.flush()
+    assert calls.names == []
+    workers.claimed(*POOL, ALICE, "another", 0)
+    workers.flush()
+    assert calls.names == ["worker.replace"]
+
+
+def test_who_only_asks_for_work_is_written_every_half_an_hour(bench: Bench) -> None:
+    calls = Calls()
+    workers = bench.replica(calls).workers
+    for _ in range(6 * 60):  # every ten seconds for an hour
+        workers.seen(*POOL, ALICE)
+        workers.flush()
+        bench.clock.advance(10 * SECOND)
+    assert [calls.names.count(name) for name in WRITES] == [3, 3]
+    written = workers.describe(ALICES)
+    assert written["lastDateActive"] == format_time(NOW + ACTIVE_EVERY)
+    assert written["firstClaim"] == format_time(NOW)
+
+
+def test_what_another_process_has_written_of_mere_activity_is_not_written_again(bench: Bench) -> None:
+    bench.services.workers.seen(*POOL, ALICE)
+    bench.services.workers.flush()
+    calls = Calls()
+    other = bench.replica(calls).workers
+    for _ in range(2):
+        other.seen(*POOL, ALICE)
+        other.flush()
+    assert calls.names == ["worker.load"] * 3
+
+
+def test_what_several_processes_have_seen_is_put_together(bench: Bench) -> None:
+    processes = [bench.replica().workers for _ in range(3)]
+    for _ in range(2):
+        for number, process in enumerate(processes):
+            process.claimed(*POOL, ALICE, f"t{number}", 0)
+            process.flush()
+    assert tasks(bench.services.workers.describe(ALICES)) == ["t0", "t1", "t2"]
+
+
+def test_the_memory_for_what_was_seen_is_bounded(
+    workers: Workers, logs: list[MutableMapping[str, Any]]
+) -> None:
+    for number in range(MOST_NOTED + 10):
+        workers.seen(*POOL, Worker("group", f"w{number}"))
+    workers.flush()
+    (told,) = [one for one in logs if one["event"] == "activity-not-noted"]
+    assert told["count"] == 12  # the provisioner and the worker type were noted too
+    assert len(workers._written) == MOST_NOTED
+    workers.flush()
+    assert len(logs) == 1
+    for number in range(20):
+        workers.seen(*POOL, Worker("group", f"v{number}"))
+    workers.flush()
+    assert len(workers._written) == MOST_NOTED
+    assert len(listed(workers)[0]) == 1000
+
+
+def test_a_flush_takes_two_seconds_and_goes_on_with_who_waits_longest(bench: Bench) -> None:
+    def slow(_name: str, call: Callable[[], Any]) -> Any:
+        bench.clock.advance(SECOND / 10)
+        return call()
+
+    workers = bench.replica(slow).workers
+    seen = [Worker("group", f"w{number:02}") for number in range(50)]
+    for _ in range(6):
+        for worker in seen:
+            workers.claimed(*POOL, worker, f"{bench.clock.now()}", 0)
+        begun = bench.clock.now()
+        workers.flush()
+        assert bench.clock.now() - begun <= 2.5 * SECOND
+    written = bench.services.workers
+    assert listed(written) == [[worker.worker_id for worker in seen]]
+
+
+# --- what goes wrong
+
+
+def test_what_could_not_be_written_is_written_later(bench: Bench) -> None:
+    workers = bench.replica(At(3, before=failing(AWAY))).workers
+    workers.claimed(*POOL, ALICE, "task", 0)
+    with pytest.raises(ServiceUnavailable):
+        workers.flush()
+    assert tasks(workers.describe(ALICES)) == ["task"]
+    workers.flush()
+    assert tasks(bench.services.workers.describe(ALICES)) == ["task"]
+
+
+def test_what_was_written_though_the_answer_was_lost_is_not_told_twice(bench: Bench) -> None:
+    lost = At(0, of="worker.insert", after=failing(AWAY))
+    workers = bench.replica(lost).workers
+    workers.claimed(*POOL, ALICE, "task", 0)
+    with pytest.raises(ServiceUnavailable):
+        workers.flush()
+    workers.flush()
+    workers.flush()
+    assert tasks(workers.describe(ALICES)) == ["task"]
+
+
+def test_a_defect_keeps_nobody_else_from_being_written(
+    bench: Bench, logs: list[MutableMapping[str, Any]]
+) -> None:
+    workers = bench.replica(At(0, before=failing(ValueError("a defect")))).workers
+    workers.claimed(*POOL, ALICE, "task", 0)
+    workers.flush()
+    assert [one["event"] for one in logs] == ["activity-not-written"]
+    assert tasks(bench.services.workers.describe(ALICES)) == ["task"]
+    workers.flush()
+    assert len(logs) == 1
+
+
+def test_what_happens_while_it_is_written_is_written_the_next_time(bench: Bench) -> None:
+    def claim_another() -> None:
+        workers.claimed(*POOL, ALICE, "second", 0)
+
+    workers = bench.replica(At(2, of="worker.insert", after=claim_another)).workers
+    workers.claimed(*POOL, ALICE, "first", 0)
+    workers.flush()
+    assert tasks(workers.describe(ALICES)) == ["first", "second"]
+    assert tasks(bench.services.workers.describe(ALICES)) == ["first"]
+    workers.flush()
+    assert tasks(bench.services.workers.describe(ALICES)) == ["first", "second"]
+
+
+def test_two_flushes_at_once_write_it_once(bench: Bench) -> None:
+    """As when the process ends while its thread writes."""
+    calls = Calls()
+    flush_again = At(0, before=lambda: workers.flush())
+    workers = bench.replica(lambda name, call: flush_again(name, lambda: calls(name, call))).workers
+    workers.claimed(*POOL, ALICE, "task", 0)
+    workers.flush()
+    assert calls.names.count("worker.insert") == 3
+    assert tasks(bench.services.workers.describe(ALICES)) == ["task"]
+
+
+def test_who_is_changed_by_others_again_and_again_is_given_up_for_now(bench: Bench) -> None:
+    def always_changed(name: str, call: Callable[[], Any]) -> Any:
+        if name == "worker.replace":
+            raise Changed
+        return call()
+
+    bench.services.workers.declare(POOL[:1], {"description": "d"})
+    workers = bench.replica(always_changed).workers
+    with pytest.raises(ServiceUnavailable, match="provisioner is being changed"):
+        workers.declare(POOL[:1], {"description": "another"})
+
+
+def test_somebody_who_comes_into_being_twice_at_once_is_one(bench: Bench) -> None:
+    other = bench.replica().workers
+    workers = bench.replica(
+        At(0, of="worker.insert", before=lambda: other.declare(POOL[:1], {"stability": "stable"}))
+    ).workers
+    answer = workers.declare(POOL[:1], {"description": "d"})
+    assert (answer["description"], answer["stability"]) == ("d", "stable")
+
+
+# --- declared
+
+
+def test_a_declaration_brings_all_above_into_being(bench: Bench, workers: Workers) -> None:
+    answer = workers.declare(ALICES, {"expires": format_time(NOW + 9 * DAY)})
+    assert answer["expires"] == format_time(NOW + 9 * DAY)
+    assert answer["recentTasks"] == answer["actions"] == []
+    assert workers.describe(POOL)["description"] == ""
+    assert workers.describe(POOL[:1])["stability"] == "experimental"
+    assert [known.path for known in bench.storage.workers.list((), (), 9)] == [POOL[:1]]
+
+
+def test_a_declaration_leaves_what_it_does_not_give(workers: Workers) -> None:
+    workers.declare(POOL, {"description": "builds", "stability": "stable"})
+    answer = workers.declare(POOL, {"stability": "deprecated"})
+    assert (answer["description"], answer["stability"]) == ("builds", "deprecated")
+    assert workers.describe(POOL) == answer
+
+
+def test_a_declaration_is_kept_when_its_worker_type_is_active(bench: Bench, workers: Workers) -> None:
+    workers.declare(POOL, {"description": "builds", "expires": format_time(NOW + 99 * DAY)})
+    bench.clock.advance(HOUR)
+    bench.claimed()
+    workers.flush()
+    described = workers.describe(POOL)
+    assert (described["description"], described["expires"]) == ("builds", format_time(NOW + 99 * DAY))
+    assert described["lastDateActive"] == format_time(NOW + HOUR)
+
+
+def test_another_process_does_not_write_over_a_declaration(bench: Bench, workers: Workers) -> None:
+    other = bench.replica().workers
+    other.seen(*POOL)
+    other.flush()
+    workers.declare(POOL, {"description": "builds"})
+    bench.clock.advance(HOUR)
+    other.seen(*POOL)
+    other.flush()
+    assert workers.describe(POOL)["description"] == "builds"
+
+
+def test_actions_are_shown_where_they_belong(workers: Workers) -> None:
+    actions = [action(context) for context in ("provisioner", "worker-type", "worker")]
+    assert workers.declare(POOL[:1], {"actions": actions})["actions"] == actions
+    assert workers.declare(POOL, {"description": ""})["actions"] == actions[1:2]
+    assert workers.declare(ALICES, {"expires": format_time(NOW + DAY)})["actions"] == actions[2:]
+    assert workers.describe(ALICES)["actions"] == actions[2:]
+
+
+def test_a_worker_outlives_its_provisioner(bench: Bench, workers: Workers) -> None:
+    workers.declare(ALICES, {"expires": format_time(NOW + 99 * DAY)})
+    bench.sweep(10 * DAY)
+    assert workers.describe(ALICES)["actions"] == []
+    assert listed(workers, ()) == [[]]
+
+
+def test_a_bad_time_is_refused_and_nothing_changed(bench: Bench, workers: Workers) -> None:
+    with pytest.raises(InputError, match="expires"):
+        workers.declare(POOL[:1], {"expires": "2030-02-30T00:00:00Z"})
+    assert bench.storage.workers.load(POOL[:1]) is None
+
+
+# --- known, and not
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        (POOL[:1], "provisioner provisioner:"),
+        (POOL, "worker type provisioner/w"),
+        (ALICES, "worker provisioner/"),
+    ],
+)
+def test_who_was_never_seen_is_not_found(workers: Workers, path: Path, named: str) -> None:
+    with pytest.raises(ResourceNotFound, match=f"there is no {named}"):
+        workers.describe(path)
+
+
+def test_who_has_expired_is_not_found_and_begins_anew(bench: Bench, workers: Workers) -> None:
+    workers.declare(POOL, {"description": "builds", "expires": format_time(NOW + MINUTE)})
+    bench.clock.advance(MINUTE)
+    with pytest.raises(ResourceNotFound):
+        workers.describe(POOL)
+    assert listed(workers, POOL[:1]) == [[]]
+    answer = workers.declare(POOL, {"stability": "stable"})
+    assert (answer["description"], answer["expires"]) == ("", format_time(NOW + MINUTE + 5 * DAY))
+    assert workers.declare(POOL, {"expires": format_time(NOW)})["expires"] == format_time(NOW + MINUTE)
+    with pytest.raises(ResourceNotFound):
+        workers.describe(POOL)
+
+
+def test_who_is_gone_comes_back_with_its_next_claim(bench: Bench, workers: Workers) -> None:
+    bench.claimed()
+    workers.flush()
+    bench.sweep(2 * DAY)
+    with pytest.raises(ResourceNotFound):
+        workers.describe(ALICES)
+    bench.clock.advance(HOUR)
+    task_id = bench.claimed()
+    workers.flush()
+    assert tasks(bench.replica().workers.describe(ALICES)) == [task_id]
+
+
+# --- listed
+
+
+def test_what_is_noted_is_listed_with_what_is_stored_page_by_page(bench: Bench, workers: Workers) -> None:
+    names = [f"w{number:02}" for number in range(25)]
+    for name in names:
+        workers.claimed(*POOL, Worker("group", name), "task", 0)
+        if name in names[::3]:
+            workers.flush()
+    workers.seen("another", WORKER_TYPE, ALICE)
+    workers.seen(PROVISIONER, "another", ALICE)
+    for limit in (1, 7, 24, 25, 26):
+        pages = listed(workers, limit=limit)
+        assert [name for page in pages for name in page] == names
+        assert max(map(len, pages)) <= limit
+    assert listed(workers, ()) == [["another", PROVISIONER]]
+    assert listed(workers, POOL[:1]) == [["another", WORKER_TYPE]]
+    assert listed(bench.replica().workers, ()) == [[PROVISIONER]]
+
+
+def test_what_is_listed_is_as_new_as_what_is_described(workers: Workers) -> None:
+    for number in range(3):
+        workers.claimed(*POOL, ALICE, f"t{number}", 0)
+        (known,) = workers.list(POOL, (), 9).known
+        assert known.to_wire()["recentTasks"] == workers.describe(ALICES)["recentTasks"]
+        if number == 1:
+            workers.flush()
+
+
+def test_quarantined_workers_are_listed_alone_or_left_out(bench: Bench, workers: Workers) -> None:
+    for name in ("alice", "bob", "carol"):
+        workers.seen(*POOL, Worker("group", name))
+    workers.quarantine(BOBS, NOW + MINUTE)
+    assert listed(workers) == [["alice", "bob", "carol"]]
+    assert listed(workers, is_quarantined=True) == [["bob"]]
+    assert listed(workers, is_quarantined=False) == [["alice", "carol"]]
+    assert [name for page in listed(workers, limit=1, is_quarantined=True) for name in page] == ["bob"]
+    bench.clock.advance(MINUTE)
+    assert listed(workers, is_quarantined=True) == [[]]
+    assert [known.quarantine_until for known in workers.list(POOL, (), 9).known] == [None] * 3
+
+
+def test_nobody_is_listed_of_whom_nothing_is_known(workers: Workers) -> None:
+    for parent in ((), POOL[:1], POOL):
+        assert listed(workers, parent) == [[]]
+        assert workers.list(parent, (), 1).after is None
+
+
+def test_a_known_worker_is_what_a_list_is_made_of(workers: Workers) -> None:
+    workers.seen(*POOL, ALICE)
+    assert list(workers.list(POOL, (), 9).known) == [Known.new(ALICES, NOW)]

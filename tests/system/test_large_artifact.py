@@ -1,0 +1,70 @@
+"""1 GiB through the server into Azurite, and back: the memory of no process of the server knows of it."""
+
+import hashlib
+import http.client
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import requests
+
+from .plain import Queue, definition, in_time
+from .processes import LONG, Server
+
+MIB = 1024**2
+SIZE = 1024 * MIB
+PIECE = bytes(range(256)) * 4096  # a MiB, unlike any other place in the same piece
+ROOM = 64  # MiB that a process may take more: a few blocks, and what one request needs
+
+
+def pieces() -> Iterator[bytes]:
+    for number in range(SIZE // MIB):
+        yield number.to_bytes(8, "big") + PIECE[8:]
+
+
+def peaks(server: Server) -> dict[int, int]:
+    """Of each of the server's own processes, the most memory that it ever had, in bytes."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words, status = (folder / "cmdline").read_bytes(), (folder / "status").read_text()
+        except OSError:  # it has ended
+            continue
+        if str(server.data_dir).encode() in words and b"serve" in words.split(b"\0"):
+            found[int(folder.name)] = int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) * 1024
+    return found
+
+
+def put(url: str) -> str:
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.netloc, timeout=LONG)
+    headers = {"Content-Type": "application/octet-stream", "Content-Length": str(SIZE)}
+    connection.request("PUT", f"{parts.path}?{parts.query}", pieces(), headers)
+    with closing(connection):
+        answer = connection.getresponse()
+        assert answer.status == 200, answer.read()
+    return str(answer.headers["etag"])
+
+
+def test_a_gibibyte_is_held_in_memory(azurite_server: Server) -> None:
+    queue = Queue(azurite_server)
+    task_id = queue.create(definition("large"))
+    assert queue.claim_by_name(task_id, 0).status_code == 200
+    body = {"storageType": "s3", "contentType": "application/octet-stream", "expires": in_time(hours=1)}
+    before = peaks(azurite_server)
+    artifact = f"/task/{task_id}/runs/0/artifacts/public%2Flarge"
+    etag = put(queue.ask("POST", artifact, body)["putUrl"])
+    after = peaks(azurite_server)
+    assert before
+    assert before.keys() == after.keys()
+    more = {pid: (after[pid] - before[pid]) // MIB for pid in after}
+    assert max(more.values()) < ROOM
+    md5 = hashlib.md5(usedforsecurity=False)
+    url = f"{azurite_server.base_url}{artifact}"
+    with requests.get(url, stream=True, timeout=LONG) as answer:
+        assert answer.headers["content-type"] == "application/octet-stream"
+        for chunk in answer.iter_content(MIB):
+            md5.update(chunk)
+    assert etag == f'"{md5.hexdigest()}"'

@@ -1,0 +1,262 @@
+"""Artifacts of each storage type with real clients: put on record, uploaded, had, and listed."""
+
+import gzip
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+from azure.core.exceptions import HttpResponseError
+from azure.storage.blob import BlobClient
+
+from .plain import Queue, in_time
+from .processes import LONG
+from .real_clients import CLIENTS, Npm, RealClient, Refused, refusal
+from .uploads import TEXT, Run, body, claimed, curl, curl_upload, of_blob, of_parts, send
+
+CONTENT = b'{"all": "that the task said, \xc3\xa4"}'
+MIB = 1024**2
+LARGE = random.Random(1).randbytes(11 * MIB)
+PART = 5 * MIB  # bytes: the least that S3 took
+in_memory = pytest.mark.parametrize("server", ["memory"], indirect=True)  # what no storage changes
+NAMES = [
+    "private/a b+c",
+    "private/a%2Fb",
+    "private/a/b",
+    "private/a//b",
+    "private/../a",
+    "private/100%",
+    "private/?q=1&r=2#s",
+    "private/" + "n" * 1000,
+]
+
+
+@pytest.fixture
+def run(queue: Queue, client: RealClient, worker_type: str) -> Run:
+    return claimed(queue, client, worker_type)
+
+
+def test_an_s3_artifact_is_uploaded_by_curl_and_had_by_the_client(run: Run, tmp_path: Path) -> None:
+    wanted = body("s3", contentType="application/json")
+    created = run.call("createArtifact", "public/a.json", wanted)
+    (tmp_path / "a.json").write_bytes(CONTENT)
+    upload = tmp_path / "a.json", created["putUrl"]
+    assert curl_upload(*upload, "Content-Type: text/html")[0] == 403
+    assert curl_upload(*upload, "Content-Type: application/json") == (200, b"")
+
+    url = run.client.url("getArtifact", run.task_id, "0", "public/a.json")
+    redirect = requests.get(url, allow_redirects=False, timeout=LONG)
+    assert redirect.status_code == 303
+    assert redirect.headers["x-taskcluster-artifact-storage-type"] == "s3"
+    had = requests.get(url, timeout=LONG)
+    assert (had.status_code, had.content) == (200, CONTENT)
+    assert had.headers["content-type"] == "application/json"
+    assert curl("-L", "-r", "2-4", url) == (206, CONTENT[2:5])
+    # the clients follow the redirect, and take what it leads to for the answer
+    assert run.call("getArtifact", "public/a.json") == had.json()
+
+
+def test_what_was_uploaded_with_an_encoding_is_had_with_it(run: Run, tmp_path: Path) -> None:
+    packed = gzip.compress(CONTENT)
+    (tmp_path / "log.gz").write_bytes(packed)
+    put_url = run.call("createArtifact", "public/log", body("s3"))["putUrl"]
+    headers = f"Content-Type: {TEXT}", "Content-Encoding: gzip"
+    assert curl_upload(tmp_path / "log.gz", put_url, *headers)[0] == 200
+    had = run.get("public/log")
+    assert (had.headers["content-encoding"], had.headers["content-type"]) == ("gzip", TEXT)
+    assert had.content == CONTENT
+    url = run.signed_url("public/log")
+    assert curl("-L", url) == (200, packed)
+    assert curl("-L", "-r", "4-9", url) == (206, packed[4:10])
+
+
+def by_curl(url: str, file: Path) -> None:
+    assert curl_upload(file, url, "x-ms-blob-type: BlockBlob", f"Content-Type: {TEXT}")[0] == 201
+
+
+def by_azure(url: str, file: Path) -> None:
+    with BlobClient.from_blob_url(url) as blob:
+        blob.upload_blob(file.read_bytes())
+
+
+def by_azure_in_blocks(url: str, file: Path) -> None:
+    with BlobClient.from_blob_url(url, max_single_put_size=4, max_block_size=4) as blob:
+        blob.upload_blob(file.read_bytes(), overwrite=True)
+
+
+def test_an_azure_artifact_is_uploaded_to_its_signed_url(run: Run, tmp_path: Path) -> None:
+    for upload in (by_curl, by_azure, by_azure_in_blocks):
+        name = f"public/{upload.__name__}"
+        created = run.call("createArtifact", name, body("azure"))
+        (tmp_path / "log").write_bytes(CONTENT)
+        upload(created["putUrl"], tmp_path / "log")
+        redirect = run.redirect(name)
+        assert redirect.status_code == 303
+        assert redirect.headers["x-taskcluster-artifact-storage-type"] == "azure"
+        with BlobClient.from_blob_url(redirect.headers["location"]) as blob:
+            assert blob.download_blob().readall() == CONTENT
+            assert blob.download_blob(2, 3).readall() == CONTENT[2:5]
+
+
+def test_the_signed_urls_of_an_azure_artifact_are_good_for_nothing_else(run: Run) -> None:
+    put_url = run.call("createArtifact", "public/log", body("azure"))["putUrl"]
+    other_url = run.call("createArtifact", "public/other", body("azure"))["putUrl"]
+    by_azure_bytes(put_url, CONTENT)
+    get_url = run.redirect("public/log").headers["location"]
+    mixed = urlsplit(other_url)._replace(query=urlsplit(put_url).query).geturl()
+    attempts: list[Callable[[], object]] = [
+        lambda: BlobClient.from_blob_url(put_url).download_blob(),
+        lambda: BlobClient.from_blob_url(put_url).delete_blob(),
+        lambda: BlobClient.from_blob_url(get_url).upload_blob(b"forged", overwrite=True),
+        lambda: BlobClient.from_blob_url(get_url).delete_blob(),
+        lambda: BlobClient.from_blob_url(mixed).upload_blob(b"forged"),
+        lambda: BlobClient.from_blob_url(f"{put_url}a").upload_blob(b"forged", overwrite=True),
+    ]
+    for attempt in attempts:
+        with pytest.raises(HttpResponseError) as refused:
+            attempt()
+        assert refused.value.status_code == 403
+    assert run.get("public/log").content == CONTENT
+
+
+def by_azure_bytes(url: str, content: bytes) -> None:
+    with BlobClient.from_blob_url(url) as blob:
+        blob.upload_blob(content)
+
+
+@pytest.mark.parametrize("parts", [(CONTENT,), (LARGE[:PART], LARGE[PART:])], ids=["single", "multipart"])
+def test_a_blob_is_had_once_it_is_complete(run: Run, parts: tuple[bytes, ...]) -> None:
+    content = b"".join(parts)
+    wanted = of_blob(*parts) if len(parts) == 1 else of_parts(parts)
+    created = run.call("createArtifact", "public/blob", wanted)
+    assert run.redirect("public/blob").status_code == 404
+    assert run.refusal("completeArtifact", "public/blob", {"etags": ["x"] * len(parts)})[0] == 400
+    assert run.refusal("reportCompleted") == (409, "RequestConflict")
+    forged = send(created["requests"][-1], bytes(len(parts[-1])))
+    assert forged.status_code == 400, "its SHA-256 is another"
+
+    etags = [send(*one).headers["etag"] for one in zip(created["requests"], parts, strict=True)]
+    for _ in range(2):
+        assert run.call("completeArtifact", "public/blob", {"etags": etags}) is None
+    redirect = run.redirect("public/blob")
+    assert (redirect.status_code, redirect.headers["x-taskcluster-location-content-length"]) == (
+        303,
+        str(len(content)),
+    )
+    assert run.get("public/blob").content == content
+    assert curl("-L", "-r", "10-13", run.signed_url("public/blob")) == (206, content[10:14])
+    assert run.call("reportCompleted")["status"]["state"] == "completed"
+
+
+# that client came with JavaScript's alone
+@pytest.mark.parametrize("client", CLIENTS[1:], indirect=True)
+@pytest.mark.parametrize(
+    "file", [{}, {"compression": "gzip"}, {"partSize": PART}], ids=["whole", "gzip", "multipart"]
+)
+def test_the_upload_client_of_that_time_uploads_a_blob(
+    queue: Queue, client: RealClient, worker_type: str, tmp_path: Path, file: dict[str, Any]
+) -> None:
+    assert isinstance(client, Npm)
+    run, content = claimed(queue, client, worker_type), LARGE if "partSize" in file else CONTENT * 1000
+    (tmp_path / "file").write_bytes(content)
+    settings = {"contentType": TEXT, "expires": in_time(hours=1)}
+    named = {"name": str(tmp_path / "file"), **file}
+    etags = client.upload(run.task_id, "0", "public/file", settings, named)
+    assert len(etags) == (3 if "partSize" in file else 1)
+
+    url = client.url("getLatestArtifact", run.task_id, "public/file")
+    had = requests.get(url, headers={"Accept-Encoding": "identity"}, stream=True, timeout=LONG)
+    assert had.headers.get("content-encoding") == file.get("compression")
+    raw = had.raw.read()
+    assert (gzip.decompress(raw) if "compression" in file else raw) == content
+    told = had.history[0].headers
+    assert told["x-taskcluster-location-content-length"] == str(len(content))
+    assert told["x-taskcluster-location-transfer-length"] == str(len(raw))
+    assert told["x-taskcluster-location-content-encoding"] == file.get("compression", "identity")
+
+
+@in_memory
+def test_a_reference_leads_elsewhere_and_then_somewhere_else(run: Run) -> None:
+    urls = ["https://elsewhere.example.com/live.log?a=%2F&b=c#d", "http://127.0.0.1:60099/log"]
+    for url in urls:
+        run.call("createArtifact", "public/live.log", body("reference", url=url))
+        redirect = run.redirect("public/live.log")
+        assert (redirect.status_code, redirect.headers["location"]) == (303, url)
+        assert redirect.headers["x-taskcluster-artifact-storage-type"] == "reference"
+
+
+@in_memory
+def test_an_artifact_that_is_an_error_says_which(run: Run) -> None:
+    run.call("createArtifact", "public/no", body("error"))
+    with pytest.raises(Refused) as refused:
+        run.call("getArtifact", "public/no")
+    assert refused.value.status == 424
+    assert refused.value.body == {
+        "reason": "file-missing-on-worker",
+        "message": "there is no such file",
+    }
+    assert run.redirect("public/no").headers["x-taskcluster-artifact-storage-type"] == "error"
+
+
+@in_memory
+def test_a_private_artifact_is_had_by_scope_and_by_bewit_alone(
+    queue: Queue, client: RealClient, worker_type: str
+) -> None:
+    run = claimed(queue, client, worker_type, scopes=["queue:get-artifact:private/mine/*"])
+    for name in ("private/mine/log", "private/other"):
+        run.put(name, CONTENT, contentType="application/json")
+    one, other = ((run.task_id, "0", name) for name in ("private/mine/log", "private/other"))
+    narrow = client.temporary(["queue:get-artifact:private/mine/log"])
+    queue.with_credentials(narrow)
+
+    def status(url: str) -> int:
+        return requests.get(url, timeout=LONG).status_code
+
+    assert client.call("getArtifact", *one, credentials=narrow) == {"all": "that the task said, ä"}
+    assert refusal(client.call, "getArtifact", *other, credentials=narrow)[0] == 403
+    assert status(client.url("getArtifact", *one)) == 403
+    for credentials in (None, narrow, run.credentials):
+        assert status(client.signed_url("getArtifact", *one, credentials=credentials)) == 200
+        latest = client.signed_url("getLatestArtifact", one[0], one[2], credentials=credentials)
+        assert status(latest) == 200
+    for credentials in (narrow, run.credentials):
+        assert status(client.signed_url("getArtifact", *other, credentials=credentials)) == 403
+    assert status(client.signed_url("getArtifact", *one, life=-1)) == 401
+    moved = client.signed_url("getArtifact", *other).replace("other", "mine%2Flog")
+    assert status(moved) == 401, "a bewit is for one URL"
+
+
+def test_each_name_is_an_artifact_of_its_own_and_listed_in_pages(run: Run) -> None:
+    for number, name in enumerate(NAMES):
+        run.put(name, b"%d" % number)
+    assert [run.get(name).content for name in NAMES] == [b"%d" % number for number in range(len(NAMES))]
+    [whole] = run.client.pages("listArtifacts", run.task_id, "0")
+    assert sorted(one["name"] for one in whole["artifacts"]) == sorted(NAMES)
+    for pages in (
+        run.client.pages("listArtifacts", run.task_id, "0", limit=3),
+        run.client.pages("listLatestArtifacts", run.task_id, limit=3),
+    ):
+        assert [one for page in pages for one in page["artifacts"]] == whole["artifacts"]
+        assert [len(page["artifacts"]) for page in pages] == [3, 3, 2]
+
+
+@in_memory
+def test_artifacts_are_created_again_and_after_an_exception_but_not_after_success(
+    queue: Queue, run: Run, worker_type: str
+) -> None:
+    wanted = body("s3")
+    for _ in range(2):
+        created = run.call("createArtifact", "public/log", wanted)
+        assert created["putUrl"]
+    run.put("public/log", CONTENT, expires=in_time(hours=2))
+    run.call("reportException", {"reason": "worker-shutdown"})
+    run.put("public/why", b"it was shut down")
+    assert run.get("public/why").content == b"it was shut down"
+    done = claimed(queue, run.client, worker_type)
+    put_url = done.call("createArtifact", "public/log", wanted)["putUrl"]
+    done.call("reportCompleted")
+    assert done.refusal("createArtifact", "public/late", wanted) == (409, "RequestConflict")
+    assert requests.put(put_url, data=b"x", headers={"Content-Type": TEXT}, timeout=LONG).status_code == 409

@@ -1,0 +1,87 @@
+"""Workers as real clients of 2018 see them, and as several servers on one account do."""
+
+from pathlib import Path
+from typing import Any
+
+from legacy_queue.adapters.azurite import Azurite
+
+from .accounts import as_root, on_account
+from .plain import Queue, definition, in_time
+from .processes import serve, wait_until
+from .real_clients import RealClient, refusal
+
+ACTION = {
+    "name": "reboot",
+    "title": "Reboot",
+    "context": "worker",
+    "url": "https://example.com/<workerId>",
+    "method": "POST",
+    "description": "Reboots the machine",
+}
+
+
+def test_a_real_client_declares_lists_and_quarantines(
+    queue: Queue, client: RealClient, worker_type: str
+) -> None:
+    pool, alice = ("system", worker_type), ("system", worker_type, "group", "alice")
+    assert refusal(lambda: client.call("getWorker", *alice)) == (404, "ResourceNotFound")
+    client.call("declareProvisioner", "system", {"description": "for tests", "actions": [ACTION]})
+    assert client.call("getProvisioner", "system")["description"] == "for tests"
+    declared = client.call("declareWorkerType", *pool, {"stability": "stable"})
+    assert declared["stability"] == "stable"
+    assert client.call("getWorkerType", *pool) == declared
+    task_ids = [queue.create(definition(worker_type)) for _ in range(3)]
+    for task_id, worker in zip(task_ids, ("alice", "bob", "carol"), strict=True):
+        assert queue.claim_by_name(task_id, 0, worker).status_code == 200
+    known = client.call("getWorker", *alice)
+    assert (known["actions"], known["recentTasks"]) == ([ACTION], [{"taskId": task_ids[0], "runId": 0}])
+    expires = in_time(days=9)
+    assert client.call("declareWorker", *alice, {"expires": expires})["expires"] == expires
+    until = in_time(days=1)
+    assert client.call("quarantineWorker", *alice, {"quarantineUntil": until})["quarantineUntil"] == until
+    listed = client.pages("listWorkers", *pool, limit=1)
+    assert [one["workerId"] for page in listed for one in page["workers"]] == ["alice", "bob", "carol"]
+    for quarantined, names in (("true", ["alice"]), ("false", ["bob", "carol"])):
+        listed = client.pages("listWorkers", *pool, quarantined=quarantined)
+        assert [one["workerId"] for page in listed for one in page["workers"]] == names
+    provisioners = [one for page in client.pages("listProvisioners") for one in page["provisioners"]]
+    assert "system" in [one["provisionerId"] for one in provisioners]
+    worker_types = [one for page in client.pages("listWorkerTypes", "system") for one in page["workerTypes"]]
+    assert worker_type in [one["workerType"] for one in worker_types]
+
+
+def recent(queue: Queue, worker: str) -> list[str]:
+    """The tasks of that worker, as a server tells them; none of one that it does not know."""
+    answer = queue.send("GET", f"/provisioners/system/worker-types/shared/workers/group/{worker}")
+    return [one["taskId"] for one in answer.json().get("recentTasks", ())]
+
+
+def claimed(queue: Queue, worker: str) -> tuple[str, int, Any]:
+    """A new task, and what the worker's claim on it is answered."""
+    task_id = queue.create(definition("shared"))
+    answer = queue.claim_by_name(task_id, 0, worker)
+    return task_id, answer.status_code, answer.json()
+
+
+def test_servers_that_share_an_account_know_the_same_workers(tmp_path: Path, azurite: Azurite) -> None:
+    env = on_account(azurite)
+    path = "/provisioners/system/worker-types/shared/workers/group/one"
+    with serve(tmp_path / "first", **env) as first, serve(tmp_path / "second", **env) as second:
+        queues = [as_root(server) for server in (first, second)]
+        tasks = [claimed(queues[number % 2], "one")[0] for number in range(4)]
+        for queue in queues:
+            wait_until(lambda queue=queue: sorted(recent(queue, "one")) == sorted(tasks))
+        until = in_time(days=1)
+        queues[0].ask("PUT", path, {"quarantineUntil": until})
+        task_id, status, body = claimed(queues[0], "one")
+        assert (status, body["code"]) == (409, "RequestConflict")
+        assert until in body["message"]
+        wait_until(lambda: claimed(queues[1], "one")[1] == 409)
+        assert queues[1].claim_by_name(task_id, 0, "two").status_code == 200
+        assert [server.end() for server in (first, second)] == [0, 0]
+    with serve(tmp_path / "third", **env) as third:
+        queue = as_root(third)
+        assert recent(queue, "two") == [task_id], "who ends has written down all that it noted"
+        assert claimed(queue, "one")[1] == 409
+        queue.ask("PUT", path, {"quarantineUntil": in_time()})
+        assert claimed(queue, "one")[1] == 200
