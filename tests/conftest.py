@@ -22,7 +22,7 @@ GIVEN_BROKER = os.environ.get("LEGACY_QUEUE_TEST_AMQP_URL")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take long come first: of two at a time, no one is left waiting for the other's last."""
+    """Files that take long come first: of several at a time, none is left waiting for the last of another."""
     items.sort(key=lambda item: not item.path.is_relative_to(Path(__file__).parent / "system"))
 
 
