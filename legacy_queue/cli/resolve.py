@@ -3,7 +3,7 @@
 import json
 import os
 import signal
-import threading
+from contextlib import suppress
 from dataclasses import replace
 
 import click
@@ -13,9 +13,11 @@ from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.cli.options import setting_options, settings_of
 from legacy_queue.config import SettingsError, complete
 from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.ports import Storage
 from legacy_queue.wiring import Server, build
 
 _LOOK_AGAIN = 0.5  # seconds
+_ENDS = (signal.SIGTERM, signal.SIGINT)
 
 
 @click.command()
@@ -46,17 +48,20 @@ def resolve(**options: str | None) -> None:
 
 
 def _run_until_told(server: Server) -> None:
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: stop.set())
-    while not stop.is_set():
-        try:
-            server.storage.check()
+    # blocked in the threads to come too: a signal that comes as Event.wait begins would not end it
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
+    while not _is_ready(server.storage):
+        if signal.sigtimedwait(_ENDS, _LOOK_AGAIN):
             break
-        except ServiceUnavailable:
-            stop.wait(_LOOK_AGAIN)
-    if not stop.is_set():
+    else:
         server.background.start()
         print(json.dumps({"pid": os.getpid(), "storage": server.storage.endpoints}), flush=True)  # noqa: T201
-        stop.wait()
+        signal.sigwait(_ENDS)
     server.background.stop()
+
+
+def _is_ready(storage: Storage) -> bool:
+    with suppress(ServiceUnavailable):
+        storage.check()
+        return True
+    return False

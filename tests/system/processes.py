@@ -80,7 +80,12 @@ class Running:
         self.process.send_signal(number)
 
     def wait(self) -> int:
-        return self.process.wait(LONG)
+        try:
+            return self.process.wait(LONG)
+        except subprocess.TimeoutExpired:
+            self.send(signal.SIGABRT)  # Python tells on standard error where each thread is
+            self.process.wait(LONG)
+            raise
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send the signal and wait; the exit code."""
@@ -99,7 +104,7 @@ def run(folder: Path, *words: str, **env: str) -> Iterator[Running]:
         process = subprocess.Popen(
             [str(COMMAND), *words],
             cwd=folder,
-            env=environment(**env),
+            env=environment(PYTHONFAULTHANDLER="1", **env),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=errors,

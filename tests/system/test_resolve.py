@@ -63,15 +63,15 @@ def test_it_resolves_on_the_azurite_of_a_server_in_the_same_data_directory(tmp_p
         assert server.end() == 0
         # it waits for a server that is to come back, and can be told not to
         with run(tmp_path / "waiting", "resolve", *where) as waiting:
-            wait_until(lambda: signal.SIGTERM in handled(waiting.process.pid))
+            wait_until(lambda: signal.SIGTERM in blocked(waiting.process.pid))
             assert waiting.end() == 0
             assert waiting.output == ""
 
 
-def handled(pid: int) -> set[int]:
-    """The signals that the process has handlers for."""
+def blocked(pid: int) -> set[int]:
+    """The signals that the process's main thread takes when it asks for them."""
     status = Path(f"/proc/{pid}/status").read_text()
-    mask = int(status.partition("SigCgt:")[2].split()[0], 16)
+    mask = int(status.partition("SigBlk:")[2].split()[0], 16)
     return {number for number in range(1, 65) if mask >> (number - 1) & 1}
 
 
