@@ -170,14 +170,17 @@ class _Worker(GeventWorker):
         super().__init__(*args, **kwargs)
         self._connections: dict[Any, socket.socket] = {}  # by the greenlet that serves it
         self._idle: set[socket.socket] = set()
+        self._fresh: set[socket.socket] = set()  # connections on which nothing was heard yet
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         """Serve one connection."""
         greenlet = gevent.getcurrent()
         self._connections[greenlet] = client
+        self._fresh.add(client)
         try:
             super().handle(listener, client, addr)
         finally:
+            self._fresh.discard(client)
             del self._connections[greenlet]
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> bool:
@@ -219,20 +222,22 @@ class _Worker(GeventWorker):
                 yield
         finally:
             self._idle.discard(client)
+            self._fresh.discard(client)
 
     def notify(self) -> None:
         """Called every second, also while it ends: an idle connection then hears no further request.
 
-        What has arrived already is still read, and answered.
+        What has arrived already is still read, and answered; who has just connected has a second for it.
         """
         super().notify()
         if not self.alive:
             assert isinstance(self.app, _Application)  # noqa: S101
             self.app.end_streams()
-            for client in list(self._idle):
+            for client in self._idle - self._fresh:
                 # by another object: gevent's own would interrupt the wait with an error
                 with suppress(OSError), client.dup() as same:
                     same.shutdown(socket.SHUT_RD)
+            self._fresh.clear()
 
 
 class _Arbiter(Arbiter):

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -60,8 +60,12 @@ def taken(url: str) -> str:
 
 def sockets_of(pid: int) -> set[str]:
     """The inodes of the process's sockets."""
-    links = (os.readlink(one) for one in Path(f"/proc/{pid}/fd").iterdir())
-    return {link[len("socket:[") : -1] for link in links if link.startswith("socket:[")}
+    found = set()
+    for one in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            if (link := os.readlink(one)).startswith("socket:["):
+                found.add(link[len("socket:[") : -1])
+    return found
 
 
 def listening(pid: int) -> list[tuple[str, int]]:
@@ -78,7 +82,12 @@ def listening(pid: int) -> list[tuple[str, int]]:
 
 def epmds() -> set[str]:
     """The processes on this machine that are Erlang's port mapper."""
-    return {str(name) for name in Path("/proc").glob("[0-9]*/comm") if name.read_text() == "epmd\n"}
+    found = set()
+    for name in Path("/proc").glob("[0-9]*/comm"):
+        with suppress(OSError):  # ended meanwhile
+            if name.read_text() == "epmd\n":
+                found.add(str(name))
+    return found
 
 
 def test_what_is_durable_survives_a_stop_and_it_comes_back_on_its_port(made: Callable[..., RabbitMQ]) -> None:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 COMMAND = Path(sys.executable).parent / "legacy-queue"
 LONG = 60.0  # seconds that nothing takes: the end of what would hang
-HASTY_CLAIM = 3  # seconds that a claim lasts on the servers that are in a hurry
+HASTY_CLAIM = 6  # seconds that a claim lasts on the servers that are in a hurry
 
 # What no line of a server's log may hold, whatever the values are
 SECRET_MARKS = (

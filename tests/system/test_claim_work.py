@@ -14,7 +14,7 @@ from legacy_queue.adapters.azurite import Azurite
 
 from .accounts import as_root, on_account
 from .plain import Json, Queue, definition
-from .processes import LONG, Server, serve, wait_until
+from .processes import LONG, Server, serve
 
 MANY = 500
 
@@ -141,22 +141,14 @@ def test_sigterm_answers_who_waits_that_there_is_no_work(tmp_path: Path) -> None
     with serve(tmp_path, "--storage", "memory") as server:
         queue = Queue(server)
         with ExitStack() as stack:
-            answers = [stack.enter_context(in_background(claim_work, queue, "none")) for _ in range(20)]
-            claim_work_is_waited_for(server)
+            clients = [stack.enter_context(connect(server)) for _ in range(20)]
+            queue.ask("GET", "/ping")  # on a connection that is accepted after those
+            for client in clients[:10]:
+                client.sendall(request_for_work(queue, "none"))
+            queue.ask("GET", "/ping")
             server.send(signal.SIGTERM)
-        assert answers == [[]] * 20
+            assert answered(clients[0]) == []
+            for client in clients[10:]:  # they had connected, and have a second to send
+                client.sendall(request_for_work(queue, "none"))
+            assert [answered(client) for client in clients[1:]] == [[]] * 19
         assert server.wait() == 0
-
-
-def claim_work_is_waited_for(server: Server) -> None:
-    """The connections of those that wait are open on the server's side."""
-    port = f":{urlsplit(server.root_url).port:04X}"
-    wait_until(
-        lambda: (
-            sum(
-                line.split()[1].endswith(port) and line.split()[3] == "01"
-                for line in Path("/proc/net/tcp").read_text().splitlines()[1:]
-            )
-            >= 20
-        )
-    )

@@ -35,6 +35,12 @@ def published(queue: Queue) -> Published:
 @pytest.fixture(scope="module")
 def everything(queue: Queue, rabbitmq: RunningBroker) -> Iterator[Listener]:
     with listening(rabbitmq.url, queue.server.root_url) as listener:
+
+        def publishes() -> bool:
+            """At first what happens is only stored before it is answered: something older may wait."""
+            return bool(listener.told([task_id := queue.create(definition("early"))])[task_id])
+
+        wait_until(publishes)
         yield listener
 
 

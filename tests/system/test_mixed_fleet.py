@@ -19,7 +19,7 @@ from .processes import LONG, Working, serve, wait_until, work
 TASKS = 60
 SEVERAL = 3  # plain workers of each protocol
 BRIEF = ("--claim-work-wait", "1s")
-HASTY = ("--claim-timeout", "4s", "--poll-visibility", "1s", *BRIEF)
+HASTY = ("--claim-timeout", "15s", *BRIEF)
 
 
 @pytest.fixture(params=["memory", "two servers on azurite"])

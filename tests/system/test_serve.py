@@ -338,12 +338,12 @@ def test_it_recovers_though_a_new_azurite_has_lost_everything_and_nobody_asks_fo
         wait_until(lambda: is_gone(dead))
 
         def served() -> bool:
-            answer = queue.send("PUT", f"/task/{slugid()}", definition(worker_type))
-            assert answer.status_code in (200, 503), answer.text
-            urls = queue.send("GET", f"/poll-task-url/system/{worker_type}").json().get("queues", ())
             try:
+                answer = queue.send("PUT", f"/task/{slugid()}", definition(worker_type))
+                assert answer.status_code in (200, 503), answer.text
+                urls = queue.send("GET", f"/poll-task-url/system/{worker_type}").json().get("queues", ())
                 polled = {requests.get(one["signedPollUrl"], timeout=LONG).status_code for one in urls}
-            except requests.ConnectionError:  # the new one is yet to come
+            except requests.ConnectionError:  # the new Azurite, or the server's new process, is yet to come
                 return False
             return answer.status_code == 200 and polled == {200}
 

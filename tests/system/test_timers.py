@@ -18,8 +18,8 @@ from .listeners import Listener, listening
 from .plain import Json, Queue, definition, in_time, slugid, storage_access
 from .processes import serve, wait_until
 
-CLAIM = 5  # seconds that a claim lasts
-SOON = 4  # seconds until the deadlines that are missed
+CLAIM = 10  # seconds that a claim lasts
+SOON = 8  # seconds until the deadlines that are missed
 MANY = 30
 TYPE, LOST, CROWD = "timed", "lost", "crowd"  # worker types
 
@@ -83,15 +83,14 @@ def begun(
 
 
 def begin_claims(begun: Begun) -> None:
-    reclaimed = begun.create("reclaimed")
-    holder = begun.claim(reclaimed)
     begun.claim(begun.create("retried"))
     begun.claim(begun.create("not retried", retries=0))
     begun.create("waits", dependencies=[begun.tasks["not retried"]], requires="all-resolved")
     begun.claim(begun.create("lost", LOST))
     with storage_access(begun.queue.server, begun.queue.poll_urls(LOST)[-1]) as messages:
         messages.clear_messages()
-    reclaim = holder.on_run((reclaimed, 0), "reclaim")
+    reclaimed = begun.create("reclaimed")
+    reclaim = begun.claim(reclaimed).on_run((reclaimed, 0), "reclaim")
     assert reclaim.status_code == 200, reclaim.text
     begun.reclaimed_until = reclaim.json()["takenUntil"]
 
