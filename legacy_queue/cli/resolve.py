@@ -52,11 +52,10 @@ def _run_until_told(server: Server) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
     while not _is_ready(server.storage):
         if signal.sigtimedwait(_ENDS, _LOOK_AGAIN):
-            break
-    else:
-        server.background.start()
-        print(json.dumps({"pid": os.getpid(), "storage": server.storage.endpoints}), flush=True)  # noqa: T201
-        signal.sigwait(_ENDS)
+            return
+    server.background.start()
+    print(json.dumps({"pid": os.getpid(), "storage": server.storage.endpoints}), flush=True)  # noqa: T201
+    signal.sigwait(_ENDS)
     server.background.stop()
 
 
