@@ -15,7 +15,9 @@ from legacy_queue.domain.times import format_time, parse_time
 
 CLAIMS, DEADLINES, RESOLVED = "claims", "deadlines", "resolved"
 
-FIRST_FIRES_AFTER = timedelta(seconds=30)  # longer than a call takes, retries to storage included
+# Longer than a call takes as a rule, and so short that what a killed process left goes on within 30 s, the
+# pause between two looks included. A timer that fires during its call repeats what is safe to repeat.
+FIRST_FIRES_AFTER = timedelta(seconds=15)
 
 
 @dataclass(frozen=True)

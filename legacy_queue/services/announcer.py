@@ -29,6 +29,7 @@ from legacy_queue.ports import (
     Turn,
     Turns,
 )
+from legacy_queue.services.leases import LEASE, RenewedTurn
 from legacy_queue.services.poison import set_aside
 from legacy_queue.services.together import for_each
 
@@ -36,7 +37,6 @@ log = structlog.get_logger()
 
 WAITING = "events"  # the queue of those that wait for the broker, and the turn to publish them
 
-_TURN = timedelta(seconds=60)  # longer than it takes to publish a batch, or to fail
 _BATCH = 32
 _PATIENCE = 0.5  # seconds that a call waits while events are drained
 _LONGEST_KEY = 255  # bytes, of AMQP
@@ -149,22 +149,23 @@ class Announcer:
             return self._is_direct
 
     def _publish_waiting(self, broker: Broker) -> None:
-        turn = self._turns.take(WAITING, self._clock.now() + _TURN)
+        turn = self._turns.take(WAITING, self._clock.now() + LEASE)
         if not isinstance(turn, Turn):
             return
-        try:
-            while messages := self._queues.peek(WAITING, _BATCH):
-                self._publish(broker, messages)
-                turn = self._turns.keep(turn, self._clock.now() + _TURN, "", None)
-        finally:
-            with suppress(Changed):
-                self._turns.keep(turn, self._clock.now(), "", None)
+        with RenewedTurn(self._turns, turn, self._clock) as held:
+            try:
+                while messages := self._queues.peek(WAITING, _BATCH):
+                    self._publish(broker, messages)
+                    held.keep("", None)
+            finally:
+                with suppress(Changed):
+                    held.release(self._clock.now(), "", None)
 
     def _publish(self, broker: Broker, messages: Sequence[ReceivedMessage]) -> None:
         """What was peeked at is removed only after it was confirmed: a failure leaves all in their order."""
         published = {message.lease.message_id for message in messages}
         broker.publish([event for message in messages if (event := _unpacked(message.text))])
-        received = self._queues.receive(WAITING, len(messages), _TURN)
+        received = self._queues.receive(WAITING, len(messages), LEASE)
         more = [message for message in received if message.lease.message_id not in published]
         broker.publish([event for message in more if (event := _unpacked(message.text))])
         for_each(self._remove, received)

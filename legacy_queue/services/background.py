@@ -3,7 +3,10 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
+from functools import partial
+from typing import TypeVar
 
 import structlog
 
@@ -16,10 +19,13 @@ from legacy_queue.services.watcher import Watcher
 log = structlog.get_logger()
 
 _SETTLE_EVERY = timedelta(seconds=0.5)
-_DRAIN_FIRST, _DRAIN_IDLE = timedelta(seconds=1), timedelta(seconds=30)
+_DRAIN_FIRST, _DRAIN_IDLE = timedelta(seconds=1), timedelta(seconds=10)
+_AT_ONCE = 4  # timers that are handled or moved: so few that calls are not slowed, however many wait
 _FLUSH_EVERY = timedelta(seconds=10)
 _END = 10  # seconds that what is under way has left
 _SETTLE_ALL = timedelta(seconds=10)
+
+Item = TypeVar("Item")
 
 Flush = Callable[[], None]  # writes down what is only in memory; may raise ServiceUnavailable
 
@@ -40,11 +46,12 @@ class Background:
         self._watchers, self._chores = watchers, chores
         self.stopping = stopping
         self._threads: list[threading.Thread] = []
+        self._pool = ThreadPoolExecutor(_AT_ONCE, "background")
 
     def start(self) -> None:
         """Start the threads, in the process that is to have them."""
         loops: list[Callable[[], None]] = [self._settle, self._drain, self._flush]
-        loops += [lambda watcher=watcher: watcher.run(self.stopping) for watcher in self._watchers]  # type: ignore[misc]
+        loops += [partial(watcher.run, self.stopping, self._each) for watcher in self._watchers]
         if self._chores:
             chores = self._chores
             loops.append(lambda: chores.run(self.stopping))
@@ -61,6 +68,7 @@ class Background:
         end = time.monotonic() + _END
         for thread in self._threads:
             thread.join(max(0, end - time.monotonic()))
+        self._pool.shutdown(wait=False, cancel_futures=True)
         try:
             for watcher in self._watchers:
                 watcher.hand_back()
@@ -72,10 +80,17 @@ class Background:
         self._flush_all()
         self._announcer.close()
 
+    def _each(self, act: Callable[[Item], None], items: Sequence[Item]) -> None:
+        """Call ``act`` with each item, a few at a time; raises its first error once all are done."""
+        futures = [self._pool.submit(act, item) for item in items]
+        wait(futures)
+        for future in futures:
+            future.result()
+
     def _settle(self) -> None:
         while not self.stopping.wait(_SETTLE_EVERY.total_seconds()):
             try:
-                self._timers.settle()
+                self._timers.settle(self._each)
             except ServiceUnavailable:
                 log.warning("timers-not-confirmed")
 

@@ -20,7 +20,7 @@ _WAIT = timedelta(seconds=15)  # a client gives up after 30
 _ASK_AGAIN = timedelta(seconds=5)
 
 _Key = tuple[str, str, str]  # the blob, and what was announced
-_Check = Future[Exception | None]  # what it ended with
+_Check = Future[BaseException | None]  # what it ended with
 
 
 class BlobChecks:
@@ -65,12 +65,12 @@ class BlobChecks:
         return check
 
     def _do(self, key: _Key, check: _Check, artifact: Artifact, then: Callable[[], object]) -> None:
-        error = None
+        error: BaseException | None = None
         try:
             with self._room:
                 self._compare(artifact)
                 then()
-        except Exception as caught:
+        except BaseException as caught:  # also when the thread is being ended: others wait
             error = caught
             if not isinstance(error, QueueError):
                 log.error("blob-not-checked", task_id=artifact.task_id, exc_info=error)

@@ -1,12 +1,16 @@
 """The one way in which a stored task changes: read, decide, arm, hold, write on the ETag, tell, settle.
 
-What a crash leaves undone after the write, the timer that was armed before it does.
+What a crash or a failure leaves undone after the write, the timer that was armed before it does. Once the
+task is written, nothing fails the caller.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
-from legacy_queue.domain.errors import QueueError, RequestConflict, ResourceNotFound
+import structlog
+
+from legacy_queue.domain.errors import QueueError, RequestConflict, ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task
@@ -14,6 +18,8 @@ from legacy_queue.ports import Changed, StoredTask, TaskStore
 from legacy_queue.services.announcer import Announcer
 from legacy_queue.services.timers import Armed, Timers
 from legacy_queue.services.work_messages import WorkMessages
+
+log = structlog.get_logger()
 
 
 class Changes:
@@ -58,8 +64,8 @@ class Changes:
                 continue
             if outcome.hold is None and outcome.task == stored.task:
                 if is_fresh:
-                    task, armed = outcome.task, None
-                    break
+                    self.finish(outcome, stored.is_own)
+                    return outcome.task
                 stored = None
                 continue
             armed = self._timers.arm(outcome.timer) if outcome.timer else None
@@ -72,13 +78,27 @@ class Changes:
                 if stored.task == task:
                     break  # the answer was lost, and not the race
                 self._undo(before, task, stored.task, outcome, armed)
-        self.finish(replace(outcome, task=task), stored.is_own)
-        if armed:
-            self._timers.confirm(armed)
+        with self.committed(task, armed):
+            self.finish(replace(outcome, task=task), stored.is_own)
         if outcome.refusal:
             self._withdraw_useless(task, presented, outcome.refusal)
             raise outcome.refusal
         return task
+
+    @contextmanager
+    def committed(self, task: Task, armed: Armed | None) -> Iterator[None]:
+        """Around what a write causes, once it is stored: confirms the timer afterwards, and raises nothing.
+
+        After a failure the timer is not confirmed. It fires, and does what is left.
+        """
+        try:
+            yield
+            if armed:
+                self._timers.confirm(armed)
+        except ServiceUnavailable as error:
+            log.warning("effects-left-to-timer", task_id=task.task_id, why=error.message)
+        except Exception:
+            log.exception("effects-left-to-timer", task_id=task.task_id)
 
     def finish(self, outcome: Outcome, is_own: bool) -> None:
         """Do what is left to do once the task is stored: tell first, so that no worker is ahead of it.

@@ -14,13 +14,13 @@ import structlog
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.ports import Changed, Clock, Turn, Turns
+from legacy_queue.services.leases import LEASE, RenewedTurn
 
 log = structlog.get_logger()
 
 PAGE = 100
 _PAUSE = timedelta(seconds=0.5)  # between pages: at most 200 a second
-_TURN = timedelta(minutes=5)  # longer than a page takes
-_NEXT_LOOK = timedelta(minutes=1)  # where storage could not be reached
+_NEXT_LOOK = timedelta(seconds=10)  # where storage could not be reached
 
 # (after, limit, last_pass) -> where to go on, None at the end
 Step = Callable[[str, int, datetime | None], str | None]
@@ -58,25 +58,32 @@ class Chores:
         return min(self._do(chore, stop) for chore in self._chores)
 
     def _do(self, chore: Chore, stop: threading.Event) -> datetime:
-        turn = self._turns.take(f"chore-{chore.name}", self._clock.now() + _TURN)
+        turn = self._turns.take(f"chore-{chore.name}", self._clock.now() + LEASE)
         if not isinstance(turn, Turn):
             return turn
-        began, after = _began(turn.cursor) or (self._clock.now(), "")
         try:
-            while not stop.is_set():
-                gone_on = chore.step(after, PAGE, turn.since)
-                if gone_on is None:
-                    next_time = self._clock.now() + chore.period
-                    self._turns.keep(turn, next_time, "", began)
-                    return next_time
-                after = gone_on
-                cursor = f"{format_time(began)} {after}"
-                turn = self._turns.keep(turn, self._clock.now() + _TURN, cursor, turn.since)
-                stop.wait(_PAUSE.total_seconds())
-            self._turns.keep(turn, self._clock.now(), turn.cursor, turn.since)  # for another process
+            with RenewedTurn(self._turns, turn, self._clock) as held:
+                return self._go_on(chore, turn, held, stop)
         except Changed:
             log.info("chore-taken-over", chore=chore.name)
-        return self._clock.now() + _TURN
+        return self._clock.now() + LEASE
+
+    def _go_on(self, chore: Chore, turn: Turn, held: RenewedTurn, stop: threading.Event) -> datetime:
+        """Page by page; when the chore may be due again. Raises Changed, ServiceUnavailable."""
+        began, after = _began(turn.cursor) or (self._clock.now(), "")
+        cursor = turn.cursor
+        while not stop.is_set():
+            gone_on = chore.step(after, PAGE, turn.since)
+            if gone_on is None:
+                next_time = self._clock.now() + chore.period
+                held.release(next_time, "", began)
+                return next_time
+            after = gone_on
+            cursor = f"{format_time(began)} {after}"
+            held.keep(cursor, turn.since)
+            stop.wait(_PAUSE.total_seconds())
+        held.release(self._clock.now(), cursor, turn.since)  # for another process
+        return self._clock.now() + LEASE
 
 
 def _began(cursor: str) -> tuple[datetime, str] | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Event
 
-from legacy_queue.domain.timers import CLAIMS, DEADLINES, RESOLVED
+from legacy_queue.domain.timers import RESOLVED
 from legacy_queue.ports import Broker, Clock, ObjectStore, Storage
 from legacy_queue.services import Services
 from legacy_queue.services.announcer import Announcer
@@ -30,8 +30,9 @@ from legacy_queue.services.watcher import Watcher
 from legacy_queue.services.work_messages import WorkMessages
 from legacy_queue.services.workers import Workers
 
-# How long a queue of timers is not looked at, at most, while nothing happens
-_IDLE = {CLAIMS: timedelta(seconds=15), DEADLINES: timedelta(seconds=30), RESOLVED: timedelta(seconds=5)}
+# How long a queue of timers is not looked at, at most, while nothing happens; what a killed process has left
+# there goes on within 30 s
+_IDLE = timedelta(seconds=5)
 _SWEEP_EVERY, _EXPIRE_EVERY = timedelta(minutes=10), timedelta(hours=1)
 _EVENTS_READABLE = timedelta(hours=1)  # where there is no broker
 
@@ -115,7 +116,7 @@ def build_core(
         return Core(services, timers, announcer, flushes=flushes, stopping=stopping)
     resolvers = Resolvers(storage.tasks, changes, messages, dependencies, groups, announcer, clock)
     watchers = {
-        name: Watcher(name, storage.own_queues, handle, clock, _IDLE[name])
+        name: Watcher(name, storage.own_queues, handle, clock, _IDLE, timers.fires_confirmed)
         for name, handle in resolvers.handlers.items()
     }
     timers.expect = lambda name, time: watchers[name].expect(time)

@@ -60,11 +60,12 @@ class Tasks:
             is_own = self._tasks.insert(outcome.task).is_own
         except AlreadyExists:
             outcome, is_own = self._created_before(outcome.task, armed), False
-        self._changes.finish(outcome, is_own)
-        self._dependencies.register(outcome.task)  # now: it is not pending before it was told to be defined
-        task = self._dependencies.recheck(outcome.task)
-        self._timers.confirm(armed)
-        return task
+        task = outcome.task
+        with self._changes.committed(task, armed):
+            self._changes.finish(outcome, is_own)
+            self._dependencies.register(task)  # now: it is not pending before it was told to be defined
+            task = self._dependencies.recheck(task)
+        return task  # noqa: RET504  the context may end before
 
     def define(self, task_id: str, body: Mapping[str, Any]) -> Task:
         """As ``create``, but the task is unscheduled until it is scheduled: it depends on itself."""

@@ -1,12 +1,13 @@
 """Timers of this process's own transitions: armed before the write, confirmed after the last consequence.
 
 A confirmation is not urgent: it waits a while, and where the task is known to be resolved by then, the timer
-is removed instead of moved to its time.
+is removed instead of moved to its time. After a burst the timer may fire first: this process then knows that
+it is confirmed, and repeats nothing.
 """
 
 import heapq
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -20,9 +21,12 @@ from legacy_queue.ports import Clock, LeaseLost, OwnQueues, TaskStore
 from legacy_queue.services.together import for_each
 
 _AT_ONCE = timedelta(0)
-_LATE = timedelta(seconds=3)
-_BATCH = 64
+_BATCH = 16
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
+
+
+# (act, items): calls ``act`` with each of them
+Each = Callable[[Callable[["Armed"], None], Sequence["Armed"]], object]
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,8 @@ class Timers:
 
     def __init__(self, queues: OwnQueues, tasks: TaskStore, clock: Clock) -> None:
         self._queues, self._tasks, self._clock = queues, tasks, clock
-        self._confirmed: list[tuple[datetime, int, Armed]] = []  # a heap: when it is to be moved, first come
+        self._confirmed: dict[str, Armed] = {}  # by messageId
+        self._to_move: list[tuple[datetime, int, Armed]] = []  # a heap of those: when, first come
         self._order = itertools.count()
         self._lock = Lock()
         self.expect: Callable[[str, datetime], None] = lambda _queue, _time: None
@@ -68,19 +73,23 @@ class Timers:
         if armed.timer.queue != RESOLVED:
             when = armed.timer.armed + armed.timer.first_fires_after() / 2
             with self._lock:
-                heapq.heappush(self._confirmed, (when, next(self._order), armed))
-            for late in self._take(self._clock.now() - _LATE, 1):  # under load each call does its share
-                self._settle(late)
+                self._confirmed[armed.lease.message_id] = armed
+                heapq.heappush(self._to_move, (when, next(self._order), armed))
         elif not self.hand(armed):
             self._move(armed, _AT_ONCE)
 
-    def settle(self) -> None:
-        """Move the timers that were confirmed a while ago to their times, or remove them.
+    def fires_confirmed(self, message_id: str) -> bool:
+        """Whether this process has confirmed the timer, which fires now; then it is not moved any more."""
+        with self._lock:
+            return self._confirmed.pop(message_id, None) is not None
+
+    def settle(self, each: Each = for_each) -> None:
+        """Move the timers that were confirmed a while ago to their times, or remove them, by ``each``.
 
         Called every now and then. Raises ServiceUnavailable.
         """
         while due := self._take(self._clock.now(), _BATCH):
-            for_each(self._settle, due)
+            each(self._settle, due)
 
     def settle_all(self, within: timedelta) -> int:
         """Move all that were confirmed, before the process ends; how many are left when the time is over.
@@ -96,8 +105,10 @@ class Timers:
         """Up to so many that are to be moved by then, the earliest first."""
         taken: list[Armed] = []
         with self._lock:
-            while self._confirmed and self._confirmed[0][0] <= until and len(taken) < count:
-                taken.append(heapq.heappop(self._confirmed)[2])
+            while self._to_move and self._to_move[0][0] <= until and len(taken) < count:
+                _, _, armed = heapq.heappop(self._to_move)
+                if self._confirmed.pop(armed.lease.message_id, None):
+                    taken.append(armed)
         return taken
 
     def _settle(self, armed: Armed) -> None:

@@ -5,7 +5,6 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -15,19 +14,20 @@ import structlog
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.timers import Timer
 from legacy_queue.ports import Clock, LeaseLost, OwnQueues, ReceivedMessage
+from legacy_queue.services.leases import LEASE, RENEWED_EVERY, LeasedMessage, repeated
 from legacy_queue.services.poison import set_aside
 from legacy_queue.services.timers import Armed
 
 log = structlog.get_logger()
 
-LEASE = timedelta(minutes=2)  # how long a received timer is ours
 _START_WITHIN = LEASE / 2
 _STEP = timedelta(seconds=5)  # how long a handler may go on: it stops between two steps, others wait for it
 _MAX_TRIES = 10
-_AT_ONCE = 16  # timers handled side by side
 _BATCH = 32
+_MOST_HANDED = 64  # that wait in memory; more wait in the queue
 _SHORTEST_WAIT = timedelta(seconds=0.25)
 _TRY_AGAIN = timedelta(seconds=5)  # where storage could not be reached
+_LONGEST_PAUSE = timedelta(minutes=2)  # between tries of a handler that fails
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ class Again:
 
 # (timer, when to stop between two steps) -> None when it is done with; safe to repeat
 Handler = Callable[[Timer, datetime], Again | None]
+# (act, items): calls ``act`` with each of them, several at a time
+Each = Callable[[Callable[[LeasedMessage], None], Sequence[LeasedMessage]], object]
 
 
 class Expected:
@@ -70,14 +72,26 @@ class Expected:
 class Watcher:
     """Has the timers of one queue handled, several at a time.
 
-    A timer is removed only after its handler has returned. One whose handler fails is tried again, later each
-    time, and set aside after a number of tries. While there are none, the queue is asked less and less often,
-    up to every ``idle``; a timer of this process's own is not waited for any longer than it takes to fire.
+    A timer is removed only after its handler has returned; its lease is short, and renewed meanwhile. One
+    whose handler fails is tried again, later each time, and set aside after a number of tries. While there
+    are none, the queue is asked less and less often, up to every ``idle``; a timer of this process's own is
+    not waited for any longer than it takes to fire. ``fires_confirmed`` says whether the timer with that
+    messageId is confirmed though its text does not say so.
     """
 
-    def __init__(self, name: str, queues: OwnQueues, handle: Handler, clock: Clock, idle: timedelta) -> None:
+    def __init__(
+        self,
+        name: str,
+        queues: OwnQueues,
+        handle: Handler,
+        clock: Clock,
+        idle: timedelta,
+        fires_confirmed: Callable[[str], bool] = lambda _message_id: False,
+        renewed_every: timedelta = RENEWED_EVERY,
+    ) -> None:
         self.name = name
         self._queues, self._handle, self._clock, self._idle = queues, handle, clock, idle
+        self._fires_confirmed, self._renewed_every = fires_confirmed, renewed_every
         self._wait = _SHORTEST_WAIT
         self._expected = Expected()
         self._handed: deque[Armed] = deque()
@@ -91,8 +105,8 @@ class Watcher:
             self._wake.set()
 
     def hand(self, armed: Armed) -> bool:
-        """Handle a timer that this process has just put, without receiving it."""
-        if self._is_ending:
+        """Handle a timer that this process has just put, without receiving it, unless too many wait."""
+        if self._is_ending or len(self._handed) >= _MOST_HANDED:
             return False
         self._handed.append(armed)
         self._wake.set()
@@ -113,22 +127,21 @@ class Watcher:
         """Look at once."""
         self._wake.set()
 
-    def run(self, stop: threading.Event) -> None:
+    def run(self, stop: threading.Event, each: Each) -> None:
         """Look until ``stop`` is set; ``wake`` it then."""
-        with ThreadPoolExecutor(_AT_ONCE, self.name) as pool:
-            while not stop.is_set():
-                self._wake.clear()
-                try:
-                    self.look(lambda act, items: list(pool.map(act, items)))
-                except ServiceUnavailable:
-                    self._has_more = False
-                except Exception:
-                    log.exception("watcher-failed", queue=self.name)
-                    self._has_more = False
-                if not self._has_more:
-                    self._sleep()
+        while not stop.is_set():
+            self._wake.clear()
+            try:
+                self.look(each)
+            except ServiceUnavailable:
+                self._has_more = False
+            except Exception:
+                log.exception("watcher-failed", queue=self.name)
+                self._has_more = False
+            if not self._has_more:
+                self._sleep()
 
-    def look(self, each: Callable[[Callable[[ReceivedMessage], None], list[ReceivedMessage]], object]) -> int:
+    def look(self, each: Each) -> int:
         """Handle what there is now, by ``each``; how many timers that were. Raises ServiceUnavailable."""
         now = self._clock.now()
         handed = [self._handed.popleft() for _ in range(min(len(self._handed), _BATCH))]
@@ -137,11 +150,13 @@ class Watcher:
         if not handed or self._asked is None or now - self._asked >= self._idle:
             self._asked = now
             received = self._queues.receive(self.name, _BATCH, LEASE)
-        each(lambda message: self._try(message, now + _START_WITHIN), [*messages, *received])
         self._has_more = bool(received or self._handed)
-        if messages or received:
+        leased = [LeasedMessage(self._queues, self.name, one) for one in (*messages, *received)]
+        if leased:
             self._wait = _SHORTEST_WAIT
-        return len(messages) + len(received)
+            with repeated(lambda: _renew(leased), self._renewed_every):
+                each(lambda one: self._try(one, now + _START_WITHIN), leased)
+        return len(leased)
 
     def _sleep(self) -> None:
         """Until somebody wakes it, the next timer that is expected, or the time to ask all the same."""
@@ -149,19 +164,22 @@ class Watcher:
         if not self._wake.wait(min(self._wait.total_seconds(), until_expected)):
             self._wait = min(self._wait * 2, self._idle)
 
-    def _try(self, message: ReceivedMessage, stop: datetime) -> None:
-        now = self._clock.now()
+    def _try(self, leased: LeasedMessage, stop: datetime) -> None:
+        now, message = self._clock.now(), leased.message
         if now >= stop:
-            return  # it fires again when its lease ends
+            leased.end()  # it fires again when its lease ends
+            return
         try:
             timer = Timer.from_text(self.name, message.text)
         except ValueError as error:
-            set_aside(self._queues, self.name, message, str(error))
+            set_aside(self._queues, self.name, leased.end(), str(error))
             return
         tries = message.dequeue_count - timer.tries
         if tries > _MAX_TRIES:
-            set_aside(self._queues, self.name, message, f"its handler failed {_MAX_TRIES} times")
+            set_aside(self._queues, self.name, leased.end(), f"its handler failed {_MAX_TRIES} times")
             return
+        if self._fires_confirmed(message.lease.message_id):
+            timer = timer.confirmed()
         counted_anew = replace(timer, tries=message.dequeue_count)
         try:
             again = self._handle(timer, now + _STEP)
@@ -169,12 +187,18 @@ class Watcher:
             again = Again(counted_anew, _TRY_AGAIN)
         except Exception:
             log.exception("timer-failed", queue=self.name, task_id=timer.task_id, tries=tries)
-            again = Again(timer, min(LEASE, timedelta(seconds=2**tries)))
+            again = Again(timer, min(_LONGEST_PAUSE, timedelta(seconds=2**tries)))
         else:
             again = again and Again(replace(again.timer, tries=message.dequeue_count), again.delay)
+        lease = leased.end().lease
         with suppress(LeaseLost, ServiceUnavailable):
             if again is None:
-                self._queues.remove(self.name, message.lease)
+                self._queues.remove(self.name, lease)
             else:
-                self._queues.hide(self.name, message.lease, again.timer.text(), again.delay)
+                self._queues.hide(self.name, lease, again.timer.text(), again.delay)
                 self.expect(self._clock.now() + again.delay)
+
+
+def _renew(leased: Sequence[LeasedMessage]) -> None:
+    for one in leased:
+        one.renew()

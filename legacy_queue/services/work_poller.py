@@ -19,7 +19,7 @@ from legacy_queue.ports import Clock, ReceivedMessage, WorkQueues
 
 log = structlog.get_logger()
 
-LEASE = timedelta(seconds=30)  # on a polled message: claiming takes less, retries to storage included
+LEASE = timedelta(seconds=20)  # on a polled message: claiming takes less, retries to storage included
 _A_LOOK = timedelta(seconds=0.1)  # queues whose time comes within one are asked together
 _LONGEST_SLEEP = 1.0  # seconds: somebody may hang up, and the process may end
 _MOST = 32  # messages that Azure gives at once

@@ -307,7 +307,7 @@ class Calls:
         return call()
 
 
-class Crash(Exception):
+class Crash(BaseException):
     """The process is gone: nothing after this line happens."""
 
 

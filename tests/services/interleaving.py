@@ -23,7 +23,7 @@ def run(actions: Sequence[Callable[[], Any]], choose: Callable[[int], int]) -> l
     def act(index: int) -> None:
         try:
             results[index] = actions[index]()
-        except Exception as error:  # noqa: BLE001 - it is what came of the action
+        except BaseException as error:  # noqa: BLE001 - it is what came of the action, a crash too
             results[index] = error
 
     waiting = []

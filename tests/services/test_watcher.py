@@ -16,8 +16,9 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.timers import Timer
 from legacy_queue.ports import OwnQueues
+from legacy_queue.services.leases import LEASE
 from legacy_queue.services.timers import Armed
-from legacy_queue.services.watcher import LEASE, Again, Watcher
+from legacy_queue.services.watcher import Again, Watcher
 from tests.memory_server import HandClock
 from tests.services.bench import MINUTE, NOW, SECOND, At, Calls, HandEvent, failing, one_by_one
 from tests.services.ports import Around, around_port
@@ -51,7 +52,7 @@ class Watched:
         return self.watcher.look(one_by_one)
 
     def run(self, duration: timedelta) -> None:
-        self.watcher.run(HandEvent(self.clock, self.clock.now() + duration))
+        self.watcher.run(HandEvent(self.clock, self.clock.now() + duration), one_by_one)
 
     @property
     def delays(self) -> list[timedelta]:
@@ -309,7 +310,7 @@ def test_a_watcher_of_real_threads_is_woken_by_what_it_is_handed_and_ends_when_t
     watcher = Watcher(
         "claims", watched.queues, lambda _timer, _stop: done.set(), watched.clock, timedelta(hours=1)
     )
-    thread = threading.Thread(target=watcher.run, args=[stop])
+    thread = threading.Thread(target=watcher.run, args=[stop, one_by_one])
     thread.start()
     watcher.hand(Armed(TIMER, watched.put(MINUTE)))
     assert done.wait(30)
