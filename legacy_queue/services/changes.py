@@ -80,8 +80,9 @@ class Changes:
                 self._undo(before, task, stored.task, outcome, armed)
         with self.committed(task, armed):
             self.finish(replace(outcome, task=task), stored.is_own)
+            if outcome.refusal:
+                self._withdraw_useless(task, presented, outcome.refusal)
         if outcome.refusal:
-            self._withdraw_useless(task, presented, outcome.refusal)
             raise outcome.refusal
         return task
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
+from legacy_queue.domain.errors import QueueError, RequestConflict, ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
@@ -76,6 +76,16 @@ class Scene:
             self.request(server)
         faults.clear()
         return server
+
+    def answer(self, fault: Around) -> BaseException | None:
+        """What a request is refused with that is sent to a server with this fault."""
+        server = self.bench.server(fault)
+        server.announcer.drain()
+        try:
+            self.request(server)
+        except (QueueError, ValueError) as refusal:
+            return refusal
+        return None
 
     def outcome(self, sweeps: bool = False) -> tuple[list[Any], list[Told]]:
         """What it came to once every timer had its time, nobody else asking for anything: world, events."""
@@ -435,6 +445,42 @@ def test_whatever_a_fault_leaves_the_same_request_again_does_what_was_asked_for(
         scene.bench.run_timers(server=scene.play())
         world, told = scene.outcome(sweeps)
         assert (world, set(told)) == (after, set(told_after)), call
+
+
+def calls_after_the_write(make: Maker, broker: type[HandBroker] | None) -> list[int]:
+    """The port calls, by number, of the scene's request that come after its conditional write."""
+    calls = Calls()
+    made(make, broker).answer(calls)
+    writes = [number for number, name in enumerate(calls.names) if name in ("insert", "replace")]
+    return list(range(writes[0] + 1, len(calls.names))) if writes else []
+
+
+CALLS = (
+    *(
+        "create",
+        "create waiting",
+        "create satisfied",
+        "define",
+        "schedule",
+        "rerun",
+        "claim",
+        "claim by name",
+    ),
+    *("take over", "take over without retries", "claimWork", "claimWork takes over", "take a claim back"),
+    *("reclaim", "complete", "shut down", "cancel pending", "cancel running", "cancel unscheduled"),
+)
+
+
+@pytest.mark.parametrize("make", [SCENES[name] for name in CALLS], ids=CALLS)
+@BROKER
+@pytest.mark.parametrize("error", [ServiceUnavailable("storage is away"), ValueError("a defect")], ids=repr)
+def test_nothing_that_fails_after_the_write_fails_the_call(
+    make: Maker, broker: type[HandBroker] | None, error: Exception
+) -> None:
+    expected = made(make, broker).answer(nothing_around)
+    for call in calls_after_the_write(make, broker):
+        refusal = made(make, broker).answer(At(call, before=failing(error)))
+        assert type(refusal) is type(expected), call
 
 
 @SCENE

@@ -243,6 +243,12 @@ def test_what_is_handed_over_does_not_keep_the_queue_from_being_looked_at() -> N
     assert timers.count(received) == 1
 
 
+def test_of_very_many_that_are_handed_over_most_wait_in_the_queue() -> None:
+    watched = Watched()
+    taken = [watched.watcher.hand(Armed(TIMER, watched.put(30 * SECOND))) for _ in range(100)]
+    assert taken == [True] * 64 + [False] * 36
+
+
 def test_more_timers_than_one_look_takes_are_handled_without_a_pause() -> None:
     watched = Watched()
     for _ in range(100):
