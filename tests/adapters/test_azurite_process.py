@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -131,6 +132,30 @@ def test_nothing_is_lost_when_it_is_stopped_and_started_again(made: Callable[...
     assert second.ports == first.ports, "outstanding signed URLs are good for these"
     with queue(second) as client:
         assert [message.content for message in client.receive_messages()] == ["kept"]
+
+
+def test_the_folder_and_all_in_it_are_their_owners_alone_those_of_an_earlier_version_too(
+    made: Callable[..., Azurite], tmp_path: Path
+) -> None:
+    earlier = tmp_path / "data" / "__queuestorage__"
+    earlier.mkdir(parents=True, mode=0o755)
+    (earlier / "an-extent").touch(0o644)
+    outside = tmp_path / "outside"
+    outside.touch(0o644)
+    (earlier / "a-link").symlink_to(outside)
+    azurite = made().start()
+    with queue(azurite) as client:
+        client.create_queue()
+        client.send_message("a message")
+    azurite.stop()  # which writes everything
+    open_to_others = [
+        path
+        for path in [tmp_path / "data", *(tmp_path / "data").rglob("*")]
+        if not path.is_symlink() and stat.S_IMODE(path.stat().st_mode) & 0o077
+    ]
+    assert open_to_others == []
+    assert {"ports.json", "lock", "azurite.log"} < {path.name for path in (tmp_path / "data").iterdir()}
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o644
 
 
 def test_the_last_save_survives_being_told_to_end_again_and_again(made: Callable[..., Azurite]) -> None:
