@@ -144,7 +144,7 @@ def _parsed(one: Field[Any], source: str, value: Any) -> Any:
     try:
         return one.metadata["parse"](value)
     except ValueError as error:
-        shown = "" if one.metadata["secret"] else f" is {str(value)[:200]!r}"
+        shown = "" if one.metadata["secret"] else f" is {values.without_secrets(str(value))[:200]!r}"
         raise SettingsError(f"{source}{shown}: {error}") from None
 
 

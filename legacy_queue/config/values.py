@@ -19,6 +19,14 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _SHORTEST_SAS = timedelta(minutes=6)
 
 
+def without_secrets(text: str) -> str:
+    """The text, a URL perhaps, fit to be shown: the password before an @ and a query are ``***``."""
+    text = re.sub(r"[?#].*", "?***", text, flags=re.DOTALL)
+    return re.sub(
+        r"^([a-z][a-z0-9+.-]*://)?([^:/@]*:)?.*@", r"\1\2***@", text, flags=re.DOTALL | re.IGNORECASE
+    )
+
+
 def text(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError("text is accepted")
@@ -81,8 +89,10 @@ def prefix(value: Any) -> str:
 
 
 def url(value: Any) -> str:
-    if not re.fullmatch(r"https?://[^\s/?#{}]+[^\s?#{}]*", str(value)):
-        raise ValueError("a URL is accepted that starts with http:// or https:// and has no query")
+    if not re.fullmatch(r"https?://[^\s/?#{}@]+[^\s?#{}@]*", str(value)):
+        raise ValueError(
+            "a URL is accepted that starts with http:// or https:// and has no user, password or query"
+        )
     return str(value).rstrip("/")
 
 
