@@ -17,13 +17,14 @@ class FolderUnavailable(Exception):
 def lock_folder(folder: Path, patience: timedelta = timedelta(seconds=2)) -> IO[bytes]:
     """The open file whose lock says that the folder is ours, for as long as any process has it open.
 
-    The folder is made where it is missing, for its owner alone. Patience is for a holder that is ending, such as an Azurite which
-    saves after its server has died. Raises FolderUnavailable with the folder and the holder's process id.
+    The folder is made where it is missing, and all in it is for its owner alone. Patience is for a holder
+    that is ending, such as an Azurite which saves after its server has died. Raises FolderUnavailable with
+    the folder and the holder's process id.
     """
     try:
         make_private(folder)
         tighten_all(folder)
-        lock = open(folder / "lock", "a+b", buffering=0, opener=private_opener)
+        lock = open(folder / "lock", "a+b", buffering=0, opener=private_opener)  # noqa: SIM115
     except OSError as error:
         raise FolderUnavailable(f"The data folder {folder} cannot be used: {error.strerror}.") from error
     deadline = time.monotonic() + patience.total_seconds()

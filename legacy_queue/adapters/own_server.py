@@ -43,8 +43,9 @@ class _Busy(Exception):
 class OwnServer(ABC):
     """One server over one folder, on ports that stay the same for as long as they can be had.
 
-    The folder is made where it is missing, and all in it is for its owner alone. Ports that are given are used or refused. Otherwise they are
-    those that this folder had the last time, or new ones where somebody else has taken one of those.
+    The folder is made where it is missing, and all in it is for its owner alone. Ports that are given are
+    used or refused. Otherwise they are those that this folder had the last time, or new ones where somebody
+    else has taken one of those.
     """
 
     NAME: ClassVar[str]

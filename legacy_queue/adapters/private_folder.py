@@ -35,7 +35,7 @@ def tighten(path: Path) -> None:
 
 
 def tighten_all(folder: Path) -> None:
-    """Take all that is in the folder from everybody but its owner: an earlier version may have left it open."""
+    """Take all that is in the folder from everybody but its owner: an earlier version left it open."""
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
             tighten(Path(parent, name))
