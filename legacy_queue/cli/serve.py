@@ -48,12 +48,12 @@ def serve(no_resolvers: bool, **options: str | None) -> None:
     `legacy-queue resolve`. Without either, a claim still expires as soon as a worker polls.
 
     When it is ready, one line of JSON on standard output says where, and with which credentials where they
-    are those of the development client. Logs are lines of JSON on standard error.
+    are those of the development client. Logs are on standard error: lines of JSON, or text at a terminal.
     """
-    log_to_standard_error()
     if no_resolvers:
         options["resolvers"] = "false"
     settings, _ = settings_of(options, os.environ)
+    log_to_standard_error(settings.log_format, settings.log_level)
     with ExitStack() as stack:
         try:
             settings = complete(settings)

@@ -15,6 +15,8 @@ from legacy_queue.domain.credentials import Client
 from legacy_queue.domain.ids import IDENTIFIER
 from legacy_queue.domain.scopes import is_scope
 
+LOG_FORMATS = ("auto", "text", "json")
+LOG_LEVELS = ("debug", "info", "warning", "error")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _SHORTEST_SAS = timedelta(minutes=6)
 
@@ -79,6 +81,18 @@ def claim_work_wait(value: Any) -> timedelta:
 def storage(value: Any) -> str:
     if value not in ("azurite", "azure", "memory"):
         raise ValueError("azurite, azure or memory is accepted")
+    return str(value)
+
+
+def log_format(value: Any) -> str:
+    if value not in LOG_FORMATS:
+        raise ValueError("auto, text or json is accepted")
+    return str(value)
+
+
+def log_level(value: Any) -> str:
+    if value not in LOG_LEVELS:
+        raise ValueError("debug, info, warning or error is accepted")
     return str(value)
 
 
