@@ -22,7 +22,7 @@ from gunicorn.http.errors import LimitRequestHeaders, LimitRequestLine, ParseExc
 from gunicorn.util import write_error
 from gunicorn.workers.ggevent import GeventWorker
 
-from legacy_queue.adapters.azurite import Azurite, AzuriteUnavailable
+from legacy_queue.adapters.azurite import DEFAULT_PORTS, Azurite, AzuriteUnavailable
 from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.cli.options import setting_options, settings_of
 from legacy_queue.cli.server_log import ServerLogger
@@ -40,8 +40,13 @@ _KEEP_ALIVE = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 10, socket.TCP_KEE
 
 @click.command()
 @click.option("--no-resolvers", is_flag=True, help="The same as --resolvers false.")
+@click.option(
+    "--azurite-default-ports",
+    is_flag=True,
+    help="Azurite on 10000, 10001, 10002 where they are free, unless this data directory has ports already.",
+)
 @setting_options
-def serve(no_resolvers: bool, **options: str | None) -> None:
+def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None) -> None:
     """Serve the queue until SIGTERM or Ctrl-C.
 
     It also fires timers, expires what is due and sweeps, unless --no-resolvers leaves that to
@@ -60,7 +65,10 @@ def serve(no_resolvers: bool, **options: str | None) -> None:
             listener = _listen(settings)
             azurite = None
             if settings.storage == "azurite":
-                azurite = stack.enter_context(Azurite(settings.data_dir / "azurite", settings.azurite_dir))
+                preferred = DEFAULT_PORTS if azurite_default_ports else None
+                azurite = stack.enter_context(
+                    Azurite(settings.data_dir / "azurite", settings.azurite_dir, preferred=preferred)
+                )
                 settings = replace(settings, connection_string=azurite.connection_string)
             root_url = settings.public_url or _url_of(listener)
             server = build(settings, root_url)  # before any process is forked: what is wrong is said once

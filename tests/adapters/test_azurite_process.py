@@ -202,6 +202,20 @@ def test_new_ports_are_taken_when_somebody_has_the_old_ones(made: Callable[..., 
         assert second.ports.queue != first.ports.queue
 
 
+def test_preferred_ports_are_taken_as_far_as_they_are_free_and_kept(made: Callable[..., Azurite]) -> None:
+    with ExitStack() as stack:
+        free = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
+        blob, queue_, table = (one.getsockname()[1] for one in free)
+        for one in (free[0], free[2]):
+            one.close()
+        first = made(preferred=Ports(blob, queue_, table)).start()
+        assert (first.ports.blob, first.ports.table) == (blob, table)
+        assert first.ports.queue not in (0, queue_)
+        first.stop()
+    second = made(preferred=Ports(blob, queue_, table)).start()
+    assert second.ports == first.ports, "outstanding signed URLs are good for these"
+
+
 def test_a_restart_never_moves_to_other_ports(made: Callable[..., Azurite]) -> None:
     azurite = made().start()
     ports = azurite.ports
