@@ -13,6 +13,7 @@ _COMMANDS = {
     "worker": "Run the sample worker.",
     "events": "Print what happens to tasks, as it happens.",
     "migration": "Tell who still speaks which protocol, and what a worker type is ready for.",
+    "queues": "Print the names of the Azure queues behind a worker type.",
     "config": "Print the settings in force, secrets masked.",
 }
 

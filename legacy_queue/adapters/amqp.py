@@ -7,12 +7,13 @@ password: it reaches no log and no error.
 """
 
 import json
+import logging
 import socket
 import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, NoReturn
@@ -37,6 +38,7 @@ _SET_UP_WRONGLY = (AccessRefused, NotAllowed, PreconditionFailed, ssl.SSLCertVer
 _CONNECTIONS = 8  # that publish
 _CONNECT = 2.0  # seconds
 _LEAVE = 1.0  # seconds
+_SAID_AGAIN = 60.0  # seconds
 _HEARTBEAT = 30  # seconds; whoever follows and does not read for three times as long is let go by the broker
 _PORTS = {"amqp": 5672, "amqps": 5671}
 
@@ -51,17 +53,24 @@ _FAILURES = (OSError, AMQPError, _Refused)
 class AmqpBroker(Broker):
     """A broker at ``amqp://`` or ``amqps://user:password@host:port/vhost``, a certificate being verified.
 
-    It keeps up to 8 connections to publish on, made when they are first needed.
+    It keeps up to 8 connections to publish on, made when they are first needed. That it fails is logged when
+    it begins to, and then once a minute while it does; ``monotonic`` is in seconds.
     """
 
-    def __init__(self, url: str, project: str, confirm_timeout: timedelta = timedelta(seconds=5)) -> None:
+    def __init__(
+        self,
+        url: str,
+        project: str,
+        confirm_timeout: timedelta = timedelta(seconds=5),
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._address, self._names = _address(url), {e.full_name(project): e.name for e in EXCHANGES.values()}
         self._full_names = {name: full_name for full_name, name in self._names.items()}
         self._nobodys = f"exchange/{project}/check"  # an exchange that nobody has a reason to bind to
         self._patience = confirm_timeout.total_seconds()
         self._idle: list[_Link] = []
         self._places = threading.BoundedSemaphore(_CONNECTIONS)
-        self._told: str | None = None
+        self._failures = _Failures(monotonic)
 
     def publish(self, events: Sequence[Event]) -> None:
         with self._link() as link:
@@ -110,6 +119,7 @@ class AmqpBroker(Broker):
     def _link(self) -> Iterator["_Link"]:
         """A connection for one caller at a time, kept for the next one unless it fails."""
         with self._told_failures():
+            begun = self._failures.count
             if not self._places.acquire(timeout=self._patience):
                 raise TimeoutError("all connections wait for confirms")
             try:
@@ -122,7 +132,7 @@ class AmqpBroker(Broker):
                 self._idle.append(link)
             finally:
                 self._places.release()
-        self._told = None
+            self._failures.end(begun)
 
     def _kept(self) -> "_Link | None":
         """A connection that the broker has not closed meanwhile."""
@@ -153,11 +163,30 @@ class AmqpBroker(Broker):
 
     def _fail(self, error: Exception) -> NoReturn:
         why = f"{type(error).__name__}: {error}"
-        if why != self._told:  # once, not for each event
-            self._told = why
-            tell = log.error if isinstance(error, _SET_UP_WRONGLY) else log.warning
-            tell("broker-failed", why=why)
+        self._failures.log(why, logging.ERROR if isinstance(error, _SET_UP_WRONGLY) else logging.WARNING)
         raise BrokerAway(why) from error
+
+
+class _Failures:
+    """What the log is told of a broker that fails, not for each event and each connection again."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._level, self._said_at = 0, 0.0  # a level of 0: it does not fail
+        self.count = 0
+
+    def log(self, why: str, level: int) -> None:
+        """Say so if that is new, worse than what was said, or said a minute ago."""
+        self.count += 1
+        now = self._monotonic()
+        if level > self._level or now - self._said_at >= _SAID_AGAIN:
+            self._level, self._said_at = max(level, self._level), now
+            log.log(level, "broker-failed", why=why)
+
+    def end(self, begun: int) -> None:
+        """Something has succeeded that began at this count: another connection may have failed since."""
+        if begun == self.count:
+            self._level = 0
 
 
 class _Link:

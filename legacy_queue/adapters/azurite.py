@@ -6,7 +6,9 @@ Azurite saves every five seconds, and once more when it is told to end: it is al
 
 import os
 import re
-from collections.abc import Mapping
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -45,10 +47,14 @@ class Ports(NamedTuple):
     table: int = 0
 
 
+DEFAULT_PORTS = Ports(10000, 10001, 10002)  # Azurite's own, which tools for it look at
+
+
 class Azurite(OwnServer):
     """One Azurite over one folder, on ports that stay the same, so that outstanding signed URLs stay good.
 
-    ``azurite_dir`` holds node_modules and the two preloads.
+    ``azurite_dir`` holds node_modules and the two preloads. Each of the ``preferred`` ports is taken where
+    it is free as the folder is first served.
     """
 
     NAME = "Azurite"
@@ -61,11 +67,12 @@ class Azurite(OwnServer):
         *,
         host: str = "127.0.0.1",
         ports: Ports | None = None,
+        preferred: Ports | None = None,
         node: str | None = None,
         patience: timedelta = timedelta(seconds=60),
     ) -> None:
         super().__init__(data_dir, host, ports._asdict() if ports else None, patience)
-        self._azurite_dir, self._node = azurite_dir, node
+        self._azurite_dir, self._node, self._preferred = azurite_dir, node, preferred or Ports()
 
     @property
     def ports(self) -> Ports:
@@ -123,6 +130,17 @@ class Azurite(OwnServer):
         location = ("--location", str(self._folder.resolve()))
         environment = {k: v for k, v in os.environ.items() if not k.startswith("AZURITE_")}  # other accounts
         return Command([node, *preloads, str(main.resolve()), *_FLAGS, *location, *listen], environment)
+
+    def _candidates(self) -> Iterator[Mapping[str, int]]:
+        free = {name: port if self._is_free(port) else 0 for name, port in self._preferred._asdict().items()}
+        if any(free.values()) and self._given is None and self._read_ports() is None:
+            yield free
+        yield from super()._candidates()
+
+    def _is_free(self, port: int) -> bool:
+        with suppress(OSError), socket.create_server((self._host, port)):
+            return True
+        return False
 
     def _free_ports(self) -> Mapping[str, int]:
         return Ports()._asdict()

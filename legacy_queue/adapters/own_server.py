@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, ClassVar, NamedTuple, Self
 
 from legacy_queue.adapters.folder_lock import FolderUnavailable, lock_folder
+from legacy_queue.adapters.private_folder import UMASK, private_opener, write_private
 
 _LAST_SAVE = timedelta(seconds=60)  # of a very large folder; about a second as a rule
 _LOOK_AGAIN = 0.02  # seconds
@@ -42,8 +43,9 @@ class _Busy(Exception):
 class OwnServer(ABC):
     """One server over one folder, on ports that stay the same for as long as they can be had.
 
-    The folder is made where it is missing. Ports that are given are used or refused. Otherwise they are
-    those that this folder had the last time, or new ones where somebody else has taken one of those.
+    The folder is made where it is missing, and all in it is for its owner alone. Ports that are given are
+    used or refused. Otherwise they are those that this folder had the last time, or new ones where somebody
+    else has taken one of those.
     """
 
     NAME: ClassVar[str]
@@ -82,7 +84,7 @@ class OwnServer(ABC):
             raise self.UNAVAILABLE(str(refused)) from refused
         try:
             self._ports = self._given = self._settle(lock)
-            self._remembered.write_text(json.dumps(dict(self._ports)) + "\n")
+            write_private(self._remembered, json.dumps(dict(self._ports)) + "\n")
         except BaseException:
             self._lock = lock
             self.stop()
@@ -152,7 +154,7 @@ class OwnServer(ABC):
         """The real ports of a process that was started and listens on all of them."""
         command = self._command(ports)
         log = self._folder / f"{self.NAME.lower()}.log"
-        with log.open("wb") as output:
+        with open(log, "wb", opener=private_opener) as output:
             self._process = subprocess.Popen(  # noqa: S603 our own words, no shell
                 command.words,
                 stdin=subprocess.PIPE,
@@ -161,6 +163,7 @@ class OwnServer(ABC):
                 env=command.environment,
                 start_new_session=True,  # a terminal's Ctrl-C is for its owner, who then ends it
                 pass_fds=[lock.fileno()],
+                umask=UMASK,
             )
         deadline = time.monotonic() + self._patience.total_seconds()
         while True:

@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from legacy_queue.adapters.own_server import Command, OwnServer
+from legacy_queue.adapters.private_folder import write_private
 
 _NODE = "rabbit@localhost"  # names the folders of its data: never to be changed
 _FLAGS = (
@@ -65,8 +66,8 @@ class RabbitMQ(OwnServer):
             "log.connection.level": "error",  # else two lines for each connection
             **self._settings,
         }
-        (folder / "rabbitmq.conf").write_text("".join(f"{k} = {v}\n" for k, v in settings.items()))
-        (folder / "enabled_plugins").write_text("[].\n")
+        write_private(folder / "rabbitmq.conf", "".join(f"{k} = {v}\n" for k, v in settings.items()))
+        write_private(folder / "enabled_plugins", "[].\n")
         _link_parts(rabbitmq / "plugins", folder / "parts")
         environment = {
             "PATH": os.environ.get("PATH", os.defpath),
@@ -109,7 +110,7 @@ class RabbitMQ(OwnServer):
 def _link_parts(plugins: Path, parts: Path) -> None:
     """Make ``parts`` the folder of what RabbitMQ itself is made of: all the plugins take it two seconds."""
     shutil.rmtree(parts, ignore_errors=True)
-    parts.mkdir()
+    parts.mkdir(0o700)
     for path in plugins.iterdir():
         if not path.name.startswith("rabbitmq_") or path.name.startswith("rabbitmq_prelaunch"):
             (parts / path.name).symlink_to(path)

@@ -11,11 +11,13 @@ import click
 
 from legacy_queue.cli.options import setting_options, settings_of
 from legacy_queue.config.settings import DECLARED, wire_name
+from legacy_queue.config.values import without_secrets
 from legacy_queue.domain.credentials import Client
 
 # of one part of a connection string, what may be shown
 _HARMLESS = re.compile(
-    r"\s*(?:(?:DefaultEndpointsProtocol|AccountName|EndpointSuffix|[a-z]+Endpoint)\s*=[^?]*"
+    r"\s*(?:(?:DefaultEndpointsProtocol|AccountName|EndpointSuffix)\s*=[^?]*"
+    r"|[a-z]+Endpoint\s*=(?:\s*https?://[^?#@:/\s]+(?::\d+)?(?:/[^?#@]*)?(?=[?#]|$))?"
     r"|(?:AccountKey|SharedAccessSignature)\s*=)?",
     re.IGNORECASE,
 )
@@ -38,6 +40,8 @@ def _shown(value: Any) -> str:
             return json.dumps(_duration(value))
         case Path():
             return json.dumps(str(value))
+        case str():
+            return json.dumps(without_secrets(value))
         case None:
             return "(none)"
     return json.dumps(value)
@@ -58,7 +62,7 @@ def _masked(name: str, value: Any) -> str:
             return json.dumps(shown)
         case "clients" | "signing_secrets", ():
             return "(made up for development when the server starts)"
-        case "amqp_url" | "s3_secret_access_key", str():
+        case "s3_secret_access_key", str():
             return json.dumps("***")
         case "signing_secrets", _:
             return json.dumps(["***"] * len(value))

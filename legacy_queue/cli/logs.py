@@ -1,29 +1,123 @@
-"""Logs: one line of JSON for each event, on standard error."""
+"""Logs, on standard error: a line of JSON for each event, or at a terminal a line for a person.
 
+What libraries log is written the same way, from warnings on: their chatter might hold what is secret.
+"""
+
+import json
 import logging
-import sys
+import os
+import re
+from collections.abc import Callable, MutableMapping
+from contextlib import suppress
 from datetime import datetime
+from typing import Any
 
 import structlog
 
 from legacy_queue.domain.times import format_time
 
+_STANDARD_ERROR = 2
+_RED, _YELLOW, _GREEN, _DIM = 31, 33, 32, 2
+_COLOURS = {"debug": _DIM, "info": _GREEN, "warning": _YELLOW, "error": _RED, "critical": _RED}
+_LINE_OF_A_REQUEST = ("method", "path", "endpoint", "status", "code", "ms", "client_id")
 
-def log_to_standard_error() -> None:
-    """Set structlog up; what libraries log by themselves is shown from warnings on."""
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
-    # under load it warns of each connection that it does not keep
-    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
+Event = MutableMapping[str, Any]
+
+
+def log_to_standard_error(form: str = "auto", level: str = "info") -> None:
+    """Set structlog and logging up. ``form`` is text, json, or auto: text at a terminal."""
+    is_terminal = os.isatty(_STANDARD_ERROR)
+    is_text = form == "text" or (form == "auto" and is_terminal)
     structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         processors=[
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(default=_plain),
+            *(
+                [Text(is_terminal and "NO_COLOR" not in os.environ)]
+                if is_text
+                else [
+                    structlog.processors.TimeStamper(fmt="iso", utc=True),
+                    structlog.processors.JSONRenderer(default=_plain),
+                ]
+            ),
         ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=_Lines,
+        cache_logger_on_first_use=True,
     )
+    logging.basicConfig(handlers=[ToStructlog()], level=logging.WARNING)
+    logging.captureWarnings(True)
+    # under load it warns of each connection that it does not keep
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
+
+
+class ToStructlog(logging.Handler):
+    """What a library logs, as an event of the same log as all others."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Under the nearest level that structlog has."""
+        level = min(max(record.levelno // 10 * 10, logging.DEBUG), logging.CRITICAL)
+        structlog.get_logger().log(
+            level, record.getMessage(), logger=record.name, exc_info=record.exc_info or None
+        )
+
+
+class _Lines:
+    """Writes lines; where nobody takes them any more, the server goes on without."""
+
+    def __init__(self, *_: Any) -> None: ...
+
+    def msg(self, line: str) -> None:
+        with suppress(OSError):
+            os.write(_STANDARD_ERROR, f"{line}\n".encode(errors="backslashreplace"))
+
+    log = debug = info = warning = error = critical = exception = msg
+
+
+class Text:
+    """Renders an event for a person: the local time, the level, what happened, with its fields."""
+
+    def __init__(self, colours: bool, now: Callable[[], datetime] = datetime.now) -> None:
+        self._colours, self._now = colours, now
+
+    def __call__(self, _logger: object, _name: str, event: Event) -> str:
+        level, name = event.pop("level"), event.pop("event")
+        traceback = event.pop("exception", None)
+        what = self._request(event) if name == "request" else _harmless(str(name))
+        words = [
+            self._coloured(f"{self._now():%H:%M:%S.%f}"[:-3], _DIM),
+            self._coloured(f"{level:<7}", _COLOURS[level]),
+            what,
+            *(f"{name}={_value(value)}" for name, value in event.items() if value is not None),
+        ]
+        return " ".join(words) + (f"\n{_harmless(traceback)}" if traceback else "")
+
+    def _request(self, event: Event) -> str:
+        """``PUT /v1/task/T createTask 200 12 ms client``; what else there is remains in the event."""
+        taken = {name: event.pop(name) for name in _LINE_OF_A_REQUEST if name in event}
+        status = taken["status"]
+        colour = _RED if status >= 500 else _YELLOW if status >= 400 else _GREEN
+        taken["status"] = self._coloured(str(status), colour)
+        taken["ms"] = f"{taken['ms']:.{0 if taken['ms'] >= 10 else 1}f} ms"
+        event["req"] = event.pop("request_id")
+        return " ".join(_harmless(str(value)) if name != "status" else value for name, value in taken.items())
+
+    def _coloured(self, text: str, colour: int) -> str:
+        return f"\x1b[{colour}m{text}\x1b[0m" if self._colours else text
+
+
+def _value(value: object) -> str:
+    if isinstance(value, datetime):
+        return format_time(value)
+    if isinstance(value, str):
+        is_word = value.isprintable() and re.fullmatch(r'[^ "]+', value)
+        return value if is_word else json.dumps(value, ensure_ascii=not value.isprintable())
+    return json.dumps(value, default=_plain)
+
+
+def _harmless(text: str) -> str:
+    """The text, where a terminal obeys nothing of it: a line feed and a tab alone stay what they are."""
+    return "".join(one if one.isprintable() or one in "\n\t" else ascii(one)[1:-1] for one in text)
 
 
 def _plain(value: object) -> str:

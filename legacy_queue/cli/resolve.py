@@ -27,10 +27,11 @@ def resolve(**options: str | None) -> None:
 
     Any number of these may run beside any number of servers, on the same storage, with the same settings;
     with --storage azurite it is the Azurite that a server has started in the same --data-dir. When it has
-    begun, one line of JSON on standard output says so. Logs are lines of JSON on standard error.
+    begun, one line of JSON on standard output says so. Logs are on standard error: lines of JSON, or text
+    at a terminal.
     """
-    log_to_standard_error()
     settings, _ = settings_of({**options, "resolvers": "true"}, os.environ)
+    log_to_standard_error(settings.log_format, settings.log_level)
     if settings.storage == "memory":
         raise click.ClickException(
             "memory storage lives in the server's own process, which has to resolve itself: "

@@ -22,7 +22,7 @@ from gunicorn.http.errors import LimitRequestHeaders, LimitRequestLine, ParseExc
 from gunicorn.util import write_error
 from gunicorn.workers.ggevent import GeventWorker
 
-from legacy_queue.adapters.azurite import Azurite, AzuriteUnavailable
+from legacy_queue.adapters.azurite import DEFAULT_PORTS, Azurite, AzuriteUnavailable
 from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.cli.options import setting_options, settings_of
 from legacy_queue.cli.server_log import ServerLogger
@@ -40,27 +40,35 @@ _KEEP_ALIVE = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 10, socket.TCP_KEE
 
 @click.command()
 @click.option("--no-resolvers", is_flag=True, help="The same as --resolvers false.")
+@click.option(
+    "--azurite-default-ports",
+    is_flag=True,
+    help="Azurite on 10000, 10001, 10002 where they are free, unless this data directory has ports already.",
+)
 @setting_options
-def serve(no_resolvers: bool, **options: str | None) -> None:
+def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None) -> None:
     """Serve the queue until SIGTERM or Ctrl-C.
 
     It also fires timers, expires what is due and sweeps, unless --no-resolvers leaves that to
     `legacy-queue resolve`. Without either, a claim still expires as soon as a worker polls.
 
     When it is ready, one line of JSON on standard output says where, and with which credentials where they
-    are those of the development client. Logs are lines of JSON on standard error.
+    are those of the development client. Logs are on standard error: lines of JSON, or text at a terminal.
     """
-    log_to_standard_error()
     if no_resolvers:
         options["resolvers"] = "false"
     settings, _ = settings_of(options, os.environ)
+    log_to_standard_error(settings.log_format, settings.log_level)
     with ExitStack() as stack:
         try:
             settings = complete(settings)
             listener = _listen(settings)
             azurite = None
             if settings.storage == "azurite":
-                azurite = stack.enter_context(Azurite(settings.data_dir / "azurite", settings.azurite_dir))
+                preferred = DEFAULT_PORTS if azurite_default_ports else None
+                azurite = stack.enter_context(
+                    Azurite(settings.data_dir / "azurite", settings.azurite_dir, preferred=preferred)
+                )
                 settings = replace(settings, connection_string=azurite.connection_string)
             root_url = settings.public_url or _url_of(listener)
             server = build(settings, root_url)  # before any process is forked: what is wrong is said once

@@ -3,8 +3,9 @@
 import logging
 from typing import Any
 
-import structlog
 from gunicorn.glogging import Logger
+
+from legacy_queue.cli.logs import ToStructlog
 
 
 class ServerLogger(Logger):
@@ -13,13 +14,6 @@ class ServerLogger(Logger):
     def setup(self, cfg: Any) -> None:
         """As gunicorn does, with another handler."""
         super().setup(cfg)
-        self.error_log.handlers = [_ToStructlog()]
+        self.error_log.handlers = [ToStructlog()]
         self.error_log.propagate = False
         self.error_log.setLevel(logging.WARNING)
-
-
-class _ToStructlog(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        structlog.get_logger("gunicorn").log(
-            record.levelno, record.getMessage(), exc_info=record.exc_info or None
-        )

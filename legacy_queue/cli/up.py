@@ -10,15 +10,18 @@ import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import click
 import requests
 
+from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.adapters.rabbitmq import RabbitMQ, RabbitMQUnavailable
 from legacy_queue.cli.create_task import create
 from legacy_queue.cli.options import setting_options, settings_of
-from legacy_queue.config.settings import PREFIX, wire_name
+from legacy_queue.cli.queues import named_queues
+from legacy_queue.config.settings import PREFIX, Settings, wire_name
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.worker import Credentials, Step, Worker, WorkerSettings
@@ -53,6 +56,7 @@ def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
         "-m",
         "legacy_queue",
         "serve",
+        *([] if demo else ["--azurite-default-ports"]),
         *(word for pair in given.items() for word in pair),
     ]
     environment, broker = dict(os.environ), None
@@ -71,6 +75,8 @@ def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
             _demonstrate(ready)
         else:
             _say_what_to_try(ready, broker)
+            _say_where_storage_is(settings)
+            click.echo(f"\nCtrl-C stops the queue{', its broker' if broker else ''} and its storage.")
             server.wait()
             raise click.ClickException("the server ended by itself; its log above says why")
     except KeyboardInterrupt:
@@ -132,8 +138,22 @@ def _say_what_to_try(ready: Mapping[str, Any], broker: RabbitMQ | None) -> None:
         f"TASKCLUSTER_ACCESS_TOKEN={credentials['accessToken']}\n"
         f"  {program} create-task {pool} -- echo hello\n"
         f"  {program} worker {pool} --max-tasks 1\n"
-        f"  curl {ready['baseUrl']}/pending/my-provisioner/my-worker\n\n"
-        f"Ctrl-C stops the queue{', its broker' if broker else ''} and its storage."
+        f"  curl {ready['baseUrl']}/pending/my-provisioner/my-worker"
+    )
+
+
+def _say_where_storage_is(settings: Settings) -> None:
+    if settings.storage == "azurite":
+        azurite = Azurite(settings.data_dir / "azurite", settings.azurite_dir).found()
+        ports = ", ".join(f"{service} {port}" for service, port in azurite.ports._asdict().items())
+        click.echo(
+            f"\nAzurite listens on 127.0.0.1: {ports}. Its account, with the key that every Azurite has:\n\n"
+            f"  {azurite.connection_string}"
+        )
+    queues = named_queues("my-provisioner", "my-worker", settings.queue_prefix)
+    click.echo(
+        "\nThe queues that workers of my-provisioner/my-worker poll, made when they are first used:\n\n"
+        + indent(queues, "  ")
     )
 
 

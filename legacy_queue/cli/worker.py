@@ -12,6 +12,7 @@ import click
 
 from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.cli.queue_options import identifier, queue_of, queue_options
+from legacy_queue.config.values import LOG_FORMATS, LOG_LEVELS
 from legacy_queue.worker import Protocol, QueueRefused, Worker, WorkerSettings
 
 SHUTDOWN_LIMIT = timedelta(seconds=30)
@@ -58,6 +59,14 @@ def _default_worker_id() -> str:
     show_default=True,
     help="Serve running tasks' logs on a port of 127.0.0.1, where public/logs/live.log leads meanwhile.",
 )
+@click.option(
+    "--log-format",
+    type=click.Choice(LOG_FORMATS),
+    default="auto",
+    show_default=True,
+    help="Of the steps: auto is text at a terminal, else json.",
+)
+@click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", show_default=True)
 def worker(
     provisioner: str,
     worker_type: str,
@@ -68,12 +77,14 @@ def worker(
     max_tasks: int | None,
     poll_interval: timedelta,
     live_log: bool,
+    log_format: str,
+    log_level: str,
     **queue: str | None,
 ) -> None:
     """Poll for tasks of a worker type, run them, upload what they leave behind and report what came of them.
 
     A task's log becomes public/logs/live_backing.log, and what its payload declares under artifacts becomes
-    artifacts too. Each step is a line of JSON on standard error; the logs go to standard output as well.
+    artifacts too. Each step is a line on standard error; the logs go to standard output as well.
     SIGTERM or Ctrl-C reports the running tasks worker-shutdown; a second one exits at once.
     """
     url, credentials = queue_of(**queue)
@@ -90,7 +101,7 @@ def worker(
         poll_interval=poll_interval,
         live_log=live_log,
     )
-    log_to_standard_error()
+    log_to_standard_error(log_format, log_level)
     run_until_signalled(Worker(settings))
 
 

@@ -1,11 +1,11 @@
 """The development client and secret: made up where none are configured, on loopback only."""
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from legacy_queue.adapters.private_folder import make_private, private_opener, tighten
 from legacy_queue.config.settings import Settings, SettingsError
 from legacy_queue.config.values import is_secret
 from legacy_queue.domain.credentials import Client
@@ -18,9 +18,15 @@ def complete(settings: Settings) -> Settings:
     """The settings with a client and a signing secret in any case.
 
     What is made up is kept in ``<data-dir>/development.json``, for its owner's eyes, so that credentials and
-    messages are good after a restart; with memory storage nothing outlives the server anyway. Raises
-    SettingsError where the file cannot be used.
+    messages are good after a restart; with memory storage nothing outlives the server anyway. The data
+    directory is made its owner's alone where Azurite's data are in it too. Raises SettingsError where
+    directory or file cannot be used.
     """
+    if settings.storage == "azurite":
+        try:
+            make_private(settings.data_dir)
+        except OSError as error:
+            raise _unusable(settings.data_dir, error) from None
     if settings.clients and settings.signing_secrets:
         return settings
     kept = _fresh() if settings.storage == "memory" else _kept(settings.data_dir / "development.json")
@@ -38,21 +44,23 @@ def _fresh() -> dict[str, Any]:
 
 def _kept(path: Path) -> dict[str, Any]:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)
         try:
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            with open(path, "x", opener=private_opener) as file:
                 file.write(json.dumps(_fresh(), indent=2) + "\n")
         except FileExistsError:
-            pass
+            tighten(path)
         kept = json.loads(path.read_text())
         if not all(is_secret(kept[name]) for name in _fresh()):
             raise ValueError
         return {name: kept[name] for name in _fresh()}
     except OSError as error:
-        raise SettingsError(
-            f"{path} cannot be written and read: {error.strerror}; use another --data-dir"
-        ) from None
+        raise _unusable(path, error) from None
     except (ValueError, KeyError, TypeError, RecursionError):
         raise SettingsError(
             f"{path} is damaged: remove it, and new development credentials are made"
         ) from None
+
+
+def _unusable(path: Path, error: OSError) -> SettingsError:
+    return SettingsError(f"{path} cannot be written and read: {error.strerror}; use another --data-dir")

@@ -79,6 +79,12 @@ class Settings:
     s3_access_key_id: str | None = _setting(values.word, None, "Who signs them.")
     s3_secret_access_key: str | None = _setting(values.word, None, "What they are signed with.", True)
     resolvers: bool = _setting(values.flag, True, "false: leave timers and expiry to other processes.")
+    log_format: str = _setting(
+        values.log_format, "auto", "text for a person, json, or auto: text at a terminal."
+    )
+    log_level: str = _setting(
+        values.log_level, "info", "What is logged: debug, info (every request), warning or error."
+    )
     development_client: str | None = None
 
     @property
@@ -144,7 +150,7 @@ def _parsed(one: Field[Any], source: str, value: Any) -> Any:
     try:
         return one.metadata["parse"](value)
     except ValueError as error:
-        shown = "" if one.metadata["secret"] else f" is {str(value)[:200]!r}"
+        shown = "" if one.metadata["secret"] else f" is {values.without_secrets(str(value))[:200]!r}"
         raise SettingsError(f"{source}{shown}: {error}") from None
 
 

@@ -15,8 +15,18 @@ from legacy_queue.domain.credentials import Client
 from legacy_queue.domain.ids import IDENTIFIER
 from legacy_queue.domain.scopes import is_scope
 
+LOG_FORMATS = ("auto", "text", "json")
+LOG_LEVELS = ("debug", "info", "warning", "error")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _SHORTEST_SAS = timedelta(minutes=6)
+
+
+def without_secrets(text: str) -> str:
+    """The text, a URL perhaps, fit to be shown: the password before an @ and a query are ``***``."""
+    text = re.sub(r"[?#].*", "?***", text, flags=re.DOTALL)
+    return re.sub(
+        r"^([a-z][a-z0-9+.-]*://)?([^:/@]*:)?.*@", r"\1\2***@", text, flags=re.DOTALL | re.IGNORECASE
+    )
 
 
 def text(value: Any) -> str:
@@ -74,6 +84,18 @@ def storage(value: Any) -> str:
     return str(value)
 
 
+def log_format(value: Any) -> str:
+    if value not in LOG_FORMATS:
+        raise ValueError("auto, text or json is accepted")
+    return str(value)
+
+
+def log_level(value: Any) -> str:
+    if value not in LOG_LEVELS:
+        raise ValueError("debug, info, warning or error is accepted")
+    return str(value)
+
+
 def prefix(value: Any) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9]{0,10}", str(value)):
         raise ValueError("1 to 11 of a-z and 0-9 are accepted, a letter first")
@@ -81,8 +103,10 @@ def prefix(value: Any) -> str:
 
 
 def url(value: Any) -> str:
-    if not re.fullmatch(r"https?://[^\s/?#{}]+[^\s?#{}]*", str(value)):
-        raise ValueError("a URL is accepted that starts with http:// or https:// and has no query")
+    if not re.fullmatch(r"https?://[^\s/?#{}@]+[^\s?#{}@]*", str(value)):
+        raise ValueError(
+            "a URL is accepted that starts with http:// or https:// and has no user, password or query"
+        )
     return str(value).rstrip("/")
 
 

@@ -37,6 +37,7 @@ from legacy_queue.http.event_stream import events_endpoint
 from legacy_queue.http.incoming import FairBodies
 from legacy_queue.http.migration import migration
 from legacy_queue.http.references import api_reference, exchanges_reference
+from legacy_queue.http.request_log import log_requests, note_refusal, request_id, shown_path
 from legacy_queue.http.schemas import SCHEMAS, served
 from legacy_queue.http.uploads import PATH as UPLOADS
 from legacy_queue.http.uploads import upload_view
@@ -112,6 +113,7 @@ def create_app(backend: Backend) -> Flask:
     app.url_map.merge_slashes = False
     app.url_map.converters["artifact"] = _ArtifactName
     app.wsgi_app = _RawPath(FairBodies(app.wsgi_app, backend.patience))  # type: ignore[method-assign]
+    log_requests(app)
     for declared in ENDPOINTS:
         for prefix in PREFIXES:
             app.add_url_rule(
@@ -136,7 +138,7 @@ def create_app(backend: Backend) -> Flask:
         methods=["PUT"],
         provide_automatic_options=False,
     )
-    app.add_url_rule("/ready", view_func=lambda: _ready(backend))
+    app.add_url_rule("/ready", "ready", view_func=lambda: _ready(backend))
     app.add_url_rule(
         "/references/queue/v1/api.json", "reference", lambda: api_reference(ENDPOINTS, backend.root_url)
     )
@@ -163,6 +165,7 @@ def _view(declared: Endpoint, backend: Backend) -> Callable[..., Any]:
         raw = _body()
         signed = signed_request(request, raw, backend.trusts_proxy)
         identity = backend.authenticator.authenticate(signed, backend.clock.now())
+        g.client_id = identity and identity.client_id
         body = None
         if declared.method != "GET":
             body = parse(raw, request.headers.get("content-type", ""))
@@ -237,6 +240,7 @@ def _translated(error: HTTPException) -> QueueError:
 
 
 def _render(error: QueueError, backend: Backend) -> Response:
+    note_refusal(error)
     message = error.message
     if error.details:
         message = f"{message}\n\n{json.dumps(error.details, indent=2)}"
@@ -250,7 +254,14 @@ def _render(error: QueueError, backend: Backend) -> Response:
 
 def _render_bug(error: Exception, backend: Backend) -> Response:
     incident = str(uuid.uuid4())
-    log.error("internal-error", incident=incident, method=request.method, path=request.path, exc_info=error)
+    log.error(
+        "internal-error",
+        incident=incident,
+        method=request.method,
+        path=shown_path(),
+        request_id=request_id(),
+        exc_info=error,
+    )
     message = f"an error of the server, incident {incident}: its log has the details under that id"
     return _json(_error_body("InternalServerError", message, backend), 500)
 
@@ -265,6 +276,7 @@ def _error_body(code: str, message: str, backend: Backend) -> dict[str, Any]:
             "params": params,
             "payload": without_secrets(g.get("payload")),
             "time": format_time(backend.clock.now()),
+            "requestId": request_id(),
         },
     }
 

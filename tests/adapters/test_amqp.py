@@ -92,8 +92,8 @@ def connected() -> Iterator[Callable[..., AmqpBroker]]:
     """Makes AmqpBrokers that are closed when the test ends."""
     made: list[AmqpBroker] = []
 
-    def connect(url: str, project: str, confirm_timeout: timedelta = LONG) -> AmqpBroker:
-        made.append(AmqpBroker(url, project, confirm_timeout))
+    def connect(url: str, project: str, confirm_timeout: timedelta = LONG, *more: Any) -> AmqpBroker:
+        made.append(AmqpBroker(url, project, confirm_timeout, *more))
         return made[-1]
 
     yield connect
@@ -328,6 +328,41 @@ def test_a_broker_that_refuses_us_is_away_and_the_log_says_once_why(
     for said in (str(line), str(refused.value)):
         assert "hunter2" not in said
         assert "amqp://" not in said
+
+
+def test_the_log_says_that_the_broker_fails_when_it_begins_to_and_then_once_a_minute(
+    network: Network, project: str, connected: Callable[..., AmqpBroker], listener: Consumer
+) -> None:
+    now = 0.0
+    broker = connected(network.url, project, LONG, lambda: now)
+    broker.check()
+    full = listener.channel.queue_declare(
+        exclusive=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"}
+    ).queue
+    listener.channel.queue_bind(full, full_name(project, "task-failed"), "#")
+    broker.publish([event("task-failed")])
+
+    def lines(after: float = 0) -> list[str]:
+        """What the log says as an event is refused, so long after the last one."""
+        nonlocal now
+        now += after
+        with capture_logs() as logs, pytest.raises(BrokerAway):
+            broker.publish([event("task-failed")])
+        assert {(line["event"], line["log_level"]) for line in logs} <= {("broker-failed", "warning")}
+        return [line["why"] for line in logs]
+
+    assert len(lines()) == 1
+    assert lines(59.9) == []
+    assert len(lines(0.1)) == 1, "a minute is over"
+    with broker._link():  # this one succeeds, and began before the next one fails
+        assert lines() == []
+    assert lines() == []
+    broker.check()
+    assert len(lines()) == 1, "it has answered meanwhile"
+    network.close()
+    assert lines() == [], "another reason is no other state"
+    [why] = lines(60)
+    assert "refused" in why
 
 
 def test_an_exchange_of_another_kind_is_told_in_the_log(

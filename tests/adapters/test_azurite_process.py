@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -133,6 +134,30 @@ def test_nothing_is_lost_when_it_is_stopped_and_started_again(made: Callable[...
         assert [message.content for message in client.receive_messages()] == ["kept"]
 
 
+def test_the_folder_and_all_in_it_are_their_owners_alone_those_of_an_earlier_version_too(
+    made: Callable[..., Azurite], tmp_path: Path
+) -> None:
+    earlier = tmp_path / "data" / "__queuestorage__"
+    earlier.mkdir(parents=True, mode=0o755)
+    (earlier / "an-extent").touch(0o644)
+    outside = tmp_path / "outside"
+    outside.touch(0o644)
+    (earlier / "a-link").symlink_to(outside)
+    azurite = made().start()
+    with queue(azurite) as client:
+        client.create_queue()
+        client.send_message("a message")
+    azurite.stop()  # which writes everything
+    open_to_others = [
+        path
+        for path in [tmp_path / "data", *(tmp_path / "data").rglob("*")]
+        if not path.is_symlink() and stat.S_IMODE(path.stat().st_mode) & 0o077
+    ]
+    assert open_to_others == []
+    assert {"ports.json", "lock", "azurite.log"} < {path.name for path in (tmp_path / "data").iterdir()}
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o644
+
+
 def test_the_last_save_survives_being_told_to_end_again_and_again(made: Callable[..., Azurite]) -> None:
     azurite = made().start()
     with queue(azurite) as client:
@@ -175,6 +200,20 @@ def test_new_ports_are_taken_when_somebody_has_the_old_ones(made: Callable[..., 
         second = made().start()
         assert answers(second.queue_url)
         assert second.ports.queue != first.ports.queue
+
+
+def test_preferred_ports_are_taken_as_far_as_they_are_free_and_kept(made: Callable[..., Azurite]) -> None:
+    with ExitStack() as stack:
+        free = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
+        blob, queue_, table = (one.getsockname()[1] for one in free)
+        for one in (free[0], free[2]):
+            one.close()
+        first = made(preferred=Ports(blob, queue_, table)).start()
+        assert (first.ports.blob, first.ports.table) == (blob, table)
+        assert first.ports.queue not in (0, queue_)
+        first.stop()
+    second = made(preferred=Ports(blob, queue_, table)).start()
+    assert second.ports == first.ports, "outstanding signed URLs are good for these"
 
 
 def test_a_restart_never_moves_to_other_ports(made: Callable[..., Azurite]) -> None:

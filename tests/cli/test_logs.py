@@ -1,7 +1,17 @@
-"""What a server says on standard error is JSON, also where a library speaks."""
+"""Standard error of a server: JSON, or lines for a person at a terminal, also where a library speaks."""
 
+import json
+import os
+import pty
+import re
 import subprocess
 import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from legacy_queue.cli.logs import Text
 
 OVERFLOW = """
 import urllib3
@@ -12,8 +22,134 @@ with urllib3.HTTPConnectionPool("127.0.0.1", 1, maxsize=1) as pool:
     for connection in [pool._new_conn(), pool._new_conn()]:
         pool._put_conn(connection)
 """
+ALL = """
+import logging, sys, warnings
+import structlog
+from legacy_queue.cli.logs import log_to_standard_error
+
+log_to_standard_error(*sys.argv[1:])
+log = structlog.get_logger()
+log.debug("chatter")
+log.info("request", method="GET", path="/v1/ping", endpoint="ping", status=200, ms=0.4, request_id="an-id")
+log.warning("azurite-restarted")
+logging.getLogger("a.library").info("not shown")
+logging.getLogger("a.library").warning("%s went wrong", "something")
+warnings.warn("an old name")
+try:
+    raise ValueError("a bug")
+except ValueError as error:
+    log.error("internal-error", exc_info=error)
+"""
+NOW = datetime(2018, 3, 4, 12, 34, 56, 789_000)  # noqa: DTZ001  what the wall clock says
+REQUEST = {
+    "method": "PUT",
+    "path": "/v1/task/Abc",
+    "endpoint": "createTask",
+    "status": 200,
+    "client_id": "development",
+    "request_id": "an-id",
+    "ms": 12.3,
+}
+
+
+def said(*options: str) -> str:
+    command = [sys.executable, "-c", ALL, *options]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stderr
+
+
+def at_a_terminal(*options: str, **env: str) -> str:
+    """What a process writes whose standard error is a terminal."""
+    ours, its = pty.openpty()
+    subprocess.run([sys.executable, "-c", ALL, *options], stderr=its, check=True, env={**os.environ, **env})
+    os.close(its)
+    text = os.read(ours, 65536).decode()
+    os.close(ours)
+    return text
+
+
+def rendered(event: str, level: str = "info", colours: bool = False, **fields: Any) -> str:
+    return Text(colours, lambda: NOW)(None, "", {"event": event, "level": level, **fields})
 
 
 def test_a_connection_that_is_not_kept_is_a_line_of_the_log() -> None:
     ended = subprocess.run([sys.executable, "-c", OVERFLOW], capture_output=True, text=True, check=True)
     assert ended.stderr == ""
+
+
+def test_all_is_json_where_standard_error_is_no_terminal() -> None:
+    lines = [json.loads(line) for line in said().splitlines()]
+    assert [(line["level"], line["event"]) for line in lines if line.get("logger") != "py.warnings"] == [
+        ("info", "request"),
+        ("warning", "azurite-restarted"),
+        ("warning", "something went wrong"),
+        ("error", "internal-error"),
+    ]
+    [warned] = [line["event"] for line in lines if line.get("logger") == "py.warnings"]
+    assert "UserWarning: an old name" in warned
+    assert "ValueError: a bug" in lines[-1]["exception"]
+    assert abs((datetime.fromisoformat(lines[0]["timestamp"]) - datetime.now(UTC)).total_seconds()) < 3600
+
+
+def test_a_level_leaves_out_what_is_below_it() -> None:
+    assert [json.loads(line)["event"] for line in said("json", "error").splitlines()] == ["internal-error"]
+    assert json.loads(said("json", "debug").splitlines()[0])["event"] == "chatter"
+
+
+def test_all_is_text_in_colours_at_a_terminal() -> None:
+    text = at_a_terminal()
+    assert "\x1b[" in text
+    plain = re.sub(r"\x1b\[\d+m", "", text).replace("\r\n", "\n")
+    assert re.match(r"\d\d:\d\d:\d\d\.\d{3} info    GET /v1/ping ping 200 0\.4 ms req=an-id\n", plain), plain
+    assert re.search(r"warning something went wrong logger=a\.library\n", plain), plain
+    assert re.search(r"error   internal-error\nTraceback .*\nValueError: a bug\n", plain, re.DOTALL), plain
+
+
+def test_colours_and_text_can_be_refused_at_a_terminal() -> None:
+    assert "\x1b[" not in at_a_terminal("text", NO_COLOR="1")
+    assert json.loads(at_a_terminal("json").splitlines()[0])["event"] == "request"
+
+
+def test_text_can_be_had_in_a_file_and_has_no_colours_there() -> None:
+    text = said("text")
+    assert "info    GET /v1/ping ping 200 0.4 ms req=an-id\n" in text
+    assert "\x1b" not in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({}, "PUT /v1/task/Abc createTask 200 12 ms development req=an-id"),
+        ({"ms": 1.25}, "PUT /v1/task/Abc createTask 200 1.2 ms development req=an-id"),
+        (
+            {"status": 401, "code": "AuthenticationFailed", "reason": "no such client", "client_id": None},
+            'PUT /v1/task/Abc createTask 401 AuthenticationFailed 12 ms reason="no such client" req=an-id',
+        ),
+        ({"path": "/\x1b[31m\x9b"}, r"PUT /\x1b[31m\x9b createTask 200 12 ms development req=an-id"),
+    ],
+)
+def test_a_request_is_a_line_for_a_person(changes: dict[str, Any], line: str) -> None:
+    fields = {name: value for name, value in {**REQUEST, **changes}.items() if value is not None}
+    assert rendered("request", **fields) == f"12:34:56.789 info    {line}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        ({"a": "b", "c": 1}, "a=b c=1"),
+        ({"why": "two words"}, 'why="two words"'),
+        ({"why": 'a"b'}, r'why="a\"b"'),
+        ({"why": ""}, 'why=""'),
+        ({"why": "a\nb\x1b"}, r'why="a\nb\u001b"'),
+        ({"who": "é è"}, 'who="é è"'),
+        ({"at": NOW.replace(tzinfo=UTC)}, "at=2018-03-04T12:34:56.789Z"),
+        ({"sent": ["a", "b"]}, 'sent=["a", "b"]'),
+        ({"gone": None}, ""),
+    ],
+)
+def test_other_events_are_their_name_and_fields(fields: dict[str, Any], shown: str) -> None:
+    assert rendered("azurite-died", "error", **fields) == f"12:34:56.789 error   azurite-died {shown}".strip()
+
+
+def test_a_traceback_stands_below_its_event_and_a_terminal_obeys_nothing_of_it() -> None:
+    shown = rendered("internal-error", "error", exception="Traceback:\n\tValueError: \x1b]0;x\x07")
+    assert shown == "12:34:56.789 error   internal-error\nTraceback:\n\tValueError: \\x1b]0;x\\x07"

@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 import requests
+from azure.storage.queue import QueueServiceClient
 
+from legacy_queue.domain.priority import PRIORITIES
 from tests.adapters.amqp_side import consumer
 
 COMMAND = [sys.executable, "-m", "legacy_queue"]
@@ -79,7 +81,7 @@ def test_what_it_says_to_try_works_as_it_stands(tmp_path: Path) -> None:
         text = printed_until(process, "Ctrl-C")
         root_url = re.search(r"root URL +(\S+)", text)[1]  # type: ignore[index]
         assert f"legacy base URL  {root_url}/v1\n" in text
-        script = re.search(r"Try, in another terminal:\n\n(.*)\n\nCtrl-C", text, re.DOTALL)[1]  # type: ignore[index]
+        script = re.search(r"Try, in another terminal:\n\n(.*?)\n\n", text, re.DOTALL)[1]  # type: ignore[index]
         lines = [line.strip() for line in script.splitlines()]
         assert [line.split()[0] for line in lines].count("export") == 2
         assert len(lines) == 5
@@ -92,6 +94,15 @@ def test_what_it_says_to_try_works_as_it_stands(tmp_path: Path) -> None:
         task_id, printed, pending = tried.stdout.splitlines()
         assert printed == "hello"
         assert json.loads(pending)["pendingTasks"] == 0
+        connection_string = re.search(r"^  (Default\S+)$", text, re.MULTILINE)[1]  # type: ignore[index]
+        printed_queues = dict(re.findall(r"^  (\S+) +(lq-\S+)$", text, re.MULTILINE))
+        with QueueServiceClient.from_connection_string(connection_string) as storage:
+            made = {queue.name for queue in storage.list_queues()}
+        assert list(printed_queues) == list(PRIORITIES)
+        assert set(printed_queues.values()) < made, "the worker has polled them"
+        ports = re.search(r"127\.0\.0\.1: blob (\d+), queue (\d+), table (\d+)\.", text)
+        assert ports
+        assert all(f":{port}/" in connection_string for port in ports.groups())
         status = requests.get(f"{root_url}/v1/task/{task_id}/status", timeout=10).json()["status"]
         assert status["state"] == "completed"
 

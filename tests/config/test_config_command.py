@@ -79,9 +79,19 @@ def test_a_secret_is_shown() -> None:
     )
 
 
-def test_a_brokers_password_is_shown() -> None:
-    lines = shown(AMQP_URL="amqp://queue:S3CRET@rabbit.example.com/vhost")
-    assert lines["amqp-url"] == '"***"  # LEGACY_QUEUE_AMQP_URL'
+@pytest.mark.parametrize(
+    ("url", "printed"),
+    [
+        ("amqp://queue:S3CRET@rabbit.example.com/vhost", "amqp://queue:***@rabbit.example.com/vhost"),
+        ("amqps://queue:S3CRET%2F@[::1]:5671", "amqps://queue:***@[::1]:5671"),
+        ("amqp://q:S3CRET:S3CRET@S3CRET@rabbit", "amqp://q:***@rabbit"),
+        ("amqp://S3CRET@rabbit", "amqp://***@rabbit"),
+        ("amqp://:S3CRET@rabbit", "amqp://:***@rabbit"),
+        ("amqp://rabbit:5672/vhost", "amqp://rabbit:5672/vhost"),
+    ],
+)
+def test_the_brokers_password_is_masked_and_the_rest_of_its_url_shown(url: str, printed: str) -> None:
+    assert shown(AMQP_URL=url)["amqp-url"] == f'"{printed}"  # LEGACY_QUEUE_AMQP_URL'
 
 
 @pytest.mark.parametrize(
@@ -94,6 +104,9 @@ def test_a_brokers_password_is_shown() -> None:
         "QueueEndpoint=https://h/?sv=1&sig=S3CRET%3D;AccountName=a",
         "S3CRET",
         "S3CRETKEY==;AccountName=a",
+        "AccountName=a;BlobEndpoint=https://user:S3CRET@host/",
+        "AccountName=a;BlobEndpoint=https://S3CRET@host:1/a",
+        "AccountName=a;BlobEndpoint=https://user:S3CRET;@host/",
     ],
 )
 def test_a_connection_string_is_shown_with_its_key(connection: str) -> None:
@@ -121,6 +134,13 @@ def test_a_connection_string_is_shown_without_its_account() -> None:
         (["--clients", TOKEN], {}, "--clients: JSON is accepted"),
         ([], {"SIGNING_SECRETS": "S3CRET"}, "LEGACY_QUEUE_SIGNING_SECRETS: a list of secrets"),
         (["--host", "0.0.0.0"], {}, "configure clients and signing-secrets"),
+        (["--public-url", "https://user:S3CRET@h/"], {}, "'https://user:***@h/': a URL is accepted"),
+        (["--public-url", "https://S3CRET@h/"], {}, "'https://***@h/': a URL is accepted"),
+        (["--public-queue-url", "https:/u:S3CRET/@h"], {}, "'https:***@h': a URL is accepted"),
+        ([], {"PUBLIC_BLOB_URL": "http://h/c?sv=1&sig=S3CRET"}, "'http://h/c?***': a URL is accepted"),
+        ([], {"S3_ENDPOINT": "user:S3CRET@h"}, "'user:***@h': a URL is accepted"),
+        ([], {"PORT": "amqp://u:S3CRET@h"}, "'amqp://u:***@h': a port is accepted"),
+        ([], {"AMQP_URL": "http://u:S3CRET@h"}, "LEGACY_QUEUE_AMQP_URL: a URL is accepted"),
     ],
 )
 def test_a_mistake_is_a_traceback(arguments: list[str], environ: dict[str, str], said: str) -> None:

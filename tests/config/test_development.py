@@ -40,6 +40,33 @@ def test_the_file_is_for_others_to_read(settings: Settings) -> None:
     assert stat.S_IMODE(kept_in(settings.data_dir).stat().st_mode) == 0o600
 
 
+def test_the_directory_and_a_file_of_an_earlier_version_are_made_their_owners_alone(
+    settings: Settings,
+) -> None:
+    settings.data_dir.mkdir(parents=True, mode=0o755)
+    other = settings.data_dir / "not-ours"
+    for path in (kept_in(settings.data_dir), other):
+        path.write_text(json.dumps({"accessToken": "a" * 44, "signingSecret": "b" * 44}))
+        path.chmod(0o644)
+    complete(settings)
+    assert stat.S_IMODE(settings.data_dir.stat().st_mode) == 0o700
+    assert stat.S_IMODE(kept_in(settings.data_dir).stat().st_mode) == 0o600
+    assert stat.S_IMODE(other.stat().st_mode) == 0o644, "somebody may keep more in there"
+
+
+def test_azurites_data_directory_is_private_though_clients_and_secrets_are_configured(tmp_path: Path) -> None:
+    data_dir = tmp_path / "parent" / "data"
+    complete(Settings(clients=(CLIENT,), signing_secrets=(SECRET,), data_dir=data_dir))
+    for folder in (data_dir, data_dir.parent):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_directory_that_all_may_write_to_is_not_closed_to_them(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    complete(Settings(data_dir=tmp_path))
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o1777
+
+
 def test_a_restart_makes_others_up(settings: Settings) -> None:
     assert complete(settings) == complete(settings)
 

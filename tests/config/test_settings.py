@@ -69,6 +69,8 @@ EACH: dict[str, tuple[str, Any]] = {
     "claim-work-wait": ("5s", timedelta(seconds=5)),
     **{name: (value, value) for name, value in S3.items()},
     "resolvers": ("false", False),
+    "log-format": ("text", "text"),
+    "log-level": ("warning", "warning"),
 }
 
 

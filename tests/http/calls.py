@@ -364,7 +364,8 @@ def check_error(answer: TestResponse, name: str | None) -> None:
     assert body["code"] in CODES[answer.status_code]
     assert body["message"]
     info = body["requestInfo"]
-    assert set(info) == {"method", "params", "payload", "time"}
+    assert set(info) == {"method", "params", "payload", "time", "requestId"}
+    assert info["requestId"] == answer.headers["x-request-id"]
     assert info["method"] == name
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", info["time"])
     assert (answer.headers.get("www-authenticate") == "hawk") == (answer.status_code == 401)

@@ -76,6 +76,7 @@ def test_a_task_that_is_not_there_is_found(queue: Queue, name: str, prefix: str)
         "params": one.params,
         "payload": one.body,
         "time": "2018-03-04T05:06:07.890Z",
+        "requestId": answer.headers["x-request-id"],
     }
 
 
@@ -254,11 +255,12 @@ def test_a_bug_is_told_to_the_caller(name: str) -> None:
     assert answer.status_code == 500
     body = answer.get_json()
     assert body["code"] == "InternalServerError"
-    assert set(body["requestInfo"]) == {"method", "params", "payload", "time"}
+    assert set(body["requestInfo"]) == {"method", "params", "payload", "time", "requestId"}
     assert body["requestInfo"]["method"] == name
     assert "an-inner-detail" not in answer.get_data(as_text=True)
-    (entry,) = logs
+    (entry,) = [line for line in logs if line["event"] != "request"]
     assert entry["log_level"] == "error"
+    assert entry["request_id"] == body["requestInfo"]["requestId"]
     assert entry["incident"] in body["message"]
     assert str(entry["exc_info"]) == "'an-inner-detail'"
     assert authorization not in str(entry)

@@ -1,0 +1,106 @@
+"""What the log of requests costs a call of status; run by scripts/log-cost.
+
+Two servers on memory storage, whose logs are files, one at --log-level info and one at warning, are called in
+turn over one connection each, so that whatever else the machine does slows both.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from legacy_queue.cli.create_task import create
+from legacy_queue.domain.ids import slugid
+from legacy_queue.worker import Credentials
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_AT_ONCE = 200  # calls
+
+
+@dataclass
+class Server:
+    """One that serves status; seconds and CPU seconds of each turn of calls."""
+
+    pid: int
+    connection: HTTPConnection
+    path: str
+    seconds: list[float]
+    before: float
+
+    def turn(self) -> None:
+        begun = time.perf_counter()
+        for _ in range(_AT_ONCE):
+            self.connection.request("GET", self.path)
+            answer = self.connection.getresponse()
+            answer.read()
+            assert answer.status == 200
+        self.seconds.append(time.perf_counter() - begun)
+
+    def cpu(self) -> float:
+        words = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / _TICKS - self.before
+
+
+@contextmanager
+def serving(folder: Path, level: str) -> Iterator[Server]:
+    """A server with one task, warmed up."""
+    command = [Path(sys.executable).parent / "legacy-queue", "serve", "--port", "0", "--storage", "memory"]
+    command += ["--log-level", level, "--log-format", "json", "--no-resolvers"]
+    with (
+        (folder / level).open("wb") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+    ):
+        try:
+            assert process.stdout
+            line = json.loads(process.stdout.readline())
+            credentials = Credentials(
+                line["credentials"]["clientId"], line["credentials"]["accessToken"], None
+            )
+            task_id = slugid()
+            create(line["baseUrl"], credentials, task_id, ("provisioner", "worker-type"), ["true"])
+            children = Path(f"/proc/{line['pid']}/task/{line['pid']}/children").read_text().split()
+            connection = HTTPConnection(urlsplit(line["rootUrl"]).netloc)
+            server = Server(int(children[0]), connection, f"/v1/task/{task_id}/status", [], 0)
+            server.turn()
+            server.seconds.clear()
+            server.before = server.cpu()
+            yield server
+        finally:
+            process.terminate()
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--calls", type=int, default=10_000, help="of each server")
+    turns = parser.parse_args().calls // _AT_ONCE
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        servers = {level: stack.enter_context(serving(Path(folder), level)) for level in ("warning", "info")}
+        for number in range(turns):
+            for level in sorted(servers, reverse=bool(number % 2)):
+                servers[level].turn()
+        cost = {level: server.cpu() / (turns * _AT_ONCE) * 1e6 for level, server in servers.items()}
+        for level, server in servers.items():
+            pace = _AT_ONCE / statistics.median(server.seconds)
+            print(f"--log-level {level:<7}  {pace:.0f} calls a second, {cost[level]:.0f} us CPU each")
+        ratio = statistics.median(
+            logged / bare
+            for logged, bare in zip(servers["info"].seconds, servers["warning"].seconds, strict=True)
+        )
+        print(
+            f"with the lines: {ratio:.3f} times as long, {cost['info'] / cost['warning']:.3f} times the CPU"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""``legacy-queue queues``: names that another implementation computes, too."""
+
+import base64
+import hashlib
+
+from click.testing import CliRunner
+
+from legacy_queue.__main__ import main
+from legacy_queue.domain.priority import PRIORITIES
+
+
+def test_it_prints_the_queue_of_each_priority_highest_first() -> None:
+    pool = ("--provisioner", "my-provisioner", "--worker-type", "my-worker")
+    printed = CliRunner().invoke(main, ["queues", *pool, "--queue-prefix", "q2"])
+    assert printed.exit_code == 0
+    names = [
+        base64.b32encode(hashlib.sha256(one.encode()).digest()[:15]).decode().lower()
+        for one in ("my-provisioner", "my-worker")
+    ]
+    assert [line.split() for line in printed.output.splitlines()] == [
+        [priority, f"q2-{names[0]}-{names[1]}-{7 - place}"] for place, priority in enumerate(PRIORITIES)
+    ]
+
+
+def test_what_is_no_identifier_is_refused() -> None:
+    refused = CliRunner().invoke(main, ["queues", "--provisioner", "a/b", "--worker-type", "w"])
+    assert refused.exit_code == 2
+    assert "--provisioner" in refused.output

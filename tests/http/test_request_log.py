@@ -1,0 +1,201 @@
+"""One line of the log for each request: who asked for what, what came of it, and never a secret."""
+
+import base64
+import json
+import re
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+from werkzeug.test import TestResponse
+
+from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.ids import slugid
+from tests.http.calls import (
+    NOW,
+    PROVISIONER,
+    ROOT,
+    ROOT_URL,
+    WORKER,
+    WORKER_TYPE,
+    Credentials,
+    Queue,
+    hawk,
+    refused,
+    succeeded,
+    task_body,
+    temporary,
+)
+from tests.system.processes import SECRET_MARKS
+
+POOL = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
+SECRET = "S3CRETsecretS3CRETsecret"
+
+
+def logged(
+    queue: Queue, *request: Any, call: bool = False, **more: Any
+) -> tuple[TestResponse, dict[str, Any]]:
+    """An answer, read to its end, and the line of its request."""
+    with capture_logs() as logs:
+        answer = (queue.call if call else queue.send)(*request, **more)
+        answer.get_data()
+        assert logs == [], "it has not been answered yet"
+        answer.close()
+    [line] = logs
+    assert (line.pop("event"), line.pop("log_level")) == ("request", "info")
+    assert line.pop("ms") >= 0
+    assert line.pop("request_id") == answer.headers["x-request-id"]
+    return answer, dict(line)
+
+
+def test_a_line_says_who_called_what_and_what_came_of_it(queue: Queue) -> None:
+    task_id = slugid()
+    for prefix in ("/v1", "/api/queue/v1"):
+        _, line = logged(queue, "createTask", task_body(), call=True, prefix=prefix, taskId=task_id)
+        assert line == {
+            "method": "PUT",
+            "path": f"{prefix}/task/{task_id}",
+            "endpoint": "createTask",
+            "status": 200,
+            "client_id": "root",
+        }
+
+
+def test_a_request_without_credentials_has_no_client(queue: Queue) -> None:
+    _, line = logged(queue, "GET", "/v1/ping", credentials=None)
+    assert line == {"method": "GET", "path": "/v1/ping", "endpoint": "ping", "status": 200}
+
+
+def test_a_refusal_has_its_code_and_the_id_that_its_body_has(queue: Queue) -> None:
+    answer, line = logged(queue, "status", call=True, taskId=slugid())
+    refused(answer, 404, "ResourceNotFound")
+    assert (line["status"], line["code"]) == (404, "ResourceNotFound")
+    assert "reason" not in line, "it may repeat what the body holds"
+    _, line = logged(queue, "GET", "/nowhere?limit=1", credentials=None)
+    assert line == {"method": "GET", "path": "/nowhere", "status": 404, "code": "ResourceNotFound"}
+
+
+ENDED = temporary(ROOT, ["x"], None, NOW - timedelta(hours=2), NOW - timedelta(hours=1))
+WHY = [
+    (Credentials("nobody", SECRET), "no such client", "nobody"),
+    (Credentials(SECRET, ROOT.client_id), "no such client", "(looks like an access token)"),
+    (replace(ROOT, access_token=SECRET), "wrong key", "root"),
+    (ENDED, "certificate expired", "root"),
+]
+
+
+@pytest.mark.parametrize(("credentials", "reason", "claimed"), WHY, ids=[reason for _, reason, _ in WHY])
+def test_only_the_log_says_why_credentials_are_refused(
+    queue: Queue, credentials: Credentials, reason: str, claimed: str
+) -> None:
+    answer, line = logged(queue, "pollTaskUrls", call=True, credentials=credentials, **POOL)
+    assert reason not in refused(answer, 401, "AuthenticationFailed")
+    assert reason in line["reason"]
+    assert line["claimed_client_id"] == claimed
+    assert "client_id" not in line
+    assert SECRET not in str(line)
+
+
+def test_the_log_says_by_how_much_a_clock_is_off(queue: Queue) -> None:
+    target = f"/v1/poll-task-url/{PROVISIONER}/{WORKER_TYPE}"
+    signed = hawk(ROOT, "GET", ROOT_URL + target, NOW - timedelta(minutes=20))
+    _, line = logged(queue, "GET", target, credentials=None, headers={"Authorization": signed})
+    assert line["reason"] == "clock off by 1200 s (behind)"
+
+
+def test_the_log_says_which_scope_is_missing() -> None:
+    queue = Queue(Client("mere", SECRET, ("queue:nothing",)))
+    _, line = logged(queue, "pollTaskUrls", call=True, credentials=Credentials("mere", SECRET), **POOL)
+    assert (line["status"], line["code"], line["client_id"]) == (403, "InsufficientScopes", "mere")
+    assert f"queue:poll-task-urls:{PROVISIONER}/{WORKER_TYPE}" in line["reason"]
+
+
+@pytest.mark.parametrize("given", ["a", "an-Id_0", "a" * 64])
+def test_a_harmless_id_of_the_requests_own_is_taken_over(queue: Queue, given: str) -> None:
+    for target in ("/v1/ping", "/v1/no-such"):
+        answer, _ = logged(queue, "GET", target, credentials=None, headers={"X-Request-Id": given})
+        assert answer.headers["x-request-id"] == given
+
+
+@pytest.mark.parametrize("given", ["", "a" * 65, "a b", "a/b", 'a"b', "{}", "\u00e9"])
+def test_another_id_is_replaced_by_a_new_one(queue: Queue, given: str) -> None:
+    made = set()
+    for _ in range(2):
+        answer, _ = logged(queue, "GET", "/v1/ping", credentials=None, headers={"X-Request-Id": given})
+        made.add(answer.headers["x-request-id"])
+    assert len(made) == 2
+    assert all(re.fullmatch("[A-Za-z0-9_-]{12}", one) for one in made)
+
+
+def test_a_stream_of_events_is_one_line_when_it_ends(queue: Queue) -> None:
+    with capture_logs() as logs:
+        answer = queue.http.get("/events", base_url=ROOT_URL, environ_overrides={"RAW_URI": "/events"})
+        assert next(iter(answer.response)).startswith(b"retry:")
+        assert logs == []
+        answer.close()
+    [line] = logs
+    assert (line["endpoint"], line["status"]) == ("events", 200)
+
+
+def test_a_redirect_is_a_line_without_where_it_leads(queue: Queue) -> None:
+    task_id = queue.running()
+    succeeded(queue.artifact(task_id, "public/a", "reference", url=f"https://example.com/?sig={SECRET}"))
+    answer, line = logged(queue, "GET", f"/v1/task/{task_id}/artifacts/public%2Fa", credentials=None)
+    assert SECRET in answer.headers["location"]
+    assert (line["path"], line["status"]) == (f"/v1/task/{task_id}/artifacts/public%2Fa", 303)
+    assert SECRET not in str(line)
+
+
+def test_signed_requests_to_storage_are_lines_without_what_signs_them(queue: Queue) -> None:
+    queue.create()
+    urls = succeeded(queue.call("pollTaskUrls", **POOL)).get_json()["queues"][-1]
+    target = urls["signedPollUrl"].removeprefix(ROOT_URL)
+    _, line = logged(queue, "GET", target, credentials=None)
+    assert (line["path"], line["status"]) == (target.partition("?")[0], 200)
+    assert list(line) == ["method", "path", "endpoint", "status"]
+    _, line = logged(queue, "GET", target + "x", credentials=None)
+    assert (line["status"], line["code"]) == (403, "AuthenticationFailed")
+
+
+@pytest.mark.parametrize(
+    ("target", "headers", "body"),
+    [
+        (f"/v1/task/T?bewit={SECRET}", {}, None),
+        (f"/v1/task/T%3Fbewit%3D{SECRET}", {}, None),
+        (f"/v1/task/T%3Fbewit={SECRET}", {}, None),
+        (f"/azure/memorystore1/q/messages?sv=1&sig={SECRET}", {}, None),
+        (f"/azure/memorystore1/q/messages%3fsv=1&sig={SECRET}", {}, None),
+        (f"/azure/memorystore1/q/messages/m?popreceipt={SECRET}&sig={SECRET}", {}, None),
+        (f"/uploads/ticket?signature={SECRET}", {}, None),
+        (f"/uploads/ticket&SIGNATURE={SECRET}", {}, None),
+        (f"http://queue.test/v1/ping?sig={SECRET}", {}, None),
+        ("/v1/ping", {"Authorization": f'Hawk id="root", ts="1", nonce="a", mac="{SECRET}"'}, None),
+        ("/v1/ping", {"Authorization": f'Hawk id="{SECRET}", ts="1", nonce="a", mac="{SECRET}"'}, None),
+        ("/v1/ping", {"Authorization": f"Bearer {SECRET}"}, None),
+        ("/v1/ping", {"Authorization": f"SharedKey memorystore1:{SECRET}"}, None),
+        ("/v1/ping", {"X-Request-Id": f"sig={SECRET}", "Cookie": SECRET, "User-Agent": SECRET}, None),
+        ("/v1/ping", {"Referer": f"http://h/?sig={SECRET}", "X-Forwarded-For": SECRET}, None),
+        ("/v1/task/T/runs/0/claim", {}, {**WORKER, "receipt": SECRET, "signature": SECRET}),
+        (f"/v1/task/{slugid()}/runs/0/claim", {}, {**WORKER, "receipt": SECRET, "signature": SECRET}),
+        (f"/v1/task/{slugid()}/runs/0/claim", {}, {"accessToken": SECRET, "certificate": {"a": SECRET}}),
+    ],
+)
+def test_nothing_secret_is_in_the_log_wherever_it_was_sent(
+    queue: Queue, target: str, headers: dict[str, str], body: Any
+) -> None:
+    sent = base64.b64encode(SECRET.encode()).decode()
+    with capture_logs() as logs:
+        for method in ("GET", "PUT", "POST", "DELETE"):
+            queue.http.open(
+                target.partition("?")[0],
+                base_url=ROOT_URL,
+                method=method,
+                headers=headers,
+                environ_overrides={"RAW_URI": target, "QUERY_STRING": target.partition("?")[2]},
+                **({} if body is None else {"json": body}),
+            ).close()
+    assert [line["event"] for line in logs] == ["request"] * 4
+    text = json.dumps(logs)
+    assert [mark for mark in (SECRET, sent, *SECRET_MARKS) if mark in text] == []
