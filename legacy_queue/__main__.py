@@ -24,15 +24,16 @@ def main() -> None:
 
 
 def _serve() -> None:
-    """Run the command, and exit without the interpreter's own tidying up, which takes seconds."""
+    """Run the command, and exit without the interpreter's own tidying up, which takes long."""
     from legacy_queue.cli.commands import commands
 
     try:
         commands()
     except SystemExit as ended:  # in a server's own processes too
         if isinstance(ended.code, int | None):
-            sys.stdout.flush()
-            sys.stderr.flush()
+            for stream in (sys.stdout, sys.stderr):
+                if stream is not None:  # as it is where the process was started without
+                    stream.flush()
             os._exit(ended.code or 0)
         raise
 
