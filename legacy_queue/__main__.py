@@ -1,45 +1,41 @@
-"""The command ``legacy-queue``. A subcommand's module is imported when it is called, and no other."""
+"""The command ``legacy-queue``.
 
-import importlib
-from typing import Any
+The subcommands that run until a signal handle signals before anything is imported that takes long.
+"""
 
-import click
+import os
+import sys
 
-_COMMANDS = {
-    "serve": "Run the queue: the HTTP server and, by default, its own Azurite.",
-    "resolve": "Fire timers, sweep and expire for servers that run with --no-resolvers.",
-    "up": "Run the queue for a person: say what to try, or show a task's life with --demo.",
-    "create-task": "Create a task that runs a command.",
-    "worker": "Run the sample worker.",
-    "events": "Print what happens to tasks, as it happens.",
-    "migration": "Tell who still speaks which protocol, and what a worker type is ready for.",
-    "queues": "Print the names of the Azure queues behind a worker type.",
-    "config": "Print the settings in force, secrets masked.",
-}
+from legacy_queue.cli.signals import exit_when_told
+
+_SERVICES = ("serve", "resolve", "up", "worker", "events")
+_CUT_OFF = 130  # the exit code of a demonstration that did not come to its end
 
 
-class _Commands(click.Group):
-    def list_commands(self, _ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
-
-    def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
-        if name not in _COMMANDS:
-            return None
-        attribute = name.replace("-", "_")
-        command: Any = getattr(importlib.import_module(f"legacy_queue.cli.{attribute}"), attribute)
-        assert isinstance(command, click.Command)  # noqa: S101
-        return command
-
-    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """As click does, without importing every subcommand for its help."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
-
-
-@click.command(cls=_Commands)
-@click.version_option(package_name="legacy-queue")
 def main() -> None:
-    """A Taskcluster queue for workers that still poll Azure queues."""
+    """Run the command that the command line names."""
+    if sys.argv[1:2] and sys.argv[1] in _SERVICES:
+        exit_when_told(_CUT_OFF if "--demo" in sys.argv else 0)
+        _serve()
+    else:
+        from legacy_queue.cli.commands import commands
+
+        commands()
+
+
+def _serve() -> None:
+    """Run the command, and exit without the interpreter's own tidying up, which takes long."""
+    from legacy_queue.cli.commands import commands
+
+    try:
+        commands()
+    except SystemExit as ended:  # in a server's own processes too
+        if isinstance(ended.code, int | None):
+            for stream in (sys.stdout, sys.stderr):
+                if stream is not None:  # as it is where the process was started without
+                    stream.flush()
+            os._exit(ended.code or 0)
+        raise
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from types import FrameType
+from typing import Any, Protocol
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -9,7 +11,10 @@ from werkzeug.routing import Rule
 
 from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.adapters.rabbitmq import RabbitMQ
+from tests import standing
 from tests.s3_server import S3Server
+
+standing.prepare(os.environ)
 
 # A slow machine is no failure; CI tries the same examples every time, a developer's run always new ones.
 settings.register_profile(
@@ -20,6 +25,8 @@ settings.load_profile("here")
 # Most of making an application is compiling what url_for needs, which nobody calls; thousands are made
 Rule._compile_builder = lambda _rule, _append_unknown=True: lambda *_: ("", "")
 
+STANDING = pytest.StashKey[list[tuple[str, str]]]()
+
 AZURITE_DIR = Path(__file__).parents[1] / "azurite"
 RABBITMQ_HOME = Path(__file__).parents[1] / ".rabbitmq"
 GIVEN_BROKER = os.environ.get("LEGACY_QUEUE_TEST_AMQP_URL")
@@ -28,6 +35,30 @@ GIVEN_BROKER = os.environ.get("LEGACY_QUEUE_TEST_AMQP_URL")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take long come first: of several at a time, none is left waiting for the last of another."""
     items.sort(key=lambda item: not item.path.is_relative_to(Path(__file__).parent / "system"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_set_timer(item: pytest.Item) -> Iterator[object]:
+    """When the time of a test is over, it is first seen where each process stands: contexts end then."""
+    answer = yield
+    give_up = signal.getsignal(signal.SIGALRM)
+
+    def look(number: int, frame: FrameType | None) -> None:
+        item.stash[STANDING] = list(standing.processes())
+        assert callable(give_up)
+        give_up(number, frame)
+
+    signal.signal(signal.SIGALRM, look)
+    return answer
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Iterator[Any]:  # noqa: ARG001
+    """A test whose time is over shows that."""
+    report = yield
+    report.sections += item.stash.get(STANDING, [])
+    item.stash[STANDING] = []
+    return report
 
 
 class RunningBroker(Protocol):

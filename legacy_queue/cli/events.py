@@ -23,18 +23,15 @@ _CONNECTING, _SILENCE = 10.0, 45.0  # seconds; the server says something every 1
 @click.option("--routing-key", default="#", show_default=True, help="A pattern, as queues are bound with.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON for each event.")
 def events(root_url: str, exchange: str | None, routing_key: str, as_json: bool) -> None:
-    """Print events as they happen, until Ctrl-C. Needs no credentials, and no RabbitMQ.
+    """Print events as they happen, until SIGTERM or Ctrl-C. Needs no credentials, and no RabbitMQ.
 
     When the queue goes away, what happened meanwhile is printed once it is back, where it keeps its events.
     """
     if not re.match(r"https?://[^/]", root_url):
         raise click.UsageError("The root URL starts with http:// or https://")
     query = {"routingKey": routing_key, **({"exchange": exchange} if exchange else {})}
-    try:
-        for data in _follow(root_url.rstrip("/"), query):
-            click.echo(data if as_json else _line(json.loads(data)))
-    except KeyboardInterrupt:
-        pass
+    for data in _follow(root_url.rstrip("/"), query):  # a signal ends the process
+        click.echo(data if as_json else _line(json.loads(data)))
 
 
 def _line(event: Mapping[str, Any]) -> str:

@@ -2,7 +2,8 @@
 
 import json
 import os
-import signal
+import threading
+import time
 from contextlib import suppress
 from dataclasses import replace
 
@@ -11,18 +12,19 @@ import click
 from legacy_queue.adapters.azurite import Azurite, AzuriteUnavailable
 from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.cli.options import setting_options, settings_of
+from legacy_queue.cli.signals import STOP_WITH_STDIN, Signals, stop_with_stdin
 from legacy_queue.config import SettingsError, complete
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports import Storage
 from legacy_queue.wiring import Server, build
 
 _LOOK_AGAIN = 0.5  # seconds
-_ENDS = (signal.SIGTERM, signal.SIGINT)
 
 
 @click.command()
+@click.option("--stop-with-stdin", "stops_with_stdin", is_flag=True, help=STOP_WITH_STDIN)
 @setting_options
-def resolve(**options: str | None) -> None:
+def resolve(stops_with_stdin: bool, **options: str | None) -> None:
     """Fire timers, resolve dependencies and groups, sweep and expire, until SIGTERM or Ctrl-C.
 
     Any number of these may run beside any number of servers, on the same storage, with the same settings;
@@ -30,6 +32,8 @@ def resolve(**options: str | None) -> None:
     begun, one line of JSON on standard output says so. Logs are on standard error: lines of JSON, or text
     at a terminal.
     """
+    if stops_with_stdin:
+        threading.Thread(target=stop_with_stdin, daemon=True).start()
     settings, _ = settings_of({**options, "resolvers": "true"}, os.environ)
     log_to_standard_error(settings.log_format, settings.log_level)
     if settings.storage == "memory":
@@ -49,14 +53,12 @@ def resolve(**options: str | None) -> None:
 
 
 def _run_until_told(server: Server) -> None:
-    # blocked in the threads to come too: a signal that comes as Event.wait begins would not end it
-    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
-    while not _is_ready(server.storage):
-        if signal.sigtimedwait(_ENDS, _LOOK_AGAIN):
-            return
+    while not _is_ready(server.storage):  # a signal ends the process at once: nothing has begun
+        time.sleep(_LOOK_AGAIN)
+    signals = Signals()
     server.background.start()
     print(json.dumps({"pid": os.getpid(), "storage": server.storage.endpoints}), flush=True)  # noqa: T201
-    signal.sigwait(_ENDS)
+    signals.wait()
     server.background.stop()
 
 

@@ -6,16 +6,21 @@ monkey.patch_all()  # before anything else is imported that holds a lock or a so
 
 import json
 import os
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import click
 import gevent
 import structlog
+from gevent.pool import Pool
+from gevent.server import StreamServer
+from gevent.socket import wait_read
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.http.errors import LimitRequestHeaders, LimitRequestLine, ParseException
@@ -26,6 +31,7 @@ from legacy_queue.adapters.azurite import DEFAULT_PORTS, Azurite, AzuriteUnavail
 from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.cli.options import setting_options, settings_of
 from legacy_queue.cli.server_log import ServerLogger
+from legacy_queue.cli.signals import ENDS, STOP_WITH_STDIN, Unwinding, stop_with_stdin
 from legacy_queue.config import Settings, SettingsError, complete
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.wiring import Server, build
@@ -33,6 +39,8 @@ from legacy_queue.wiring import Server, build
 log = structlog.get_logger()
 
 _DRAIN = 30  # seconds that requests under way have left after SIGTERM
+_FRESH = 0.2  # seconds that who has just connected has left for a request
+_WORKER_ENDS = (*ENDS, signal.SIGQUIT)
 _DISCARDED = 64 * 1024  # bytes at once of what nobody reads
 # whether a silent client is still there is asked after a minute, and every ten seconds six times
 _KEEP_ALIVE = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 6}
@@ -45,9 +53,12 @@ _KEEP_ALIVE = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 10, socket.TCP_KEE
     is_flag=True,
     help="Azurite on 10000, 10001, 10002 where they are free, unless this data directory has ports already.",
 )
+@click.option("--stop-with-stdin", "stops_with_stdin", is_flag=True, help=STOP_WITH_STDIN)
 @setting_options
-def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None) -> None:
-    """Serve the queue until SIGTERM or Ctrl-C.
+def serve(
+    no_resolvers: bool, azurite_default_ports: bool, stops_with_stdin: bool, **options: str | None
+) -> None:
+    """Serve the queue until SIGTERM or Ctrl-C: the exit code is 0 then, from the first moment on.
 
     It also fires timers, expires what is due and sweeps, unless --no-resolvers leaves that to
     `legacy-queue resolve`. Without either, a claim still expires as soon as a worker polls.
@@ -55,6 +66,9 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
     When it is ready, one line of JSON on standard output says where, and with which credentials where they
     are those of the development client. Logs are on standard error: lines of JSON, or text at a terminal.
     """
+    unwinding = Unwinding()
+    if stops_with_stdin:
+        gevent.spawn(stop_with_stdin)
     if no_resolvers:
         options["resolvers"] = "false"
     settings, _ = settings_of(options, os.environ)
@@ -66,15 +80,15 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
             azurite = None
             if settings.storage == "azurite":
                 preferred = DEFAULT_PORTS if azurite_default_ports else None
-                azurite = stack.enter_context(
-                    Azurite(settings.data_dir / "azurite", settings.azurite_dir, preferred=preferred)
-                )
+                azurite = Azurite(settings.data_dir / "azurite", settings.azurite_dir, preferred=preferred)
+                stack.callback(azurite.stop)  # first: a signal may end its start
+                azurite.start()
                 settings = replace(settings, connection_string=azurite.connection_string)
             root_url = settings.public_url or _url_of(listener)
             server = build(settings, root_url)  # before any process is forked: what is wrong is said once
             application = _Application(settings, root_url, server, listener.detach())
             # it ends by SystemExit, in its own processes too: Azurite is stopped last, and only by its parent
-            _Arbiter(application, azurite).run()
+            _Arbiter(application, azurite, unwinding).run()
         except (SettingsError, AzuriteUnavailable) as error:
             raise click.ClickException(str(error)) from None
 
@@ -133,7 +147,7 @@ class _Application(BaseApplication):
 
     def end_streams(self) -> None:
         """The process is about to end: event streams end too, and nothing new begins in the background."""
-        self._server.background.stopping.set()
+        self._server.background.announce_stop()
 
     def _begin(self, worker: Any) -> None:
         """Once storage answers the background begins, and the first process says that the server is ready."""
@@ -179,6 +193,38 @@ class _Worker(GeventWorker):
         self._connections: dict[Any, socket.socket] = {}  # by the greenlet that serves it
         self._idle: set[socket.socket] = set()
         self._fresh: set[socket.socket] = set()  # connections on which nothing was heard yet
+
+    def init_signals(self) -> None:
+        """What the arbiter has sent meanwhile arrives now."""
+        super().init_signals()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _WORKER_ENDS)
+
+    def run(self) -> None:
+        """Serve until a signal, then until the last connection is gone or the time for it is over.
+
+        gunicorn's own looks once a second; here a signal, and the end of the last connection, wake it.
+        """
+        connections = Pool(self.worker_connections)
+        servers = []
+        for listener in self.sockets:
+            listener.setblocking(True)
+            server = StreamServer(listener, handle=partial(self.handle, listener), spawn=connections)
+            if self.cfg.workers > 1:
+                server.max_accept = 1
+            server.start()
+            servers.append(server)
+        while self.alive:
+            self.notify()
+            with suppress(TimeoutError):  # gunicorn has each signal write to this pipe
+                wait_read(self.PIPE[0], timeout=1.0)
+                os.read(self.PIPE[0], 4096)
+        for server in servers:
+            server.close()
+        end = time.monotonic() + self.cfg.graceful_timeout
+        while connections and time.monotonic() < end:
+            self.notify()
+            connections.join(timeout=_FRESH)
+        connections.kill(timeout=1)
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         """Serve one connection."""
@@ -233,9 +279,9 @@ class _Worker(GeventWorker):
             self._fresh.discard(client)
 
     def notify(self) -> None:
-        """Called every second, also while it ends: an idle connection then hears no further request.
+        """Called every second, and more often while it ends: no idle connection hears a further request then.
 
-        What has arrived already is still read, and answered; who has just connected has a second for it.
+        What has arrived already is still read, and answered; who has just connected has a moment for it.
         """
         super().notify()
         if not self.alive:
@@ -255,9 +301,23 @@ class _Arbiter(Arbiter):
     and queues: they are replaced once it is back, and the new ones begin by making the tables.
     """
 
-    def __init__(self, app: BaseApplication, azurite: Azurite | None) -> None:
-        self._azurite = azurite
+    def __init__(self, app: BaseApplication, azurite: Azurite | None, unwinding: Unwinding) -> None:
+        self._azurite, self._unwinding = azurite, unwinding
         super().__init__(app)
+
+    def init_signals(self) -> None:
+        """From here on signals are queued; the one that ended nothing before is not lost."""
+        super().init_signals()
+        if self._unwinding.is_told:
+            self.SIG_QUEUE.put_nowait(signal.SIGTERM)
+
+    def spawn_worker(self) -> Any:
+        """A signal to the new process waits until it has handlers of its own."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, _WORKER_ENDS)
+        try:
+            return super().spawn_worker()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _WORKER_ENDS)
 
     def murder_workers(self) -> None:
         if self._azurite and not self._azurite.alive():

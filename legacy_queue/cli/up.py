@@ -7,7 +7,9 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import indent
@@ -21,6 +23,7 @@ from legacy_queue.adapters.rabbitmq import RabbitMQ, RabbitMQUnavailable
 from legacy_queue.cli.create_task import create
 from legacy_queue.cli.options import setting_options, settings_of
 from legacy_queue.cli.queues import named_queues
+from legacy_queue.cli.signals import ENDS, Told, Unwinding
 from legacy_queue.config.settings import PREFIX, Settings, wire_name
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
@@ -30,6 +33,7 @@ from legacy_queue.worker.uploads import LIVE_LOG
 _PROVISIONER = "demo-provisioner"
 _DEMO_CLAIM = "6s"  # short, so that a reclaim is seen
 _DEMO_COMMAND = ["sh", "-c", "echo 'hello from the task'; sleep 5"]
+_SHUTDOWN = 0.2  # seconds that the sample worker has left to report its task
 _RABBITMQ = Path(__file__).parents[2] / ".rabbitmq"  # where scripts/up puts it, if the machine has none
 
 
@@ -41,6 +45,8 @@ _RABBITMQ = Path(__file__).parents[2] / ".rabbitmq"  # where scripts/up puts it,
 @setting_options
 def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
     """Serve the queue and say what to try. Ctrl-C stops all that it started, and nothing is lost.
+
+    A demonstration that is cut off ends with exit code 130.
 
     Takes the options of serve.
     """
@@ -56,52 +62,63 @@ def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
         "-m",
         "legacy_queue",
         "serve",
+        "--stop-with-stdin",
         *([] if demo else ["--azurite-default-ports"]),
         *(word for pair in given.items() for word in pair),
     ]
     environment, broker = dict(os.environ), None
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
-    if rabbitmq:
-        broker = _start_broker(Path(options["data_dir"] or settings.data_dir) / "rabbitmq")
-        environment[f"{PREFIX}AMQP_URL"] = broker.url  # a command line is read by everybody
-    # a session of its own: Ctrl-C reaches this process alone, which ends the server in order
-    server = subprocess.Popen(  # noqa: S603 - this very program
-        command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=environment
-    )
-    try:
-        ready = _ready_line(server)
-        if demo:
-            _demonstrate(ready)
-        else:
-            _say_what_to_try(ready, broker)
-            _say_where_storage_is(settings)
-            click.echo(f"\nCtrl-C stops the queue{', its broker' if broker else ''} and its storage.")
-            server.wait()
-            raise click.ClickException("the server ended by itself; its log above says why")
-    except KeyboardInterrupt:
-        click.echo("\nStopping ...", err=True)
-        if demo:
-            raise SystemExit(130) from None
-    finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server is ending in order: once is enough
-        server.terminate()
-        server.wait()
-        if broker:
-            broker.stop()
+    Unwinding()
+    with ExitStack() as started:
+        try:
+            if rabbitmq:
+                broker = RabbitMQ(Path(options["data_dir"] or settings.data_dir) / "rabbitmq", _RABBITMQ)
+                started.callback(broker.stop)  # first: a signal may end its start
+                _start(broker)
+                environment[f"{PREFIX}AMQP_URL"] = broker.url  # a command line is read by everybody
+            server = started.enter_context(_server(command, environment))
+            ready = _ready_line(server)
+            if demo:
+                _demonstrate(ready)
+            else:
+                _say_what_to_try(ready, broker)
+                _say_where_storage_is(settings)
+                click.echo(f"\nCtrl-C stops the queue{', its broker' if broker else ''} and its storage.")
+                server.wait()
+                raise click.ClickException("the server ended by itself; its log above says why")
+        except Told:
+            click.echo("\nStopping ...", err=True)
+            if demo:
+                raise SystemExit(130) from None
     kept = "nothing is kept of memory storage" if settings.storage == "memory" else "everything is kept"
     click.echo(f"Stopped; {kept}.", err=True)
 
 
-def _interrupt(_number: int, _frame: Any) -> None:
-    raise KeyboardInterrupt
-
-
-def _start_broker(folder: Path) -> RabbitMQ:
+def _start(broker: RabbitMQ) -> None:
     try:
-        return RabbitMQ(folder, _RABBITMQ).start()
+        broker.start()
     except RabbitMQUnavailable as unavailable:
         raise click.ClickException(str(unavailable)) from None
+
+
+@contextmanager
+def _server(command: list[str], environment: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """A server that ends in order with this process, however that ends."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)  # the server unblocks them
+    # a session of its own: Ctrl-C reaches this process alone, which ends the server in order
+    server = subprocess.Popen(  # noqa: S603 - this very program
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=environment,
+    )
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
+        yield server
+    finally:
+        server.terminate()
+        server.wait()
 
 
 def _ready_line(server: subprocess.Popen[str]) -> Mapping[str, Any]:
@@ -167,7 +184,7 @@ def _demonstrate(ready: Mapping[str, Any]) -> None:
     pool = _PROVISIONER, worker_type
     create(ready["baseUrl"], Credentials(client_id, token, None), task_id, pool, _DEMO_COMMAND)
     tell("Scheduler -> Queue", f"createTask {task_id}")
-    Worker(
+    worker = Worker(
         WorkerSettings(
             base_url=ready["baseUrl"],
             credentials=Credentials(client_id, token, None),
@@ -178,13 +195,37 @@ def _demonstrate(ready: Mapping[str, Any]) -> None:
             max_tasks=1,
         ),
         on_step=tell.step,
-    ).run()
+    )
+    _run(worker)
     status = requests.get(f"{ready['baseUrl']}/task/{task_id}/status", timeout=10).json()["status"]
     tell("Queue", f"task {task_id} is {status['state']}, run {len(status['runs']) - 1}")
     if status["state"] != "completed":
         raise click.ClickException(f"the task is {status['state']}, and should be completed")
     log = requests.get(f"{ready['baseUrl']}/task/{task_id}/artifacts/{LIVE_LOG}", timeout=10)
     tell("Anybody -> Queue", f"getLatestArtifact {LIVE_LOG}: {log.text.strip()!r}")
+
+
+def _run(worker: Worker) -> None:
+    """Run it to its end. A signal leaves it a moment to report its task, and the command none."""
+    failures: list[Exception] = []
+
+    def work() -> None:
+        try:
+            worker.run()
+        except Exception as failure:  # noqa: BLE001  raised again below, in the main thread
+            failures.append(failure)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        thread.join()
+    except Told:
+        worker.stop()
+        thread.join(_SHUTDOWN)
+        worker.kill()
+        raise
+    for failure in failures:
+        raise failure
 
 
 class _Teller:

@@ -2,8 +2,6 @@
 
 import os
 import re
-import select
-import signal
 import socket
 import threading
 from datetime import timedelta
@@ -12,12 +10,11 @@ import click
 
 from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.cli.queue_options import identifier, queue_of, queue_options
+from legacy_queue.cli.signals import Signals
 from legacy_queue.config.values import LOG_FORMATS, LOG_LEVELS
 from legacy_queue.worker import Protocol, QueueRefused, Worker, WorkerSettings
 
 SHUTDOWN_LIMIT = timedelta(seconds=30)
-
-ENDED = b"\0"  # no signal's number
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -109,14 +106,9 @@ def run_until_signalled(worker: Worker) -> None:
     """Run the worker to its end, or to a SIGTERM or SIGINT and the orderly end that it asks for.
 
     A second signal, or no end within the shutdown limit, kills the commands and exits at once. The worker
-    runs in a thread of its own, and signals come through a pipe: any thread may be the one to receive
-    them, and a handler must not take a lock that the main thread may hold.
+    runs in a thread of its own.
     """
-    news, tell = os.pipe()
-    os.set_blocking(tell, False)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: None)
-    signal.set_wakeup_fd(tell)  # a byte for each signal: its number
+    signals = Signals()
     failures: list[Exception] = []
 
     def work() -> None:
@@ -124,15 +116,14 @@ def run_until_signalled(worker: Worker) -> None:
             worker.run()
         except Exception as failure:  # noqa: BLE001  raised again below, in the main thread
             failures.append(failure)
-        os.write(tell, ENDED)
+        signals.tell()
 
     threading.Thread(target=work, daemon=True).start()
-    if (caught := os.read(news, 1)) != ENDED:
+    if caught := signals.wait():
         worker.stop()
-        in_time, _, _ = select.select([news], [], [], SHUTDOWN_LIMIT.total_seconds())
-        if not in_time or os.read(news, 1) != ENDED:
+        if signals.wait(SHUTDOWN_LIMIT.total_seconds()) != 0:
             worker.kill()
-            os._exit(128 + caught[0])
+            os._exit(128 + caught)
     for failure in failures:
         if isinstance(failure, QueueRefused):
             raise click.ClickException(f"The queue refused this worker. {failure}")

@@ -31,7 +31,10 @@ Flush = Callable[[], None]  # writes down what is only in memory; may raise Serv
 
 
 class Background:
-    """``watchers`` and ``chores`` are empty and None where another process resolves."""
+    """``watchers`` and ``chores`` are empty and None where another process resolves.
+
+    ``waiting`` are called once ``stopping`` is set: each wakes requests that wait, which then end.
+    """
 
     def __init__(
         self,
@@ -41,10 +44,11 @@ class Background:
         chores: Chores | None,
         flushes: Sequence[Flush],
         stopping: threading.Event,
+        waiting: Sequence[Callable[[], None]] = (),
     ) -> None:
         self._timers, self._announcer, self._flushes = timers, announcer, flushes
         self._watchers, self._chores = watchers, chores
-        self.stopping = stopping
+        self.stopping, self._waiting = stopping, waiting
         self._threads: list[threading.Thread] = []
         self._pool = ThreadPoolExecutor(_AT_ONCE, "background")
 
@@ -59,12 +63,18 @@ class Background:
         for thread in self._threads:
             thread.start()
 
-    def stop(self) -> None:
-        """End them after what they are at, and confirm every timer."""
+    def announce_stop(self) -> None:
+        """Nothing new begins, and requests that wait are answered. Returns at once, may be repeated."""
         self.stopping.set()
         self._announcer.wake()
         for watcher in self._watchers:
             watcher.wake()
+        for wake in self._waiting:
+            wake()
+
+    def stop(self) -> None:
+        """End them after what they are at, and confirm every timer."""
+        self.announce_stop()
         end = time.monotonic() + _END
         for thread in self._threads:
             thread.join(max(0, end - time.monotonic()))

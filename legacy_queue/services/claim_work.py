@@ -91,6 +91,11 @@ class ClaimWork:
         if poller:
             poller.offered(queue)
 
+    def wake(self) -> None:
+        """Whoever waits is answered, once ``stopping`` is set."""
+        for poller in self._pollers.values():
+            poller.wake()
+
     def _poller(self, provisioner_id: str, worker_type: str) -> WorkPoller:
         pool = provisioner_id, worker_type
         with self._lock:

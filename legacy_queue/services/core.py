@@ -70,7 +70,10 @@ class Core:
     def background(self) -> Background:
         """The threads of a process that serves or resolves."""
         watchers = tuple(self.watchers.values())
-        return Background(self.timers, self.announcer, watchers, self.chores, self.flushes, self.stopping)
+        waiting = self.services.claim_work.wake, self.services.event_feed.end
+        return Background(
+            self.timers, self.announcer, watchers, self.chores, self.flushes, self.stopping, waiting
+        )
 
 
 def build_core(

@@ -73,6 +73,12 @@ class EventFeed:
         """Something was added to the log."""
         self._logged.set()
 
+    def end(self) -> None:
+        """The streams that are open now end, behind what they have been handed."""
+        with self._lock:
+            for stream in self._reader.streams if self._reader else ():
+                stream.waiting.put(None)
+
     def _follow(self, stream: _Stream, after: str) -> Iterator[Told | None]:
         reader = self._join(stream)
         try:

@@ -113,6 +113,10 @@ class WorkPoller:
             self._empty.pop(queue, None)
         self._wake.set()
 
+    def wake(self) -> None:
+        """Look at once."""
+        self._wake.set()
+
     def look(self) -> None:
         """Poll once for those that wait now. Raises ServiceUnavailable."""
         self._pause = self._look_every()

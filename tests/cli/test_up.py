@@ -17,12 +17,13 @@ from azure.storage.queue import QueueServiceClient
 
 from legacy_queue.domain.priority import PRIORITIES
 from tests.adapters.amqp_side import consumer
+from tests.system.processes import LONG
 
 COMMAND = [sys.executable, "-m", "legacy_queue"]
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False)
 
 
 @contextmanager
@@ -33,11 +34,11 @@ def up(*words: str) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.send_signal(signal.SIGINT)
-            process.wait(30)  # before its pipes are closed
+            process.wait(LONG)  # before its pipes are closed
 
 
 def eventually(found: Callable[[], list[Any]]) -> list[Any]:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + LONG
     while not (what := found()) and time.monotonic() < deadline:
         time.sleep(0.05)
     return what
@@ -88,7 +89,7 @@ def test_what_it_says_to_try_works_as_it_stands(tmp_path: Path) -> None:
         # the program's own name is that of this test's interpreter: python -m legacy_queue
         commands = [re.sub(r"^\S*__main__\.py", " ".join(COMMAND), line) for line in lines]
         tried = subprocess.run(
-            ["bash", "-euc", "\n".join(commands)], capture_output=True, text=True, timeout=60, check=False
+            ["bash", "-euc", "\n".join(commands)], capture_output=True, text=True, check=False
         )
         assert tried.returncode == 0, tried.stderr
         task_id, printed, pending = tried.stdout.splitlines()
@@ -103,7 +104,7 @@ def test_what_it_says_to_try_works_as_it_stands(tmp_path: Path) -> None:
         ports = re.search(r"127\.0\.0\.1: blob (\d+), queue (\d+), table (\d+)\.", text)
         assert ports
         assert all(f":{port}/" in connection_string for port in ports.groups())
-        status = requests.get(f"{root_url}/v1/task/{task_id}/status", timeout=10).json()["status"]
+        status = requests.get(f"{root_url}/v1/task/{task_id}/status", timeout=LONG).json()["status"]
         assert status["state"] == "completed"
 
 
@@ -118,7 +119,7 @@ def test_ctrl_c_stops_the_queue_and_the_next_start_finds_its_credentials_and_tas
                 queue = ("--root-url", root_url[0], "--client-id", "development", "--access-token", token[1])
                 made = run("create-task", *queue, "--provisioner", "p", "--worker-type", "w", "--", "true")
                 task_id = made.stdout.strip()
-            status = requests.get(f"{root_url[0]}/v1/task/{task_id}/status", timeout=10)
+            status = requests.get(f"{root_url[0]}/v1/task/{task_id}/status", timeout=LONG)
             assert status.json()["status"]["state"] == "pending"
         assert process.returncode == 0
     assert tokens[0] == tokens[1]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from legacy_queue.__main__ import main
+from legacy_queue.cli.commands import commands
 from legacy_queue.config.settings import DECLARED, PREFIX, wire_name
 
 TOKEN = "S3CRET-access-token-of-a-client"
@@ -15,7 +15,7 @@ CLIENTS = f'{{"a/client": {{"accessToken": "{TOKEN}", "scopes": ["queue:*"]}}}}'
 
 def config(*arguments: str, **environ: str) -> Result:
     return CliRunner().invoke(
-        main, ["config", *arguments], env={PREFIX + name: value for name, value in environ.items()}
+        commands, ["config", *arguments], env={PREFIX + name: value for name, value in environ.items()}
     )
 
 

@@ -333,6 +333,15 @@ def test_the_end_of_the_process_leaves_a_client_waiting() -> None:
     assert claim_work(bench.services) == []
 
 
+def test_clients_that_wait_are_answered_when_the_process_announces_its_stop() -> None:
+    bench = Bench()
+    with waiting(bench.services, ALICE, BOB) as got:
+        while not bench.services.claim_work._pollers:
+            pass  # until the first of them waits
+        bench.core.background().announce_stop()
+    assert got == []
+
+
 def test_storage_that_is_away_is_no_work() -> None:
     bench = Bench()
     services = bench.replica(At(0, of="receive", before=failing(ServiceUnavailable("away"))))

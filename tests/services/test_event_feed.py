@@ -13,7 +13,7 @@ from legacy_queue.domain.events import Event
 from legacy_queue.ports import Broker, BrokerAway
 from legacy_queue.services.event_feed import EventFeed
 from tests.memory_server import HandClock
-from tests.services.bench import NOW, PREFIX, At, Calls, failing, nothing_around
+from tests.services.bench import HOUR, NOW, PREFIX, At, Calls, failing, nothing_around
 from tests.services.ports import Around, AroundStorage, HandBroker, around_port
 from tests.services.test_announcer import AWAY, event
 from tests.system.processes import wait_until
@@ -231,6 +231,21 @@ def test_the_reader_stays_when_the_last_stream_has_ended_and_is_not_there_for_th
     after = feed.follow(None, "#", "")
     place.tell(3)
     assert 3 in take(after, 1)
+
+
+def test_streams_end_when_the_feed_does_without_waiting_for_a_tick() -> None:
+    feed = EventFeed(BoundBroker(), Place().log, HOUR)
+    streams = [feed.follow(None, "#", "") for _ in range(3)]
+    feed.end()
+    assert [take(stream, 1) for stream in streams] == [[], [], []]
+
+
+def test_a_feed_that_nobody_follows_can_end(place: Place) -> None:
+    feed = place.feed()
+    feed.end()
+    following = feed.follow(None, "#", "")
+    place.tell(1)
+    assert 1 in take(following, 1), "the end is that of the streams that were open"
 
 
 def test_a_stream_too_many_is_opened_or_a_place_is_not_given_back(place: Place) -> None:

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,12 +97,15 @@ RUNNING: list[Running] = []  # what a failed test shows the logs of
 
 
 @contextmanager
-def run(folder: Path, *words: str, **env: str) -> Iterator[Running]:
-    """``legacy-queue`` with these words, killed at the end of the context where it still runs."""
+def run(folder: Path, *words: str, before: Sequence[str] = (), **env: str) -> Iterator[Running]:
+    """``legacy-queue`` with these words, killed at the end of the context where it still runs.
+
+    ``before`` is a command that becomes the one behind it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "stdout").open("wb") as output, (folder / "stderr").open("wb") as errors:
         process = subprocess.Popen(
-            [str(COMMAND), *words],
+            [*before, str(COMMAND), *words],
             cwd=folder,
             env=environment(PYTHONFAULTHANDLER="1", **env),
             stdin=subprocess.DEVNULL,
@@ -122,6 +125,19 @@ def run(folder: Path, *words: str, **env: str) -> Iterator[Running]:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(LONG)
         RUNNING.remove(running)
+
+
+@contextmanager
+def importing(
+    module: str, seconds: float, folder: Path, *words: str, before: Sequence[str] = ()
+) -> Iterator[Running]:
+    """``run`` of a process that has begun to import the module, which takes so many seconds more."""
+    mark = folder / "importing"
+    held = {"TEST_HELD_IMPORT": module, "TEST_HELD": str(seconds), "TEST_HELD_MARK": str(mark)}
+    with run(folder, *words, before=before, **held) as running:
+        wait_until(lambda: mark.exists() or running.process.poll() is not None)
+        assert mark.exists(), running.errors
+        yield running
 
 
 @dataclass

@@ -1,6 +1,5 @@
 """``serve --no-resolvers``, and ``legacy-queue resolve`` as processes beside it."""
 
-import signal
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from legacy_queue.adapters.azurite import Azurite
 
 from .accounts import as_root, on_account
 from .plain import Queue, definition, slugid
-from .processes import HASTY_CLAIM, resolve, run, serve, wait_until
+from .processes import HASTY_CLAIM, importing, resolve, run, serve, wait_until
 
 TYPE = "resolved"
 SPLIT = ("--no-resolvers", "--claim-timeout", f"{HASTY_CLAIM}s")
@@ -62,17 +61,9 @@ def test_it_resolves_on_the_azurite_of_a_server_in_the_same_data_directory(tmp_p
             wait_until(lambda: queue.runs(task_id) == EXPIRED)
         assert server.end() == 0
         # it waits for a server that is to come back, and can be told not to
-        with run(tmp_path / "waiting", "resolve", *where) as waiting:
-            wait_until(lambda: signal.SIGTERM in blocked(waiting.process.pid))
+        with importing("legacy_queue.wiring", 0, tmp_path / "waiting", "resolve", *where) as waiting:
             assert waiting.end() == 0
             assert waiting.output == ""
-
-
-def blocked(pid: int) -> set[int]:
-    """The signals that the process's main thread takes when it asks for them."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    mask = int(status.partition("SigBlk:")[2].split()[0], 16)
-    return {number for number in range(1, 65) if mask >> (number - 1) & 1}
 
 
 @pytest.mark.parametrize(

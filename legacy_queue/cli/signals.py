@@ -1,0 +1,82 @@
+"""SIGTERM and SIGINT, from the start of a process to its end.
+
+A parent may leave them ignored (a script does that to what it runs in the background) or blocked. The
+commands that run until a signal handle both all the same, and what they start has the defaults. Nothing here
+takes long to import.
+"""
+
+import os
+import select
+import signal
+from collections.abc import Callable
+from types import FrameType
+
+ENDS = (signal.SIGTERM, signal.SIGINT)
+STOP_WITH_STDIN = "End as by SIGTERM when standard input ends: when the process that holds its pipe is gone."
+
+
+def exit_when_told(code: int) -> None:
+    """From now on either signal ends the process at once: as long as nothing was begun that needs an end."""
+    _handle(ENDS, lambda _number, _frame: os._exit(code))
+
+
+class Told(SystemExit):
+    """The process was told to end; its exit code is 0."""
+
+
+class Unwinding:
+    """The first signal raises Told in the main thread; those that follow find the process ending already.
+
+    ``is_told`` says so too, because a callback of the interpreter may swallow what is raised in it.
+    """
+
+    def __init__(self) -> None:
+        self.is_told = False
+        # a closed terminal is the same, unless nohup has started this
+        hangs_up = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
+        _handle((*ENDS, signal.SIGHUP) if hangs_up else ENDS, self._hear)
+
+    def _hear(self, _number: int, _frame: FrameType | None) -> None:
+        if not self.is_told:
+            self.is_told = True
+            raise Told(0)
+
+
+class Signals:
+    """Either signal as a number to wait for: none is lost, whichever thread receives it and whenever."""
+
+    def __init__(self) -> None:
+        self._news, self._tell = os.pipe()
+        os.set_blocking(self._tell, False)
+        signal.set_wakeup_fd(self._tell)
+        _handle(ENDS, lambda _number, _frame: None)
+
+    def tell(self) -> None:
+        """Have ``wait`` return 0, which is no signal's number."""
+        os.write(self._tell, b"\0")
+
+    def wait(self, seconds: float | None = None) -> int | None:
+        """The next number; None if there is none in so many seconds."""
+        is_there, _, _ = select.select([self._news], [], [], seconds)
+        return os.read(self._news, 1)[0] if is_there else None
+
+
+def stop_with_stdin() -> None:
+    """Send this process a SIGTERM at the end of its standard input: for a thread, or a greenlet.
+
+    Whoever held the other end is gone then.
+    """
+    owner = os.getpid()
+    while True:
+        select.select([0], [], [])  # under gevent this keeps nothing else waiting
+        if os.getpid() != owner:  # in a fork, which must not read what is the owner's
+            return
+        if not os.read(0, 65536):
+            os.kill(owner, signal.SIGTERM)
+            return
+
+
+def _handle(numbers: tuple[signal.Signals, ...], handler: Callable[[int, FrameType | None], None]) -> None:
+    for number in numbers:
+        signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)

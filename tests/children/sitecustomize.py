@@ -1,0 +1,32 @@
+"""Loaded by each Python that a test starts, whose PYTHONPATH names this folder.
+
+It can be asked where it stands, and held up at an import.
+"""
+
+import faulthandler
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+ASK = signal.SIGRTMIN + 5
+
+if path := os.environ.get("TEST_STACKS"):
+    faulthandler.register(ASK, file=open(path, "a"))  # noqa: SIM115  for as long as the process lasts
+
+
+class Held:
+    """An import that takes so many seconds longer, and has begun when the file exists."""
+
+    def __init__(self, name: str, seconds: float, begun: Path) -> None:
+        self._name, self._seconds, self._begun = name, seconds, begun
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name == self._name:
+            self._begun.touch()
+            time.sleep(self._seconds)
+
+
+if name := os.environ.get("TEST_HELD_IMPORT"):
+    sys.meta_path.insert(0, Held(name, float(os.environ["TEST_HELD"]), Path(os.environ["TEST_HELD_MARK"])))
