@@ -61,13 +61,15 @@ class WorkMessages:
                     assert_never(one)
 
     def offer(self, task: Task, run_id: int, lease: Lease | None = None, delay: timedelta = _AT_ONCE) -> None:
-        """A message for this run becomes visible after ``delay``: the leased one, or else a fresh one."""
+        """A message for this run becomes visible after ``delay``: the leased one, or else a fresh one.
+
+        None does where the deadline, and with it the message's own end, comes first.
+        """
         text = message_text(task.task_id, run_id, self._secret)
-        queue = task.definition.work_queue
+        queue, time_left = task.definition.work_queue, self._time_left(task)
+        if whole_seconds(delay) >= math.floor(time_left / timedelta(seconds=1)):
+            return
         if not (lease and self._hidden(queue, lease, text, delay)):
-            time_left = self._time_left(task)
-            if whole_seconds(delay) >= math.floor(time_left / timedelta(seconds=1)):
-                return
             self._queues.put(queue, text, time_left, delay)
         if delay <= _AT_ONCE:
             self.offered(queue)

@@ -377,8 +377,10 @@ class Life(RuleBasedStateMachine):
         task_id, run_id = list(self.granted)[pick % len(self.granted)]
 
         def act(server: Core) -> None:
-            run, now = self.bench.task(task_id).runs[run_id], self.bench.clock.now()
-            is_due = run.state == "running" and run.taken_until and now < run.taken_until - MINUTE
+            task, now = self.bench.task(task_id), self.bench.clock.now()
+            run = task.runs[run_id]
+            ends = min(run.taken_until or now, task.definition.deadline)
+            is_due = run.state == "running" and now < ends - MINUTE
             try:
                 answer = server.services.claims.reclaim(task_id, run_id)
             except RequestConflict:
