@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -173,6 +174,20 @@ def test_a_complete_blob_is_uploaded_again_or_cannot_be_completed_again_by_a_tas
     assert stored(bench, task_id).artifact.is_complete
     bench.complete(task_id)
     complete(bench, task_id)
+
+
+def test_a_blob_that_is_begun_anew_meanwhile_is_not_completed() -> None:
+    bench = Bench()
+    task_id = uploaded(bench)
+
+    def begin_anew() -> None:
+        before = stored(bench, task_id)
+        details = {**before.artifact.details, "begunAnew": "-1"}
+        bench.storage.artifacts.replace(before, replace(before.artifact, details=details))
+
+    with pytest.raises(RequestConflict, match="created anew"):
+        complete(bench, task_id, services=bench.replica(At(0, of="artifact.replace", before=begin_anew)))
+    assert not stored(bench, task_id).artifact.is_complete
 
 
 def test_a_later_expiry_at_the_same_time_loses_the_completion() -> None:
