@@ -83,8 +83,9 @@ class Artifacts:
         return self._answer(artifact, body)
 
     def complete(self, task_id: str, run_id: int, name: str, etags: Sequence[str]) -> None:
-        """The blob can be had, and does not keep its run from being reported completed. Safe to repeat.
+        """The blob can be had, which is published, and does not keep its run from being reported completed.
 
+        Safe to repeat: each time it is published again, which is what makes the event arrive.
         ``etags`` are what its uploads answered. Raises ResourceNotFound, ResourceExpired; InputError for an
         artifact that is none, and for wrong ETags; RequestConflict for what was not uploaded, or as another;
         ServiceUnavailable while many parts are being compared: the call is to be repeated.
@@ -101,15 +102,11 @@ class Artifacts:
                 f"the {len(etags)} etags are not those that the {count} uploads of {name!r} answered: "
                 "give each of them, in the order of the requests"
             )
-        if artifact.is_complete:
-            return
-        check_open(self._changes.read(task_id).task, run_id, self._clock.now())
-        if "partCount" in artifact.details:
-            self._checks.see(artifact, lambda: self._note_complete(stored))
-        elif self._blobs.properties(artifact.blob_name):  # checked when it came in
-            self._note_complete(stored)
-        else:
-            raise RequestConflict(f"artifact {name!r} was not uploaded yet")
+        of_task = self._changes.read(task_id)
+        if not artifact.is_complete:
+            check_open(of_task.task, run_id, self._clock.now())
+            self._finish(stored)
+        self._announcer.tell((artifact_created(of_task.task, artifact),), after_others=not of_task.is_own)
 
     def find(self, task_id: str, run_id: int, name: str) -> Found:
         """Where the artifact is; raises ResourceExpired; ResourceNotFound, for an incomplete blob too."""
@@ -178,6 +175,16 @@ class Artifacts:
         if expires <= self._clock.now():
             raise ResourceExpired(f"artifact {name!r} expired at {format_time(expires)}")
         return stored
+
+    def _finish(self, stored: StoredArtifact) -> None:
+        """The blob is what was announced, and noted to be complete; as ``complete``."""
+        artifact = stored.artifact
+        if "partCount" in artifact.details:
+            self._checks.see(artifact, lambda: self._note_complete(stored))
+        elif self._blobs.properties(artifact.blob_name):  # checked when it came in
+            self._note_complete(stored)
+        else:
+            raise RequestConflict(f"artifact {artifact.name!r} was not uploaded yet")
 
     def _note_complete(self, stored: StoredArtifact) -> None:
         artifact = stored.artifact
