@@ -16,6 +16,7 @@ from legacy_queue.domain.errors import ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.workers import (
     ACTION_CONTEXTS,
+    RECENT_TASKS,
     Activity,
     Claimed,
     Known,
@@ -56,10 +57,10 @@ class Workers:
         self._lock = Lock()
 
     def claimed(
-        self, provisioner_id: str, worker_type: str, worker: Worker, task_id: str, run_id: int
+        self, provisioner_id: str, worker_type: str, worker: Worker, claims: Sequence[Claimed]
     ) -> None:
-        """The worker has claimed that run."""
-        self._note(worker_path(provisioner_id, worker_type, worker), ((task_id, run_id),))
+        """The worker has claimed those runs, in that order."""
+        self._note(worker_path(provisioner_id, worker_type, worker), tuple(claims[-RECENT_TASKS:]))
 
     def seen(self, provisioner_id: str, worker_type: str, worker: Worker | None = None) -> None:
         """Somebody of that worker type, or that worker, is at work or asks for it."""

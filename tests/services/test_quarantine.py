@@ -90,7 +90,7 @@ def test_a_worker_that_nobody_knows_is_not_quarantined(bench: Bench) -> None:
 def test_a_worker_that_was_seen_this_moment_is_quarantined(bench: Bench) -> None:
     """Nothing of it is written yet."""
     path = (*POOL, "group", "new")
-    bench.services.workers.claimed(*POOL, worker := type(ALICE)("group", "new"), "task", 0)
+    bench.services.workers.claimed(*POOL, worker := type(ALICE)("group", "new"), [("task", 0)])
     bench.services.workers.quarantine(path, NOW + DAY)
     assert bench.services.workers.is_quarantined(*POOL, worker)
     bench.services.workers.flush()
@@ -321,7 +321,7 @@ def test_a_quarantine_that_was_cut_is_repeated(bench: Bench, call: int) -> None:
 
 def test_a_quarantine_is_not_lost_when_the_worker_is_active_meanwhile(bench: Bench) -> None:
     def another_writes() -> None:
-        bench.services.workers.claimed(*POOL, ALICE, "task", 0)
+        bench.services.workers.claimed(*POOL, ALICE, [("task", 0)])
         bench.services.workers.flush()
 
     services = bench.replica(At(0, of="worker.replace", before=another_writes))
