@@ -92,7 +92,8 @@ class Workers:
         )
 
     def declare(self, path: Path, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Store what the body gives of a provisioner, worker type or worker, and leave the rest as it is.
+        """Store what the body gives of a provisioner, worker type or worker, and that it is active now; leave
+        the rest as it is.
 
         They, and those that they belong to, come into being where they are not known. The body that describes
         them; raises InputError.
@@ -100,7 +101,10 @@ class Workers:
         now = self._clock.now()
         for parent in parents(path):
             self._change(parent, lambda known, parent=parent: _alive(known, parent, now))  # type: ignore[misc]
-        return self._answer(self._change(path, lambda known: _alive(known, path, now).declared(body, now)))
+        active = Activity(now, now)
+        return self._answer(
+            self._change(path, lambda known: _alive(known, path, now).after(active).declared(body, now))
+        )
 
     def describe(self, path: Path) -> Mapping[str, Any]:
         """The body that getProvisioner, getWorkerType or getWorker answers; raises ResourceNotFound."""

@@ -25,7 +25,7 @@ from tests.http.calls import (
     succeeded,
 )
 
-MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 POOL = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
 ALICE = {**POOL, **WORKER}
 WORKERS = f"/v1/provisioners/{PROVISIONER}/worker-types/{WORKER_TYPE}/workers"
@@ -214,8 +214,32 @@ def test_each_property_that_is_declared_needs_a_scope_of_its_own(name: str) -> N
             refused(answer, 403, "InsufficientScopes", f"`queue:declare-{kind}:{path}#{next(iter(more))}`")
 
 
+@pytest.mark.parametrize("name", DECLARING)
+def test_a_declaration_of_nothing_changes_nothing_but_the_times_and_any_client_may(name: str) -> None:
+    tested = Credentials("tested", "the-access-token-of-the-tested-client")
+    queue = Queue(Client(tested.client_id, tested.access_token, ()))
+    before = succeeded(queue.call(name, scene(name).body, **of_workers(name))).get_json()
+    queue.clock.advance(HOUR)
+    after = succeeded(queue.call(name, {}, tested, **of_workers(name))).get_json()
+    assert after == {**before, "lastDateActive": format_time(NOW + HOUR), "expires": after["expires"]}
+    assert after["expires"] >= before["expires"]
+    assert ask(queue, name.replace("declare", "get")) == after
+
+
+@pytest.mark.parametrize("name", DECLARING)
+def test_a_declaration_of_nothing_makes_known_who_is_not(queue: Queue, name: str) -> None:
+    ask(queue, name, {})
+    assert ask(queue, name.replace("declare", "get"))["lastDateActive"] == format_time(NOW)
+
+
+@pytest.mark.parametrize("name", DECLARING)
+def test_a_stranger_declares_nothing_not_even_nothing(queue: Queue, name: str) -> None:
+    answer = queue.call(name, {}, None, **of_workers(name))
+    refused(answer, 403, "InsufficientScopes", "without credentials")
+    assert names(ask(queue, "listProvisioners")) == []
+
+
 DECLARATIONS = {
-    "nothing": {},
     "unknown": {"colour": "red"},
     "its id": {"provisionerId": PROVISIONER},
     "null": {"description": None},
