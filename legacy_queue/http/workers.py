@@ -170,6 +170,7 @@ def quarantine_worker(call: Call) -> Answer:
     """Let a worker have no work until then; a time that is past lifts its quarantine.
 
     claimWork gives it nothing, claimTask is a conflict. What it has claimed before it may bring to its end.
+    One that is not known comes into being.
     """
     services = call.authorize()
     return services.workers.quarantine(_path(call), given_time(call.body, "quarantineUntil"))

@@ -69,7 +69,15 @@ class Core:
     def background(self) -> Background:
         """The threads of a process that serves or resolves."""
         watchers = tuple(self.watchers.values())
-        return Background(self.timers, self.announcer, watchers, self.chores, self.flushes, self.stopping)
+        return Background(
+            self.timers,
+            self.announcer,
+            watchers,
+            self.chores,
+            self.flushes,
+            self.stopping,
+            self.services.workers.flush_new,
+        )
 
 
 def build_core(

@@ -165,13 +165,15 @@ def test_a_worker_without_a_task_has_no_latest_one(queue: Queue) -> None:
         ("getProvisioner", f"provisioner {PROVISIONER}"),
         ("getWorkerType", f"worker type {PROVISIONER}/{WORKER_TYPE}"),
         ("getWorker", f"worker {PROVISIONER}/{WORKER_TYPE}/group/alice"),
-        ("quarantineWorker", f"worker {PROVISIONER}/{WORKER_TYPE}/group/alice"),
     ],
 )
 def test_whom_nobody_knows_is_not_found(queue: Queue, name: str, mentioned: str) -> None:
-    body = {"quarantineUntil": format_time(NOW + DAY)} if name == "quarantineWorker" else None
-    answer = queue.call(name, body, **of_workers(name))
+    answer = queue.call(name, **of_workers(name))
     refused(answer, 404, "ResourceNotFound", mentioned, "never seen")
+
+
+def test_a_worker_that_nobody_has_seen_is_quarantined_and_known(queue: Queue) -> None:
+    assert quarantine(queue) == ask(queue, "getWorker")
 
 
 @each_list

@@ -11,7 +11,7 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.domain.workers import ACTIVE_EVERY, Known, Path, worker_path
 from legacy_queue.ports import Changed
 from legacy_queue.services.claims import Presented
-from legacy_queue.services.workers import MOST_NOTED, Workers
+from legacy_queue.services.workers import MAX_NEW, MOST_NOTED, Workers
 from tests.services.bench import (
     ALICE,
     BOB,
@@ -155,6 +155,49 @@ def test_a_claim_writes_nothing_of_its_worker_and_a_flush_one_row_of_each(bench:
     workers.claimed(*POOL, ALICE, [("another", 0)])
     workers.flush()
     assert calls.names == ["worker.replace"]
+
+
+def test_who_is_new_is_seen_by_another_process_before_the_next_flush(bench: Bench, workers: Workers) -> None:
+    task_id = bench.claimed()
+    workers.flush_new()
+    other = bench.replica().workers
+    assert tasks(other.describe(ALICES)) == [task_id]
+    assert other.describe(POOL)["workerType"] == WORKER_TYPE
+
+
+def test_who_is_new_is_written_once_more_at_most_and_who_is_known_only_by_the_flush(bench: Bench) -> None:
+    calls = Calls()
+    workers = bench.replica(calls).workers
+    workers.claimed(*POOL, ALICE, [("first", 0)])
+    workers.flush_new()
+    assert calls.names == ["worker.load", "worker.insert"] * 3
+    workers.claimed(*POOL, ALICE, [("second", 0)])
+    workers.flush_new()
+    assert len(calls.names) == 6
+    workers.flush()
+    assert calls.names[6:] == ["worker.replace"]
+
+
+def test_of_a_thousand_who_are_new_32_are_written_at_a_time(bench: Bench) -> None:
+    calls = Calls()
+    workers = bench.replica(calls).workers
+    for number in range(1000):
+        workers.seen(*POOL, Worker("group", f"w{number}"))
+    for times in range(1, 4):
+        workers.flush_new()
+        assert calls.names.count("worker.insert") == times * MAX_NEW
+    workers.flush()
+    assert calls.names.count("worker.insert") == 1002
+
+
+def test_who_is_new_while_storage_is_away_is_written_later(bench: Bench) -> None:
+    workers = bench.replica(At(2, before=failing(AWAY))).workers
+    workers.seen(*POOL, ALICE)
+    workers.flush_new()
+    with pytest.raises(ResourceNotFound):
+        bench.services.workers.describe(ALICES)
+    workers.flush_new()
+    assert bench.services.workers.describe(ALICES)["recentTasks"] == []
 
 
 def test_who_only_asks_for_work_is_written_every_half_an_hour(bench: Bench) -> None:
