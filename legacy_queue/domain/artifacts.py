@@ -14,16 +14,18 @@ from legacy_queue.domain.errors import InputError, InputTooLarge, RequestConflic
 from legacy_queue.domain.events import Event, task_event
 from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task
-from legacy_queue.domain.times import format_time, parse_time
+from legacy_queue.domain.times import epoch_milliseconds, format_time, parse_time
 
 LARGEST_UPLOAD = 5 * 1024**3  # bytes in one request, as S3 has it
 LARGEST_BLOB = 150 * 1024**3  # bytes: in blocks of 4 MiB it stays below the 50,000 that Azure allows
 SMALLEST_PART = 5 * 1024**2  # bytes of each part but the last, as S3 has it
 UPLOAD_WINDOW = timedelta(minutes=25)  # after an exception: 20, and 5 for clocks that differ
+EXPIRED_FOR = timedelta(minutes=15)  # an artifact is kept, and may be created, for so long after it expired
 IDENTITY = "identity"  # the encoding that is none
 
 _TYPE_OF_ERRORS = "application/json"  # what getArtifact answers for them
-_IS_OBJECT = "isObject"
+_IS_OBJECT, _BEGUN_ANEW = "isObject", "begunAnew"
+_BYTES_KEPT = EXPIRED_FOR - timedelta(minutes=5)  # after it expired: then expiry removes them, by any clock
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class Artifact:
     """``storage_type`` is s3, azure, blob, reference or error.
 
     ``details`` is what the type has beside, JSON throughout: ``url``; ``reason`` and ``message``;
-    ``isObject`` of s3 whose bytes are in the object store; of a blob the properties of its request, all of
+    ``isObject`` of s3 whose bytes are in the object store; ``begunAnew`` in the name of bytes that do not
+    replace those of long ago; of a blob the properties of its request, all of
     them filled in, but ``partCount`` and ``partsSha256`` for its parts. ``is_complete`` is False for a blob
     until completeArtifact.
     """
@@ -63,7 +66,17 @@ class Artifact:
     @property
     def blob_name(self) -> str:
         """Where its bytes are: the name is data, not a path."""
-        return f"{self.task_id}/{self.run_id}/{hashlib.sha256(self.name.encode()).hexdigest()}"
+        digest = hashlib.sha256(self.name.encode()).hexdigest()
+        return f"{self.task_id}/{self.run_id}/{digest}{self.details.get(_BEGUN_ANEW, '')}"
+
+    @property
+    def has_bytes(self) -> bool:
+        """Whether anything is uploaded for it."""
+        return self.storage_type in ("s3", "azure", "blob")
+
+    def uploads_until(self, now: datetime) -> datetime:
+        """When its uploads end: as it expires. What has expired already is taken until it may be removed."""
+        return self.expires if self.expires > now else self.expires + EXPIRED_FOR
 
     @property
     def is_object(self) -> bool:
@@ -115,10 +128,11 @@ def note_blob(task: Task, artifact: Artifact, now: datetime) -> Outcome:
     return Outcome(task)
 
 
-def created_again(existing: Artifact, given: Artifact) -> Artifact:
-    """The artifact as it is to be when the one that exists is asked for again.
+def created_again(existing: Artifact, given: Artifact, now: datetime) -> Artifact:
+    """The artifact as it is to be when the one that exists, or has expired, is asked for again.
 
-    It may expire later, and a reference lead elsewhere; RequestConflict where anything else differs.
+    It may expire later, and a reference lead elsewhere; RequestConflict where anything else differs. Where
+    the bytes that were uploaded may be being removed, those to come have another ``blob_name``.
     """
     is_reference = existing.storage_type == given.storage_type == "reference"
     details = given.details if is_reference else existing.details
@@ -129,6 +143,8 @@ def created_again(existing: Artifact, given: Artifact) -> Artifact:
             "another url for a reference",
             {"existing": _told(existing), "given": _told(given)},
         )
+    if existing.has_bytes and existing.expires <= now - _BYTES_KEPT:
+        return replace(given, details={**given.details, _BEGUN_ANEW: f"-{epoch_milliseconds(now)}"})
     return wanted
 
 
@@ -158,7 +174,9 @@ def _hash_of(etags: Iterable[str]) -> str:
 
 
 def _told(artifact: Artifact) -> dict[str, Any]:
-    details = {name: value for name, value in artifact.details.items() if name != _IS_OBJECT}
+    details = {
+        name: value for name, value in artifact.details.items() if name not in (_IS_OBJECT, _BEGUN_ANEW)
+    }
     return {**artifact.to_wire(), **details}
 
 
@@ -167,9 +185,10 @@ def _expires(text: str, task: Task, now: datetime) -> datetime:
         expires = parse_time(text)
     except ValueError as error:
         raise InputError(f"expires: {error}") from None
-    if expires <= now:
+    if expires <= now - EXPIRED_FOR:
         raise InputError(
-            f"expires is {format_time(expires)}: it must be in the future, now is {format_time(now)}"
+            f"expires is {format_time(expires)}: it must not be more than 15 minutes ago, "
+            f"now is {format_time(now)}"
         )
     if expires > task.definition.expires:
         raise InputError(

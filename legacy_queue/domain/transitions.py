@@ -150,20 +150,24 @@ def claim(
         return Outcome(task, events=(task_event("task-running", task),))  # the first answer was lost
     if run.state != "pending":
         raise _conflict(task, _as_it_is(run))
-    taken_until = min(now + claim_timeout, task.definition.deadline)
+    taken_until = now + claim_timeout
     task = task.with_last_run(state="running", worker=worker, taken_until=taken_until, started=now)
     told = claimed(task, taken_until, retried, now)
     return replace(_held(task, presented, now), timer=told.timer, events=told.events)
 
 
 def reclaim(task: Task, run_id: int, claim_timeout: timedelta, now: datetime) -> Outcome:
-    """The claim lasts for another ``claim_timeout`` from now. Raises ResourceNotFound, RequestConflict."""
+    """The claim lasts for another ``claim_timeout`` from now.
+
+    Raises ResourceNotFound; RequestConflict for a run that is not claimed now, and past the deadline.
+    """
     run = task.run(run_id)
     if run.state != "running":
         raise _conflict(task, f"{_as_it_is(run)}, only a running run can be reclaimed")
     if _has_expired(run, now):
         raise _conflict(task, f"the claim on run {run_id} ended at {_taken_until(run)}")
-    extended = min(now + claim_timeout, task.definition.deadline)
+    _check_deadline(task, now)
+    extended = now + claim_timeout
     taken_until = max(extended, run.taken_until or extended)
     return _held(task.with_last_run(taken_until=taken_until), task.held, now)
 
@@ -260,7 +264,8 @@ def _resolve_last(task: Task, state: str, reason: str, now: datetime) -> Task:
 def _held(task: Task, lease: Lease | None, now: datetime) -> Outcome:
     """The outcome that holds the message for the next run until takenUntil.
 
-    So near to the deadline that Azure would refuse, nothing is held: the deadline ends the task.
+    A message ends at the deadline, and Azure hides none up to its end: where takenUntil is later than that,
+    or nearly as late, nothing is held. The deadline ends the task.
     """
     run = task.runs[-1]
     until = run.taken_until or now

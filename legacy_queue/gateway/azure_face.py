@@ -34,7 +34,7 @@ _DENIED = (  # by segments after the queue's: what Azure knows and a permission 
     ("PUT",),  # update
 )
 _RECEIVE_PARAMETERS = {"numofmessages", "visibilitytimeout", "timeout"}
-_DELETE_PARAMETERS = {"popreceipt", "timeout"}
+_DELETE_PARAMETERS = {"popreceipt", "timeout", "visibilitytimeout"}  # the last is ignored, as by Azurite
 _MAX_MESSAGES = 32
 _MAX_VISIBILITY = 7 * 24 * 60 * 60  # seconds
 

@@ -31,6 +31,7 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _PARAMETERS = {"comp", "blockid", "timeout"}
 _LARGEST_BODY = 5000 * 1024 * 1024  # bytes
 _MOST_BLOCKS = 50_000
+_LONGEST_TEXT = 1024  # characters where a block's id is expected, which has 88 at most
 _BLOCK_KINDS = ("Latest", "Committed", "Uncommitted")
 _NEVER_INLINE = {
     "Content-Disposition": "attachment",
@@ -186,17 +187,46 @@ def _body() -> bytes:
 
 
 def _block_list(body: bytes) -> Sequence[tuple[str, str]]:
-    parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, remove_comments=True)
+    """The kind and the id of each block that the body lists."""
+    block_list = _BlockList()
+    parser = etree.XMLParser(target=block_list, resolve_entities=False, no_network=True, load_dtd=False)  # type: ignore[arg-type]
     try:
-        root = etree.fromstring(body, parser)
+        etree.fromstring(body, parser)
     except etree.XMLSyntaxError:
         raise AzureError("InvalidXmlDocument") from None
-    wanted = [(one.tag, (one.text or "").strip()) for one in root]
-    if root.tag != "BlockList" or any(kind not in _BLOCK_KINDS for kind, _ in wanted):
-        raise AzureError("InvalidXmlDocument", f"A BlockList is accepted, of {', '.join(_BLOCK_KINDS)}.")
-    if len(wanted) > _MOST_BLOCKS:
-        raise AzureError("InvalidBlockList", f"It has {len(wanted)} blocks: {_MOST_BLOCKS} are accepted.")
-    return wanted
+    return block_list.wanted
+
+
+class _BlockList:
+    """Reads a Put Block List as it is parsed: no tree is built, and what is refused ends the parsing."""
+
+    def __init__(self) -> None:
+        self.wanted: list[tuple[str, str]] = []
+        self._depth, self._text = 0, ""
+
+    def doctype(self, _name: str, _public_id: str | None, _url: str | None) -> None:
+        raise AzureError("InvalidXmlDocument", "A document type declaration is not accepted.")
+
+    def start(self, tag: str, _attributes: object) -> None:
+        if tag not in (("BlockList",), _BLOCK_KINDS, ())[min(self._depth, 2)]:
+            raise AzureError("InvalidXmlDocument", f"A BlockList is accepted, of {', '.join(_BLOCK_KINDS)}.")
+        if len(self.wanted) == _MOST_BLOCKS:
+            raise AzureError("InvalidBlockList", f"At most {_MOST_BLOCKS} blocks are accepted.")
+        self._depth, self._text = self._depth + 1, ""
+
+    def data(self, text: str) -> None:
+        if self._depth == 2:
+            self._text += text
+        if len(self._text) > _LONGEST_TEXT:
+            raise AzureError("InvalidBlockList")
+
+    def end(self, tag: str) -> None:
+        self._depth -= 1
+        if self._depth:
+            self.wanted.append((tag, self._text.strip()))
+
+    def close(self) -> None:
+        """Nothing is left to be done."""
 
 
 def _is_block_id(text: str) -> bool:

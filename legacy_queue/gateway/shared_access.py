@@ -24,10 +24,14 @@ SAS_FIELDS = frozenset(("sp", "st", "se", "sig", *_QUEUE_FIELDS))
 BLOB_SAS_FIELDS = SAS_FIELDS | set(_BLOB_FIELDS)
 
 _MAX_PARAMETERS = 50
+_FIRST_COUNTS = "visibilitytimeout"  # Azure's JavaScript client appends its own to a poll URL's
 
 
 def parse_query(query: bytes) -> dict[str, str]:
-    """The decoded parameters; raises AzureError for one that is there twice, as it could mean two things."""
+    """The decoded parameters; raises AzureError for one that is there twice, as it could mean two things.
+
+    Of a doubled ``visibilitytimeout`` the first counts, as with Azurite.
+    """
     try:
         pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
     except ValueError:
@@ -35,6 +39,8 @@ def parse_query(query: bytes) -> dict[str, str]:
     parameters: dict[str, str] = {}
     for name, value in pairs:
         if name in parameters:
+            if name == _FIRST_COUNTS:
+                continue
             if name in BLOB_SAS_FIELDS:
                 raise AzureError("AuthenticationFailed")
             raise AzureError("InvalidQueryParameterValue", f"{name!r} is given more than once.")

@@ -40,7 +40,8 @@ _NAME = r"[ -~]{1,1024}"
 def create_artifact(call: Call) -> Mapping[str, Any]:
     """Put an artifact of a run on record, and learn how to upload it. Safe to repeat, for fresh URLs.
 
-    A later expires is taken over, and another url of a reference; anything else is never replaced.
+    A later expires is taken over, and another url of a reference; anything else is never replaced. An
+    artifact that has expired may be created again, and expires may be up to 15 minutes ago.
     """
     services = _as_creator(call)
     return services.artifacts.create(call.task_id, call.run_id, call.params["name"], call.body)

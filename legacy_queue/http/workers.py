@@ -6,6 +6,7 @@ What is declared or seen is known; what is not need not be declared before it is
 from collections.abc import Mapping
 from typing import Any
 
+from legacy_queue.domain.errors import InsufficientScopes
 from legacy_queue.domain.ids import IDENTIFIER
 from legacy_queue.domain.scopes import AllOf, ForEach
 from legacy_queue.domain.workers import ID_NAMES, Known, Path, given_time
@@ -69,7 +70,10 @@ def get_provisioner(call: Call) -> Answer:
     stability="experimental",
 )
 def declare_provisioner(call: Call) -> Answer:
-    """Declare some properties of a provisioner, known before or not; the others stay as they are."""
+    """Declare some properties of a provisioner, known before or not; the others stay as they are.
+
+    None at all says that it is active: any client may.
+    """
     return _declared(call)
 
 
@@ -112,7 +116,10 @@ def get_worker_type(call: Call) -> Answer:
     stability="experimental",
 )
 def declare_worker_type(call: Call) -> Answer:
-    """Declare some properties of a worker type, known before or not; the others stay as they are."""
+    """Declare some properties of a worker type, known before or not; the others stay as they are.
+
+    None at all says that it is active: any client may.
+    """
     return _declared(call)
 
 
@@ -163,6 +170,7 @@ def quarantine_worker(call: Call) -> Answer:
     """Let a worker have no work until then; a time that is past lifts its quarantine.
 
     claimWork gives it nothing, claimTask is a conflict. What it has claimed before it may bring to its end.
+    One that is not known comes into being.
     """
     services = call.authorize()
     return services.workers.quarantine(_path(call), given_time(call.body, "quarantineUntil"))
@@ -179,7 +187,7 @@ def quarantine_worker(call: Call) -> Answer:
     stability="experimental",
 )
 def declare_worker(call: Call) -> Answer:
-    """Declare when a worker expires, known before or not."""
+    """Declare when a worker expires, known before or not; or, with no property, that it is active."""
     return _declared(call)
 
 
@@ -192,7 +200,10 @@ def _described(call: Call) -> Answer:
 
 
 def _declared(call: Call) -> Answer:
+    """A declaration of nothing needs no scope, as with the original; but strangers write nothing."""
     services = call.authorize(properties=sorted(call.body))
+    if not call.client_id:
+        raise InsufficientScopes(f"a request without credentials may not {call.name}")
     return services.workers.declare(_path(call), call.body)
 
 

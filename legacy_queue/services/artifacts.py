@@ -9,6 +9,7 @@ from typing import Any
 import structlog
 
 from legacy_queue.domain.artifacts import (
+    EXPIRED_FOR,
     Artifact,
     artifact_created,
     check_open,
@@ -33,7 +34,6 @@ from legacy_queue.services.uploads import Uploads
 log = structlog.get_logger()
 
 _URL_LIFE = timedelta(minutes=45)  # or as long as the artifact, if that is shorter
-_REMOVED_AFTER = timedelta(minutes=15)  # its expiry: no clock may see it still
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,11 @@ class Artifacts:
         self._announcer, self._clock = announcer, clock
 
     def create(self, task_id: str, run_id: int, name: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The artifact is on record and was told of; the body that createArtifact answers. Safe to repeat.
+        """The artifact is on record and was told of; the body that createArtifact answers. Safe to repeat,
+        also when it has expired.
 
         Raises ResourceNotFound; InputError, InputTooLarge; RequestConflict for a run whose artifacts are not
-        open, and for another artifact of that name; ResourceExpired.
+        open, and for another artifact of that name.
         """
         stored, now = self._changes.read(task_id), self._clock.now()
         check_open(stored.task, run_id, now)
@@ -82,8 +83,9 @@ class Artifacts:
         return self._answer(artifact, body)
 
     def complete(self, task_id: str, run_id: int, name: str, etags: Sequence[str]) -> None:
-        """The blob can be had, and does not keep its run from being reported completed. Safe to repeat.
+        """The blob can be had, which is published, and does not keep its run from being reported completed.
 
+        Safe to repeat: each time it is published again, which is what makes the event arrive.
         ``etags`` are what its uploads answered. Raises ResourceNotFound, ResourceExpired; InputError for an
         artifact that is none, and for wrong ETags; RequestConflict for what was not uploaded, or as another;
         ServiceUnavailable while many parts are being compared: the call is to be repeated.
@@ -100,15 +102,11 @@ class Artifacts:
                 f"the {len(etags)} etags are not those that the {count} uploads of {name!r} answered: "
                 "give each of them, in the order of the requests"
             )
-        if artifact.is_complete:
-            return
-        check_open(self._changes.read(task_id).task, run_id, self._clock.now())
-        if "partCount" in artifact.details:
-            self._checks.see(artifact, lambda: self._note_complete(stored))
-        elif self._blobs.properties(artifact.blob_name):  # checked when it came in
-            self._note_complete(stored)
-        else:
-            raise RequestConflict(f"artifact {name!r} was not uploaded yet")
+        of_task = self._changes.read(task_id)
+        if not artifact.is_complete:
+            check_open(of_task.task, run_id, self._clock.now())
+            self._finish(stored)
+        self._announcer.tell((artifact_created(of_task.task, artifact),), after_others=not of_task.is_own)
 
     def find(self, task_id: str, run_id: int, name: str) -> Found:
         """Where the artifact is; raises ResourceExpired; ResourceNotFound, for an incomplete blob too."""
@@ -120,8 +118,8 @@ class Artifacts:
                 return Found(artifact, None)
             case "reference":
                 return Found(artifact, artifact.details["url"])
-        store = self._needed_objects() if artifact.is_object else self._blobs
-        return Found(artifact, store.download_url(artifact.blob_name, self._expiry(artifact)))
+        url = self._store_of(artifact).download_url(artifact.blob_name, self._expiry(artifact.expires))
+        return Found(artifact, url)
 
     def latest_run(self, task_id: str) -> int:
         """The last run of the task; raises ResourceNotFound, where it has none too."""
@@ -141,7 +139,7 @@ class Artifacts:
 
         An object store that is away keeps its own; raises ServiceUnavailable where the storage is.
         """
-        page = self._artifacts.expired(self._clock.now() - _REMOVED_AFTER, after, limit)
+        page = self._artifacts.expired(self._clock.now() - EXPIRED_FOR, after, limit)
         objects = [stored for stored in page.artifacts if stored.artifact.is_object]
         self._remove_each([one for one in page.artifacts if not one.artifact.is_object], self._blobs)
         if objects:
@@ -155,7 +153,7 @@ class Artifacts:
         for stored in expired:
             artifact = stored.artifact
             try:
-                if artifact.storage_type in ("s3", "azure", "blob"):
+                if artifact.has_bytes:
                     store.remove(artifact.blob_name)
                 with suppress(Changed):  # another process was faster
                     self._artifacts.remove(stored)
@@ -178,6 +176,16 @@ class Artifacts:
             raise ResourceExpired(f"artifact {name!r} expired at {format_time(expires)}")
         return stored
 
+    def _finish(self, stored: StoredArtifact) -> None:
+        """The blob is what was announced, and noted to be complete; as ``complete``."""
+        artifact = stored.artifact
+        if "partCount" in artifact.details:
+            self._checks.see(artifact, lambda: self._note_complete(stored))
+        elif self._blobs.properties(artifact.blob_name):  # checked when it came in
+            self._note_complete(stored)
+        else:
+            raise RequestConflict(f"artifact {artifact.name!r} was not uploaded yet")
+
     def _note_complete(self, stored: StoredArtifact) -> None:
         artifact = stored.artifact
         while not stored.artifact.is_complete:
@@ -185,6 +193,8 @@ class Artifacts:
                 stored = self._artifacts.replace(stored, replace(stored.artifact, is_complete=True))
             except Changed:
                 stored = self._load(artifact.task_id, artifact.run_id, artifact.name)
+                if stored.artifact.blob_name != artifact.blob_name:
+                    raise RequestConflict(f"artifact {artifact.name!r} was created anew meanwhile") from None
 
     def _recorded(self, given: Artifact) -> Artifact:
         """The artifact as it is stored now.
@@ -214,15 +224,20 @@ class Artifacts:
         while True:
             with suppress(AlreadyExists):
                 return self._artifacts.insert(given), True
-            with suppress(Changed, ResourceNotFound):  # it is another now, or gone
-                stored = self._load(given.task_id, given.run_id, given.name)
-                wanted = created_again(stored.artifact, given)
+            stored = self._artifacts.load(given.task_id, given.run_id, given.name)
+            if stored is None:
+                continue
+            wanted = created_again(stored.artifact, given, self._clock.now())
+            if wanted.blob_name != stored.artifact.blob_name:
+                self._store_of(stored.artifact).remove(stored.artifact.blob_name)  # nothing leads there after
+            with suppress(Changed):
                 if wanted != stored.artifact:
                     stored = self._artifacts.replace(stored, wanted)
                 return stored, False
 
     def _answer(self, artifact: Artifact, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        answer, expiry = {"storageType": artifact.storage_type}, self._expiry(artifact)
+        now = self._clock.now()
+        answer, expiry = {"storageType": artifact.storage_type}, self._expiry(artifact.uploads_until(now))
         match artifact.storage_type:
             case "reference" | "error":
                 return answer
@@ -238,8 +253,11 @@ class Artifacts:
         content_type = artifact.content_type
         return {**answer, "contentType": content_type, "expires": format_time(expiry), "putUrl": url}
 
-    def _expiry(self, artifact: Artifact) -> datetime:
-        return min(self._clock.now() + _URL_LIFE, artifact.expires)
+    def _expiry(self, end: datetime) -> datetime:
+        return min(self._clock.now() + _URL_LIFE, end)
+
+    def _store_of(self, artifact: Artifact) -> Blobs | ObjectStore:
+        return self._needed_objects() if artifact.is_object else self._blobs
 
     def _needed_objects(self) -> ObjectStore:
         if self._objects is None:

@@ -21,7 +21,7 @@ log = structlog.get_logger()
 _SETTLE_EVERY = timedelta(seconds=0.5)
 _DRAIN_FIRST, _DRAIN_IDLE = timedelta(seconds=1), timedelta(seconds=10)
 _AT_ONCE = 4  # timers that are handled or moved: so few that calls are not slowed, however many wait
-_FLUSH_EVERY = timedelta(seconds=10)
+_FLUSH_EVERY, _FLUSH_SOON_EVERY = timedelta(seconds=10), timedelta(seconds=0.5)
 _END = 10  # seconds that what is under way has left
 _SETTLE_ALL = timedelta(seconds=10)
 
@@ -45,8 +45,10 @@ class Background:
         flushes: Sequence[Flush],
         stopping: threading.Event,
         waiting: Sequence[Callable[[], None]] = (),
+        soon: Flush = lambda: None,
     ) -> None:
-        self._timers, self._announcer, self._flushes = timers, announcer, flushes
+        """``soon`` writes a little of what is not to wait for ``flushes``."""
+        self._timers, self._announcer, self._flushes, self._soon = timers, announcer, flushes, soon
         self._watchers, self._chores = watchers, chores
         self.stopping, self._waiting = stopping, waiting
         self._threads: list[threading.Thread] = []
@@ -54,7 +56,7 @@ class Background:
 
     def start(self) -> None:
         """Start the threads, in the process that is to have them."""
-        loops: list[Callable[[], None]] = [self._settle, self._drain, self._flush]
+        loops: list[Callable[[], None]] = [self._settle, self._drain, self._flush, self._flush_soon]
         loops += [partial(watcher.run, self.stopping, self._each) for watcher in self._watchers]
         if self._chores:
             chores = self._chores
@@ -108,14 +110,22 @@ class Background:
         while not self.stopping.wait(_FLUSH_EVERY.total_seconds()):
             self._flush_all()
 
+    def _flush_soon(self) -> None:
+        while not self.stopping.wait(_FLUSH_SOON_EVERY.total_seconds()):
+            self._try(self._soon)
+
     def _flush_all(self) -> None:
         for flush in self._flushes:
-            try:
-                flush()
-            except ServiceUnavailable:
-                log.warning("not-written-down")  # it is tried again
-            except Exception:
-                log.exception("not-written-down")
+            self._try(flush)
+
+    @staticmethod
+    def _try(flush: Flush) -> None:
+        try:
+            flush()
+        except ServiceUnavailable:
+            log.warning("not-written-down")  # it is tried again
+        except Exception:
+            log.exception("not-written-down")
 
     def _drain(self) -> None:
         wait = _DRAIN_FIRST

@@ -82,6 +82,8 @@ class ClaimWork:
                 self._take_back(claims, worker)
                 break
             if claims:
+                runs = [(claim["status"]["taskId"], claim["runId"]) for claim in claims]
+                self._workers.claimed(provisioner_id, worker_type, worker, runs)
                 return {"tasks": claims}
         return {"tasks": []}
 

@@ -99,7 +99,10 @@ class Claims:
         self._usage.saw_claim(queue.provisioner_id, queue.worker_type, worker, presented.missing)
         self._check(task, run_id, presented)
         self._check_quarantine(task, run_id, worker, presented)
-        return self._claim(task.task_id, run_id, worker, presented)
+        claim = self._claim(task.task_id, run_id, worker, presented)
+        pool = queue.provisioner_id, queue.worker_type
+        self._workers.claimed(*pool, worker, [(task.task_id, claim["runId"])])
+        return claim
 
     def claim_polled(
         self, queue: WorkQueue, message: ReceivedMessage, worker: Worker
@@ -107,7 +110,8 @@ class Claims:
         """As ``claim``, with a message that the queue itself has received from there; None for one that is
         forged or stale: it is removed, and logged. Raises ServiceUnavailable.
 
-        Each answer is one more claim for the worker: a run that it holds already is not given again.
+        Each answer is one more claim for the worker: a run that it holds already is not given again. It is
+        not noted of the worker yet: its client may hang up.
         """
         message_id = message.lease.message_id
         try:
@@ -177,8 +181,6 @@ class Claims:
             return outcome
 
         task = self._changes.apply(task_id, decide, run_id, presented.lease)
-        queue = task.definition.work_queue
-        self._workers.claimed(queue.provisioner_id, queue.worker_type, worker, task_id, task.runs[-1].run_id)
         return {**self._answer(task), "task": task.definition.wire}
 
     def _check(self, task: Task, run_id: int, presented: Presented) -> None:

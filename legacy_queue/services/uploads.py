@@ -97,7 +97,8 @@ class Uploads:
 
     def _awaited(self, ticket: Ticket) -> Artifact:
         stored = self._artifacts.load(ticket.task_id, ticket.run_id, ticket.name)
-        if stored is None or stored.artifact.expires <= self._clock.now():
+        now = self._clock.now()
+        if stored is None or stored.artifact.uploads_until(now) <= now:
             raise ResourceNotFound(f"there is no artifact {ticket.name!r} any more: it has expired")
         artifact = stored.artifact
         is_in_parts = "partCount" in artifact.details

@@ -1,10 +1,12 @@
 """Provisioners, worker types and workers: declared by people, seen by the queue, kept from work.
 
-What workers do is noted in memory and written down now and then: it costs a claim nothing, and no failure
-here is one of a claim. Source: design/protocol.md, "Defects of the original", 2.
+What workers do is noted in memory and written down now and then, who is new within a second: it costs a
+claim nothing, and no failure here is one of a claim. Source: design/protocol.md, "Defects of the
+original", 2.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from threading import Lock
@@ -16,6 +18,7 @@ from legacy_queue.domain.errors import ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.workers import (
     ACTION_CONTEXTS,
+    RECENT_TASKS,
     Activity,
     Claimed,
     Known,
@@ -31,6 +34,7 @@ log = structlog.get_logger()
 
 MOST_NOTED = 10_000  # provisioners, worker types and workers; as many are remembered
 _WRITES_FOR = timedelta(seconds=2)  # at a time: others are to get their turn
+MAX_NEW = 32  # new ones that are written at a time, of those that are written soon
 _ATTEMPTS = 10
 
 Change = Callable[[Known | None], Known]
@@ -56,10 +60,10 @@ class Workers:
         self._lock = Lock()
 
     def claimed(
-        self, provisioner_id: str, worker_type: str, worker: Worker, task_id: str, run_id: int
+        self, provisioner_id: str, worker_type: str, worker: Worker, claims: Sequence[Claimed]
     ) -> None:
-        """The worker has claimed that run."""
-        self._note(worker_path(provisioner_id, worker_type, worker), ((task_id, run_id),))
+        """The worker has claimed those runs, in that order."""
+        self._note(worker_path(provisioner_id, worker_type, worker), tuple(claims[-RECENT_TASKS:]))
 
     def seen(self, provisioner_id: str, worker_type: str, worker: Worker | None = None) -> None:
         """Somebody of that worker type, or that worker, is at work or asks for it."""
@@ -80,26 +84,30 @@ class Workers:
     def quarantine(self, worker: Path, until: datetime) -> Mapping[str, Any]:
         """Keep the worker from work until then, which may be in the past; the body that getWorker answers.
 
-        What it has claimed stays its own. Raises ResourceNotFound.
+        What it has claimed stays its own. A worker that is not known comes into being, with those that it
+        belongs to: another process may have seen it this moment.
         """
-        self._load(worker)
         now = self._clock.now()
         until = max(until, now)
+        self._bring_parents(worker, now)
         self._quarantine.put(worker, until)
         return self._answer(
             self._change(worker, lambda known: replace(_alive(known, worker, now), quarantine_until=until))
         )
 
     def declare(self, path: Path, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Store what the body gives of a provisioner, worker type or worker, and leave the rest as it is.
+        """Store what the body gives of a provisioner, worker type or worker, and that it is active now; leave
+        the rest as it is.
 
         They, and those that they belong to, come into being where they are not known. The body that describes
         them; raises InputError.
         """
         now = self._clock.now()
-        for parent in parents(path):
-            self._change(parent, lambda known, parent=parent: _alive(known, parent, now))  # type: ignore[misc]
-        return self._answer(self._change(path, lambda known: _alive(known, path, now).declared(body, now)))
+        self._bring_parents(path, now)
+        active = Activity(now, now)
+        return self._answer(
+            self._change(path, lambda known: _alive(known, path, now).after(active).declared(body, now))
+        )
 
     def describe(self, path: Path) -> Mapping[str, Any]:
         """The body that getProvisioner, getWorkerType or getWorker answers; raises ResourceNotFound."""
@@ -135,6 +143,21 @@ class Workers:
         if self._dropped:
             log.warning("activity-not-noted", count=self._dropped)
             self._dropped = 0
+
+    def flush_new(self) -> None:
+        """Write down some who were seen and are new to this process, so that others see them soon.
+
+        Each is written once more than by ``flush`` alone, at most. While storage is away ``flush`` says so.
+        """
+        with self._lock:
+            new = [path for path in self._noted if path not in self._written]
+        with suppress(ServiceUnavailable):
+            for path in new[:MAX_NEW]:
+                self._write(path)
+
+    def _bring_parents(self, path: Path, now: datetime) -> None:
+        for parent in parents(path):
+            self._change(parent, lambda known, parent=parent: _alive(known, parent, now))  # type: ignore[misc]
 
     def _note(self, path: Path, claims: tuple[Claimed, ...]) -> None:
         now = self._clock.now()

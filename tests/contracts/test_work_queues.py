@@ -5,6 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
+from urllib.parse import quote
 
 import pytest
 import requests
@@ -196,6 +197,22 @@ def test_a_lease_outlasts_the_invisibility_until_somebody_else_receives(
         with pytest.raises(LeaseLost):
             storage.work_queues.hide(queue, lost, OTHER_TEXT, HOUR / 2)
     storage.work_queues.hide(queue, second.lease, TEXT, HOUR / 2)
+
+
+@pytest.mark.parametrize("appended", ["visibilitytimeout=1", "visibilitytimeout=1&visibilitytimeout=2"])
+def test_of_a_doubled_visibilitytimeout_the_first_counts_and_a_delete_ignores_it(
+    storage: Storage, queue: WorkQueue, sign: Sign, wait: Wait, appended: str
+) -> None:
+    """Azure's JavaScript client, built from a poll URL, appends its own and leaves both on a DELETE."""
+    storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
+    urls = sign(queue)
+    (message,) = poll(f"{urls.poll}&{appended}")
+    wait(1)
+    assert poll(urls.poll) == []
+    url = urls.delete.replace("{{messageId}}", message.lease.message_id)
+    url = url.replace("{{popReceipt}}", quote(message.lease.receipt, safe=""))
+    assert requests.delete(f"{url}&{appended}", timeout=30).status_code == 204
+    assert storage.work_queues.count(queue) == 0
 
 
 def test_a_removed_message_is_gone(storage: Storage, queue: WorkQueue, sign: Sign, leased: Lease) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -135,8 +136,8 @@ def test_a_blob_that_cannot_be_is_accepted(body: dict[str, Any], kind: type[Exce
         asked_for(body)
 
 
-@pytest.mark.parametrize("expires", [NOW + MS, NOW + DAY])
-def test_an_expiry_between_now_and_the_tasks_is_refused(expires: Any) -> None:
+@pytest.mark.parametrize("expires", [NOW - 15 * MINUTE + MS, NOW, NOW + MS, NOW + DAY])
+def test_an_expiry_from_15_minutes_ago_to_the_tasks_is_accepted(expires: Any) -> None:
     body = {**S3, "expires": format_time(expires)}
     task = running(expires=format_time(NOW + DAY))
     assert Artifact.from_wire(task, 0, NAME, body, NOW).expires == expires
@@ -145,7 +146,7 @@ def test_an_expiry_between_now_and_the_tasks_is_refused(expires: Any) -> None:
 @pytest.mark.parametrize(
     ("expires", "said"),
     [
-        (format_time(NOW), "must be in the future, now is 2030-01-02T03:04:05.678Z"),
+        (format_time(NOW - 15 * MINUTE), "more than 15 minutes ago, now is 2030-01-02T03:04:05.678Z"),
         (format_time(NOW + DAY + MS), "must not be after the task's, 2030-01-03T03:04:05.678Z"),
         ("2030-02-30T00:00:00Z", "out of range"),
     ],
@@ -214,24 +215,41 @@ def test_a_blob_is_noted_on_a_task_that_is_resolved() -> None:
 @pytest.mark.parametrize("body", [S3, REFERENCE, ERROR, BLOB, GZIP, in_parts(6 * MIB, 1)], ids=range(6))
 def test_the_same_request_again_changes_something(body: dict[str, Any]) -> None:
     existing = replace(asked_for(body), is_complete=True)
-    assert created_again(existing, asked_for(body)) == existing
+    assert created_again(existing, asked_for(body), NOW) == existing
     later = format_time(NOW + 2 * HOUR)
-    assert created_again(existing, asked_for(body, expires=later)) == replace(
+    assert created_again(existing, asked_for(body, expires=later), NOW) == replace(
         existing, expires=NOW + 2 * HOUR
     )
 
 
 def test_a_reference_leads_to_where_it_first_led() -> None:
     moved = asked_for(REFERENCE, url="https://example.com/final")
-    assert created_again(asked_for(REFERENCE), moved) == moved
+    assert created_again(asked_for(REFERENCE), moved, NOW) == moved
+
+
+@pytest.mark.parametrize("body", [S3, BLOB, REFERENCE, ERROR], ids=range(4))
+@pytest.mark.parametrize("ago", [0 * MS, 10 * MINUTE - MS, 10 * MINUTE, DAY])
+def test_an_expired_artifact_is_renewed_with_bytes_of_its_own_once_expiry_may_be_at_the_others(
+    body: dict[str, Any], ago: timedelta
+) -> None:
+    existing = replace(asked_for(body), is_complete=True, expires=NOW - ago)
+    renewed = created_again(existing, asked_for(body), NOW)
+    assert renewed.to_wire() == asked_for(body).to_wire()
+    is_anew = existing.has_bytes and ago >= 10 * MINUTE
+    assert (renewed.blob_name != existing.blob_name) is is_anew
+    assert renewed.is_complete is (body != BLOB or not is_anew)
+    again = created_again(renewed, asked_for(body), NOW + MINUTE)
+    assert again == renewed
+    with pytest.raises(RequestConflict):
+        created_again(existing, asked_for(body, storageType="s3" if body != S3 else "azure"), NOW)
 
 
 def test_where_the_bytes_are_changes_when_new_ones_go_elsewhere() -> None:
     existing = asked_for(S3).as_object()
     assert existing.is_object
     assert not asked_for(S3).is_object
-    assert created_again(existing, asked_for(S3)) == existing
-    assert created_again(asked_for(S3), asked_for(S3)) == asked_for(S3)
+    assert created_again(existing, asked_for(S3), NOW) == existing
+    assert created_again(asked_for(S3), asked_for(S3), NOW) == asked_for(S3)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +272,7 @@ def test_another_artifact_takes_the_place_of_one(
     existing: dict[str, Any], given: dict[str, Any], shown: tuple[str, str]
 ) -> None:
     with pytest.raises(RequestConflict, match="exists, and is another one") as conflict:
-        created_again(asked_for(existing), asked_for(given))
+        created_again(asked_for(existing), asked_for(given), NOW)
     assert shown[0] in str(conflict.value.details["existing"])
     assert shown[1] in str(conflict.value.details["given"])
 

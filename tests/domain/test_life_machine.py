@@ -186,14 +186,13 @@ class Life(RuleBasedStateMachine):
     @rule(ahead=RUNS, timeout=st.sampled_from([MINUTE, CLAIM_TIMEOUT]))
     def reclaim(self, ahead: int, timeout: timedelta) -> None:
         run_id = max(0, self.last + ahead)
-        is_held = run_id == self.last and self.state == "running" and not self.has_expired
+        is_held = run_id == self.last and self.state == "running" and not (self.has_expired or self.is_late)
         self._step(
             lambda task: transitions.reclaim(task, run_id, timeout, self.now),
             self.words if is_held else self._refused(run_id),
         )
         if is_held:
-            extended = min(self.now + timeout, self.deadline)
-            self.taken_until = max(self.taken_until, extended)
+            self.taken_until = max(self.taken_until, self.now + timeout)
             assert self.task.runs[-1].taken_until == self.taken_until
 
     @precondition(lambda self: self.words)
@@ -361,7 +360,7 @@ class Life(RuleBasedStateMachine):
         if last and last.state == "running":
             if last.run_id not in self.workers:
                 self.workers.add(last.run_id)
-                self.taken_until = min(self.now + CLAIM_TIMEOUT, self.deadline)
+                self.taken_until = self.now + CLAIM_TIMEOUT
             assert last.worker
             self.holder = last.worker
         elif last and last.state == "pending":
@@ -416,9 +415,6 @@ class Life(RuleBasedStateMachine):
             if was.taken_until and now != _taken_back(was):
                 assert now.taken_until, "a claim was forgotten"
                 assert now.taken_until >= was.taken_until, "takenUntil shrank"
-        last = after.last_run
-        if last and last.taken_until:
-            assert last.taken_until <= self.deadline, "takenUntil is after the deadline"
         if self.is_late and before and after != before:
             is_taken_back = (before.state, after.state) == ("running", "pending")
             has_begun = not after.is_resolved and after.runs != before.runs and not is_taken_back
@@ -430,6 +426,7 @@ class Life(RuleBasedStateMachine):
             is_far = last.taken_until < self.deadline - NEAR
             assert after.held or not is_far, "no message is held for a claim"
             if hold:
+                assert hold.until < self.deadline, "a message is hidden past its end"
                 assert (hold.run_id, hold.until) == (last.run_id + 1, last.taken_until)
         else:
             assert (after.held, hold) == (None, None), "a message is held for no claim"

@@ -288,10 +288,10 @@ def test_nothing_is_claimed_from_the_deadline_on() -> None:
         claim(pending(), now=DEADLINE)
 
 
-def test_a_claim_ends_at_the_deadline_at_the_latest() -> None:
-    now = DEADLINE - CLAIM_TIMEOUT + MINUTE
-    outcome = claim(pending(), now=now)
-    assert outcome.task.runs[0].taken_until == DEADLINE
+@pytest.mark.parametrize("rest", [DAY, CLAIM_TIMEOUT, MINUTE, MS])
+def test_a_claim_lasts_as_long_as_any_other_however_near_the_deadline_is(rest: timedelta) -> None:
+    outcome = claim(pending(), now=DEADLINE - rest)
+    assert outcome.task.runs[0].taken_until == DEADLINE - rest + CLAIM_TIMEOUT
 
 
 @pytest.mark.parametrize(
@@ -398,10 +398,17 @@ def test_only_a_running_run_is_extended(task: Task) -> None:
 def test_a_claim_that_reaches_the_deadline_gives_up_its_message() -> None:
     task = running(deadline="2030-01-02T03:34:05.678Z")  # 30 minutes
     outcome = reclaim(task, NOW + 15 * MINUTE)
-    assert outcome.task.runs[0].taken_until == NOW + 30 * MINUTE
+    assert outcome.task.runs[0].taken_until == NOW + 15 * MINUTE + CLAIM_TIMEOUT
     assert (outcome.hold, outcome.task.held) == (None, None)
     assert outcome.after == (Withdraw(HELD),)
-    assert reclaim(outcome.task, NOW + 16 * MINUTE) == Outcome(outcome.task)
+    assert reclaim(outcome.task, NOW + 15 * MINUTE) == Outcome(outcome.task)
+
+
+def test_nothing_is_reclaimed_from_the_deadline_on() -> None:
+    task = claim(pending(), now=DEADLINE - MINUTE).task
+    assert reclaim(task, DEADLINE - MS).task.runs[0].taken_until == DEADLINE - MS + CLAIM_TIMEOUT
+    with pytest.raises(RequestConflict, match=r"its deadline 2030-01-03T03:04:05\.678Z has passed"):
+        reclaim(task, DEADLINE)
 
 
 @pytest.mark.parametrize(
@@ -576,7 +583,7 @@ def test_a_claim_that_has_not_ended_is_not_expired(task: Task, run_id: int, now:
     assert transitions.expire_claim(task, run_id, now) == Outcome(task)
 
 
-def test_a_claim_that_ends_with_its_task_is_ended_by_the_deadline() -> None:
+def test_a_claim_that_outlives_its_task_ends_as_the_deadline_says() -> None:
     outcome = transitions.expire_claim(running(), 0, DEADLINE)
     assert [run.reason_resolved for run in outcome.task.runs] == ["deadline-exceeded"]
     assert outcome.task.retries_left == 5

@@ -178,7 +178,6 @@ def test_without_a_visibilitytimeout_messages_are_hidden_for_30_seconds(
     ("parameter", "code"),
     [
         ("numofmessages=1&numofmessages=2", "InvalidQueryParameterValue"),
-        ("visibilitytimeout=1", "InvalidQueryParameterValue"),
         ("timeout=soon", "InvalidQueryParameterValue"),
         ("other=1", "UnsupportedQueryParameter"),
         ("peekonly=false", "UnsupportedQueryParameter"),

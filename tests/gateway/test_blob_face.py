@@ -316,12 +316,25 @@ def test_an_upload_that_cannot_be_is_refused(
         (b"<BlockList>" + b"<Latest>YQ==</Latest>" * 50_001 + b"</BlockList>", (400, "InvalidBlockList")),
         (
             b'<!DOCTYPE a [<!ENTITY b SYSTEM "file:///etc/hostname">]><BlockList><Latest>&b;</Latest></BlockList>',
-            (400, "InvalidBlockList"),
+            (400, "InvalidXmlDocument"),
         ),
+        (
+            b"<!DOCTYPE BlockList><BlockList><Latest>YQ==</Latest></BlockList>",
+            (400, "InvalidXmlDocument"),
+        ),
+        (
+            b'<!DOCTYPE a [<!ENTITY b "YQ==">]><BlockList><Latest>&b;</Latest></BlockList>',
+            (400, "InvalidXmlDocument"),
+        ),
+        (b"<BlockList><Latest>&b;</Latest></BlockList>", (400, "InvalidXmlDocument")),
+        (b"<BlockList><Latest><Latest>YQ==</Latest></Latest></BlockList>", (400, "InvalidXmlDocument")),
+        (b"<BlockList>" + b"<Latest>" * 1_000_000, (400, "InvalidXmlDocument")),
+        (b"<BlockList>" + b"<Latest/>" * 1_000_000 + b"</BlockList>", (400, "InvalidBlockList")),
+        (b"<BlockList><Latest>" + b"A" * 20_000_000 + b"</Latest></BlockList>", (400, "InvalidBlockList")),
         (b"<BlockList><!-- a --><Uncommitted> YQ== </Uncommitted></BlockList>", (201, None)),
         (b"<BlockList/>", (201, None)),
     ],
-    ids=range(10),
+    ids=range(17),
 )
 def test_only_a_list_of_blocks_that_are_there_makes_a_blob(
     storage: MemoryStorage, upload_url: str, document: bytes, expected: Answer

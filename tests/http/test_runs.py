@@ -383,4 +383,4 @@ def test_a_claim_lasts_beyond_the_deadline() -> None:
     queue.clock.advance(datetime(2018, 3, 4, 6, tzinfo=UTC) - NOW)
     queue.create(TASK_ID, deadline="2018-03-04T06:07:00.000Z")
     answer = succeeded(queue.claim(TASK_ID, **WORKER)).get_json()
-    assert answer["takenUntil"] == "2018-03-04T06:07:00.000Z"
+    assert answer["takenUntil"] == "2018-03-04T06:20:00.000Z"

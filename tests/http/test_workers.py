@@ -25,7 +25,7 @@ from tests.http.calls import (
     succeeded,
 )
 
-MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 POOL = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
 ALICE = {**POOL, **WORKER}
 WORKERS = f"/v1/provisioners/{PROVISIONER}/worker-types/{WORKER_TYPE}/workers"
@@ -165,13 +165,15 @@ def test_a_worker_without_a_task_has_no_latest_one(queue: Queue) -> None:
         ("getProvisioner", f"provisioner {PROVISIONER}"),
         ("getWorkerType", f"worker type {PROVISIONER}/{WORKER_TYPE}"),
         ("getWorker", f"worker {PROVISIONER}/{WORKER_TYPE}/group/alice"),
-        ("quarantineWorker", f"worker {PROVISIONER}/{WORKER_TYPE}/group/alice"),
     ],
 )
 def test_whom_nobody_knows_is_not_found(queue: Queue, name: str, mentioned: str) -> None:
-    body = {"quarantineUntil": format_time(NOW + DAY)} if name == "quarantineWorker" else None
-    answer = queue.call(name, body, **of_workers(name))
+    answer = queue.call(name, **of_workers(name))
     refused(answer, 404, "ResourceNotFound", mentioned, "never seen")
+
+
+def test_a_worker_that_nobody_has_seen_is_quarantined_and_known(queue: Queue) -> None:
+    assert quarantine(queue) == ask(queue, "getWorker")
 
 
 @each_list
@@ -214,8 +216,32 @@ def test_each_property_that_is_declared_needs_a_scope_of_its_own(name: str) -> N
             refused(answer, 403, "InsufficientScopes", f"`queue:declare-{kind}:{path}#{next(iter(more))}`")
 
 
+@pytest.mark.parametrize("name", DECLARING)
+def test_a_declaration_of_nothing_changes_nothing_but_the_times_and_any_client_may(name: str) -> None:
+    tested = Credentials("tested", "the-access-token-of-the-tested-client")
+    queue = Queue(Client(tested.client_id, tested.access_token, ()))
+    before = succeeded(queue.call(name, scene(name).body, **of_workers(name))).get_json()
+    queue.clock.advance(HOUR)
+    after = succeeded(queue.call(name, {}, tested, **of_workers(name))).get_json()
+    assert after == {**before, "lastDateActive": format_time(NOW + HOUR), "expires": after["expires"]}
+    assert after["expires"] >= before["expires"]
+    assert ask(queue, name.replace("declare", "get")) == after
+
+
+@pytest.mark.parametrize("name", DECLARING)
+def test_a_declaration_of_nothing_makes_known_who_is_not(queue: Queue, name: str) -> None:
+    ask(queue, name, {})
+    assert ask(queue, name.replace("declare", "get"))["lastDateActive"] == format_time(NOW)
+
+
+@pytest.mark.parametrize("name", DECLARING)
+def test_a_stranger_declares_nothing_not_even_nothing(queue: Queue, name: str) -> None:
+    answer = queue.call(name, {}, None, **of_workers(name))
+    refused(answer, 403, "InsufficientScopes", "without credentials")
+    assert names(ask(queue, "listProvisioners")) == []
+
+
 DECLARATIONS = {
-    "nothing": {},
     "unknown": {"colour": "red"},
     "its id": {"provisionerId": PROVISIONER},
     "null": {"description": None},

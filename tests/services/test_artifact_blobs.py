@@ -2,19 +2,26 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from legacy_queue.domain.errors import InputError, RequestConflict, ResourceExpired, ResourceNotFound
+from legacy_queue.domain.errors import (
+    InputError,
+    RequestConflict,
+    ResourceExpired,
+    ResourceNotFound,
+    ServiceUnavailable,
+)
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import BlobProperties, StoredArtifact
 from legacy_queue.services import Services
 from tests.services import interleaving
 from tests.services.artifact_calls import CONTENT, NAME, TEXT, create, etag, in_parts, sha256, upload
-from tests.services.bench import HOUR, MINUTE, NOW, At, Bench, Calls
+from tests.services.bench import HOUR, MINUTE, NOW, At, Bench, Calls, failing
 from tests.services.interleaving import every_order, run
 
 PARTS = (b"1" * 5 * 1024**2, b"2" * 6 * 1024**2, b"the last part")
@@ -173,6 +180,51 @@ def test_a_complete_blob_is_uploaded_again_or_cannot_be_completed_again_by_a_tas
     assert stored(bench, task_id).artifact.is_complete
     bench.complete(task_id)
     complete(bench, task_id)
+
+
+def test_a_blob_that_is_begun_anew_meanwhile_is_not_completed() -> None:
+    bench = Bench()
+    task_id = uploaded(bench)
+
+    def begin_anew() -> None:
+        before = stored(bench, task_id)
+        details = {**before.artifact.details, "begunAnew": "-1"}
+        bench.storage.artifacts.replace(before, replace(before.artifact, details=details))
+
+    with pytest.raises(RequestConflict, match="created anew"):
+        complete(bench, task_id, services=bench.replica(At(0, of="artifact.replace", before=begin_anew)))
+    assert not stored(bench, task_id).artifact.is_complete
+
+
+def test_a_blob_is_published_when_it_is_created_and_each_time_it_is_completed() -> None:
+    bench = Bench()
+    task_id = bench.claimed()
+    bench.events()
+    event = ("artifact-created", task_id, 0)
+    (request,) = create(bench, task_id, "blob")["requests"]
+    assert bench.events() == [event]
+    upload(bench, request["url"])
+    assert bench.events() == []
+    complete(bench, task_id)
+    assert bench.events() == [event]
+    bench.complete(task_id)
+    bench.events()
+    complete(bench, task_id)
+    assert bench.events() == [event]
+
+
+def test_a_completion_that_was_not_published_is_to_be_repeated() -> None:
+    """The blob is complete: nothing but the worker's next call would publish it."""
+    bench = Bench()
+    task_id = uploaded(bench)
+    bench.events()
+    away = At(0, of="log.append", before=failing(ServiceUnavailable("storage is away")))
+    with pytest.raises(ServiceUnavailable):
+        complete(bench, task_id, services=bench.replica(away))
+    assert stored(bench, task_id).artifact.is_complete
+    assert bench.events() == []
+    complete(bench, task_id)
+    assert bench.events() == [("artifact-created", task_id, 0)]
 
 
 def test_a_later_expiry_at_the_same_time_loses_the_completion() -> None:

@@ -1,5 +1,7 @@
 """Artifacts on record: created, told of, found, listed, and gone when they have expired."""
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -7,6 +9,7 @@ from structlog.testing import capture_logs
 
 from legacy_queue.domain.artifacts import UPLOAD_WINDOW
 from legacy_queue.domain.errors import (
+    AuthorizationFailed,
     RequestConflict,
     ResourceExpired,
     ResourceNotFound,
@@ -152,13 +155,70 @@ def test_a_repetition_writes_what_is_there_already() -> None:
 
 
 @each_type
-def test_an_artifact_that_has_expired_is_revived(storage_type: str) -> None:
+@pytest.mark.parametrize("after", [MINUTE, 2 * HOUR])
+def test_an_artifact_that_has_expired_is_renewed_when_it_is_created_again(
+    storage_type: str, after: timedelta
+) -> None:
     bench = Bench()
-    task_id = bench.claimed()
+    task_id = bench.claimed(deadline=format_time(NOW + 3 * HOUR))
     create(bench, task_id, storage_type, expires=format_time(NOW + MINUTE))
+    for _ in range(int(after / MINUTE) // 10):
+        bench.clock.advance(10 * MINUTE)
+        bench.services.claims.reclaim(task_id, 0)
     bench.clock.advance(MINUTE)
     with pytest.raises(ResourceExpired):
-        create(bench, task_id, storage_type)
+        bench.services.artifacts.find(task_id, 0, NAME)
+    bench.events()
+    create(bench, task_id, storage_type)
+    assert stored(bench, task_id).artifact.expires == bench.clock.now() + HOUR
+    assert bench.events() == [("artifact-created", task_id, 0)]
+
+
+def test_the_live_log_of_a_task_that_exceeded_its_max_run_time_leads_to_its_backing_log() -> None:
+    """generic-worker 8.1.1 posts live.log twice, each time with expires = started + maxRunTime."""
+    bench = Bench()
+    task_id, ends = bench.claimed(), format_time(NOW + MINUTE)
+    create(bench, task_id, "reference", expires=ends)
+    bench.clock.advance(MINUTE + 5 * SECOND)
+    backing = "https://queue.test/live_backing.log"
+    assert create(bench, task_id, "reference", expires=ends, url=backing) == {"storageType": "reference"}
+    assert stored(bench, task_id).artifact.details["url"] == backing
+    with pytest.raises(ResourceExpired):
+        bench.services.artifacts.find(task_id, 0, NAME)
+
+
+@pytest.mark.parametrize("storage_type", ["s3", "blob"])
+def test_what_had_expired_when_it_was_created_can_be_uploaded_until_it_may_be_removed(
+    storage_type: str,
+) -> None:
+    bench = Bench()
+    answer = create(bench, bench.claimed(), storage_type, expires=format_time(NOW - MINUTE))
+    assert answer["expires"] == format_time(NOW + 14 * MINUTE)
+    url = answer["putUrl"] if storage_type == "s3" else answer["requests"][0]["url"]
+    upload(bench, url)
+    bench.clock.advance(14 * MINUTE)
+    with pytest.raises(AuthorizationFailed):
+        upload(bench, url)
+
+
+@pytest.mark.parametrize("storage_type", TYPES_WITH_BYTES)
+def test_bytes_that_are_uploaded_while_expiry_removes_the_old_ones_stay(storage_type: str) -> None:
+    bench = Bench()
+    task_id = bench.claimed(deadline=format_time(NOW + 3 * HOUR))
+    old = with_bytes(bench, task_id, storage_type)
+    bench.shut_down(task_id)
+    bench.clock.advance(UPLOAD_WINDOW)
+    first = stored(bench, task_id)
+    soon = bench.clock.now() - 16 * MINUTE
+    bench.storage.artifacts.replace(first, replace(first.artifact, expires=soon))
+
+    def renew() -> None:
+        with_bytes(bench, task_id, storage_type)
+
+    bench.replica(At(0, of="blob.remove", before=renew)).artifacts.remove_expired("", 10, None)
+    new = stored(bench, task_id).artifact.blob_name
+    assert bench.storage.blobs.properties(new)
+    assert bench.storage.blobs.properties(old) is None
 
 
 def test_two_later_expiries_at_once_lose_one() -> None:

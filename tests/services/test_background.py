@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.workers import worker_path
 from legacy_queue.services.background import Background
 from legacy_queue.services.core import Core
-from tests.services.bench import ALICE, CLAIM_TIMEOUT, HOUR, MINUTE, SECOND, Bench
+from tests.services.bench import ALICE, CLAIM_TIMEOUT, HOUR, MINUTE, PROVISIONER, SECOND, WORKER_TYPE, Bench
 from tests.services.ports import HandBroker
 
 PATIENCE = 30  # seconds: of a test that would otherwise fail by never ending
@@ -80,6 +81,17 @@ def test_every_queue_of_timers_and_every_chore_is_looked_at() -> None:
         trimmed.wait()
         removed.wait()
     assert bench.timers("claims") == []
+
+
+def test_who_is_new_is_written_while_the_process_runs() -> None:
+    bench = Bench()
+    written = Seen("worker.insert", 3)
+    server = bench.server(written)
+    with running(server):
+        claimed_by(server, bench)
+        written.wait()
+        path = worker_path(PROVISIONER, WORKER_TYPE, ALICE)
+        assert bench.replica().workers.describe(path)["recentTasks"]
 
 
 def test_a_process_that_ends_has_confirmed_its_timers() -> None:
@@ -162,7 +174,7 @@ def test_a_process_that_does_not_resolve_has_no_threads_for_it() -> None:
     bench = Bench()
     before = threading.active_count()
     with running(bench.server(resolves=False)):
-        assert threading.active_count() == before + 3
+        assert threading.active_count() == before + 4
     with running(bench.server()):
         assert threading.active_count() >= before + 7
     assert threading.active_count() == before

@@ -15,6 +15,7 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import message_text
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Worker
+from legacy_queue.domain.workers import worker_path
 from legacy_queue.services import Services
 from legacy_queue.services.claims import Presented
 from legacy_queue.services.work_poller import LEASE
@@ -39,6 +40,11 @@ from tests.services.bench import (
 
 MS = timedelta(milliseconds=1)
 AT_ONCE = timedelta(0)
+
+
+def recent_tasks(bench: Bench) -> Sequence[Mapping[str, Any]]:
+    path = worker_path(PROVISIONER, WORKER_TYPE, ALICE)
+    return list(bench.services.workers.describe(path)["recentTasks"])
 
 
 def stays() -> bool:
@@ -397,3 +403,36 @@ def test_worker_types_that_nobody_asks_for_are_remembered_for_ever() -> None:
             thread.join(60)
     claim_work(services, worker_type="one-more")
     assert len(services.claim_work._pollers) < 1000
+
+
+def test_the_recent_tasks_of_a_worker_are_the_last_20_of_its_answer_in_their_order() -> None:
+    bench = Bench()
+    for _ in range(30):
+        bench.create()
+    started = iter(range(30))
+    claimed = threading.Semaphore(0)
+
+    def slow_at_first(name: str, call: Callable[[], Any]) -> Any:
+        """The first to be written waits for another one."""
+        if name == "replace" and next(started) == 0:
+            assert claimed.acquire(timeout=30)
+        answer = call()
+        if name == "replace":
+            claimed.release()
+        return answer
+
+    services = bench.server(slow_at_first).services
+    answered = claim_work(services, 30)
+    runs = [{"taskId": one["status"]["taskId"], "runId": one["runId"]} for one in answered]
+    assert len(runs) == 30
+    described = services.workers.describe(worker_path(PROVISIONER, WORKER_TYPE, ALICE))
+    assert described["recentTasks"] == runs[-20:]
+    services.workers.flush()
+    assert recent_tasks(bench) == runs[-20:]
+
+
+def test_a_claim_that_is_taken_back_is_not_a_recent_task() -> None:
+    bench = Bench()
+    bench.create()
+    assert claim_work(bench.services, is_gone=hangs_up_after(3)) == []
+    assert recent_tasks(bench) == []

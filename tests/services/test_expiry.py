@@ -237,15 +237,31 @@ def test_a_server_whose_clock_is_behind_does_not_end_claims_early() -> None:
     assert held.next_visible >= taken_until
 
 
-def test_a_claim_is_cut_to_the_deadline_and_holds_nothing() -> None:
+def test_a_claim_outlasts_the_deadline_and_holds_nothing() -> None:
     bench = Bench()
-    task_id = bench.create(deadline="2030-01-02T03:24:05.678Z")  # as long as a claim
+    task_id = bench.create(deadline="2030-01-02T03:05:05.678Z")  # in a minute
     answer = bench.claim(bench.receive_one())
     assert answer["takenUntil"] == "2030-01-02T03:24:05.678Z"
     assert bench.messages() == []
     assert bench.task(task_id).held is None
-    assert bench.services.claims.reclaim(task_id, 0)["takenUntil"] == answer["takenUntil"]
+    bench.clock.advance(30 * SECOND)
+    assert bench.services.claims.reclaim(task_id, 0)["takenUntil"] == "2030-01-02T03:24:35.678Z"
+    assert bench.messages() == []
     assert bench.complete(task_id).state == "completed"
+
+
+def test_the_deadline_ends_a_task_whose_claim_outlasts_it() -> None:
+    bench = Bench()
+    task_id = bench.create(deadline="2030-01-02T03:05:05.678Z")
+    bench.claim(bench.receive_one())
+    bench.run_timers(MINUTE)
+    assert bench.states(task_id) == ["exception deadline-exceeded"]
+    assert bench.task(task_id).runs[0].resolved == NOW + MINUTE
+    with pytest.raises(RequestConflict, match="only a running run can be reclaimed"):
+        bench.services.claims.reclaim(task_id, 0)
+    bench.run_timers(CLAIM_TIMEOUT)
+    assert bench.timers("claims") == []
+    assert bench.states(task_id) == ["exception deadline-exceeded"]
 
 
 @pytest.mark.parametrize("milliseconds", range(0, 4000, 250))
@@ -258,7 +274,7 @@ def test_near_the_deadline_a_message_is_held_until_the_claim_ends_or_not_at_all(
     task = bench.task(task_id)
     taken_until = task.runs[0].taken_until
     assert taken_until
-    assert taken_until == min(bench.clock.now() + CLAIM_TIMEOUT, task.definition.deadline)
+    assert taken_until == bench.clock.now() + CLAIM_TIMEOUT
     for held in bench.messages():
         assert held.lease == task.held
         assert taken_until <= held.next_visible < held.expires <= task.definition.deadline
@@ -270,7 +286,7 @@ def test_near_the_deadline_a_reclaim_gives_up_the_held_message() -> None:
     task_id = bench.claimed(deadline="2030-01-02T03:34:05.678Z")
     bench.clock.advance(15 * MINUTE)
     answer = bench.services.claims.reclaim(task_id, 0)
-    assert answer["takenUntil"] == "2030-01-02T03:34:05.678Z"
+    assert answer["takenUntil"] == "2030-01-02T03:39:05.678Z"
     assert bench.messages() == []
     assert bench.task(task_id).held is None
 

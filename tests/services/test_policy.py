@@ -2,17 +2,22 @@
 
 import pytest
 
-from legacy_queue.domain.errors import AuthorizationFailed, InputError
+from legacy_queue.domain.errors import AuthorizationFailed, InputError, RequestConflict
+from legacy_queue.domain.messages import message_signature
+from legacy_queue.domain.times import format_time
+from legacy_queue.domain.workers import worker_path
 from legacy_queue.services.claims import Presented
 from tests.services.bench import (
     ALICE,
     BOB,
     CLAIM_TIMEOUT,
+    HOUR,
     MINUTE,
     NOW,
     POLL_VISIBILITY,
     PROVISIONER,
     SECOND,
+    SECRET,
     WORKER_TYPE,
     Bench,
     Calls,
@@ -165,3 +170,20 @@ def test_nothing_is_offered_again_that_would_outlive_the_deadline(bench: Bench) 
     bench.delete(message)
     assert bench.messages() == []
     assert bench.states(task_id) == ["pending"]
+
+
+def test_a_message_is_not_hidden_past_its_own_end(bench: Bench) -> None:
+    """Azure refuses that; a claim may end after the deadline, where the message ends."""
+    task_id = bench.create(deadline=format_time(NOW + 10 * MINUTE))
+    message = bench.receive_one()
+    bench.claim(message)
+    presented = Presented(
+        message.lease.message_id, message.lease.receipt, message_signature(task_id, 1, SECRET)
+    )
+    bob = worker_path(PROVISIONER, WORKER_TYPE, BOB)
+    bench.services.workers.declare(bob, {})
+    bench.services.workers.quarantine(bob, NOW + HOUR)
+    calls = Calls()
+    with pytest.raises(RequestConflict, match="is quarantined"):
+        bench.replica(calls).claims.claim(bench.task(task_id), 1, BOB, presented)
+    assert not {"hide", "put"} & {name.removeprefix("work_queues.") for name in calls.names}

@@ -13,6 +13,7 @@ from legacy_queue.domain.errors import (
     ResourceNotFound,
     ServiceUnavailable,
 )
+from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.workers import worker_path
 from legacy_queue.services.claims import Presented
@@ -80,17 +81,22 @@ def test_a_quarantine_is_lifted_by_a_time_that_is_past(bench: Bench, until: Any)
     assert bench.services.workers.describe(PATH)["expires"] == format_time(NOW + DAY)
 
 
-def test_a_worker_that_nobody_knows_is_not_quarantined(bench: Bench) -> None:
-    unknown = (*POOL, "group", "nobody")
-    with pytest.raises(ResourceNotFound, match="group/nobody"):
-        bench.services.workers.quarantine(unknown, NOW + DAY)
-    assert bench.storage.workers.quarantined() == {}
+def test_a_worker_that_nobody_knows_is_quarantined_before_it_comes(bench: Bench) -> None:
+    """Another process may have seen it this moment."""
+    new = (*POOL, "group", "new")
+    answer = bench.services.workers.quarantine(new, NOW + DAY)
+    assert answer["quarantineUntil"] == format_time(NOW + DAY)
+    for services in (bench.services, bench.replica()):
+        assert services.workers.describe(new) == answer
+        assert services.workers.is_quarantined(*POOL, Worker("group", "new"))
+        assert services.workers.describe(new[:2])["stability"] == "experimental"
+        assert services.workers.describe(new[:1])["stability"] == "experimental"
 
 
 def test_a_worker_that_was_seen_this_moment_is_quarantined(bench: Bench) -> None:
     """Nothing of it is written yet."""
     path = (*POOL, "group", "new")
-    bench.services.workers.claimed(*POOL, worker := type(ALICE)("group", "new"), "task", 0)
+    bench.services.workers.claimed(*POOL, worker := type(ALICE)("group", "new"), [("task", 0)])
     bench.services.workers.quarantine(path, NOW + DAY)
     assert bench.services.workers.is_quarantined(*POOL, worker)
     bench.services.workers.flush()
@@ -321,7 +327,7 @@ def test_a_quarantine_that_was_cut_is_repeated(bench: Bench, call: int) -> None:
 
 def test_a_quarantine_is_not_lost_when_the_worker_is_active_meanwhile(bench: Bench) -> None:
     def another_writes() -> None:
-        bench.services.workers.claimed(*POOL, ALICE, "task", 0)
+        bench.services.workers.claimed(*POOL, ALICE, [("task", 0)])
         bench.services.workers.flush()
 
     services = bench.replica(At(0, of="worker.replace", before=another_writes))

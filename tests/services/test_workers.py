@@ -11,7 +11,7 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.domain.workers import ACTIVE_EVERY, Known, Path, worker_path
 from legacy_queue.ports import Changed
 from legacy_queue.services.claims import Presented
-from legacy_queue.services.workers import MOST_NOTED, Workers
+from legacy_queue.services.workers import MAX_NEW, MOST_NOTED, Workers
 from tests.services.bench import (
     ALICE,
     BOB,
@@ -119,7 +119,7 @@ def test_a_claim_that_is_refused_makes_nobody_known(bench: Bench, workers: Worke
 def test_the_last_20_tasks_are_told_the_newest_last(bench: Bench, workers: Workers) -> None:
     other = bench.replica()
     for number in range(30):
-        (bench.services, other)[number // 10 % 2].workers.claimed(*POOL, ALICE, f"t{number}", 0)
+        (bench.services, other)[number // 10 % 2].workers.claimed(*POOL, ALICE, [(f"t{number}", 0)])
         if number % 10 == 9:
             (bench.services, other)[number // 10 % 2].workers.flush()
     expected = [f"t{number}" for number in range(10, 30)]
@@ -144,7 +144,7 @@ def test_a_claim_writes_nothing_of_its_worker_and_a_flush_one_row_of_each(bench:
     workers = bench.replica(calls).workers
     for worker in (ALICE, BOB):
         for number in range(50):
-            workers.claimed(*POOL, worker, f"t{number}", 0)
+            workers.claimed(*POOL, worker, [(f"t{number}", 0)])
             workers.seen(*POOL, worker)
     assert calls.names == []
     workers.flush()
@@ -152,9 +152,52 @@ def test_a_claim_writes_nothing_of_its_worker_and_a_flush_one_row_of_each(bench:
     calls.names.clear()
     workers.flush()
     assert calls.names == []
-    workers.claimed(*POOL, ALICE, "another", 0)
+    workers.claimed(*POOL, ALICE, [("another", 0)])
     workers.flush()
     assert calls.names == ["worker.replace"]
+
+
+def test_who_is_new_is_seen_by_another_process_before_the_next_flush(bench: Bench, workers: Workers) -> None:
+    task_id = bench.claimed()
+    workers.flush_new()
+    other = bench.replica().workers
+    assert tasks(other.describe(ALICES)) == [task_id]
+    assert other.describe(POOL)["workerType"] == WORKER_TYPE
+
+
+def test_who_is_new_is_written_once_more_at_most_and_who_is_known_only_by_the_flush(bench: Bench) -> None:
+    calls = Calls()
+    workers = bench.replica(calls).workers
+    workers.claimed(*POOL, ALICE, [("first", 0)])
+    workers.flush_new()
+    assert calls.names == ["worker.load", "worker.insert"] * 3
+    workers.claimed(*POOL, ALICE, [("second", 0)])
+    workers.flush_new()
+    assert len(calls.names) == 6
+    workers.flush()
+    assert calls.names[6:] == ["worker.replace"]
+
+
+def test_of_a_thousand_who_are_new_32_are_written_at_a_time(bench: Bench) -> None:
+    calls = Calls()
+    workers = bench.replica(calls).workers
+    for number in range(1000):
+        workers.seen(*POOL, Worker("group", f"w{number}"))
+    for times in range(1, 4):
+        workers.flush_new()
+        assert calls.names.count("worker.insert") == times * MAX_NEW
+    workers.flush()
+    assert calls.names.count("worker.insert") == 1002
+
+
+def test_who_is_new_while_storage_is_away_is_written_later(bench: Bench) -> None:
+    workers = bench.replica(At(2, before=failing(AWAY))).workers
+    workers.seen(*POOL, ALICE)
+    workers.flush_new()
+    with pytest.raises(ResourceNotFound):
+        bench.services.workers.describe(ALICES)
+    workers.flush_new()
+    assert bench.services.workers.describe(ALICES)["recentTasks"] == []
 
 
 def test_who_only_asks_for_work_is_written_every_half_an_hour(bench: Bench) -> None:
@@ -185,7 +228,7 @@ def test_what_several_processes_have_seen_is_put_together(bench: Bench) -> None:
     processes = [bench.replica().workers for _ in range(3)]
     for _ in range(2):
         for number, process in enumerate(processes):
-            process.claimed(*POOL, ALICE, f"t{number}", 0)
+            process.claimed(*POOL, ALICE, [(f"t{number}", 0)])
             process.flush()
     assert tasks(bench.services.workers.describe(ALICES)) == ["t0", "t1", "t2"]
 
@@ -217,7 +260,7 @@ def test_a_flush_takes_two_seconds_and_goes_on_with_who_waits_longest(bench: Ben
     seen = [Worker("group", f"w{number:02}") for number in range(50)]
     for _ in range(6):
         for worker in seen:
-            workers.claimed(*POOL, worker, f"{bench.clock.now()}", 0)
+            workers.claimed(*POOL, worker, [(f"{bench.clock.now()}", 0)])
         begun = bench.clock.now()
         workers.flush()
         assert bench.clock.now() - begun <= 2.5 * SECOND
@@ -230,7 +273,7 @@ def test_a_flush_takes_two_seconds_and_goes_on_with_who_waits_longest(bench: Ben
 
 def test_what_could_not_be_written_is_written_later(bench: Bench) -> None:
     workers = bench.replica(At(3, before=failing(AWAY))).workers
-    workers.claimed(*POOL, ALICE, "task", 0)
+    workers.claimed(*POOL, ALICE, [("task", 0)])
     with pytest.raises(ServiceUnavailable):
         workers.flush()
     assert tasks(workers.describe(ALICES)) == ["task"]
@@ -241,7 +284,7 @@ def test_what_could_not_be_written_is_written_later(bench: Bench) -> None:
 def test_what_was_written_though_the_answer_was_lost_is_not_told_twice(bench: Bench) -> None:
     lost = At(0, of="worker.insert", after=failing(AWAY))
     workers = bench.replica(lost).workers
-    workers.claimed(*POOL, ALICE, "task", 0)
+    workers.claimed(*POOL, ALICE, [("task", 0)])
     with pytest.raises(ServiceUnavailable):
         workers.flush()
     workers.flush()
@@ -253,7 +296,7 @@ def test_a_defect_keeps_nobody_else_from_being_written(
     bench: Bench, logs: list[MutableMapping[str, Any]]
 ) -> None:
     workers = bench.replica(At(0, before=failing(ValueError("a defect")))).workers
-    workers.claimed(*POOL, ALICE, "task", 0)
+    workers.claimed(*POOL, ALICE, [("task", 0)])
     workers.flush()
     assert [one["event"] for one in logs] == ["activity-not-written"]
     assert tasks(bench.services.workers.describe(ALICES)) == ["task"]
@@ -263,10 +306,10 @@ def test_a_defect_keeps_nobody_else_from_being_written(
 
 def test_what_happens_while_it_is_written_is_written_the_next_time(bench: Bench) -> None:
     def claim_another() -> None:
-        workers.claimed(*POOL, ALICE, "second", 0)
+        workers.claimed(*POOL, ALICE, [("second", 0)])
 
     workers = bench.replica(At(2, of="worker.insert", after=claim_another)).workers
-    workers.claimed(*POOL, ALICE, "first", 0)
+    workers.claimed(*POOL, ALICE, [("first", 0)])
     workers.flush()
     assert tasks(workers.describe(ALICES)) == ["first", "second"]
     assert tasks(bench.services.workers.describe(ALICES)) == ["first"]
@@ -279,7 +322,7 @@ def test_two_flushes_at_once_write_it_once(bench: Bench) -> None:
     calls = Calls()
     flush_again = At(0, before=lambda: workers.flush())
     workers = bench.replica(lambda name, call: flush_again(name, lambda: calls(name, call))).workers
-    workers.claimed(*POOL, ALICE, "task", 0)
+    workers.claimed(*POOL, ALICE, [("task", 0)])
     workers.flush()
     assert calls.names.count("worker.insert") == 3
     assert tasks(bench.services.workers.describe(ALICES)) == ["task"]
@@ -414,7 +457,7 @@ def test_who_is_gone_comes_back_with_its_next_claim(bench: Bench, workers: Worke
 def test_what_is_noted_is_listed_with_what_is_stored_page_by_page(bench: Bench, workers: Workers) -> None:
     names = [f"w{number:02}" for number in range(25)]
     for name in names:
-        workers.claimed(*POOL, Worker("group", name), "task", 0)
+        workers.claimed(*POOL, Worker("group", name), [("task", 0)])
         if name in names[::3]:
             workers.flush()
     workers.seen("another", WORKER_TYPE, ALICE)
@@ -430,7 +473,7 @@ def test_what_is_noted_is_listed_with_what_is_stored_page_by_page(bench: Bench, 
 
 def test_what_is_listed_is_as_new_as_what_is_described(workers: Workers) -> None:
     for number in range(3):
-        workers.claimed(*POOL, ALICE, f"t{number}", 0)
+        workers.claimed(*POOL, ALICE, [(f"t{number}", 0)])
         (known,) = workers.list(POOL, (), 9).known
         assert known.to_wire()["recentTasks"] == workers.describe(ALICES)["recentTasks"]
         if number == 1:
