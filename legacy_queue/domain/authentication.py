@@ -1,4 +1,4 @@
-"""From a request to who sent it and which scopes that gives: nothing here says why it does not.
+"""From a request to who sent it and which scopes that gives: why it does not is told to a log alone.
 
 Source: design/api.md "Authentication", and taskcluster-auth's signature validator of 2017.
 """
@@ -10,7 +10,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Self
 
 from legacy_queue.domain.credentials import Certificate, Client
+from legacy_queue.domain.errors import AuthenticationFailed
 from legacy_queue.domain.hawk import (
+    Signature,
     SignedRequest,
     authentication_failed,
     decode_base64,
@@ -53,12 +55,12 @@ class _Extension:
         try:
             wire = json.loads(decode_base64(ext)) if ext else {}
         except (ValueError, RecursionError):
-            raise authentication_failed() from None
+            raise authentication_failed("malformed ext") from None
         if not isinstance(wire, dict):
-            raise authentication_failed()
+            raise authentication_failed("malformed ext")
         certificate, scopes = wire.get("certificate"), wire.get("authorizedScopes")
         if scopes is not None and not (isinstance(scopes, list) and all(is_scope(one) for one in scopes)):
-            raise authentication_failed()
+            raise authentication_failed("malformed authorizedScopes")
         return cls(
             certificate=None if certificate is None else Certificate.from_wire(certificate),
             authorized_scopes=None if scopes is None else tuple(scopes),
@@ -80,20 +82,29 @@ class Authenticator:
         signature = read_signature(request)
         if signature is None:
             return None
+        try:
+            return self._identify(signature, request, now)
+        except AuthenticationFailed as error:
+            raise authentication_failed(error.reason, signature.client_id) from None
+
+    def _identify(self, signature: Signature, request: SignedRequest, now: datetime) -> Identity:
         extension = _Extension.read(signature.ext)
         certificate = extension.certificate
         issuer_id = (certificate and certificate.issuer) or signature.client_id
         client = self._clients.get(issuer_id)
-        if client is None or (client.expires is not None and client.expires <= now):
-            raise authentication_failed()
+        if client is None:
+            raise authentication_failed("no such issuer" if certificate else "no such client")
+        if client.expires is not None and client.expires <= now:
+            raise authentication_failed("issuer expired" if certificate else "client expired")
         access_token, scopes, expires = client.access_token, self._roles.expand(client.scopes), client.expires
         if certificate:
             access_token = certificate.access_token(signature.client_id, client, scopes, now)
-            scopes, expires = self._roles.expand(certificate.scopes), _earlier(expires, certificate.expiry)
         verify(signature, request, access_token, now)
+        if certificate:
+            scopes, expires = self._roles.expand(certificate.scopes), _earlier(expires, certificate.expiry)
         if extension.authorized_scopes is not None:
             if not covers(scopes, extension.authorized_scopes):
-                raise authentication_failed()
+                raise authentication_failed("authorizedScopes exceed the credentials' scopes")
             scopes = self._roles.expand(extension.authorized_scopes)
         return Identity(signature.client_id, scopes, expires, issuer_id if certificate else None)
 

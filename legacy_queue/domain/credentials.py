@@ -83,7 +83,7 @@ class Certificate:
                 texts_are_plain = all(is_scope(text) for text in [*scopes, seed, signature])
                 if texts_are_plain and (issuer is None or is_scope(issuer)):
                     return cls(tuple(scopes), start, expiry, seed, issuer, signature)
-        raise authentication_failed()
+        raise authentication_failed("malformed certificate")
 
     def access_token(self, client_id: str, issuer: Client, held: Sequence[str], now: datetime) -> str:
         """The token of this certificate's bearer; raises AuthenticationFailed when it is not valid now.
@@ -92,16 +92,23 @@ class Certificate:
         ``auth:create-client:<client_id>``.
         """
         if self.issuer == client_id:
-            raise authentication_failed()
+            raise authentication_failed("certificate names its bearer as issuer")
+        if not self._is_signed(client_id, issuer):
+            raise authentication_failed("certificate signature does not match")
+        self._check_times(now)
         wanted = [*self.scopes, *([f"auth:create-client:{client_id}"] if self.issuer else [])]
-        time, drift = epoch_milliseconds(now), MAX_DRIFT // _MILLISECOND
-        in_time = (
-            self.start - drift <= time <= self.expiry + drift
-            and self.expiry - self.start <= MAX_LIFE // _MILLISECOND
-        )
-        if not (self._is_signed(client_id, issuer) and in_time and covers(held, wanted)):
-            raise authentication_failed()
+        if not covers(held, wanted):
+            raise authentication_failed("certificate exceeds its issuer's scopes")
         return _temporary_token(issuer, self.seed)
+
+    def _check_times(self, now: datetime) -> None:
+        time, drift = epoch_milliseconds(now), MAX_DRIFT // _MILLISECOND
+        if time < self.start - drift:
+            raise authentication_failed("certificate not valid yet")
+        if time > self.expiry + drift:
+            raise authentication_failed("certificate expired")
+        if self.expiry - self.start > MAX_LIFE // _MILLISECOND:
+            raise authentication_failed("certificate lasts longer than 31 days")
 
     def _is_signed(self, client_id: str, issuer: Client) -> bool:
         """JavaScript ends the text with a newline when there are no scopes, Python does not."""

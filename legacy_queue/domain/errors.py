@@ -61,9 +61,17 @@ class InputError(QueueError):
 
 
 class AuthenticationFailed(QueueError):
-    """The credentials are not valid. The message says that, never why."""
+    """The credentials are not valid. The message says that, never why.
+
+    ``reason`` says why, for a log alone, and ``client_id`` which client the request claims to come from, ""
+    where it names none. Neither is ever part of an answer, and neither holds a secret.
+    """
 
     status = 401
+
+    def __init__(self, message: str, reason: str = "", client_id: str = "") -> None:
+        super().__init__(message)
+        self.reason, self.client_id = reason, client_id
 
 
 class AuthorizationFailed(QueueError):

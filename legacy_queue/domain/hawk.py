@@ -19,9 +19,11 @@ from legacy_queue.domain.times import epoch_milliseconds
 
 MAX_SKEW = timedelta(minutes=15)  # design/api.md; just this much is still accepted
 MAX_LENGTH = 65_536  # of a header or a bewit; a certificate holds every scope of its task
+MAX_LOGGED = 255  # characters of a clientId that is not known to be one
 
 _FIELDS = {"id", "ts", "nonce", "hash", "ext", "mac", "app", "dlg"}
 _REQUIRED = {"id", "ts", "nonce", "mac"}
+_MALFORMED_HEADER, _MALFORMED_BEWIT = "malformed header", "malformed bewit"
 
 
 @dataclass(frozen=True)
@@ -60,10 +62,15 @@ class Signature:
     dlg: str = ""
 
 
-def authentication_failed() -> AuthenticationFailed:
-    """The one refusal of credentials: the same sentence for every reason."""
+def authentication_failed(reason: str, client_id: str = "") -> AuthenticationFailed:
+    """The one refusal of credentials: the same sentence for every reason, which is for a log alone.
+
+    ``reason`` quotes nothing from the request, so that it never holds a secret.
+    """
     return AuthenticationFailed(
-        "Authentication failed: check the credentials, when they expire, and the clock they are used by"
+        "Authentication failed: check the credentials, when they expire, and the clock they are used by",
+        reason,
+        client_id[:MAX_LOGGED],
     )
 
 
@@ -75,8 +82,10 @@ def read_signature(request: SignedRequest) -> Signature | None:
     bewit, target = _split_bewit(request.target)
     if bewit is None:
         return None if request.authorization is None else _read_header(request.authorization, target)
-    if request.authorization is not None or request.method.upper() not in ("GET", "HEAD"):
-        raise authentication_failed()
+    if request.authorization is not None:
+        raise authentication_failed("header and bewit at once")
+    if request.method.upper() not in ("GET", "HEAD"):
+        raise authentication_failed("bewit on a request that is no GET")
     return _read_bewit(bewit, target)
 
 
@@ -88,15 +97,17 @@ def _split_bewit(target: str) -> tuple[str | None, str]:
     if not bewits:
         return None, target
     if len(bewits) > 1:
-        raise authentication_failed()
+        raise authentication_failed("more than one bewit")
     parameters.remove(bewits[0])
     return bewits[0].partition("=")[2], "?".join([path, "&".join(parameters)] if parameters else [path])
 
 
 def _read_header(header: str, target: str) -> Signature:
     scheme, _, text = header.partition(" ")
-    if len(header) > MAX_LENGTH or not _is_plain(header) or scheme.lower() != "hawk":
-        raise authentication_failed()
+    if scheme.lower() != "hawk":
+        raise authentication_failed("authorization scheme other than Hawk")
+    if len(header) > MAX_LENGTH or not _is_plain(header):
+        raise authentication_failed(_MALFORMED_HEADER)
     fields = _header_fields(text)
     return Signature(
         kind="header",
@@ -118,9 +129,9 @@ def _header_fields(text: str) -> dict[str, str]:
     labels, values = [part.strip() for part in parts[::2]], parts[1::2]
     names = [label[1:-1].lstrip() for label in labels if label.startswith(",") and label.endswith("=")]
     if not len(names) == len(set(names)) == len(labels) == len(values) or end.strip() or "" in values:
-        raise authentication_failed()
+        raise authentication_failed(_MALFORMED_HEADER)
     if not _REQUIRED <= set(names) <= _FIELDS:
-        raise authentication_failed()
+        raise authentication_failed("header with fields missing or unknown")
     return dict(zip(names, values, strict=True))
 
 
@@ -130,15 +141,15 @@ def _read_bewit(bewit: str, target: str) -> Signature:
         text = decode_base64(unquote(bewit) if len(bewit) <= MAX_LENGTH else "").decode("ascii")
         client_id, expires, mac, ext = text.split("\\")
     except ValueError:
-        raise authentication_failed() from None
+        raise authentication_failed(_MALFORMED_BEWIT) from None
     if not _is_plain(client_id + mac + ext) or not client_id or not mac:
-        raise authentication_failed()
+        raise authentication_failed(_MALFORMED_BEWIT)
     return Signature("bewit", client_id, _seconds(expires), target, mac, ext=ext)
 
 
 def _seconds(text: str) -> str:
     if not (text.isascii() and text.isdecimal() and len(text) <= 15):
-        raise authentication_failed()
+        raise authentication_failed("timestamp is not a number of seconds")
     return text
 
 
@@ -154,10 +165,16 @@ def verify(signature: Signature, request: SignedRequest, access_token: str, now:
     """
     is_bewit = signature.kind == "bewit"
     mac = _mac(signature, access_token, "GET" if is_bewit else request.method, request.host, request.port)
+    if not _equal(mac, signature.mac):
+        raise authentication_failed("wrong key (MAC), or another method, host, port or target was signed")
+    if not _payload_matches(signature, request):
+        raise authentication_failed("payload hash does not match")
     ahead = int(signature.timestamp) * 1000 - epoch_milliseconds(now)
-    in_time = ahead > 0 if is_bewit else abs(ahead) <= MAX_SKEW // timedelta(milliseconds=1)
-    if not (_equal(mac, signature.mac) and _payload_matches(signature, request) and in_time):
-        raise authentication_failed()
+    if is_bewit and ahead <= 0:
+        raise authentication_failed("bewit expired")
+    if not is_bewit and abs(ahead) > MAX_SKEW // timedelta(milliseconds=1):
+        direction = "ahead" if ahead > 0 else "behind"
+        raise authentication_failed(f"clock off by {abs(ahead) // 1000} s ({direction})")
 
 
 def _payload_matches(signature: Signature, request: SignedRequest) -> bool:

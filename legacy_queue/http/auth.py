@@ -32,7 +32,7 @@ def signed_request(request: Request, body: bytes, trusts_proxy: bool) -> SignedR
     host, _, host_port = address.rpartition(":") if _has_port(address) else (address, "", "")
     port = port or host_port or str(_DEFAULT_PORTS.get(scheme, 80))
     if not (port.isascii() and port.isdigit() and len(port) <= 5):
-        raise authentication_failed()
+        raise authentication_failed("host without a usable port")
     return SignedRequest(
         method=request.method,
         target=raw_target(request.environ),

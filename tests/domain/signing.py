@@ -60,10 +60,10 @@ def verify(request: SignedRequest, now: datetime = NOW, key: str = KEY) -> hawk.
 def unreadable(request: SignedRequest) -> None:
     with pytest.raises(AuthenticationFailed) as error:
         hawk.read_signature(request)
-    assert str(error.value) == str(hawk.authentication_failed())
+    assert str(error.value) == str(hawk.authentication_failed(""))
 
 
 def refused(request: SignedRequest, now: datetime = NOW, key: str = KEY) -> None:
     with pytest.raises(AuthenticationFailed) as error:
         verify(request, now, key)
-    assert str(error.value) == str(hawk.authentication_failed())
+    assert str(error.value) == str(hawk.authentication_failed(""))

@@ -69,7 +69,7 @@ def who(signed: SignedRequest, now: datetime = NOW) -> Identity:
 def refused(signed: SignedRequest, now: datetime = NOW) -> None:
     with pytest.raises(AuthenticationFailed) as error:
         AUTHENTICATOR.authenticate(signed, now)
-    assert str(error.value) == str(hawk.authentication_failed())
+    assert str(error.value) == str(hawk.authentication_failed(""))
     assert error.value.details == {}
 
 
@@ -299,6 +299,70 @@ def test_a_signed_url_of_the_python_client_is_authenticated():
     )
     assert who(signed, ends - timedelta(seconds=1)).scopes == ("x:1",)
     refused(signed, ends)
+
+
+def reason(signed: SignedRequest, now: datetime = NOW) -> tuple[str, str]:
+    """Why it is refused, and who it claims to be from: for a log alone."""
+    with pytest.raises(AuthenticationFailed) as error:
+        AUTHENTICATOR.authenticate(signed, now)
+    assert error.value.reason not in str(error.value)
+    return error.value.reason, error.value.client_id
+
+
+def with_certificate(made: TemporaryCredentials, **changes: Any) -> SignedRequest:
+    return request(made, ext_of(certificate=json.loads(made.certificate) | changes))
+
+
+def test_a_refusal_tells_a_log_why_and_who():
+    made, late = temporary(), NOW + timedelta(minutes=16)
+    wide, worker = temporary(WORKER, None, ("y",)), replace(WORKER, access_token="another")
+    named = temporary(WORKER, "task-client/T", ("x:y",))
+    begins = create_temporary_credentials(QUEUE, None, (), NOW + HOUR, NOW + 2 * HOUR, SEED)
+    for signed, now, expected in [
+        (request(Client("nobody", "t", ())), NOW, ("no such client", "nobody")),
+        (with_certificate(made, issuer="x"), NOW, ("no such issuer", "task-client/T")),
+        (request(ENDED), NOW, ("client expired", "ended")),
+        (request(temporary(ENDED), ext_of(temporary(ENDED))), NOW, ("issuer expired", "task-client/T")),
+        (request(), late, ("clock off by 960 s (behind)", "worker")),
+        (request(now=late), NOW, ("clock off by 960 s (ahead)", "worker")),
+        (with_certificate(made), NOW + 2 * HOUR, ("certificate expired", "task-client/T")),
+        (with_certificate(begins), NOW, ("certificate not valid yet", "queue")),
+        (
+            with_certificate(made, seed="x" * 44),
+            NOW,
+            ("certificate signature does not match", made.client_id),
+        ),
+        (with_certificate(wide), NOW, ("certificate exceeds its issuer's scopes", "worker")),
+        (with_certificate(named), NOW, ("certificate exceeds its issuer's scopes", "task-client/T")),
+        (with_certificate(made, issuer=made.client_id), NOW, ("no such issuer", made.client_id)),
+        (with_certificate(made, start="x"), NOW, ("malformed certificate", made.client_id)),
+        (request(ext="!"), NOW, ("malformed ext", "worker")),
+        (request(ext=ext_of(authorizedScopes=[1])), NOW, ("malformed authorizedScopes", "worker")),
+        (
+            request(ext=ext_of(authorizedScopes=["y"])),
+            NOW,
+            ("authorizedScopes exceed the credentials' scopes", "worker"),
+        ),
+    ]:
+        assert reason(signed, now) == expected
+    why, who_claimed = reason(request(worker))
+    assert "wrong key (MAC)" in why
+    assert who_claimed == "worker"
+    assert reason(request(Client("n" * 3000, "t", ()))) == ("no such client", "n" * 255)
+
+
+def test_what_cannot_be_read_is_from_nobody_and_has_a_reason():
+    signed = request()
+    for other, expected in [
+        (replace(signed, authorization="Bearer token"), "authorization scheme other than Hawk"),
+        (replace(signed, authorization='Hawk id="worker'), "malformed header"),
+        (replace(signed, authorization='Hawk id="worker"'), "header with fields missing or unknown"),
+        (replace(signed, target="/v1/ping?bewit=e30"), "header and bewit at once"),
+        (replace(signed, target="/v1/ping?bewit=e30&bewit=e30"), "more than one bewit"),
+        (replace(signed, target="/?bewit=e30", authorization=None), "bewit on a request that is no GET"),
+        (SignedRequest("GET", "/?bewit=e30", "localhost", 80), "malformed bewit"),
+    ]:
+        assert reason(other) == (expected, "")
 
 
 def test_no_repr_and_no_refusal_shows_a_token():

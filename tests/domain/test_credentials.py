@@ -134,8 +134,9 @@ def test_31_days_are_allowed_and_no_millisecond_more():
     longer = Certificate(SCOPES, 1520139967000, 1520139967001 + 31 * 86_400_000, SEED).signed_by(
         ISSUER, "queue"
     )
-    with pytest.raises(AuthenticationFailed):
+    with pytest.raises(AuthenticationFailed) as error:
         longer.access_token("queue", ISSUER, ("*",), START)
+    assert error.value.reason == "certificate lasts longer than 31 days"
 
 
 def test_a_seed_of_another_length_makes_nothing():
