@@ -220,7 +220,7 @@ def test_a_token_that_was_made_up_pages(queue: Queue, name: str) -> None:
         refuses(queue, LISTS[name], packed(value))
     for text in ("x", "AAAA", "-", "_" * 300, "A" * 301, "W" * 299, OTHER_ID, "%FF", "a.b"):
         refuses(queue, LISTS[name], text)
-    for deep in ("[" * 220, '{"a":' * 44):
+    for deep in ("[" * 220, '{"a":' * 44, "[" * 2600, '{"a":' * 520):
         refuses(queue, LISTS[name], base64.urlsafe_b64encode(deep.encode()).decode().rstrip("="))
 
 
