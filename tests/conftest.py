@@ -27,6 +27,22 @@ Rule._compile_builder = lambda _rule, _append_unknown=True: lambda *_: ("", "")
 
 STANDING = pytest.StashKey[list[tuple[str, str]]]()
 
+_compile = Rule.compile
+_compiled: dict[tuple[str, str | None], dict[str, Any]] = {}
+
+
+def _compile_once(rule: Rule) -> None:
+    """And most of the rest is compiling the same routes again: what they come to is the same each time."""
+    known = rule.rule, rule.endpoint
+    if known not in _compiled:
+        _compile(rule)
+        _compiled[known] = {name: value for name, value in vars(rule).items() if name in _COMPILED}
+    vars(rule).update(_compiled[known])
+
+
+_COMPILED = ("_parts", "_trace", "_converters", "_build", "_build_unknown", "arguments")
+Rule.compile = _compile_once
+
 AZURITE_DIR = Path(__file__).parents[1] / "azurite"
 RABBITMQ_HOME = Path(__file__).parents[1] / ".rabbitmq"
 GIVEN_BROKER = os.environ.get("LEGACY_QUEUE_TEST_AMQP_URL")

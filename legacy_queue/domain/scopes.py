@@ -43,19 +43,26 @@ class ForEach:
     each: Expression
 
 
+_NEVER = AnyOf(())
+
+
 def render(expression: Expression, params: Params) -> Expression:
     """The expression with each ``<name>`` filled in and no ForEach left.
 
-    A value is never read as a template. A parameter that is not given is a KeyError, a list where text
+    A value is never read as a template. What an empty value would stand in is never satisfied: ``a:<worker>``
+    without a worker is nobody's. A parameter that is not given is a KeyError, a list where text
     is due (or the reverse) a TypeError: both are mistakes of the endpoint, not of the caller.
     """
     match expression:
         case str():
+            if not all(_text(params, name) for name in _PARAMETER.findall(expression)):
+                return _NEVER
             return _PARAMETER.sub(lambda match: _text(params, match[1]), expression)
         case AnyOf(parts):
-            return AnyOf(_render_parts(parts, params))
+            return AnyOf(tuple(part for part in _render_parts(parts, params) if part != _NEVER))
         case AllOf(parts):
-            return AllOf(_render_parts(parts, params))
+            rendered = _render_parts(parts, params)
+            return _NEVER if _NEVER in rendered else AllOf(rendered)
     raise TypeError(f"{type(expression).__name__} stands inside AnyOf or AllOf")
 
 

@@ -30,9 +30,9 @@ from legacy_queue.domain.errors import (
 from legacy_queue.domain.events import PROJECT
 from legacy_queue.domain.times import format_time, whole_seconds
 from legacy_queue.http import artifacts, listing, runs, tasks, work, workers
-from legacy_queue.http.auth import raw_target, signed_request
-from legacy_queue.http.bodies import parse, validate, without_secrets
-from legacy_queue.http.endpoint import PARAMETERS, Call, Endpoint, endpoint
+from legacy_queue.http.auth import check_escapes, raw_target, signed_request
+from legacy_queue.http.bodies import MAX_ECHO, cut, parse, shown, validate
+from legacy_queue.http.endpoint import PARAMETERS, Call, Caller, Endpoint, endpoint
 from legacy_queue.http.event_stream import events_endpoint
 from legacy_queue.http.incoming import FairBodies
 from legacy_queue.http.migration import migration
@@ -53,8 +53,9 @@ _started = time.monotonic()
 
 
 @endpoint("ping", "GET", "/ping", "Ping Server", output="ping-response")
-def ping(call: Call) -> Mapping[str, Any]:  # noqa: ARG001
+def ping(call: Call) -> Mapping[str, Any]:
     """Answer without asking anybody: the process is alive. ``uptime`` is in seconds."""
+    call.authorize()
     return {"alive": True, "uptime": round(time.monotonic() - _started, 3)}
 
 
@@ -114,6 +115,7 @@ def create_app(backend: Backend) -> Flask:
     app.url_map.converters["artifact"] = _ArtifactName
     app.wsgi_app = _RawPath(FairBodies(app.wsgi_app, backend.patience))  # type: ignore[method-assign]
     log_requests(app)
+    by_rule = {prefix + one.name: one for one in ENDPOINTS for prefix in PREFIXES}
     for declared in ENDPOINTS:
         for prefix in PREFIXES:
             app.add_url_rule(
@@ -124,6 +126,7 @@ def create_app(backend: Backend) -> Flask:
                 provide_automatic_options=False,
             )
     for beside in (events_endpoint(backend.project, backend.clock, backend.stopping), migration):
+        by_rule[beside.name] = beside
         app.add_url_rule(
             beside.route,
             beside.name,
@@ -146,6 +149,7 @@ def create_app(backend: Backend) -> Flask:
         "/references/queue/v1/exchanges.json", "exchanges", lambda: exchanges_reference(backend.project)
     )
     app.add_url_rule("/schemas/queue/v1/<name>.json", "schema", lambda name: _schema(name, backend))
+    app.before_request(lambda: _check_target(by_rule))
     app.register_error_handler(QueueError, lambda error: _render(error, backend))
     app.register_error_handler(HTTPException, lambda error: _render(_translated(error), backend))
     app.register_error_handler(Exception, lambda error: _render_bug(error, backend))
@@ -153,28 +157,47 @@ def create_app(backend: Backend) -> Flask:
 
 
 def _view(declared: Endpoint, backend: Backend) -> Callable[..., Any]:
-    """Raw path -> parameters checked -> Hawk -> body validated -> handler, which checks the scopes first."""
+    """Raw path -> parameters checked -> Hawk -> body validated -> handler, which checks the scopes first.
+
+    A change without credentials is refused before its body is read as JSON: no stranger makes that work.
+    """
 
     def view(**segments: str) -> Any:
         params = {name: unquote(segment) for name, segment in segments.items()}
-        g.call = declared, params
         query = _query(declared)
         for name, value in (*params.items(), *query.items()):
             if not re.fullmatch(PARAMETERS[name], value):
                 raise InvalidRequestArguments(f"{name} is {value[:200]!r}: it must match {PARAMETERS[name]}")
+        g.call = declared, params
         raw = _body()
-        signed = signed_request(request, raw, backend.trusts_proxy)
-        identity = backend.authenticator.authenticate(signed, backend.clock.now())
-        g.client_id = identity and identity.client_id
+        caller = _caller(raw, backend)
+        g.client_id = caller.identity and caller.identity.client_id
         body = None
         if declared.method != "GET":
+            caller.require_credentials(declared)
             body = parse(raw, request.headers.get("content-type", ""))
-            g.payload = body
+            g.payload = shown(raw, body)
             _check_body(declared, body)
-        answer = declared.handler(Call(declared, params, query, body, identity, backend.services))
+        answer = declared.handler(Call(declared, params, query, body, caller, backend.services))
         return answer if isinstance(answer, Response) else dict(answer)
 
     return view
+
+
+def _check_target(declared: Mapping[str, Endpoint]) -> None:
+    """Until its parameters are checked, an error shows no more of them than their beginning."""
+    if called := declared.get(request.endpoint or ""):
+        g.call = called, {name: unquote(value)[:200] for name, value in (request.view_args or {}).items()}
+    if not request.blueprint:  # whose protocol is Azure's
+        check_escapes(raw_target(request.environ))
+
+
+def _caller(raw: bytes, backend: Backend) -> Caller:
+    try:
+        signed = signed_request(request, raw, backend.trusts_proxy)
+        return Caller(backend.authenticator.authenticate(signed, backend.clock.now()))
+    except AuthenticationFailed as failure:
+        return Caller(None, failure)
 
 
 def _query(declared: Endpoint) -> dict[str, str]:
@@ -241,9 +264,9 @@ def _translated(error: HTTPException) -> QueueError:
 
 def _render(error: QueueError, backend: Backend) -> Response:
     note_refusal(error)
-    message = error.message
+    message = cut(error.message)
     if error.details:
-        message = f"{message}\n\n{json.dumps(error.details, indent=2)}"
+        message = "\n\n".join([message, cut(json.dumps(error.details, indent=2), 2 * MAX_ECHO)])
     response = _json(_error_body(error.code, message, backend), error.status)
     if isinstance(error, AuthenticationFailed):
         response.headers["www-authenticate"] = "hawk"
@@ -274,7 +297,7 @@ def _error_body(code: str, message: str, backend: Backend) -> dict[str, Any]:
         "requestInfo": {
             "method": declared.name if declared else None,
             "params": params,
-            "payload": without_secrets(g.get("payload")),
+            "payload": g.get("payload"),
             "time": format_time(backend.clock.now()),
             "requestId": request_id(),
         },

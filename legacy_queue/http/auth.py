@@ -1,8 +1,11 @@
 """From the request that came in to the one that was signed. Source: "Authentication" in design/api.md."""
 
+import re
+
 from flask import Request
 
 from legacy_queue.domain.authentication import SignedRequest
+from legacy_queue.domain.errors import InvalidRequestArguments
 from legacy_queue.domain.hawk import authentication_failed
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -15,6 +18,15 @@ def raw_target(environ: dict[str, str]) -> str:
         return target
     _, _, after_scheme = target.partition("://")  # a proxy's absolute form
     return after_scheme[after_scheme.find("/") :] if "/" in after_scheme else "/"
+
+
+def check_escapes(target: str) -> None:
+    """Raises InvalidRequestArguments for a ``%`` that escapes nothing, which could mean two things."""
+    broken = re.search("%(?![0-9a-fA-F]{2}).{0,2}", target)
+    if broken:
+        raise InvalidRequestArguments(
+            f"{broken[0]!r} in the request's target is no percent escape: write % as %25"
+        )
 
 
 def signed_request(request: Request, body: bytes, trusts_proxy: bool) -> SignedRequest:

@@ -2,17 +2,23 @@
 
 import json
 import math
+from collections import Counter
+from decimal import Decimal, InvalidOperation
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import jsonschema_rs
 
 from legacy_queue.domain.errors import InputValidationError, MalformedPayload
+from legacy_queue.http.outline import MAX_ERRORS, outline, validator
 from legacy_queue.http.schemas import SCHEMAS
 
 SECRET_FIELDS = ("receipt", "signature", "accessToken", "certificate")
-_MOST_ERRORS = 5
+MAX_ECHO = 4096  # characters of what was sent, in an error
 _LARGEST_INTEGER = 2**63
+_LONGEST_NUMBER = 400  # characters, more than any float needs
+_EXACT_DIGITS = 15  # every decimal number of so many survives as a float
 _DEEPEST = 200  # well below what Python's own stack and the validator's allow
 _TOO_DEEP = f"the body is nested too deeply: {_DEEPEST} arrays and objects within each other are accepted"
 
@@ -47,22 +53,37 @@ def parse(body: bytes, content_type: str) -> Any:
 
 
 def validate(value: Any, schema: str) -> None:
-    """Raises InputValidationError, which names each place, what is there and what would be accepted."""
+    """Raises InputValidationError: it names the first places, what is there and what would be accepted."""
+    if validator(_as_json(schema)).is_valid(value):
+        return
     errors = []
-    for error in _validator(schema).iter_errors(value):
+    for error in islice(validator(_as_json(schema)).iter_errors(outline(value, SCHEMAS[schema])), MAX_ERRORS):
         path = "/".join(["body", *map(str, error.instance_path)])
         is_secret = bool(error.instance_path) and error.instance_path[-1] in SECRET_FIELDS
         if not is_secret and not isinstance(error.instance, dict | list):  # which may hold a secret
             path += f" is {json.dumps(error.instance)[:200]}"
         errors.append(f"{path}: {_accepted(error)}")
-        if len(errors) == _MOST_ERRORS:
-            break
-    if errors:
-        raise InputValidationError("; ".join(errors) + f". See /schemas/queue/v1/{schema}.json")
+    described = cut("; ".join(errors), MAX_ECHO - 200)
+    raise InputValidationError(f"{described}. See /schemas/queue/v1/{schema}.json")
+
+
+def shown(raw: bytes, value: Any) -> Any:
+    """A body as it may be shown to the caller again: without secrets, and only where it is small."""
+    if len(raw) <= MAX_ECHO:
+        value = without_secrets(value)
+        if len(json.dumps(value)) <= MAX_ECHO:
+            return value
+    return f"({len(raw)} bytes, which are not shown)"
+
+
+def cut(text: str, most: int = MAX_ECHO) -> str:
+    """The text, where its JSON has that many characters at most, else its beginning."""
+    if len(text) <= most and len(json.dumps(text)) <= most + 2:
+        return text
+    return text[:most].encode("ascii", "backslashreplace").decode()[: most - 10] + " (cut)"
 
 
 def without_secrets(value: Any) -> Any:
-    """A body that may be shown to the caller again."""
     match value:
         case dict():
             return {
@@ -81,12 +102,8 @@ def _accepted(error: jsonschema_rs.ValidationError) -> str:
 
 
 @cache
-def _validator(schema: str) -> Any:
-    return jsonschema_rs.validator_for(
-        {"$schema": "http://json-schema.org/draft-07/schema#", **SCHEMAS[schema]},
-        validate_formats=True,
-        mask="it",
-    )
+def _as_json(schema: str) -> str:
+    return json.dumps(SCHEMAS[schema])
 
 
 def _check_depth(value: Any) -> None:
@@ -101,8 +118,7 @@ def _check_depth(value: Any) -> None:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
-        names = [name for name, _ in pairs]
-        doubled = next(name for name in names if names.count(name) > 1)
+        doubled = next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
         raise ValueError(f"the key {doubled[:100]!r} stands twice in one object")
     return value
 
@@ -112,13 +128,26 @@ def _refuse_constant(text: str) -> Any:
 
 
 def _float(text: str) -> float:
+    """The number that is written there, and no other: what is stored is what was sent."""
+    if len(text) > _LONGEST_NUMBER:
+        raise ValueError(f"the number {text[:40]}.. has more than {_LONGEST_NUMBER} characters")
     value = float(text)
     if math.isinf(value):
         raise ValueError(f"the number {text[:40]} is out of range")
+    is_short = len(text) <= _EXACT_DIGITS and "e" not in text.lower()
+    if not is_short and not _is_exact(text, value):
+        raise ValueError(f"the number {text[:40]} is more precise than 64 bits hold: it would be {value!r}")
     return value
 
 
+def _is_exact(text: str, value: float) -> bool:
+    try:
+        return Decimal(text) == Decimal(repr(value))
+    except InvalidOperation:  # an exponent beyond all bounds
+        return False
+
+
 def _int(text: str) -> int:
-    if len(text) > 20 or abs(value := int(text)) >= _LARGEST_INTEGER:
+    if len(text) > 20 or not -_LARGEST_INTEGER <= (value := int(text)) < _LARGEST_INTEGER:
         raise ValueError(f"the integer {text[:40]} is out of range: 64 bits are accepted")
     return value

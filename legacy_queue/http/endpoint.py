@@ -1,18 +1,22 @@
 """An endpoint as data, and a call of it: from these come routing, checks, and the reference."""
 
+import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import structlog
 from flask import Response
 
 from legacy_queue.domain.authentication import Identity
-from legacy_queue.domain.errors import InsufficientScopes
+from legacy_queue.domain.errors import AuthenticationFailed, InsufficientScopes
 from legacy_queue.domain.ids import IDENTIFIER, RUN_ID, TASK_ID
-from legacy_queue.domain.scopes import Expression, missing, render
+from legacy_queue.domain.scopes import Expression, missing, reference, render
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.services import Services
+
+log = structlog.get_logger()
 
 # as AMQP 0-9-1 has it, but for a * or # that is only part of a word: there it would stand for itself
 _TOPIC_PATTERN = r"(?=[ -~]{1,255}\Z)(?:[*#]|[^.*#]*)(?:\.(?:[*#]|[^.*#]*))*"
@@ -37,6 +41,28 @@ PARAMETERS = {
 }
 
 
+@dataclass(frozen=True)
+class Caller:
+    """Who sent a request: an identity, or nobody; then ``failure`` says that credentials were not valid."""
+
+    identity: Identity | None
+    failure: AuthenticationFailed | None = None
+
+    def require_credentials(self, endpoint: "Endpoint") -> None:
+        """Raises AuthenticationFailed or InsufficientScopes for an endpoint that needs scopes."""
+        if endpoint.scopes is not None and self.identity is None:
+            raise self.failure or _insufficient(self, endpoint, json.dumps(reference(endpoint.scopes)))
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        return self.identity.scopes if self.identity else ()
+
+    @property
+    def log_name(self) -> str:
+        """Fit for a log."""
+        return self.identity.log_name if self.identity else "a request without credentials"
+
+
 class Call:
     """One request to an endpoint: its parameters, its query, its body (validated), and who sent it."""
 
@@ -46,10 +72,10 @@ class Call:
         params: Mapping[str, str],
         query: Mapping[str, str],
         body: Any,
-        identity: Identity | None,
+        caller: Caller,
         services: Services,
     ) -> None:
-        self._endpoint, self._identity, self._services = endpoint, identity, services
+        self._endpoint, self._caller, self._services = endpoint, caller, services
         self.params, self.query, self.body = params, query, body
 
     @property
@@ -60,7 +86,7 @@ class Call:
     @property
     def client_id(self) -> str:
         """Who sent it, "" without credentials; believed once the call is authorized."""
-        return self._identity.client_id if self._identity else ""
+        return self._caller.identity.client_id if self._caller.identity else ""
 
     @property
     def task_id(self) -> str:
@@ -77,19 +103,28 @@ class Call:
     def authorize(self, **fields: str | list[str] | tuple[str, ...]) -> Services:
         """The services, once the caller's scopes satisfy the endpoint's; raises InsufficientScopes.
 
-        ``fields`` fill the scopes beside the parameters of the route.
+        ``fields`` fill the scopes beside the parameters of the route. Credentials that are not valid are no
+        matter where none are needed, as the original has it, else they are an AuthenticationFailed.
         """
+        failure = self._caller.failure
         if self._endpoint.scopes is not None:
             needed = render(self._endpoint.scopes, {**self.params, **fields})
-            lacking = missing(self._identity.scopes if self._identity else (), needed)
+            lacking = missing(self._caller.scopes, needed)
             if lacking is not None:
-                who = self._identity.log_name if self._identity else "a request without credentials"
-                raise InsufficientScopes(f"{who} may not {self._endpoint.name}: it lacks {lacking}")
+                raise failure or _insufficient(self._caller, self._endpoint, lacking)
+        if failure:
+            log.info(
+                "authentication-ignored",
+                endpoint=self._endpoint.name,
+                client_id=failure.client_id,
+                reason=failure.reason,
+            )
         return self._services
 
     def authorize_holder(self) -> Services:
         """As ``authorize``, the scopes filled with the worker that has claimed the run, if one has.
 
+        Where none has, no scope that names a worker is enough.
         Who has no scope for this very run must be that worker now: what this process remembers may be a claim
         that was taken back. Raises ResourceNotFound where there is no such run.
         """
@@ -101,6 +136,10 @@ class Call:
     def _authorize_as(self, worker: Worker | None) -> Services:
         worker = worker or Worker("", "")
         return self.authorize(workerGroup=worker.worker_group, workerId=worker.worker_id)
+
+
+def _insufficient(caller: Caller, endpoint: "Endpoint", lacking: str) -> InsufficientScopes:
+    return InsufficientScopes(f"{caller.log_name} may not {endpoint.name}: it lacks {lacking}")
 
 
 Handler = Callable[[Call], Mapping[str, Any] | Response]

@@ -34,7 +34,7 @@ def after(call: Call, list_id: str, pattern: str) -> str:
     try:
         content = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         place = str(content["after"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         place = ""
     if not re.fullmatch(pattern, place) or token != _token(call.name, list_id, place):
         raise InvalidRequestArguments(

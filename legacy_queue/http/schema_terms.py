@@ -4,7 +4,7 @@ from typing import Any
 
 Schema = dict[str, Any]
 
-TIME: Schema = {"type": "string", "format": "date-time"}
+TIME: Schema = {"type": "string", "format": "date-time", "maxLength": 64}
 STRING: Schema = {"type": "string"}
 
 

@@ -42,11 +42,13 @@ REASONS_RESOLVED = (
 )
 
 
-_ID = {"type": "string", "pattern": f"^{IDENTIFIER}$"}
-_TASK_ID = {"type": "string", "pattern": f"^{TASK_ID}$"}
+_ID = {"type": "string", "pattern": f"^{IDENTIFIER}$", "maxLength": 22}
+_TASK_ID = {"type": "string", "pattern": f"^{TASK_ID}$", "maxLength": 22}
 _RUN_ID = {"type": "integer", "minimum": 0, "maximum": 1000}
 _OBJECT = {"type": "object"}
 _SCOPE = _text(4096, "[ -~]+")
+_MOST_SCOPES = 10_000  # more than their 30 KiB of JSON hold
+_MOST_TAGS = 1_000
 
 _METADATA = _object(
     {
@@ -73,8 +75,8 @@ _DEFAULTED = {
     "priority": {"enum": [*PRIORITIES, "normal"]},
     "retries": {"type": "integer", "minimum": 0, "maximum": 49},
     "expires": _TIME,
-    "scopes": _list(_SCOPE),
-    "tags": {"type": "object", "additionalProperties": _text(4096)},
+    "scopes": {**_list(_SCOPE), "maxItems": _MOST_SCOPES},
+    "tags": {"type": "object", "maxProperties": _MOST_TAGS, "additionalProperties": _text(4096)},
     "extra": _OBJECT,
 }
 _RUN = _object(

@@ -292,3 +292,22 @@ def test_expanding_keeps_the_order_of_power(roles, scopes, narrower):
 )
 def test_a_scope_is_printable_ascii(value, valid):
     assert is_scope(value) is valid
+
+
+@pytest.mark.parametrize(
+    ("expression", "rendered"),
+    [
+        ("assume:worker-id:<worker>", AnyOf(())),
+        ("<worker>", AnyOf(())),
+        (AllOf(("a", "assume:worker-id:<worker>")), AnyOf(())),
+        (AnyOf(("a", "assume:worker-id:<worker>")), AnyOf(("a",))),
+        (AnyOf(("a:<p>", AllOf(("b", "c:<worker>")))), AnyOf(("a:prov",))),
+        (AllOf(("a", AnyOf(("b", "c:<worker>")))), AllOf(("a", AnyOf(("b",))))),
+        (AllOf((ForEach("one", "workers", "x:<one>"),)), AnyOf(())),
+        (AnyOf((ForEach("one", "workers", "x:<one>"),)), AnyOf(("x:w",))),
+    ],
+)
+def test_an_expression_with_an_empty_value_is_satisfied_by_no_scope(expression, rendered):
+    params = {**PARAMS, "worker": "", "workers": ("", "w")}
+    assert render(expression, params) == rendered
+    assert (missing(["*"], rendered) is None) == (rendered != AnyOf(()))

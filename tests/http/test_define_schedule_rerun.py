@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.http.calls import GROUP_ID, PREFIXES, TASK_ID, Queue, play, refused, succeeded, task_body
+from tests.http.calls import GROUP_ID, PREFIXES, ROOT, TASK_ID, Queue, play, refused, succeeded, task_body
 
 OTHER_ID = "OtherAAAQ3GP5tDKTRPnTA"
 CHANGING = ("defineTask", "scheduleTask", "rerunTask", "cancelTask")
@@ -130,6 +130,6 @@ def test_the_group_that_the_scopes_name_is_another_than_the_tasks(queue: Queue) 
     """The scopes are those of the stored task: the body has none to say."""
     queue.canceled(TASK_ID, schedulerId="s", taskGroupId=OTHER_ID)
     for name in ("scheduleTask", "rerunTask", "cancelTask"):
-        answer = queue.call(name, None, None, taskId=TASK_ID)
+        answer = queue.call(name, None, ROOT.narrowed(), taskId=TASK_ID)
         verb = name.removesuffix("Task")
         refused(answer, 403, "InsufficientScopes", f"`queue:{verb}-task:s/{OTHER_ID}/{TASK_ID}`")

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from legacy_queue.adapters.memory import MemoryStorage
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
+from legacy_queue.http.schemas import SCHEMAS
 from tests.http.calls import (
     DECLARED,
     NOW,
@@ -28,6 +29,7 @@ from tests.http.calls import (
     refused,
     scene,
     succeeded,
+    task_body,
 )
 from tests.memory_server import HandClock
 from tests.services.bench import AroundStorage
@@ -64,11 +66,10 @@ def test_an_endpoint_is_missing_under_a_prefix(queue: Queue, name: str, prefix: 
     assert answer.content_type == ("application/json" if answer.status_code != 204 else None)
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
 @pytest.mark.parametrize("name", OF_A_TASK)
-def test_a_task_that_is_not_there_is_found(queue: Queue, name: str, prefix: str) -> None:
+def test_a_task_that_is_not_there_is_not_found(queue: Queue, name: str) -> None:
     one = scene(name)
-    answer = queue.call(name, one.body, prefix=prefix, **one.params)
+    answer = queue.call(name, one.body, **one.params)
     refused(answer, 404, "ResourceNotFound", TASK_ID)
     info = answer.get_json()["requestInfo"]
     assert info == {
@@ -204,18 +205,79 @@ def test_a_path_that_leads_nowhere_has_another_kind_of_error(queue: Queue, path:
 
 
 @pytest.mark.parametrize("name", TOUCHING_STORAGE)
-@pytest.mark.parametrize("prefix", PREFIXES)
-def test_storage_that_is_away_is_the_callers_fault(name: str, prefix: str) -> None:
+def test_storage_that_is_away_is_not_the_callers_fault(name: str) -> None:
     """A legacy worker deletes its message on any 4xx."""
     queue, switch = on_a_switch()
     one = scene(name)
     one.prepare(queue)
     switch.error = ServiceUnavailable("the table storage does not answer", timedelta(seconds=6.5))
-    answer = queue.call(name, one.body, prefix=prefix, **one.params)
+    answer = queue.call(name, one.body, **one.params)
     refused(answer, 503, "ServiceUnavailable", "does not answer")
     assert answer.headers["retry-after"] == "7"
     switch.error = None
-    succeeded(queue.call(name, one.body, prefix=prefix, **one.params))
+    succeeded(queue.call(name, one.body, **one.params))
+
+
+MOST_ECHOED = 4096
+LARGE = {
+    "a payload": task_body(payload={"a": "x" * 100_000}, retries=-1),
+    "a text": task_body(metadata={**task_body()["metadata"], "description": "x" * 500_000}),
+    "many texts": task_body(routes=["\U0001f600" * 250 for _ in range(64)]),
+    "many numbers": task_body(routes=list(range(140_000))),
+    "many scopes": task_body(scopes=[1] * 9_000),
+    "many properties": {f"\u00e4{number}" * 10: 1 for number in range(5_000)},
+    "a long name": {"\U0001f600" * 50_000: 1},
+    "many tags": task_body(tags={str(number): number for number in range(50_000)}),
+    "a list": [[number] for number in range(50_000)],
+}
+
+
+@pytest.mark.parametrize("what", LARGE)
+def test_an_error_echoes_4_kib_at_most(queue: Queue, what: str) -> None:
+    answer = queue.call("createTask", LARGE[what], taskId=TASK_ID)
+    message = refused(answer, 400, "InputValidationError", "body")
+    assert len(message) <= MOST_ECHOED
+    assert "bytes, which are not shown" in answer.get_json()["requestInfo"]["payload"]
+    assert len(answer.data) <= 16 * 1024
+
+
+def test_an_error_names_20_places_at_most(queue: Queue) -> None:
+    answer = queue.call("createTask", task_body(scopes=[1] * 100), taskId=TASK_ID)
+    assert refused(answer, 400, "InputValidationError", "body/scopes/19").count("body/scopes/") == 20
+
+
+def test_an_error_shows_a_small_body_whole(queue: Queue) -> None:
+    body = task_body(retries=-1, payload={"a": "x" * 3000})
+    answer = queue.call("createTask", body, taskId=TASK_ID)
+    refused(answer, 400, "InputValidationError", "body/retries is -1")
+    assert answer.get_json()["requestInfo"]["payload"] == body
+
+
+def test_an_error_shows_no_more_than_the_beginning_of_a_wrong_parameter(queue: Queue) -> None:
+    answer = queue.send("GET", "/v1/task/" + "%c3%a4" * 9000)
+    refused(answer, 400, "InvalidRequestArguments", "taskId")
+    assert answer.get_json()["requestInfo"]["params"] == {"taskId": "\u00e4" * 200}
+
+
+def bounded(schema: Any, where: str) -> list[str]:
+    """The places of a schema where an array or a text may have any length."""
+    if not isinstance(schema, dict):
+        return []
+    unbounded = []
+    if schema.get("type") == "array" and "maxItems" not in schema:
+        unbounded.append(where)
+    if schema.get("type") == "string" and "maxLength" not in schema:
+        unbounded.append(where)
+    others = schema.get("additionalProperties")
+    if isinstance(others, dict):
+        unbounded += bounded(others, f"{where}/*") + ([] if "maxProperties" in schema else [where])
+    inner = {**schema.get("properties", {}), "items": schema.get("items")}
+    return unbounded + [one for name, part in inner.items() for one in bounded(part, f"{where}/{name}")]
+
+
+@pytest.mark.parametrize("name", sorted({one.input for one in DECLARED.values() if one.input}))
+def test_what_is_sent_has_no_array_and_no_text_of_any_length(name: str) -> None:
+    assert bounded(SCHEMAS[name], "body") == []
 
 
 def test_ping_asks_storage() -> None:

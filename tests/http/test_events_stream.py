@@ -206,9 +206,9 @@ def test_a_query_that_means_nothing_is_overlooked(queue: Queue, query: str, ment
 
 
 def test_a_wrong_key_is_as_good_as_none(queue: Queue) -> None:
-    for credentials, status in ((ROOT, 200), (Credentials("root", "w" * 40), 401)):
+    for credentials in (ROOT, Credentials("root", "w" * 40)):
         signed = hawk(credentials, "GET", f"{ROOT_URL}/events", NOW)
-        assert ask(queue.http, "", {"Authorization": signed}).status_code == status
+        assert ask(queue.http, "", {"Authorization": signed}).status_code == 200
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
