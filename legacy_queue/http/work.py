@@ -40,7 +40,7 @@ def poll_task_urls(call: Call) -> Mapping[str, Any]:
     output="pending-tasks-response",
 )
 def pending_tasks(call: Call) -> Mapping[str, Any]:
-    """How many tasks of a worker type are pending, at most."""
+    """How many tasks of a worker type are pending, at most; with memory storage exactly so many."""
     names = ("provisionerId", "workerType")
     pool = {name: call.params[name] for name in names}
     return {**pool, "pendingTasks": call.authorize().polling.pending_tasks(*pool.values())}

@@ -19,6 +19,7 @@ from legacy_queue.services.dependencies import Dependencies
 from legacy_queue.services.event_feed import EventFeed
 from legacy_queue.services.groups import Groups
 from legacy_queue.services.listing import Listing
+from legacy_queue.services.pending import PendingCounts
 from legacy_queue.services.polling import Polling
 from legacy_queue.services.resolvers import Resolvers
 from legacy_queue.services.sweeper import Sweeper
@@ -92,7 +93,8 @@ def build_core(
     event_feed = EventFeed(broker, storage.event_log)
     announcer.logged = event_feed.wake
     timers = Timers(storage.own_queues, storage.tasks, clock)
-    messages = WorkMessages(storage.work_queues, clock, rules.claims.secrets)
+    counts = PendingCounts(storage.work_queues, storage.tasks, clock)
+    messages = WorkMessages(storage.work_queues, clock, rules.claims.secrets, counts)
     changes = Changes(storage.tasks, messages, timers, announcer)
     dependencies = Dependencies(storage.tasks, storage.dependencies, changes, clock)
     groups = Groups(storage.groups, announcer)
@@ -110,7 +112,9 @@ def build_core(
         claim_work=ClaimWork(
             storage.work_queues, messages, claims, usage, workers, clock, rules.claim_work_wait, stopping
         ),
-        polling=Polling(storage.work_queues, clock, rules.sas_life, rules.poll_visibility, usage, workers),
+        polling=Polling(
+            storage.work_queues, clock, rules.sas_life, rules.poll_visibility, usage, workers, counts
+        ),
         listing=Listing(storage.tasks, storage.groups, storage.dependencies),
         event_feed=event_feed,
         usage=usage,

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from threading import Lock
 
-from legacy_queue.domain.priority import work_queues
-from legacy_queue.ports import Clock, WorkQueues
+from legacy_queue.domain.priority import WorkQueue, work_queues
+from legacy_queue.ports import Clock, TaskStore, WorkQueues
 from legacy_queue.services.together import for_each
 
 KNOWN_FOR = timedelta(seconds=2)  # the original's 20 s start machines for work that others have done
@@ -18,24 +18,32 @@ _Pool = tuple[str, str]
 
 @dataclass(eq=False)
 class _Count:
+    """``added``: messages that this process has put since they were counted, less those it has removed."""
+
     begun: datetime
+    added: int = 0
     messages: "Future[int]" = field(default_factory=Future)
 
 
 class PendingCounts:
-    """One count for whoever asks about a worker type within 2 s."""
+    """One count for whoever asks about a worker type within 2 s, and what this process did since."""
 
-    def __init__(self, queues: WorkQueues, clock: Clock) -> None:
-        self._queues, self._clock = queues, clock
+    def __init__(self, queues: WorkQueues, tasks: TaskStore, clock: Clock) -> None:
+        self._queues, self._tasks, self._clock = queues, tasks, clock
         self._counts: OrderedDict[_Pool, _Count] = OrderedDict()
         self._lock = Lock()
 
     def count(self, provisioner_id: str, worker_type: str) -> int:
-        """How many messages the worker type's queues have held within the last 2 s, visible or not.
+        """How many tasks of the worker type are pending, where the store knows that.
 
-        Raises ServiceUnavailable, all who asked meanwhile, and then the next one counts again.
+        Elsewhere how many messages its queues have held within the last 2 s, visible or not; never older than
+        what this process did. Raises ServiceUnavailable, all who asked meanwhile, and then the next one
+        counts again.
         """
         pool = provisioner_id, worker_type
+        pending = self._tasks.pending(*pool)
+        if pending is not None:
+            return pending
         with self._lock:
             now = self._clock.now()
             count = self._counts.get(pool)
@@ -44,7 +52,19 @@ class PendingCounts:
                 count = self._begin(pool, now)
         if not is_known:
             self._finish(pool, count)
-        return count.messages.result()
+        return max(0, count.messages.result() + count.added)
+
+    def changed(self, queue: WorkQueue, added: int) -> None:
+        """Adjust the count for a message that was put (1) or removed (-1). Costs no storage operation."""
+        pool = queue.provisioner_id, queue.worker_type
+        with self._lock:
+            count = self._counts.get(pool)
+            if count and count.messages.done():
+                count.added += added
+            elif count:
+                del self._counts[
+                    pool
+                ]  # the message may be counted or not: whoever asks from now on counts anew
 
     def _begin(self, pool: _Pool, now: datetime) -> _Count:
         count = self._counts[pool] = _Count(now)

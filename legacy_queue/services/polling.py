@@ -25,9 +25,10 @@ class Polling:
         poll_visibility: timedelta,
         usage: Usage,
         workers: Workers,
+        counts: PendingCounts,
     ) -> None:
         self._queues, self._clock, self._usage, self._workers = queues, clock, usage, workers
-        self._counts = PendingCounts(queues, clock)
+        self._counts = counts
         self._sas_life, self._poll_visibility = sas_life, poll_visibility
 
     def poll_urls(self, provisioner_id: str, worker_type: str, client_id: str) -> Mapping[str, Any]:
@@ -44,9 +45,10 @@ class Polling:
         }
 
     def pending_tasks(self, provisioner_id: str, worker_type: str) -> int:
-        """How many messages there were in the worker type's queues within the last 2 s.
+        """How many tasks of the worker type are pending, at most.
 
-        That is no fewer than there were pending tasks: held and doubled messages are counted too. Source:
+        Exact where the task store knows it. Elsewhere the messages in the worker type's queues within the
+        last 2 s, with what this process did since: held and doubled messages are counted too. Source:
         design/api.md, an upper bound.
         """
         return self._counts.count(provisioner_id, worker_type)

@@ -15,6 +15,7 @@ from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import whole_seconds
 from legacy_queue.ports import Clock, LeaseLost, ReceivedMessage, WorkQueues
+from legacy_queue.services.pending import PendingCounts
 
 log = structlog.get_logger()
 
@@ -24,11 +25,14 @@ _AT_ONCE = timedelta(0)
 class WorkMessages:
     """Signs with the first of the secrets. No message outlives its task's deadline.
 
-    ``offered`` is told of each queue in which a message has become visible.
+    ``counts`` learns of each message that is put or removed; ``offered`` is told of each queue in which a
+    message has become visible.
     """
 
-    def __init__(self, queues: WorkQueues, clock: Clock, secrets: Sequence[bytes]) -> None:
-        self._queues, self._clock, self._secret = queues, clock, secrets[0]
+    def __init__(
+        self, queues: WorkQueues, clock: Clock, secrets: Sequence[bytes], counts: PendingCounts
+    ) -> None:
+        self._queues, self._clock, self._secret, self._counts = queues, clock, secrets[0], counts
         self.offered: Callable[[WorkQueue], None] = lambda _queue: None
 
     def hold(self, task: Task, hold: Hold) -> Lease:
@@ -45,7 +49,7 @@ class WorkMessages:
                 return self._queues.hide(queue, hold.lease, text, hidden_for)
             except LeaseLost:
                 log.info("message-held-afresh", task_id=task.task_id, run_id=hold.run_id)
-        return self._queues.put(queue, text, self._time_left(task), hidden_for)
+        return self._put(queue, text, self._time_left(task), hidden_for)
 
     def settle(self, task: Task, after: Iterable[After]) -> None:
         """Do what a transition left to be done once the task is stored. Repeating it is safe."""
@@ -70,7 +74,7 @@ class WorkMessages:
         if whole_seconds(delay) >= math.floor(time_left / timedelta(seconds=1)):
             return
         if not (lease and self._hidden(queue, lease, text, delay)):
-            self._queues.put(queue, text, time_left, delay)
+            self._put(queue, text, time_left, delay)
         if delay <= _AT_ONCE:
             self.offered(queue)
 
@@ -90,6 +94,14 @@ class WorkMessages:
             self._queues.remove(queue, lease)
         except (LeaseLost, ServiceUnavailable):
             log.info("message-not-removed", message_id=lease.message_id)
+        else:
+            self._counts.changed(queue, -1)
+
+    def _put(self, queue: WorkQueue, text: str, time_left: timedelta, hidden_for: timedelta) -> Lease:
+        try:
+            return self._queues.put(queue, text, time_left, hidden_for)
+        finally:
+            self._counts.changed(queue, 1)  # also where the answer was lost: no count is too low
 
     def _hidden(self, queue: WorkQueue, lease: Lease, text: str, delay: timedelta) -> bool:
         """Whether the lease was good for it."""

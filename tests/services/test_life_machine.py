@@ -46,6 +46,7 @@ from legacy_queue.domain.transitions import is_satisfied
 from legacy_queue.ports import Changed, Clock
 from legacy_queue.services.claims import Presented
 from legacy_queue.services.core import Core
+from legacy_queue.services.pending import PendingCounts
 from legacy_queue.services.work_messages import WorkMessages
 from tests.services import interleaving
 from tests.services.bench import (
@@ -214,7 +215,9 @@ class Life(RuleBasedStateMachine):
         self.has_faults, self.has_losses, self.has_worker = has_faults, has_losses, has_worker
         required = [f"{PROVISIONER}/{WORKER_TYPE}"] if is_required else []
         self.bench = Bench(required=required, storage=LastingStorage)
-        self.messages = WorkMessages(self.bench.storage.work_queues, self.bench.clock, [SECRET])
+        queues, clock = self.bench.storage.work_queues, self.bench.clock
+        counts = PendingCounts(queues, self.bench.storage.tasks, clock)
+        self.messages = WorkMessages(queues, clock, [SECRET], counts)
         self.around: Callable[..., Any] | None = None
         self.servers = [self._server(), self._server()]
         for queue in (QUEUE, ANOTHER_QUEUE):

@@ -9,18 +9,22 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.services.pending import MOST_KNOWN
 from legacy_queue.services.polling import Polling
 from tests.services.bench import (
     CLAIM_TIMEOUT,
+    HOUR,
     POLL_VISIBILITY,
     PREFIX,
     PROVISIONER,
+    QUEUE,
     SECOND,
     WORKER_TYPE,
     Bench,
     Message,
+    task_body,
 )
 
 MILLISECOND = timedelta(milliseconds=1)
@@ -57,7 +61,71 @@ def test_the_count_is_an_upper_bound_while_claims_hold_messages() -> None:
     bench.create()
     bench.create()
     bench.claim(bench.receive()[0])
-    assert bench.services.polling.pending_tasks(PROVISIONER, WORKER_TYPE) == 2
+    assert bench.replica(remembers=True).polling.pending_tasks(PROVISIONER, WORKER_TYPE) == 2
+    assert bench.services.polling.pending_tasks(PROVISIONER, WORKER_TYPE) == 1
+
+
+def test_the_count_is_exact_where_the_store_knows_it() -> None:
+    """As with memory storage: held messages, doubles, and dependents that wait do not count."""
+    bench = Bench()
+
+    def pending(worker_type: str = WORKER_TYPE) -> int:
+        return bench.services.polling.pending_tasks(PROVISIONER, worker_type)
+
+    first, second = bench.create(), bench.create(priority="high")
+    bench.create(workerType="another")
+    bench.create(dependencies=[first])
+    assert (pending(), pending("another"), pending("none")) == (2, 1, 0)
+    for message in bench.receive():
+        bench.storage.work_queues.put(QUEUE, bench.messages()[0].text, HOUR, 0 * SECOND)
+        bench.claim(message)
+    assert bench.states(first) == ["running by alice"]
+    assert pending() == 1
+    bench.services.tasks.cancel(second)
+    assert pending() == 0
+    bench.shut_down(first)
+    assert pending() == 1
+    bench.run(first)
+    bench.run_timers()
+    assert pending() == 1  # the dependent
+    bench.sweep(400 * 24 * HOUR)
+    bench.run_timers()
+    assert pending() == 0
+
+
+def test_the_count_is_never_older_than_what_this_process_did_and_that_costs_no_operation() -> None:
+    bench, counting = Bench(), Counting()
+    services = bench.replica(counting, remembers=True)
+
+    def pending() -> int:
+        return services.polling.pending_tasks(PROVISIONER, WORKER_TYPE)
+
+    assert pending() == 0
+    task_ids = [slugid() for _ in range(3)]
+    for number, task_id in enumerate(task_ids, 1):
+        services.tasks.create(task_id, task_body(bench.clock.now()))
+        assert pending() == number
+    bench.claim(bench.receive()[0], services=services)
+    assert pending() == 3  # its message is held
+    bench.complete(task_ids[0], services=services)
+    assert pending() == 2
+    services.tasks.cancel(task_ids[1])
+    assert pending() == 2  # no lease on its message: it is stale
+    assert counting.count == 7
+
+
+def test_a_task_that_is_created_while_the_queues_are_counted_is_in_the_next_count() -> None:
+    bench, counting = Bench(), Counting()
+    services = bench.replica(counting, remembers=True)
+    counting.go_on.clear()
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(services.polling.pending_tasks, PROVISIONER, WORKER_TYPE)
+        assert counting.asked.wait(30)
+        services.tasks.create(slugid(), task_body(bench.clock.now()))
+        counting.go_on.set()
+        assert first.result(30) in (0, 1)
+    assert services.polling.pending_tasks(PROVISIONER, WORKER_TYPE) == 1
+    assert counting.count == 14
 
 
 def test_a_task_is_found_in_the_queue_of_its_priority() -> None:
@@ -112,7 +180,7 @@ def asked_at_once(polling: Polling, counting: Counting, count: int) -> list[Any]
 
 def test_the_queues_are_counted_once_in_2_seconds() -> None:
     bench, counting = Bench(), Counting()
-    polling = bench.replica(counting).polling
+    polling = bench.replica(counting, remembers=True).polling
     assert polling.pending_tasks(PROVISIONER, WORKER_TYPE) == 0
     bench.create()
     bench.clock.advance(2 * SECOND - MILLISECOND)
@@ -129,13 +197,13 @@ def test_the_queues_are_counted_once_in_2_seconds() -> None:
 def test_whoever_asks_while_the_queues_are_counted_shares_the_count() -> None:
     bench, counting = Bench(), Counting()
     bench.create()
-    assert asked_at_once(bench.replica(counting).polling, counting, 20) == [1] * 20
+    assert asked_at_once(bench.replica(counting, remembers=True).polling, counting, 20) == [1] * 20
     assert counting.count == 7
 
 
 def test_a_count_that_fails_is_told_to_all_and_the_next_one_counts_again() -> None:
     bench, counting = Bench(), Counting()
-    polling = bench.replica(counting).polling
+    polling = bench.replica(counting, remembers=True).polling
     counting.error = ServiceUnavailable("storage is away")
     answers = asked_at_once(polling, counting, 5)
     assert ServiceUnavailable in {type(answer) for answer in answers}
@@ -153,7 +221,7 @@ def test_a_count_that_fails_late_leaves_a_newer_one_alone() -> None:
             raise ServiceUnavailable("storage is away")
         return call()
 
-    polling = bench.replica(first_fails_late).polling
+    polling = bench.replica(first_fails_late, remembers=True).polling
     with ThreadPoolExecutor(1) as threads:
         late = threads.submit(polling.pending_tasks, PROVISIONER, WORKER_TYPE)
         assert all(begun.acquire(timeout=30) for _ in range(7))
@@ -167,7 +235,7 @@ def test_a_count_that_fails_late_leaves_a_newer_one_alone() -> None:
 
 def test_the_memory_for_counts_is_bounded() -> None:
     bench, counting = Bench(), Counting()
-    polling = bench.replica(counting).polling
+    polling = bench.replica(counting, remembers=True).polling
     for number in range(MOST_KNOWN + 1):
         polling.pending_tasks(PROVISIONER, f"w{number}")
     counted = counting.count

@@ -36,6 +36,7 @@ class MemoryTaskStore(TaskStore):
     def __init__(self) -> None:
         self._table = MemoryTable[StoredTask]()
         self._etags = map(str, itertools.count(1))
+        self._pending: dict[tuple[str, str], int] = {}  # by worker type, where there are any
 
     def load(self, task_id: str) -> StoredTask | None:
         return self._table.get((task_id, ""))
@@ -53,6 +54,9 @@ class MemoryTaskStore(TaskStore):
                 raise Changed
             return self._store(task)
 
+    def pending(self, provisioner_id: str, worker_type: str) -> int:
+        return self._pending.get((provisioner_id, worker_type), 0)
+
     def unresolved(self, after: str, limit: int) -> TaskPage:
         with self._table.lock:
             unresolved = (stored for stored in self._table.after((after, "")) if not stored.task.is_resolved)
@@ -63,9 +67,18 @@ class MemoryTaskStore(TaskStore):
         return self._table.remove_expired(now, after, limit)
 
     def _store(self, task: Task) -> StoredTask:
+        before = self.load(task.task_id)
+        self._count(task, (task.state == "pending") - (before is not None and before.task.state == "pending"))
         stored = StoredTask(task, next(self._etags), is_own=True)
         self._table.put((task.task_id, ""), stored, task.definition.expires if task.is_resolved else _NEVER)
         return stored
+
+    def _count(self, task: Task, more: int) -> None:
+        queue = task.definition.work_queue
+        pool = queue.provisioner_id, queue.worker_type
+        count = self._pending.pop(pool, 0) + more
+        if count:
+            self._pending[pool] = count
 
 
 class MemoryGroupStore(GroupStore):
