@@ -157,10 +157,7 @@ def claim(
 
 
 def reclaim(task: Task, run_id: int, claim_timeout: timedelta, now: datetime) -> Outcome:
-    """The claim lasts for another ``claim_timeout`` from now.
-
-    Raises ResourceNotFound; RequestConflict for a run that is not claimed now, and past the deadline.
-    """
+    """The claim lasts for another ``claim_timeout`` from now. Raises ResourceNotFound, RequestConflict."""
     run = task.run(run_id)
     if run.state != "running":
         raise _conflict(task, f"{_as_it_is(run)}, only a running run can be reclaimed")

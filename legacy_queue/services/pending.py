@@ -55,7 +55,7 @@ class PendingCounts:
         return max(0, count.messages.result() + count.added)
 
     def changed(self, queue: WorkQueue, added: int) -> None:
-        """Adjust the count for a message that was put there (1) or removed (-1): no storage operation."""
+        """Adjust the count for a message that was put (1) or removed (-1). Costs no storage operation."""
         pool = queue.provisioner_id, queue.worker_type
         with self._lock:
             count = self._counts.get(pool)
