@@ -45,8 +45,8 @@ def request(line: dict[str, Any], kind: str) -> bytes:
     return f"{head}Content-Type: application/json\r\nAuthorization: {authorization}\r\n\r\n".encode() + body
 
 
-def ended(storage: str, kind: str, folder: str) -> float:
-    """The seconds that one server takes to end."""
+def ended(storage: str, kind: str, folder: str, wait: float) -> float:
+    """The seconds that one server takes to end, so long after these requests have come in."""
     command = [Path(sys.executable).parent / "legacy-queue", "serve", "--port", "0"]
     command += ["--storage", storage, "--data-dir", folder]
     with (
@@ -62,7 +62,7 @@ def ended(storage: str, kind: str, folder: str) -> float:
             connection.sendall(request(line, kind))
             if kind != "polls":
                 assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
-        time.sleep(1)
+        time.sleep(wait)
         begun = time.perf_counter()
         server.send_signal(signal.SIGTERM)
         assert server.wait(_LIMIT) == 0
@@ -73,11 +73,13 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=10)
+    written = "seconds before the end; after 12 it is written down which workers there are"
+    parser.add_argument("--wait", type=float, default=12, help=written)
     options = parser.parse_args()
     for storage in ("memory", "azurite"):
         for kind in ("idle", "streams", "polls"):
             with tempfile.TemporaryDirectory() as folder:
-                seconds = [ended(storage, kind, folder) for _ in range(options.rounds)]
+                seconds = [ended(storage, kind, folder, options.wait) for _ in range(options.rounds)]
             median, longest = statistics.median(seconds), max(seconds)
             print(f"{storage:<8} {kind:<8} median {median:.2f} s, longest {longest:.2f} s", flush=True)
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import tempfile
 import time
 from collections.abc import Iterator, MutableMapping
 from contextlib import suppress
@@ -23,8 +22,7 @@ def prepare(environ: MutableMapping[str, str]) -> None:
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, lambda _number, _frame: None)  # as before; a handler is not inherited
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    handle, environ["TEST_STACKS"] = tempfile.mkstemp(prefix="stacks-")
-    os.close(handle)
+    environ["TEST_STACKS"] = f"/proc/{os.getpid()}/fd/{os.memfd_create('stacks')}"  # leaves no file behind
     others = [one for one in environ.get("PYTHONPATH", "").split(os.pathsep) if one and one != str(_CHILDREN)]
     environ["PYTHONPATH"] = os.pathsep.join([str(_CHILDREN), *others])
 

@@ -271,6 +271,8 @@ class _Worker(GeventWorker):
         """Around the wait for a connection's next request: gunicorn's name for it."""
         client = self._connections[gevent.getcurrent()]
         self._idle.add(client)
+        if not self.alive and client not in self._fresh:  # its last answer was under way when the end began
+            _hear_no_more(client)
         try:
             with super().timeout_ctx():  # type: ignore[attr-defined]
                 yield
@@ -288,10 +290,14 @@ class _Worker(GeventWorker):
             assert isinstance(self.app, _Application)  # noqa: S101
             self.app.end_streams()
             for client in self._idle - self._fresh:
-                # by another object: gevent's own would interrupt the wait with an error
-                with suppress(OSError), client.dup() as same:
-                    same.shutdown(socket.SHUT_RD)
+                _hear_no_more(client)
             self._fresh.clear()
+
+
+def _hear_no_more(client: socket.socket) -> None:
+    # by another object: gevent's own would interrupt the wait with an error
+    with suppress(OSError), client.dup() as same:
+        same.shutdown(socket.SHUT_RD)
 
 
 class _Arbiter(Arbiter):
