@@ -29,7 +29,7 @@ def log_to_standard_error(form: str = "auto", level: str = "info") -> None:
     is_terminal = os.isatty(_STANDARD_ERROR)
     is_text = form == "text" or (form == "auto" and is_terminal)
     structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.format_exc_info,

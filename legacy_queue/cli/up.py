@@ -55,6 +55,7 @@ def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
         raise click.ClickException("--rabbitmq starts a broker, and amqp-url names another: give one of them")
     if demo:  # beside a queue that is up already
         own = {"claim_timeout": _DEMO_CLAIM, "port": "0", "data_dir": str(settings.data_dir / "demo")}
+        own["log_level"] = "warning"  # the steps are what is to be seen, not the requests
         options = {**own, **{name: value for name, value in options.items() if value is not None}}
     given = {f"--{wire_name(name)}": value for name, value in options.items() if value is not None}
     command = [

@@ -91,6 +91,15 @@ def eventually(holds: Callable[[], bool]) -> bool:
     return holds()
 
 
+def open_to_others(folder: Path) -> list[Path]:
+    """The folder, and what is in it, as far as others than its owner may read or change it."""
+    return [
+        path
+        for path in [folder, *folder.rglob("*")]
+        if not path.is_symlink() and stat.S_IMODE(path.stat().st_mode) & 0o077
+    ]
+
+
 def a_broken_azurite(folder: Path, script: str) -> Path:
     main = folder / "node_modules/azurite/dist/src/azurite.js"
     main.parent.mkdir(parents=True)
@@ -148,12 +157,7 @@ def test_the_folder_and_all_in_it_are_their_owners_alone_those_of_an_earlier_ver
         client.create_queue()
         client.send_message("a message")
     azurite.stop()  # which writes everything
-    open_to_others = [
-        path
-        for path in [tmp_path / "data", *(tmp_path / "data").rglob("*")]
-        if not path.is_symlink() and stat.S_IMODE(path.stat().st_mode) & 0o077
-    ]
-    assert open_to_others == []
+    assert open_to_others(tmp_path / "data") == []
     assert {"ports.json", "lock", "azurite.log"} < {path.name for path in (tmp_path / "data").iterdir()}
     assert stat.S_IMODE(outside.stat().st_mode) == 0o644
 

@@ -15,7 +15,7 @@ import kombu
 import pytest
 
 from legacy_queue.adapters.rabbitmq import RabbitMQ, RabbitMQUnavailable
-from tests.adapters.test_azurite_process import eventually
+from tests.adapters.test_azurite_process import eventually, open_to_others
 from tests.conftest import RunningBroker
 
 OWNER = """
@@ -90,11 +90,14 @@ def epmds() -> set[str]:
     return found
 
 
-def test_what_is_durable_survives_a_stop_and_it_comes_back_on_its_port(made: Callable[..., RabbitMQ]) -> None:
+def test_what_is_durable_survives_a_stop_and_it_comes_back_on_its_port(
+    made: Callable[..., RabbitMQ], tmp_path: Path
+) -> None:
     first = made().start()
     put(first.url, "kept")
     first.stop()
     assert not first.alive()
+    assert open_to_others(tmp_path / "data") == []
     second = made().start()
     assert second.url == first.url
     assert taken(second.url) == "kept"

@@ -74,6 +74,7 @@ def test_the_demonstration_shows_the_sequence_chart_and_ends_with_the_task_compl
     ]
     assert re.search(".*".join(steps), shown.stdout, re.DOTALL), shown.stdout
     assert "hello from the task" in shown.stdout
+    assert shown.stderr == "Stopped; everything is kept.\n", "the steps alone are shown"
     assert "sig=" not in shown.stdout + shown.stderr
 
 

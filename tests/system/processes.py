@@ -19,7 +19,7 @@ HASTY_CLAIM = 6  # seconds that a claim lasts on the servers that are in a hurry
 
 # What no line of a server's log may hold, whatever the values are
 SECRET_MARKS = (
-    *("sig=", "Hawk ", "mac=", "AccountKey", "SharedKey", "popreceipt", '"accessToken"', "bewit"),
+    *("sig=", "Hawk ", "mac=", "AccountKey", "SharedKey", "popreceipt", '"accessToken"', "bewit="),
     *("amqp://", "amqps://", "signature="),
 )
 _SECRET_SETTINGS = ("CONNECTION_STRING", "SIGNING_SECRETS", "AMQP_URL")

@@ -70,6 +70,13 @@ def test_a_task_is_run_its_output_shown_and_each_step_logged_as_json(stand_in: S
     assert stand_in.asked("claimTask")[0].target.startswith("/api/queue/v1/task/")
 
 
+def test_the_steps_can_be_had_as_text(stand_in: StandIn, start: Start) -> None:
+    task_id = stand_in.task({"command": ["true"]})
+    _, errors = start("--max-tasks", "1", "--log-format", "text").communicate(timeout=LONG)
+    last = f" info    report task_id={task_id} run_id=0 result=completed"
+    assert errors.splitlines()[-1].endswith(last)
+
+
 def test_options_reach_the_queue(stand_in: StandIn, start: Start) -> None:
     stand_in.task({"command": ["true"]})
     process = start(
