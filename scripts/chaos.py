@@ -38,7 +38,7 @@ _CLAIM_TIMEOUT = 10.0  # seconds
 _OPTIONS = ("--claim-timeout", f"{_CLAIM_TIMEOUT:.0f}s", "--poll-visibility", "5s", "--claim-work-wait", "5s")
 _READY_WITHIN = 120.0  # seconds
 _LOOK_AGAIN = 1.0  # seconds
-_SCHEDULERS = 3
+_SCHEDULERS = 6
 _SHOWN = 50  # lines of each kind of what is wrong
 
 
@@ -202,8 +202,8 @@ def tell(scene: Scene, outcome: Outcome, within: float, folder: Path) -> bool:
             print(f"  {one.about} {one.what}: since {one.due - start:.1f} s, {came}")
     print(f"\ncontradictions: {len(outcome.contradictions)}")
     print(*(f"  {one.about} {one.what}" for one in outcome.contradictions[:_SHOWN]), sep="\n")
-    wrong = [*outcome.contradictions, *lost, *late]
-    print(*summary.histories([one.about for one in wrong], record, outcome.statuses, start), sep="\n")
+    wrong = [one.about for found in (outcome.contradictions, lost, late) for one in found]
+    print(*summary.histories(wrong, record, outcome.statuses, start), sep="\n")
     return not wrong
 
 

@@ -152,7 +152,7 @@ def _is_so(event: Event, status: Json) -> bool:
     if run_id >= len(runs):
         return False
     if event.exchange == "task-pending":
-        return runs[run_id]["reasonCreated"] != "exception"
+        return bool(runs[run_id]["reasonCreated"] != "exception")
     if event.worker_id != runs[run_id].get("workerId"):
         return False
     ended = run_id == len(runs) - 1 and event.exchange == f"task-{status['state']}"

@@ -182,7 +182,7 @@ class Scheduler(Caller):
     def _is_good(self, task_id: str, endpoint: str, answer: Answer | None) -> bool:
         if answer and answer[0] != 200:
             self.refused(task_id, endpoint, answer)
-        return bool(answer) and answer[0] == 200
+        return answer is not None and answer[0] == 200
 
     def _definition(self, plan: list[str], group: str) -> Json:
         now, is_forgotten = datetime.now(UTC), plan == ["deadline"]
