@@ -16,7 +16,8 @@ from legacy_queue.adapters.azurite import Azurite
 from .record import Kill, Record
 from .timetable import Act
 
-_COMMAND = Path(sys.executable).parent / "legacy-queue"
+# it is killed when the script has died, however that came
+_SERVE = ("setpriv", "--pdeathsig", "KILL", str(Path(sys.executable).parent / "legacy-queue"), "serve")
 _LOOK_AGAIN = 0.02  # seconds
 _WHILE_IT_STARTS = 10.0  # seconds that a kill waits for what it is to kill
 _PAUSE = 1.0  # seconds until a server that ended by itself is started again
@@ -80,7 +81,7 @@ class Server:
         while not self._is_over.is_set():
             with (self._folder / f"server-{self.number}.log").open("ab") as log:
                 self._process = subprocess.Popen(
-                    [str(_COMMAND), "serve", "--port", "0", *self._options],
+                    [*_SERVE, "--port", "0", *self._options],
                     env=self._environment,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,

@@ -9,7 +9,7 @@ from tests.conftest import RunningBroker
 from .processes import environment
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "chaos.py"
-SHORT = ("--seconds", "10", "--rate", "4", "--kills", "3", "--freezes", "1", "--stops", "0")
+SHORT = ("--seconds", "8", "--rate", "4", "--kills", "3", "--freezes", "1", "--stops", "0")
 # what comes late is no failure here: a machine may be slow
 PATIENT = ("--longest-freeze", "3", "--within", "240", "--patience", "240")
 
