@@ -30,7 +30,7 @@ from tests.chaos.checks import Contradiction, Promise, contradictions, promises,
 from tests.chaos.clients import PROTOCOLS, ROOT, Caller, Scheduler, Surroundings, Worker
 from tests.chaos.consumer import Consumer
 from tests.chaos.record import Json, Record
-from tests.chaos.servers import Server, perform
+from tests.chaos.servers import Server, Storage, perform
 from tests.chaos.timetable import Wanted, timetable
 
 _HERE = Path(__file__).parents[1]
@@ -47,7 +47,7 @@ class Scene:
     """What was started, and when."""
 
     around: Surroundings
-    azurite: Azurite
+    storage: Storage
     start: float
 
     def say(self, what: str) -> None:
@@ -71,6 +71,8 @@ def scene(options: argparse.Namespace, folder: Path) -> Iterator[Scene]:
     record, is_over = Record(), threading.Event()
     with ExitStack() as stack:
         azurite = stack.enter_context(Azurite(folder / "azurite", _HERE / "azurite"))
+        storage = Storage(azurite)
+        stack.callback(storage.thaw)
         url = options.amqp_url or stack.enter_context(RabbitMQ(folder / "rabbitmq", _HERE / ".rabbitmq")).url
         name = f"c{secrets.token_hex(4)}"
         consumer = Consumer(url, name, record)
@@ -91,7 +93,7 @@ def scene(options: argparse.Namespace, folder: Path) -> Iterator[Scene]:
         lasts = options.seconds + options.patience + 600
         around = Surroundings(record, servers, is_over, _CLAIM_TIMEOUT, lasts)
         stack.callback(is_over.set)
-        yield Scene(around, azurite, time.time())
+        yield Scene(around, storage, time.time())
 
 
 def _environment(azurite: Azurite, amqp_url: str, name: str) -> dict[str, str]:
@@ -139,7 +141,7 @@ def load(scene: Scene, options: argparse.Namespace) -> None:
     )
     for act in timetable(wanted, random.Random(seed)):
         time.sleep(max(0.0, scene.start + act.at - time.time()))
-        perform(act, list(around.servers), scene.azurite, around.record)
+        perform(act, around.servers, scene.storage, around.record)
         scene.say(f"storage: {act.what}" if act.is_of_storage else f"server {act.server}: {act.what} killed")
     for scheduler in schedulers:
         scheduler.join(max(0.0, scene.start + options.seconds + options.patience - time.time()))

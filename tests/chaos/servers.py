@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -100,16 +100,37 @@ class Server:
                 self._is_over.wait(_PAUSE)
 
 
-def perform(act: Act, servers: list[Server], azurite: Azurite, record: Record) -> None:
+class Storage:
+    """An Azurite that can be frozen. It goes on when it is told to, and when the script has died."""
+
+    def __init__(self, azurite: Azurite) -> None:
+        self._azurite = azurite
+        self._frozen: subprocess.Popen[bytes] | None = None
+
+    def freeze(self) -> None:
+        words = 'kill -STOP "$0"; read -r _; kill -CONT "$0"'
+        self._frozen = subprocess.Popen(["sh", "-c", words, str(self._azurite.pid)], stdin=subprocess.PIPE)
+
+    def thaw(self) -> None:
+        """Harmless when it is not frozen."""
+        if self._frozen:
+            self._frozen.communicate()
+
+    def perform(self, what: str) -> None:
+        """``freeze`` (SIGSTOP), ``thaw``, ``stop`` (SIGTERM, so that it saves) or ``start``."""
+        acts: dict[str, Callable[[], object]] = {
+            "freeze": self.freeze,
+            "thaw": self.thaw,
+            "stop": self._azurite.stop,
+            "start": self._azurite.start,
+        }
+        acts[what]()
+
+
+def perform(act: Act, servers: Sequence[Server], storage: Storage, record: Record) -> None:
     """Do it, and note a kill."""
-    storage: dict[str, Callable[[], object]] = {
-        "freeze": lambda: os.kill(azurite.pid or 0, signal.SIGSTOP),
-        "thaw": lambda: os.kill(azurite.pid or 0, signal.SIGCONT),
-        "stop": azurite.stop,
-        "start": azurite.start,
-    }
     if act.is_of_storage:
-        storage[act.what]()
+        storage.perform(act.what)
     else:
         servers[act.server].kill(act.what)
         record.kills.append(Kill(act.what, act.server, time.time()))
