@@ -27,11 +27,12 @@ from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.adapters.rabbitmq import RabbitMQ
 from tests.chaos import summary
 from tests.chaos.checks import Contradiction, Promise, contradictions, promises, resolved_at
-from tests.chaos.clients import PROTOCOLS, ROOT, Caller, Scheduler, Surroundings, Worker
+from tests.chaos.clients import ROOT, Caller, Scheduler, Surroundings
 from tests.chaos.consumer import Consumer
 from tests.chaos.record import Json, Record
 from tests.chaos.servers import Server, Storage, perform
 from tests.chaos.timetable import Wanted, timetable
+from tests.chaos.workers import PROTOCOLS, Worker
 
 _HERE = Path(__file__).parents[1]
 _CLAIM_TIMEOUT = 10.0  # seconds
