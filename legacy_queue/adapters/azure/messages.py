@@ -31,9 +31,15 @@ def put(client: QueueClient, text: str, time_to_live: int, hidden_for: timedelta
 
 
 def receive(client: QueueClient, count: int, hidden_for: timedelta) -> Sequence[ReceivedMessage]:
-    """Up to ``count`` (1..32) visible messages, invisible for so long; none where there is no queue."""
+    """Up to ``count`` (1..32) visible messages, invisible for so long; none where there is no queue.
+
+    A request that was not answered is not sent again: each one that arrives hides messages, those of a
+    storage that hangs too, and what was hidden from everybody would be overtaken by later messages.
+    """
     with unavailable_when_down(), suppress(ResourceNotFoundError):
-        pages = client.receive_messages(messages_per_page=count, visibility_timeout=whole_seconds(hidden_for))
+        pages = client.receive_messages(
+            messages_per_page=count, visibility_timeout=whole_seconds(hidden_for), retry_read=0
+        )
         return [received(message) for message in next(pages.by_page(), ())]  # more pages are more receives
     return []
 
