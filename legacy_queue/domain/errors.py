@@ -20,9 +20,13 @@ is never a 4xx. Source: the table of codes in the HTTP contract (design/api.md).
 is Taskcluster's own name of that time for a 403 that no scope would cure.
 """
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
+
+# what a slugid is, or several of them
+_TOKEN = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])[A-Za-z0-9_-]{22,}")
 
 
 class QueueError(Exception):
@@ -64,14 +68,16 @@ class AuthenticationFailed(QueueError):
     """The credentials are not valid. The message says that, never why.
 
     ``reason`` says why, for a log alone, and ``client_id`` which client the request claims to come from, ""
-    where it names none. Neither is ever part of an answer, and neither holds a secret.
+    where it names none. Neither is ever part of an answer, and neither holds a secret: an access token that
+    was given as the clientId is not shown.
     """
 
     status = 401
 
     def __init__(self, message: str, reason: str = "", client_id: str = "") -> None:
         super().__init__(message)
-        self.reason, self.client_id = reason, client_id
+        self.reason = reason
+        self.client_id = "(looks like an access token)" if _TOKEN.fullmatch(client_id) else client_id
 
 
 class AuthorizationFailed(QueueError):

@@ -48,9 +48,9 @@ class TaskStore(Expiring):
     def replace(self, stored: StoredTask, task: Task) -> StoredTask:
         """Store the task if nobody changed it since ``stored``; raises Changed."""
 
-    def pending(self, provisioner_id: str, worker_type: str) -> int | None:  # noqa: ARG002
+    @abstractmethod
+    def pending(self, provisioner_id: str, worker_type: str) -> int | None:
         """How many tasks of the worker type are pending, where that costs no storage operation; else None."""
-        return None
 
     @abstractmethod
     def unresolved(self, after: str, limit: int) -> TaskPage:

@@ -45,6 +45,9 @@ class TasksOf(TaskStore):
     def replace(self, stored: StoredTask, task: Task) -> StoredTask:
         return self._tasks.replace(stored, task)
 
+    def pending(self, provisioner_id: str, worker_type: str) -> int | None:
+        return self._tasks.pending(provisioner_id, worker_type)
+
     def unresolved(self, after: str, limit: int) -> TaskPage:
         return self._tasks.unresolved(after, limit)
 
