@@ -89,10 +89,12 @@ def test_a_task_that_nobody_depends_on_has_an_empty_list(bench: Bench) -> None:
     assert page(bench, "dependents", bench.create()) == Listed([], None)
 
 
-def test_a_task_that_depends_on_itself_is_not_its_own_dependent(bench: Bench) -> None:
+def test_a_task_that_depends_on_itself_is_among_its_dependents(bench: Bench) -> None:
     task_id = slugid()
     bench.services.tasks.define(task_id, task_body())
-    assert page(bench, "dependents", task_id) == Listed([], None)
+    assert ids(page(bench, "dependents", task_id)) == [task_id]
+    other = bench.create(dependencies=[task_id])
+    assert ids(page(bench, "dependents", task_id)) == sorted([task_id, other])
 
 
 def test_a_task_that_was_satisfied_when_it_was_created_is_listed(bench: Bench) -> None:
