@@ -40,6 +40,7 @@ _TURN = timedelta(seconds=60)  # longer than it takes to publish a batch, or to 
 _BATCH = 32
 _PATIENCE = 0.5  # seconds that a call waits while events are drained
 _LONGEST_KEY = 255  # bytes, of AMQP
+_LONGEST_EVENT = 1024 * 1024  # bytes of JSON
 
 
 class Announcer:
@@ -182,12 +183,22 @@ def _packed(event: Event) -> str:
     return base64.b64encode(zlib.compress(json.dumps(asdict(event)).encode())).decode()
 
 
+def _unzipped(packed: bytes) -> bytes:
+    """Raises ValueError for more than any event has, which would fill the memory."""
+    unzip = zlib.decompressobj()
+    text = unzip.decompress(packed, _LONGEST_EVENT)
+    if not unzip.eof:
+        raise ValueError("it has no end")
+    return text
+
+
 def _unpacked(text: str) -> Event | None:
     """The event, if it is one that a broker takes."""
     try:
-        wire = json.loads(zlib.decompress(base64.b64decode(text, validate=True)))
+        wire = json.loads(_unzipped(base64.b64decode(text, validate=True)))
         event = Event(wire["exchange"], wire["routing_key"], tuple(wire["routes"]), wire["payload"])
-        keys = [event.routing_key, *(f"route.{route}" for route in event.routes)]
+        json.dumps(event.payload, allow_nan=False)
+        keys = [event.routing_key, *("route." + route for route in event.routes)]
         is_one = event.exchange in EXCHANGES and isinstance(event.payload, dict)
         return event if is_one and max(len(key.encode()) for key in keys) <= _LONGEST_KEY else None
     except (ValueError, zlib.error, KeyError, TypeError, AttributeError, RecursionError):

@@ -6,6 +6,7 @@ next process to have its turn goes on there. Source: "Timers" in design/protocol
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -55,7 +56,7 @@ class Chores:
 
     def do_due(self, stop: threading.Event) -> datetime:
         """Do what is due now; when the next one may be. Raises ServiceUnavailable."""
-        return min(self._do(chore, stop) for chore in self._chores)
+        return min([self._do(chore, stop) for chore in self._chores])
 
     def _do(self, chore: Chore, stop: threading.Event) -> datetime:
         turn = self._turns.take(f"chore-{chore.name}", self._clock.now() + _TURN)
@@ -76,12 +77,25 @@ class Chores:
             self._turns.keep(turn, self._clock.now(), turn.cursor, turn.since)  # for another process
         except Changed:
             log.info("chore-taken-over", chore=chore.name)
+        except ServiceUnavailable:
+            raise
+        except Exception:
+            log.exception("chore-failed", chore=chore.name)
+            return self._begin_anew(turn)
         return self._clock.now() + _TURN
+
+    def _begin_anew(self, turn: Turn) -> datetime:
+        """The next pass starts at the beginning: perhaps the place fails where this one stopped."""
+        next_time = self._clock.now() + _NEXT_LOOK
+        with suppress(Changed):
+            self._turns.keep(turn, next_time, "", turn.since)
+        return next_time
 
 
 def _began(cursor: str) -> tuple[datetime, str] | None:
-    """When the pass that was not finished began, and how far it came."""
-    if not cursor:
-        return None
+    """When the pass that was not finished began, and how far it came; None where the cursor does not say."""
     began, _, after = cursor.partition(" ")
-    return parse_time(began), after
+    try:
+        return parse_time(began), after
+    except ValueError:
+        return None

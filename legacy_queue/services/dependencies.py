@@ -8,7 +8,7 @@ from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.errors import InputError, ResourceNotFound
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
-from legacy_queue.ports import Clock, DependencyStore, Dependent, TaskStore
+from legacy_queue.ports import Clock, Corrupt, DependencyStore, Dependent, TaskStore
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.together import for_each
 
@@ -93,7 +93,7 @@ class Dependencies:
 
     def _satisfy_if_there(self, task_id: str, required_id: str) -> None:
         # one that is being created looks for itself; others were refused, or have expired
-        with suppress(ResourceNotFound):
+        with suppress(ResourceNotFound, Corrupt):
             self._satisfy(task_id, required_id)
 
     def _satisfy(self, task_id: str, required_id: str) -> Task:

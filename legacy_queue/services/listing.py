@@ -1,11 +1,12 @@
 """Lists of tasks, page by page."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from threading import BoundedSemaphore
 
 from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.task import Task
-from legacy_queue.ports import DependencyStore, Dependent, GroupStore, TaskStore
+from legacy_queue.ports import Corrupt, DependencyStore, Dependent, GroupStore, TaskStore
 from legacy_queue.services.pages import Page, fill, rows_behind
 
 _AT_ONCE = 4  # tasks that all listings of a process read together: each may have a megabyte
@@ -51,9 +52,10 @@ class Listing:
         return fill(dependents, limit, _id_of, item, _AT_ONCE)
 
     def _item(self, task_id: str, belongs: Callable[[Task], bool], render: Render) -> bytes | None:
-        with self._places:
+        with self._places, suppress(Corrupt):
             stored = self._tasks.load(task_id)
             return render(stored.task) if stored and belongs(stored.task) else None
+        return None
 
 
 def _id_of(dependent: Dependent) -> str:

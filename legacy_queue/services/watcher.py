@@ -14,7 +14,7 @@ import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.timers import Timer
-from legacy_queue.ports import Clock, LeaseLost, OwnQueues, ReceivedMessage
+from legacy_queue.ports import Clock, Corrupt, LeaseLost, OwnQueues, ReceivedMessage
 from legacy_queue.services.poison import set_aside
 from legacy_queue.services.timers import Armed
 
@@ -165,6 +165,9 @@ class Watcher:
         counted_anew = replace(timer, tries=message.dequeue_count)
         try:
             again = self._handle(timer, now + _STEP)
+        except Corrupt as error:
+            set_aside(self._queues, self.name, message, str(error))
+            return
         except ServiceUnavailable:
             again = Again(counted_anew, _TRY_AGAIN)
         except Exception:

@@ -26,7 +26,7 @@ from legacy_queue.domain.workers import (
     parents,
     worker_path,
 )
-from legacy_queue.ports import AlreadyExists, Changed, Clock, StoredKnown, WorkerStore
+from legacy_queue.ports import AlreadyExists, Changed, Clock, Corrupt, StoredKnown, WorkerStore
 from legacy_queue.services.pages import Page, fill, rows_behind
 from legacy_queue.services.quarantine import Quarantine
 
@@ -176,6 +176,8 @@ class Workers:
             self._change(path, lambda known: _active(known, path, activity), written)
         except ServiceUnavailable:
             raise
+        except Corrupt:
+            pass  # it is logged, and read again when they are active again
         except Exception:
             log.exception("activity-not-written", path="/".join(path))
         with self._lock:

@@ -1,5 +1,8 @@
 """Events reach the broker at least once and in order, whatever becomes of it; without one they are logged."""
 
+import base64
+import json
+import zlib
 from collections.abc import MutableMapping
 from datetime import timedelta
 from typing import Any
@@ -316,11 +319,39 @@ def test_a_drain_without_storage_tells_so(replicas: Replicas) -> None:
         announcer.drain()
 
 
-@pytest.mark.parametrize("text", ["", "nonsense", "e30=", "eJyrrgUAAXUA+Q=="])
+def packed(**change: Any) -> str:
+    """As an event is that waits."""
+    good = {"exchange": "task-pending", "routing_key": "a.b", "routes": [], "payload": {"number": 9}}
+    return base64.b64encode(zlib.compress(json.dumps({**good, **change}).encode())).decode()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "nonsense",
+        "e30=",
+        "eJyrrgUAAXUA+Q==",  # {}
+        packed()[:-8],
+        base64.b64encode(zlib.compress(b"{}")[:-4]).decode(),
+        base64.b64encode(zlib.compress(b" " * 20_000_000)).decode(),
+        packed(exchange="none"),
+        packed(exchange=["task-pending"]),
+        packed(routing_key=7),
+        packed(routing_key="\ud800"),
+        packed(routing_key="x" * 256),
+        packed(routes=[7]),
+        packed(routes=[None]),
+        packed(routes=7),
+        packed(payload=[]),
+        packed(payload={"a": float("inf")}),
+        packed(payload={"a": [float("nan")]}),
+    ],
+    ids=range(18),
+)
 def test_what_is_no_event_is_set_aside(
     replicas: Replicas, text: str, logs: list[MutableMapping[str, Any]]
 ) -> None:
-    """The last is ``{}``, packed as an event is."""
     away(replicas)
     announcer = replicas.announcer(is_direct=False)
     announcer.tell([event(1)])

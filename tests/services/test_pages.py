@@ -50,6 +50,10 @@ def test_a_page_of_large_items_ends_before_one_that_may_be_too_much(at_once: int
     assert filled(sizes[:4], 1000, at_once) == ([900 * KIB] * 4, None, 4)
 
 
+def test_items_that_were_rendered_for_a_page_that_is_full_are_on_the_next() -> None:
+    assert filled([1100 * KIB] * 10, 1000, at_once=4) == ([1100 * KIB] * 3, 3, 4)
+
+
 @pytest.mark.parametrize("at_once", [1, 4])
 def test_a_page_never_has_more_than_one_item_too_much(at_once: int) -> None:
     small: list[int | None] = [KIB] * (4 * KIB - 1)
