@@ -4,8 +4,11 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from legacy_queue.domain.ids import TASK_ID
 
 
 @dataclass(frozen=True)
@@ -50,4 +53,6 @@ def read_message(text: str) -> tuple[str, int, str]:
         raise ValueError(f"not a work message: {type(error).__name__}") from None
     if not (isinstance(task_id, str) and type(run_id) is int and isinstance(signature, str)):
         raise ValueError("not a work message: a value of another type")
+    if not re.fullmatch(TASK_ID, task_id) or run_id < 0:
+        raise ValueError("not a work message: the taskId is no slugid, or the runId negative")
     return task_id, run_id, signature

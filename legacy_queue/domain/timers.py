@@ -7,10 +7,13 @@ Source: "Timers" in design/protocol.md.
 """
 
 import json
+import re
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Self
+from typing import Any, Self
 
+from legacy_queue.domain.events import EXCHANGES
+from legacy_queue.domain.ids import MAX_RUNS, TASK_ID
 from legacy_queue.domain.times import format_time, parse_time
 
 CLAIMS, DEADLINES, RESOLVED = "claims", "deadlines", "resolved"
@@ -18,6 +21,8 @@ CLAIMS, DEADLINES, RESOLVED = "claims", "deadlines", "resolved"
 # Longer than a call takes as a rule, and so short that what a killed process left goes on within 30 s, the
 # pause between two looks included. A timer that fires during its call repeats what is safe to repeat.
 FIRST_FIRES_AFTER = timedelta(seconds=15)
+
+_MAX_TRIES = 2**31  # a dequeue count of Azure's has 32 bits
 
 
 @dataclass(frozen=True)
@@ -65,19 +70,41 @@ class Timer:
 
     @classmethod
     def from_text(cls, queue: str, text: str) -> Self:
-        """The inverse of ``text``; raises ValueError for what is no timer."""
+        """The inverse of ``text``; raises ValueError for what is no timer.
+
+        A timer that is read holds nothing that storage would refuse for ever.
+        """
         try:
             wire = json.loads(text)
+            run_id = wire.get("runId")
             return cls(
                 queue,
-                wire["taskId"],
+                _id(wire["taskId"]),
                 parse_time(wire["armed"]),
-                wire.get("runId"),
+                run_id if run_id is None else _number(run_id, MAX_RUNS),
                 parse_time(wire["due"]) if "due" in wire else None,
-                tuple(wire.get("untold", ())),
-                wire.get("after", ""),
-                int(wire.get("tries", 0)),
-                wire.get("taskGroupId", ""),
+                tuple(_event(name) for name in wire.get("untold", ())),
+                _id(wire["after"]) if wire.get("after") else "",
+                _number(wire.get("tries", 0), _MAX_TRIES),
+                _id(wire["taskGroupId"]) if wire.get("taskGroupId") else "",
             )
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a timer: {type(error).__name__}") from None
+
+
+def _id(value: Any) -> str:
+    if not re.fullmatch(TASK_ID, value):
+        raise ValueError("not a timer: an id is no slugid")
+    return str(value)
+
+
+def _number(value: Any, most: int) -> int:
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"not a timer: a number is not between 0 and {most}")
+    return value
+
+
+def _event(name: Any) -> str:
+    if name not in EXCHANGES:
+        raise ValueError("not a timer: an event has no such name")
+    return str(name)

@@ -10,7 +10,7 @@ from legacy_queue.domain.artifacts import Artifact
 from legacy_queue.domain.errors import InputError, ResourceNotFound
 from legacy_queue.domain.scopes import AllOf, AnyOf, ForEach
 from legacy_queue.http.endpoint import Call, endpoint
-from legacy_queue.http.paging import PAGED, after, continued, limit
+from legacy_queue.http.paging import PAGED, after, limit, page_answer, render
 from legacy_queue.services import Services
 from legacy_queue.services.artifacts import Found
 
@@ -88,12 +88,17 @@ def get_latest_artifact(call: Call) -> Response:
     output="list-artifacts-response",
     stability="experimental",
 )
-def list_artifacts(call: Call) -> Mapping[str, Any]:
+def list_artifacts(call: Call) -> Response:
     """The artifacts of a run, in pages as those of listTaskGroup."""
-    list_id = f"{call.task_id}/{call.run_id}"
+    list_id, services = f"{call.task_id}/{call.run_id}", call.authorize()
     begin = after(call, list_id, _NAME)
-    listed = call.authorize().artifacts.list(call.task_id, call.run_id, begin, limit(call))
-    return {**_listed(listed.artifacts), **continued(call, list_id, listed.after)}
+    return page_answer(
+        call,
+        services,
+        list_id,
+        "artifacts",
+        lambda: services.artifacts.list(call.task_id, call.run_id, begin, limit(call), _listed),
+    )
 
 
 @endpoint(
@@ -105,14 +110,19 @@ def list_artifacts(call: Call) -> Mapping[str, Any]:
     output="list-artifacts-response",
     stability="experimental",
 )
-def list_latest_artifacts(call: Call) -> Mapping[str, Any]:
+def list_latest_artifacts(call: Call) -> Response:
     """As listArtifacts, of the last run; the pages of one list are of one run, though another begins."""
-    artifacts = call.authorize().artifacts
+    services = call.authorize()
     run, _, begin = after(call, call.task_id, rf"[0-9]{{1,4}} {_NAME}").partition(" ")
-    run_id = int(run) if run else artifacts.latest_run(call.task_id)
-    listed = artifacts.list(call.task_id, run_id, begin, limit(call))
-    further = None if listed.after is None else f"{run_id} {listed.after}"
-    return {**_listed(listed.artifacts), **continued(call, call.task_id, further)}
+    run_id = int(run) if run else services.artifacts.latest_run(call.task_id)
+    return page_answer(
+        call,
+        services,
+        call.task_id,
+        "artifacts",
+        lambda: services.artifacts.list(call.task_id, run_id, begin, limit(call), _listed),
+        place=lambda name: f"{run_id} {name}",
+    )
 
 
 def _as_creator(call: Call) -> Services:
@@ -165,8 +175,8 @@ def _location_headers(artifact: Artifact) -> Mapping[str, str]:
     return {f"x-taskcluster-location-{name}": value for name, value in values.items()}
 
 
-def _listed(artifacts: Any) -> dict[str, Any]:
-    return {"artifacts": [artifact.to_wire() for artifact in artifacts]}
+def _listed(artifact: Artifact) -> bytes:
+    return render(artifact.to_wire())
 
 
 ENDPOINTS = (

@@ -1,12 +1,11 @@
 """Endpoints that list tasks, a page at a time. Source: "Methods" in design/api.md."""
 
-from collections.abc import Mapping
-from typing import Any
+from flask import Response
 
 from legacy_queue.domain.ids import TASK_ID
+from legacy_queue.domain.task import Task
 from legacy_queue.http.endpoint import Call, endpoint
-from legacy_queue.http.paging import PAGED, after, continued, limit
-from legacy_queue.services.listing import Listed
+from legacy_queue.http.paging import PAGED, after, limit, page_answer, render
 
 
 @endpoint(
@@ -17,15 +16,23 @@ from legacy_queue.services.listing import Listed
     query=PAGED,
     output="list-task-group-response",
 )
-def list_task_group(call: Call) -> Mapping[str, Any]:
-    """The tasks of a group, up to ``limit`` at a time; a page may hold fewer and not be the last.
+def list_task_group(call: Call) -> Response:
+    """The tasks of a group, up to ``limit`` at a time; a page may hold fewer and not be the last: it has
+    about 4 MiB of JSON at most.
 
-    Where there may be more there is a continuationToken, which as a query parameter gives the next page. A
+    Where more follow there is a continuationToken, which as a query parameter gives the next page. A
     task that joins meanwhile makes no other task be listed twice or not at all.
     """
-    task_group_id = call.params["taskGroupId"]
-    listed = call.authorize().listing.group(task_group_id, after(call, task_group_id, TASK_ID), limit(call))
-    return {"taskGroupId": task_group_id, **_page(call, task_group_id, listed)}
+    group_id, services = call.params["taskGroupId"], call.authorize()
+    begin = after(call, group_id, TASK_ID)
+    return page_answer(
+        call,
+        services,
+        group_id,
+        "tasks",
+        lambda: services.listing.group(group_id, begin, limit(call), _listed),
+        beside={"taskGroupId": group_id},
+    )
 
 
 @endpoint(
@@ -36,17 +43,21 @@ def list_task_group(call: Call) -> Mapping[str, Any]:
     query=PAGED,
     output="list-dependent-tasks-response",
 )
-def list_dependent_tasks(call: Call) -> Mapping[str, Any]:
+def list_dependent_tasks(call: Call) -> Response:
     """The tasks that depend on a task, in pages as those of listTaskGroup."""
-    listed = call.authorize().listing.dependents(
-        call.task_id, after(call, call.task_id, TASK_ID), limit(call)
+    services, begin = call.authorize(), after(call, call.task_id, TASK_ID)
+    return page_answer(
+        call,
+        services,
+        call.task_id,
+        "tasks",
+        lambda: services.listing.dependents(call.task_id, begin, limit(call), _listed),
+        beside={"taskId": call.task_id},
     )
-    return {"taskId": call.task_id, **_page(call, call.task_id, listed)}
 
 
-def _page(call: Call, list_id: str, listed: Listed) -> dict[str, Any]:
-    tasks = [{"status": task.status(), "task": task.definition.wire} for task in listed.tasks]
-    return {"tasks": tasks, **continued(call, list_id, listed.after)}
+def _listed(task: Task) -> bytes:
+    return render({"status": task.status(), "task": task.definition.wire})
 
 
 ENDPOINTS = (list_task_group, list_dependent_tasks)

@@ -4,9 +4,17 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from flask import Response
 
 from legacy_queue.domain.errors import InvalidRequestArguments
 from legacy_queue.http.endpoint import Call
+from legacy_queue.services import Services
+from legacy_queue.services.pages import Page
+
+Place = TypeVar("Place")
 
 PAGED = ("continuationToken", "limit")
 
@@ -18,9 +26,41 @@ def limit(call: Call) -> int:
     return int(call.query.get("limit", _MOST))
 
 
-def continued(call: Call, list_id: str, after: str | None) -> dict[str, str]:
-    """The continuationToken of a page that goes on behind ``after``; nothing where that is None."""
-    return {} if after is None else {"continuationToken": _token(call.name, list_id, after)}
+def render(item: Any) -> bytes:
+    """JSON."""
+    return json.dumps(item).encode()
+
+
+def page_answer(
+    call: Call,
+    services: Services,
+    list_id: str,
+    name: str,
+    ask: Callable[[], Page[Place]],
+    *,
+    beside: Mapping[str, str] | None = None,
+    place: Callable[[Place], str] = str,
+) -> Response:
+    """The page that ``ask`` gives, as the list ``name`` and what is ``beside`` it.
+
+    ``place`` is what its continuationToken holds, if the list goes on. The page counts among the memory of
+    all listings until it is sent.
+    """
+    memory = services.page_memory.acquire()
+    try:
+        page = ask()
+        properties = dict(beside or {})
+        if page.after is not None:
+            properties["continuationToken"] = _token(call.name, list_id, place(page.after))
+        start = render({**properties, name: []}).removesuffix(b"]}")
+        body = b"".join((start, b", ".join(page.items), b"]}"))
+        memory.keep(len(body))
+        response = Response(body, content_type="application/json")
+        response.call_on_close(memory.release)
+    except BaseException:
+        memory.release()
+        raise
+    return response
 
 
 def after(call: Call, list_id: str, pattern: str) -> str:

@@ -3,17 +3,17 @@
 What is declared or seen is known; what is not need not be declared before it is used.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from flask import Response
 
 from legacy_queue.domain.errors import InsufficientScopes
 from legacy_queue.domain.ids import IDENTIFIER
 from legacy_queue.domain.scopes import AllOf, ForEach
 from legacy_queue.domain.workers import ID_NAMES, Known, Path, given_time
 from legacy_queue.http.endpoint import Call, endpoint
-from legacy_queue.http.paging import PAGED, after, continued, limit
-from legacy_queue.services import Services
-from legacy_queue.services.workers import KnownPage
+from legacy_queue.http.paging import PAGED, after, limit, page_answer, render
 
 Answer = Mapping[str, Any]
 
@@ -37,13 +37,12 @@ def _declaring(kind: str, path: str) -> AllOf:
     output="list-provisioners-response",
     stability="experimental",
 )
-def list_provisioners(call: Call) -> Answer:
+def list_provisioners(call: Call) -> Response:
     """All provisioners that are known, up to ``limit`` at a time; a page may hold fewer and not be the last.
 
-    Where there may be more there is a continuationToken, which as a query parameter gives the next page.
+    Where more follow there is a continuationToken, which as a query parameter gives the next page.
     """
-    page = _page(call, call.authorize())
-    return {"provisioners": [known.to_wire() for known in page.known], **_continued(call, page)}
+    return _page(call, "provisioners", Known.to_wire)
 
 
 @endpoint(
@@ -86,10 +85,9 @@ def declare_provisioner(call: Call) -> Answer:
     output="list-workertypes-response",
     stability="experimental",
 )
-def list_worker_types(call: Call) -> Answer:
+def list_worker_types(call: Call) -> Response:
     """The worker types of a provisioner that are known, in pages as those of listProvisioners."""
-    page = _page(call, call.authorize())
-    return {"workerTypes": [known.to_wire() for known in page.known], **_continued(call, page)}
+    return _page(call, "workerTypes", Known.to_wire)
 
 
 @endpoint(
@@ -132,15 +130,12 @@ def declare_worker_type(call: Call) -> Answer:
     output="list-workers-response",
     stability="experimental",
 )
-def list_workers(call: Call) -> Answer:
+def list_workers(call: Call) -> Response:
     """The workers of a worker type that are known, in pages as those of listProvisioners.
 
     With ``quarantined`` only those that are (true), or are not (false); such a page may hold few of many.
     """
-    page = _page(
-        call, call.authorize(), {"true": True, "false": False}.get(call.query.get("quarantined", ""))
-    )
-    return {"workers": [_summary(known) for known in page.known], **_continued(call, page)}
+    return _page(call, "workers", _summary)
 
 
 @endpoint(
@@ -207,21 +202,23 @@ def _declared(call: Call) -> Answer:
     return services.workers.declare(_path(call), call.body)
 
 
-def _page(call: Call, services: Services, is_quarantined: bool | None = None) -> KnownPage:
-    parent = _path(call)
+def _page(call: Call, name: str, wire: Callable[[Known], Answer]) -> Response:
+    services, parent = call.authorize(), _path(call)
+    list_id = "/".join(parent) or "all provisioners"
     is_of_workers = len(parent) == 2
-    place = after(call, _list_id(parent), f"{IDENTIFIER}/{IDENTIFIER}" if is_of_workers else IDENTIFIER)
+    place = after(call, list_id, f"{IDENTIFIER}/{IDENTIFIER}" if is_of_workers else IDENTIFIER)
     behind = (*parent, *place.split("/")) if place else ()
-    return services.workers.list(parent, behind, limit(call), is_quarantined)
-
-
-def _continued(call: Call, page: KnownPage) -> dict[str, str]:
-    parent = _path(call)
-    return continued(call, _list_id(parent), "/".join(page.after[len(parent) :]) if page.after else None)
-
-
-def _list_id(parent: Path) -> str:
-    return "/".join(parent) or "all provisioners"
+    is_quarantined = {"true": True, "false": False}.get(call.query.get("quarantined", ""))
+    return page_answer(
+        call,
+        services,
+        list_id,
+        name,
+        lambda: services.workers.list(
+            parent, behind, limit(call), lambda known: render(wire(known)), is_quarantined
+        ),
+        place=lambda path: "/".join(path[len(parent) :]),
+    )
 
 
 def _summary(known: Known) -> Answer:

@@ -1,7 +1,8 @@
 """What the services need of the outside, each as a promise. ``adapters`` keeps them.
 
 Every method may raise ServiceUnavailable: then the caller does not know whether it happened, and repeating
-it is safe. A message is a hint: it may be lost, late or doubled, and the tables decide what it means.
+it is safe. One that reads a certain row may raise Corrupt; lists and pages leave such rows out. A message
+is a hint: it may be lost, late or doubled, and the tables decide what it means.
 """
 
 from legacy_queue.ports.artifacts import (
@@ -12,7 +13,7 @@ from legacy_queue.ports.artifacts import (
     ObjectStore,
     StoredArtifact,
 )
-from legacy_queue.ports.common import AlreadyExists, Changed, Clock, Expiring
+from legacy_queue.ports.common import AlreadyExists, Changed, Clock, Corrupt, Expiring
 from legacy_queue.ports.queues import LeaseLost, OwnQueues, ReceivedMessage, SignedUrls, WorkQueues
 from legacy_queue.ports.storage import Storage
 from legacy_queue.ports.tables import (
@@ -44,6 +45,7 @@ __all__ = [
     "BrokerAway",
     "Changed",
     "Clock",
+    "Corrupt",
     "DependencyStore",
     "Dependent",
     "EventLog",

@@ -12,6 +12,10 @@ class Changed(Exception):
     """Somebody else wrote first, or it is gone: read again and decide again."""
 
 
+class Corrupt(Exception):
+    """What is stored under that key cannot be read, and is logged: no retry cures it."""
+
+
 class Clock(ABC):
     @abstractmethod
     def now(self) -> datetime:

@@ -7,6 +7,7 @@ from legacy_queue.services.claim_work import ClaimWork
 from legacy_queue.services.claims import Claims
 from legacy_queue.services.event_feed import EventFeed
 from legacy_queue.services.listing import Listing
+from legacy_queue.services.pages import PageMemory
 from legacy_queue.services.polling import Polling
 from legacy_queue.services.tasks import Tasks
 from legacy_queue.services.uploads import Uploads
@@ -23,6 +24,7 @@ class Services:
     claim_work: ClaimWork
     polling: Polling
     listing: Listing
+    page_memory: PageMemory
     event_feed: EventFeed
     usage: Usage
     workers: Workers

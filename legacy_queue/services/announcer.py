@@ -40,6 +40,7 @@ WAITING = "events"  # the queue of those that wait for the broker, and the turn 
 _BATCH = 32
 _PATIENCE = 0.5  # seconds that a call waits while events are drained
 _LONGEST_KEY = 255  # bytes, of AMQP
+_LONGEST_EVENT = 1024 * 1024  # bytes of JSON
 
 
 class Announcer:
@@ -73,7 +74,7 @@ class Announcer:
             return
         with self._gate:
             self._gate.wait_for(lambda: not self._is_draining, _PATIENCE)
-        if self._is_direct and not (after_others and self._queues.peek(WAITING, 1)):
+        if self._is_direct and not (after_others and self._queues.count(WAITING)):
             try:
                 self._broker.publish(events)
                 return
@@ -91,7 +92,7 @@ class Announcer:
             return True
         try:
             self._broker.check()
-            if self._is_direct and not self._queues.peek(WAITING, 1):
+            if self._is_direct and not self._queues.count(WAITING):
                 return self._is_direct  # unless an event had to wait in this moment
             with self._draining():
                 self._publish_waiting(self._broker)
@@ -139,11 +140,14 @@ class Announcer:
                 self._gate.notify_all()
 
     def _is_none_left(self) -> bool:
-        """Whether events go to the broker from now on: if none waits, and none is on its way to those."""
+        """Whether events go to the broker from now on: if none waits, and none is on its way to those.
+
+        What a process that died has received is hidden, and perhaps not published: it still waits.
+        """
         with self._gate:
             self._gate.wait_for(lambda: self._puts_begun == self._puts_ended, _PATIENCE)
             begun, ended = self._puts_begun, self._puts_ended
-        is_empty = not self._queues.peek(WAITING, 1)
+        is_empty = not self._queues.count(WAITING)
         with self._gate:
             self._is_direct = is_empty and self._puts_begun == begun == ended
             return self._is_direct
@@ -183,12 +187,22 @@ def _packed(event: Event) -> str:
     return base64.b64encode(zlib.compress(json.dumps(asdict(event)).encode())).decode()
 
 
+def _unzipped(packed: bytes) -> bytes:
+    """Raises ValueError for more than any event has, which would fill the memory."""
+    unzip = zlib.decompressobj()
+    text = unzip.decompress(packed, _LONGEST_EVENT)
+    if not unzip.eof:
+        raise ValueError("it has no end")
+    return text
+
+
 def _unpacked(text: str) -> Event | None:
     """The event, if it is one that a broker takes."""
     try:
-        wire = json.loads(zlib.decompress(base64.b64decode(text, validate=True)))
+        wire = json.loads(_unzipped(base64.b64decode(text, validate=True)))
         event = Event(wire["exchange"], wire["routing_key"], tuple(wire["routes"]), wire["payload"])
-        keys = [event.routing_key, *(f"route.{route}" for route in event.routes)]
+        json.dumps(event.payload, allow_nan=False)
+        keys = [event.routing_key, *("route." + route for route in event.routes)]
         is_one = event.exchange in EXCHANGES and isinstance(event.payload, dict)
         return event if is_one and max(len(key.encode()) for key in keys) <= _LONGEST_KEY else None
     except (ValueError, zlib.error, KeyError, TypeError, AttributeError, RecursionError):

@@ -1,6 +1,6 @@
 """Artifacts: put on record, completed, found, listed, and removed when they have expired."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -29,6 +29,7 @@ from legacy_queue.ports import AlreadyExists, Blobs, Changed, Clock, ObjectStore
 from legacy_queue.services.announcer import Announcer
 from legacy_queue.services.blob_checks import BlobChecks
 from legacy_queue.services.changes import Changes
+from legacy_queue.services.pages import Page, fill, rows_behind
 from legacy_queue.services.uploads import Uploads
 
 log = structlog.get_logger()
@@ -42,14 +43,6 @@ class Found:
 
     artifact: Artifact
     url: str | None
-
-
-@dataclass(frozen=True)
-class ListedArtifacts:
-    """A page: it goes on behind the artifact named ``after``, None at the end."""
-
-    artifacts: Sequence[Artifact]
-    after: str | None
 
 
 class Artifacts:
@@ -128,11 +121,15 @@ class Artifacts:
             raise ResourceNotFound(f"task {task_id} has no runs yet, and so no artifacts")
         return len(task.runs) - 1
 
-    def list(self, task_id: str, run_id: int, after: str, limit: int) -> ListedArtifacts:
+    def list(
+        self, task_id: str, run_id: int, after: str, limit: int, render: Callable[[Artifact], bytes]
+    ) -> Page[str]:
         """Artifacts of the run, in the order of the store; raises ResourceNotFound."""
         self._changes.read(task_id).task.run(run_id)
-        artifacts = self._artifacts.list(task_id, run_id, after, limit)
-        return ListedArtifacts(artifacts, artifacts[-1].name if len(artifacts) == limit else None)
+        rows = rows_behind(
+            after, limit, lambda place, count: self._artifacts.list(task_id, run_id, place, count), _name_of
+        )
+        return fill(rows, limit, _name_of, render)
 
     def remove_expired(self, after: str, limit: int, _since: datetime | None) -> str | None:
         """A page of a chore: what expired a while ago is removed, the bytes first, as far as that goes.
@@ -263,3 +260,7 @@ class Artifacts:
         if self._objects is None:
             raise ServiceUnavailable("the object store that holds this artifact is not configured any more")
         return self._objects
+
+
+def _name_of(artifact: Artifact) -> str:
+    return artifact.name

@@ -21,6 +21,7 @@ log = structlog.get_logger()
 PAGE = 100
 _PAUSE = timedelta(seconds=0.5)  # between pages: at most 200 a second
 _NEXT_LOOK = timedelta(seconds=10)  # where storage could not be reached
+_AFTER_A_FAILURE = timedelta(minutes=1)
 
 # (after, limit, last_pass) -> where to go on, None at the end
 Step = Callable[[str, int, datetime | None], str | None]
@@ -55,7 +56,7 @@ class Chores:
 
     def do_due(self, stop: threading.Event) -> datetime:
         """Do what is due now; when the next one may be. Raises ServiceUnavailable."""
-        return min(self._do(chore, stop) for chore in self._chores)
+        return min([self._do(chore, stop) for chore in self._chores])
 
     def _do(self, chore: Chore, stop: threading.Event) -> datetime:
         turn = self._turns.take(f"chore-{chore.name}", self._clock.now() + LEASE)
@@ -63,7 +64,15 @@ class Chores:
             return turn
         try:
             with RenewedTurn(self._turns, turn, self._clock) as held:
-                return self._go_on(chore, turn, held, stop)
+                try:
+                    return self._go_on(chore, turn, held, stop)
+                except (Changed, ServiceUnavailable):
+                    raise
+                except Exception:
+                    log.exception("chore-failed", chore=chore.name)
+                    next_time = self._clock.now() + _AFTER_A_FAILURE
+                    held.release(next_time, "", turn.since)  # at the beginning: the cursor may be at fault
+                    return next_time
         except Changed:
             log.info("chore-taken-over", chore=chore.name)
         return self._clock.now() + LEASE
@@ -87,8 +96,9 @@ class Chores:
 
 
 def _began(cursor: str) -> tuple[datetime, str] | None:
-    """When the pass that was not finished began, and how far it came."""
-    if not cursor:
-        return None
+    """When the pass that was not finished began, and how far it came; None where the cursor does not say."""
     began, _, after = cursor.partition(" ")
-    return parse_time(began), after
+    try:
+        return parse_time(began), after
+    except ValueError:
+        return None

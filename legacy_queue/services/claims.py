@@ -19,7 +19,7 @@ from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.times import epoch_milliseconds, format_time, parse_time
 from legacy_queue.domain.unclaim import unclaim
-from legacy_queue.ports import Clock, ReceivedMessage
+from legacy_queue.ports import Clock, Corrupt, ReceivedMessage
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.usage import Usage
 from legacy_queue.services.work_messages import WorkMessages
@@ -108,7 +108,8 @@ class Claims:
         self, queue: WorkQueue, message: ReceivedMessage, worker: Worker
     ) -> Mapping[str, Any] | None:
         """As ``claim``, with a message that the queue itself has received from there; None for one that is
-        forged or stale: it is removed, and logged. Raises ServiceUnavailable.
+        forged or stale, or of a task that cannot be read: it is removed, and logged. Raises
+        ServiceUnavailable.
 
         Each answer is one more claim for the worker: a run that it holds already is not given again. It is
         not noted of the worker yet: its client may hang up.
@@ -116,7 +117,7 @@ class Claims:
         message_id = message.lease.message_id
         try:
             task_id, run_id, signature = self._leads_to(queue, message)
-        except (ValueError, ResourceNotFound) as error:
+        except (ValueError, ResourceNotFound, Corrupt) as error:
             log.warning("work-message-dropped", message_id=message_id, why=str(error))
             self._messages.drop(queue, message.lease)
             return None
@@ -125,8 +126,8 @@ class Claims:
             return self._claim(task_id, run_id, worker, presented, is_new=True)
         except RequestConflict as stale:  # the message has been withdrawn, unless it is held
             log.info("work-message-stale", message_id=message_id, why=stale.message)
-        except ResourceNotFound as stale:  # of a run that is not to be for long, or of a task that expired
-            log.warning("work-message-dropped", message_id=message_id, why=stale.message)
+        except (ResourceNotFound, Corrupt) as stale:  # of a run that is not to be for long, or of no task
+            log.warning("work-message-dropped", message_id=message_id, why=str(stale))
             self._messages.drop(queue, message.lease)
         return None
 

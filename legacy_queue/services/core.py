@@ -19,6 +19,7 @@ from legacy_queue.services.dependencies import Dependencies
 from legacy_queue.services.event_feed import EventFeed
 from legacy_queue.services.groups import Groups
 from legacy_queue.services.listing import Listing
+from legacy_queue.services.pages import PageMemory
 from legacy_queue.services.pending import PendingCounts
 from legacy_queue.services.polling import Polling
 from legacy_queue.services.resolvers import Resolvers
@@ -119,6 +120,7 @@ def build_core(
             storage.work_queues, clock, rules.sas_life, rules.poll_visibility, usage, workers, counts
         ),
         listing=Listing(storage.tasks, storage.groups, storage.dependencies),
+        page_memory=PageMemory(),
         event_feed=event_feed,
         usage=usage,
         workers=workers,

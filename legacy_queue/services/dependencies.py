@@ -8,7 +8,7 @@ from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.errors import InputError, ResourceNotFound
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
-from legacy_queue.ports import Clock, DependencyStore, Dependent, TaskStore
+from legacy_queue.ports import Clock, Corrupt, DependencyStore, Dependent, TaskStore
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.together import for_each
 
@@ -51,10 +51,10 @@ class Dependencies:
         ]
 
     def register(self, task: Task) -> None:
-        """From now on the task is among the dependents of its dependencies. Safe to repeat."""
+        """The task is among the dependents of its dependencies, itself perhaps. Safe to repeat."""
         dependent = Dependent(task.task_id, task.definition.requires)
         expires = task.definition.expires
-        for_each(lambda one: self._dependencies.add(one, dependent, expires), _others(task))
+        for_each(lambda one: self._dependencies.add(one, dependent, expires), task.definition.dependencies)
 
     def recheck(self, task: Task) -> Task:
         """The task, where what it waits for was resolved before anybody knew that it waits."""
@@ -83,7 +83,8 @@ class Dependencies:
             for dependent in page:
                 if stop and self._clock.now() >= stop:
                     return after
-                if transitions.is_satisfied(dependent.requires, as_it_ended):
+                is_other = dependent.task_id != required.task_id  # itself it waits for until it is scheduled
+                if is_other and transitions.is_satisfied(dependent.requires, as_it_ended):
                     self._satisfy_if_there(dependent.task_id, required.task_id)
                 after = dependent.task_id
             if len(page) < _PAGE:
@@ -92,7 +93,7 @@ class Dependencies:
 
     def _satisfy_if_there(self, task_id: str, required_id: str) -> None:
         # one that is being created looks for itself; others were refused, or have expired
-        with suppress(ResourceNotFound):
+        with suppress(ResourceNotFound, Corrupt):
             self._satisfy(task_id, required_id)
 
     def _satisfy(self, task_id: str, required_id: str) -> Task:
@@ -103,7 +104,3 @@ class Dependencies:
     def _load(self, task_id: str) -> Task | None:
         stored = self._tasks.load(task_id)
         return stored.task if stored else None
-
-
-def _others(task: Task) -> list[str]:
-    return [one for one in task.definition.dependencies if one != task.task_id]

@@ -1,23 +1,17 @@
 """Lists of tasks, page by page."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import suppress
 from threading import BoundedSemaphore
 
 from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.task import Task
-from legacy_queue.ports import DependencyStore, GroupStore, StoredTask, TaskStore
-from legacy_queue.services.together import for_each
+from legacy_queue.ports import Corrupt, DependencyStore, Dependent, GroupStore, TaskStore
+from legacy_queue.services.pages import Page, fill, rows_behind
 
-_AT_ONCE = 4  # tasks that all listings of a process read together: others are to get their turn
+_AT_ONCE = 4  # tasks that all listings of a process read together: each may have a megabyte
 
-
-@dataclass(frozen=True)
-class Listed:
-    """A page: it goes on behind the taskId ``after``, None at the end. It may be shorter than asked for."""
-
-    tasks: Sequence[Task]
-    after: str | None
+Render = Callable[[Task], bytes]
 
 
 class Listing:
@@ -27,27 +21,42 @@ class Listing:
         self._tasks, self._groups, self._dependencies = tasks, groups, dependencies
         self._places = BoundedSemaphore(_AT_ONCE)
 
-    def group(self, task_group_id: str, after: str, limit: int) -> Listed:
+    def group(self, task_group_id: str, after: str, limit: int, render: Render) -> Page[str]:
         """Tasks of the group; raises ResourceNotFound."""
         if self._groups.load(task_group_id) is None:
             raise ResourceNotFound(f"there is no task group {task_group_id}; it may have expired")
-        task_ids = self._groups.members(task_group_id, after, limit)
-        # a task that was refused may have left a row behind
-        return self._page(task_ids, limit, lambda task: task.definition.task_group_id == task_group_id)
 
-    def dependents(self, task_id: str, after: str, limit: int) -> Listed:
+        def item(task_id: str) -> bytes | None:
+            # a task that was refused may have left a row behind
+            return self._item(task_id, lambda task: task.definition.task_group_id == task_group_id, render)
+
+        members = rows_behind(
+            after, limit, lambda place, count: self._groups.members(task_group_id, place, count), str
+        )
+        return fill(members, limit, str, item, _AT_ONCE)
+
+    def dependents(self, task_id: str, after: str, limit: int, render: Render) -> Page[str]:
         """Tasks that depend on the task; raises ResourceNotFound."""
         if self._tasks.load(task_id) is None:
             raise ResourceNotFound(f"there is no task {task_id}; it may have expired")
-        dependents = self._dependencies.dependents(task_id, after, limit)
-        task_ids = [dependent.task_id for dependent in dependents]
-        return self._page(task_ids, limit, lambda task: task_id in task.definition.dependencies)
 
-    def _page(self, task_ids: Sequence[str], limit: int, belongs: Callable[[Task], bool]) -> Listed:
-        found = for_each(self._load, task_ids)
-        tasks = [stored.task for stored in found if stored and belongs(stored.task)]
-        return Listed(tasks, task_ids[-1] if len(task_ids) == limit else None)
+        def item(dependent: Dependent) -> bytes | None:
+            return self._item(dependent.task_id, lambda task: task_id in task.definition.dependencies, render)
 
-    def _load(self, task_id: str) -> StoredTask | None:
-        with self._places:
-            return self._tasks.load(task_id)
+        dependents = rows_behind(
+            after,
+            limit,
+            lambda place, count: self._dependencies.dependents(task_id, place, count),
+            _id_of,
+        )
+        return fill(dependents, limit, _id_of, item, _AT_ONCE)
+
+    def _item(self, task_id: str, belongs: Callable[[Task], bool], render: Render) -> bytes | None:
+        with self._places, suppress(Corrupt):
+            stored = self._tasks.load(task_id)
+            return render(stored.task) if stored and belongs(stored.task) else None
+        return None
+
+
+def _id_of(dependent: Dependent) -> str:
+    return dependent.task_id

@@ -13,6 +13,7 @@ log = structlog.get_logger()
 POISON = "poison"  # the queue in which somebody finds them
 
 _LONGEST = 8 * 1024  # characters: in JSON and XML each may take six bytes
+_LONGEST_WHY = 200
 
 
 def set_aside(queues: OwnQueues, name: str, message: ReceivedMessage, why: str) -> None:
@@ -20,7 +21,7 @@ def set_aside(queues: OwnQueues, name: str, message: ReceivedMessage, why: str) 
 
     Of a text that no server of this kind has written, being longer, the beginning is kept.
     """
-    text = message.text[:_LONGEST]
+    text, why = message.text[:_LONGEST], why[:_LONGEST_WHY]
     queues.put(POISON, json.dumps({"queue": name, "text": text, "why": why}), timedelta(0))
     log.error("message-set-aside", queue=name, message_id=message.lease.message_id, why=why)
     with suppress(LeaseLost):

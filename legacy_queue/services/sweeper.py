@@ -13,7 +13,7 @@ from legacy_queue.domain.errors import ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.events import task_event
 from legacy_queue.domain.sweep import FIRST_LOOK, is_due
 from legacy_queue.domain.task import Task
-from legacy_queue.ports import ActiveTask, Clock, GroupStore, TaskStore
+from legacy_queue.ports import ActiveTask, Clock, Corrupt, GroupStore, TaskStore
 from legacy_queue.services.announcer import Announcer
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.dependencies import Dependencies
@@ -52,8 +52,8 @@ class Sweeper:
                 self._look_at(stored.task, last_pass)
             except ServiceUnavailable:
                 raise
-            except ResourceNotFound:
-                continue  # it has just expired
+            except (ResourceNotFound, Corrupt):
+                continue  # it has just expired, or depends on what cannot be read
             except Exception:
                 log.exception("not-swept", task_id=stored.task.task_id)  # the others are
         return page.after
@@ -62,8 +62,16 @@ class Sweeper:
         """Look at up to ``limit`` active tasks of groups; where to go on, None at the end."""
         page = self._group_store.all_active(after, limit)
         for active in page.active:
-            if is_due(active.since, last_pass, self._clock.now()):
+            if not is_due(active.since, last_pass, self._clock.now()):
+                continue
+            try:
                 self._look_at_active(active)
+            except ServiceUnavailable:
+                raise
+            except Corrupt:
+                continue
+            except Exception:
+                log.exception("not-swept", task_id=active.task_id, task_group_id=active.task_group_id)
         return page.after
 
     def _look_at(self, task: Task, last_pass: datetime | None) -> None:

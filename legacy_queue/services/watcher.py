@@ -13,7 +13,7 @@ import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.timers import Timer
-from legacy_queue.ports import Clock, LeaseLost, OwnQueues, ReceivedMessage
+from legacy_queue.ports import Clock, Corrupt, LeaseLost, OwnQueues, ReceivedMessage
 from legacy_queue.services.leases import LEASE, RENEWED_EVERY, LeasedMessage, repeated
 from legacy_queue.services.poison import set_aside
 from legacy_queue.services.timers import Armed
@@ -183,6 +183,9 @@ class Watcher:
         counted_anew = replace(timer, tries=message.dequeue_count)
         try:
             again = self._handle(timer, now + _STEP)
+        except Corrupt as error:
+            set_aside(self._queues, self.name, leased.end(), str(error))
+            return
         except ServiceUnavailable:
             again = Again(counted_anew, _TRY_AGAIN)
         except Exception:

@@ -5,10 +5,12 @@ claim nothing, and no failure here is one of a claim. Source: design/protocol.md
 original", 2.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
+from operator import itemgetter
 from threading import Lock
 from typing import Any
 
@@ -27,7 +29,8 @@ from legacy_queue.domain.workers import (
     parents,
     worker_path,
 )
-from legacy_queue.ports import AlreadyExists, Changed, Clock, StoredKnown, WorkerStore
+from legacy_queue.ports import AlreadyExists, Changed, Clock, Corrupt, StoredKnown, WorkerStore
+from legacy_queue.services.pages import Page, fill, rows_behind
 from legacy_queue.services.quarantine import Quarantine
 
 log = structlog.get_logger()
@@ -38,14 +41,6 @@ MAX_NEW = 32  # new ones that are written at a time, of those that are written s
 _ATTEMPTS = 10
 
 Change = Callable[[Known | None], Known]
-
-
-@dataclass(frozen=True)
-class KnownPage:
-    """It goes on behind the path ``after``, None at the end. It may be shorter than asked for."""
-
-    known: Sequence[Known]
-    after: Path | None
 
 
 class Workers:
@@ -113,22 +108,29 @@ class Workers:
         """The body that getProvisioner, getWorkerType or getWorker answers; raises ResourceNotFound."""
         return self._answer(self._load(path))
 
-    def list(self, parent: Path, after: Path, limit: int, is_quarantined: bool | None = None) -> KnownPage:
+    def list(
+        self,
+        parent: Path,
+        after: Path,
+        limit: int,
+        render: Callable[[Known], bytes],
+        is_quarantined: bool | None = None,
+    ) -> Page[Path]:
         """Up to ``limit`` of those right below ``parent``, () for provisioners, behind the path ``after``.
 
-        ``is_quarantined`` asks for only such workers, or for all others.
+        ``is_quarantined`` asks for only such workers, or for all others. The page may be shorter than asked
+        for, and not be the last.
         """
-        found: dict[Path, Known | None] = dict.fromkeys(
-            path for path in [*self._noted] if parent_of(path) == parent and path > after
-        )
-        found |= {known.path: known for known in self._store.list(parent, after, limit)}
-        paths = sorted(found)[:limit]
         now = self._clock.now()
-        active = (self._with_noted(path, found[path]) for path in paths)
-        known = [one.as_of(now) for one in active if one and one.kept_until > now]
-        if is_quarantined is not None:
-            known = [one for one in known if one.is_quarantined(now) == is_quarantined]
-        return KnownPage(known, paths[-1] if len(paths) == limit else None)
+
+        def item(row: tuple[Path, Known | None]) -> bytes | None:
+            known = self._with_noted(*row)
+            if known is None or known.kept_until <= now:
+                return None
+            known = known.as_of(now)
+            return render(known) if is_quarantined in (None, known.is_quarantined(now)) else None
+
+        return fill(self._rows(parent, after, limit), limit, itemgetter(0), item)
 
     def flush(self) -> None:
         """Write down what was noted, until it is done or two seconds are over; the rest is kept.
@@ -159,6 +161,20 @@ class Workers:
         for parent in parents(path):
             self._change(parent, lambda known, parent=parent: _alive(known, parent, now))  # type: ignore[misc]
 
+    def _rows(self, parent: Path, after: Path, limit: int) -> Iterator[tuple[Path, Known | None]]:
+        """What is stored, and what is only noted, in the order of the paths."""
+        noted = sorted(path for path in [*self._noted] if parent_of(path) == parent and path > after)
+        stored = rows_behind(
+            after, limit, lambda place, count: self._store.list(parent, place, count), lambda one: one.path
+        )
+        last = after
+        for path, known in heapq.merge(
+            ((one.path, one) for one in stored), ((path, None) for path in noted), key=itemgetter(0)
+        ):
+            if path != last:
+                yield path, known
+            last = path
+
     def _note(self, path: Path, claims: tuple[Claimed, ...]) -> None:
         now = self._clock.now()
         with self._lock:
@@ -183,6 +199,8 @@ class Workers:
             self._change(path, lambda known: _active(known, path, activity), written)
         except ServiceUnavailable:
             raise
+        except Corrupt:
+            pass  # it is logged, and read again when they are active again
         except Exception:
             log.exception("activity-not-written", path="/".join(path))
         with self._lock:

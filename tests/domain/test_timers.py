@@ -1,5 +1,6 @@
 """Messages to ourselves: what they say, and when they first fire."""
 
+import json
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -46,6 +47,38 @@ def test_what_a_timer_does_not_have_takes_no_room() -> None:
         f'{{"taskId": "{TASK_ID}", "armed": "2030-01-02T03:04:05.678Z", "untold": 1}}',
         f'{{"taskId": "{TASK_ID}", "armed": "2030-01-02T03:04:05.678Z", "tries": "x"}}',
         f'{{"taskId": "{TASK_ID}", "armed": "2030-01-02T03:04:05.678Z", "due": "never"}}',
+        *(
+            json.dumps({"taskId": TASK_ID, "armed": "2030-01-02T03:04:05.678Z", **change})
+            for change in (
+                {"tries": float("inf")},
+                {"tries": -1},
+                {"tries": 2**31 + 1},
+                {"tries": 1.0},
+                {"tries": True},
+                {"tries": None},
+                {"tries": "1"},
+                {"taskId": "a/b"},
+                {"taskId": "x" * 1000},
+                {"taskId": f"{TASK_ID[:-1]}'"},
+                {"taskId": f"{TASK_ID}\n"},
+                {"taskId": ["a"]},
+                {"taskId": "\ud800" * 22},
+                {"runId": "0"},
+                {"runId": True},
+                {"runId": -1},
+                {"runId": 51},
+                {"runId": float("nan")},
+                {"untold": ["none"]},
+                {"untold": [["task-defined"]]},
+                {"untold": "task-defined"},
+                {"untold": {"a": 1}},
+                {"after": "x"},
+                {"after": 7},
+                {"taskGroupId": "a'b"},
+                {"taskGroupId": {"a": 1}},
+            )
+        ),
+        f'{{"taskId": "{TASK_ID}", "armed": "2030-01-02T03:04:05.678Z", "tries": {"9" * 5000}}}',
     ],
 )
 def test_what_is_no_timer_is_a_value_error(text: str) -> None:

@@ -305,13 +305,13 @@ def test_a_list_lacks_an_artifact_or_is_one_of_another_run(queue: Queue, name: s
     assert "continuationToken" not in whole
     path = f"/v1/task/{task_id}{'/runs/0' if of_run else ''}/artifacts?limit=1"
     found, page = [], succeeded(queue.send("GET", path)).get_json()
-    for _ in names:
+    for _ in names[1:]:
         found += page["artifacts"]
         token = page["continuationToken"]
         assert len(token) < 3500
         refused(queue.send("GET", f"{path}&continuationToken={token}x"), 400, "InvalidRequestArguments")
         page = succeeded(queue.send("GET", f"{path}&continuationToken={token}")).get_json()
-    assert (found, page) == (whole["artifacts"], {"artifacts": []})
+    assert (found, page) == (whole["artifacts"][:-1], {"artifacts": whole["artifacts"][-1:]})
 
 
 def test_a_list_of_the_last_run_goes_on_in_another(queue: Queue) -> None:

@@ -12,6 +12,7 @@ from legacy_queue.adapters.memory import MemoryStorage
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.http.schemas import SCHEMAS
+from legacy_queue.ports import Corrupt
 from tests.http.calls import (
     DECLARED,
     NOW,
@@ -296,12 +297,19 @@ def test_the_server_says_that_it_is_ready_without_storage() -> None:
     assert succeeded(Queue().send("GET", "/ready", credentials=None)).get_json() == {"ready": True}
 
 
-@pytest.mark.parametrize("name", TOUCHING_STORAGE)
-def test_a_bug_is_told_to_the_caller(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        *((name, KeyError("an-inner-detail")) for name in TOUCHING_STORAGE),
+        # no 4xx: a legacy worker would delete its message
+        *((name, Corrupt("an-inner-detail")) for name in ("status", "claimTask", "listTaskGroup")),
+    ],
+)
+def test_a_bug_or_a_corrupt_row_is_told_to_the_caller(name: str, error: Exception) -> None:
     queue, switch = on_a_switch()
     one = scene(name)
     one.prepare(queue)
-    switch.error = KeyError("an-inner-detail")
+    switch.error = error
     target = "/v1" + DECLARED[name].route
     for parameter, value in one.params.items():
         target = target.replace(f"<{parameter}>", str(value))
@@ -324,7 +332,7 @@ def test_a_bug_is_told_to_the_caller(name: str) -> None:
     assert entry["log_level"] == "error"
     assert entry["request_id"] == body["requestInfo"]["requestId"]
     assert entry["incident"] in body["message"]
-    assert str(entry["exc_info"]) == "'an-inner-detail'"
+    assert str(entry["exc_info"]) == str(error)
     assert authorization not in str(entry)
 
 

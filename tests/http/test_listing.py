@@ -73,8 +73,29 @@ def test_a_page_holds_more_than_the_limit_or_a_task_is_left_out(queue: Queue, na
     made = fill(queue, 6)
     seen = list(pages(queue, name, limit))
     assert sorted(task_id for page in seen for task_id in ids(page)) == made
-    assert max(len(page["tasks"]) for page in seen) <= limit
-    assert len(seen) <= 6 // limit + 1
+    assert [len(page["tasks"]) for page in seen] == [limit] * (6 // limit) + [6 % limit] * bool(6 % limit)
+
+
+@each_list
+def test_a_page_of_large_tasks_has_more_than_five_mib(queue: Queue, name: str) -> None:
+    queue.create(TASK_ID)
+    payload = {"log": "x" * 800 * 1024}
+    made = [queue.create(taskGroupId=GROUP_ID, dependencies=[TASK_ID], payload=payload) for _ in range(9)]
+    seen = list(pages(queue, name, 1000))
+    assert [task_id for page in seen for task_id in ids(page)] == sorted(made)
+    assert [len(page["tasks"]) for page in seen] == [5, 4]
+
+
+@each_list
+def test_an_unread_answer_keeps_its_memory(queue: Queue, name: str) -> None:
+    queue.create(TASK_ID)
+    payload = {"log": "x" * 800 * 1024}
+    for _ in range(5):
+        queue.create(taskGroupId=GROUP_ID, dependencies=[TASK_ID], payload=payload)
+    for _ in range(12):
+        queue.send("GET", f"/v1{LISTS[name]}").close()
+        queue.send("HEAD", f"/v1{LISTS[name]}").close()
+        refused(queue.send("GET", f"/v1/task/{OTHER_ID}/dependents"), 404, "ResourceNotFound")
 
 
 @each_list

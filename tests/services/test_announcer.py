@@ -1,5 +1,8 @@
 """Events reach the broker at least once and in order, whatever becomes of it; without one they are logged."""
 
+import base64
+import json
+import zlib
 from collections.abc import MutableMapping
 from datetime import timedelta
 from typing import Any
@@ -11,6 +14,7 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.ports import Broker
 from legacy_queue.services.announcer import Announcer
+from legacy_queue.services.leases import LEASE
 from tests.memory_server import HandClock
 from tests.services.bench import HOUR, MINUTE, NOW, PREFIX, SECOND, At, Calls, Crash, HandEvent, failing
 from tests.services.ports import Around, AroundStorage, HandBroker, around_port
@@ -143,8 +147,8 @@ def test_an_event_that_had_to_wait_while_others_were_published_is_overtaken(repl
     def told_meanwhile() -> None:
         announcers[0].tell([event(2)])
 
-    # the second look finds nothing more to publish, and the third is to tell that nothing waits
-    at = At(2, of="timer.peek", before=told_meanwhile)
+    # nothing more is found to publish, and the count is to tell that nothing waits
+    at = At(0, of="timer.count", before=told_meanwhile)
     announcers.append(replicas.announcer(at))
     away(replicas)
     announcers[0].tell([event(1)])
@@ -185,7 +189,7 @@ def test_a_drain_that_began_before_an_event_had_to_wait_does_not_let_the_next_ov
         announcers[0].tell([event(1)])
         back(replicas)
 
-    at = At(0, of="timer.peek", after=told_meanwhile)
+    at = At(0, of="timer.count", after=told_meanwhile)
     announcers.append(replicas.announcer(at))
     assert not announcers[0].drain()
     announcers[0].tell([event(2)])
@@ -311,16 +315,44 @@ def test_where_storage_is_away_too_the_caller_is_told(replicas: Replicas) -> Non
 
 
 def test_a_drain_without_storage_tells_so(replicas: Replicas) -> None:
-    announcer = replicas.announcer(At(0, of="timer.peek", before=failing(AWAY)))
+    announcer = replicas.announcer(At(0, of="timer.count", before=failing(AWAY)))
     with pytest.raises(ServiceUnavailable):
         announcer.drain()
 
 
-@pytest.mark.parametrize("text", ["", "nonsense", "e30=", "eJyrrgUAAXUA+Q=="])
+def packed(**change: Any) -> str:
+    """As an event is that waits."""
+    good = {"exchange": "task-pending", "routing_key": "a.b", "routes": [], "payload": {"number": 9}}
+    return base64.b64encode(zlib.compress(json.dumps({**good, **change}).encode())).decode()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "nonsense",
+        "e30=",
+        "eJyrrgUAAXUA+Q==",  # {}
+        packed()[:-8],
+        base64.b64encode(zlib.compress(b"{}")[:-4]).decode(),
+        base64.b64encode(zlib.compress(b" " * 20_000_000)).decode(),
+        packed(exchange="none"),
+        packed(exchange=["task-pending"]),
+        packed(routing_key=7),
+        packed(routing_key="\ud800"),
+        packed(routing_key="x" * 256),
+        packed(routes=[7]),
+        packed(routes=[None]),
+        packed(routes=7),
+        packed(payload=[]),
+        packed(payload={"a": float("inf")}),
+        packed(payload={"a": [float("nan")]}),
+    ],
+    ids=range(18),
+)
 def test_what_is_no_event_is_set_aside(
     replicas: Replicas, text: str, logs: list[MutableMapping[str, Any]]
 ) -> None:
-    """The last is ``{}``, packed as an event is."""
     away(replicas)
     announcer = replicas.announcer(is_direct=False)
     announcer.tell([event(1)])
@@ -351,6 +383,19 @@ def test_what_becomes_visible_after_the_others_were_looked_at_is_published_befor
     at = At(0, of="timer.receive", before=first_for_second)
     drain(replicas.announcer(at, is_direct=False))
     assert replicas.told == [2, 1]
+
+
+def test_what_a_dead_process_has_received_and_not_published_is_not_overtaken(replicas: Replicas) -> None:
+    away(replicas)
+    announcer = replicas.announcer(is_direct=False)
+    announcer.tell([event(1)])
+    replicas.storage.own_queues.receive("events", 1, LEASE)
+    back(replicas)
+    assert not announcer.drain()
+    announcer.tell([event(2)])
+    replicas.clock.advance(LEASE)
+    drain(announcer)
+    assert list(dict.fromkeys(replicas.told))[-1] == 2
 
 
 def test_a_broker_that_is_away_is_logged_for_each_event_and_wakes_the_drain(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from legacy_queue.domain.artifacts import UPLOAD_WINDOW
+from legacy_queue.domain.artifacts import UPLOAD_WINDOW, Artifact
 from legacy_queue.domain.errors import (
     AuthorizationFailed,
     RequestConflict,
@@ -18,6 +18,7 @@ from legacy_queue.domain.errors import (
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import StoredArtifact
+from legacy_queue.services.pages import Page
 from tests.services.artifact_calls import CONTENT, NAME, TEXT, HandObjects, body, create, upload
 from tests.services.bench import HOUR, MINUTE, NOW, SECOND, At, Bench, Calls, Crash, failing
 from tests.services.ports import HandBroker
@@ -306,22 +307,27 @@ def test_a_page_lacks_an_artifact_or_goes_on_when_it_is_the_last() -> None:
         create(bench, task_id, name=name)
 
     def names(after: str, limit: int) -> tuple[list[str], str | None]:
-        page = bench.services.artifacts.list(task_id, 0, after, limit)
-        return [artifact.name for artifact in page.artifacts], page.after
+        page = bench.services.artifacts.list(task_id, 0, after, limit, lambda one: one.name.encode())
+        return [name.decode() for name in page.items], page.after
 
     assert names("", 2) == (["a", "b/"], "b/")
+    assert names("", 3) == (["a", "b/", "c"], None)
     assert names("b/", 2) == (["c"], None)
     assert names("c", 2) == ([], None)
     assert names("", 1000) == (["a", "b/", "c"], None)
 
 
+def repr_of(artifact: Artifact) -> bytes:
+    return repr(artifact).encode()
+
+
 def test_the_artifacts_of_nothing_are_listed() -> None:
     bench = Bench()
     task_id = bench.claimed()
-    assert bench.services.artifacts.list(task_id, 0, "", 10).artifacts == []
+    assert bench.services.artifacts.list(task_id, 0, "", 10, repr_of) == Page([], None)
     for unknown, run_id in ((task_id, 1), (slugid(), 0)):
         with pytest.raises(ResourceNotFound):
-            bench.services.artifacts.list(unknown, run_id, "", 10)
+            bench.services.artifacts.list(unknown, run_id, "", 10, repr_of)
 
 
 @pytest.mark.parametrize("storage_type", TYPES_WITH_BYTES)

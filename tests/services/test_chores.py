@@ -10,9 +10,11 @@ import pytest
 from legacy_queue.adapters.memory import MemoryStorage
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import format_time
+from legacy_queue.ports import Turn, Turns
 from legacy_queue.services.chores import PAGE, Chore, Chores
 from tests.memory_server import HandClock
-from tests.services.bench import HOUR, MINUTE, NOW, PREFIX, SECOND, Bench, HandEvent
+from tests.services.bench import HOUR, MINUTE, NOW, PREFIX, SECOND, At, Bench, HandEvent, failing
+from tests.services.ports import around_port
 
 DAY = 24 * HOUR
 STEP = tuple[str, int, datetime | None]
@@ -91,10 +93,10 @@ def test_one_process_at_a_time_does_a_chore(processes: Processes) -> None:
 def test_a_chore_of_a_process_that_died_is_gone_on_with_where_it_was(processes: Processes) -> None:
     def dies(after: str) -> None:
         if after == "page 2":
-            raise ConnectionError
+            raise SystemExit
 
     first, second = Pages(4, dies), Pages(4)
-    with pytest.raises(ConnectionError):
+    with pytest.raises(SystemExit):
         processes.do(processes.chores(first))
     chores = processes.chores(second)
     assert processes.do(chores) > timedelta(0)
@@ -205,3 +207,53 @@ def test_events_are_forgotten_an_hour_after_they_were_logged(bench: Bench) -> No
     bench.sweep(MINUTE)
     exchanges = [event.exchange for _, event in bench.storage.event_log.read("", 99)]
     assert exchanges == ["task-running", "task-completed"]
+
+
+def test_a_chore_that_fails_keeps_no_other_from_being_done_and_begins_anew(
+    processes: Processes, logs: list[MutableMapping[str, Any]]
+) -> None:
+    def fails(after: str) -> None:
+        if after == "page 1" and not logs:
+            raise ValueError("a defect")
+
+    first, other = Pages(3, fails), Pages(1)
+    chores = processes.chores(first, other)
+    assert processes.do(chores) <= MINUTE
+    assert len(other.done) == 1
+    assert [(one["event"], one["chore"]) for one in logs] == [("chore-failed", "chore 0")]
+    processes.clock.advance(MINUTE)
+    processes.do(chores)
+    assert first.pages == ["", "", "page 1", "page 2"]
+
+
+def test_a_chore_that_fails_after_another_process_took_over_is_left_to_it(processes: Processes) -> None:
+    second = Pages(1)
+
+    def fails(_after: str) -> None:
+        processes.clock.advance(6 * MINUTE)
+        processes.do(processes.chores(second))
+        raise ValueError("a defect")
+
+    assert processes.do(processes.chores(Pages(1, fails))) == MINUTE
+    assert len(second.done) == 1
+
+
+def test_a_chore_begins_anew_where_its_place_cannot_be_read(processes: Processes) -> None:
+    turn = processes.turns.take("chore-chore 0", processes.clock.now())
+    assert isinstance(turn, Turn)
+    processes.turns.keep(turn, processes.clock.now(), "no time", None)
+    pages = Pages(2)
+    processes.do(processes.chores(pages))
+    assert pages.pages == ["", "page 1"]
+
+
+def test_chores_go_on_after_turns_that_could_not_be_taken(
+    processes: Processes, logs: list[MutableMapping[str, Any]]
+) -> None:
+    fault = At(0, of="take", before=failing(ValueError("a defect")))
+    turns = around_port(Turns, processes.turns, fault)
+    pages = Pages(1)
+    chores = Chores([Chore("chore", HOUR, pages)], turns, processes.clock)
+    chores.run(HandEvent(processes.clock, NOW + 2 * MINUTE))
+    assert len(pages.done) == 1
+    assert [one["event"] for one in logs] == ["chore-failed"]

@@ -121,10 +121,27 @@ def test_a_task_whose_dependencies_are_completed_is_pending_at_once(bench: Bench
 def test_a_task_that_depends_on_itself_waits_until_it_is_scheduled(bench: Bench) -> None:
     task_id = slugid()
     bench.services.tasks.create(task_id, task_body(dependencies=[task_id]))
-    assert dependents(bench, task_id) == []
+    assert dependents(bench, task_id) == [task_id]
     bench.run_timers(HOUR)
     assert bench.task(task_id).state == "unscheduled"
     assert bench.services.tasks.schedule(task_id).state == "pending"
+
+
+@pytest.mark.parametrize("requires", ["all-completed", "all-resolved"])
+def test_a_task_that_depends_on_itself_is_not_written_again_when_it_is_resolved(
+    bench: Bench, requires: str
+) -> None:
+    task_id, other = slugid(), bench.create()
+    body = task_body(dependencies=[other, task_id], requires=requires)
+    bench.services.tasks.create(task_id, body)
+    bench.services.tasks.schedule(task_id)
+    bench.run(task_id)
+    stored = bench.storage.tasks.load(task_id)
+    waiting = bench.create(dependencies=[task_id])
+    bench.run_timers()
+    bench.sweep(HOUR)
+    assert bench.storage.tasks.load(task_id) == stored
+    assert bench.task(waiting).state == "pending"
 
 
 def nothing_left(bench: Bench, task_id: str, group: str, *required: str) -> None:

@@ -1,14 +1,16 @@
 """Lists of tasks: pages that begin behind a taskId and stay as they are when tasks are added."""
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from legacy_queue.domain.errors import RequestConflict, ResourceNotFound
 from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.task import Task
 from legacy_queue.ports import Dependent, StoredTask, TaskStore
-from legacy_queue.services.listing import Listed
+from legacy_queue.services.pages import Page
 from tests.services.bench import HOUR, NOW, At, Bench, Crash, failing, task_body
 from tests.services.ports import TasksOf
 
@@ -20,17 +22,28 @@ def bench() -> Bench:
     return Bench()
 
 
-def ids(listed: Listed) -> list[str]:
-    return [task.task_id for task in listed.tasks]
+def id_of(task: Task) -> bytes:
+    return task.task_id.encode()
+
+
+def ids(listed: Page[str]) -> list[str]:
+    return [item.decode() for item in listed.items]
 
 
 def create(bench: Bench, kind: str, about: str) -> str:
     return bench.create(taskGroupId=about) if kind == "group" else bench.create(dependencies=[about])
 
 
-def page(bench: Bench, kind: str, about: str, after: str = "", limit: int = 1000) -> Listed:
+def page(
+    bench: Bench,
+    kind: str,
+    about: str,
+    after: str = "",
+    limit: int = 1000,
+    render: Callable[[Task], bytes] = id_of,
+) -> Page[str]:
     listing = bench.services.listing
-    return (listing.group if kind == "group" else listing.dependents)(about, after, limit)
+    return (listing.group if kind == "group" else listing.dependents)(about, after, limit, render)
 
 
 @pytest.fixture(params=["group", "dependents"])
@@ -52,7 +65,8 @@ def test_all_are_listed_as_they_are_now_in_the_order_of_their_ids(
     listed = page(bench, kind, about)
     assert ids(listed) == sorted(tasks)
     assert listed.after is None
-    assert list(listed.tasks) == [bench.task(task_id) for task_id in sorted(tasks)]
+    states = page(bench, kind, about, render=lambda task: task.state.encode())
+    assert list(states.items) == [bench.task(task_id).state.encode() for task_id in sorted(tasks)]
 
 
 @pytest.mark.parametrize("limit", [1, 7, 29, 30, 31])
@@ -61,12 +75,28 @@ def test_pages_hold_every_task_once(bench: Bench, kind: str, about: str, limit: 
     found, after = [], ""
     while True:
         listed = page(bench, kind, about, after, limit)
-        assert len(listed.tasks) <= limit
+        assert 0 < len(listed.items) <= limit
         found += ids(listed)
         if listed.after is None:
             break
         after = listed.after
     assert found == sorted(tasks)
+    assert len(listed.items) == 30 % limit or limit
+
+
+def test_a_page_is_full_before_it_has_more_than_its_bytes_and_the_list_goes_on(
+    bench: Bench, kind: str, about: str
+) -> None:
+    tasks = sorted(create(bench, kind, about) for _ in range(10))
+    pages = [page(bench, kind, about, render=large)]
+    while after := pages[-1].after:
+        pages.append(page(bench, kind, about, after, render=large))
+    assert [len(one.items) for one in pages] == [4, 4, 2]
+    assert [item[:22].decode() for one in pages for item in one.items] == tasks
+
+
+def large(task: Task) -> bytes:
+    return id_of(task).ljust(1024 * 1024)
 
 
 def test_a_page_stays_as_it_is_when_tasks_are_added(bench: Bench, kind: str, about: str) -> None:
@@ -86,13 +116,15 @@ def test_what_never_was_is_not_found(bench: Bench, kind: str) -> None:
 
 
 def test_a_task_that_nobody_depends_on_has_an_empty_list(bench: Bench) -> None:
-    assert page(bench, "dependents", bench.create()) == Listed([], None)
+    assert page(bench, "dependents", bench.create()) == Page([], None)
 
 
-def test_a_task_that_depends_on_itself_is_not_its_own_dependent(bench: Bench) -> None:
+def test_a_task_that_depends_on_itself_is_among_its_dependents(bench: Bench) -> None:
     task_id = slugid()
     bench.services.tasks.define(task_id, task_body())
-    assert page(bench, "dependents", task_id) == Listed([], None)
+    assert ids(page(bench, "dependents", task_id)) == [task_id]
+    other = bench.create(dependencies=[task_id])
+    assert ids(page(bench, "dependents", task_id)) == sorted([task_id, other])
 
 
 def test_a_task_that_was_satisfied_when_it_was_created_is_listed(bench: Bench) -> None:
@@ -134,9 +166,9 @@ def test_a_page_of_what_was_left_goes_on_behind_it(bench: Bench) -> None:
     for _ in range(3):
         bench.storage.groups.join(slugid(), group, "-", NOW + DAY)
     listed = page(bench, "group", group, limit=2)
-    assert listed.tasks == []
+    assert listed.items == []
     assert listed.after
-    assert page(bench, "group", group, listed.after, limit=2) == Listed([], None)
+    assert page(bench, "group", group, listed.after, limit=2) == Page([], None)
 
 
 class CountedTasks(TasksOf):
@@ -168,6 +200,6 @@ def test_listings_read_more_than_four_tasks_at_once_together_or_fewer(bench: Ben
 
     listing = bench.replica(wrapped=wrapped).listing
     with ThreadPoolExecutor(4) as pool:
-        pages = list(pool.map(lambda _: listing.group(about, "", 1000), range(4)))
+        pages = list(pool.map(lambda _: listing.group(about, "", 1000, id_of), range(4)))
     assert [ids(listed) for listed in pages] == [sorted(tasks)] * 4
     assert counted[0].most == 4

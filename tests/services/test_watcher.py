@@ -15,7 +15,7 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.timers import Timer
-from legacy_queue.ports import OwnQueues
+from legacy_queue.ports import Corrupt, OwnQueues
 from legacy_queue.services.leases import LEASE
 from legacy_queue.services.timers import Armed
 from legacy_queue.services.watcher import Again, Watcher
@@ -90,7 +90,7 @@ def test_a_timer_is_removed_only_after_its_handler_has_returned() -> None:
 
 
 def test_a_timer_fires_again_as_its_handler_says() -> None:
-    again = replace(TIMER, due=NOW + MINUTE, after="x")
+    again = replace(TIMER, due=NOW + MINUTE, after=slugid())
     watched = Watched(lambda _: Again(again, MINUTE) if watched.clock.now() == NOW else None)
     watched.put()
     watched.look()
@@ -152,7 +152,20 @@ def test_storage_that_is_away_is_no_failure_of_the_handler() -> None:
     assert watched.left("poison") == watched.left() == []
 
 
-@pytest.mark.parametrize("text", ["", "nonsense", "{}", '{"taskId": "x", "armed": "now"}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "nonsense",
+        "{}",
+        f'{{"taskId": "{TIMER.task_id}", "armed": "now"}}',
+        f'{{"taskId": "{TIMER.task_id}", "armed": "{"x" * 40_000}"}}',
+        TIMER.text().replace(TIMER.task_id, "a/b"),
+        TIMER.text().replace("}", ', "tries": Infinity}'),
+        TIMER.text().replace("}", ', "tries": 1e999}'),
+    ],
+    ids=range(8),
+)
 def test_what_is_no_timer_is_set_aside_at_once(text: str, logs: list[MutableMapping[str, Any]]) -> None:
     watched = Watched()
     watched.queues.put("claims", text, AT_ONCE)
@@ -161,9 +174,21 @@ def test_what_is_no_timer_is_set_aside_at_once(text: str, logs: list[MutableMapp
     assert watched.handled == [(NOW, TIMER)]
     assert watched.left() == []
     (poison,) = map(json.loads, watched.left("poison"))
-    assert (poison["queue"], poison["text"]) == ("claims", text)
-    assert poison["why"]
+    assert (poison["queue"], poison["text"]) == ("claims", text[: 8 * 1024])
+    assert 0 < len(poison["why"]) <= 200
     assert [one["event"] for one in logs] == ["message-set-aside"]
+
+
+def test_a_timer_of_what_cannot_be_read_is_set_aside_at_once() -> None:
+    def handle(_timer: Timer) -> None:
+        raise Corrupt("the row cannot be read")
+
+    watched = Watched(handle)
+    watched.put()
+    assert watched.look() == 1
+    (poison,) = map(json.loads, watched.left("poison"))
+    assert (poison["text"], poison["why"]) == (TIMER.text(), "the row cannot be read")
+    assert watched.left() == []
 
 
 def test_what_cannot_be_set_aside_stays() -> None:

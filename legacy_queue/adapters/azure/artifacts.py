@@ -11,8 +11,8 @@ from azure.core.exceptions import ResourceExistsError, ResourceModifiedError, Re
 from azure.data.tables import TableClient, TableEntity, UpdateMode
 
 from legacy_queue.adapters.azure.client import unavailable_when_down
-from legacy_queue.adapters.azure.entities import chunked, joined
-from legacy_queue.adapters.azure.rows import between, page
+from legacy_queue.adapters.azure.entities import chunked, joined, of_kind
+from legacy_queue.adapters.azure.rows import between, page, read, readable
 from legacy_queue.domain.artifacts import Artifact
 from legacy_queue.ports import AlreadyExists, ArtifactPage, ArtifactStore, Changed, StoredArtifact
 
@@ -33,9 +33,10 @@ class AzureArtifactStore(ArtifactStore):
     def load(self, task_id: str, run_id: int, name: str) -> StoredArtifact | None:
         try:
             with unavailable_when_down():
-                return _stored(self._table.get_entity(task_id, _row_key(run_id, name)))
+                row = self._table.get_entity(task_id, _row_key(run_id, name))
         except ResourceNotFoundError:
             return None
+        return read(row, _stored)
 
     def insert(self, artifact: Artifact) -> StoredArtifact:
         try:
@@ -74,7 +75,7 @@ class AzureArtifactStore(ArtifactStore):
     def list(self, task_id: str, run_id: int, after: str, limit: int) -> Sequence[Artifact]:
         run = _run_key(run_id)
         first = _row_key(run_id, after) if after else f"{run} "
-        return [_artifact(row) for row in between(self._table, task_id, first, run + _END, limit)]
+        return between(self._table, task_id, first, run + _END, limit, _artifact)
 
     def incomplete(self, task_id: str, run_id: int, now: datetime) -> Artifact | None:
         run = _run_key(run_id)
@@ -85,12 +86,11 @@ class AzureArtifactStore(ArtifactStore):
                 parameters={"task": task_id, "first": run, "end": run + _END, "now": now},
                 results_per_page=1,
             )
-            row = next(iter(rows), None)
-        return _artifact(row) if row else None
+            return next(readable(rows, _artifact), None)
 
     def expired(self, now: datetime, after: str, limit: int) -> ArtifactPage:
         rows, further = page(self._table, "expires lt @now", {"now": now}, after, limit)
-        return ArtifactPage([_stored(row) for row in rows], further)
+        return ArtifactPage([*readable(rows, _stored)], further)
 
 
 def _run_key(run_id: int) -> str:
@@ -120,13 +120,13 @@ def _entity(artifact: Artifact) -> dict[str, Any]:
 def _artifact(row: TableEntity) -> Artifact:
     return Artifact(
         task_id=row["PartitionKey"],
-        run_id=row["runId"],
-        name=row["name"],
-        storage_type=row["storageType"],
-        content_type=row["contentType"],
-        expires=row["expires"],
-        details=json.loads(joined("details", row)),
-        is_complete=row["isComplete"],
+        run_id=of_kind(int, row["runId"]),
+        name=of_kind(str, row["name"]),
+        storage_type=of_kind(str, row["storageType"]),
+        content_type=of_kind(str, row["contentType"]),
+        expires=of_kind(datetime, row["expires"]),
+        details=of_kind(dict, json.loads(joined("details", row))),
+        is_complete=of_kind(bool, row["isComplete"]),
     )
 
 

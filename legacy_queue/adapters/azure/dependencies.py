@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from legacy_queue.adapters.azure.client import unavailable_when_down
-from legacy_queue.adapters.azure.rows import ExpiringRows, between
+from legacy_queue.adapters.azure.rows import ExpiringRows, between, slugid_in
 from legacy_queue.ports import DependencyStore, Dependent
 
 _END = "~"  # behind every taskId
@@ -24,5 +25,10 @@ class AzureDependencyStore(ExpiringRows, DependencyStore):
             self._table.upsert_entity(row)
 
     def dependents(self, required_id: str, after: str, limit: int) -> Sequence[Dependent]:
-        rows = between(self._table, required_id, after, _END, limit)
-        return [Dependent(row["RowKey"], row["requires"]) for row in rows]
+        return between(self._table, required_id, after, _END, limit, _dependent)
+
+
+def _dependent(row: dict[str, Any]) -> Dependent:
+    if row["requires"] not in ("all-completed", "all-resolved"):
+        raise ValueError("it requires something else")
+    return Dependent(slugid_in(row["RowKey"]), row["requires"])

@@ -5,14 +5,18 @@ is JSON in binary properties ``definition0``, ``definition1``, ... of 64 KiB, Az
 """
 
 import json
-from typing import Any
+from datetime import datetime
+from typing import Any, TypeVar
 
 from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.task import Run, Task
 
+Kind = TypeVar("Kind")
+
 ROW_KEY = "task"
 _CHUNK = 64 * 1024
+_STATES = ("pending", "running", "completed", "failed", "exception")
 
 
 def task_entity(task: Task) -> dict[str, Any]:
@@ -44,17 +48,30 @@ def changing_properties(task: Task) -> dict[str, Any]:
 
 
 def task_from_entity(entity: dict[str, Any]) -> Task:
-    """The inverse of ``task_entity``; one of before there were dependencies, or blobs, has none."""
-    held = Lease(entity["heldMessageId"], entity["heldReceipt"]) if entity["heldMessageId"] else None
-    return Task(
+    """The inverse of ``task_entity``; one of before there were dependencies, or blobs, has none.
+
+    Raises an error of Python's for what is no task.
+    """
+    message_id, receipt = (of_kind(str, entity[name]) for name in ("heldMessageId", "heldReceipt"))
+    waits_for = of_kind(list, json.loads(entity.get("waitsFor", b"[]")))
+    task = Task(
         task_id=entity["PartitionKey"],
-        definition=TaskDefinition(json.loads(joined("definition", entity))),
-        retries_left=entity["retriesLeft"],
-        runs=tuple(Run.from_wire(run) for run in json.loads(entity["runs"])),
-        held=held,
-        waits_for=tuple(json.loads(entity.get("waitsFor", b"[]"))),
-        newest_blob=entity.get("newestBlob", ""),
+        definition=TaskDefinition(of_kind(dict, json.loads(joined("definition", entity)))),
+        retries_left=of_kind(int, entity["retriesLeft"]),
+        runs=tuple(Run.from_wire(run) for run in of_kind(list, json.loads(entity["runs"]))),
+        held=Lease(message_id, receipt) if message_id else None,
+        waits_for=tuple(of_kind(str, one) for one in waits_for),
+        newest_blob=of_kind(str, entity.get("newestBlob", "")),
     )
+    _check(task)
+    return task
+
+
+def of_kind(kind: type[Kind], value: Any) -> Kind:
+    """The value, which is of that type; raises TypeError."""
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise TypeError(f"a {type(value).__name__} where {kind.__name__} is due")
+    return value
 
 
 def chunked(name: str, value: bytes) -> dict[str, bytes]:
@@ -67,6 +84,30 @@ def joined(name: str, entity: dict[str, Any]) -> bytes:
     """The inverse of ``chunked``."""
     count = sum(key.startswith(name) for key in entity)
     return b"".join(entity[f"{name}{number}"] for number in range(count))
+
+
+def _check(task: Task) -> None:
+    """That every part is there with which the task is worked on."""
+    definition = task.definition
+    for time in (definition.created, definition.deadline, definition.expires):
+        of_kind(datetime, time)
+    wire = definition.wire
+    for name in ("provisionerId", "workerType", "schedulerId", "taskGroupId", "requires"):
+        of_kind(str, wire[name])
+    of_kind(int, wire["retries"])
+    for name in ("dependencies", "routes", "scopes"):
+        for one in of_kind(list, wire[name]):
+            of_kind(str, one)
+    definition.work_queue.name("")
+    for number, run in enumerate(task.runs):
+        if run.run_id != number or run.state not in _STATES:
+            raise ValueError("a run of another id or state")
+        for text in (run.reason_created, run.reason_resolved or "", *_names(run)):
+            of_kind(str, text)
+
+
+def _names(run: Run) -> tuple[Any, ...]:
+    return (run.worker.worker_group, run.worker.worker_id) if run.worker else ()
 
 
 def _json(value: Any) -> bytes:

@@ -8,15 +8,15 @@ from typing import Any
 
 from azure.core import MatchConditions
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
-from azure.data.tables import TableClient
+from azure.data.tables import TableClient, TableEntity
 
 from legacy_queue.adapters.azure.client import LOST_RACE, unavailable_when_down
-from legacy_queue.adapters.azure.entities import chunked, joined
+from legacy_queue.adapters.azure.entities import chunked, joined, of_kind
 from legacy_queue.adapters.azure.group_commit import GroupCommit
-from legacy_queue.adapters.azure.rows import KEYS, between
+from legacy_queue.adapters.azure.rows import KEYS, between, read
 from legacy_queue.adapters.event_ids import event_id, first_number, number_of
-from legacy_queue.domain.events import Event
-from legacy_queue.ports import Clock, EventLog
+from legacy_queue.domain.events import EXCHANGES, Event
+from legacy_queue.ports import Clock, Corrupt, EventLog
 
 _PARTITION = "log"
 _HEAD = "head"  # behind every id
@@ -40,8 +40,7 @@ class AzureEventLog(EventLog):
         self._commits.add([_to_json(event) for event in events])
 
     def read(self, after: str, limit: int) -> Sequence[tuple[str, Event]]:
-        rows = between(self._table, _PARTITION, event_id(number_of(after)), _HEAD, limit)
-        return [(row["RowKey"], _from_json(joined("event", row))) for row in rows]
+        return between(self._table, _PARTITION, event_id(number_of(after)), _HEAD, limit, _event)
 
     def last(self) -> str:
         head = self._load_head()
@@ -49,8 +48,8 @@ class AzureEventLog(EventLog):
 
     def trim(self, before: datetime) -> None:
         while True:
-            rows = between(self._table, _PARTITION, "", _HEAD, _MOST_ROWS, [*KEYS, "at"])
-            old = list(takewhile(lambda row: row["at"] < before, rows))
+            rows = between(self._table, _PARTITION, "", _HEAD, _MOST_ROWS, _as_it_is, [*KEYS, "at"])
+            old = list(takewhile(lambda row: _is_before(before, row.get("at")), rows))
             if not old:
                 return
             try:
@@ -95,7 +94,11 @@ class AzureEventLog(EventLog):
                 row = self._table.get_entity(_PARTITION, _HEAD)
         except ResourceNotFoundError:
             return None
-        return number_of(row["last"]), str(row.metadata["etag"])
+        try:
+            number = read(row, lambda row: number_of(of_kind(str, row["last"])))
+        except Corrupt:
+            number = first_number(self._clock.now())  # behind all that there are
+        return number, str(row.metadata["etag"])
 
 
 def _moved(head: tuple[int, str] | None, number: int) -> Any:
@@ -116,6 +119,20 @@ def _to_json(event: Event) -> bytes:
     return json.dumps(wire, separators=(",", ":")).encode()
 
 
-def _from_json(text: bytes) -> Event:
-    wire = json.loads(text)
-    return Event(wire["exchange"], wire["routingKey"], tuple(wire["routes"]), wire["payload"])
+def _event(row: TableEntity) -> tuple[str, Event]:
+    wire = json.loads(joined("event", row))
+    routes = tuple(of_kind(str, route) for route in of_kind(list, wire["routes"]))
+    if wire["exchange"] not in EXCHANGES:
+        raise ValueError("there is no such exchange")
+    event_id(number_of(row["RowKey"]))
+    payload = of_kind(dict, wire["payload"])
+    return row["RowKey"], Event(wire["exchange"], of_kind(str, wire["routingKey"]), routes, payload)
+
+
+def _as_it_is(row: TableEntity) -> TableEntity:
+    return row
+
+
+def _is_before(time: datetime, at: object) -> bool:
+    """Whether an event of that time is old; one of no time is."""
+    return not isinstance(at, datetime) or at < time

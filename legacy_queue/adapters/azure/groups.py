@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 from azure.core import MatchConditions
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
-from azure.data.tables import TableClient, UpdateMode
+from azure.data.tables import TableClient, TableEntity, UpdateMode
 
 from legacy_queue.adapters.azure.client import LOST_RACE, unavailable_when_down
-from legacy_queue.adapters.azure.rows import KEYS, ExpiringRows, between, page
+from legacy_queue.adapters.azure.entities import of_kind
+from legacy_queue.adapters.azure.rows import KEYS, ExpiringRows, between, page, read, readable, slugid_in
 from legacy_queue.adapters.recent import Recent
 from legacy_queue.ports import ActivePage, ActiveTask, Changed, Clock, Group, GroupStore
 
@@ -61,8 +62,7 @@ class AzureGroupStore(ExpiringRows, GroupStore):
         return stored.group if stored else None
 
     def members(self, task_group_id: str, after: str, limit: int) -> Sequence[str]:
-        rows = between(self._table, task_group_id, _MEMBER + after, _MEMBERS_END, limit, KEYS)
-        return [row["RowKey"].removeprefix(_MEMBER) for row in rows]
+        return between(self._table, task_group_id, _MEMBER + after, _MEMBERS_END, limit, _member, KEYS)
 
     def activate(self, task_id: str, task_group_id: str, activation: int, expires: datetime) -> None:
         with unavailable_when_down():
@@ -73,12 +73,12 @@ class AzureGroupStore(ExpiringRows, GroupStore):
             self._table.delete_entity(task_group_id, _active_key(task_id, activation))
 
     def has_active(self, task_group_id: str) -> bool:
-        return bool(between(self._table, task_group_id, _ACTIVE, _ACTIVE_END, 1, KEYS))
+        return bool(between(self._table, task_group_id, _ACTIVE, _ACTIVE_END, 1, _activation, KEYS))
 
     def all_active(self, after: str, limit: int) -> ActivePage:
         query = "RowKey gt @first and RowKey lt @end"
         rows, further = page(self._table, query, {"first": _ACTIVE, "end": _ACTIVE_END}, after, limit)
-        return ActivePage([_active_task(row) for row in rows], further)
+        return ActivePage([*readable(rows, _active_task)], further)
 
     def _active_row(
         self, task_id: str, task_group_id: str, activation: int, expires: datetime
@@ -121,8 +121,7 @@ class AzureGroupStore(ExpiringRows, GroupStore):
         except ResourceNotFoundError:
             self._recent.forget(task_group_id)
             return None
-        group = Group(task_group_id, row["schedulerId"], row["expires"])
-        stored = _Stored(group, str(row.metadata["etag"]))
+        stored = read(row, _stored)
         self._recent.put(task_group_id, stored)
         return stored
 
@@ -134,6 +133,19 @@ def _active_key(task_id: str, activation: int) -> str:
     return f"{_ACTIVE}{task_id}-{activation:04}"
 
 
-def _active_task(row: dict[str, Any]) -> ActiveTask:
+def _stored(row: TableEntity) -> _Stored:
+    scheduler_id, expires = of_kind(str, row["schedulerId"]), of_kind(datetime, row["expires"])
+    return _Stored(Group(row["PartitionKey"], scheduler_id, expires), str(row.metadata["etag"]))
+
+
+def _member(row: dict[str, Any]) -> str:
+    return slugid_in(row["RowKey"].removeprefix(_MEMBER))
+
+
+def _activation(row: dict[str, Any]) -> tuple[str, int]:
     task_id, _, activation = row["RowKey"].removeprefix(_ACTIVE).rpartition("-")
-    return ActiveTask(row["PartitionKey"], task_id, int(activation), row["since"])
+    return slugid_in(task_id), int(activation)
+
+
+def _active_task(row: dict[str, Any]) -> ActiveTask:
+    return ActiveTask(slugid_in(row["PartitionKey"]), *_activation(row), of_kind(datetime, row["since"]))

@@ -6,7 +6,7 @@ from azure.data.tables import TableClient, TableEntity, UpdateMode
 
 from legacy_queue.adapters.azure.client import unavailable_when_down
 from legacy_queue.adapters.azure.entities import ROW_KEY, changing_properties, task_entity, task_from_entity
-from legacy_queue.adapters.azure.rows import ExpiringRows, page
+from legacy_queue.adapters.azure.rows import ExpiringRows, page, read, readable
 from legacy_queue.adapters.recent import Recent
 from legacy_queue.domain.task import Task
 from legacy_queue.ports import AlreadyExists, Changed, StoredTask, TaskPage, TaskStore
@@ -35,7 +35,7 @@ class AzureTaskStore(ExpiringRows, TaskStore):
         except ResourceNotFoundError:
             self._recent.forget(task_id)
             return None
-        stored, known = _stored(entity), self._recent.get(task_id)
+        stored, known = read(entity, _stored), self._recent.get(task_id)
         if known and known.etag == stored.etag:
             return known
         size = sum(len(value) for name, value in entity.items() if name.startswith("definition"))
@@ -76,7 +76,7 @@ class AzureTaskStore(ExpiringRows, TaskStore):
 
     def unresolved(self, after: str, limit: int) -> TaskPage:
         entities, further = page(self._table, _UNRESOLVED, {}, after, limit)
-        return TaskPage([_stored(entity) for entity in entities], further)
+        return TaskPage([*readable(entities, _stored)], further)
 
     def _remember(self, stored: StoredTask, size: int) -> StoredTask:
         if size <= _LARGEST_REMEMBERED:

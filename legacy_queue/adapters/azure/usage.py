@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from legacy_queue.adapters.azure.client import unavailable_when_down
-from legacy_queue.adapters.azure.rows import ExpiringRows, page
+from legacy_queue.adapters.azure.entities import of_kind
+from legacy_queue.adapters.azure.rows import ExpiringRows, page, readable
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.usage import HOUR, KEPT, Calls, CountedUse, Use
 from legacy_queue.ports import UsagePage, UsageStore
@@ -40,7 +41,7 @@ class AzureUsageStore(ExpiringRows, UsageStore):
                 query += f" and ({name} eq @{name} or {name} eq '')"
                 parameters[name] = value
         rows, further = page(self._table, query, parameters, after, limit)
-        return UsagePage([_counted(row) for row in rows], further)
+        return UsagePage([*readable(rows, _counted)], further)
 
 
 def _row(counted: CountedUse) -> dict[str, Any]:
@@ -64,6 +65,9 @@ def _row(counted: CountedUse) -> dict[str, Any]:
 
 
 def _counted(row: dict[str, Any]) -> CountedUse:
-    missing = tuple(json.loads(row["missing"]))
-    use = Use(row["provisionerId"], row["workerType"], row["method"], row["caller"], missing)
-    return CountedUse(row["process"], row["hour"], use, Calls(row["count"], row["last"]))
+    missing = tuple(of_kind(str, one) for one in of_kind(list, json.loads(row["missing"])))
+    names = ("provisionerId", "workerType", "method", "caller")
+    provisioner_id, worker_type, method, caller = (of_kind(str, row[name]) for name in names)
+    use = Use(provisioner_id, worker_type, method, caller, missing)
+    calls = Calls(of_kind(int, row["count"]), of_kind(datetime, row["last"]))
+    return CountedUse(of_kind(str, row["process"]), of_kind(datetime, row["hour"]), use, calls)

@@ -11,8 +11,8 @@ from azure.core.exceptions import ResourceExistsError, ResourceModifiedError, Re
 from azure.data.tables import UpdateMode
 
 from legacy_queue.adapters.azure.client import unavailable_when_down
-from legacy_queue.adapters.azure.entities import chunked, joined
-from legacy_queue.adapters.azure.rows import ExpiringRows, between
+from legacy_queue.adapters.azure.entities import chunked, joined, of_kind
+from legacy_queue.adapters.azure.rows import ExpiringRows, between, read
 from legacy_queue.domain.workers import Known, Path, parent_of
 from legacy_queue.ports import AlreadyExists, Changed, StoredKnown, WorkerStore
 
@@ -33,7 +33,7 @@ class AzureWorkerStore(ExpiringRows, WorkerStore):
                 entity = self._table.get_entity(_partition(parent_of(path)), _row_key(path))
         except ResourceNotFoundError:
             return None
-        return StoredKnown(_known(entity), str(entity.metadata["etag"]))
+        return StoredKnown(read(entity, _known), str(entity.metadata["etag"]))
 
     def insert(self, known: Known) -> StoredKnown:
         try:
@@ -57,8 +57,7 @@ class AzureWorkerStore(ExpiringRows, WorkerStore):
         return StoredKnown(known, str(metadata["etag"]))
 
     def list(self, parent: Path, after: Path, limit: int) -> Sequence[Known]:
-        rows = between(self._table, _partition(parent), _row_key(after), _END, limit)
-        return [_known(row) for row in rows]
+        return between(self._table, _partition(parent), _row_key(after), _END, limit, _known)
 
     def quarantine(self, worker: Path, until: datetime) -> None:
         entity = {"PartitionKey": _QUARANTINED, "RowKey": _row_key(worker), "expires": until}
@@ -66,8 +65,7 @@ class AzureWorkerStore(ExpiringRows, WorkerStore):
             self._table.upsert_entity(entity)
 
     def quarantined(self) -> Mapping[Path, datetime]:
-        rows = between(self._table, _QUARANTINED, "", _END, sys.maxsize)
-        return {tuple(row["RowKey"].split(_SEPARATOR)): row["expires"] for row in rows}
+        return dict(between(self._table, _QUARANTINED, "", _END, sys.maxsize, _quarantine))
 
 
 def _partition(parent: Path) -> str:
@@ -89,4 +87,20 @@ def _entity(known: Known) -> dict[str, Any]:
 
 
 def _known(entity: dict[str, Any]) -> Known:
-    return Known.from_wire(json.loads(joined("known", entity)))
+    known = Known.from_wire(of_kind(dict, json.loads(joined("known", entity))))
+    if (
+        _partition(parent_of(known.path)) != entity["PartitionKey"]
+        or _row_key(known.path) != entity["RowKey"]
+    ):
+        raise ValueError("it is known of another")
+    for text in (known.description, known.stability, *(task_id for task_id, _ in known.recent_claims)):
+        of_kind(str, text)
+    for one in known.actions:
+        of_kind(str, of_kind(dict, one)["context"])
+    for _, run_id in known.recent_claims:
+        of_kind(int, run_id)
+    return known
+
+
+def _quarantine(row: dict[str, Any]) -> tuple[Path, datetime]:
+    return tuple(row["RowKey"].split(_SEPARATOR)), of_kind(datetime, row["expires"])
