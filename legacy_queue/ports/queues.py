@@ -92,10 +92,6 @@ class OwnQueues(ABC):
         """Up to ``count`` (1..32) visible messages, left as they are."""
 
     @abstractmethod
-    def count(self, name: str) -> int:
-        """How many messages there are, visible or not."""
-
-    @abstractmethod
     def hide(self, name: str, lease: Lease, text: str, hidden_for: timedelta) -> Lease:
         """Give the leased message this text and make it invisible for so long; raises LeaseLost."""
 

@@ -74,7 +74,7 @@ class Announcer:
             return
         with self._gate:
             self._gate.wait_for(lambda: not self._is_draining, _PATIENCE)
-        if self._is_direct and not (after_others and self._queues.count(WAITING)):
+        if self._is_direct and not (after_others and self._queues.peek(WAITING, 1)):
             try:
                 self._broker.publish(events)
                 return
@@ -92,7 +92,7 @@ class Announcer:
             return True
         try:
             self._broker.check()
-            if self._is_direct and not self._queues.count(WAITING):
+            if self._is_direct and not self._queues.peek(WAITING, 1):
                 return self._is_direct  # unless an event had to wait in this moment
             with self._draining():
                 self._publish_waiting(self._broker)
@@ -140,14 +140,11 @@ class Announcer:
                 self._gate.notify_all()
 
     def _is_none_left(self) -> bool:
-        """Whether events go to the broker from now on: if none waits, and none is on its way to those.
-
-        What a process that died has received is hidden, and perhaps not published: it still waits.
-        """
+        """Whether events go to the broker from now on: if none waits, and none is on its way to those."""
         with self._gate:
             self._gate.wait_for(lambda: self._puts_begun == self._puts_ended, _PATIENCE)
             begun, ended = self._puts_begun, self._puts_ended
-        is_empty = not self._queues.count(WAITING)
+        is_empty = not self._queues.peek(WAITING, 1)
         with self._gate:
             self._is_direct = is_empty and self._puts_begun == begun == ended
             return self._is_direct

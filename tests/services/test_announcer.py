@@ -14,7 +14,6 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.ports import Broker
 from legacy_queue.services.announcer import Announcer
-from legacy_queue.services.leases import LEASE
 from tests.memory_server import HandClock
 from tests.services.bench import HOUR, MINUTE, NOW, PREFIX, SECOND, At, Calls, Crash, HandEvent, failing
 from tests.services.ports import Around, AroundStorage, HandBroker, around_port
@@ -147,8 +146,8 @@ def test_an_event_that_had_to_wait_while_others_were_published_is_overtaken(repl
     def told_meanwhile() -> None:
         announcers[0].tell([event(2)])
 
-    # nothing more is found to publish, and the count is to tell that nothing waits
-    at = At(0, of="timer.count", before=told_meanwhile)
+    # the second look finds nothing more to publish, and the third is to tell that nothing waits
+    at = At(2, of="timer.peek", before=told_meanwhile)
     announcers.append(replicas.announcer(at))
     away(replicas)
     announcers[0].tell([event(1)])
@@ -189,7 +188,7 @@ def test_a_drain_that_began_before_an_event_had_to_wait_does_not_let_the_next_ov
         announcers[0].tell([event(1)])
         back(replicas)
 
-    at = At(0, of="timer.count", after=told_meanwhile)
+    at = At(0, of="timer.peek", after=told_meanwhile)
     announcers.append(replicas.announcer(at))
     assert not announcers[0].drain()
     announcers[0].tell([event(2)])
@@ -315,7 +314,7 @@ def test_where_storage_is_away_too_the_caller_is_told(replicas: Replicas) -> Non
 
 
 def test_a_drain_without_storage_tells_so(replicas: Replicas) -> None:
-    announcer = replicas.announcer(At(0, of="timer.count", before=failing(AWAY)))
+    announcer = replicas.announcer(At(0, of="timer.peek", before=failing(AWAY)))
     with pytest.raises(ServiceUnavailable):
         announcer.drain()
 
@@ -383,19 +382,6 @@ def test_what_becomes_visible_after_the_others_were_looked_at_is_published_befor
     at = At(0, of="timer.receive", before=first_for_second)
     drain(replicas.announcer(at, is_direct=False))
     assert replicas.told == [2, 1]
-
-
-def test_what_a_dead_process_has_received_and_not_published_is_not_overtaken(replicas: Replicas) -> None:
-    away(replicas)
-    announcer = replicas.announcer(is_direct=False)
-    announcer.tell([event(1)])
-    replicas.storage.own_queues.receive("events", 1, LEASE)
-    back(replicas)
-    assert not announcer.drain()
-    announcer.tell([event(2)])
-    replicas.clock.advance(LEASE)
-    drain(announcer)
-    assert list(dict.fromkeys(replicas.told))[-1] == 2
 
 
 def test_a_broker_that_is_away_is_logged_for_each_event_and_wakes_the_drain(

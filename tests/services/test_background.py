@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.timers import FIRST_FIRES_AFTER
 from legacy_queue.domain.workers import worker_path
 from legacy_queue.services.background import Background
 from legacy_queue.services.core import Core
@@ -108,7 +109,7 @@ def test_timers_are_confirmed_while_the_process_runs() -> None:
     server = bench.server(hidden)
     with running(server):
         claimed_by(server, bench)
-        bench.clock.advance(15 * SECOND)
+        bench.clock.advance(FIRST_FIRES_AFTER / 2)
         hidden.wait()
         assert [timer.untold for timer, _ in bench.timers("claims")] == [()]
 
@@ -150,10 +151,10 @@ def test_storage_that_is_away_does_not_end_the_confirming(logs: list[MutableMapp
     server = bench.server(lambda name, call: again(name, lambda: away(name, call)), resolves=False)
     with running(server):
         claimed_by(server, bench)
-        bench.clock.advance(15 * SECOND)
+        bench.clock.advance(FIRST_FIRES_AFTER / 2)
         away.wait()
         claimed_by(server, bench)
-        bench.clock.advance(15 * SECOND)
+        bench.clock.advance(FIRST_FIRES_AFTER / 2)
         again.wait()
     assert "timers-not-confirmed" in [one["event"] for one in logs]
 

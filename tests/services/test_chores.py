@@ -234,7 +234,7 @@ def test_a_chore_that_fails_after_another_process_took_over_is_left_to_it(proces
         processes.do(processes.chores(second))
         raise ValueError("a defect")
 
-    assert processes.do(processes.chores(Pages(1, fails))) == MINUTE
+    assert processes.do(processes.chores(Pages(1, fails))) <= MINUTE
     assert len(second.done) == 1
 
 

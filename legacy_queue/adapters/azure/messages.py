@@ -44,13 +44,6 @@ def receive(client: QueueClient, count: int, hidden_for: timedelta) -> Sequence[
     return []
 
 
-def count(client: QueueClient) -> int:
-    """How many messages there are, visible or not; 0 where there is no queue."""
-    with unavailable_when_down(), suppress(ResourceNotFoundError):
-        return client.get_queue_properties().approximate_message_count or 0
-    return 0
-
-
 def received(message: QueueMessage) -> ReceivedMessage:
     """Azure's message as the ports have it."""
     lease = Lease(str(message.id), message.pop_receipt or "")

@@ -37,9 +37,6 @@ class AzureOwnQueues(OwnQueues):
             return [messages.received(one) for one in self._client(name).peek_messages(max_messages=count)]
         return []
 
-    def count(self, name: str) -> int:
-        return messages.count(self._client(name))
-
     def hide(self, name: str, lease: Lease, text: str, hidden_for: timedelta) -> Lease:
         return messages.hide(self._client(name), lease, text, hidden_for)
 

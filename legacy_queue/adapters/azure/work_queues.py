@@ -55,7 +55,11 @@ class AzureWorkQueues(WorkQueues):
         return messages.receive(self._client(queue), count, hidden_for)
 
     def count(self, queue: WorkQueue) -> int:
-        return messages.count(self._client(queue))
+        try:
+            with unavailable_when_down():
+                return self._client(queue).get_queue_properties().approximate_message_count or 0
+        except ResourceNotFoundError:
+            return 0
 
     def signed_urls(
         self, queues: Sequence[WorkQueue], start: datetime, expiry: datetime, visibility: timedelta

@@ -120,10 +120,6 @@ class MemoryOwnQueues(OwnQueues):
             seen = self._queue(name).peek(count, self._clock.now())
         return [ReceivedMessage(Lease(one.lease.message_id, ""), one.text, one.dequeue_count) for one in seen]
 
-    def count(self, name: str) -> int:
-        with self._lock:
-            return self._queue(name).count(self._clock.now())
-
     def hide(self, name: str, lease: Lease, text: str, hidden_for: timedelta) -> Lease:
         with self._lock:
             now = self._clock.now()
