@@ -1,23 +1,33 @@
 """gunicorn's worker and arbiter as `legacy-queue serve` runs them: to be imported once gevent has patched."""
 
+import errno
+import fcntl
 import socket
+import struct
+import termios
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
 import gevent
 import structlog
+from gevent import socket as gevent_socket
 from gunicorn import arbiter
 from gunicorn.app.base import BaseApplication
-from gunicorn.http.errors import LimitRequestHeaders, LimitRequestLine, ParseException
+from gunicorn.http.errors import LimitRequestHeaders, LimitRequestLine, NoMoreData, ParseException
 from gunicorn.util import write_error
 from gunicorn.workers.ggevent import GeventWorker
 
 from legacy_queue.adapters.azurite import Azurite, AzuriteUnavailable
+from legacy_queue.cli.request_head import HeadParser, HeadTimeout, Timeouts
 
 log = structlog.get_logger()
 
 _DISCARDED = 64 * 1024  # bytes at once of what nobody reads
+_LINGER, _MAX_LINGERING = 1.0, 1024 * 1024  # seconds and bytes
+_MAX_ARRIVALS = 128  # connections beyond the most, while others are being closed for them
+_DISCONNECTED = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF)
 
 
 @runtime_checkable
@@ -28,47 +38,139 @@ class EndsStreams(Protocol):
         """The process is about to end: event streams end too, and nothing new begins in the background."""
 
 
-class Worker(GeventWorker):
-    """gunicorn's own, with three things changed.
+def _timeout(seconds: float) -> gevent.Timeout:
+    """Ends what is done within it, without an error."""
+    return gevent.Timeout(seconds, False)  # type: ignore[arg-type]
 
-    Before it ends it waits for requests under way, but not for idle connections. What it cannot read
+
+class _ClientSocket(gevent_socket.socket):
+    """A connection whose time-out is for each byte of an answer, not for the whole."""
+
+    def sendall(self, data: Any, flags: int = 0) -> None:
+        """Raises TimeoutError once the client has taken nothing for as long as the time-out."""
+        left, queued = memoryview(data), self._queued()
+        while left:
+            try:
+                left = left[self.send(left, flags) :]
+            except TimeoutError:
+                # a socket accepts more only once a good part of its buffer is free
+                if queued <= (queued := self._queued()):
+                    raise
+            else:
+                queued = self._queued()
+
+    def _queued(self) -> int:
+        """Bytes that the client has not acknowledged. Source: tcp(7), SIOCOUTQ."""
+        return int(struct.unpack("i", fcntl.ioctl(self.fileno(), termios.TIOCOUTQ, bytes(4)))[0])
+
+
+class Worker(GeventWorker):
+    """gunicorn's own, with these things changed.
+
+    Before it ends it waits for requests under way, but not for idle connections. When it has as many
+    connections as it may have, a new one replaces the connection that has been longest without a request
+    under way, be it idle or with half a head. Heads are bounded in length and time; what cannot be read
     is not repeated in the log: a request line may hold a SAS, a header a MAC. And what is left of a body
     when its request is answered keeps nobody else waiting.
     """
 
+    head_timeout = 10.0  # seconds, from the first byte of a request's head to its last
+    send_timeout = 60.0  # seconds in which a client must take at least a byte of its answer
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        # its greenlets: where all of them are taken, new connections wait in the kernel
+        self._max_connections = self.worker_connections - min(_MAX_ARRIVALS, self.worker_connections // 4)
         self._connections: dict[Any, socket.socket] = {}  # by the greenlet that serves it
-        self._idle: set[socket.socket] = set()
+        self._idle: dict[socket.socket, None] = {}  # without a request under way, the longest first
+        self._closing: set[socket.socket] = set()  # for others, their greenlets having to hear of it
         self._fresh: set[socket.socket] = set()  # connections on which nothing was heard yet
+        self._under_way: set[Any] = set()  # requests
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         """Serve one connection."""
         greenlet = gevent.getcurrent()
-        self._connections[greenlet] = client
-        self._fresh.add(client)
+        connection = _ClientSocket(client.family, client.type, client.proto, fileno=client.detach())
+        self._connections[greenlet] = connection
+        self._fresh.add(connection)
         try:
-            super().handle(listener, client, addr)
+            self._make_room()
+            self._serve(listener, connection, addr)
+        except (NoMoreData, StopIteration):
+            pass
+        except TimeoutError:
+            log.info("connection-given-up", error="the client does not read its answer")
+        except OSError as error:
+            if error.errno not in _DISCONNECTED:
+                log.exception("connection-failed")
         finally:
-            self._fresh.discard(client)
+            self._fresh.discard(connection)
+            self._closing.discard(connection)
             del self._connections[greenlet]
+            connection.close()
+
+    def _serve(self, listener: Any, connection: Any, addr: Any) -> None:
+        timeouts = Timeouts(self.cfg.keepalive, self.head_timeout, self.send_timeout)
+        parser, name, req = HeadParser(self.cfg, connection, addr, timeouts), listener.getsockname(), None
+        try:
+            while req is None or self._surplus() <= 0:
+                req = None
+                with self._idling(connection):
+                    req = next(parser)
+                req.proxy_protocol_info = {}
+                self.handle_request(name, req, connection, addr)
+        except (NoMoreData, StopIteration, OSError):
+            raise
+        except Exception as error:  # noqa: BLE001  gunicorn's, or a bug's
+            self.handle_error(req, connection, addr, error)
+            self._linger(connection)
+
+    def _make_room(self) -> None:
+        """For a new connection: close idle ones until there are no more than there may be.
+
+        Where all have a request under way, they are closed when those are answered.
+        """
+        surplus = self._surplus()
+        for connection in list(islice(self._idle, max(0, surplus))):
+            del self._idle[connection]
+            self._closing.add(connection)
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)  # its greenlet hears of it, and ends
+        if surplus > 0 and not self._idle:
+            for req in self._under_way:
+                req.force_close()
+
+    def _surplus(self) -> int:
+        return len(self._connections) - len(self._closing) - self._max_connections
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> bool:
         """Answer one request, and discard what is left of its body: else the answer might never be read."""
+        self._under_way.add(req)
         try:
             return super().handle_request(listener_name, req, sock, addr)
         finally:
+            self._under_way.discard(req)
             body = req.body
             if not body.failed:
                 body.failed = True  # gunicorn closes the connection, unless the end is reached
-                with self.timeout_ctx(), suppress(Exception):
+                with self._idling(sock), _timeout(self.cfg.keepalive), suppress(Exception):
                     while body.read(_DISCARDED):
                         gevent.sleep(0)
                     body.failed = False
 
+    def _linger(self, connection: Any) -> None:
+        """Discard what is on its way: else the answer to what cannot be read might never be read."""
+        with self._idling(connection), _timeout(_LINGER), suppress(OSError):
+            connection.shutdown(socket.SHUT_WR)
+            left = _MAX_LINGERING
+            while left > 0 and (data := connection.recv(_DISCARDED)):
+                left -= len(data)
+
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:  # noqa: ARG002
         """Answer to what never reached the application."""
         match exc:
+            case HeadTimeout():
+                status, reason = 408, "Request Timeout"
             case LimitRequestLine():
                 status, reason = 414, "URI Too Long"
             case LimitRequestHeaders():
@@ -83,16 +185,14 @@ class Worker(GeventWorker):
             write_error(client, status, reason, "")
 
     @contextmanager
-    def timeout_ctx(self) -> Iterator[None]:  # type: ignore[override]
-        """Around the wait for a connection's next request: gunicorn's name for it."""
-        client = self._connections[gevent.getcurrent()]
-        self._idle.add(client)
+    def _idling(self, connection: socket.socket) -> Iterator[None]:
+        """Around what is done for a connection without a request under way."""
+        self._idle[connection] = None
         try:
-            with super().timeout_ctx():  # type: ignore[attr-defined]
-                yield
+            yield
         finally:
-            self._idle.discard(client)
-            self._fresh.discard(client)
+            self._idle.pop(connection, None)
+            self._fresh.discard(connection)
 
     def notify(self) -> None:
         """Called every second, also while it ends: an idle connection then hears no further request.
@@ -103,7 +203,7 @@ class Worker(GeventWorker):
         if not self.alive:
             assert isinstance(self.app, EndsStreams)  # noqa: S101
             self.app.end_streams()
-            for client in self._idle - self._fresh:
+            for client in self._idle.keys() - self._fresh:
                 # by another object: gevent's own would interrupt the wait with an error
                 with suppress(OSError), client.dup() as same:
                     same.shutdown(socket.SHUT_RD)
