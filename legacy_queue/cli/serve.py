@@ -18,9 +18,11 @@ import gevent
 from gunicorn.app.base import BaseApplication
 
 from legacy_queue.adapters.azurite import Azurite, AzuriteUnavailable
+from legacy_queue.cli.file_descriptors import max_connections, raise_limit
 from legacy_queue.cli.gunicorn_worker import Arbiter, Worker
 from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.cli.options import setting_options, settings_of
+from legacy_queue.cli.preload import preload
 from legacy_queue.cli.server_log import ServerLogger
 from legacy_queue.config import Settings, SettingsError, complete
 from legacy_queue.domain.errors import ServiceUnavailable
@@ -56,8 +58,11 @@ def serve(no_resolvers: bool, **options: str | None) -> None:
                 azurite = stack.enter_context(Azurite(settings.data_dir / "azurite", settings.azurite_dir))
                 settings = replace(settings, connection_string=azurite.connection_string)
             root_url = settings.public_url or _url_of(listener)
-            server = build(settings, root_url)  # before any process is forked: what is wrong is said once
-            application = _Application(settings, root_url, server, listener.detach())
+            connections = max_connections(raise_limit(), settings)
+            preload()
+            # before any process is forked: what is wrong is said once
+            server = build(settings, root_url, max_connections=connections)
+            application = _Application(settings, root_url, server, listener.detach(), connections)
             # it ends by SystemExit, in its own processes too: Azurite is stopped last, and only by its parent
             Arbiter(application, azurite).run()
         except (SettingsError, AzuriteUnavailable) as error:
@@ -85,9 +90,11 @@ def _url_of(listener: socket.socket) -> str:
 
 
 class _Application(BaseApplication):
-    def __init__(self, settings: Settings, root_url: str, server: Server, listener: int) -> None:
+    def __init__(
+        self, settings: Settings, root_url: str, server: Server, listener: int, connections: int
+    ) -> None:
         self._settings, self._root_url, self._server = settings, root_url, server
-        self._listener = listener
+        self._listener, self._connections = listener, connections
         self._word, give = os.pipe()  # one byte: whichever process takes it says that the server is ready
         os.set_blocking(self._word, False)
         os.write(give, b"!")
@@ -98,10 +105,11 @@ class _Application(BaseApplication):
             "bind": f"fd://{self._listener}",
             "worker_class": Worker,
             "workers": self._settings.workers,
-            "worker_connections": 4000,
+            "worker_connections": self._connections,
             "keepalive": 120,  # legacy clients keep their connections, and so do proxies
             "timeout": 60,
             "graceful_timeout": _DRAIN,
+            "http_parser": "python",  # the limits of heads and chunks are those of this one
             "limit_request_line": 8190,
             "limit_request_field_size": 65536,  # a certificate in a Hawk header holds every scope of its task
             "forwarded_allow_ips": "*" if self._settings.trusted_proxy else "",

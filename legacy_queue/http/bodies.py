@@ -61,6 +61,12 @@ def validate(value: Any, schema: str) -> None:
         raise InputValidationError("; ".join(errors) + f". See /schemas/queue/v1/{schema}.json")
 
 
+def build_validators() -> None:
+    """Make the validators of all bodies, each of which is otherwise made when it is first needed."""
+    for schema in SCHEMAS:
+        _validator(schema)
+
+
 def without_secrets(value: Any) -> Any:
     """A body that may be shown to the caller again."""
     match value:

@@ -19,7 +19,6 @@ log = structlog.get_logger()
 
 Told = tuple[str, Event]  # with its id, which is empty where there is a broker
 
-_STREAMS = 500  # at once
 _ROOM = 1_000  # events that wait for a slow stream
 _PAGE = 100
 _TICK = timedelta(seconds=1)
@@ -50,8 +49,11 @@ class EventFeed:
     What other processes add to the log is seen with each ``tick``.
     """
 
-    def __init__(self, broker: Broker | None, event_log: EventLog, tick: timedelta = _TICK) -> None:
+    def __init__(
+        self, broker: Broker | None, event_log: EventLog, max_streams: int = 500, tick: timedelta = _TICK
+    ) -> None:
         self._broker, self._log, self._tick = broker, event_log, tick.total_seconds()
+        self._max_streams = max_streams
         self._lock = threading.RLock()  # the garbage collector may end a stream while it is held
         self._open = 0
         self._reader: _Reader | None = None
@@ -112,8 +114,8 @@ class EventFeed:
 
     def _join(self, stream: _Stream) -> _Reader:
         with self._lock:
-            if self._open >= _STREAMS:
-                raise ServiceUnavailable(f"{_STREAMS} streams of events are open, the most there may be")
+            if self._open >= self._max_streams:
+                raise ServiceUnavailable(f"{self._max_streams} streams of events are open: try again later")
             reader = self._reader or _Reader()
             if not self._reader:
                 threading.Thread(target=self._read, args=[reader], name="event-feed", daemon=True).start()

@@ -36,6 +36,7 @@ from tests.services.bench import (
     failing,
     task_body,
 )
+from tests.system.processes import wait_until
 
 MS = timedelta(milliseconds=1)
 AT_ONCE = timedelta(0)
@@ -388,3 +389,17 @@ def test_worker_types_that_nobody_asks_for_are_remembered_for_ever() -> None:
             thread.join(60)
     claim_work(services, worker_type="one-more")
     assert len(services.claim_work._pollers) < 1000
+
+
+def test_a_request_more_than_may_wait_gets_what_there_is_and_is_not_kept_waiting() -> None:
+    bench = Bench()
+    services = bench.replica(max_waiting=1)
+    with waiting(services, ALICE) as got:
+        wait_until(lambda: services.claim_work._waiting)
+        assert claim_work(services, worker=BOB, worker_type="without-work") == []
+        task_id = bench.create(workerType="other")
+        (claim,) = claim_work(services, worker=BOB, worker_type="other")
+        assert claim["status"]["taskId"] == task_id
+        assert got == [], "the first still waits"
+        services.tasks.create(slugid(), task_body(bench.clock.now()))
+    assert len(got) == 1

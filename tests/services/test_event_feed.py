@@ -42,7 +42,7 @@ class Place:
 
     def feed(self, around: Around = nothing_around) -> EventFeed:
         broker = around_port(Broker, self.broker, around, "broker.") if self.broker else None
-        return EventFeed(broker, AroundStorage(self.storage, around).event_log, TICK)
+        return EventFeed(broker, AroundStorage(self.storage, around).event_log, tick=TICK)
 
     def tell(self, *numbers: int) -> None:
         events = [event(number) for number in numbers]
