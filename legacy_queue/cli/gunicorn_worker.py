@@ -1,10 +1,7 @@
 """gunicorn's worker and arbiter as `legacy-queue serve` runs them: to be imported once gevent has patched."""
 
 import errno
-import fcntl
 import socket
-import struct
-import termios
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -12,7 +9,6 @@ from typing import Any, Protocol, runtime_checkable
 
 import gevent
 import structlog
-from gevent import socket as gevent_socket
 from gunicorn import arbiter
 from gunicorn.app.base import BaseApplication
 from gunicorn.http.errors import LimitRequestHeaders, LimitRequestLine, NoMoreData, ParseException
@@ -20,6 +16,7 @@ from gunicorn.util import write_error
 from gunicorn.workers.ggevent import GeventWorker
 
 from legacy_queue.adapters.azurite import Azurite, AzuriteUnavailable
+from legacy_queue.cli.client_socket import ClientSocket
 from legacy_queue.cli.request_head import HeadParser, HeadTimeout, Timeouts
 
 log = structlog.get_logger()
@@ -41,27 +38,6 @@ class EndsStreams(Protocol):
 def _timeout(seconds: float) -> gevent.Timeout:
     """Ends what is done within it, without an error."""
     return gevent.Timeout(seconds, False)  # type: ignore[arg-type]
-
-
-class _ClientSocket(gevent_socket.socket):
-    """A connection whose time-out is for each byte of an answer, not for the whole."""
-
-    def sendall(self, data: Any, flags: int = 0) -> None:
-        """Raises TimeoutError once the client has taken nothing for as long as the time-out."""
-        left, queued = memoryview(data), self._queued()
-        while left:
-            try:
-                left = left[self.send(left, flags) :]
-            except TimeoutError:
-                # a socket accepts more only once a good part of its buffer is free
-                if queued <= (queued := self._queued()):
-                    raise
-            else:
-                queued = self._queued()
-
-    def _queued(self) -> int:
-        """Bytes that the client has not acknowledged. Source: tcp(7), SIOCOUTQ."""
-        return int(struct.unpack("i", fcntl.ioctl(self.fileno(), termios.TIOCOUTQ, bytes(4)))[0])
 
 
 class Worker(GeventWorker):
@@ -90,7 +66,7 @@ class Worker(GeventWorker):
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         """Serve one connection."""
         greenlet = gevent.getcurrent()
-        connection = _ClientSocket(client.family, client.type, client.proto, fileno=client.detach())
+        connection = ClientSocket(client.family, client.type, client.proto, fileno=client.detach())
         self._connections[greenlet] = connection
         self._fresh.add(connection)
         try:

@@ -4,7 +4,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,10 +17,12 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.config import Config
 from gunicorn.sock import TCPSocket
 
+from legacy_queue.cli.client_socket import ClientSocket
 from legacy_queue.cli.gunicorn_worker import Worker
 from legacy_queue.cli.request_head import MAX_HEAD
 from legacy_queue.cli.server_log import ServerLogger
 from tests.http.calls import ROOT, temporary
+from tests.system.processes import wait_until
 
 LONG = 60.0  # seconds that nothing takes
 SHORT = 0.05
@@ -62,6 +64,7 @@ class Served:
 
     address: tuple[str, int]
     application: Application
+    worker: Worker
     stack: ExitStack = field(default_factory=ExitStack)
 
     def connect(self, sent: bytes = b"") -> socket.socket:
@@ -83,7 +86,10 @@ def serving(worker_connections: int = 100, **limits: float) -> Iterator[Served]:
     address = listener.getsockname()
     ready, done = threading.Event(), threading.Event()
 
+    worker: Worker | None = None
+
     def run() -> None:
+        nonlocal worker
         sock = TCPSocket(address, config, logger, fd=listener.detach())
         # as gunicorn's does in its process
         own = gevent.socket.socket(sock.FAMILY, socket.SOCK_STREAM, fileno=sock.sock.detach())
@@ -102,7 +108,8 @@ def serving(worker_connections: int = 100, **limits: float) -> Iterator[Served]:
     thread = threading.Thread(target=run)
     thread.start()
     assert ready.wait(LONG)
-    served = Served(address, application)
+    assert worker
+    served = Served(address, application, worker)
     try:
         yield served
     finally:
@@ -274,23 +281,62 @@ def test_a_request_under_way_is_not_closed_for_a_new_connection() -> None:
 def test_a_client_that_reads_nothing_of_its_answer_is_given_up() -> None:
     with serving(send_timeout=SHORT) as served:
         served.application.answer = bytes(32 * 1024 * 1024)
-        received = 0
         connection = served.connect(GET + b"\r\n")
-        threading.Event().wait(1)
-        try:
-            while data := connection.recv(65536):
-                received += len(data)
-        except ConnectionError:
-            pass
-        assert received < len(served.application.answer)
-
-
-def test_a_client_that_reads_slowly_gets_its_answer(served: Served) -> None:
-    with serving(send_timeout=1) as served:
-        served.application.answer = bytes(8 * 1024 * 1024)
-        connection = served.connect(closing(GET))
+        wait_until(lambda: served.application.environs and not served.worker._connections)
         received = b""
-        while data := connection.recv(64 * 1024):
-            received += data
-            threading.Event().wait(0.02)
-        assert received.endswith(served.application.answer)
+        with suppress(ConnectionError):
+            received = read_all(connection)
+        assert len(received) < len(served.application.answer)
+
+
+class SlowlyRead(ClientSocket):
+    """Each of its time-outs passes at once; ``meanwhile`` is what happens in them."""
+
+    meanwhile: Callable[[], object]
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        self.settimeout(0)
+        try:
+            return int(super().send(data, flags))
+        except BlockingIOError:
+            self.meanwhile()
+            raise TimeoutError from None
+
+
+@pytest.fixture
+def slowly_read() -> Iterator[tuple[SlowlyRead, socket.socket]]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname(), LONG)
+        accepted, _ = listener.accept()
+    sender = SlowlyRead(accepted.family, accepted.type, accepted.proto, fileno=accepted.detach())
+    yield sender, client
+    sender.close()
+    client.close()
+
+
+def test_a_client_that_takes_some_of_its_answer_in_each_time_out_gets_all_of_it(
+    slowly_read: tuple[SlowlyRead, socket.socket],
+) -> None:
+    sender, client = slowly_read
+    received = bytearray()
+
+    def read_a_little() -> None:
+        before = sender.queued()
+        while sender.queued() == before:  # what the client has read opens its window a little later
+            received.extend(client.recv(64 * 1024))
+
+    sender.meanwhile = read_a_little
+    sent = os.urandom(1024) * 1024 * 16
+    sender.sendall(sent)
+    sender.shutdown(socket.SHUT_WR)
+    received.extend(read_all(client))
+    assert received == sent
+
+
+def test_a_client_that_takes_nothing_in_a_time_out_gets_no_more(
+    slowly_read: tuple[SlowlyRead, socket.socket],
+) -> None:
+    sender, _client = slowly_read
+    sender.meanwhile = lambda: None
+    with pytest.raises(TimeoutError):
+        sender.sendall(bytes(64 * 1024 * 1024))
