@@ -24,6 +24,7 @@ from legacy_queue.ports import Broker, Clock, ObjectStore, Storage
 from legacy_queue.services.background import Background
 from legacy_queue.services.claims import ClaimRules
 from legacy_queue.services.core import Core, Rules, build_core
+from legacy_queue.services.upload_slots import UploadSlots
 
 _FACE = "/azure"  # where the server itself answers signed URLs, with memory storage
 _MAX_STREAMS = 500  # of events, in one process
@@ -61,6 +62,7 @@ def build(
     clients = {client.client_id: client for client in (*settings.clients, *issuers)}
     core = _core(settings, storage, clock, issuers[0], broker or _broker(settings), root_url, max_connections)
     background = core.background()
+    upload_slots = UploadSlots()
     app = create_app(
         Backend(
             services=core.services,
@@ -71,11 +73,12 @@ def build(
             trusts_proxy=settings.trusted_proxy,
             project=settings.project,
             stopping=background.stopping,
+            upload_slots=upload_slots,
         )
     )
     if isinstance(storage, MemoryStorage):
         queues = azure_face(storage.work_queues, storage.account, storage.key, clock)
-        blobs = blob_face(storage.blobs.container, storage.account, storage.key, clock)
+        blobs = blob_face(storage.blobs.container, storage.account, storage.key, clock, upload_slots)
         for face in (queues, blobs):
             app.register_blueprint(face, url_prefix=_FACE)
     return Server(app, storage, core, background)

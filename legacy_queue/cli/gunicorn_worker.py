@@ -51,6 +51,7 @@ class Worker(GeventWorker):
     """
 
     head_timeout = 10.0  # seconds, from the first byte of a request's head to its last
+    body_timeout = 30.0  # seconds in which a body that is waited for must bring a KiB for each of them
     send_timeout = 60.0  # seconds in which a client must take at least a byte of its answer
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -86,7 +87,7 @@ class Worker(GeventWorker):
             connection.close()
 
     def _serve(self, listener: Any, connection: Any, addr: Any) -> None:
-        timeouts = Timeouts(self.cfg.keepalive, self.head_timeout, self.send_timeout)
+        timeouts = Timeouts(self.cfg.keepalive, self.head_timeout, self.body_timeout, self.send_timeout)
         parser, name, req = HeadParser(self.cfg, connection, addr, timeouts), listener.getsockname(), None
         try:
             while req is None or self._surplus() <= 0:

@@ -26,6 +26,7 @@ MAX_HEAD = 64 * 1024  # bytes: request line and all headers; a certificate with 
 _MAX_CHUNKS = 20_000  # in one body: only bodies of at most 1 MiB may come in chunks
 _MAX_CHUNK_SIZE_LINE = 1024  # bytes
 _MAX_TRAILERS = 8 * 1024  # bytes: gunicorn scans them again with each byte
+_MIN_RATE = 1024  # bytes of a body in each second that is spent waiting for it
 _TURN = 32 * 1024  # bytes that are read before other connections get their turn
 
 
@@ -35,12 +36,14 @@ class HeadTimeout(ParseException):
 
 @dataclass(frozen=True)
 class Timeouts:
-    """In seconds: until the first byte of a request, from there until its head is complete, and for ``send``
-    until the client takes a byte of the answer.
+    """In seconds: until the first byte of a request, and from there until its head is complete; how long the
+    server waits for a body before less than a KiB for each of these seconds is too little; for ``send`` until
+    the client takes a byte of the answer.
     """
 
     idle: float
     head: float
+    body: float
     send: float
 
 
@@ -72,15 +75,18 @@ class _BoundedChunks(ChunkedReader):
         return super().parse_chunk_size(unreader, data)
 
 
-class _HeadReader(SocketUnreader):
+class _Reader(SocketUnreader):
     """What is read from one connection."""
 
-    def __init__(self, connection: Any, max_line: int) -> None:
+    def __init__(self, connection: Any, max_line: int, timeouts: Timeouts) -> None:
         super().__init__(connection)
-        self._max_line, self._since_turn = max_line, 0
+        self._max_line, self._timeouts = max_line, timeouts
+        self._since_turn = 0
+        self._waited, self._received = 0.0, 0  # of a body, in this period
 
-    def receive_head(self, timeouts: Timeouts) -> None:
+    def receive_head(self) -> None:
         """Read until the buffer holds a whole head; raises as HeadParser says."""
+        timeouts, self._waited, self._received = self._timeouts, 0.0, 0
         head = bytearray(self.take_buffered())
         end = time.monotonic() + timeouts.head if head else None
         is_complete = _scanner(head, self._max_line)
@@ -102,14 +108,43 @@ class _HeadReader(SocketUnreader):
         self.unread(bytes(head))
 
     def chunk(self, size_hint: int | None = None) -> bytes:
-        """Read once from the connection; now and then it is the turn of others, though bytes may be there."""
+        """Read once what is there of a body, or wait for it; raises TimeoutError for one that is too slow.
+
+        Only the time counts in which there is nothing to read. Now and then it is the turn of others, though
+        there may be something.
+        """
         if self._since_turn >= _TURN:
             self._since_turn = 0
             sleep(0)
+        send_timeout = self.sock.gettimeout()
         read: Any = super().chunk
-        data = bytes(read(size_hint))
+        try:
+            self.sock.settimeout(0)
+            try:
+                data = bytes(read(size_hint))
+            except BlockingIOError:
+                data = self._wait(lambda: bytes(read(size_hint)))
+        finally:
+            self.sock.settimeout(send_timeout)
         self._since_turn += len(data)
+        self._received += len(data)
         return data
+
+    def _wait(self, read: Callable[[], bytes]) -> bytes:
+        period = self._timeouts.body
+        while True:
+            if self._waited >= period:
+                if self._received < _MIN_RATE * period:
+                    raise TimeoutError
+                self._waited, self._received = 0.0, 0
+            begun = time.monotonic()
+            self.sock.settimeout(period - self._waited)
+            try:
+                return read()
+            except TimeoutError:
+                continue
+            finally:
+                self._waited += time.monotonic() - begun
 
 
 class HeadParser(RequestParser):
@@ -124,7 +159,7 @@ class HeadParser(RequestParser):
     def __init__(self, cfg: Any, connection: Any, address: Any, timeouts: Timeouts) -> None:
         super().__init__(cfg, connection, address)
         self._timeouts = timeouts
-        self.unreader = self._reader = _HeadReader(connection, cfg.limit_request_line)
+        self.unreader = self._reader = _Reader(connection, cfg.limit_request_line, timeouts)
 
     def __next__(self) -> Any:
         last: Any = self.mesg
@@ -133,7 +168,7 @@ class HeadParser(RequestParser):
         self.finish_body()
         connection = self._reader.sock
         try:
-            self._reader.receive_head(self._timeouts)
+            self._reader.receive_head()
         finally:
             connection.settimeout(self._timeouts.send)
         return super().__next__()

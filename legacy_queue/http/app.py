@@ -6,7 +6,6 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from threading import Event
 from typing import Any
 from urllib.parse import unquote
@@ -42,6 +41,7 @@ from legacy_queue.http.uploads import PATH as UPLOADS
 from legacy_queue.http.uploads import upload_view
 from legacy_queue.ports import Clock, Storage
 from legacy_queue.services import Services
+from legacy_queue.services.upload_slots import UploadSlots
 
 log = structlog.get_logger()
 
@@ -72,7 +72,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
 class Backend:
     """What the application is put together from. Once ``stopping`` is set, its event streams end.
 
-    A client that sends nothing of a body for ``patience`` is given up; ``most_uploads`` are read at once.
+    What is uploaded takes one of the ``upload_slots``.
     """
 
     services: Services
@@ -83,8 +83,7 @@ class Backend:
     trusts_proxy: bool = False
     project: str = PROJECT
     stopping: Event = field(default_factory=Event)
-    patience: timedelta = timedelta(seconds=60)
-    most_uploads: int = 64
+    upload_slots: UploadSlots = field(default_factory=UploadSlots)
 
 
 class _RawPath:
@@ -111,7 +110,7 @@ def create_app(backend: Backend) -> Flask:
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1  # a longer chunked body is cut there, and seen
     app.url_map.merge_slashes = False
     app.url_map.converters["artifact"] = _ArtifactName
-    app.wsgi_app = _RawPath(FairBodies(app.wsgi_app, backend.patience))  # type: ignore[method-assign]
+    app.wsgi_app = _RawPath(FairBodies(app.wsgi_app))  # type: ignore[method-assign]
     for declared in ENDPOINTS:
         for prefix in PREFIXES:
             app.add_url_rule(
@@ -132,7 +131,7 @@ def create_app(backend: Backend) -> Flask:
     app.add_url_rule(
         f"{UPLOADS}/<ticket>",
         "upload",
-        upload_view(backend.services, backend.most_uploads),
+        upload_view(backend.services, backend.upload_slots),
         methods=["PUT"],
         provide_automatic_options=False,
     )

@@ -35,6 +35,7 @@ class Application(BaseApplication):
     def __init__(self) -> None:
         self.environs: list[dict[str, Any]] = []
         self.answer = b""
+        self.pieces, self.pause = -1, 0.0  # bytes and seconds
         self.may_answer = threading.Event()
         self.may_answer.set()
         super().__init__()
@@ -52,9 +53,15 @@ class Application(BaseApplication):
         self.environs.append(environ)
         while not self.may_answer.is_set():
             gevent.sleep(0.01)
-        length = len(environ["wsgi.input"].read())
+        status, length = "200 OK", 0
+        try:
+            while piece := environ["wsgi.input"].read(self.pieces):
+                length += len(piece)
+                gevent.sleep(self.pause)
+        except TimeoutError:
+            status = "503 Service Unavailable"
         body = self.answer or b"%d" % length
-        start_response("200 OK", [("Content-Length", str(len(body)))])
+        start_response(status, [("Content-Length", str(len(body)))])
         return [body]
 
 
@@ -287,6 +294,32 @@ def test_a_client_that_reads_nothing_of_its_answer_is_given_up() -> None:
         with suppress(ConnectionError):
             received = read_all(connection)
         assert len(received) < len(served.application.answer)
+
+
+POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
+
+
+def test_a_body_that_stalls_is_given_up_and_its_connection_closed() -> None:
+    with serving(body_timeout=SHORT) as served:
+        assert read_all(served.connect(POST + b"a" * 10)).split()[1] == b"503"
+
+
+def test_a_body_that_drips_is_given_up() -> None:
+    with serving(body_timeout=0.5) as served:
+        connection, received = served.connect(POST), b""
+        connection.settimeout(0.01)
+        while not received:
+            connection.sendall(b"a")
+            with suppress(TimeoutError):
+                received = connection.recv(65536)
+        assert received.split()[1] == b"503"
+
+
+def test_the_pauses_of_the_server_itself_do_not_count() -> None:
+    with serving(body_timeout=SHORT) as served:
+        served.application.pieces, served.application.pause = 250, 2 * SHORT
+        connection = served.connect(POST + b"a" * 1000)
+        assert answer(connection).endswith(b"\r\n\r\n1000")
 
 
 class SlowlyRead(ClientSocket):
