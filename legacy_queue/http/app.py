@@ -120,7 +120,8 @@ def create_app(backend: Backend) -> Flask:
                 methods=[declared.method],
                 provide_automatic_options=False,
             )
-    for beside in (events_endpoint(backend.project, backend.clock, backend.stopping), migration):
+    events = events_endpoint(backend.project, backend.clock, backend.stopping, backend.trusts_proxy)
+    for beside in (events, migration):
         app.add_url_rule(
             beside.route,
             beside.name,
