@@ -24,8 +24,10 @@ from legacy_queue.ports import Broker, Clock, ObjectStore, Storage
 from legacy_queue.services.background import Background
 from legacy_queue.services.claims import ClaimRules
 from legacy_queue.services.core import Core, Rules, build_core
+from legacy_queue.services.upload_slots import UploadSlots
 
 _FACE = "/azure"  # where the server itself answers signed URLs, with memory storage
+_MAX_STREAMS = 500  # of events, in one process
 _CONFIRMED_WITHIN = timedelta(seconds=5)  # by the broker
 
 
@@ -45,9 +47,11 @@ def build(
     clock: Clock | None = None,
     storage: Storage | None = None,
     broker: Broker | None = None,
+    max_connections: int = 4000,
 ) -> Server:
     """The server for these settings, which have clients and secrets; nothing is sent anywhere yet.
 
+    Of ``max_connections`` of clients five eighths may wait for work, and an eighth may follow events.
     ``storage`` and ``broker`` stand in for those that the settings name. The background is to be started in
     the process that serves. Raises SettingsError for a connection string
     that cannot be used.
@@ -56,8 +60,9 @@ def build(
     storage = storage or _storage(settings, root_url, clock)
     issuers = [_issuer(secret) for secret in settings.signing_secrets]
     clients = {client.client_id: client for client in (*settings.clients, *issuers)}
-    core = _core(settings, storage, clock, issuers[0], broker or _broker(settings), root_url)
+    core = _core(settings, storage, clock, issuers[0], broker or _broker(settings), root_url, max_connections)
     background = core.background()
+    upload_slots = UploadSlots()
     app = create_app(
         Backend(
             services=core.services,
@@ -68,11 +73,12 @@ def build(
             trusts_proxy=settings.trusted_proxy,
             project=settings.project,
             stopping=background.stopping,
+            upload_slots=upload_slots,
         )
     )
     if isinstance(storage, MemoryStorage):
         queues = azure_face(storage.work_queues, storage.account, storage.key, clock)
-        blobs = blob_face(storage.blobs.container, storage.account, storage.key, clock)
+        blobs = blob_face(storage.blobs.container, storage.account, storage.key, clock, upload_slots)
         for face in (queues, blobs):
             app.register_blueprint(face, url_prefix=_FACE)
     return Server(app, storage, core, background)
@@ -123,6 +129,7 @@ def _core(
     issuer: Client,
     broker: Broker | None,
     root_url: str,
+    max_connections: int,
 ) -> Core:
     secrets = [secret.encode() for secret in settings.signing_secrets]
     required = frozenset(name for name, policy in settings.worker_types.items() if policy == "required")
@@ -133,6 +140,8 @@ def _core(
         settings.claim_work_wait,
         root_url + uploads.PATH,
         settings.resolvers,
+        max_waiting=max_connections * 5 // 8,
+        max_streams=min(_MAX_STREAMS, max_connections // 8),
     )
     return build_core(storage, broker, clock, rules, _object_store(settings, clock))
 

@@ -18,6 +18,7 @@ from legacy_queue.domain.times import to_milliseconds
 from legacy_queue.gateway.azure_face import azure_face
 from legacy_queue.gateway.blob_face import blob_face
 from legacy_queue.ports import Clock
+from legacy_queue.services.upload_slots import UploadSlots
 
 
 class HandClock(Clock):
@@ -39,13 +40,15 @@ class _Quiet(WSGIRequestHandler):
 
 
 @contextmanager
-def memory_server(clock: Clock, queue_prefix: str = "q", key: bytes | None = None) -> Iterator[MemoryStorage]:
+def memory_server(
+    clock: Clock, queue_prefix: str = "q", key: bytes | None = None, slots: UploadSlots | None = None
+) -> Iterator[MemoryStorage]:
     """Memory storage whose signed URLs are answered, on loopback, while the context lasts."""
     app = Flask("memory")
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=_Quiet)
     storage = MemoryStorage(clock, f"http://127.0.0.1:{server.server_port}/azure", queue_prefix, key=key)
     queues = azure_face(storage.work_queues, storage.account, storage.key, clock)
-    blobs = blob_face(storage.blobs.container, storage.account, storage.key, clock)
+    blobs = blob_face(storage.blobs.container, storage.account, storage.key, clock, slots or UploadSlots())
     for face in (queues, blobs):
         app.register_blueprint(face, url_prefix="/azure")
     thread = threading.Thread(target=server.serve_forever, args=[0.01])

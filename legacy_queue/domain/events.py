@@ -151,20 +151,6 @@ def told_again(task: Task, names: Iterable[str], run_id: int | None) -> tuple[Ev
     return tuple(task_event(name, task, run_id) for name in names if _is_so(name, task, run_id))
 
 
-def matches(pattern: str, routing_key: str) -> bool:
-    """Whether a topic exchange would route the key to a queue bound by the pattern.
-
-    ``*`` is one word, ``#`` any number of them, none too. Source: AMQP 0-9-1, topic exchanges.
-    """
-    words, reached = routing_key.split("."), {0}  # how many words the pattern may have used up so far
-    for part in pattern.split("."):
-        if part == "#":
-            reached = set(range(min(reached), len(words) + 1)) if reached else reached
-        else:
-            reached = {used + 1 for used in reached if used < len(words) and part in ("*", words[used])}
-    return len(words) in reached
-
-
 def _is_so(name: str, task: Task, run_id: int | None) -> bool:
     if name == "task-defined":
         return run_id is None or run_id < len(task.runs)

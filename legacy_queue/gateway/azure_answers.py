@@ -25,4 +25,6 @@ def with_common_headers(response: Response) -> Response:
 def refused(error: AzureError) -> Response:
     response = answer(error.status, error_xml(error.code, error.message))
     response.headers["x-ms-error-code"] = error.code
+    if error.status == 503:
+        response.headers["Retry-After"] = "5"  # seconds
     return response

@@ -59,6 +59,7 @@ _ERRORS = {
     ),
     "QueueNotFound": (404, "The specified queue does not exist."),
     "RequestBodyTooLarge": (413, "The request body is too large and exceeds the maximum permissible limit."),
+    "ServerBusy": (503, "The server is currently unable to receive requests. Please retry your request."),
     "UnsupportedHttpVerb": (405, "The resource doesn't support specified Http Verb."),
     "UnsupportedQueryParameter": (
         400,

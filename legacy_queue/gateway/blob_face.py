@@ -8,7 +8,8 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from urllib.parse import unquote
 
 from flask import Blueprint, Response, request
@@ -22,10 +23,12 @@ from legacy_queue.adapters.memory_blob import (
     MemoryBlob,
     MemoryContainer,
 )
+from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.gateway.azure_answers import answer, refused, with_common_headers
 from legacy_queue.gateway.azure_errors import AzureError
 from legacy_queue.gateway.shared_access import BLOB_SAS_FIELDS, authenticate_blob, parse_query
 from legacy_queue.ports import Clock
+from legacy_queue.services.upload_slots import UploadSlots
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _PARAMETERS = {"comp", "blockid", "timeout"}
@@ -40,10 +43,13 @@ _NEVER_INLINE = {
 }
 
 
-def blob_face(container: MemoryContainer, account: str, key: bytes, clock: Clock) -> Blueprint:
+def blob_face(
+    container: MemoryContainer, account: str, key: bytes, clock: Clock, slots: UploadSlots
+) -> Blueprint:
     """PUT, GET and HEAD of ``/<account>/<container>/<blob>``, and PUT of its blocks and their list.
 
-    To be mounted as ``azure_face`` is, beside it. Bodies may be as large as Azure takes them.
+    To be mounted as ``azure_face`` is, beside it. Bodies may be as large as Azure takes them; whatever is
+    written takes a slot while it is read, of those for its blob.
     """
     blueprint = Blueprint("blob_face", __name__)
 
@@ -57,12 +63,9 @@ def blob_face(container: MemoryContainer, account: str, key: bytes, clock: Clock
         match request.method, parameters.get("comp"):
             case "GET" | "HEAD", None:
                 return _read(container, name)
-            case "PUT", None:
-                return _put(container, name, clock)
-            case "PUT", "block":
-                return _put_block(container, name, parameters.get("blockid", ""), clock)
-            case "PUT", "blocklist":
-                return _put_block_list(container, name, clock)
+            case "PUT", None | "block" | "blocklist":
+                with _slot(slots, name):
+                    return _write(container, name, parameters, clock)
         denied = request.method in ("GET", "HEAD", "PUT", "DELETE")
         raise AzureError("AuthorizationPermissionMismatch" if denied else "UnsupportedHttpVerb")
 
@@ -75,6 +78,25 @@ def blob_face(container: MemoryContainer, account: str, key: bytes, clock: Clock
     )
     blueprint.register_error_handler(AzureError, refused)
     return blueprint
+
+
+@contextmanager
+def _slot(slots: UploadSlots, name: str) -> Iterator[None]:
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(slots.taken(name))
+        except ServiceUnavailable as error:
+            raise AzureError("ServerBusy", error.message) from None
+        yield
+
+
+def _write(container: MemoryContainer, name: str, parameters: Mapping[str, str], clock: Clock) -> Response:
+    match parameters.get("comp"):
+        case "block":
+            return _put_block(container, name, parameters.get("blockid", ""), clock)
+        case "blocklist":
+            return _put_block_list(container, name, clock)
+    return _put(container, name, clock)
 
 
 def _check_names(parameters: Mapping[str, str]) -> None:

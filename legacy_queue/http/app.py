@@ -1,12 +1,9 @@
 """The Flask application: routes from the declarations, and one place that renders an error."""
 
-import json
 import re
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from threading import Event
 from typing import Any
 from urllib.parse import unquote
@@ -19,35 +16,33 @@ from werkzeug.routing import BaseConverter
 from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.errors import (
     AuthenticationFailed,
-    InputTooLarge,
     InputValidationError,
     InvalidRequestArguments,
     MalformedPayload,
     QueueError,
     ResourceNotFound,
-    ServiceUnavailable,
 )
 from legacy_queue.domain.events import PROJECT
-from legacy_queue.domain.times import format_time, whole_seconds
 from legacy_queue.http import artifacts, listing, runs, tasks, work, workers
 from legacy_queue.http.auth import check_escapes, raw_target, signed_request
-from legacy_queue.http.bodies import MAX_ECHO, cut, parse, shown, validate
+from legacy_queue.http.bodies import MAX_BODY, parse, shown, validate
 from legacy_queue.http.endpoint import PARAMETERS, Call, Caller, Endpoint, endpoint
+from legacy_queue.http.error_answers import render_errors, too_large
 from legacy_queue.http.event_stream import events_endpoint
 from legacy_queue.http.incoming import FairBodies
 from legacy_queue.http.migration import migration
 from legacy_queue.http.references import api_reference, exchanges_reference
-from legacy_queue.http.request_log import log_requests, note_refusal, request_id, shown_path
+from legacy_queue.http.request_log import log_requests
 from legacy_queue.http.schemas import SCHEMAS, served
 from legacy_queue.http.uploads import PATH as UPLOADS
 from legacy_queue.http.uploads import upload_view
 from legacy_queue.ports import Clock, Storage
 from legacy_queue.services import Services
+from legacy_queue.services.upload_slots import UploadSlots
 
 log = structlog.get_logger()
 
 PREFIXES = ("/v1", "/api/queue/v1")
-MAX_BODY = 1024 * 1024  # bytes
 
 _started = time.monotonic()
 
@@ -74,7 +69,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
 class Backend:
     """What the application is put together from. Once ``stopping`` is set, its event streams end.
 
-    A client that sends nothing of a body for ``patience`` is given up; ``most_uploads`` are read at once.
+    What is uploaded takes one of the ``upload_slots``.
     """
 
     services: Services
@@ -85,8 +80,7 @@ class Backend:
     trusts_proxy: bool = False
     project: str = PROJECT
     stopping: Event = field(default_factory=Event)
-    patience: timedelta = timedelta(seconds=60)
-    most_uploads: int = 64
+    upload_slots: UploadSlots = field(default_factory=UploadSlots)
 
 
 class _RawPath:
@@ -113,7 +107,7 @@ def create_app(backend: Backend) -> Flask:
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1  # a longer chunked body is cut there, and seen
     app.url_map.merge_slashes = False
     app.url_map.converters["artifact"] = _ArtifactName
-    app.wsgi_app = _RawPath(FairBodies(app.wsgi_app, backend.patience))  # type: ignore[method-assign]
+    app.wsgi_app = _RawPath(FairBodies(app.wsgi_app))  # type: ignore[method-assign]
     log_requests(app)
     by_rule = {prefix + one.name: one for one in ENDPOINTS for prefix in PREFIXES}
     for declared in ENDPOINTS:
@@ -125,7 +119,8 @@ def create_app(backend: Backend) -> Flask:
                 methods=[declared.method],
                 provide_automatic_options=False,
             )
-    for beside in (events_endpoint(backend.project, backend.clock, backend.stopping), migration):
+    events = events_endpoint(backend.project, backend.clock, backend.stopping, backend.trusts_proxy)
+    for beside in (events, migration):
         by_rule[beside.name] = beside
         app.add_url_rule(
             beside.route,
@@ -137,7 +132,7 @@ def create_app(backend: Backend) -> Flask:
     app.add_url_rule(
         f"{UPLOADS}/<ticket>",
         "upload",
-        upload_view(backend.services, backend.most_uploads),
+        upload_view(backend.services, backend.upload_slots),
         methods=["PUT"],
         provide_automatic_options=False,
     )
@@ -150,9 +145,7 @@ def create_app(backend: Backend) -> Flask:
     )
     app.add_url_rule("/schemas/queue/v1/<name>.json", "schema", lambda name: _schema(name, backend))
     app.before_request(lambda: _check_target(by_rule))
-    app.register_error_handler(QueueError, lambda error: _render(error, backend))
-    app.register_error_handler(HTTPException, lambda error: _render(_translated(error), backend))
-    app.register_error_handler(Exception, lambda error: _render_bug(error, backend))
+    render_errors(app, backend.clock)
     return app
 
 
@@ -222,14 +215,10 @@ def _body() -> bytes:
         raise MalformedPayload(f"the body cannot be read ({type(error).__name__})") from None
     announced = request.content_length or 0
     if max(len(raw), announced) > MAX_BODY:
-        raise _too_large()
+        raise too_large()
     if len(raw) < announced:
         raise MalformedPayload(f"the body ended after {len(raw)} of {announced} bytes")
     return raw
-
-
-def _too_large() -> InputTooLarge:
-    return InputTooLarge(f"the body is larger than {MAX_BODY} bytes, the most that is accepted")
 
 
 def _check_body(declared: Endpoint, body: Any) -> None:
@@ -242,67 +231,10 @@ def _check_body(declared: Endpoint, body: Any) -> None:
 
 def _ready(backend: Backend) -> Response:
     backend.storage.check()
-    return _json({"ready": True}, 200)
+    return Response('{"ready": true}', content_type="application/json")
 
 
 def _schema(name: str, backend: Backend) -> Any:
     if name not in SCHEMAS:
         raise ResourceNotFound(f"there is no schema {name[:100]!r}; there are {', '.join(sorted(SCHEMAS))}")
     return served(name, backend.root_url)
-
-
-def _translated(error: HTTPException) -> QueueError:
-    if error.code == 413:
-        return _too_large()
-    if error.code in (404, 405):
-        return ResourceNotFound(
-            f"there is no {request.method} {request.path[:200]}; "
-            "/references/queue/v1/api.json lists what there is"
-        )
-    return InvalidRequestArguments(f"the request cannot be read: {error.name}")
-
-
-def _render(error: QueueError, backend: Backend) -> Response:
-    note_refusal(error)
-    message = cut(error.message)
-    if error.details:
-        message = "\n\n".join([message, cut(json.dumps(error.details, indent=2), 2 * MAX_ECHO)])
-    response = _json(_error_body(error.code, message, backend), error.status)
-    if isinstance(error, AuthenticationFailed):
-        response.headers["www-authenticate"] = "hawk"
-    if isinstance(error, ServiceUnavailable):
-        response.headers["retry-after"] = str(whole_seconds(error.retry_after))
-    return response
-
-
-def _render_bug(error: Exception, backend: Backend) -> Response:
-    incident = str(uuid.uuid4())
-    log.error(
-        "internal-error",
-        incident=incident,
-        method=request.method,
-        path=shown_path(),
-        request_id=request_id(),
-        exc_info=error,
-    )
-    message = f"an error of the server, incident {incident}: its log has the details under that id"
-    return _json(_error_body("InternalServerError", message, backend), 500)
-
-
-def _error_body(code: str, message: str, backend: Backend) -> dict[str, Any]:
-    declared, params = g.get("call", (None, {}))
-    return {
-        "code": code,
-        "message": message,
-        "requestInfo": {
-            "method": declared.name if declared else None,
-            "params": params,
-            "payload": g.get("payload"),
-            "time": format_time(backend.clock.now()),
-            "requestId": request_id(),
-        },
-    }
-
-
-def _json(body: Any, status: int) -> Response:
-    return Response(json.dumps(body), status, content_type="application/json")

@@ -19,6 +19,7 @@ MAX_ECHO = 4096  # characters of what was sent, in an error
 _LARGEST_INTEGER = 2**63
 _LONGEST_NUMBER = 400  # characters, more than any float needs
 _EXACT_DIGITS = 15  # every decimal number of so many survives as a float
+MAX_BODY = 1024 * 1024  # bytes
 _DEEPEST = 200  # well below what Python's own stack and the validator's allow
 _TOO_DEEP = f"the body is nested too deeply: {_DEEPEST} arrays and objects within each other are accepted"
 
@@ -81,6 +82,12 @@ def cut(text: str, most: int = MAX_ECHO) -> str:
     if len(text) <= most and len(json.dumps(text)) <= most + 2:
         return text
     return text[:most].encode("ascii", "backslashreplace").decode()[: most - 10] + " (cut)"
+
+
+def build_validators() -> None:
+    """Make the validators of all bodies, each of which is otherwise made when it is first needed."""
+    for schema in SCHEMAS:
+        validator(_as_json(schema))
 
 
 def without_secrets(value: Any) -> Any:

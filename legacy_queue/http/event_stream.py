@@ -4,7 +4,7 @@ Source: seeds/001 for what is told, the HTML standard's "Server-sent events" for
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from threading import Event as Flag
 
@@ -12,6 +12,7 @@ from flask import Response, request
 
 from legacy_queue.domain.errors import InvalidRequestArguments, ServiceUnavailable
 from legacy_queue.domain.events import EXCHANGES, Event
+from legacy_queue.http.connection import hung_up
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
 from legacy_queue.ports import BrokerAway, Clock
 
@@ -22,7 +23,7 @@ _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # the secon
 Followed = Iterator[tuple[str, Event] | None]
 
 
-def events_endpoint(project: str, clock: Clock, stopping: Flag) -> Endpoint:
+def events_endpoint(project: str, clock: Clock, stopping: Flag, trusts_proxy: bool) -> Endpoint:
     """``/events`` of a server whose exchanges are the project's; its streams end once ``stopping`` is set."""
 
     @endpoint("events", "GET", "/events", "Follow Events", query=("exchange", "lastEventId", "routingKey"))
@@ -37,16 +38,25 @@ def events_endpoint(project: str, clock: Clock, stopping: Flag) -> Endpoint:
         if request.method == "HEAD":
             return _answer(iter(()))
         try:
-            followed = feed.follow(exchange, call.query.get("routingKey", "#"), after)
+            followers = _followers(call.client_id, trusts_proxy)
+            followed = feed.follow(exchange, call.query.get("routingKey", "#"), after, followers)
         except ValueError:
             raise InvalidRequestArguments(
                 f"lastEventId is {after[:200]!r}: the id of an event of this server is accepted"
             ) from None
         except BrokerAway:
             raise ServiceUnavailable("the broker is away: its events cannot be followed now") from None
-        return _answer(_stream(followed, project, clock, stopping))
+        return _answer(_stream(followed, project, clock, stopping, hung_up(request.environ)))
 
     return events
+
+
+def _followers(client_id: str, trusts_proxy: bool) -> list[str]:
+    """The address that asks, as a trusted proxy says it, and the client if there are credentials."""
+    address = request.environ.get("REMOTE_ADDR", "")
+    if trusts_proxy:
+        address = request.headers.get("x-forwarded-for", address).split(",")[-1].strip()
+    return [f"address {address}", *([f"client {client_id}"] if client_id else [])]
 
 
 def _answer(stream: Iterator[str]) -> Response:
@@ -60,7 +70,9 @@ def _exchange(name: str, project: str) -> str:
     return short
 
 
-def _stream(followed: Followed, project: str, clock: Clock, stopping: Flag) -> Iterator[str]:
+def _stream(
+    followed: Followed, project: str, clock: Clock, stopping: Flag, is_gone: Callable[[], bool]
+) -> Iterator[str]:
     yield f"retry: {_RETRY}\n\n"
     last = clock.now()
     try:
@@ -68,7 +80,7 @@ def _stream(followed: Followed, project: str, clock: Clock, stopping: Flag) -> I
             if one or clock.now() - last >= _KEEP_ALIVE:
                 yield _framed(*one, project) if one else ": keep-alive\n\n"
                 last = clock.now()
-            if stopping.is_set():
+            if stopping.is_set() or is_gone():  # who is gone gives the place back at once
                 return
     except (BrokerAway, ServiceUnavailable):
         return  # the client comes back, and is told why if it is still so

@@ -4,28 +4,25 @@ What signs the URL is all the authorization there is, and nothing that is stored
 """
 
 from collections.abc import Callable, Iterator
-from datetime import timedelta
-from threading import BoundedSemaphore
 
 from flask import Response, request
 from werkzeug.exceptions import HTTPException
 
-from legacy_queue.domain.errors import LengthRequired, MalformedPayload, QueueError, ServiceUnavailable
+from legacy_queue.domain.errors import LengthRequired, MalformedPayload, QueueError
 from legacy_queue.services import Services
+from legacy_queue.services.upload_slots import UploadSlots
 from legacy_queue.services.uploads import Sent
 
 PATH = "/uploads"
 
 _CHUNK = 256 * 1024  # bytes
-_ROOM_AGAIN = timedelta(seconds=5)
 
 
-def upload_view(services: Services, most: int) -> Callable[[str], Response]:
+def upload_view(services: Services, slots: UploadSlots) -> Callable[[str], Response]:
     """``PUT /uploads/<ticket>?signature=..``: 200 and an ETag once the body is stored as a whole.
 
-    Of more than ``most`` at once the rest is refused unread, since each may hold a block of some MiB.
+    What finds no slot is refused unread.
     """
-    room = BoundedSemaphore(most)
 
     def upload(ticket: str) -> Response:
         announced, headers = request.environ.get("CONTENT_LENGTH", ""), request.headers
@@ -39,12 +36,8 @@ def upload_view(services: Services, most: int) -> Callable[[str], Response]:
             headers.get("content-encoding"),
             headers.get("content-md5"),
         )
-        if not room.acquire(blocking=False):
-            raise ServiceUnavailable(f"{most} uploads are under way, and no more at once", _ROOM_AGAIN)
-        try:
+        with slots.taken(ticket):
             etag = services.uploads.receive(ticket, request.args.get("signature", ""), sent, _chunks())
-        finally:
-            room.release()
         response = Response(status=200, headers={"ETag": f'"{etag}"'})
         del response.headers["Content-Type"]
         return response

@@ -1,7 +1,8 @@
 """claimWork: a long poll on the queues that legacy workers poll themselves, and what is claimed there."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -24,6 +25,7 @@ Claim = Mapping[str, Any]
 
 _LOOK_EVERY = timedelta(seconds=0.9)  # with polling and claiming, the work of others is found within a second
 _POLLS = 200  # a second, at most, for all that is waited for in vain
+_BRIEFLY = timedelta(seconds=1)  # enough for one look, where too many wait already
 _TRY_AGAIN = timedelta(seconds=2)  # a message that could not be claimed now
 _REMEMBERED = 1000  # worker types
 
@@ -41,11 +43,16 @@ class ClaimWork:
         clock: Clock,
         longest: timedelta,
         stopping: threading.Event,
+        max_waiting: int = 3000,
     ) -> None:
-        """Once ``stopping`` is set, whoever waits is answered that there is no work."""
+        """Once ``stopping`` is set, whoever waits is answered that there is no work.
+
+        While ``max_waiting`` requests wait, any other waits for a second at most: each holds a connection.
+        """
         self._queues, self._messages, self._claims = queues, messages, claims
         self._usage, self._workers, self._clock = usage, workers, clock
         self._longest, self._stopping = longest, stopping
+        self._waiting, self._max_waiting = 0, max_waiting
         self._pollers: dict[tuple[str, str], WorkPoller] = {}
         self._lock = threading.Lock()
         messages.offered = self.offered
@@ -67,25 +74,38 @@ class ClaimWork:
 
         request = Wait(0 if is_quarantined() else count, is_gone, self._clock.now())
         poller = self._poller(provisioner_id, worker_type)
-        while not self._stopping.is_set():
-            poller.wait(request, request.since + self._longest - self._clock.now())
-            polled = request.take()
-            if request.failure and not polled:
-                raise request.failure
-            if not polled:
-                break
-            if is_gone() or is_quarantined():
-                self._put_back(polled)
-                break
-            claims = self._claimed(polled, worker)
-            if claims and is_gone():
-                self._take_back(claims, worker)
-                break
-            if claims:
-                runs = [(claim["status"]["taskId"], claim["runId"]) for claim in claims]
-                self._workers.claimed(provisioner_id, worker_type, worker, runs)
-                return {"tasks": claims}
+        with self._waits() as longest:
+            while not self._stopping.is_set():
+                poller.wait(request, request.since + longest - self._clock.now())
+                polled = request.take()
+                if request.failure and not polled:
+                    raise request.failure
+                if not polled:
+                    break
+                if is_gone() or is_quarantined():
+                    self._put_back(polled)
+                    break
+                claims = self._claimed(polled, worker)
+                if claims and is_gone():
+                    self._take_back(claims, worker)
+                    break
+                if claims:
+                    runs = [(claim["status"]["taskId"], claim["runId"]) for claim in claims]
+                    self._workers.claimed(provisioner_id, worker_type, worker, runs)
+                    return {"tasks": claims}
         return {"tasks": []}
+
+    @contextmanager
+    def _waits(self) -> Iterator[timedelta]:
+        """How long a request may wait that is one more."""
+        with self._lock:
+            is_many = self._waiting >= self._max_waiting
+            self._waiting += 1
+        try:
+            yield min(self._longest, _BRIEFLY) if is_many else self._longest
+        finally:
+            with self._lock:
+                self._waiting -= 1
 
     def offered(self, queue: WorkQueue) -> None:
         """There is a visible message in that queue: whoever waits for it is fed at once."""

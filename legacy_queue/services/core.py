@@ -43,7 +43,8 @@ _EVENTS_READABLE = timedelta(hours=1)  # where there is no broker
 class Rules:
     """``sas_life``: how long poll URLs are good. ``poll_visibility``: how long a polled message is invisible.
     ``claim_work_wait``: how long claimWork waits for work. ``upload_url``: where artifacts are uploaded to.
-    ``resolves``: whether timers, sweeping and expiry are this process's business.
+    ``resolves``: whether timers, sweeping and expiry are this process's business. ``max_waiting`` requests of
+    claimWork wait at once, ``max_streams`` of events are open.
     """
 
     claims: ClaimRules
@@ -52,6 +53,8 @@ class Rules:
     claim_work_wait: timedelta
     upload_url: str
     resolves: bool = True
+    max_waiting: int = 3000
+    max_streams: int = 500
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ def build_core(
 ) -> Core:
     """Nothing is sent to storage or broker yet. ``object_store`` takes s3 artifacts, where there is one."""
     announcer = Announcer(broker, storage.event_log, storage.own_queues, storage.turns, clock)
-    event_feed = EventFeed(broker, storage.event_log)
+    event_feed = EventFeed(broker, storage.event_log, rules.max_streams)
     announcer.logged = event_feed.wake
     timers = Timers(storage.own_queues, storage.tasks, clock)
     counts = PendingCounts(storage.work_queues, storage.tasks, clock)
@@ -114,7 +117,15 @@ def build_core(
         tasks=Tasks(storage.tasks, groups, dependencies, changes, timers, clock, storage.artifacts),
         claims=claims,
         claim_work=ClaimWork(
-            storage.work_queues, messages, claims, usage, workers, clock, rules.claim_work_wait, stopping
+            storage.work_queues,
+            messages,
+            claims,
+            usage,
+            workers,
+            clock,
+            rules.claim_work_wait,
+            stopping,
+            rules.max_waiting,
         ),
         polling=Polling(
             storage.work_queues, clock, rules.sas_life, rules.poll_visibility, usage, workers, counts

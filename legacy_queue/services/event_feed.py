@@ -4,6 +4,7 @@ So a stream costs memory, but neither storage nor the broker anything, however m
 """
 
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -12,14 +13,15 @@ from queue import Empty, SimpleQueue
 import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.domain.events import Event, matches
+from legacy_queue.domain.events import Event
+from legacy_queue.domain.topics import TopicIndex
 from legacy_queue.ports import Broker, BrokerAway, EventLog
 
 log = structlog.get_logger()
 
 Told = tuple[str, Event]  # with its id, which is empty where there is a broker
 
-_STREAMS = 500  # at once
+_MIN_SHARE = 4  # streams of one follower, however few there may be
 _ROOM = 1_000  # events that wait for a slow stream
 _PAGE = 100
 _TICK = timedelta(seconds=1)
@@ -27,10 +29,11 @@ _TICK = timedelta(seconds=1)
 
 @dataclass(eq=False)
 class _Stream:
-    """``waiting`` is what it has not read yet, None behind its last event."""
+    """``waiting`` is what it has not read yet, None behind its last event. ``followers`` is whose it is."""
 
     exchange: str | None
     pattern: str
+    followers: Sequence[str]
     waiting: SimpleQueue[Told | None] = field(default_factory=SimpleQueue)
 
 
@@ -39,33 +42,50 @@ class _Reader:
     """Hands every event behind ``reached`` to its streams, once it is ``settled`` that it can or cannot."""
 
     streams: set[_Stream] = field(default_factory=set)
+    topics: TopicIndex[_Stream] = field(default_factory=TopicIndex)
     reached: str = ""
     settled: threading.Event = field(default_factory=threading.Event)
     failure: Exception | None = None
+
+    def add(self, stream: _Stream) -> None:
+        self.streams.add(stream)
+        self.topics.add(stream.pattern, stream)
+
+    def discard(self, stream: _Stream) -> None:
+        self.streams.discard(stream)
+        self.topics.remove(stream.pattern, stream)
 
 
 class EventFeed:
     """``broker`` is None where events are read from the log. While nobody follows, nothing is read.
 
-    What other processes add to the log is seen with each ``tick``.
+    What other processes add to the log is seen with each ``tick``. At most ``max_streams`` are open, a tenth
+    of them, but at least four, for each follower.
     """
 
-    def __init__(self, broker: Broker | None, event_log: EventLog, tick: timedelta = _TICK) -> None:
+    def __init__(
+        self, broker: Broker | None, event_log: EventLog, max_streams: int = 500, tick: timedelta = _TICK
+    ) -> None:
         self._broker, self._log, self._tick = broker, event_log, tick.total_seconds()
+        self._max_streams, self._max_of_one = max_streams, max(_MIN_SHARE, max_streams // 10)
         self._lock = threading.RLock()  # the garbage collector may end a stream while it is held
         self._open = 0
+        self._of_followers: Counter[str] = Counter()
         self._reader: _Reader | None = None
         self._logged = threading.Event()
 
-    def follow(self, exchange: str | None, pattern: str, after: str) -> Iterator[Told | None]:
+    def follow(
+        self, exchange: str | None, pattern: str, after: str, followers: Sequence[str] = ()
+    ) -> Iterator[Told | None]:
         """Events with their ids, behind the one with the id ``after``, or from now on for "".
 
         Those of the exchange, or of all, whose routing key or a route (``route.<route>``) matches the
         pattern. None about each tick while there are none. With a broker the ids are empty. It ends when
         the source of events goes away, and for whoever reads too slowly. Raises ValueError for an id that is
-        none, BrokerAway, ServiceUnavailable, also where too many follow.
+        none, BrokerAway, ServiceUnavailable, also where too many follow, or one of the ``followers`` (the
+        address and the client that ask) follows too often.
         """
-        following = self._follow(_Stream(exchange, pattern), after)
+        following = self._follow(_Stream(exchange, pattern, followers), after)
         next(following)  # closing it gives its place back from here on
         return following
 
@@ -91,9 +111,11 @@ class EventFeed:
                 last = after or self._log.last()
                 page = self._log.read(after, _PAGE) if after else ()
             yield None
+            own: TopicIndex[_Stream] = TopicIndex()
+            own.add(stream.pattern, stream)
             while page:
                 for last, event in page:
-                    if _is_for(stream.exchange, stream.pattern, event):
+                    if _followed_by(own, event):
                         yield last, event
                 yield None
                 page = self._log.read(last, _PAGE) if last < reached else ()
@@ -101,7 +123,9 @@ class EventFeed:
         finally:
             with self._lock:
                 self._open -= 1
-                reader.streams.discard(stream)
+                self._of_followers.subtract(stream.followers)
+                self._of_followers += Counter()  # without those that have none
+                reader.discard(stream)
 
     def _waiting(self, stream: _Stream, last: str) -> Iterator[Told | None]:
         """What the stream is handed, without what it has read up to the id ``last``."""
@@ -118,14 +142,19 @@ class EventFeed:
 
     def _join(self, stream: _Stream) -> _Reader:
         with self._lock:
-            if self._open >= _STREAMS:
-                raise ServiceUnavailable(f"{_STREAMS} streams of events are open, the most there may be")
+            if self._open >= self._max_streams:
+                raise ServiceUnavailable(f"{self._max_streams} streams of events are open: try again later")
+            if any(self._of_followers[one] >= self._max_of_one for one in stream.followers):
+                raise ServiceUnavailable(
+                    f"{self._max_of_one} streams of events are open by this client or address: try again"
+                )
             reader = self._reader or _Reader()
             if not self._reader:
                 threading.Thread(target=self._read, args=[reader], name="event-feed", daemon=True).start()
             self._reader = reader
             self._open += 1
-            reader.streams.add(stream)
+            self._of_followers.update(stream.followers)
+            reader.add(stream)
             return reader
 
     def _read(self, reader: _Reader) -> None:
@@ -169,21 +198,16 @@ def _broker_pages(broker: Broker, reader: _Reader) -> Iterator[Sequence[Told]]:
 def _hand_out(page: Sequence[Told], reader: _Reader) -> None:
     """A stream that has no room for an event ends before it, to be resumed there."""
     for told in page:
-        is_for: dict[tuple[str | None, str], bool] = {}  # most streams ask for the same
-        for stream in tuple(reader.streams):
-            asked = stream.exchange, stream.pattern
-            if asked not in is_for:
-                is_for[asked] = _is_for(*asked, told[1])
-            if not is_for[asked]:
-                continue
+        for stream in _followed_by(reader.topics, told[1]):
             if stream.waiting.qsize() < _ROOM:
                 stream.waiting.put(told)
             else:
                 stream.waiting.put(None)
-                reader.streams.discard(stream)
+                reader.discard(stream)
         reader.reached = told[0]
 
 
-def _is_for(exchange: str | None, pattern: str, event: Event) -> bool:
-    keys = (event.routing_key, *(f"route.{route}" for route in event.routes))
-    return exchange in (None, event.exchange) and any(matches(pattern, key) for key in keys)
+def _followed_by(topics: TopicIndex[_Stream], event: Event) -> list[_Stream]:
+    """The streams that the event is for."""
+    found = topics.matching((event.routing_key, *(f"route.{route}" for route in event.routes)))
+    return [stream for stream in found if stream.exchange in (None, event.exchange)]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain import transitions
-from legacy_queue.domain.events import EXCHANGES, Event, group_resolved, matches, task_event, told_again
+from legacy_queue.domain.events import EXCHANGES, Event, group_resolved, task_event, told_again
 from legacy_queue.domain.task import Task
 from tests.domain.tasks import (
     BOB,
@@ -19,6 +19,7 @@ from tests.domain.tasks import (
     pending,
     running,
 )
+from tests.topics import matches
 
 GROUP = "eWIgwMgxSfeXQ36iBbOxiQ"
 OF_TASK = "provisioner.worker-Type_1.-.dSlITZ4yQgmvxxAi4A8fHQ._"

@@ -26,7 +26,8 @@ from azure.storage.blob import (
 )
 
 from legacy_queue.adapters.memory import MemoryStorage
-from tests.memory_server import HandClock
+from legacy_queue.services.upload_slots import UploadSlots
+from tests.memory_server import HandClock, memory_server
 
 from .conftest import HALF_HOUR, KEY_BASE64, NOW
 
@@ -426,3 +427,17 @@ def test_curl_uploads_and_downloads(upload_url: str, download_url: str, file: Pa
     curl("--continue-at", "-", "--output", str(part), download_url)
     assert part.read_bytes() == file.read_bytes()
     assert b"content-disposition: attachment" in curl("--head", download_url).lower()
+
+
+def test_an_upload_without_a_slot_is_told_to_come_again_and_a_download_needs_none(clock: HandClock) -> None:
+    slots = UploadSlots(max_of_one=1)
+    with memory_server(clock, slots=slots) as storage, slots.taken(NAME):
+        url = storage.blobs.upload_url(NAME, NOW + HALF_HOUR)
+        for query in ("", "&comp=block&blockid=YQ==", "&comp=blocklist"):
+            refusal = requests.put(url + query, b"content", headers=BLOCK_BLOB, timeout=30)
+            assert (told(refusal), refusal.headers["retry-after"]) == ((503, "ServerBusy"), "5")
+        assert put(storage.blobs.upload_url("another", NOW + HALF_HOUR)) == (201, None)
+        storage.blobs.write(NAME, [b"content"], "text/html", None)
+        download_url = storage.blobs.download_url(NAME, NOW + HALF_HOUR)
+        assert requests.get(download_url, timeout=30).status_code == 200
+    assert not slots._taken

@@ -1,7 +1,8 @@
 """``GET /events``: what is told, to whom, from where on, and how it ends."""
 
 import json
-from collections.abc import Iterator
+import socket
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import islice
 from threading import Event as Flag
@@ -47,7 +48,7 @@ def ask(
         base_url=ROOT_URL,
         query_string=query.removeprefix("?"),
         headers=headers,
-        environ_overrides={"RAW_URI": target, "REQUEST_URI": target},
+        environ_overrides={"RAW_URI": target, "REQUEST_URI": target, "REMOTE_ADDR": "127.0.0.1"},
     )
 
 
@@ -240,8 +241,12 @@ class Feed:
 
     def __init__(self, *items: Any) -> None:
         self._items = items
+        self.followers: list[str] = []
 
-    def follow(self, _exchange: str | None, _pattern: str, _after: str) -> Iterator[Any]:
+    def follow(
+        self, _exchange: str | None, _pattern: str, _after: str, followers: Sequence[str]
+    ) -> Iterator[Any]:
+        self.followers = list(followers)
         if self._items and isinstance(self._items[0], Exception):
             raise self._items[0]
         return self._given()
@@ -254,7 +259,7 @@ class Feed:
         raise AssertionError("the stream asked for more")
 
 
-def serving(feed: Feed, clock: HandClock | None = None, stopping: Flag | None = None) -> Client:
+def serving(feed: Feed, clock: HandClock | None = None, stopping: Flag | None = None, **more: Any) -> Client:
     backend: Any = {"services": SimpleNamespace(event_feed=feed), "storage": None, "root_url": ROOT_URL}
     authenticator = Authenticator({}, Roles({}))
     return Client(
@@ -264,6 +269,7 @@ def serving(feed: Feed, clock: HandClock | None = None, stopping: Flag | None = 
                 authenticator=authenticator,
                 clock=clock or HandClock(NOW),
                 stopping=stopping or Flag(),
+                **more,
             )
         )
     )
@@ -306,3 +312,29 @@ def test_a_broker_that_is_away_is_followed(away: Exception) -> None:
     answer = ask(serving(Feed(away)))
     refused(answer, 503, "ServiceUnavailable", "away")
     assert answer.headers["retry-after"] == "2"
+
+
+@pytest.mark.parametrize(("trusts_proxy", "address"), [(False, "127.0.0.1"), (True, "192.0.2.7")])
+def test_streams_are_counted_by_the_address_that_can_be_believed(trusts_proxy: bool, address: str) -> None:
+    feed = Feed()
+    http = serving(feed, trusts_proxy=trusts_proxy)
+    ask(http, headers={"x-forwarded-for": "198.51.100.1, 192.0.2.7", "x-forwarded-host": "queue.test"})
+    assert feed.followers == [f"address {address}"]
+
+
+def test_streams_are_counted_by_the_client_too(queue: Queue) -> None:
+    feed = queue.server.core.services.event_feed
+    headers = {"authorization": hawk(ROOT, "GET", f"{ROOT_URL}/events", NOW)}
+    streams = [ask(queue.http, headers=headers) for _ in range(2)]
+    assert feed._of_followers[f"client {ROOT.client_id}"] == 2
+    for stream in streams:
+        stream.close()
+    assert not feed._of_followers
+
+
+def test_a_stream_ends_with_the_next_look_once_its_client_is_gone() -> None:
+    here, there = socket.socketpair()
+    with here:
+        http = serving(Feed(None, ("1", TOLD), there.close))
+        answer = http.open("/events", environ_overrides={"RAW_URI": "/events", "gunicorn.socket": here})
+        assert [frame["event"] for frame in frames(answer)] == [TOLD.exchange]

@@ -8,12 +8,13 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from legacy_queue.domain.events import EXCHANGES, Event, group_resolved, matches
+from legacy_queue.domain.events import EXCHANGES, Event, group_resolved
 from legacy_queue.http.schemas import message_schema
 from tests.clients.javascript import javascript
 from tests.clients.python import taskcluster
 from tests.http.calls import GROUP_ID, PROVISIONER, TASK_ID, WORKER, WORKER_TYPE, Queue, schema, succeeded
 from tests.http.published import check_event, exchanges
+from tests.topics import matches
 
 OTHER_ID = "OtherAAAQ3GP5tDKTRPnTA"
 CLIENTS = ("4", "11")

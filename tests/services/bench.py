@@ -136,6 +136,7 @@ class Bench:
         clock: Clock | None = None,
         resolves: bool = True,
         claim_work_wait: timedelta = CLAIM_WORK_WAIT,
+        max_waiting: int = 3000,
     ) -> Core:
         """A server process. ``around`` sees each of its port calls; ``remembers`` as Azure's store does.
 
@@ -147,7 +148,7 @@ class Bench:
         storage.tasks = wrapped(storage.tasks)
         broker = self.broker and around_port(Broker, self.broker, around, "broker.")
         claims = ClaimRules(secrets, CLAIM_TIMEOUT, self._required, ISSUER)
-        rules = Rules(claims, SAS_LIFE, POLL_VISIBILITY, claim_work_wait, UPLOAD_URL, resolves)
+        rules = Rules(claims, SAS_LIFE, POLL_VISIBILITY, claim_work_wait, UPLOAD_URL, resolves, max_waiting)
         return build_core(storage, broker, clock or self.clock, rules, self.objects)
 
     def replica(self, around: Around = nothing_around, **changes: Any) -> Services:

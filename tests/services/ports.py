@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
-from legacy_queue.domain.events import Event, matches
+from legacy_queue.domain.events import Event
 from legacy_queue.domain.task import Task
 from legacy_queue.ports import (
     ArtifactStore,
@@ -25,6 +25,7 @@ from legacy_queue.ports import (
     WorkerStore,
     WorkQueues,
 )
+from tests.topics import matches
 
 Port = TypeVar("Port")
 Around = Callable[[str, Callable[[], Any]], Any]  # told the port's method, and what would do it

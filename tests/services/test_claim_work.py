@@ -37,6 +37,7 @@ from tests.services.bench import (
     failing,
     task_body,
 )
+from tests.system.processes import wait_until
 
 MS = timedelta(milliseconds=1)
 AT_ONCE = timedelta(0)
@@ -436,3 +437,17 @@ def test_a_claim_that_is_taken_back_is_not_a_recent_task() -> None:
     bench.create()
     assert claim_work(bench.services, is_gone=hangs_up_after(3)) == []
     assert recent_tasks(bench) == []
+
+
+def test_a_request_more_than_may_wait_gets_what_there_is_and_is_not_kept_waiting() -> None:
+    bench = Bench()
+    services = bench.replica(max_waiting=1)
+    with waiting(services, ALICE) as got:
+        wait_until(lambda: services.claim_work._waiting)
+        assert claim_work(services, worker=BOB, worker_type="without-work") == []
+        task_id = bench.create(workerType="other")
+        (claim,) = claim_work(services, worker=BOB, worker_type="other")
+        assert claim["status"]["taskId"] == task_id
+        assert got == [], "the first still waits"
+        services.tasks.create(slugid(), task_body(bench.clock.now()))
+    assert len(got) == 1

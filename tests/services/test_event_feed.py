@@ -42,10 +42,10 @@ class Place:
 
     def feed(self, around: Around = nothing_around) -> EventFeed:
         broker = around_port(Broker, self.broker, around, "broker.") if self.broker else None
-        return EventFeed(broker, AroundStorage(self.storage, around).event_log, TICK)
+        return EventFeed(broker, AroundStorage(self.storage, around).event_log, tick=TICK)
 
-    def tell(self, *numbers: int) -> None:
-        events = [event(number) for number in numbers]
+    def tell(self, *numbers: int, key: str = "a.b") -> None:
+        events = [event(number, key=key) for number in numbers]
         if self.broker:
             self.broker.publish(events)
         else:
@@ -333,3 +333,27 @@ def test_a_bug_is_not_logged_or_ends_the_feed_for_good(
         feed.follow(None, "#", "")
     assert [one["event"] for one in logs] == ["events-not-followed"]
     assert numbers(feed, None, "#", "") == []
+
+
+def test_one_follower_opens_a_tenth_of_the_streams_and_gets_closed_ones_back(place: Place) -> None:
+    feed = place.feed()
+    streams = [feed.follow(None, "#", "", ["address a", f"client {number % 2}"]) for number in range(50)]
+    for followers in (["address a"], ["address a", "client 7"]):
+        with pytest.raises(ServiceUnavailable, match="50 streams of events are open by this client"):
+            feed.follow(None, "#", "", followers)
+    streams += [feed.follow(None, "#", "", ["address b", "client 0"]) for _ in range(25)]
+    with pytest.raises(ServiceUnavailable, match="by this client"):
+        feed.follow(None, "#", "", ["address c", "client 0"])
+    streams.clear()
+    for _ in range(50):
+        streams.append(feed.follow(None, "#", "", ["address a", "client 0"]))
+
+
+def test_500_streams_of_as_many_patterns_each_get_what_they_ask_for(place: Place) -> None:
+    feed = place.feed()
+    streams = [feed.follow(None, f"#.{number}.#", "") for number in range(500)]
+    place.tell(7, key="a.7.b")
+    place.tell(499, key="499")
+    feed.wake()
+    assert take(streams[7], 1) == [7]
+    assert take(streams[499], 1) == [499]

@@ -22,6 +22,7 @@ SECRET_MARKS = (
     *("sig=", "Hawk ", "mac=", "AccountKey", "SharedKey", "popreceipt", '"accessToken"', "bewit="),
     *("amqp://", "amqps://", "signature="),
 )
+_TELLS_IMPORTS = {"PYTHONPROFILEIMPORTTIME": "1"}  # on standard error
 _SECRET_SETTINGS = ("CONNECTION_STRING", "SIGNING_SECRETS", "AMQP_URL")
 
 
@@ -97,15 +98,15 @@ RUNNING: list[Running] = []  # what a failed test shows the logs of
 
 
 @contextmanager
-def run(folder: Path, *words: str, before: Sequence[str] = (), **env: str) -> Iterator[Running]:
+def run(folder: Path, *words: str, under: Sequence[str] = (), **env: str) -> Iterator[Running]:
     """``legacy-queue`` with these words, killed at the end of the context where it still runs.
 
-    ``before`` is a command that becomes the one behind it.
+    ``under`` is a command that becomes the one behind it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "stdout").open("wb") as output, (folder / "stderr").open("wb") as errors:
         process = subprocess.Popen(
-            [*before, str(COMMAND), *words],
+            [*under, str(COMMAND), *words],
             cwd=folder,
             env=environment(PYTHONFAULTHANDLER="1", **env),
             stdin=subprocess.DEVNULL,
@@ -129,12 +130,12 @@ def run(folder: Path, *words: str, before: Sequence[str] = (), **env: str) -> It
 
 @contextmanager
 def importing(
-    module: str, seconds: float, folder: Path, *words: str, before: Sequence[str] = ()
+    module: str, seconds: float, folder: Path, *words: str, under: Sequence[str] = ()
 ) -> Iterator[Running]:
     """``run`` of a process that has begun to import the module, which takes so many seconds more."""
     mark = folder / "importing"
     held = {"TEST_HELD_IMPORT": module, "TEST_HELD": str(seconds), "TEST_HELD_MARK": str(mark)}
-    with run(folder, *words, before=before, **held) as running:
+    with run(folder, *words, under=under, **held) as running:
         wait_until(lambda: mark.exists() or running.process.poll() is not None)
         assert mark.exists(), running.errors
         yield running
@@ -146,6 +147,7 @@ class Server(Running):
 
     data_dir: Path
     line: dict[str, Any]
+    began: int  # how long its log was when it was ready
     secrets: set[str] = field(default_factory=set)
 
     @property
@@ -159,6 +161,12 @@ class Server(Running):
     @property
     def credentials(self) -> dict[str, str]:
         return dict(self.line["credentials"])
+
+    @property
+    def imported(self) -> list[str]:
+        """The modules that it has imported since it was ready."""
+        lines = self.errors[self.began :].splitlines()
+        return [line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")]
 
     def leaks(self) -> list[str]:
         """The lines of its log, and of its Azurite's, that hold something secret."""
@@ -187,23 +195,33 @@ def secrets_of(env: Mapping[str, str]) -> set[str]:
 
 
 @contextmanager
-def serve(folder: Path, *options: str, data_dir: Path | None = None, **env: str) -> Iterator[Server]:
+def serve(
+    folder: Path, *options: str, data_dir: Path | None = None, under: Sequence[str] = (), **env: str
+) -> Iterator[Server]:
     """A server on a port of its own that is ready; stopped at the end, its log free of anything secret.
 
+    It imports nothing once it is ready: an import that has no file descriptor would fail a request.
     Unless the test has ended it, it is stopped as by Ctrl-C, which does not wait for requests. ``data_dir``
     is ``<folder>/data`` where it is not given.
     """
     data_dir = data_dir or folder / "data"
-    with run(folder, "serve", "--port", "0", "--data-dir", str(data_dir), *options, **env) as running:
+    with run(
+        folder,
+        *("serve", "--port", "0", "--data-dir", str(data_dir), *options),
+        under=under,
+        **env,
+        **_TELLS_IMPORTS,
+    ) as running:
         wait_until(lambda: "\n" in running.output or running.process.poll() is not None)
         assert running.process.poll() is None, running.errors
-        server = Server(running.process, folder, data_dir, json.loads(running.output))
+        server = Server(running.process, folder, data_dir, json.loads(running.output), len(running.errors))
         RUNNING[RUNNING.index(running)] = server
         server.secrets.update(secrets_of(env))
         if "credentials" in server.line:
             server.secrets.add(server.credentials["accessToken"])
         try:
             yield server
+            assert running.process.poll() is not None or server.imported == []
         finally:
             RUNNING[RUNNING.index(server)] = running
             try:

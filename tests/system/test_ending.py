@@ -50,7 +50,7 @@ def test_a_command_that_is_still_importing_ends_at_once_though_it_was_started_wi
     tmp_path: Path, command: str, number: signal.Signals
 ) -> None:
     module, *words = COMMANDS[command]
-    with importing(module, 10 * LONG, tmp_path, *words, before=BEFORE) as process:
+    with importing(module, 10 * LONG, tmp_path, *words, under=BEFORE) as process:
         process.send(number)
         ended_in_order(process, tmp_path, 130 if command == "demo" else 0)
     assert process.output == ""
@@ -96,7 +96,7 @@ def test_a_command_ends_in_order_at_whatever_moment_of_its_start(
 
 def test_up_that_was_started_with_its_signals_ignored_ends_on_ctrl_c(tmp_path: Path) -> None:
     options = ("--port", "0", "--storage", "memory", "--data-dir", str(tmp_path / "data"))
-    with run(tmp_path, "up", *options, before=BEFORE) as up:
+    with run(tmp_path, "up", *options, under=BEFORE) as up:
         wait_until(lambda: "Ctrl-C stops" in up.output)
         up.send(signal.SIGINT)
         ended_in_order(up, tmp_path)

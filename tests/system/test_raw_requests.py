@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from legacy_queue.http.app import MAX_BODY
+from legacy_queue.http.bodies import MAX_BODY
 
 from .processes import Server
 

@@ -33,7 +33,7 @@ from .processes import (
 from .uploads import TEXT, body, curl
 
 MIB = 1024 * 1024
-UPLOADS_AT_ONCE = 64  # in one process
+UPLOADS_AT_ONCE, UPLOADS_TO_ONE = 64, 4  # in one process, and of these with one URL
 SECRET = "a-signing-secret-for-the-tests-of-serve"
 TOKEN = "an-access-token-for-the-tests-of-serve"
 WORKER_TOKEN = "another-access-token-for-a-mere-worker"
@@ -136,15 +136,15 @@ def test_an_upload_for_which_there_is_no_room_is_told_so_and_later_stored(
     file.write_bytes(bytes(range(256)) * (32 * MIB // 256))
     expecting = "Expect: 100-continue"
     with serve(tmp_path / "server", "--storage", "memory") as server:
-        url = put_url(server, worker_type)
+        url, *others = (put_url(server, worker_type) for _ in range(1 + UPLOADS_AT_ONCE // UPLOADS_TO_ONE))
 
         def uploaded() -> int:
             return curl("--upload-file", str(file), "-H", f"Content-Type: {TEXT}", "-H", expecting, url)[0]
 
         with ExitStack() as held:
-            for _ in range(UPLOADS_AT_ONCE):
+            for other in others * UPLOADS_TO_ONE:
                 connection = held.enter_context(connected(server))
-                connection.sendall(upload_head(url, MIB, expecting))
+                connection.sendall(upload_head(other, MIB, expecting))
                 assert connection.recv(65536).startswith(b"HTTP/1.1 100 ")
             wait_until(lambda: uploaded() == 503)
             answer = requests.put(url, file.read_bytes(), headers={"Content-Type": TEXT}, timeout=LONG)

@@ -1,0 +1,273 @@
+"""gunicorn's worker and arbiter as `legacy-queue serve` runs them: to be imported once gevent has patched."""
+
+import errno
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import islice
+from typing import Any, Protocol, runtime_checkable
+
+import gevent
+import structlog
+from gevent.pool import Pool
+from gevent.server import StreamServer
+from gevent.socket import wait_read
+from gunicorn import arbiter
+from gunicorn.app.base import BaseApplication
+from gunicorn.http.errors import LimitRequestHeaders, LimitRequestLine, NoMoreData, ParseException
+from gunicorn.util import write_error
+from gunicorn.workers.ggevent import GeventWorker
+
+from legacy_queue.adapters.azurite import Azurite, AzuriteUnavailable
+from legacy_queue.cli.client_socket import ClientSocket
+from legacy_queue.cli.request_head import HeadParser, HeadTimeout, Timeouts
+from legacy_queue.cli.signals import ENDS, Unwinding
+
+log = structlog.get_logger()
+
+_WORKER_ENDS = (*ENDS, signal.SIGQUIT)
+_FRESH = 0.2  # seconds that a connection has for its first request once the process ends
+_DISCARDED = 64 * 1024  # bytes at once of what nobody reads
+_LINGER, _MAX_LINGERING = 1.0, 1024 * 1024  # seconds and bytes
+_MAX_ARRIVALS = 128  # connections beyond the most, while others are being closed for them
+_DISCONNECTED = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF)
+
+
+@runtime_checkable
+class EndsStreams(Protocol):
+    """An application whose event streams can be ended."""
+
+    def end_streams(self) -> None:
+        """The process is about to end: event streams end too, and nothing new begins in the background."""
+
+
+def _timeout(seconds: float) -> gevent.Timeout:
+    """Ends what is done within it, without an error."""
+    return gevent.Timeout(seconds, False)  # type: ignore[arg-type]
+
+
+class Worker(GeventWorker):
+    """gunicorn's own, with these things changed.
+
+    Before it ends it waits for requests under way, but not for idle connections. When it has as many
+    connections as it may have, a new one replaces the connection that has been longest without a request
+    under way, be it idle or with half a head. Heads are bounded in length and time; what cannot be read
+    is not repeated in the log: a request line may hold a SAS, a header a MAC. And what is left of a body
+    when its request is answered keeps nobody else waiting.
+    """
+
+    head_timeout = 10.0  # seconds, from the first byte of a request's head to its last
+    body_timeout = 30.0  # seconds in which a body that is waited for must bring a KiB for each of them
+    send_timeout = 60.0  # seconds in which a client must take at least a byte of its answer
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # its greenlets: where all of them are taken, new connections wait in the kernel
+        self._max_connections = self.worker_connections - min(_MAX_ARRIVALS, self.worker_connections // 4)
+        self._connections: dict[Any, socket.socket] = {}  # by the greenlet that serves it
+        self._idle: dict[socket.socket, None] = {}  # without a request under way, the longest first
+        self._closing: set[socket.socket] = set()  # for others, their greenlets having to hear of it
+        self._fresh: set[socket.socket] = set()  # connections on which nothing was heard yet
+        self._under_way: set[Any] = set()  # requests
+
+    def init_signals(self) -> None:
+        """What the arbiter has sent meanwhile arrives now."""
+        super().init_signals()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _WORKER_ENDS)
+
+    def run(self) -> None:
+        """Serve until a signal, then until the last connection is gone or the time for it is over.
+
+        gunicorn's own looks once a second; here a signal, and the end of the last connection, wake it.
+        """
+        connections = Pool(self.worker_connections)
+        servers = []
+        for listener in self.sockets:
+            listener.setblocking(True)
+            server = StreamServer(listener, handle=partial(self.handle, listener), spawn=connections)
+            if self.cfg.workers > 1:
+                server.max_accept = 1
+            server.start()
+            servers.append(server)
+        while self.alive:
+            self.notify()
+            with suppress(TimeoutError):  # gunicorn has each signal write to this pipe
+                wait_read(self.PIPE[0], timeout=1.0)
+                os.read(self.PIPE[0], 4096)
+        for server in servers:
+            server.close()
+        end = time.monotonic() + self.cfg.graceful_timeout
+        while connections and time.monotonic() < end:
+            self.notify()
+            connections.join(timeout=_FRESH)
+        connections.kill(timeout=1)
+
+    def handle(self, listener: Any, client: Any, addr: Any) -> None:
+        """Serve one connection."""
+        greenlet = gevent.getcurrent()
+        connection = ClientSocket(client.family, client.type, client.proto, fileno=client.detach())
+        self._connections[greenlet] = connection
+        self._fresh.add(connection)
+        try:
+            self._make_room()
+            self._serve(listener, connection, addr)
+        except (NoMoreData, StopIteration):
+            pass
+        except TimeoutError:
+            log.info("connection-given-up", error="the client does not read its answer")
+        except OSError as error:
+            if error.errno not in _DISCONNECTED:
+                log.exception("connection-failed")
+        finally:
+            self._fresh.discard(connection)
+            self._closing.discard(connection)
+            del self._connections[greenlet]
+            connection.close()
+
+    def _serve(self, listener: Any, connection: Any, addr: Any) -> None:
+        timeouts = Timeouts(self.cfg.keepalive, self.head_timeout, self.body_timeout, self.send_timeout)
+        parser, name, req = HeadParser(self.cfg, connection, addr, timeouts), listener.getsockname(), None
+        try:
+            while req is None or self._surplus() <= 0:
+                req = None
+                with self._idling(connection):
+                    if not self.alive and connection not in self._fresh:
+                        _hear_no_more(connection)  # its last answer was under way when the end began
+                    req = next(parser)
+                req.proxy_protocol_info = {}
+                self.handle_request(name, req, connection, addr)
+        except (NoMoreData, StopIteration, OSError):
+            raise
+        except Exception as error:  # noqa: BLE001  gunicorn's, or a bug's
+            self.handle_error(req, connection, addr, error)
+            self._linger(connection)
+
+    def _make_room(self) -> None:
+        """For a new connection: close idle ones until there are no more than there may be.
+
+        Where all have a request under way, they are closed when those are answered.
+        """
+        surplus = self._surplus()
+        for connection in list(islice(self._idle, max(0, surplus))):
+            del self._idle[connection]
+            self._closing.add(connection)
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)  # its greenlet hears of it, and ends
+        if surplus > 0 and not self._idle:
+            for req in self._under_way:
+                req.force_close()
+
+    def _surplus(self) -> int:
+        return len(self._connections) - len(self._closing) - self._max_connections
+
+    def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> bool:
+        """Answer one request, and discard what is left of its body: else the answer might never be read."""
+        self._under_way.add(req)
+        try:
+            return super().handle_request(listener_name, req, sock, addr)
+        finally:
+            self._under_way.discard(req)
+            body = req.body
+            if not body.failed:
+                body.failed = True  # gunicorn closes the connection, unless the end is reached
+                with self._idling(sock), _timeout(self.cfg.keepalive), suppress(Exception):
+                    while body.read(_DISCARDED):
+                        gevent.sleep(0)
+                    body.failed = False
+
+    def _linger(self, connection: Any) -> None:
+        """Discard what is on its way: else the answer to what cannot be read might never be read."""
+        with self._idling(connection), _timeout(_LINGER), suppress(OSError):
+            connection.shutdown(socket.SHUT_WR)
+            left = _MAX_LINGERING
+            while left > 0 and (data := connection.recv(_DISCARDED)):
+                left -= len(data)
+
+    def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:  # noqa: ARG002
+        """Answer to what never reached the application."""
+        match exc:
+            case HeadTimeout():
+                status, reason = 408, "Request Timeout"
+            case LimitRequestLine():
+                status, reason = 414, "URI Too Long"
+            case LimitRequestHeaders():
+                status, reason = 431, "Request Header Fields Too Large"
+            case ParseException():
+                status, reason = 400, "Bad Request"
+            case _:
+                status, reason = 500, "Internal Server Error"
+        tell = log.info if status < 500 else log.error
+        tell("connection-given-up", status=status, error=type(exc).__name__)
+        with suppress(OSError):
+            write_error(client, status, reason, "")
+
+    @contextmanager
+    def _idling(self, connection: socket.socket) -> Iterator[None]:
+        """Around what is done for a connection without a request under way."""
+        self._idle[connection] = None
+        try:
+            yield
+        finally:
+            self._idle.pop(connection, None)
+            self._fresh.discard(connection)
+
+    def notify(self) -> None:
+        """Called every second, and more often while it ends: no idle connection hears a further request then.
+
+        What has arrived already is still read, and answered; who has just connected has a moment for it.
+        """
+        super().notify()
+        if not self.alive:
+            assert isinstance(self.app, EndsStreams)  # noqa: S101
+            self.app.end_streams()
+            for client in self._idle.keys() - self._fresh:
+                _hear_no_more(client)
+            self._fresh.clear()
+
+
+def _hear_no_more(client: socket.socket) -> None:
+    # by another object: gevent's own would interrupt the wait with an error
+    with suppress(OSError), client.dup() as same:
+        same.shutdown(socket.SHUT_RD)
+
+
+class Arbiter(arbiter.Arbiter):
+    """gunicorn's own, which also looks after Azurite once a second.
+
+    An Azurite that died without a last save may have lost what the server's processes remember, even tables
+    and queues: they are replaced once it is back, and the new ones begin by making the tables.
+    """
+
+    def __init__(self, app: BaseApplication, azurite: Azurite | None, unwinding: Unwinding) -> None:
+        self._azurite, self._unwinding = azurite, unwinding
+        super().__init__(app)
+
+    def init_signals(self) -> None:
+        """From here on signals are queued; the one that ended nothing before is not lost."""
+        super().init_signals()
+        if self._unwinding.is_told:
+            self.SIG_QUEUE.put_nowait(signal.SIGTERM)
+
+    def spawn_worker(self) -> Any:
+        """A signal to the new process waits until it has handlers of its own."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, _WORKER_ENDS)
+        try:
+            return super().spawn_worker()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _WORKER_ENDS)
+
+    def murder_workers(self) -> None:
+        if self._azurite and not self._azurite.alive():
+            log.error("azurite-died")
+            try:
+                self._azurite.restart()
+            except AzuriteUnavailable as error:
+                log.error("azurite-not-restarted", why=str(error))
+            else:
+                log.warning("azurite-restarted")
+                self.reload()
+        super().murder_workers()

@@ -1,0 +1,200 @@
+"""Request heads and chunk framing within limits: gunicorn parses a head only once it is complete.
+
+gunicorn itself scans what it has of a head again with each byte that arrives, and accepts 6.5 MB of it.
+Here a head costs time in proportion to its length, and a client must send the whole of it in time.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gevent import sleep
+from gunicorn.http.body import Body, ChunkedReader
+from gunicorn.http.errors import (
+    InvalidChunkSize,
+    InvalidHeader,
+    LimitRequestHeaders,
+    LimitRequestLine,
+    ParseException,
+)
+from gunicorn.http.message import Request
+from gunicorn.http.parser import RequestParser
+from gunicorn.http.unreader import SocketUnreader
+
+MAX_HEAD = 64 * 1024  # bytes: request line and all headers; a certificate with 30 KiB of scopes fits
+_MAX_CHUNKS = 20_000  # in one body: only bodies of at most 1 MiB may come in chunks
+_MAX_CHUNK_SIZE_LINE = 1024  # bytes
+_MAX_TRAILERS = 8 * 1024  # bytes: gunicorn scans them again with each byte
+_MIN_RATE = 1024  # bytes of a body in each second that is spent waiting for it
+_TURN = 32 * 1024  # bytes that are read before other connections get their turn
+
+
+class HeadTimeout(ParseException):
+    """The head was not complete in time."""
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """In seconds: until the first byte of a request, and from there until its head is complete; how long the
+    server waits for a body before less than a KiB for each of these seconds is too little; for ``send`` until
+    the client takes a byte of the answer.
+    """
+
+    idle: float
+    head: float
+    body: float
+    send: float
+
+
+class _BoundedRequest(Request):
+    """A request whose head is complete."""
+
+    def set_body_reader(self) -> None:
+        """Raises InvalidHeader for HTTP/1.1 without Host. Source: RFC 9112, 3.2."""
+        version: Any = self.version
+        if version >= (1, 1) and not any(name == "HOST" for name, _ in self.headers):
+            raise InvalidHeader("HOST", req=self)
+        super().set_body_reader()
+        body: Any = self.body
+        if isinstance(body.reader, ChunkedReader):
+            self.body = Body(_BoundedChunks(self, self.unreader))
+
+
+class _BoundedChunks(ChunkedReader):
+    def __init__(self, request: Any, unreader: Any) -> None:
+        super().__init__(request, unreader)
+        self.limit_chunk_size_line, self.limit_trailer_section = _MAX_CHUNK_SIZE_LINE, _MAX_TRAILERS
+        self._chunks = 0
+
+    def parse_chunk_size(self, unreader: Any, data: bytes | None = None) -> Any:
+        """Raises InvalidChunkSize for a chunk too many."""
+        self._chunks += 1
+        if self._chunks > _MAX_CHUNKS:
+            raise InvalidChunkSize(b"more than %d chunks" % _MAX_CHUNKS)
+        return super().parse_chunk_size(unreader, data)
+
+
+class _Reader(SocketUnreader):
+    """What is read from one connection."""
+
+    def __init__(self, connection: Any, max_line: int, timeouts: Timeouts) -> None:
+        super().__init__(connection)
+        self._max_line, self._timeouts = max_line, timeouts
+        self._since_turn = 0
+        self._waited, self._received = 0.0, 0  # of a body, in this period
+
+    def receive_head(self) -> None:
+        """Read until the buffer holds a whole head; raises as HeadParser says."""
+        timeouts, self._waited, self._received = self._timeouts, 0.0, 0
+        head = bytearray(self.take_buffered())
+        end = time.monotonic() + timeouts.head if head else None
+        is_complete = _scanner(head, self._max_line)
+        while not is_complete():
+            left = timeouts.idle if end is None else end - time.monotonic()
+            if left <= 0:
+                raise HeadTimeout
+            self.sock.settimeout(left)
+            try:
+                data = self.sock.recv(self.mxchunk)
+            except TimeoutError:
+                if end is None:
+                    raise StopIteration from None
+                raise HeadTimeout from None
+            if not data:
+                raise StopIteration
+            end = end or time.monotonic() + timeouts.head
+            head += data
+        self.unread(bytes(head))
+
+    def chunk(self, size_hint: int | None = None) -> bytes:
+        """Read once what is there of a body, or wait for it; raises TimeoutError for one that is too slow.
+
+        Only the time counts in which there is nothing to read. Now and then it is the turn of others, though
+        there may be something.
+        """
+        if self._since_turn >= _TURN:
+            self._since_turn = 0
+            sleep(0)
+        send_timeout = self.sock.gettimeout()
+        read: Any = super().chunk
+        try:
+            self.sock.settimeout(0)
+            try:
+                data = bytes(read(size_hint))
+            except BlockingIOError:
+                data = self._wait(lambda: bytes(read(size_hint)))
+        finally:
+            self.sock.settimeout(send_timeout)
+        self._since_turn += len(data)
+        self._received += len(data)
+        return data
+
+    def _wait(self, read: Callable[[], bytes]) -> bytes:
+        period = self._timeouts.body
+        while True:
+            if self._waited >= period:
+                if self._received < _MIN_RATE * period:
+                    raise TimeoutError
+                self._waited, self._received = 0.0, 0
+            begun = time.monotonic()
+            self.sock.settimeout(period - self._waited)
+            try:
+                return read()
+            except TimeoutError:
+                continue
+            finally:
+                self._waited += time.monotonic() - begun
+
+
+class HeadParser(RequestParser):
+    """gunicorn's parser of the requests on one connection, which is given whole heads.
+
+    ``next`` raises StopIteration when the client closes the connection or stays idle, HeadTimeout,
+    LimitRequestLine, LimitRequestHeaders, and what gunicorn raises for a malformed head.
+    """
+
+    mesg_class = _BoundedRequest
+
+    def __init__(self, cfg: Any, connection: Any, address: Any, timeouts: Timeouts) -> None:
+        super().__init__(cfg, connection, address)
+        self._timeouts = timeouts
+        self.unreader = self._reader = _Reader(connection, cfg.limit_request_line, timeouts)
+
+    def __next__(self) -> Any:
+        last: Any = self.mesg
+        if last and (last.should_close() or last.body.failed):
+            raise StopIteration
+        self.finish_body()
+        connection = self._reader.sock
+        try:
+            self._reader.receive_head()
+        finally:
+            connection.settimeout(self._timeouts.send)
+        return super().__next__()
+
+
+def _scanner(head: bytearray, max_line: int) -> Callable[[], bool]:
+    """What tells whether ``head`` is complete, to be asked again after each addition: it scans only that.
+
+    It raises at once where more bytes cannot make it right.
+    """
+    scanned, has_line = 0, False
+
+    def is_complete() -> bool:
+        nonlocal scanned, has_line
+        end = head.find(b"\r\n\r\n", max(0, scanned - 3))
+        size = len(head) if end < 0 else end + 4
+        added = head[scanned - 1 if head[scanned - 1 : scanned] == b"\r" else scanned : size]
+        if added.count(b"\n") != added.count(b"\r\n"):
+            raise InvalidHeader("bare LF as line terminator")
+        if not has_line and size > max_line + 4:  # an empty line may come first
+            if head.find(b"\r\n", 2, max_line + 4) < 0:
+                raise LimitRequestLine(len(head), max_line)
+            has_line = True
+        if size > MAX_HEAD:
+            raise LimitRequestHeaders("the head is too long")
+        scanned = size
+        return end >= 0
+
+    return is_complete

@@ -1,0 +1,375 @@
+"""The worker that serves connections, over real sockets, with an application that says what it was sent."""
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import gevent
+import pytest
+from gevent.pool import Pool
+from gevent.server import StreamServer
+from gunicorn.app.base import BaseApplication
+from gunicorn.config import Config
+from gunicorn.sock import TCPSocket
+
+from legacy_queue.cli.client_socket import ClientSocket
+from legacy_queue.cli.gunicorn_worker import Worker
+from legacy_queue.cli.request_head import MAX_HEAD
+from legacy_queue.cli.server_log import ServerLogger
+from tests.http.calls import ROOT, temporary
+from tests.system.processes import wait_until
+
+LONG = 60.0  # seconds that nothing takes
+SHORT = 0.05
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n"
+
+
+class Application(BaseApplication):
+    """Answers with the length of the body, once it may."""
+
+    def __init__(self) -> None:
+        self.environs: list[dict[str, Any]] = []
+        self.answer = b""
+        self.pieces, self.pause = -1, 0.0  # bytes and seconds
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+        super().__init__()
+
+    def load_config(self) -> None:
+        pass
+
+    def load(self) -> Callable[..., Any]:
+        return self.serve
+
+    def end_streams(self) -> None:
+        pass
+
+    def serve(self, environ: dict[str, Any], start_response: Any) -> Sequence[bytes]:
+        self.environs.append(environ)
+        while not self.may_answer.is_set():
+            gevent.sleep(0.01)
+        status, length = "200 OK", 0
+        try:
+            while piece := environ["wsgi.input"].read(self.pieces):
+                length += len(piece)
+                gevent.sleep(self.pause)
+        except TimeoutError:
+            status = "503 Service Unavailable"
+        body = self.answer or b"%d" % length
+        start_response(status, [("Content-Length", str(len(body)))])
+        return [body]
+
+
+@dataclass
+class Served:
+    """A worker that serves in a thread of its own."""
+
+    address: tuple[str, int]
+    application: Application
+    worker: Worker
+    stack: ExitStack = field(default_factory=ExitStack)
+
+    def connect(self, sent: bytes = b"") -> socket.socket:
+        connection = self.stack.enter_context(socket.create_connection(self.address, LONG))
+        connection.sendall(sent)
+        return connection
+
+
+@contextmanager
+def serving(worker_connections: int = 100, **limits: float) -> Iterator[Served]:
+    application = Application()
+    config = Config()
+    config.set("worker_connections", worker_connections)
+    config.set("keepalive", int(LONG))
+    config.set("limit_request_line", 8190)
+    config.set("limit_request_field_size", 65536)
+    logger = ServerLogger(config)
+    listener = socket.create_server(("127.0.0.1", 0))
+    address = listener.getsockname()
+    ready, done = threading.Event(), threading.Event()
+
+    worker: Worker | None = None
+
+    def run() -> None:
+        nonlocal worker
+        sock = TCPSocket(address, config, logger, fd=listener.detach())
+        # as gunicorn's does in its process
+        own = gevent.socket.socket(sock.FAMILY, socket.SOCK_STREAM, fileno=sock.sock.detach())
+        worker = Worker(1, os.getppid(), [own], application, 30, config, logger)
+        for name, value in limits.items():
+            setattr(worker, name, value)
+        worker.wsgi = application.wsgi()
+        server = StreamServer(own, partial(worker.handle, own), spawn=Pool(worker_connections))
+        server.start()
+        ready.set()
+        while not done.is_set():
+            gevent.sleep(0.01)
+        server.stop(timeout=0)
+        worker.tmp.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert ready.wait(LONG)
+    assert worker
+    served = Served(address, application, worker)
+    try:
+        yield served
+    finally:
+        application.may_answer.set()
+        served.stack.close()
+        done.set()
+        thread.join(LONG)
+        assert not thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    with serving() as one:
+        yield one
+
+
+def read_all(connection: socket.socket) -> bytes:
+    return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def answer(connection: socket.socket) -> bytes:
+    """One whole answer of the application."""
+    data = b""
+    while b"\r\n\r\n" not in data or not data.partition(b"\r\n\r\n")[2]:
+        more = connection.recv(65536)
+        assert more, data
+        data += more
+    return data
+
+
+def status(served: Served, sent: bytes) -> int:
+    """Of the only answer on a connection that is closed behind it."""
+    return int(read_all(served.connect(sent)).split()[1])
+
+
+def closing(head: bytes) -> bytes:
+    return head + b"Connection: close\r\n\r\n"
+
+
+def head_of(length: int) -> bytes:
+    """A whole head of so many bytes."""
+    head = GET + b"Connection: close\r\n"
+    fill, count = length - len(head) - 2, 4
+    for number in range(count):
+        size = fill // count + (fill % count if number == 0 else 0)
+        head += b"X-%d: " % number + b"a" * (size - 7) + b"\r\n"
+    return head + b"\r\n"
+
+
+def test_a_head_of_64_kib_is_served_and_a_byte_more_is_431(served: Served) -> None:
+    assert len(head_of(MAX_HEAD)) == MAX_HEAD
+    assert status(served, head_of(MAX_HEAD)) == 200
+    assert status(served, head_of(MAX_HEAD + 1)) == 431
+
+
+def test_a_request_line_too_long_is_414_before_it_ends(served: Served) -> None:
+    assert status(served, b"GET /" + b"a" * 9000) == 414
+    assert status(served, closing(b"GET /" + b"a" * 8170 + b" HTTP/1.1\r\nHost: x\r\n")) == 200
+    assert status(served, closing(b"GET /" + b"a" * 8180 + b" HTTP/1.1\r\nHost: x\r\n")) == 414
+
+
+def test_a_certificate_with_30_kib_of_scopes_fits(served: Served) -> None:
+    scopes = [f"queue:scope:{number:04}:{'s' * 40}" for number in range(540)]
+    assert sum(map(len, scopes)) >= 30 * 1024
+    credentials = temporary(ROOT, scopes, "a-name")
+    assert credentials.ext
+    header = f'Hawk id="a-name", ts="1", nonce="n", mac="m", ext="{credentials.ext}"'
+    sent = served.connect(closing(GET + b"Authorization: " + header.encode() + b"\r\n"))
+    assert read_all(sent).split()[1] == b"200"
+    received = served.application.environs[-1]["HTTP_AUTHORIZATION"].split('ext="')[1].rstrip('"')
+    assert received == credentials.ext
+
+
+@pytest.mark.parametrize("sent", [b"G", b"GET / HTTP/1.1\r\nHost: x\r\n", b"\r\n"])
+def test_a_head_that_does_not_end_in_time_is_408_and_closed(sent: bytes) -> None:
+    with serving(head_timeout=SHORT) as served:
+        assert read_all(served.connect(sent)).split()[1] == b"408"
+
+
+def test_a_head_that_drips_does_not_get_more_time() -> None:
+    with serving(head_timeout=0.3) as served:
+        connection = served.connect(b"GET / HTTP/1.1\r\nX: ")
+        connection.settimeout(0.01)
+        received = b""
+        while not received:
+            connection.sendall(b"x")
+            try:
+                received = connection.recv(65536)
+            except TimeoutError:
+                continue
+        assert received.split()[1] == b"408"
+
+
+def test_bytes_of_a_head_that_come_one_by_one_are_one_head(served: Served) -> None:
+    connection = served.connect()
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for byte in closing(b"\r\n" + GET):
+        connection.sendall(bytes([byte]))
+    assert read_all(connection).split()[1] == b"200"
+
+
+def test_requests_sent_at_once_are_answered_in_turn(served: Served) -> None:
+    post = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n"
+    connection = served.connect(post + b"\r\nabc" + GET + b"\r\n" + closing(post) + b"ab\n")
+    answers = read_all(connection)
+    assert answers.count(b"HTTP/1.1 200") == 3
+    assert answers.endswith(b"3")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HTTP/1.1\n\n",
+        b"GET / HTTP/1.1\r\nHost: x\nX",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
+    ],
+    ids=["bare-lf", "bare-lf-in-a-header", "no-host", "two-hosts"],
+)
+def test_a_malformed_head_is_400(served: Served, head: bytes) -> None:
+    assert status(served, head) == 400
+
+
+def test_http_1_0_needs_no_host(served: Served) -> None:
+    assert status(served, b"GET / HTTP/1.0\r\n\r\n") == 200
+
+
+def chunked(body: bytes) -> bytes:
+    return closing(b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n") + body
+
+
+def test_a_body_in_chunks_is_read_with_its_extensions_and_trailers(served: Served) -> None:
+    body = b"1;a=b\r\nx\r\n" * 1000 + b"0\r\nX-Trailer: y\r\n\r\n"
+    assert read_all(served.connect(chunked(body))).endswith(b"\r\n\r\n1000")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"1;" + b"a" * 20_000, b"0\r\nX: " + b"a" * 20_000, b"1\r\nx\r\n" * 20_001],
+    ids=["size-line", "trailers", "chunks"],
+)
+def test_framing_of_chunks_without_an_end_is_refused(served: Served, body: bytes) -> None:
+    assert read_all(served.connect(chunked(body))).split()[1] in (b"400", b"431")
+
+
+def test_the_oldest_connection_without_a_request_makes_room_for_a_new_one() -> None:
+    with serving(worker_connections=16) as served:  # 12, and 4 that are being replaced
+        kept = served.connect(GET + b"\r\n")
+        assert answer(kept).split()[1] == b"200"
+        half = [served.connect(GET) for _ in range(40)]
+        assert read_all(kept) == b"", "it was idle for longest"
+        assert read_all(served.connect(closing(GET))).split()[1] == b"200"
+        assert [read_all(one) for one in half[:29]] == [b""] * 29
+        for one in half[29:]:
+            one.sendall(b"\r\n")
+            assert answer(one).split()[1] == b"200", "the youngest stay"
+
+
+def test_a_request_under_way_is_not_closed_for_a_new_connection() -> None:
+    with serving(worker_connections=16) as served:
+        served.application.may_answer.clear()
+        busy = [served.connect(GET + b"\r\n") for _ in range(20)]
+        while len(served.application.environs) < 16:
+            threading.Event().wait(0.01)
+        served.application.may_answer.set()
+        assert [answer(one).split()[1] for one in busy] == [b"200"] * 20
+
+
+def test_a_client_that_reads_nothing_of_its_answer_is_given_up() -> None:
+    with serving(send_timeout=SHORT) as served:
+        served.application.answer = bytes(32 * 1024 * 1024)
+        connection = served.connect(GET + b"\r\n")
+        wait_until(lambda: served.application.environs and not served.worker._connections)
+        received = b""
+        with suppress(ConnectionError):
+            received = read_all(connection)
+        assert len(received) < len(served.application.answer)
+
+
+POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
+
+
+def test_a_body_that_stalls_is_given_up_and_its_connection_closed() -> None:
+    with serving(body_timeout=SHORT) as served:
+        assert read_all(served.connect(POST + b"a" * 10)).split()[1] == b"503"
+
+
+def test_a_body_that_drips_is_given_up() -> None:
+    with serving(body_timeout=0.5) as served:
+        connection, received = served.connect(POST), b""
+        connection.settimeout(0.01)
+        while not received:
+            connection.sendall(b"a")
+            with suppress(TimeoutError):
+                received = connection.recv(65536)
+        assert received.split()[1] == b"503"
+
+
+def test_the_pauses_of_the_server_itself_do_not_count() -> None:
+    with serving(body_timeout=SHORT) as served:
+        served.application.pieces, served.application.pause = 250, 2 * SHORT
+        connection = served.connect(POST + b"a" * 1000)
+        assert answer(connection).endswith(b"\r\n\r\n1000")
+
+
+class SlowlyRead(ClientSocket):
+    """Each of its time-outs passes at once; ``meanwhile`` is what happens in them."""
+
+    meanwhile: Callable[[], object]
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        self.settimeout(0)
+        try:
+            return int(super().send(data, flags))
+        except BlockingIOError:
+            self.meanwhile()
+            raise TimeoutError from None
+
+
+@pytest.fixture
+def slowly_read() -> Iterator[tuple[SlowlyRead, socket.socket]]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname(), LONG)
+        accepted, _ = listener.accept()
+    sender = SlowlyRead(accepted.family, accepted.type, accepted.proto, fileno=accepted.detach())
+    yield sender, client
+    sender.close()
+    client.close()
+
+
+def test_a_client_that_takes_some_of_its_answer_in_each_time_out_gets_all_of_it(
+    slowly_read: tuple[SlowlyRead, socket.socket],
+) -> None:
+    sender, client = slowly_read
+    received = bytearray()
+
+    def read_a_little() -> None:
+        before = sender.queued()
+        while sender.queued() == before:  # what the client has read opens its window a little later
+            received.extend(client.recv(64 * 1024))
+
+    sender.meanwhile = read_a_little
+    sent = os.urandom(1024) * 1024 * 16
+    sender.sendall(sent)
+    sender.shutdown(socket.SHUT_WR)
+    received.extend(read_all(client))
+    assert received == sent
+
+
+def test_a_client_that_takes_nothing_in_a_time_out_gets_no_more(
+    slowly_read: tuple[SlowlyRead, socket.socket],
+) -> None:
+    sender, _client = slowly_read
+    sender.meanwhile = lambda: None
+    with pytest.raises(TimeoutError):
+        sender.sendall(bytes(64 * 1024 * 1024))

@@ -1,0 +1,38 @@
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import timedelta
+
+import pytest
+
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.services.upload_slots import UploadSlots
+
+
+def refused(take: Callable[[], object], words: str) -> None:
+    with pytest.raises(ServiceUnavailable, match=words) as refusal:
+        take()
+    assert refusal.value.retry_after == timedelta(seconds=5)
+
+
+def test_one_permission_takes_four_of_64_places_and_all_of_them_give_theirs_back() -> None:
+    slots = UploadSlots()
+    for _ in range(2):
+        with ExitStack() as held:
+
+            def take(number: int, held: ExitStack = held) -> None:
+                held.enter_context(slots.taken(f"permission-{number}"))
+
+            for place in range(64):
+                take(place // 4)
+                if place == 3:
+                    refused(lambda: take(0), "4 uploads to this URL")
+            refused(lambda: take(99), "64 uploads are under way")
+        assert not slots._taken
+
+
+def test_a_failed_upload_gives_its_place_back() -> None:
+    slots = UploadSlots(1, 1)
+    with pytest.raises(ValueError, match="failed"), slots.taken("a"):
+        raise ValueError("failed")
+    with slots.taken("b"):
+        refused(lambda: slots.taken("a").__enter__(), "1 uploads are under way")
