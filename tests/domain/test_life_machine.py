@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -500,5 +501,6 @@ def run(settings: settings) -> None:
     run_state_machine_as_test(Life, settings=settings)
 
 
+@pytest.mark.no_cover  # which would take as long again, and whose lines are left to chance
 def test_no_sequence_of_transitions_leaves_the_life_of_a_task() -> None:
     run(SETTINGS)

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NoReturn
 
+import pytest
 import structlog
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -819,5 +820,6 @@ def run(settings: settings) -> None:
         structlog.configure(**before)
 
 
+@pytest.mark.no_cover  # which would take as long again, and whose lines are left to chance
 def test_no_sequence_of_calls_faults_and_mishaps_breaks_a_promise() -> None:
     run(SETTINGS)
