@@ -499,5 +499,6 @@ def run(settings: settings) -> None:
 
 
 @pytest.mark.timeout(600)  # a thousand examples
+@pytest.mark.no_cover  # which would take as long again, and whose lines are left to chance
 def test_no_sequence_of_transitions_leaves_the_life_of_a_task() -> None:
     run(SETTINGS)

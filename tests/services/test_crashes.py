@@ -24,6 +24,7 @@ from tests.services.bench import (
 )
 from tests.services.invariants import check
 
+pytestmark = pytest.mark.no_cover  # the same lines again and again: half of it would be counting them
 DEPLOYED = Presented()
 
 

@@ -826,5 +826,6 @@ def run(settings: settings) -> None:
 
 
 @pytest.mark.timeout(600)  # a thousand examples
+@pytest.mark.no_cover  # which would take as long again, and whose lines are left to chance
 def test_no_sequence_of_calls_faults_and_mishaps_breaks_a_promise() -> None:
     run(SETTINGS)

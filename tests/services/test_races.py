@@ -28,6 +28,7 @@ from tests.services.bench import (
 from tests.services.interleaving import every_order, run
 from tests.services.invariants import check
 
+pytestmark = pytest.mark.no_cover  # the same lines again and again: half of it would be counting them
 Action = Callable[[Services], Any]
 Choose = Callable[[int], int]
 DEPLOYED = Presented()

@@ -1,6 +1,7 @@
 """Workers of each generation as threads that know nothing but HTTP, and what became of their tasks."""
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ GROUP = "plain"  # of these workers
 PRIORITIES = ("highest", "high", "medium", "lowest")
 COMPLETED = ("completed", "completed")
 PROTOCOLS = ("draft", "deployed", "claimwork")
+POLL_INTERVAL = 0.5  # seconds between two looks where there was no work
 
 
 @dataclass
@@ -80,6 +82,8 @@ def work_through(worker: Worker, in_hand: InHand, is_over: threading.Event) -> N
         if claim := worker.claim():
             in_hand(worker, claim)
             worker.finish(claim)
+        else:
+            is_over.wait(POLL_INTERVAL)
 
 
 @contextmanager
@@ -141,6 +145,19 @@ class Work:
             status["taskId"]: [(run["state"], run.get("reasonResolved")) for run in status["runs"]]
             for status in self.statuses()
         }
+
+
+def wait_for_completion(check: Callable[[], None], *works: Work) -> None:
+    """Until all tasks of the works are completed; ``check`` raises what went wrong with a worker."""
+
+    def is_over() -> bool:
+        check()
+        if all(work.is_completed() for work in works):
+            return True
+        time.sleep(POLL_INTERVAL)
+        return False
+
+    wait_until(is_over)
 
 
 def claimed_by(workers: Sequence[Worker]) -> list[tuple[str, int, str]]:

@@ -10,13 +10,19 @@ from http.client import HTTPResponse
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
+
 from legacy_queue.adapters.azurite import Azurite
 
 from .accounts import as_root, on_account
 from .plain import Json, Queue, definition
 from .processes import LONG, Server, serve
 
-MANY = 500
+# of each storage: what is decided in the process is shown often where that is cheap
+HANG_UPS = pytest.mark.parametrize(
+    ("server", "count"), [("memory", 500), ("azurite", 50)], indirect=["server"]
+)
+CLOSING = pytest.mark.parametrize(("server", "count"), [("memory", 50), ("azurite", 10)], indirect=["server"])
 
 
 def claim_work(queue: Queue, worker_type: str, worker: str = "one", tasks: int = 1) -> list[Json]:
@@ -95,10 +101,11 @@ def test_each_task_is_claimed_once_by_many_that_wait(queue: Queue, worker_type: 
     assert sorted(claim["status"]["taskId"] for claims in waiting for claim in claims) == tasks
 
 
-def test_clients_that_hung_up_claim_nothing(queue: Queue, worker_type: str) -> None:
+@HANG_UPS
+def test_clients_that_hung_up_claim_nothing(queue: Queue, worker_type: str, count: int) -> None:
     request = request_for_work(queue, worker_type)
     with ExitStack() as stack:
-        for _ in range(MANY):
+        for _ in range(count):
             stack.enter_context(connect(queue.server)).sendall(request)
     tasks = {queue.create(definition(worker_type, retries=0)) for _ in range(20)}
     claimed: list[Json] = []
@@ -109,13 +116,14 @@ def test_clients_that_hung_up_claim_nothing(queue: Queue, worker_type: str) -> N
     assert all(queue.status(one)["retriesLeft"] == 0 for one in tasks)
 
 
+@CLOSING
 def test_a_claim_is_lost_between_a_client_that_hangs_up_and_its_answer(
-    queue: Queue, worker_type: str
+    queue: Queue, worker_type: str, count: int
 ) -> None:
     """It closes its side of the connection while work comes, and still sees what it is answered."""
     request = request_for_work(queue, worker_type)
     claimed: list[Json] = []
-    for _ in range(50):
+    for _ in range(count):
         with connect(queue.server) as client:
             client.sendall(request)
             create = threading.Thread(target=queue.create, args=[definition(worker_type, retries=0)])
@@ -123,9 +131,9 @@ def test_a_claim_is_lost_between_a_client_that_hangs_up_and_its_answer(
             client.shutdown(socket.SHUT_WR)
             claimed += answered(client)
             create.join(LONG)
-    while len(claimed) < 50:
+    while len(claimed) < count:
         claimed += claim_work(queue, worker_type, tasks=32)
-    assert len({claim["status"]["taskId"] for claim in claimed}) == 50
+    assert len({claim["status"]["taskId"] for claim in claimed}) == count
     assert {claim["runId"] for claim in claimed} == {0}
 
 

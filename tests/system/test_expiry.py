@@ -1,13 +1,17 @@
 """A claim that ends though no resolver runs: message invisibility enforces takenUntil, for whoever polls."""
 
+import time
 from datetime import UTC, datetime
 
 from .plain import Message, Queue, definition, delete, storage_access
 from .processes import Server, wait_until
 
+POLL_INTERVAL = 0.2  # seconds between two polls of a worker
+
 
 def next_message(queue: Queue, worker_type: str) -> Message:
-    [message] = wait_until(lambda: queue.poll(worker_type))
+    urls = queue.poll_urls(worker_type)[-1]
+    [message] = wait_until(lambda: queue.poll_one(urls) or time.sleep(POLL_INTERVAL))
     return message
 
 
@@ -109,7 +113,7 @@ def test_a_lost_held_message_harms_nothing_but_that_nobody_is_told_after_taken_u
     task_id = hasty.create(definition(worker_type))
     _, dead = claim_next(hasty, worker_type)
     urls = hasty.poll_urls(worker_type)[-1]
-    [lost] = wait_until(lambda: hasty.poll_one(urls))
+    [lost] = wait_until(lambda: hasty.poll_one(urls) or time.sleep(POLL_INTERVAL))
     assert delete(urls, lost) == 204
 
     # what is missing without them

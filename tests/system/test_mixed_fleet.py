@@ -12,11 +12,11 @@ from legacy_queue.adapters.azurite import Azurite
 
 from .accounts import as_root, on_account
 from .conftest import STORAGES
-from .fleet import COMPLETED, PROTOCOLS, Work, Worker, at_work, claimed_by
+from .fleet import COMPLETED, PROTOCOLS, Work, Worker, at_work, claimed_by, wait_for_completion
 from .plain import Json, Queue
-from .processes import LONG, Working, serve, wait_until, work
+from .processes import LONG, Working, serve, work
 
-TASKS = 60
+TASKS = 36
 SEVERAL = 3  # plain workers of each protocol
 BRIEF = ("--claim-work-wait", "1s")
 HASTY = ("--claim-timeout", "15s", *BRIEF)
@@ -61,7 +61,7 @@ def test_a_mixed_fleet_runs_each_task_once_and_leaves_nothing(
             for sample in samples:
                 sample.wait_for("claim")
             all_at_work.wait(LONG)
-            wait_until(lambda: check() or work_of_all.is_completed())
+            wait_for_completion(check, work_of_all)
         assert [sample.end() for sample in samples] == [0] * len(samples)
         by_samples = [
             (step["task_id"], step["run_id"], f"sample-{protocol}")
@@ -170,6 +170,6 @@ def test_a_fleet_is_moved_to_claim_work_and_back_with_tasks_in_flight(tmp_path: 
             with at_work(move.new):
                 move.stop_old()
         with at_work([worker for move in moves for worker in move.new]) as check:
-            wait_until(lambda: check() or all(move.work.is_completed() for move in moves))
+            wait_for_completion(check, *(move.work for move in moves))
         for move in moves:
             move.check()

@@ -22,6 +22,7 @@ MIB = 1024**2
 LARGE = random.Random(1).randbytes(11 * MIB)
 PART = 5 * MIB  # bytes: the least that S3 took
 in_memory = pytest.mark.parametrize("server", ["memory"], indirect=True)  # what no storage changes
+one_client = pytest.mark.parametrize("client", CLIENTS[:1], indirect=True)  # what no client changes
 NAMES = [
     "private/a b+c",
     "private/a%2Fb",
@@ -59,6 +60,7 @@ def test_an_s3_artifact_is_uploaded_by_curl_and_had_by_the_client(run: Run, tmp_
     assert run.call("getArtifact", "public/a.json") == had.json()
 
 
+@one_client
 def test_what_was_uploaded_with_an_encoding_is_had_with_it(run: Run, tmp_path: Path) -> None:
     packed = gzip.compress(CONTENT)
     (tmp_path / "log.gz").write_bytes(packed)
@@ -87,6 +89,7 @@ def by_azure_in_blocks(url: str, file: Path) -> None:
         blob.upload_blob(file.read_bytes(), overwrite=True)
 
 
+@one_client
 def test_an_azure_artifact_is_uploaded_to_its_signed_url(run: Run, tmp_path: Path) -> None:
     for upload in (by_curl, by_azure, by_azure_in_blocks):
         name = f"public/{upload.__name__}"
@@ -101,6 +104,7 @@ def test_an_azure_artifact_is_uploaded_to_its_signed_url(run: Run, tmp_path: Pat
             assert blob.download_blob(2, 3).readall() == CONTENT[2:5]
 
 
+@one_client
 def test_the_signed_urls_of_an_azure_artifact_are_good_for_nothing_else(run: Run) -> None:
     put_url = run.call("createArtifact", "public/log", body("azure"))["putUrl"]
     other_url = run.call("createArtifact", "public/other", body("azure"))["putUrl"]

@@ -23,6 +23,9 @@ done
 exit 1
 """
 SHELL = "sh", "-c"
+# what the worker does whatever the storage is: the chart, lost claims and artifacts are shown on each
+in_memory = pytest.mark.parametrize("server", ["memory"], indirect=True)
+hasty_in_memory = pytest.mark.parametrize("hasty_server", ["memory"], indirect=True)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -48,6 +51,7 @@ def test_it_takes_the_steps_of_the_seeds_chart(
     assert queue.pending(worker_type) == 0
 
 
+@in_memory
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_each_end_of_a_task_is_reported_as_the_seeds_say(
     queue: Queue, worker_type: str, tmp_path: Path, protocol: str
@@ -73,6 +77,7 @@ def test_each_end_of_a_task_is_reported_as_the_seeds_say(
     assert queue.pending(worker_type) == 0
 
 
+@in_memory
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_with_a_capacity_of_two_it_runs_two_tasks_at_once(
     queue: Queue, worker_type: str, tmp_path: Path, protocol: str
@@ -87,6 +92,7 @@ def test_with_a_capacity_of_two_it_runs_two_tasks_at_once(
     assert [queue.runs(task_id) for task_id in tasks] == [[("completed", "completed")]] * 2
 
 
+@in_memory
 def test_it_takes_the_highest_priority_first(queue: Queue, worker_type: str, tmp_path: Path) -> None:
     priorities = ["lowest", "high", "very-low", "highest"]
     for priority in priorities:
@@ -97,6 +103,7 @@ def test_it_takes_the_highest_priority_first(queue: Queue, worker_type: str, tmp
     assert worker.output.split() == ["highest", "high", "very-low", "lowest"]
 
 
+@in_memory
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_told_to_end_it_reports_worker_shutdown_and_the_task_is_retried_at_once(
     queue: Queue, worker_type: str, tmp_path: Path, protocol: str
@@ -115,6 +122,7 @@ def test_told_to_end_it_reports_worker_shutdown_and_the_task_is_retried_at_once(
     assert queue.status(task_id)["retriesLeft"] == 4
 
 
+@hasty_in_memory
 def test_a_task_may_run_for_longer_than_one_claim(hasty: Queue, worker_type: str, tmp_path: Path) -> None:
     command = ["sleep", str(HASTY_CLAIM + 1)]
     task_id = hasty.create(definition(worker_type, payload={"command": command}))
@@ -151,6 +159,7 @@ def test_the_task_of_a_worker_that_was_killed_is_run_again_by_the_next(
     assert hasty.pending(worker_type) == 0
 
 
+@hasty_in_memory
 def test_a_canceled_task_is_stopped_at_the_next_reclaim(
     hasty: Queue, worker_type: str, tmp_path: Path
 ) -> None:
@@ -207,6 +216,7 @@ def test_what_it_leaves_behind_can_be_had_once_the_task_is_reported(
     assert worker.told[-1] == "report"
 
 
+@in_memory
 def test_the_log_of_a_running_task_can_be_followed(queue: Queue, worker_type: str, tmp_path: Path) -> None:
     go_on = tmp_path / "go-on"
     command = [*SHELL, f"echo first; until [ -e {go_on} ]; do sleep 0.1; done; echo second"]
@@ -223,6 +233,7 @@ def test_the_log_of_a_running_task_can_be_followed(queue: Queue, worker_type: st
     assert requests.get(url, timeout=LONG).text == "first\nsecond\n"
 
 
+@in_memory
 @pytest.mark.parametrize(
     ("payload", "signalled", "log"),
     [
@@ -243,6 +254,7 @@ def test_the_log_of_an_exception_is_uploaded_after_that_is_reported(
     assert artifact(queue, task_id, LIVE).text.startswith(log)
 
 
+@in_memory
 def test_an_idle_claimwork_worker_that_is_told_to_end_hangs_up_and_the_next_task_is_anothers(
     queue: Queue, worker_type: str, tmp_path: Path
 ) -> None:
@@ -263,6 +275,7 @@ def test_an_idle_claimwork_worker_that_is_told_to_end_hangs_up_and_the_next_task
     assert queue.runs(task_id) == [("completed", "completed")]
 
 
+@in_memory
 def test_an_artifact_of_200_mib_costs_the_worker_no_memory(
     queue: Queue, worker_type: str, tmp_path: Path
 ) -> None:
