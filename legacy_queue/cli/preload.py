@@ -3,6 +3,7 @@
 An import in a request takes long, and fails where the process has no file descriptor left.
 """
 
+from contextlib import suppress
 from importlib import import_module
 
 from legacy_queue.http.bodies import build_validators
@@ -26,5 +27,6 @@ _LAZY = (  # what Python and the libraries import within functions, or as attrib
 def preload() -> None:
     """Import and make it now. Safe to repeat."""
     for name in _LAZY:
-        import_module(name)
+        with suppress(ImportError):  # of other versions
+            import_module(name)
     build_validators()
