@@ -13,7 +13,7 @@ from pathlib import Path
 ASK = signal.SIGRTMIN + 5
 
 if path := os.environ.get("TEST_STACKS"):
-    faulthandler.register(ASK, file=open(path, "a"))  # noqa: SIM115  for as long as the process lasts
+    faulthandler.register(ASK, file=os.open(path, os.O_WRONLY | os.O_APPEND))  # as long as the process lasts
 
 
 class Held:

@@ -18,6 +18,7 @@ from tests.http.calls import (
     PROVISIONER,
     ROOT,
     ROOT_URL,
+    TASK_ID,
     WORKER,
     WORKER_TYPE,
     Credentials,
@@ -187,8 +188,8 @@ def test_signed_requests_to_storage_are_lines_without_what_signs_them(queue: Que
         ("/v1/ping", {"X-Request-Id": f"sig={SECRET}", "Cookie": SECRET, "User-Agent": SECRET}, None),
         ("/v1/ping", {"Referer": f"http://h/?sig={SECRET}", "X-Forwarded-For": SECRET}, None),
         ("/v1/task/T/runs/0/claim", {}, {**WORKER, "receipt": SECRET, "signature": SECRET}),
-        (f"/v1/task/{slugid()}/runs/0/claim", {}, {**WORKER, "receipt": SECRET, "signature": SECRET}),
-        (f"/v1/task/{slugid()}/runs/0/claim", {}, {"accessToken": SECRET, "certificate": {"a": SECRET}}),
+        (f"/v1/task/{TASK_ID}/runs/0/claim", {}, {**WORKER, "receipt": SECRET, "signature": SECRET}),
+        (f"/v1/task/{TASK_ID}/runs/0/claim", {}, {"accessToken": SECRET, "certificate": {"a": SECRET}}),
     ],
 )
 def test_nothing_secret_is_in_the_log_wherever_it_was_sent(
