@@ -1,5 +1,6 @@
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -75,6 +76,21 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
     report.sections += item.stash.get(STANDING, [])
     item.stash[STANDING] = []
     return report
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Nothing traces a test that is marked no_cover, in a worker of pytest-xdist either.
+
+    There pytest-cov has begun to measure twice, and ends only the second time.
+    """
+    tracer = sys.gettrace()
+    if item.get_closest_marker("no_cover"):
+        sys.settrace(None)
+    try:
+        return (yield)
+    finally:
+        sys.settrace(tracer)
 
 
 class RunningBroker(Protocol):

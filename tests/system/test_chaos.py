@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import RunningBroker
 
 from .processes import environment
@@ -14,6 +16,7 @@ SHORT = ("--seconds", "8", "--rate", "4", "--kills", "3", "--freezes", "1", "--s
 PATIENT = ("--longest-freeze", "3", "--within", "240", "--patience", "240")
 
 
+@pytest.mark.timeout(480)  # its own patience is less
 def test_nothing_answered_is_lost_when_servers_are_killed_and_storage_freezes(
     tmp_path: Path, rabbitmq: RunningBroker
 ) -> None:
