@@ -32,7 +32,7 @@ def wait_until(happens: Callable[[], Any]) -> Any:
     while not (answer := happens()):
         if time.monotonic() > deadline:
             raise TimeoutError(f"{happens} did not happen")
-        time.sleep(0.02)
+        time.sleep(0.05)
     return answer
 
 

@@ -119,7 +119,9 @@ def test_what_has_expired_is_gone(run: Run) -> None:
     assert run.refusal("getArtifact", "public/brief") == EXPIRED
     assert refusal(run.client.call, "getLatestArtifact", run.task_id, "public/brief") == EXPIRED
     assert run.refusal("completeArtifact", "public/brief", ETAGS) == EXPIRED
-    assert run.refusal("createArtifact", "public/brief", S3) == EXPIRED
+    assert run.refusal("createArtifact", "public/brief", S3) == CONFLICT
+    run.call("createArtifact", "public/brief", of_blob(CONTENT))
+    assert run.refusal("getArtifact", "public/brief") == NOT_FOUND, "it is renewed, and to be completed again"
 
 
 def test_who_asks_wrongly_is_given_no_work(queue: Queue, client: RealClient, worker_type: str) -> None:
