@@ -5,13 +5,13 @@ import hashlib
 
 from click.testing import CliRunner
 
-from legacy_queue.__main__ import main
+from legacy_queue.cli.commands import commands
 from legacy_queue.domain.priority import PRIORITIES
 
 
 def test_it_prints_the_queue_of_each_priority_highest_first() -> None:
     pool = ("--provisioner", "my-provisioner", "--worker-type", "my-worker")
-    printed = CliRunner().invoke(main, ["queues", *pool, "--queue-prefix", "q2"])
+    printed = CliRunner().invoke(commands, ["queues", *pool, "--queue-prefix", "q2"])
     assert printed.exit_code == 0
     names = [
         base64.b32encode(hashlib.sha256(one.encode()).digest()[:15]).decode().lower()
@@ -23,6 +23,6 @@ def test_it_prints_the_queue_of_each_priority_highest_first() -> None:
 
 
 def test_what_is_no_identifier_is_refused() -> None:
-    refused = CliRunner().invoke(main, ["queues", "--provisioner", "a/b", "--worker-type", "w"])
+    refused = CliRunner().invoke(commands, ["queues", "--provisioner", "a/b", "--worker-type", "w"])
     assert refused.exit_code == 2
     assert "--provisioner" in refused.output

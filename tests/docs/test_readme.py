@@ -8,6 +8,7 @@ mistake of syntax, is all that is shown here.
 
 import importlib.metadata
 import json
+import os
 import re
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from legacy_queue.__main__ import main
+from legacy_queue.cli.commands import commands
 from legacy_queue.config.settings import DECLARED, wire_name
 from tests.system.processes import LONG, environment, wait_until
 
@@ -33,6 +34,7 @@ LINES = {
     "scripts/up --demo": "tests/cli/test_up.py, with the same options",
     "scripts/up --rabbitmq": "tests/cli/test_up.py, with the same options",
     "scripts/test": "the run of this test",
+    "scripts/chaos": "tests/system/test_chaos.py, the short form",
     "python3 -m venv client": "the snippet runs in this environment, which has the same version of",
     "client/bin/pip install taskcluster==3.0.2": "taskcluster, and an interpreter",
     "client/bin/python": "test_the_python_snippet_prints_the_signed_urls_of_seven_queues",
@@ -42,8 +44,8 @@ LINES = {
 HELPS = """
 import json
 from click.testing import CliRunner
-from legacy_queue.__main__ import _COMMANDS, main
-print(json.dumps({name: CliRunner().invoke(main, [name, "--help"]).output for name in _COMMANDS}))
+from legacy_queue.cli.commands import _COMMANDS, commands
+print(json.dumps({name: CliRunner().invoke(commands, [name, "--help"]).output for name in _COMMANDS}))
 """
 FOLLOWING = [line for line in LINES if "events" in line]
 
@@ -87,12 +89,25 @@ def test_every_snippet_is_of_a_kind_that_is_tested_here() -> None:
 
 
 def test_the_python_snippet_prints_the_signed_urls_of_seven_queues(up: dict[str, str]) -> None:
-    [snippet] = fences("python")
-    ran = subprocess.run(
-        [sys.executable, "-c", snippet], env=up, capture_output=True, text=True, timeout=LONG, check=False
-    )
+    snippet, _ = fences("python")
+    ran = run_python(snippet, up)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.count("'signedPollUrl'") == 7
+
+
+def test_the_snippet_for_a_test_suite_starts_a_server_and_ends_it() -> None:
+    _, snippet = fences("python")
+    bin_dir = str(Path(sys.executable).parent)
+    ran = run_python(
+        f"{snippet}\nprint(server.returncode, *ready)", environment(PATH=f"{bin_dir}:{os.defpath}")
+    )
+    assert ran.stdout == "0 rootUrl baseUrl pid storage credentials\n", ran.stderr
+
+
+def run_python(snippet: str, env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-c", snippet], env=env, capture_output=True, text=True, timeout=LONG, check=False
+    )
 
 
 def test_the_client_that_is_to_be_installed_is_the_one_that_runs_here() -> None:
@@ -109,7 +124,7 @@ def test_events_are_followed_by_what_is_to_be_typed(up: dict[str, str], tmp_path
 def test_the_settings_file_is_accepted_as_it_stands(tmp_path: Path) -> None:
     [text] = fences("toml")
     (tmp_path / "settings.toml").write_text(text)
-    shown = CliRunner().invoke(main, ["config", "--config", str(tmp_path / "settings.toml")])
+    shown = CliRunner().invoke(commands, ["config", "--config", str(tmp_path / "settings.toml")])
     assert shown.exit_code == 0, shown.output
     lines = dict(line.split(" = ", 1) for line in shown.output.splitlines())
     for name in tomllib.loads(text):
@@ -148,7 +163,9 @@ def test_the_table_has_every_setting_and_its_default() -> None:
     rows = [[cell.strip() for cell in row.split("|")[1:3]] for row in table.splitlines()[2:]]
     names = [name for cells in rows for name in re.findall(r"`([a-z0-9-]+)`", cells[0])]
     assert sorted(names) == sorted(wire_name(one.name) for one in DECLARED if one.name != "connection_string")
-    shown = dict(line.split(" = ", 1) for line in CliRunner().invoke(main, ["config"]).output.splitlines())
+    shown = dict(
+        line.split(" = ", 1) for line in CliRunner().invoke(commands, ["config"]).output.splitlines()
+    )
     for cells in rows:
         is_literal = re.fullmatch(r"(`[^`]+`(, )?)+", cells[1])
         defaults = re.findall(r"`([^`]+)`", cells[1]) if is_literal else []

@@ -67,6 +67,10 @@ class RememberingTasks(TasksOf):
         stored = super().load(task_id)
         return self._remember(stored) if stored else None
 
+    def pending(self, provisioner_id: str, worker_type: str) -> None:  # noqa: ARG002
+        """Not known without a scan, as Azure has it."""
+        return
+
     def recall(self, task_id: str) -> StoredTask | None:
         return self._seen.get(task_id)
 

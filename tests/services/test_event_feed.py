@@ -234,7 +234,7 @@ def test_the_reader_stays_when_the_last_stream_has_ended_and_is_not_there_for_th
 
 
 def test_streams_end_when_the_feed_does_without_waiting_for_a_tick() -> None:
-    feed = EventFeed(BoundBroker(), Place().log, HOUR)
+    feed = EventFeed(BoundBroker(), Place().log, tick=HOUR)
     streams = [feed.follow(None, "#", "") for _ in range(3)]
     feed.end()
     assert [take(stream, 1) for stream in streams] == [[], [], []]

@@ -437,7 +437,7 @@ def test_settings_come_from_the_environment(tmp_path: Path, worker_type: str) ->
         LEGACY_QUEUE_WORKER_TYPES=json.dumps({f"system/{worker_type}": "required"}),
     ) as running:
         wait_until(lambda: "\n" in running.output)
-        queue = Queue(Server(running.process, running.folder, data_dir, json.loads(running.output)))
+        queue = Queue(Server(running.process, running.folder, data_dir, json.loads(running.output), 0))
         task_id = queue.create(definition(worker_type))
         assert queue.claim_by_name(task_id, 0).status_code == 400
         [message] = queue.poll(worker_type)
