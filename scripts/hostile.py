@@ -14,6 +14,7 @@ import string
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from urllib.parse import urlsplit
 
 from legacy_queue.config import Settings
 
+_STREAM_ENDS = 1.2  # seconds until the server gives the place of a stream to another
 _MB = 1024 * 1024
 _TRIES = 3  # of a request that costs too much: the machine may be busy
 _TIME = "2030-01-01T00:00:00.000Z"
@@ -255,6 +257,8 @@ class Server:
                     answer += part
                     if b"text/event-stream" in answer:
                         break
+        if b"text/event-stream" in answer:
+            time.sleep(_STREAM_ENDS)
         return answer
 
     def _cpu(self) -> float:

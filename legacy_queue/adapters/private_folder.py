@@ -19,6 +19,7 @@ def make_private(folder: Path) -> None:
 
     Raises OSError.
     """
+    folder = folder.resolve()
     for path in reversed([folder, *folder.parents]):
         if not path.is_dir():
             path.mkdir(_FOLDER, exist_ok=True)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Protocol, runtime_checkable
 
 import gevent
@@ -30,6 +30,8 @@ from legacy_queue.cli.signals import ENDS, Unwinding
 log = structlog.get_logger()
 
 _WORKER_ENDS = (*ENDS, signal.SIGQUIT)
+# by which gunicorn changes the number of its processes, starts itself again, or leaves the terminal
+_UNUSED = (signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR2, signal.SIGWINCH)
 _FRESH = 0.2  # seconds that a connection has for its first request once the process ends
 _DISCARDED = 64 * 1024  # bytes at once of what nobody reads
 _LINGER, _MAX_LINGERING = 1.0, 1024 * 1024  # seconds and bytes
@@ -55,9 +57,9 @@ class Worker(GeventWorker):
 
     Before it ends it waits for requests under way, but not for idle connections. When it has as many
     connections as it may have, a new one replaces the connection that has been longest without a request
-    under way, be it idle or with half a head. Heads are bounded in length and time; what cannot be read
-    is not repeated in the log: a request line may hold a SAS, a header a MAC. And what is left of a body
-    when its request is answered keeps nobody else waiting.
+    under way, be it idle or with half a head, else the one whose body has been waited for longest. Heads
+    are bounded in length and time; what cannot be read is not repeated in the log: a request line may hold
+    a SAS, a header a MAC. And what is left of a body when its request is answered keeps nobody else waiting.
     """
 
     head_timeout = 10.0  # seconds, from the first byte of a request's head to its last
@@ -70,6 +72,7 @@ class Worker(GeventWorker):
         self._max_connections = self.worker_connections - min(_MAX_ARRIVALS, self.worker_connections // 4)
         self._connections: dict[Any, socket.socket] = {}  # by the greenlet that serves it
         self._idle: dict[socket.socket, None] = {}  # without a request under way, the longest first
+        self._stalled: dict[socket.socket, None] = {}  # whose body is waited for, likewise
         self._closing: set[socket.socket] = set()  # for others, their greenlets having to hear of it
         self._fresh: set[socket.socket] = set()  # connections on which nothing was heard yet
         self._under_way: set[Any] = set()  # requests
@@ -130,7 +133,9 @@ class Worker(GeventWorker):
 
     def _serve(self, listener: Any, connection: Any, addr: Any) -> None:
         timeouts = Timeouts(self.cfg.keepalive, self.head_timeout, self.body_timeout, self.send_timeout)
-        parser, name, req = HeadParser(self.cfg, connection, addr, timeouts), listener.getsockname(), None
+        stalling = partial(self._among, self._stalled, connection)
+        parser, name = HeadParser(self.cfg, connection, addr, timeouts, stalling), listener.getsockname()
+        req = None
         try:
             while req is None or self._surplus() <= 0:
                 req = None
@@ -152,12 +157,12 @@ class Worker(GeventWorker):
         Where all have a request under way, they are closed when those are answered.
         """
         surplus = self._surplus()
-        for connection in list(islice(self._idle, max(0, surplus))):
-            del self._idle[connection]
+        for connection in list(islice(chain(self._idle, self._stalled), max(0, surplus))):
+            self._idle.pop(connection, None)
+            self._stalled.pop(connection, None)
             self._closing.add(connection)
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)  # its greenlet hears of it, and ends
-        if surplus > 0 and not self._idle:
+            _hear_no_more(connection)  # what has arrived is still answered
+        if surplus > 0 and not self._idle and not self._stalled:
             for req in self._under_way:
                 req.force_close()
 
@@ -208,12 +213,19 @@ class Worker(GeventWorker):
     @contextmanager
     def _idling(self, connection: socket.socket) -> Iterator[None]:
         """Around what is done for a connection without a request under way."""
-        self._idle[connection] = None
+        with self._among(self._idle, connection):
+            try:
+                yield
+            finally:
+                self._fresh.discard(connection)
+
+    @contextmanager
+    def _among(self, connections: dict[socket.socket, None], connection: socket.socket) -> Iterator[None]:
+        connections[connection] = None
         try:
             yield
         finally:
-            self._idle.pop(connection, None)
-            self._fresh.discard(connection)
+            connections.pop(connection, None)
 
     def notify(self) -> None:
         """Called every second, and more often while it ends: no idle connection hears a further request then.
@@ -247,10 +259,19 @@ class Arbiter(arbiter.Arbiter):
         super().__init__(app)
 
     def init_signals(self) -> None:
-        """From here on signals are queued; the one that ended nothing before is not lost."""
+        """From here on signals are queued; the one that ended nothing before is not lost.
+
+        A terminal that is closed ends the server, unless it was started by nohup.
+        """
         super().init_signals()
+        for number in (*_UNUSED, *([] if self._unwinding.hangs_up else [signal.SIGHUP])):
+            signal.signal(number, signal.SIG_IGN)
         if self._unwinding.is_told:
             self.SIG_QUEUE.put_nowait(signal.SIGTERM)
+
+    def handle_hup(self) -> None:
+        """As SIGTERM."""
+        self.handle_term()
 
     def spawn_worker(self) -> Any:
         """A signal to the new process waits until it has handlers of its own."""

@@ -6,6 +6,7 @@ Here a head costs time in proportion to its length, and a client must send the w
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,9 @@ _MAX_CHUNK_SIZE_LINE = 1024  # bytes
 _MAX_TRAILERS = 8 * 1024  # bytes: gunicorn scans them again with each byte
 _MIN_RATE = 1024  # bytes of a body in each second that is spent waiting for it
 _TURN = 32 * 1024  # bytes that are read before other connections get their turn
+
+
+Stalling = Callable[[], AbstractContextManager[None]]
 
 
 class HeadTimeout(ParseException):
@@ -78,9 +82,9 @@ class _BoundedChunks(ChunkedReader):
 class _Reader(SocketUnreader):
     """What is read from one connection."""
 
-    def __init__(self, connection: Any, max_line: int, timeouts: Timeouts) -> None:
+    def __init__(self, connection: Any, max_line: int, timeouts: Timeouts, stalling: Stalling) -> None:
         super().__init__(connection)
-        self._max_line, self._timeouts = max_line, timeouts
+        self._max_line, self._timeouts, self._stalling = max_line, timeouts, stalling
         self._since_turn = 0
         self._waited, self._received = 0.0, 0  # of a body, in this period
 
@@ -105,6 +109,7 @@ class _Reader(SocketUnreader):
                 raise StopIteration
             end = end or time.monotonic() + timeouts.head
             head += data
+            self._take_turns(len(data))
         self.unread(bytes(head))
 
     def chunk(self, size_hint: int | None = None) -> bytes:
@@ -113,9 +118,7 @@ class _Reader(SocketUnreader):
         Only the time counts in which there is nothing to read. Now and then it is the turn of others, though
         there may be something.
         """
-        if self._since_turn >= _TURN:
-            self._since_turn = 0
-            sleep(0)
+        self._take_turns(0)
         send_timeout = self.sock.gettimeout()
         read: Any = super().chunk
         try:
@@ -130,6 +133,12 @@ class _Reader(SocketUnreader):
         self._received += len(data)
         return data
 
+    def _take_turns(self, size: int) -> None:
+        self._since_turn += size
+        if self._since_turn >= _TURN:
+            self._since_turn = 0
+            sleep(0)
+
     def _wait(self, read: Callable[[], bytes]) -> bytes:
         period = self._timeouts.body
         while True:
@@ -140,7 +149,8 @@ class _Reader(SocketUnreader):
             begun = time.monotonic()
             self.sock.settimeout(period - self._waited)
             try:
-                return read()
+                with self._stalling():
+                    return read()
             except TimeoutError:
                 continue
             finally:
@@ -156,10 +166,13 @@ class HeadParser(RequestParser):
 
     mesg_class = _BoundedRequest
 
-    def __init__(self, cfg: Any, connection: Any, address: Any, timeouts: Timeouts) -> None:
+    def __init__(
+        self, cfg: Any, connection: Any, address: Any, timeouts: Timeouts, stalling: Stalling = nullcontext
+    ) -> None:
+        """``stalling`` is a context around each wait for a body."""
         super().__init__(cfg, connection, address)
         self._timeouts = timeouts
-        self.unreader = self._reader = _Reader(connection, cfg.limit_request_line, timeouts)
+        self.unreader = self._reader = _Reader(connection, cfg.limit_request_line, timeouts, stalling)
 
     def __next__(self) -> Any:
         last: Any = self.mesg

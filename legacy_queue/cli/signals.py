@@ -8,6 +8,7 @@ takes long to import.
 import os
 import select
 import signal
+import time
 from collections.abc import Callable
 from types import FrameType
 
@@ -28,13 +29,14 @@ class Unwinding:
     """The first signal raises Told in the main thread; those that follow find the process ending already.
 
     ``is_told`` says so too, because a callback of the interpreter may swallow what is raised in it.
+    ``hangs_up``: the end of its terminal is a signal to this process.
     """
 
     def __init__(self) -> None:
         self.is_told = False
         # a closed terminal is the same, unless nohup has started this
-        hangs_up = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
-        _handle((*ENDS, signal.SIGHUP) if hangs_up else ENDS, self._hear)
+        self.hangs_up = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
+        _handle((*ENDS, signal.SIGHUP) if self.hangs_up else ENDS, self._hear)
 
     def _hear(self, _number: int, _frame: FrameType | None) -> None:
         if not self.is_told:
@@ -61,6 +63,23 @@ class Signals:
         return os.read(self._news, 1)[0] if is_there else None
 
 
+def has_stdin() -> bool:
+    """Whether standard input is open: where it is not, another file may take its number."""
+    try:
+        os.fstat(0)
+    except OSError:
+        return False
+    return True
+
+
+def _is_in_background() -> bool:
+    """Whether standard input is a terminal that belongs to other processes now."""
+    try:
+        return os.tcgetpgrp(0) != os.getpgrp()
+    except OSError:
+        return False
+
+
 def stop_with_stdin() -> None:
     """Send this process a SIGTERM at the end of its standard input: for a thread, or a greenlet.
 
@@ -71,7 +90,12 @@ def stop_with_stdin() -> None:
         select.select([0], [], [])  # under gevent this keeps nothing else waiting
         if os.getpid() != owner:  # in a fork, which must not read what is the owner's
             return
-        if not os.read(0, 65536):
+        try:
+            is_open = bool(os.read(0, 65536))
+        except OSError:  # of a terminal that is gone, or that another process reads
+            is_open = _is_in_background()
+            time.sleep(1)
+        if not is_open:
             os.kill(owner, signal.SIGTERM)
             return
 

@@ -149,7 +149,8 @@ def _float(text: str) -> float:
 
 def _is_exact(text: str, value: float) -> bool:
     try:
-        return Decimal(text) == Decimal(repr(value))
+        # the second is how C and others print all digits of a number
+        return Decimal(text) in (Decimal(repr(value)), Decimal(f"{value:.17g}"))
     except InvalidOperation:  # an exponent beyond all bounds
         return False
 

@@ -14,6 +14,7 @@ from legacy_queue.domain.errors import AuthenticationFailed, InsufficientScopes
 from legacy_queue.domain.ids import IDENTIFIER, RUN_ID, TASK_ID
 from legacy_queue.domain.scopes import Expression, missing, reference, render
 from legacy_queue.domain.task import Task, Worker
+from legacy_queue.http.request_log import request_id
 from legacy_queue.services import Services
 
 log = structlog.get_logger()
@@ -115,6 +116,7 @@ class Call:
         if failure:
             log.info(
                 "authentication-ignored",
+                request_id=request_id(),
                 endpoint=self._endpoint.name,
                 client_id=failure.client_id,
                 reason=failure.reason,

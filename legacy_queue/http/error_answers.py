@@ -22,7 +22,7 @@ from legacy_queue.domain.errors import (
 from legacy_queue.domain.times import format_time, whole_seconds
 from legacy_queue.http.bodies import MAX_BODY, MAX_ECHO, cut
 from legacy_queue.http.request_log import note_refusal, request_id, shown_path
-from legacy_queue.ports import Clock
+from legacy_queue.ports import Clock, Corrupt
 
 log = structlog.get_logger()
 
@@ -31,6 +31,7 @@ def render_errors(app: Flask, clock: Clock) -> None:
     """Answer whatever the application raises with the error's code, a message, and what was asked."""
     app.register_error_handler(QueueError, lambda error: _render(error, clock))
     app.register_error_handler(HTTPException, lambda error: _render(_translated(error), clock))
+    app.register_error_handler(Corrupt, lambda _: _render_corrupt(clock))
     app.register_error_handler(Exception, lambda error: _render_bug(error, clock))
 
 
@@ -61,6 +62,12 @@ def _render(error: QueueError, clock: Clock) -> Response:
     if isinstance(error, ServiceUnavailable):
         response.headers["retry-after"] = str(whole_seconds(error.retry_after))
     return response
+
+
+def _render_corrupt(clock: Clock) -> Response:
+    """Of a row that cannot be read; it is logged already, once."""
+    message = "what is stored about this cannot be read: the log of the server says so as row-corrupt"
+    return _json(_error_body("InternalServerError", message, clock), 500)
 
 
 def _render_bug(error: Exception, clock: Clock) -> Response:

@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 _SETTLE_EVERY = timedelta(seconds=0.5)
 _DRAIN_FIRST, _DRAIN_IDLE = timedelta(seconds=1), timedelta(seconds=10)
-_AT_ONCE = 4  # timers that are handled or moved: so few that calls are not slowed, however many wait
+_AT_ONCE = 2  # timers of a queue that are handled, or moved: so few that calls are not slowed by many
 _FLUSH_EVERY, _FLUSH_SOON_EVERY = timedelta(seconds=10), timedelta(seconds=0.5)
 _END = 10  # seconds that what is under way has left
 _SETTLE_ALL = timedelta(seconds=10)
@@ -52,12 +52,11 @@ class Background:
         self._watchers, self._chores = watchers, chores
         self.stopping, self._waiting = stopping, waiting
         self._threads: list[threading.Thread] = []
-        self._pool = ThreadPoolExecutor(_AT_ONCE, "background")
 
     def start(self) -> None:
         """Start the threads, in the process that is to have them."""
         loops: list[Callable[[], None]] = [self._settle, self._drain, self._flush, self._flush_soon]
-        loops += [partial(watcher.run, self.stopping, self._each) for watcher in self._watchers]
+        loops += [partial(self._watch, watcher) for watcher in self._watchers]
         if self._chores:
             chores = self._chores
             loops.append(lambda: chores.run(self.stopping))
@@ -80,7 +79,6 @@ class Background:
         end = time.monotonic() + _END
         for thread in self._threads:
             thread.join(max(0, end - time.monotonic()))
-        self._pool.shutdown(wait=False, cancel_futures=True)
         try:
             for watcher in self._watchers:
                 watcher.hand_back()
@@ -92,19 +90,19 @@ class Background:
         self._flush_all()
         self._announcer.close()
 
-    def _each(self, act: Callable[[Item], None], items: Sequence[Item]) -> None:
-        """Call ``act`` with each item, a few at a time; raises its first error once all are done."""
-        futures = [self._pool.submit(act, item) for item in items]
-        wait(futures)
-        for future in futures:
-            future.result()
+    def _watch(self, watcher: Watcher) -> None:
+        with ThreadPoolExecutor(_AT_ONCE, watcher.name) as pool:
+            watcher.run(self.stopping, partial(_each, pool))
 
     def _settle(self) -> None:
-        while not self.stopping.wait(_SETTLE_EVERY.total_seconds()):
-            try:
-                self._timers.settle(self._each)
-            except ServiceUnavailable:
-                log.warning("timers-not-confirmed")
+        with ThreadPoolExecutor(_AT_ONCE, "settle") as pool:
+            while not self.stopping.wait(_SETTLE_EVERY.total_seconds()):
+                try:
+                    self._timers.settle(partial(_each, pool))
+                except ServiceUnavailable:
+                    log.warning("timers-not-confirmed")
+                except Exception:
+                    log.exception("timers-not-confirmed")
 
     def _flush(self) -> None:
         while not self.stopping.wait(_FLUSH_EVERY.total_seconds()):
@@ -139,3 +137,11 @@ class Background:
                 is_done = False
             wait = min(wait * 2, _DRAIN_IDLE) if is_done else _DRAIN_FIRST
             self._announcer.wait(wait)
+
+
+def _each(pool: ThreadPoolExecutor, act: Callable[[Item], None], items: Sequence[Item]) -> None:
+    """Call ``act`` with each item, a few at a time; raises its first error once all are done."""
+    futures = [pool.submit(act, item) for item in items]
+    wait(futures)
+    for future in futures:
+        future.result()

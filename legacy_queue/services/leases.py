@@ -18,16 +18,25 @@ class LeasedMessage:
     def __init__(self, queues: OwnQueues, name: str, message: ReceivedMessage) -> None:
         self._queues, self._name = queues, name
         self.message = message
-        self._is_ended = False
+        self._is_ended = self._is_lost = False
         self._lock = threading.Lock()
 
     def renew(self) -> None:
         """Hide the message for another ``LEASE`` from now. Best effort."""
-        with self._lock, suppress(LeaseLost, ServiceUnavailable):
-            if not self._is_ended:
-                message = self.message
+        with self._lock, suppress(ServiceUnavailable):
+            if self._is_ended or self._is_lost:
+                return
+            message = self.message
+            try:
                 lease = self._queues.hide(self._name, message.lease, message.text, LEASE)
                 self.message = ReceivedMessage(lease, message.text, message.dequeue_count)
+            except LeaseLost:
+                self._is_lost = True
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether another process has the message, or it is gone."""
+        return self._is_lost
 
     def end(self) -> ReceivedMessage:
         """The message with its newest lease, which is not renewed any more."""
@@ -41,7 +50,7 @@ class RenewedTurn:
 
     def __init__(self, turns: Turns, turn: Turn, clock: Clock, every: timedelta = RENEWED_EVERY) -> None:
         self._turns, self._turn, self._clock = turns, turn, clock
-        self._lock = threading.Lock()
+        self._lock, self._is_released = threading.Lock(), False
         self._renewing = repeated(self._renew, every)
 
     def __enter__(self) -> "RenewedTurn":
@@ -59,11 +68,13 @@ class RenewedTurn:
     def release(self, until: datetime, cursor: str, since: datetime | None) -> None:
         """End it: the turn may be taken again from ``until`` on. Raises Changed."""
         with self._lock:
+            self._is_released = True
             self._keep(until, cursor, since)
 
     def _renew(self) -> None:
         with self._lock, suppress(Changed, ServiceUnavailable):
-            self._keep(self._clock.now() + LEASE, self._turn.cursor, self._turn.since)
+            if not self._is_released:
+                self._keep(self._clock.now() + LEASE, self._turn.cursor, self._turn.since)
 
     def _keep(self, until: datetime, cursor: str, since: datetime | None) -> None:
         self._turn = self._turns.keep(self._turn, until, cursor, since)

@@ -23,8 +23,9 @@ class Listing:
 
     def group(self, task_group_id: str, after: str, limit: int, render: Render) -> Page[str]:
         """Tasks of the group; raises ResourceNotFound."""
-        if self._groups.load(task_group_id) is None:
-            raise ResourceNotFound(f"there is no task group {task_group_id}; it may have expired")
+        with suppress(Corrupt):  # its tasks can be listed all the same
+            if self._groups.load(task_group_id) is None:
+                raise ResourceNotFound(f"there is no task group {task_group_id}; it may have expired")
 
         def item(task_id: str) -> bytes | None:
             # a task that was refused may have left a row behind

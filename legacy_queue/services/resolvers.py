@@ -118,7 +118,7 @@ class Resolvers:
     def _not_written(self, timer: Timer) -> Again | None:
         """The write that the timer belongs to has not happened, and perhaps never will."""
         age = self._clock.now() - timer.armed
-        if age < _GIVEN_UP_AFTER:
+        if abs(age) < _GIVEN_UP_AFTER:
             return Again(timer, max(FIRST_FIRES_AFTER, age))
         if timer.task_group_id:
             self._groups.leave(timer.task_id, timer.task_group_id)

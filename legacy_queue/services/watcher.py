@@ -20,7 +20,6 @@ from legacy_queue.services.timers import Armed
 
 log = structlog.get_logger()
 
-_START_WITHIN = LEASE / 2
 _STEP = timedelta(seconds=5)  # how long a handler may go on: it stops between two steps, others wait for it
 _MAX_TRIES = 10
 _BATCH = 32
@@ -155,7 +154,7 @@ class Watcher:
         if leased:
             self._wait = _SHORTEST_WAIT
             with repeated(lambda: _renew(leased), self._renewed_every):
-                each(lambda one: self._try(one, now + _START_WITHIN), leased)
+                each(self._try, leased)
         return len(leased)
 
     def _sleep(self) -> None:
@@ -164,11 +163,10 @@ class Watcher:
         if not self._wake.wait(min(self._wait.total_seconds(), until_expected)):
             self._wait = min(self._wait * 2, self._idle)
 
-    def _try(self, leased: LeasedMessage, stop: datetime) -> None:
-        now, message = self._clock.now(), leased.message
-        if now >= stop:
-            leased.end()  # it fires again when its lease ends
-            return
+    def _try(self, leased: LeasedMessage) -> None:
+        message = leased.message
+        if leased.is_lost:
+            return  # to another process, which has received it
         try:
             timer = Timer.from_text(self.name, message.text)
         except ValueError as error:
@@ -182,7 +180,7 @@ class Watcher:
             timer = timer.confirmed()
         counted_anew = replace(timer, tries=message.dequeue_count)
         try:
-            again = self._handle(timer, now + _STEP)
+            again = self._handle(timer, self._clock.now() + _STEP)
         except Corrupt as error:
             set_aside(self._queues, self.name, leased.end(), str(error))
             return

@@ -84,8 +84,8 @@ class Workers:
         """
         now = self._clock.now()
         until = max(until, now)
-        self._bring_parents(worker, now)
         self._quarantine.put(worker, until)
+        self._bring_parents(worker, now)
         return self._answer(
             self._change(worker, lambda known: replace(_alive(known, worker, now), quarantine_until=until))
         )
@@ -159,7 +159,8 @@ class Workers:
 
     def _bring_parents(self, path: Path, now: datetime) -> None:
         for parent in parents(path):
-            self._change(parent, lambda known, parent=parent: _alive(known, parent, now))  # type: ignore[misc]
+            with suppress(Corrupt):  # its own matter
+                self._change(parent, lambda known, parent=parent: _alive(known, parent, now))  # type: ignore[misc]
 
     def _rows(self, parent: Path, after: Path, limit: int) -> Iterator[tuple[Path, Known | None]]:
         """What is stored, and what is only noted, in the order of the paths."""

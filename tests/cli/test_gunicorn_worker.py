@@ -299,6 +299,14 @@ def test_a_client_that_reads_nothing_of_its_answer_is_given_up() -> None:
 POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
 
 
+def test_the_connection_whose_body_is_waited_for_longest_makes_room_for_a_new_one() -> None:
+    with serving(worker_connections=16) as served:
+        stalled = [served.connect(POST + b"a") for _ in range(40)]
+        assert read_all(served.connect(closing(GET))).split()[1] == b"200"
+        stalled[-1].sendall(b"a" * 999)
+        assert answer(stalled[-1]).split()[1] == b"200", "the youngest stays"
+
+
 def test_a_body_that_stalls_is_given_up_and_its_connection_closed() -> None:
     with serving(body_timeout=SHORT) as served:
         assert read_all(served.connect(POST + b"a" * 10)).split()[1] == b"503"

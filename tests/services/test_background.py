@@ -159,6 +159,19 @@ def test_storage_that_is_away_does_not_end_the_confirming(logs: list[MutableMapp
     assert "timers-not-confirmed" in [one["event"] for one in logs]
 
 
+def test_a_defect_does_not_end_the_confirming(logs: list[MutableMapping[str, Any]]) -> None:
+    bench = Bench()
+    fails, again = Seen("timer.hide", error=ValueError("a defect")), Seen("timer.hide", 2)
+    server = bench.server(lambda name, call: again(name, lambda: fails(name, call)), resolves=False)
+    with running(server):
+        for _ in range(2):
+            claimed_by(server, bench)
+            bench.clock.advance(FIRST_FIRES_AFTER / 2)
+            fails.wait()
+        again.wait()
+    assert [one["log_level"] for one in logs if one["event"] == "timers-not-confirmed"] == ["error"]
+
+
 def test_a_process_ends_though_storage_is_away(logs: list[MutableMapping[str, Any]]) -> None:
     """Its timers fire then, and tell again what was told."""
     bench = Bench()

@@ -143,6 +143,23 @@ def test_claim_work_drops_the_message_of_a_task_that_becomes_corrupt_after_it_wa
     assert [one["event"] for one in logs] == ["work-message-dropped"]
 
 
+def test_a_worker_is_quarantined_though_its_worker_type_cannot_be_read() -> None:
+    bench = Bench()
+    replica = bench.replica(At(1, of="worker.load", before=failing(CORRUPT)))
+    worker: Path = (PROVISIONER, WORKER_TYPE, "group", "alice")
+    until = bench.clock.now() + MINUTE
+    assert "quarantineUntil" in replica.workers.quarantine(worker, until)
+    assert replica.workers.is_quarantined(PROVISIONER, WORKER_TYPE, ALICE)
+
+
+def test_a_group_is_listed_though_its_own_row_cannot_be_read() -> None:
+    bench = Bench()
+    task_id = bench.create()
+    group_id = bench.task(task_id).definition.task_group_id
+    replica = bench.replica(At(0, of="load", before=failing(CORRUPT)))
+    assert replica.listing.group(group_id, "", 9, name_of).items == [task_id.encode()]
+
+
 def test_activity_of_a_worker_that_cannot_be_read_keeps_no_other_from_being_written(
     logs: list[MutableMapping[str, Any]],
 ) -> None:

@@ -161,6 +161,17 @@ def test_a_turn_that_is_released_tells_the_next_holder_how_far_the_work_came() -
     assert (taken.cursor, taken.since) == ("further", NOW)
 
 
+def test_a_turn_that_was_released_is_not_renewed_any_more() -> None:
+    seen = Seen("keep")
+    held = Held(seen, OFTEN)
+    with held.renewed as turn:
+        turn.release(held.clock.now() + timedelta(hours=1), "", None)
+        seen.happened.clear()
+        assert not seen.happened.wait(0.05)
+    held.clock.advance(timedelta(hours=1) - SECOND)
+    assert held.other() is None
+
+
 def test_a_holder_whose_turn_was_taken_is_told_when_it_notes_how_far_it_came() -> None:
     held = Held()
     held.clock.advance(LEASE)

@@ -1,11 +1,13 @@
 """How the commands end that run until they are told to: at every moment, whatever they were started with."""
 
+import json
 import signal
 import sys
 import time
 from pathlib import Path
 
 import pytest
+import requests
 
 from .processes import LONG, Running, importing, processes_of, run, wait_until
 
@@ -122,6 +124,29 @@ def test_with_stop_with_stdin_the_end_of_standard_input_ends_the_command(
     options = ("--storage", "azure", "--port", "0", "--data-dir", str(tmp_path), "--stop-with-stdin")
     with run(tmp_path, command, *options, **env) as process:
         ended_in_order(process, tmp_path)
+
+
+@pytest.mark.parametrize("command", ["serve", "resolve"])
+def test_stop_with_stdin_is_refused_where_standard_input_is_closed(tmp_path: Path, command: str) -> None:
+    closed = ("sh", "-c", 'exec "$@" <&-', "sh")
+    with run(tmp_path, command, "--stop-with-stdin", "--data-dir", str(tmp_path), under=closed) as process:
+        assert process.wait() == 2
+        assert "standard input" in process.errors
+
+
+def test_a_server_ends_with_its_terminal_and_is_not_changed_by_other_signals_of_it(tmp_path: Path) -> None:
+    options = ("--port", "0", "--storage", "memory", "--data-dir", str(tmp_path / "data"))
+    with run(tmp_path, "serve", *options) as server:
+        wait_until(lambda: "\n" in server.output)
+        before = processes_of(tmp_path / "data")
+        for number in (signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR2, signal.SIGWINCH):
+            server.send(number)
+        assert (
+            requests.get(f"{json.loads(server.output)['rootUrl']}/v1/ping", timeout=LONG).status_code == 200
+        )
+        assert processes_of(tmp_path / "data") == before
+        server.send(signal.SIGHUP)
+        ended_in_order(server, tmp_path / "data")
 
 
 def test_ctrl_c_ends_a_demonstration_and_the_command_that_it_runs(tmp_path: Path) -> None:
