@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -12,7 +13,7 @@ import click
 from legacy_queue.adapters.azurite import Azurite, AzuriteUnavailable
 from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.cli.options import setting_options, settings_of
-from legacy_queue.cli.signals import STOP_WITH_STDIN, Signals, has_stdin, stop_with_stdin
+from legacy_queue.cli.signals import STOP_WITH_STDIN, Signals, stop_with_stdin
 from legacy_queue.config import SettingsError, complete
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports import Storage
@@ -32,7 +33,7 @@ def resolve(stops_with_stdin: bool, **options: str | None) -> None:
     begun, one line of JSON on standard output says so. Logs are on standard error: lines of JSON, or text
     at a terminal.
     """
-    if stops_with_stdin and not has_stdin():
+    if stops_with_stdin and sys.stdin is None:
         raise click.UsageError("--stop-with-stdin needs a standard input, and it is closed")
     if stops_with_stdin:
         threading.Thread(target=stop_with_stdin, daemon=True).start()

@@ -7,6 +7,7 @@ monkey.patch_all()  # before anything else is imported that holds a lock or a so
 import json
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -24,7 +25,7 @@ from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.cli.options import setting_options, settings_of
 from legacy_queue.cli.preload import preload
 from legacy_queue.cli.server_log import ServerLogger
-from legacy_queue.cli.signals import STOP_WITH_STDIN, Unwinding, has_stdin, stop_with_stdin
+from legacy_queue.cli.signals import STOP_WITH_STDIN, Unwinding, stop_with_stdin
 from legacy_queue.config import Settings, SettingsError, complete
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.wiring import Server, build
@@ -55,7 +56,7 @@ def serve(
     are those of the development client. Logs are on standard error: lines of JSON, or text at a terminal.
     """
     unwinding = Unwinding()
-    if stops_with_stdin and not has_stdin():
+    if stops_with_stdin and sys.stdin is None:
         raise click.UsageError("--stop-with-stdin needs a standard input, and it is closed")
     if stops_with_stdin:
         gevent.spawn(stop_with_stdin)

@@ -63,15 +63,6 @@ class Signals:
         return os.read(self._news, 1)[0] if is_there else None
 
 
-def has_stdin() -> bool:
-    """Whether standard input is open: where it is not, another file may take its number."""
-    try:
-        os.fstat(0)
-    except OSError:
-        return False
-    return True
-
-
 def _is_in_background() -> bool:
     """Whether standard input is a terminal that belongs to other processes now."""
     try:
