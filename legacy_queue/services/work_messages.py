@@ -70,11 +70,11 @@ class WorkMessages:
         None does where the deadline, and with it the message's own end, comes first.
         """
         text = message_text(task.task_id, run_id, self._secret)
-        queue, time_left = task.definition.work_queue, self._time_left(task)
-        if whole_seconds(delay) >= math.floor(time_left / timedelta(seconds=1)):
+        queue = task.definition.work_queue
+        if whole_seconds(delay) >= math.floor(self._time_left(task) / timedelta(seconds=1)):
             return
         if not (lease and self._hidden(queue, lease, text, delay)):
-            self._put(queue, text, time_left, delay)
+            self._put(queue, text, self._time_left(task), delay)
         if delay <= _AT_ONCE:
             self.offered(queue)
 

@@ -329,7 +329,8 @@ def test_failed_credentials_are_overlooked_by_every_endpoint_without_scopes(name
     with capture_logs() as logs:
         succeeded(queue.call(name, one.body, WORTHLESS["no such client"], **one.params))
     ignored = {"event": "authentication-ignored", "log_level": "info", "endpoint": name}
-    assert {**ignored, "client_id": "nobody", "reason": "no such client"} in logs
+    told = [{name: value for name, value in one.items() if name != "request_id"} for one in logs]
+    assert {**ignored, "client_id": "nobody", "reason": "no such client"} in told
 
 
 NOBODY = ("queue:claim-task", "queue:reclaim-task", "queue:resolve-task", f"queue:create-artifact:{NAME}")
