@@ -45,8 +45,9 @@ from tests.services.bench import (
 )
 from tests.services.ports import Around, HandBroker
 
-pytestmark = pytest.mark.no_cover  # the same lines again and again: half of it would be counting them
 BY_NAME = Presented()
+
+UNCOUNTED = pytest.mark.no_cover  # the same lines again and again: half of it would be counting them
 
 
 @dataclass
@@ -412,6 +413,7 @@ def at_every_call(
         yield f"{call} {name}", scene, name in scene.swept
 
 
+@UNCOUNTED
 @SCENE
 @BROKER
 @FAULT
@@ -433,6 +435,7 @@ def test_what_a_fault_leaves_is_what_was_before_or_all_that_was_asked_for(
             assert set(told_before) <= set(told) <= set(told_after), call
 
 
+@UNCOUNTED
 @SCENE
 @BROKER
 @FAULT
@@ -484,6 +487,7 @@ def test_nothing_that_fails_after_the_write_fails_the_call(
         assert type(refusal) is type(expected), call
 
 
+@UNCOUNTED
 @SCENE
 @BROKER
 def test_what_is_asked_for_twice_is_done_once(make: Maker, broker: type[HandBroker] | None) -> None:
