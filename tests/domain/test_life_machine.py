@@ -43,7 +43,7 @@ from tests.domain.tasks import (
     definition,
 )
 
-SETTINGS = settings(max_examples=1000, stateful_step_count=25)
+SETTINGS = settings(max_examples=600, stateful_step_count=25)
 
 OTHERS = ("dependency-a", "dependency-b")
 RETRIED = ("claim-expired", "worker-shutdown", "intermittent-task")
@@ -498,7 +498,7 @@ def run(settings: settings) -> None:
     run_state_machine_as_test(Life, settings=settings)
 
 
-@pytest.mark.timeout(600)  # a thousand examples
+@pytest.mark.timeout(600)  # many examples
 @pytest.mark.no_cover  # which would take as long again, and whose lines are left to chance
 def test_no_sequence_of_transitions_leaves_the_life_of_a_task() -> None:
     run(SETTINGS)
