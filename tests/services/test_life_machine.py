@@ -182,7 +182,8 @@ class Life(RuleBasedStateMachine):
 
     Events of a task that is ``forgotten`` may be missing: a crash and the loss of its timer came together.
     Somebody who schedules or reruns a task that was not ``announced`` yet, its creation being cut off or
-    under way, may make task-pending come before task-defined: it is ``hurried``.
+    under way, may make task-pending come before task-defined: it is ``hurried``. ``registered`` is when a
+    task was first seen among the dependents of another: what ended before then, and was rerun, it waits for.
     """
 
     is_intact = False
@@ -237,6 +238,7 @@ class Life(RuleBasedStateMachine):
         self.lost: dict[str, tuple[int, str, datetime]] = {}
         self.ever_lost: set[str] = set()
         self.forgotten: set[str] = set()
+        self.registered: dict[tuple[str, str], datetime] = {}  # by dependent and what it waits for
         self.told: list[Told] = []
         for shape in shapes:
             self._create(shape)(self.servers[0])
@@ -648,6 +650,8 @@ class Life(RuleBasedStateMachine):
                 assert task_id not in self.answered, "an answered createTask is lost"
                 continue
             self._check_life(stored.task, told)
+            for dependent in self.bench.storage.dependencies.dependents(task_id, "", 100):
+                self.registered.setdefault((dependent.task_id, task_id), self.bench.clock.now())
             runs, state, _ = self.lost.get(task_id, (-1, "", None))
             if (len(stored.task.runs), stored.task.state) == (runs, state):
                 check_runs(stored.task)
@@ -797,11 +801,12 @@ class Life(RuleBasedStateMachine):
             assert is_late or not self.has_worker, "a task is stranded"
             return
         for one in task.waits_for:
-            required, created = self.bench.task(one), task.definition.created + SECOND
+            required, registered = self.bench.task(one), self.registered.get((task.task_id, one))
             if one == task.task_id or one in self.ever_lost:
                 continue
             is_now = is_satisfied(task.definition.requires, required)
-            if is_now or self._was_satisfied(task, one, created):
+            was_since = registered and self._was_satisfied(task, one, registered + SECOND)
+            if is_now or was_since:
                 resolved = required.runs[-1].resolved
                 assert resolved
                 assert max(resolved, start) + 2 * soon > deadline, "a dependent was forgotten"
