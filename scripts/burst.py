@@ -7,17 +7,15 @@ cycles run again: their pace in each window is shown as a share of the usual one
 
 import argparse
 import asyncio
-import json
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from waiting import Connection, definition, worker
+from served import definition, served
+from waiting import Connection, worker
 
 from legacy_queue.domain.ids import slugid
 
@@ -96,17 +94,12 @@ def main() -> None:
     parser.add_argument("--storage", default="azurite", choices=["azurite", "memory"])
     options = parser.parse_args()
     for clients in options.clients:
-        with tempfile.TemporaryDirectory() as folder, (Path(folder) / "log").open("wb") as log:
-            command = [Path(sys.executable).parent / "legacy-queue", "serve", "--port", "0"]
-            command += ["--storage", options.storage, "--data-dir", folder]
-            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as server:
-                try:
-                    assert server.stdout
-                    line = json.loads(server.stdout.readline())
-                    shares = asyncio.run(measure(line, clients, options.burst, options.windows))
-                finally:
-                    server.terminate()
-            print(f"  least {min(shares):.2f}, median {statistics.median(shares):.2f}")
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            served(Path(folder), "--storage", options.storage) as (line, _),
+        ):
+            shares = asyncio.run(measure(line, clients, options.burst, options.windows))
+        print(f"  least {min(shares):.2f}, median {statistics.median(shares):.2f}")
 
 
 if __name__ == "__main__":

@@ -228,11 +228,7 @@ def main() -> int:
     parser.add_argument("--workers-each", type=int, default=3, help="of each protocol")
     parser.add_argument("--within", type=float, default=60, help="seconds after the load: later is late")
     parser.add_argument("--patience", type=float, default=240, help="seconds after the load: later is lost")
-    parser.add_argument(
-        "--amqp-url",
-        default=os.environ.get("LEGACY_QUEUE_TEST_AMQP_URL"),
-        help="a broker; else one is started",
-    )
+    parser.add_argument("--amqp-url", help="a broker; else one is started")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))

@@ -5,17 +5,15 @@ import json
 import signal
 import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from legacy_queue.domain.hawk import sign_header
+from served import authorization, served
+
 from legacy_queue.domain.ids import slugid
 
 _CONNECTIONS = 20
@@ -31,31 +29,14 @@ def request(line: dict[str, Any], kind: str) -> bytes:
     if kind == "polls":
         method, target = "POST", "/v1/claim-work/ending/idle"
         body = json.dumps({"tasks": 1, "workerGroup": "ending", "workerId": slugid()}).encode()
-    authorization = sign_header(
-        client_id=line["credentials"]["clientId"],
-        access_token=line["credentials"]["accessToken"],
-        method=method,
-        target=target,
-        host=url.hostname or "",
-        port=url.port or 80,
-        now=datetime.now(UTC),
-        nonce=slugid(),
-    )
     head = f"{method} {target} HTTP/1.1\r\nHost: {url.netloc}\r\nContent-Length: {len(body)}\r\n"
-    return f"{head}Content-Type: application/json\r\nAuthorization: {authorization}\r\n\r\n".encode() + body
+    head += f"Content-Type: application/json\r\nAuthorization: {authorization(line, method, target)}\r\n\r\n"
+    return head.encode() + body
 
 
 def ended(storage: str, kind: str, folder: str, wait: float) -> float:
     """The seconds that one server takes to end, so long after these requests have come in."""
-    command = [Path(sys.executable).parent / "legacy-queue", "serve", "--port", "0"]
-    command += ["--storage", storage, "--data-dir", folder]
-    with (
-        (Path(folder) / "log").open("ab") as log,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as server,
-        ExitStack() as stack,
-    ):
-        assert server.stdout
-        line = json.loads(server.stdout.readline())
+    with served(Path(folder), "--storage", storage) as (line, server), ExitStack() as stack:
         url = urlsplit(line["rootUrl"])
         for _ in range(_CONNECTIONS if kind != "idle" else 1):
             connection = stack.enter_context(socket.create_connection((url.hostname, url.port), _LIMIT))

@@ -11,7 +11,6 @@ import json
 import re
 import socket
 import string
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,6 +21,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from served import Line, process_of, served
 
 from legacy_queue.config import Settings
 
@@ -219,17 +220,9 @@ def attacks(route: Mapping[str, Any], prefix: str) -> Iterator[Hostile]:
 class Server:
     """``legacy-queue serve`` on memory storage, alone with its requests."""
 
-    def __init__(self, folder: str) -> None:
-        command = [str(Path(sys.executable).parent / "legacy-queue"), "serve", "--port", "0"]
-        command += ["--storage", "memory", "--data-dir", folder]
-        with (Path(folder) / "log").open("wb") as log:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-        assert self.process.stdout
-        line = json.loads(self.process.stdout.readline())
+    def __init__(self, line: Line) -> None:
         url = urlsplit(line["baseUrl"])
-        self._address = url.hostname or "", url.port or 80
-        children = Path(f"/proc/{line['pid']}/task/{line['pid']}/children").read_text().split()
-        self._worker = children[0]
+        self._address, self._pid = (url.hostname or "", url.port or 80), process_of(line)
 
     def routes(self) -> list[dict[str, Any]]:
         """Those of the reference that the server gives of itself."""
@@ -263,7 +256,7 @@ class Server:
 
     def _cpu(self) -> float:
         """Seconds that the process has computed so far."""
-        tasks = Path(f"/proc/{self._worker}/task").glob("*/schedstat")
+        tasks = Path(f"/proc/{self._pid}/task").glob("*/schedstat")
         return sum(int(one.read_text().split()[0]) for one in tasks) / 1e9
 
 
@@ -274,34 +267,30 @@ def main() -> int:
     parser.add_argument("--bytes", type=int, default=16 * 1024, help="of an answer")
     options = parser.parse_args()
     failed, sent = [], 0
-    with tempfile.TemporaryDirectory() as folder:
-        server = Server(folder)
-        try:
-            ping = Hostile("ping", "GET", "/v1/ping", {})
-            pings = sorted(server.cost(ping).seconds for _ in range(50))
-            usual = pings[len(pings) // 2]
-            print(f"a ping costs {1000 * usual:.2f} ms of the server's processor time\n")
-            print(f"{'route':<72} {'status':>6} {'ms':>7} {'pings':>6} {'bytes':>6}  its dearest request")
-            routes = [(one, "/v1") for one in server.routes()] + [(one, "") for one in _BESIDE]
-            for route, prefix in routes:
-                costs = []
-                for hostile in attacks(route, prefix):
-                    cost = server.cost(hostile)
-                    for _ in range(_TRIES - 1):
-                        if 1000 * cost.seconds > options.limit:
-                            cost = min(cost, server.cost(hostile), key=lambda one: one.seconds)
-                    costs.append(cost)
-                sent += len(costs)
-                name = f"{route['method'].upper()} {prefix}{route['route']}"
-                failed += [
-                    (name, one)
-                    for one in costs
-                    if 1000 * one.seconds > options.limit or one.size > options.bytes or one.status >= 500
-                ]
-                _print(name, max(costs, key=lambda one: one.seconds), usual)
-        finally:
-            server.process.terminate()
-            server.process.wait()
+    with tempfile.TemporaryDirectory() as folder, served(Path(folder), "--storage", "memory") as (line, _):
+        server = Server(line)
+        ping = Hostile("ping", "GET", "/v1/ping", {})
+        pings = sorted(server.cost(ping).seconds for _ in range(50))
+        usual = pings[len(pings) // 2]
+        print(f"a ping costs {1000 * usual:.2f} ms of the server's processor time\n")
+        print(f"{'route':<72} {'status':>6} {'ms':>7} {'pings':>6} {'bytes':>6}  its dearest request")
+        routes = [(one, "/v1") for one in server.routes()] + [(one, "") for one in _BESIDE]
+        for route, prefix in routes:
+            costs = []
+            for hostile in attacks(route, prefix):
+                cost = server.cost(hostile)
+                for _ in range(_TRIES - 1):
+                    if 1000 * cost.seconds > options.limit:
+                        cost = min(cost, server.cost(hostile), key=lambda one: one.seconds)
+                costs.append(cost)
+            sent += len(costs)
+            name = f"{route['method'].upper()} {prefix}{route['route']}"
+            failed += [
+                (name, one)
+                for one in costs
+                if 1000 * one.seconds > options.limit or one.size > options.bytes or one.status >= 500
+            ]
+            _print(name, max(costs, key=lambda one: one.seconds), usual)
     print(f"\n{sent} requests, {len(failed)} over {options.limit:g} ms or {options.bytes} bytes, or a 5xx")
     for name, cost in failed:
         _print(name, cost, usual)

@@ -11,18 +11,15 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection
 from pathlib import Path
-from subprocess import PIPE, Popen
-from sys import executable
 from threading import Event, Thread
 from typing import Any
 from urllib.parse import urlsplit
 
-from legacy_queue.domain.hawk import sign_header
+from served import authorization, definition, memory, process_of, served
+
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.times import format_time
 
 _SAMPLE_EVERY = 0.005  # seconds
 _OBJECT = {"a": [1, 2]}
@@ -32,25 +29,17 @@ class Client:
     """One kept-alive connection."""
 
     def __init__(self, line: dict[str, Any]) -> None:
-        self._credentials = line["credentials"]
-        url = urlsplit(line["baseUrl"])
-        self._host, self._port, self._path = url.hostname or "", url.port or 80, url.path
-        self._connection = HTTPConnection(self._host, self._port, timeout=120)
+        self._line, url = line, urlsplit(line["baseUrl"])
+        self._path = url.path
+        self._connection = HTTPConnection(url.netloc, timeout=120)
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """The body of the answer, which must be 200."""
         target = self._path + path
-        authorization = sign_header(
-            client_id=self._credentials["clientId"],
-            access_token=self._credentials["accessToken"],
-            method=method,
-            target=target,
-            host=self._host,
-            port=self._port,
-            now=datetime.now(UTC),
-            nonce=slugid(),
-        )
-        headers = {"Authorization": authorization, "Content-Type": "application/json"}
+        headers = {
+            "Authorization": authorization(self._line, method, target),
+            "Content-Type": "application/json",
+        }
         self._connection.request(method, target, json.dumps(body) if body else None, headers)
         answer = self._connection.getresponse()
         text = answer.read()
@@ -59,39 +48,14 @@ class Client:
         return json.loads(text)
 
 
-def definition(task_group_id: str, payload: Any) -> dict[str, Any]:
-    """What createTask is given."""
-    now = datetime.now(UTC)
-    return {
-        "provisionerId": "lists",
-        "workerType": "lists",
-        "taskGroupId": task_group_id,
-        "created": format_time(now),
-        "deadline": format_time(now + timedelta(hours=1)),
-        "payload": {"large": payload},
-        "metadata": {
-            "name": "n",
-            "description": "d",
-            "owner": "o@example.com",
-            "source": "http://example.com",
-        },
-    }
-
-
-def resident(pid: int) -> float:
-    """MB that the process has now."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
-
-
 @contextmanager
 def peak(pid: int) -> Iterator[list[float]]:
     """The highest and the last of what the process has meanwhile, in MB: looked at every 5 ms."""
-    found, stop = [resident(pid)] * 2, Event()
+    found, stop = [memory(pid)] * 2, Event()
 
     def look() -> None:
         while not stop.wait(_SAMPLE_EVERY):
-            found[1] = resident(pid)
+            found[1] = memory(pid)
             found[0] = max(found)
 
     thread = Thread(target=look)
@@ -103,27 +67,12 @@ def peak(pid: int) -> Iterator[list[float]]:
         thread.join()
 
 
-@contextmanager
-def served(storage: str, folder: Path) -> Iterator[tuple[dict[str, Any], int]]:
-    """A server: what it prints, and the process that serves."""
-    command = [Path(executable).parent / "legacy-queue", "serve", "--port", "0"]
-    command += ["--storage", storage, "--data-dir", folder / "data"]
-    with (folder / "log").open("ab") as log, Popen(command, stdout=PIPE, stderr=log, text=True) as server:
-        try:
-            assert server.stdout
-            line = json.loads(server.stdout.readline())
-            children = Path(f"/proc/{line['pid']}/task/{line['pid']}/children").read_text().split()
-            names = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children}
-            yield line, next(pid for pid, name in names.items() if b"node" not in name)
-        finally:
-            server.terminate()
-
-
 def create(line: dict[str, Any], group: str, count: int, payload: Any) -> None:
     """So many tasks with this payload in the group."""
     client = Client(line)
     for _ in range(count):
-        client.call("PUT", f"/task/{slugid()}", definition(group, payload))
+        task = definition("lists", taskGroupId=group, payload={"large": payload})
+        client.call("PUT", f"/task/{slugid()}", task)
 
 
 def list_all(line: dict[str, Any], group: str) -> tuple[int, int]:
@@ -137,11 +86,12 @@ def list_all(line: dict[str, Any], group: str) -> tuple[int, int]:
         more = f"?continuationToken={page['continuationToken']}"
 
 
-def measure(storage: str, line: dict[str, Any], pid: int, group: str, options: Any) -> None:
+def measure(storage: str, line: dict[str, Any], group: str, options: Any) -> None:
     """List the group to its end, so many times at once."""
     create(line, small := slugid(), 3, [])
     list_all(line, small)  # what the first call of a process takes
-    before, start = resident(pid), time.perf_counter()
+    pid = process_of(line)
+    before, start = memory(pid), time.perf_counter()
     with peak(pid) as found, ThreadPoolExecutor(options.listings) as pool:
         listed = set(pool.map(lambda _: list_all(line, group), range(options.listings)))
     seconds = time.perf_counter() - start
@@ -172,13 +122,13 @@ def main() -> None:
     for storage in [options.storage] if options.storage else ["memory", "azurite"]:
         group = slugid()
         with tempfile.TemporaryDirectory() as name:
-            with served(storage, Path(name)) as (line, pid):
+            with served(Path(name), "--storage", storage) as (line, _):
                 create(line, group, options.tasks, payload)
                 if storage == "memory":
-                    measure(storage, line, pid, group, options)
+                    measure(storage, line, group, options)
             if storage == "azurite":
-                with served(storage, Path(name)) as (line, pid):
-                    measure(storage, line, pid, group, options)
+                with served(Path(name), "--storage", storage) as (line, _):
+                    measure(storage, line, group, options)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,7 @@ turn over one connection each, so that whatever else the machine does slows both
 """
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -19,11 +15,12 @@ from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from served import cpu, process_of, served
+
 from legacy_queue.cli.create_task import create
 from legacy_queue.domain.ids import slugid
 from legacy_queue.worker import Credentials
 
-_TICKS = os.sysconf("SC_CLK_TCK")
 _AT_ONCE = 200  # calls
 
 
@@ -47,36 +44,23 @@ class Server:
         self.seconds.append(time.perf_counter() - begun)
 
     def cpu(self) -> float:
-        words = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(words[11]) + int(words[12])) / _TICKS - self.before
+        return cpu(self.pid) - self.before
 
 
 @contextmanager
 def serving(folder: Path, level: str) -> Iterator[Server]:
     """A server with one task, warmed up."""
-    command = [Path(sys.executable).parent / "legacy-queue", "serve", "--port", "0", "--storage", "memory"]
-    command += ["--log-level", level, "--log-format", "json", "--no-resolvers"]
-    with (
-        (folder / level).open("wb") as log,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process,
-    ):
-        try:
-            assert process.stdout
-            line = json.loads(process.stdout.readline())
-            credentials = Credentials(
-                line["credentials"]["clientId"], line["credentials"]["accessToken"], None
-            )
-            task_id = slugid()
-            create(line["baseUrl"], credentials, task_id, ("provisioner", "worker-type"), ["true"])
-            children = Path(f"/proc/{line['pid']}/task/{line['pid']}/children").read_text().split()
-            connection = HTTPConnection(urlsplit(line["rootUrl"]).netloc)
-            server = Server(int(children[0]), connection, f"/v1/task/{task_id}/status", [], 0)
-            server.turn()
-            server.seconds.clear()
-            server.before = server.cpu()
-            yield server
-        finally:
-            process.terminate()
+    options = "--storage", "memory", "--log-level", level, "--log-format", "json", "--no-resolvers"
+    with served(folder / level, *options) as (line, _):
+        credentials = Credentials(line["credentials"]["clientId"], line["credentials"]["accessToken"], None)
+        task_id = slugid()
+        create(line["baseUrl"], credentials, task_id, ("provisioner", "worker-type"), ["true"])
+        connection = HTTPConnection(urlsplit(line["rootUrl"]).netloc)
+        server = Server(process_of(line), connection, f"/v1/task/{task_id}/status", [], 0)
+        server.turn()
+        server.seconds.clear()
+        server.before = server.cpu()
+        yield server
 
 
 def main() -> None:

@@ -127,8 +127,7 @@ install_rabbitmq() {
     rm -rf "$home"
     if ! { type -P apt-get dpkg-deb >/dev/null && fetch_rabbitmq "$home" && has_rabbitmq "$home"; } >&2 </dev/null; then
         rm -rf "$home"
-        fail "There is no RabbitMQ here, and Debian's packages cannot be fetched: install rabbitmq-server" \
-            "yourself, or give a broker's URL in $1 instead"
+        fail "There is no RabbitMQ here, and Debian's packages cannot be fetched: install rabbitmq-server yourself"
     fi
     printf '%s\n' "$pins" >"$home/.installed"
 }

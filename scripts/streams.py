@@ -5,10 +5,7 @@ Rounds without and with streams take turns on one server, so that whatever else 
 
 import argparse
 import asyncio
-import json
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,7 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from waiting import Connection, definition
+from served import definition, served
+from waiting import Connection
 
 from legacy_queue.domain.ids import slugid
 
@@ -130,15 +128,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--storage", default="azurite", choices=["azurite", "memory"])
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, (Path(folder) / "log").open("wb") as log:
-        command = [Path(sys.executable).parent / "legacy-queue", "serve", "--port", "0"]
-        command += ["--storage", options.storage, "--data-dir", folder]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as server:
-            try:
-                assert server.stdout
-                asyncio.run(measure(json.loads(server.stdout.readline()), options))
-            finally:
-                server.terminate()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        served(Path(folder), "--storage", options.storage) as (line, _),
+    ):
+        asyncio.run(measure(line, options))
 
 
 if __name__ == "__main__":

@@ -6,24 +6,19 @@ Everything is measured in one run, against the same server: without any poll, an
 import argparse
 import asyncio
 import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from legacy_queue.domain.hawk import sign_header
-from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.times import format_time
+from served import authorization, cpu, definition, memory, process_of, served
 
-_TICKS = os.sysconf("SC_CLK_TCK")
+from legacy_queue.domain.ids import slugid
+
 _LONGEST = 20.0  # seconds that a poll waits
 _ROUNDS = 100
 
@@ -43,18 +38,9 @@ class Connection:
             self.streams = await asyncio.open_connection(host, port)
         reader, writer = self.streams
         data = b"" if body is None else json.dumps(body).encode()
-        authorization = sign_header(
-            client_id=self.line["credentials"]["clientId"],
-            access_token=self.line["credentials"]["accessToken"],
-            method=method,
-            target=url.path + path,
-            host=host,
-            port=port,
-            now=datetime.now(UTC),
-            nonce=slugid(),
-        )
         head = f"{method} {url.path}{path} HTTP/1.1\r\nHost: {url.netloc}\r\nContent-Length: {len(data)}\r\n"
-        head += f"Content-Type: application/json\r\nAuthorization: {authorization}\r\n\r\n"
+        signed = authorization(self.line, method, url.path + path)
+        head += f"Content-Type: application/json\r\nAuthorization: {signed}\r\n\r\n"
         writer.write(head.encode() + data)
         status, *headers = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         lengths = [one.partition(":")[2] for one in headers if one.lower().startswith("content-length:")]
@@ -70,45 +56,9 @@ class Connection:
         return time.perf_counter() - start
 
 
-def definition(worker_type: str) -> dict[str, Any]:
-    """What createTask is given."""
-    now = datetime.now(UTC)
-    return {
-        "provisionerId": "waiting",
-        "workerType": worker_type,
-        "created": format_time(now),
-        "deadline": format_time(now + timedelta(hours=1)),
-        "payload": {},
-        "metadata": {
-            "name": "n",
-            "description": "d",
-            "owner": "o@example.com",
-            "source": "http://example.com",
-        },
-    }
-
-
 def worker(name: str) -> dict[str, str]:
     """Who asks for work."""
     return {"workerGroup": "waiting", "workerId": name}
-
-
-def process_of(arbiter: int) -> int:
-    """The one that serves: not Azurite."""
-    children = Path(f"/proc/{arbiter}/task/{arbiter}/children").read_text().split()
-    return next(int(pid) for pid in children if b"node" not in Path(f"/proc/{pid}/cmdline").read_bytes())
-
-
-def cpu(pid: int) -> float:
-    """Seconds that the process has computed so far."""
-    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(words[11]) + int(words[12])) / _TICKS
-
-
-def memory(pid: int) -> float:
-    """Resident MB."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
 
 
 def figures(seconds: Sequence[float]) -> str:
@@ -138,7 +88,7 @@ async def measured(what: str, line: dict[str, Any], pid: int, lasts: float) -> N
 
 async def idle(line: dict[str, Any], polls: int) -> None:
     """So many that wait for a worker type without work."""
-    pid = process_of(line["pid"])
+    pid = process_of(line)
     await measured("without polls", line, pid, 10)
 
     async def poll(number: int) -> list[float]:
@@ -183,18 +133,13 @@ def main() -> None:
     parser.add_argument("--polls", type=int, default=1000, help="that wait at once")
     parser.add_argument("--storage", default="azurite", choices=["azurite", "memory"])
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, (Path(folder) / "log").open("wb") as log:
-        command = [Path(sys.executable).parent / "legacy-queue", "serve", "--port", "0"]
-        command += ["--storage", options.storage, "--data-dir", folder]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as server:
-            try:
-                assert server.stdout
-                line = json.loads(server.stdout.readline())
-                asyncio.run(reach(line, 0))
-                asyncio.run(reach(line, options.polls))
-                asyncio.run(idle(line, options.polls))
-            finally:
-                server.terminate()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        served(Path(folder), "--storage", options.storage) as (line, _),
+    ):
+        asyncio.run(reach(line, 0))
+        asyncio.run(reach(line, options.polls))
+        asyncio.run(idle(line, options.polls))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -46,7 +46,6 @@ Rule.compile = _compile_once
 
 AZURITE_DIR = Path(__file__).parents[1] / "azurite"
 RABBITMQ_HOME = Path(__file__).parents[1] / ".rabbitmq"
-GIVEN_BROKER = os.environ.get("LEGACY_QUEUE_TEST_AMQP_URL")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -93,18 +92,6 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         sys.settrace(tracer)
 
 
-class RunningBroker(Protocol):
-    """Ours, or the one that is given."""
-
-    @property
-    def url(self) -> str: ...
-
-
-class GivenBroker:
-    def __init__(self, url: str) -> None:
-        self.url = url
-
-
 @pytest.fixture(scope="session")
 def azurite_dir() -> Path:
     """Where scripts/test has installed Azurite; where it has not, the tests that need it fail."""
@@ -127,20 +114,12 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture(scope="session")
 def rabbitmq_home() -> Path:
-    """Where scripts/test has put RabbitMQ, if the machine has none: for tests that stop and start it."""
-    if GIVEN_BROKER:
-        pytest.skip("LEGACY_QUEUE_TEST_AMQP_URL is given: that broker is not ours to stop")
+    """Where scripts/up puts RabbitMQ, if the machine has none: for tests that stop and start one."""
     return RABBITMQ_HOME
 
 
 @pytest.fixture(scope="session")
-def rabbitmq(
-    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[RunningBroker]:
+def rabbitmq(tmp_path_factory: pytest.TempPathFactory, rabbitmq_home: Path) -> Iterator[RabbitMQ]:
     """One real RabbitMQ for the whole run; a test keeps to a project of its own."""
-    if GIVEN_BROKER:
-        yield GivenBroker(GIVEN_BROKER)
-        return
-    home = request.getfixturevalue("rabbitmq_home")
-    with RabbitMQ(tmp_path_factory.mktemp("rabbitmq"), home) as running:
+    with RabbitMQ(tmp_path_factory.mktemp("rabbitmq"), rabbitmq_home) as running:
         yield running

@@ -26,7 +26,6 @@ from legacy_queue.domain.events import EXCHANGES, Event
 from legacy_queue.ports import BrokerAway
 from tests.adapters.amqp_side import Consumer, Network, consumer, event, full_name
 from tests.adapters.test_azurite_process import eventually
-from tests.conftest import RunningBroker
 
 SHORT = timedelta(seconds=2)
 LONG = timedelta(seconds=30)  # that nothing takes
@@ -79,7 +78,7 @@ print("all of them, in order")
 
 
 @pytest.fixture
-def project(rabbitmq: RunningBroker) -> Iterator[str]:
+def project(rabbitmq: RabbitMQ) -> Iterator[str]:
     """A project of this test's own."""
     name = f"test-{secrets.token_hex(4)}"
     yield name
@@ -102,18 +101,18 @@ def connected() -> Iterator[Callable[..., AmqpBroker]]:
 
 
 @pytest.fixture
-def broker(rabbitmq: RunningBroker, project: str, connected: Callable[..., AmqpBroker]) -> AmqpBroker:
+def broker(rabbitmq: RabbitMQ, project: str, connected: Callable[..., AmqpBroker]) -> AmqpBroker:
     return connected(rabbitmq.url, project)
 
 
 @pytest.fixture
-def listener(rabbitmq: RunningBroker, project: str) -> Iterator[Consumer]:
+def listener(rabbitmq: RabbitMQ, project: str) -> Iterator[Consumer]:
     with consumer(rabbitmq.url, project) as one:
         yield one
 
 
 @pytest.fixture
-def network(rabbitmq: RunningBroker) -> Iterator[Network]:
+def network(rabbitmq: RabbitMQ) -> Iterator[Network]:
     one = Network(rabbitmq.url)
     yield one
     one.close()
@@ -274,15 +273,21 @@ def test_a_broker_that_is_not_there_is_away(connected: Callable[..., AmqpBroker]
         connected(f"amqp://127.0.0.1:{port}", "project").check()
 
 
-def test_a_message_that_the_broker_rejects_means_that_it_is_away(
-    broker: AmqpBroker, listener: Consumer, project: str
-) -> None:
-    broker.check()
+def full_queue(listener: Consumer, project: str, broker: AmqpBroker) -> str:
+    """The name of a queue that takes no further ``task-failed``: RabbitMQ then rejects it."""
     full = listener.channel.queue_declare(
         exclusive=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"}
     ).queue
     listener.channel.queue_bind(full, full_name(project, "task-failed"), "#")
     broker.publish([event("task-failed")])
+    return str(full)
+
+
+def test_a_message_that_the_broker_rejects_means_that_it_is_away(
+    broker: AmqpBroker, listener: Consumer, project: str
+) -> None:
+    broker.check()
+    full = full_queue(listener, project, broker)
     with pytest.raises(BrokerAway, match="it has rejected a message"):
         broker.publish([event("task-failed")])
     assert len(listener.messages(full)) == 1
@@ -311,7 +316,7 @@ def test_an_exchange_that_somebody_removes_is_made_again(
     ids=["a wrong password", "a vhost that is not there"],
 )
 def test_a_broker_that_refuses_us_is_away_and_the_log_says_once_why(
-    rabbitmq: RunningBroker,
+    rabbitmq: RabbitMQ,
     connected: Callable[..., AmqpBroker],
     change: Callable[[str], str],
     told: str,
@@ -336,11 +341,7 @@ def test_the_log_says_that_the_broker_fails_when_it_begins_to_and_then_once_a_mi
     now = 0.0
     broker = connected(network.url, project, LONG, lambda: now)
     broker.check()
-    full = listener.channel.queue_declare(
-        exclusive=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"}
-    ).queue
-    listener.channel.queue_bind(full, full_name(project, "task-failed"), "#")
-    broker.publish([event("task-failed")])
+    full_queue(listener, project, broker)
 
     def lines(after: float = 0) -> list[str]:
         """What the log says as an event is refused, so long after the last one."""
@@ -492,7 +493,7 @@ def test_a_broker_that_hangs_is_away_and_its_connection_is_not_used_again(
     broker.publish([event()])
 
 
-def test_greenlets_publish_and_follow_at_once(rabbitmq: RunningBroker, project: str) -> None:
+def test_greenlets_publish_and_follow_at_once(rabbitmq: RabbitMQ, project: str) -> None:
     command = [sys.executable, "-W", "error", "-c", UNDER_GEVENT, rabbitmq.url, project]
     told = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert (told.stdout, told.stderr) == ("all of them, in order\n", "")

@@ -16,7 +16,6 @@ import pytest
 
 from legacy_queue.adapters.rabbitmq import RabbitMQ, RabbitMQUnavailable
 from tests.adapters.test_azurite_process import eventually, open_to_others
-from tests.conftest import RunningBroker
 
 OWNER = """
 import signal, sys
@@ -116,7 +115,7 @@ def test_what_is_durable_survives_a_stop_and_it_comes_back_on_its_port(
 
 
 def test_its_amqp_port_on_loopback_is_all_that_listens(
-    made: Callable[..., RabbitMQ], rabbitmq: RunningBroker
+    made: Callable[..., RabbitMQ], rabbitmq: RabbitMQ
 ) -> None:
     before = epmds()
     one = made().start()

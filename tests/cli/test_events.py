@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from legacy_queue.adapters.rabbitmq import RabbitMQ
 from legacy_queue.domain.events import EXCHANGES, Event
-from tests.conftest import RunningBroker
 from tests.http.published import check_event
 from tests.system.plain import Queue, definition, slugid
 from tests.system.processes import Running, Server, run, serve, wait_until
@@ -96,7 +96,7 @@ def test_another_exchange_is_printed(tmp_path: Path, server: Server) -> None:
     assert f"task-failed {task_id}" in re.sub(" +", " ", told)
 
 
-def test_what_a_broker_has_is_not_printed(tmp_path: Path, rabbitmq: RunningBroker) -> None:
+def test_what_a_broker_has_is_not_printed(tmp_path: Path, rabbitmq: RabbitMQ) -> None:
     """The server ends in order, though its stream has a connection to the broker."""
     task_id, project = slugid(), f"events-{slugid()}"
     broker = {"LEGACY_QUEUE_AMQP_URL": rabbitmq.url, "LEGACY_QUEUE_PROJECT": project}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import RunningBroker
+from legacy_queue.adapters.rabbitmq import RabbitMQ
 
 from .processes import environment
 
@@ -18,7 +18,7 @@ PATIENT = ("--longest-freeze", "3", "--within", "240", "--patience", "240")
 
 @pytest.mark.timeout(480)  # its own patience is less
 def test_nothing_answered_is_lost_when_servers_are_killed_and_storage_freezes(
-    tmp_path: Path, rabbitmq: RunningBroker
+    tmp_path: Path, rabbitmq: RabbitMQ
 ) -> None:
     with (tmp_path / "output").open("w") as output:
         found = subprocess.run(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from legacy_queue.adapters.azurite import Azurite
-from tests.conftest import RunningBroker
+from legacy_queue.adapters.rabbitmq import RabbitMQ
 
 from .accounts import as_root, on_account
 from .listeners import Listener, listening
@@ -21,16 +21,14 @@ RUN = ["defined", "pending 0", "running 0 one", "completed 0 one", "group-resolv
 
 
 @pytest.fixture(scope="module")
-def queue(
-    tmp_path_factory: pytest.TempPathFactory, azurite: Azurite, rabbitmq: RunningBroker
-) -> Iterator[Queue]:
+def queue(tmp_path_factory: pytest.TempPathFactory, azurite: Azurite, rabbitmq: RabbitMQ) -> Iterator[Queue]:
     env = on_account(azurite, rabbitmq.url)
     with serve(tmp_path_factory.mktemp("waiting"), "--workers", "2", **env) as server:
         yield as_root(server)
 
 
 @pytest.fixture(scope="module")
-def listener(queue: Queue, rabbitmq: RunningBroker) -> Iterator[Listener]:
+def listener(queue: Queue, rabbitmq: RabbitMQ) -> Iterator[Listener]:
     with listening(rabbitmq.url, queue.server.root_url) as listener:
         yield listener
 

@@ -6,9 +6,9 @@ import pytest
 import requests
 
 from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.adapters.rabbitmq import RabbitMQ
 from tests.adapters.amqp_side import full_name
 from tests.clients.python import taskcluster
-from tests.conftest import RunningBroker
 
 from .accounts import as_root, on_account
 from .listeners import Listener, Published, listening
@@ -19,9 +19,7 @@ TYPE = "told"
 
 
 @pytest.fixture(scope="module")
-def queue(
-    tmp_path_factory: pytest.TempPathFactory, azurite: Azurite, rabbitmq: RunningBroker
-) -> Iterator[Queue]:
+def queue(tmp_path_factory: pytest.TempPathFactory, azurite: Azurite, rabbitmq: RabbitMQ) -> Iterator[Queue]:
     """With the claim timeout of 20 minutes: nothing happens here that nobody asks for."""
     with serve(tmp_path_factory.mktemp("told"), **on_account(azurite, rabbitmq.url)) as server:
         yield as_root(server)
@@ -33,7 +31,7 @@ def published(queue: Queue) -> Published:
 
 
 @pytest.fixture(scope="module")
-def everything(queue: Queue, rabbitmq: RunningBroker) -> Iterator[Listener]:
+def everything(queue: Queue, rabbitmq: RabbitMQ) -> Iterator[Listener]:
     with listening(rabbitmq.url, queue.server.root_url) as listener:
 
         def publishes() -> bool:
@@ -45,7 +43,7 @@ def everything(queue: Queue, rabbitmq: RunningBroker) -> Iterator[Listener]:
 
 
 @pytest.fixture
-def listener(rabbitmq: RunningBroker, published: Published) -> Iterator[Listener]:
+def listener(rabbitmq: RabbitMQ, published: Published) -> Iterator[Listener]:
     """One of the test's own, which is bound to nothing."""
     listener = Listener(rabbitmq.url, published)
     yield listener

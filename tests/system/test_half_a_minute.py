@@ -13,7 +13,7 @@ import pytest
 from azure.storage.queue import QueueServiceClient
 
 from legacy_queue.adapters.azurite import Azurite
-from tests.conftest import RunningBroker
+from legacy_queue.adapters.rabbitmq import RabbitMQ
 
 from .accounts import ROOT, as_root, on_account
 from .listeners import Gate, Listener, listening
@@ -106,9 +106,7 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(
-    tmp_path_factory: pytest.TempPathFactory, azurite: Azurite, rabbitmq: RunningBroker
-) -> Iterator[Story]:
+def story(tmp_path_factory: pytest.TempPathFactory, azurite: Azurite, rabbitmq: RabbitMQ) -> Iterator[Story]:
     folder = tmp_path_factory.mktemp("half-a-minute")
     with closing(Gate(rabbitmq.url)) as gate, ThreadPoolExecutor(AT_ONCE) as pool:
         env = on_account(azurite, gate.url)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from legacy_queue.adapters.azurite import Azurite
-from tests.conftest import RunningBroker
+from legacy_queue.adapters.rabbitmq import RabbitMQ
 
 from .accounts import as_root, on_account
 from .listeners import Listener, listening
@@ -66,9 +66,7 @@ class Begun:
 
 
 @pytest.fixture(scope="module")
-def begun(
-    tmp_path_factory: pytest.TempPathFactory, azurite: Azurite, rabbitmq: RunningBroker
-) -> Iterator[Begun]:
+def begun(tmp_path_factory: pytest.TempPathFactory, azurite: Azurite, rabbitmq: RabbitMQ) -> Iterator[Begun]:
     env = on_account(azurite, rabbitmq.url)
     options = ("--workers", "3", "--claim-timeout", f"{CLAIM}s")
     with (
