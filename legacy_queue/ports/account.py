@@ -1,0 +1,46 @@
+"""A storage account: tables, queues and one container of blobs."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from legacy_queue.ports.blob import BlobContainer
+from legacy_queue.ports.queue import Queue
+from legacy_queue.ports.table import Table
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where clients reach a service of the account, and the base64 key that signs its URLs."""
+
+    url: str
+    account: str
+    key: str = field(repr=False)
+
+
+class StorageAccount(ABC):
+    """Tables and the container come into being by ``check``, queues by ``Queue.create``."""
+
+    container: BlobContainer
+    public_queues: Endpoint  # as workers are told
+    public_blobs: Endpoint
+    endpoints: Mapping[str, str | None]  # URLs of queue, table and blob that this server itself uses
+
+    @abstractmethod
+    def table(self, name: str) -> Table:
+        """The table of that name, letters and digits; the same object each time."""
+
+    @abstractmethod
+    def queue(self, name: str) -> Queue:
+        """The queue of that name. Nothing is sent."""
+
+    @abstractmethod
+    def queues(self, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+        """Names that begin so, and their metadata, in the order of the names."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Return when queues, tables and blobs answer, and the tables and the container are there.
+
+        Raises ServiceUnavailable.
+        """

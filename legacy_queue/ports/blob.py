@@ -1,0 +1,96 @@
+"""A container of block blobs, as Azure Blob Storage has it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+
+class BlobAlreadyExists(Exception):
+    """There is a blob of that name, and the write was for where there is none."""
+
+
+class InvalidBlockList(Exception):
+    """A block that the list names is not there."""
+
+
+@dataclass(frozen=True)
+class BlobProperties:
+    """``length`` in bytes, as they are stored: encoded where there is an encoding."""
+
+    length: int
+    content_type: str
+    content_encoding: str | None
+    modified: datetime
+    etag: str
+
+
+@dataclass(frozen=True)
+class BlockList:
+    """Ids of blocks: those that make up the blob, in order, and those that no list has named yet."""
+
+    committed: Sequence[str]
+    uncommitted: Sequence[str]
+
+
+Block = tuple[Literal["Latest", "Committed", "Uncommitted"], str]  # where to look for it, and its id
+
+
+class BlobContainer(ABC):
+    """A blob is there as a whole or not at all. Block ids of a blob have the same length, 64 bytes at most.
+
+    Every method may raise ServiceUnavailable. Then the caller does not know whether it happened.
+    """
+
+    name: str
+
+    @abstractmethod
+    def put(
+        self,
+        name: str,
+        content: bytes,
+        content_type: str,
+        content_encoding: str | None,
+        *,
+        is_new: bool = False,
+    ) -> BlobProperties:
+        """Store the blob in place of what is there, its uncommitted blocks too.
+
+        Raises BlobAlreadyExists where ``is_new``, and there is a blob.
+        """
+
+    @abstractmethod
+    def put_block(self, name: str, block_id: str, content: bytes) -> None:
+        """Keep 1 to 4 MiB of bytes until a list names them, in place of an uncommitted block of that id."""
+
+    @abstractmethod
+    def put_block_list(
+        self,
+        name: str,
+        blocks: Sequence[Block],
+        content_type: str,
+        content_encoding: str | None,
+        *,
+        is_new: bool = False,
+    ) -> BlobProperties:
+        """Make the blob of these blocks; raises InvalidBlockList, BlobAlreadyExists."""
+
+    @abstractmethod
+    def block_list(self, name: str) -> BlockList | None:
+        """The blob's blocks; None where there is neither a blob nor a block of that name."""
+
+    @abstractmethod
+    def properties(self, name: str) -> BlobProperties | None:
+        """Of the blob, if it is there."""
+
+    @abstractmethod
+    def read(self, name: str) -> tuple[BlobProperties, Iterator[bytes]] | None:
+        """The blob and its bytes as they are stored, in chunks; None where there is none.
+
+        Where it is written or removed meanwhile, the chunks may end with ServiceUnavailable, never mixed.
+        """
+
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """The blob is not there any more, leased or not. Safe to repeat."""
