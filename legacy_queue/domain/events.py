@@ -3,8 +3,10 @@
 Source: seeds/001 (payloads and routing keys) and "Events (AMQP)" in design/protocol.md.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from legacy_queue.domain.task import Run, Task
@@ -146,23 +148,27 @@ def group_resolved(task_group_id: str, scheduler_id: str) -> Event:
     )
 
 
-def told_again(task: Task, names: Iterable[str], run_id: int | None) -> tuple[Event, ...]:
-    """Those of the events about the run that the task bears out: the others never happened."""
-    return tuple(task_event(name, task, run_id) for name in names if _is_so(name, task, run_id))
+def events_since(
+    task: Task, since: datetime, artifacts: Mapping[int, Sequence[Event]] = MappingProxyType({})
+) -> list[Event]:
+    """What happened to the task since then, in order, as far as its runs tell: again, perhaps.
 
-
-def _is_so(name: str, task: Task, run_id: int | None) -> bool:
-    if name == "task-defined":
-        return run_id is None or run_id < len(task.runs)
-    if run_id is None or run_id >= len(task.runs):
-        return False
-    run = task.runs[run_id]
-    match name:
-        case "task-pending":
-            return run.reason_created != "exception"  # that one is there to say how the task ended
-        case "task-running":
-            return run.worker is not None
-    return task.ended_with(run_id) and f"task-{run.state}" == name
+    task-defined is among it where the task has no run that was scheduled before. ``artifacts`` are events of
+    runs by their ids.
+    """
+    happened: list[tuple[datetime, Event]] = []
+    for run in task.runs:
+        then = task.up_to(run.run_id)
+        if run.reason_created != "exception":  # that run is there to say how the task ended
+            happened.append((run.scheduled, task_event("task-pending", then)))
+        if run.worker and run.started:
+            happened.append((run.started, task_event("task-running", then)))
+        happened += [(since, event) for event in artifacts.get(run.run_id, ())]
+        if task.ended_with(run.run_id) and run.resolved:
+            happened.append((run.resolved, task_event(f"task-{run.state}", then)))
+    is_new = not task.runs or task.runs[0].scheduled >= since
+    defined = [task_event("task-defined", task.up_to(0))] if is_new else []
+    return defined + [event for when, event in happened if when >= since]
 
 
 def _task_routing_key(task: Task, run: Run | None) -> str:

@@ -1,110 +1,127 @@
-"""Messages to ourselves, in the queue's own Azure queues.
+"""Timers: tasks that a process must look at, and when. Many share one message of an internal queue.
 
-A timer is put *before* the write that it belongs to and first fires soon after: what a crash between the
-write and its consequences left undone is then done (``untold``). A call that came to its end confirms the
-timer, which from then on waits for what it is named after: the end of a claim, the deadline of a task.
-Source: "Timers" in design/protocol.md.
+A timer is put *before* the write that makes it necessary. Until every effect of that write is there, it is
+``since`` some time: if its process dies, the message soon becomes visible, and whoever receives it repeats
+the effects. After that it waits until ``due``. What is to be done then, the task alone says.
+Source: "Timers and recovery" in design/protocol.md.
 """
 
 import json
 import re
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
-from legacy_queue.domain.events import EXCHANGES
 from legacy_queue.domain.ids import MAX_RUNS, TASK_ID
-from legacy_queue.domain.times import format_time, parse_time
+from legacy_queue.domain.task import Task
+from legacy_queue.domain.times import epoch_milliseconds
 
-CLAIMS, DEADLINES, RESOLVED = "claims", "deadlines", "resolved"
+MAX_TEXT = 40 * 1024  # characters of a message: Azure takes 48 KiB
 
-# Longer than a call takes as a rule, and so short that what a killed process left goes on within 30 s, the
-# pause between two looks included. A timer that fires during its call repeats what is safe to repeat.
-FIRST_FIRES_AFTER = timedelta(seconds=15)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MAX_TIME = epoch_milliseconds(datetime(9999, 1, 1, tzinfo=UTC))
 
-_MAX_TRIES = 2**31  # a dequeue count of Azure's has 32 bits
+
+ArtifactName = tuple[int, str]  # runId, name
 
 
 @dataclass(frozen=True)
 class Timer:
-    """``due``: when what it is named after happens; None for one that only sees a transition through.
-
-    ``untold`` names the events about ``run_id`` that may not have been told; ``armed`` is when it was put,
-    and ``after`` how far its handler came where it takes several turns. ``tries`` is the dequeue count at
-    which its tries began to be counted. ``task_group_id`` is the group that a new task has joined.
+    """``due``: when the task is to be looked at. ``since``: effects of what happened to it since then may be
+    missing; None where they are there. ``task_group_id`` is what a task joins that is being created,
+    ``artifacts`` those whose artifact-created was not published.
     """
 
-    queue: str
     task_id: str
-    armed: datetime
-    run_id: int | None = None
-    due: datetime | None = None
-    untold: tuple[str, ...] = ()
-    after: str = ""
-    tries: int = 0
+    due: datetime
+    since: datetime | None = None
     task_group_id: str = ""
+    artifacts: tuple[ArtifactName, ...] = ()
 
-    def first_fires_after(self) -> timedelta:
-        """How long after it was put it fires unless it was confirmed: soon, but not past what it is for."""
-        if self.due is None or self.due <= self.armed:
-            return FIRST_FIRES_AFTER
-        return min(FIRST_FIRES_AFTER, self.due - self.armed)
-
-    def confirmed(self) -> Self:
-        """The timer once everything was told."""
-        return replace(self, untold=())
-
-    def text(self) -> str:
-        """The text of its message."""
+    def to_wire(self) -> dict[str, Any]:
+        """Times in milliseconds, and nothing that is not there."""
         wire = {
             "taskId": self.task_id,
-            "runId": self.run_id,
-            "armed": format_time(self.armed),
-            "due": self.due and format_time(self.due),
-            "untold": list(self.untold),
-            "after": self.after,
-            "tries": self.tries,
+            "due": epoch_milliseconds(self.due),
+            "since": self.since and epoch_milliseconds(self.since),
             "taskGroupId": self.task_group_id,
+            "artifacts": self.artifacts,
         }
-        return json.dumps({name: value for name, value in wire.items() if value or name == "runId"})
+        return {name: value for name, value in wire.items() if value}
 
     @classmethod
-    def from_text(cls, queue: str, text: str) -> Self:
-        """The inverse of ``text``; raises ValueError for what is no timer.
+    def from_wire(cls, wire: Mapping[str, Any]) -> Self:
+        """The inverse of ``to_wire``; raises ValueError, KeyError or TypeError."""
+        return cls(
+            _id(wire["taskId"]),
+            _time(wire["due"]),
+            _time(wire["since"]) if "since" in wire else None,
+            _id(wire["taskGroupId"]) if "taskGroupId" in wire else "",
+            tuple((_number(run_id, MAX_RUNS), _text(name)) for run_id, name in wire.get("artifacts", ())),
+        )
 
-        A timer that is read holds nothing that storage would refuse for ever.
-        """
-        try:
-            wire = json.loads(text)
-            run_id = wire.get("runId")
-            return cls(
-                queue,
-                _id(wire["taskId"]),
-                parse_time(wire["armed"]),
-                run_id if run_id is None else _number(run_id, MAX_RUNS),
-                parse_time(wire["due"]) if "due" in wire else None,
-                tuple(_event(name) for name in wire.get("untold", ())),
-                _id(wire["after"]) if wire.get("after") else "",
-                _number(wire.get("tries", 0), _MAX_TRIES),
-                _id(wire["taskGroupId"]) if wire.get("taskGroupId") else "",
-            )
-        except (KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ValueError(f"not a timer: {type(error).__name__}") from None
+
+def texts(timers: Iterable[Timer]) -> Iterator[tuple[str, list[Timer]]]:
+    """The texts of as few messages as hold all of the timers, each with its own."""
+    some: list[Timer] = []
+    size = 0
+    for timer in timers:
+        length = text_length(timer)
+        if some and size + length > MAX_TEXT:
+            yield _text_of(some), some
+            some, size = [], 0
+        some.append(timer)
+        size += length
+    if some:
+        yield _text_of(some), some
+
+
+def text_length(timer: Timer) -> int:
+    """How many characters the timer takes of a message."""
+    return len(json.dumps(timer.to_wire(), separators=(",", ":"))) + 1
+
+
+def timers_of(text: str) -> list[Timer]:
+    """The timers of a message; raises ValueError for what is none.
+
+    What is read holds nothing that storage would refuse for ever.
+    """
+    try:
+        return [Timer.from_wire(wire) for wire in json.loads(text)["timers"]]
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"not timers: {type(error).__name__}") from None
+
+
+def next_due(task: Task) -> datetime | None:
+    """When something happens to the task that nobody asks for: its claim or the task ends; None for never."""
+    if task.is_resolved:
+        return None
+    deadline, last = task.definition.deadline, task.last_run
+    return min(deadline, last.taken_until) if last and last.taken_until else deadline
+
+
+def _text_of(timers: Sequence[Timer]) -> str:
+    return json.dumps({"timers": [timer.to_wire() for timer in timers]}, separators=(",", ":"))
 
 
 def _id(value: Any) -> str:
     if not re.fullmatch(TASK_ID, value):
-        raise ValueError("not a timer: an id is no slugid")
+        raise ValueError("not timers: an id is no slugid")
     return str(value)
 
 
-def _number(value: Any, most: int) -> int:
-    if type(value) is not int or not 0 <= value <= most:
-        raise ValueError(f"not a timer: a number is not between 0 and {most}")
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("not timers: a name is no text")
     return value
 
 
-def _event(name: Any) -> str:
-    if name not in EXCHANGES:
-        raise ValueError("not a timer: an event has no such name")
-    return str(name)
+def _number(value: Any, maximum: int) -> int:
+    if type(value) is not int or not 0 <= value <= maximum:
+        raise ValueError(f"not timers: a number is not between 0 and {maximum}")
+    return value
+
+
+def _time(value: Any) -> datetime:
+    return _EPOCH + timedelta(milliseconds=_number(value, _MAX_TIME))

@@ -7,8 +7,8 @@ message for R+1 is held: invisible until takenUntil, so that whoever polls after
 claim expires without anybody watching.
 
 Each transition is an *ensure*: repeated with the same facts it gives the same task, and asks again for the
-same messages and events, so that a crash heals when the request is repeated. One that changes the state
-has a timer put before the task is written, which heals it when nobody repeats it. Source: design/protocol.md.
+same messages and events, so that a crash heals when the request is repeated; where nobody does, a timer heals
+it. Source: design/protocol.md.
 """
 
 import json
@@ -29,11 +29,9 @@ from legacy_queue.domain.outcome import (
     Outcome,
     Release,
     Withdraw,
-    claimed,
     created,
     now_pending,
     resolved,
-    still_pending,
 )
 from legacy_queue.domain.task import Run, Task, Worker
 from legacy_queue.domain.times import format_time, whole_seconds
@@ -51,7 +49,7 @@ def create(task_id: str, definition: TaskDefinition, waits_for: Sequence[str], n
     task = Task(task_id, definition, definition.retries, waits_for=tuple(waits_for))
     if not waits_for:
         task = task.with_new_run("scheduled", now)
-    return created(task, now)
+    return created(task)
 
 
 def create_again(task: Task, definition: TaskDefinition, now: datetime) -> Outcome:
@@ -68,7 +66,7 @@ def create_again(task: Task, definition: TaskDefinition, now: datetime) -> Outco
             "Use another taskId, or the same definition",
             {"existing": existing, "given": given},
         )
-    return created(task, now)
+    return created(task)
 
 
 def schedule(task: Task, now: datetime) -> Outcome:
@@ -78,8 +76,8 @@ def schedule(task: Task, now: datetime) -> Outcome:
     """
     _check_deadline(task, now)
     if task.runs:
-        return still_pending(task)
-    return now_pending(task.with_new_run("scheduled", now), now)
+        return now_pending(task)
+    return now_pending(task.with_new_run("scheduled", now))
 
 
 def satisfy(task: Task, required_id: str, now: datetime) -> Outcome:
@@ -89,7 +87,7 @@ def satisfy(task: Task, required_id: str, now: datetime) -> Outcome:
     task = replace(task, waits_for=tuple(one for one in task.waits_for if one != required_id))
     if task.runs or task.waits_for or now >= task.definition.deadline:
         return Outcome(task)
-    return now_pending(task.with_new_run("scheduled", now), now)
+    return now_pending(task.with_new_run("scheduled", now))
 
 
 def is_satisfied(requires: str, required: Task) -> bool:
@@ -104,14 +102,13 @@ def rerun(task: Task, now: datetime) -> Outcome:
     """
     _check_deadline(task, now)
     if not task.is_resolved:
-        return still_pending(task)
+        return now_pending(task)
     room = MAX_RUNS - len(task.runs)
     if room <= 0:
         raise _conflict(task, f"it has had {MAX_RUNS} runs, the most that are ever created for one task")
     task = replace(task, retries_left=min(task.definition.retries, room - 1))
     task = task.with_new_run("rerun", now)
-    # the timer that was put with the task is gone when the task was resolved for a while
-    return now_pending(task, now, due=task.definition.deadline)
+    return now_pending(task)
 
 
 def claim(
@@ -140,7 +137,7 @@ def claim(
             task = _expire_when_due(task, last, message_id, now)
             if task.state != "pending":
                 refusal = _conflict(task, "its claim expired and no retries are left")
-                return replace(resolved(task, now), refusal=refusal)
+                return replace(resolved(task), refusal=refusal)
             retried = (task_event("task-pending", task),)
         elif last.is_resolved:
             raise _conflict(task, f"it was resolved as {last.state} ({last.reason_resolved})")
@@ -152,8 +149,7 @@ def claim(
         raise _conflict(task, _as_it_is(run))
     taken_until = now + claim_timeout
     task = task.with_last_run(state="running", worker=worker, taken_until=taken_until, started=now)
-    told = claimed(task, taken_until, retried, now)
-    return replace(_held(task, presented, now), timer=told.timer, events=told.events)
+    return replace(_held(task, presented, now), events=(*retried, task_event("task-running", task)))
 
 
 def reclaim(task: Task, run_id: int, claim_timeout: timedelta, now: datetime) -> Outcome:
@@ -178,7 +174,7 @@ def resolve(task: Task, run_id: int, state: str, reason: str, now: datetime) -> 
     if run.is_resolved and run.worker and (run.state, run.reason_resolved) == (state, reason):
         if run_id == len(task.runs) - 1:
             return Outcome(task, events=(task_event(f"task-{state}", task),))
-        return still_pending(task) if run_id == len(task.runs) - 2 else Outcome(task)
+        return now_pending(task) if run_id == len(task.runs) - 2 else Outcome(task)
     if run.state != "running":
         raise _conflict(task, f"{_as_it_is(run)}, only a running run can be reported {state}")
     return _ended(task, state, reason, now)
@@ -228,7 +224,7 @@ def exceed_deadline(task: Task, now: datetime) -> Outcome:
 def _ended(task: Task, state: str, reason: str, now: datetime) -> Outcome:
     """The last run is resolved: the task with it, or a retry follows."""
     ended = _resolve_last(task, state, reason, now)
-    outcome = now_pending(ended, now) if ended.state == "pending" else resolved(ended, now)
+    outcome = now_pending(ended) if ended.state == "pending" else resolved(ended)
     return replace(outcome, after=_let_go(task.held, ended))
 
 

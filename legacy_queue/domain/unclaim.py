@@ -7,7 +7,7 @@ from legacy_queue.domain.outcome import Outcome, Release, now_pending
 from legacy_queue.domain.task import Task, Worker
 
 
-def unclaim(task: Task, run_id: int, worker: Worker, taken_until: datetime, now: datetime) -> Outcome:
+def unclaim(task: Task, run_id: int, worker: Worker, taken_until: datetime) -> Outcome:
     """The run is pending as before, no retry is used up, and the message that was held is visible again.
 
     Only that very claim is taken back: where the run was resolved or reclaimed, nothing changes.
@@ -20,5 +20,5 @@ def unclaim(task: Task, run_id: int, worker: Worker, taken_until: datetime, now:
         return Outcome(task)
     held = task.held
     task = task.with_last_run(state="pending", worker=None, taken_until=None, started=None)
-    outcome = now_pending(replace(task, held=None), now)
+    outcome = now_pending(replace(task, held=None))
     return replace(outcome, after=(Release(run_id, held),)) if held else outcome

@@ -24,12 +24,23 @@ from legacy_queue.domain.errors import (
     ResourceNotFound,
     ServiceUnavailable,
 )
+from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
-from legacy_queue.ports import AlreadyExists, Blobs, Changed, Clock, ObjectStore, Storage, StoredArtifact
-from legacy_queue.services.announcer import Announcer
+from legacy_queue.ports import (
+    AlreadyExists,
+    Blobs,
+    BrokerAway,
+    Changed,
+    Clock,
+    ObjectStore,
+    Storage,
+    StoredArtifact,
+)
 from legacy_queue.services.blob_checks import BlobChecks
 from legacy_queue.services.changes import Changes
+from legacy_queue.services.event_publisher import EventPublisher
 from legacy_queue.services.pages import Page, fill, rows_behind
+from legacy_queue.services.timers import Timers
 from legacy_queue.services.uploads import Uploads
 
 log = structlog.get_logger()
@@ -54,12 +65,13 @@ class Artifacts:
         objects: ObjectStore | None,
         uploads: Uploads,
         changes: Changes,
-        announcer: Announcer,
+        publisher: EventPublisher,
+        timers: Timers,
         clock: Clock,
     ) -> None:
         self._artifacts, self._blobs, self._objects = storage.artifacts, storage.blobs, objects
         self._uploads, self._changes, self._checks = uploads, changes, BlobChecks(storage.blobs)
-        self._announcer, self._clock = announcer, clock
+        self._publisher, self._timers, self._clock = publisher, timers, clock
 
     def create(self, task_id: str, run_id: int, name: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """The artifact is on record and was told of; the body that createArtifact answers. Safe to repeat,
@@ -72,7 +84,7 @@ class Artifacts:
         check_open(stored.task, run_id, now)
         given = Artifact.from_wire(stored.task, run_id, name, body, now)
         artifact = self._recorded(given)
-        self._announcer.tell((artifact_created(stored.task, artifact),), after_others=not stored.is_own)
+        self._publish(stored.task, artifact)
         return self._answer(artifact, body)
 
     def complete(self, task_id: str, run_id: int, name: str, etags: Sequence[str]) -> None:
@@ -99,7 +111,17 @@ class Artifacts:
         if not artifact.is_complete:
             check_open(of_task.task, run_id, self._clock.now())
             self._finish(stored)
-        self._announcer.tell((artifact_created(of_task.task, artifact),), after_others=not of_task.is_own)
+        self._publish(of_task.task, artifact)
+
+    def _publish(self, task: Task, artifact: Artifact) -> None:
+        """Publish artifact-created; while the broker is away, a timer does. Raises ServiceUnavailable."""
+        if not self._timers.is_unpublished(task.task_id):  # else what comes before is missing
+            with suppress(BrokerAway):
+                self._publisher.publish([artifact_created(task, artifact)])
+                return
+        name = artifact.run_id, artifact.name
+        self._timers.schedule(task.task_id, self._clock.now(), artifacts=[name])
+        self._timers.fall_behind(task.task_id)
 
     def find(self, task_id: str, run_id: int, name: str) -> Found:
         """Where the artifact is; raises ResourceExpired; ResourceNotFound, for an incomplete blob too."""

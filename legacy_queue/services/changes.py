@@ -1,12 +1,13 @@
-"""The one way in which a stored task changes: read, decide, arm, hold, write on the ETag, tell, settle.
+"""The one way in which a stored task changes: read, decide, schedule, hold, write on the ETag, publish.
 
-What a crash or a failure leaves undone after the write, the timer that was armed before it does. Once the
-task is written, nothing fails the caller.
+What a crash or a failure leaves undone after the write, the timer does that was scheduled before it: see
+``advance``. Once the task is written, nothing fails the caller.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import structlog
 
@@ -14,22 +15,30 @@ from legacy_queue.domain.errors import QueueError, RequestConflict, ResourceNotF
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task
-from legacy_queue.ports import Changed, StoredTask, TaskStore
-from legacy_queue.services.announcer import Announcer
-from legacy_queue.services.timers import Armed, Timers
+from legacy_queue.domain.timers import next_due
+from legacy_queue.ports import BrokerAway, Changed, Clock, StoredTask, TaskStore
+from legacy_queue.services.event_publisher import EventPublisher
+from legacy_queue.services.timers import LEASE, Timers
 from legacy_queue.services.work_messages import WorkMessages
 
 log = structlog.get_logger()
+
+_EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Changes:
     """Applies transitions to stored tasks."""
 
     def __init__(
-        self, tasks: TaskStore, messages: WorkMessages, timers: Timers, announcer: Announcer
+        self,
+        tasks: TaskStore,
+        messages: WorkMessages,
+        timers: Timers,
+        publisher: EventPublisher,
+        clock: Clock,
     ) -> None:
-        self._tasks, self._messages = tasks, messages
-        self._timers, self._announcer = timers, announcer
+        self._tasks, self._messages, self._clock = tasks, messages, clock
+        self._timers, self._publisher = timers, publisher
 
     def apply(
         self,
@@ -49,7 +58,7 @@ class Changes:
 
         Raises what ``decide`` raises, and ResourceNotFound.
         """
-        stored = self._recall(task_id, run_id)
+        stored, began = self._recall(task_id, run_id), self._clock.now()
         is_fresh = False
         while True:
             if stored is None:
@@ -64,49 +73,76 @@ class Changes:
                 continue
             if outcome.hold is None and outcome.task == stored.task:
                 if is_fresh:
-                    self.finish(outcome, stored.is_own)
+                    self._repeat(outcome)
                     return outcome.task
                 stored = None
                 continue
-            armed = self._timers.arm(outcome.timer) if outcome.timer else None
-            task = self._held(outcome)
-            try:
-                self._tasks.replace(stored, task)
+            task = self._write(stored, outcome, began)
+            if task:
                 break
-            except Changed:
-                before, stored, is_fresh = stored.task, self.read(task_id), True
-                if stored.task == task:
-                    break  # the answer was lost, and not the race
-                self._undo(before, task, stored.task, outcome, armed)
-        with self.committed(task, armed):
-            self.finish(replace(outcome, task=task), stored.is_own)
-            if outcome.refusal:
-                self._withdraw_useless(task, presented, outcome.refusal)
+            stored, is_fresh = self.read(task_id), True
         if outcome.refusal:
+            self._withdraw_useless(task, presented, outcome.refusal)
             raise outcome.refusal
         return task
 
     @contextmanager
-    def committed(self, task: Task, armed: Armed | None) -> Iterator[None]:
-        """Around what a write causes, once it is stored: confirms the timer afterwards, and raises nothing.
+    def writing(self, task_id: str, since: datetime, task_group_id: str = "") -> Iterator[None]:
+        """Around a write, for which a timer is scheduled; it is to be followed by ``finish`` or ``abandon``.
 
-        After a failure the timer is not confirmed. It fires, and does what is left.
+        Where the write fails, it may have happened all the same; where it is refused, it has not.
         """
+        self._timers.schedule(task_id, since, task_group_id)
         try:
             yield
-            if armed:
-                self._timers.confirm(armed)
+        except QueueError as error:
+            if error.status < 500:
+                self._timers.abandon(task_id)
+            else:
+                self._timers.fall_behind(task_id, again=LEASE)
+            raise
+        except Exception:
+            self._timers.fall_behind(task_id, again=LEASE)
+            raise
+
+    def finish(
+        self, outcome: Outcome, *, ends: bool, register: Callable[[Task], Task] = lambda task: task
+    ) -> Task:
+        """Apply the effects of a write that succeeded: publish first, so that no worker is ahead of it.
+
+        ``ends``: the task is resolved by it. ``register`` goes on with a task that was created. Raises
+        nothing: what fails is left to the timer, and what a task's end means for others is always.
+        """
+        task = outcome.task
+        is_done = False
+        try:
+            # what was not published before comes first
+            is_published = not self._timers.is_unpublished(task.task_id) and self._is_published(outcome)
+            self._messages.settle(task, outcome.after)
+            task = register(task)
+            is_done = is_published
         except ServiceUnavailable as error:
             log.warning("effects-left-to-timer", task_id=task.task_id, why=error.message)
         except Exception:
             log.exception("effects-left-to-timer", task_id=task.task_id)
+        if is_done and not ends:
+            self._timers.complete(task.task_id, next_due(task))
+        else:
+            self._timers.fall_behind(task.task_id, is_published=is_done)
+        return task
 
-    def finish(self, outcome: Outcome, is_own: bool) -> None:
-        """Do what is left to do once the task is stored: tell first, so that no worker is ahead of it.
+    def _is_published(self, outcome: Outcome) -> bool:
+        try:
+            self._publisher.publish(outcome.events)
+        except BrokerAway:
+            return False
+        return True
 
-        ``is_own``: nobody but this process has written the task before.
-        """
-        self._announcer.tell(outcome.events, after_others=not is_own)
+    def _repeat(self, outcome: Outcome) -> None:
+        """The transition had happened already: its effects are repeated. Raises ServiceUnavailable."""
+        if not self._is_published(outcome):
+            self._timers.schedule(outcome.task.task_id, _EVER)
+            self._timers.fall_behind(outcome.task.task_id)
         self._messages.settle(outcome.task, outcome.after)
 
     def read(self, task_id: str) -> StoredTask:
@@ -133,15 +169,34 @@ class Changes:
         if presented and isinstance(refusal, RequestConflict):
             self._withdraw_unless_held(task, presented)
 
-    def _undo(self, before: Task, wanted: Task, task: Task, outcome: Outcome, armed: Armed | None) -> None:
-        """Take back timer and held message of a transition that lost the race.
+    def _write(self, stored: StoredTask, outcome: Outcome, began: datetime) -> Task | None:
+        """The task as it is written, with all effects of that; None where the race for it was lost."""
+        before, task_id = stored.task, stored.task.task_id
+        is_transition = bool(outcome.events or outcome.after)
+        with self.writing(task_id, began) if is_transition else nullcontext():
+            task = self._held(outcome)
+            try:
+                current = self._tasks.replace(stored, task).task
+            except Changed:
+                current = self.read(task_id).task  # the same where the answer was lost, and not the race
+                if current != task:
+                    self._undo(task, current, outcome)
+        if not is_transition:
+            return task if current == task else None
+        if current == task:
+            self.finish(replace(outcome, task=task), ends=task.is_resolved and not before.is_resolved)
+            return task
+        if any(run in current.runs and run not in before.runs for run in task.runs):
+            self._timers.fall_behind(task_id)  # it was written, and another process wrote after it
+        else:
+            self._timers.abandon(task_id)
+        return None
 
-        A run that is pending now may have no other message. The timer stays where a run tells that the write
-        was not lost, and somebody else wrote after it.
+    def _undo(self, wanted: Task, task: Task, outcome: Outcome) -> None:
+        """Take back the held message of a transition that lost the race.
+
+        A run that is pending now may have no other message.
         """
-        was_written = any(run in task.runs and run not in before.runs for run in wanted.runs)
-        if armed and not was_written:
-            self._timers.withdraw(armed)
         if outcome.hold is None or wanted.held is None:
             return
         if task.state == "pending":

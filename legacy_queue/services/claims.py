@@ -137,9 +137,7 @@ class Claims:
         taken_until = parse_time(claim["takenUntil"])
         log.info("claim-taken-back", task_id=task_id, run_id=run_id)
         with suppress(ResourceNotFound):
-            self._changes.apply(
-                task_id, lambda task: unclaim(task, run_id, worker, taken_until, self._clock.now())
-            )
+            self._changes.apply(task_id, lambda task: unclaim(task, run_id, worker, taken_until))
 
     def reclaim(self, task_id: str, run_id: int) -> Mapping[str, Any]:
         """The claim lasts longer; the body that reclaimTask answers, with new credentials.

@@ -1,14 +1,13 @@
 """Every use case on one storage: what a server process consists of, beside its ways in and its threads."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Event
 
-from legacy_queue.domain.timers import RESOLVED
 from legacy_queue.ports import Broker, Clock, ObjectStore, Storage
 from legacy_queue.services import Services
-from legacy_queue.services.announcer import Announcer
+from legacy_queue.services.advance import Advance
 from legacy_queue.services.artifacts import Artifacts
 from legacy_queue.services.background import Background, Flush
 from legacy_queue.services.changes import Changes
@@ -16,27 +15,24 @@ from legacy_queue.services.chores import Chore, Chores
 from legacy_queue.services.claim_work import ClaimWork
 from legacy_queue.services.claims import ClaimRules, Claims
 from legacy_queue.services.dependencies import Dependencies
+from legacy_queue.services.event_buffer import EventBuffer
 from legacy_queue.services.event_feed import EventFeed
+from legacy_queue.services.event_publisher import EventPublisher
 from legacy_queue.services.groups import Groups
 from legacy_queue.services.listing import Listing
 from legacy_queue.services.pages import PageMemory
 from legacy_queue.services.pending import PendingCounts
 from legacy_queue.services.polling import Polling
-from legacy_queue.services.resolvers import Resolvers
+from legacy_queue.services.resolver import Resolver
 from legacy_queue.services.sweeper import Sweeper
 from legacy_queue.services.tasks import Tasks
 from legacy_queue.services.timers import Timers
 from legacy_queue.services.uploads import Uploads
 from legacy_queue.services.usage import Usage
-from legacy_queue.services.watcher import Watcher
 from legacy_queue.services.work_messages import WorkMessages
 from legacy_queue.services.workers import Workers
 
-# How long a queue of timers is not looked at, at most, while nothing happens; what a killed process has left
-# there goes on within 30 s
-_IDLE = timedelta(seconds=5)
 _SWEEP_EVERY, _EXPIRE_EVERY = timedelta(minutes=10), timedelta(hours=1)
-_EVENTS_READABLE = timedelta(hours=1)  # where there is no broker
 
 
 @dataclass(frozen=True)
@@ -59,31 +55,29 @@ class Rules:
 
 @dataclass(frozen=True)
 class Core:
-    """``watchers`` by queue, empty where another process resolves; so is ``chores`` None.
+    """``chores`` is None where another process resolves.
 
     ``flushes`` write down what is counted and noted in memory. ``stopping`` is set when the process ends.
     """
 
     services: Services
     timers: Timers
-    announcer: Announcer
-    watchers: Mapping[str, Watcher] = field(default_factory=dict)
+    resolver: Resolver
+    publisher: EventPublisher
     chores: Chores | None = None
     flushes: Sequence[Flush] = ()
     stopping: Event = field(default_factory=Event)
 
     def background(self) -> Background:
         """The threads of a process that serves or resolves."""
-        watchers = tuple(self.watchers.values())
-        waiting = self.services.claim_work.wake, self.services.event_feed.end
         return Background(
             self.timers,
-            self.announcer,
-            watchers,
+            self.resolver,
+            self.publisher,
             self.chores,
             self.flushes,
             self.stopping,
-            waiting,
+            (self.services.claim_work.wake, self.services.event_feed.end),
             self.services.workers.flush_new,
         )
 
@@ -96,15 +90,15 @@ def build_core(
     object_store: ObjectStore | None = None,
 ) -> Core:
     """Nothing is sent to storage or broker yet. ``object_store`` takes s3 artifacts, where there is one."""
-    announcer = Announcer(broker, storage.event_log, storage.own_queues, storage.turns, clock)
-    event_feed = EventFeed(broker, storage.event_log, rules.max_streams)
-    announcer.logged = event_feed.wake
-    timers = Timers(storage.own_queues, storage.tasks, clock)
+    buffer = EventBuffer(clock.now())
+    publisher = EventPublisher(broker, buffer)
+    event_feed = EventFeed(broker, buffer, rules.max_streams)
+    timers = Timers(storage.own_queues, clock, fires=rules.resolves)
     counts = PendingCounts(storage.work_queues, storage.tasks, clock)
     messages = WorkMessages(storage.work_queues, clock, rules.claims.secrets, counts)
-    changes = Changes(storage.tasks, messages, timers, announcer)
+    changes = Changes(storage.tasks, messages, timers, publisher, clock)
     dependencies = Dependencies(storage.tasks, storage.dependencies, changes, clock)
-    groups = Groups(storage.groups, announcer)
+    groups = Groups(storage.groups, publisher)
     usage = Usage(storage.usage, clock)
     workers = Workers(storage.workers, clock)
     claims = Claims(changes, messages, clock, rules.claims, usage, workers)
@@ -112,7 +106,7 @@ def build_core(
     uploads = Uploads(
         storage.artifacts, storage.blobs, changes, clock, rules.claims.secrets, rules.upload_url
     )
-    artifacts = Artifacts(storage, object_store, uploads, changes, announcer, clock)
+    artifacts = Artifacts(storage, object_store, uploads, changes, publisher, timers, clock)
     services = Services(
         tasks=Tasks(storage.tasks, groups, dependencies, changes, timers, clock, storage.artifacts),
         claims=claims,
@@ -139,20 +133,15 @@ def build_core(
         uploads=uploads,
     )
     flushes = (usage.flush, workers.flush)
-    if not rules.resolves:
-        return Core(services, timers, announcer, flushes=flushes, stopping=stopping)
-    resolvers = Resolvers(storage.tasks, changes, messages, dependencies, groups, announcer, clock)
-    watchers = {
-        name: Watcher(name, storage.own_queues, handle, clock, _IDLE, timers.fires_confirmed)
-        for name, handle in resolvers.handlers.items()
-    }
-    timers.expect = lambda name, time: watchers[name].expect(time)
-    timers.hand = watchers[RESOLVED].hand
-    sweeper = Sweeper(
-        storage.tasks, storage.groups, changes, messages, dependencies, groups, announcer, clock
+    advance = Advance(
+        storage.tasks, storage.artifacts, changes, messages, dependencies, groups, publisher, clock
     )
-    chores = Chores(_chores(storage, sweeper, artifacts, clock), storage.turns, clock)
-    return Core(services, timers, announcer, watchers, chores, flushes, stopping)
+    resolver = Resolver(timers, advance, groups, clock)
+    chores = None
+    if rules.resolves:
+        sweeper = Sweeper(storage.tasks, storage.groups, advance, groups, clock)
+        chores = Chores(_chores(storage, sweeper, artifacts, clock), storage.turns, clock)
+    return Core(services, timers, resolver, publisher, chores, flushes, stopping)
 
 
 def _chores(storage: Storage, sweeper: Sweeper, artifacts: Artifacts, clock: Clock) -> list[Chore]:
@@ -169,9 +158,4 @@ def _chores(storage: Storage, sweeper: Sweeper, artifacts: Artifacts, clock: Clo
         Chore("sweep-groups", _SWEEP_EVERY, sweeper.sweep_groups),
         Chore("expire-artifacts", _EXPIRE_EVERY, artifacts.remove_expired),
         *(expire(name) for name in storage.expiring),
-        Chore(
-            "trim-events",
-            _EXPIRE_EVERY,
-            lambda _after, _limit, _: storage.event_log.trim(clock.now() - _EVENTS_READABLE),
-        ),
     ]

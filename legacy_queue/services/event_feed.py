@@ -15,7 +15,8 @@ import structlog
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.topics import TopicIndex
-from legacy_queue.ports import Broker, BrokerAway, EventLog
+from legacy_queue.ports import Broker, BrokerAway
+from legacy_queue.services.event_buffer import EventBuffer
 
 log = structlog.get_logger()
 
@@ -57,22 +58,19 @@ class _Reader:
 
 
 class EventFeed:
-    """``broker`` is None where events are read from the log. While nobody follows, nothing is read.
-
-    What other processes add to the log is seen with each ``tick``. At most ``max_streams`` are open, a tenth
-    of them, but at least four, for each follower.
+    """``broker`` is None where events are read from this process's buffer. While nobody follows, nothing is
+    read. At most ``max_streams`` are open, a tenth of them, but at least four, for each follower.
     """
 
     def __init__(
-        self, broker: Broker | None, event_log: EventLog, max_streams: int = 500, tick: timedelta = _TICK
+        self, broker: Broker | None, buffer: EventBuffer, max_streams: int = 500, tick: timedelta = _TICK
     ) -> None:
-        self._broker, self._log, self._tick = broker, event_log, tick.total_seconds()
+        self._broker, self._buffer, self._tick = broker, buffer, tick.total_seconds()
         self._max_streams, self._max_of_one = max_streams, max(_MIN_SHARE, max_streams // 10)
         self._lock = threading.RLock()  # the garbage collector may end a stream while it is held
         self._open = 0
         self._of_followers: Counter[str] = Counter()
         self._reader: _Reader | None = None
-        self._logged = threading.Event()
 
     def follow(
         self, exchange: str | None, pattern: str, after: str, followers: Sequence[str] = ()
@@ -89,10 +87,6 @@ class EventFeed:
         next(following)  # closing it gives its place back from here on
         return following
 
-    def wake(self) -> None:
-        """Something was added to the log."""
-        self._logged.set()
-
     def end(self) -> None:
         """The streams that are open now end, behind what they have been handed."""
         with self._lock:
@@ -108,8 +102,8 @@ class EventFeed:
             reached, last = reader.reached, ""
             page: Sequence[Told] = ()
             if self._broker is None:
-                last = after or self._log.last()
-                page = self._log.read(after, _PAGE) if after else ()
+                last = after or self._buffer.last()
+                page = self._buffer.read(after, _PAGE) if after else ()
             yield None
             own: TopicIndex[_Stream] = TopicIndex()
             own.add(stream.pattern, stream)
@@ -118,7 +112,7 @@ class EventFeed:
                     if _followed_by(own, event):
                         yield last, event
                 yield None
-                page = self._log.read(last, _PAGE) if last < reached else ()
+                page = self._buffer.read(last, _PAGE) if last < reached else ()
             yield from self._waiting(stream, last)
         finally:
             with self._lock:
@@ -159,7 +153,7 @@ class EventFeed:
 
     def _read(self, reader: _Reader) -> None:
         try:
-            pages = _broker_pages(self._broker, reader) if self._broker else self._log_pages(reader)
+            pages = _broker_pages(self._broker, reader) if self._broker else self._buffer_pages(reader)
             while True:
                 page = next(pages)
                 with self._lock:
@@ -176,16 +170,15 @@ class EventFeed:
                     stream.waiting.put(None)
             reader.settled.set()
 
-    def _log_pages(self, reader: _Reader) -> Iterator[Sequence[Told]]:
-        """What is added to the log, as it comes; an empty page with each tick while there is nothing."""
-        reader.reached = self._log.last()
+    def _buffer_pages(self, reader: _Reader) -> Iterator[Sequence[Told]]:
+        """What is added to the buffer, as it comes; an empty page with each tick while there is nothing."""
+        reader.reached = self._buffer.last()
         reader.settled.set()
         while True:
-            self._logged.clear()
-            page = self._log.read(reader.reached, _PAGE)
+            page = self._buffer.read(reader.reached, _PAGE)
             yield page
             if not page:
-                self._logged.wait(self._tick)
+                self._buffer.wait(reader.reached, self._tick)
 
 
 def _broker_pages(broker: Broker, reader: _Reader) -> Iterator[Sequence[Told]]:

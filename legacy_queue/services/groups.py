@@ -8,14 +8,14 @@ from legacy_queue.domain.events import group_resolved
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import end_of_day
 from legacy_queue.ports import GroupStore
-from legacy_queue.services.announcer import Announcer
+from legacy_queue.services.event_publisher import EventPublisher
 
 
 class Groups:
     """A group is resolved each time that its last active task is."""
 
-    def __init__(self, groups: GroupStore, announcer: Announcer) -> None:
-        self._groups, self._announcer = groups, announcer
+    def __init__(self, groups: GroupStore, publisher: EventPublisher) -> None:
+        self._groups, self._publisher = groups, publisher
         self._locks = [threading.Lock() for _ in range(64)]
 
     def join(self, task_id: str, definition: TaskDefinition) -> None:
@@ -56,4 +56,4 @@ class Groups:
 
     def _tell_if_resolved(self, task_group_id: str, scheduler_id: str) -> None:
         if not self._groups.has_active(task_group_id):
-            self._announcer.tell([group_resolved(task_group_id, scheduler_id)])
+            self._publisher.publish([group_resolved(task_group_id, scheduler_id)])

@@ -8,17 +8,13 @@ from datetime import datetime
 
 import structlog
 
-from legacy_queue.domain import transitions
 from legacy_queue.domain.errors import ResourceNotFound, ServiceUnavailable
-from legacy_queue.domain.events import task_event
 from legacy_queue.domain.sweep import FIRST_LOOK, is_due
 from legacy_queue.domain.task import Task
-from legacy_queue.ports import ActiveTask, Clock, Corrupt, GroupStore, TaskStore
-from legacy_queue.services.announcer import Announcer
-from legacy_queue.services.changes import Changes
-from legacy_queue.services.dependencies import Dependencies
+from legacy_queue.domain.timers import next_due
+from legacy_queue.ports import ActiveTask, BrokerAway, Clock, Corrupt, GroupStore, TaskStore
+from legacy_queue.services.advance import Advance
 from legacy_queue.services.groups import Groups
-from legacy_queue.services.work_messages import WorkMessages
 
 log = structlog.get_logger()
 
@@ -30,19 +26,10 @@ class Sweeper:
     """
 
     def __init__(
-        self,
-        tasks: TaskStore,
-        group_store: GroupStore,
-        changes: Changes,
-        messages: WorkMessages,
-        dependencies: Dependencies,
-        groups: Groups,
-        announcer: Announcer,
-        clock: Clock,
+        self, tasks: TaskStore, group_store: GroupStore, advance: Advance, groups: Groups, clock: Clock
     ) -> None:
         self._tasks, self._group_store = tasks, group_store
-        self._changes, self._messages, self._clock = changes, messages, clock
-        self._dependencies, self._groups, self._announcer = dependencies, groups, announcer
+        self._advance, self._groups, self._clock = advance, groups, clock
 
     def sweep_tasks(self, after: str, limit: int, last_pass: datetime | None) -> str | None:
         """Look at up to ``limit`` unresolved tasks; where to go on, None at the end."""
@@ -50,7 +37,7 @@ class Sweeper:
         for stored in page.tasks:
             try:
                 self._look_at(stored.task, last_pass)
-            except ServiceUnavailable:
+            except (ServiceUnavailable, BrokerAway):
                 raise
             except (ResourceNotFound, Corrupt):
                 continue  # it has just expired, or depends on what cannot be read
@@ -66,7 +53,7 @@ class Sweeper:
                 continue
             try:
                 self._look_at_active(active)
-            except ServiceUnavailable:
+            except (ServiceUnavailable, BrokerAway):
                 raise
             except Corrupt:
                 continue
@@ -77,19 +64,12 @@ class Sweeper:
     def _look_at(self, task: Task, last_pass: datetime | None) -> None:
         now, run = self._clock.now(), task.last_run
         late = now - FIRST_LOOK  # before that, a timer sees to it
-        if task.definition.deadline <= late:
-            self._changes.apply(task.task_id, lambda one: transitions.exceed_deadline(one, now))
-        elif run is None:
-            if is_due(task.definition.created, last_pass, now) and self._dependencies.satisfied(task):
-                # nobody told this task's dependencies of it: perhaps nobody told of the task at all
-                self._announcer.tell([task_event("task-defined", task)], after_others=True)
-                self._dependencies.recheck(task)
-        elif run.state == "pending":
-            if is_due(run.scheduled, last_pass, now):
-                self._messages.offer(task, run.run_id)
-        elif run.taken_until and run.taken_until <= late:
-            run_id = run.run_id
-            self._changes.apply(task.task_id, lambda one: transitions.expire_claim(one, run_id, now))
+        due = next_due(task)
+        waits_since = run.scheduled if run else task.definition.created
+        if due and due <= late:
+            self._advance(task.task_id)
+        elif (run is None or run.state == "pending") and is_due(waits_since, last_pass, now):
+            self._advance(task.task_id, now, is_published=True)
 
     def _look_at_active(self, active: ActiveTask) -> None:
         stored = self._tasks.load(active.task_id)
@@ -97,12 +77,9 @@ class Sweeper:
             self._groups.leave(active.task_id, active.task_group_id)
             return
         task = stored.task
-        run_id = len(task.runs) - 1
-        if task.is_resolved:
-            log.info("resolution-seen-through", task_id=task.task_id)
-            self._dependencies.release_dependents(task, run_id)
         # what a rerun left that crashed, or lost a race
-        if task.is_resolved or active.activation < task.activation(run_id):
+        if task.is_resolved or active.activation < task.activation(len(task.runs) - 1):
             self._group_store.deactivate(active.task_id, active.task_group_id, active.activation)
         if task.is_resolved:
-            self._groups.end(task, run_id)
+            log.info("resolution-seen-through", task_id=task.task_id)
+            self._advance(task.task_id, active.since, is_published=True)

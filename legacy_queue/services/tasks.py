@@ -12,7 +12,7 @@ from legacy_queue.ports import AlreadyExists, ArtifactStore, Clock, TaskStore
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.dependencies import Dependencies
 from legacy_queue.services.groups import Groups
-from legacy_queue.services.timers import Armed, Timers
+from legacy_queue.services.timers import Timers
 
 _MAX_DEPENDENCIES = 100
 
@@ -53,19 +53,18 @@ class Tasks:
         definition = TaskDefinition.from_wire(task_id, body, now)
         waits_for = self._dependencies.waits_for(task_id, definition)
         outcome = transitions.create(task_id, definition, waits_for, now)
-        assert outcome.timer  # noqa: S101 - a new task has one
-        self._groups.join(task_id, definition)
-        armed = self._timers.arm(outcome.timer)
-        try:
-            is_own = self._tasks.insert(outcome.task).is_own
-        except AlreadyExists:
-            outcome, is_own = self._created_before(outcome.task, armed), False
-        task = outcome.task
-        with self._changes.committed(task, armed):
-            self._changes.finish(outcome, is_own)
-            self._dependencies.register(task)  # now: it is not pending before it was told to be defined
-            task = self._dependencies.recheck(task)
-        return task  # noqa: RET504  the context may end before
+        with self._changes.writing(task_id, now, definition.task_group_id):
+            self._groups.join(task_id, definition)
+            try:
+                self._tasks.insert(outcome.task)
+            except AlreadyExists:
+                outcome = self._created_before(outcome.task)
+
+        def register(task: Task) -> Task:
+            self._dependencies.register(task)  # now: it is not pending before task-defined is published
+            return self._dependencies.recheck(task)
+
+        return self._changes.finish(outcome, ends=False, register=register)
 
     def define(self, task_id: str, body: Mapping[str, Any]) -> Task:
         """As ``create``, but the task is unscheduled until it is scheduled: it depends on itself."""
@@ -94,7 +93,7 @@ class Tasks:
 
         def decide(task: Task) -> Outcome:
             outcome = transitions.rerun(task, self._clock.now())
-            if outcome.timer:
+            if outcome.task != task:
                 self._groups.activate(task, len(task.runs))
             return outcome
 
@@ -131,7 +130,7 @@ class Tasks:
                 {"status": task.status()},
             )
 
-    def _created_before(self, given: Task, armed: Armed) -> Outcome:
+    def _created_before(self, given: Task) -> Outcome:
         """The task is there already: the same, or another, a RequestConflict that leaves nothing behind."""
         existing = self.load(given.task_id)
         try:
@@ -140,7 +139,6 @@ class Tasks:
             if existing.definition.task_group_id != given.definition.task_group_id:
                 self._groups.leave(given.task_id, given.definition.task_group_id)
             self._end_if_resolved(existing)
-            self._timers.withdraw(armed)
             raise
         self._end_if_resolved(existing)
         return outcome

@@ -1,132 +1,403 @@
-"""Timers of this process's own transitions: armed before the write, confirmed after the last consequence.
+"""The timers of this process: durable before a task is written, and kept until all effects are there.
 
-A confirmation is not urgent: it waits a while, and where the task is known to be resolved by then, the timer
-is removed instead of moved to its time. After a burst the timer may fire first: this process then knows that
-it is confirmed, and repeats nothing.
+Many timers share a message. Concurrent calls put one together; a second transition of a task finds the
+message of the first still there, and puts none. While the process lives it renews its messages, so that
+nobody else receives them. Within 15 s of its death they are visible, and another process takes them over.
+Source: "Timers and recovery" in design/protocol.md.
 """
 
 import heapq
 import itertools
-from collections.abc import Callable, Sequence
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from queue import Empty, SimpleQueue
 from threading import Lock
 
+from legacy_queue.adapters.azure.group_commit import GroupCommit
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.messages import Lease
-from legacy_queue.domain.task import Task
-from legacy_queue.domain.timers import CLAIMS, RESOLVED, Timer
-from legacy_queue.ports import Clock, LeaseLost, OwnQueues, TaskStore
-from legacy_queue.services.together import for_each
+from legacy_queue.domain.timers import MAX_TEXT, ArtifactName, Timer, text_length, texts, timers_of
+from legacy_queue.ports import Clock, LeaseLost, OwnQueues, ReceivedMessage
+from legacy_queue.services.poison import set_aside
 
-_AT_ONCE = timedelta(0)
-_BATCH = 16
-_END_OF_TIME = datetime.max.replace(tzinfo=UTC)
+QUEUE = "timers"
+LEASE = timedelta(seconds=15)  # of timers whose effects are missing: what a dead process left goes on then
+
+_RENEWED_BEFORE = LEASE / 2
+_GRACE = timedelta(seconds=10)  # after a timer is due: until then, it is for the process that keeps it
+_SKEW = timedelta(minutes=1)  # of another process's clock
+_LONGEST_HIDDEN = timedelta(days=6)  # Azure hides no message for longer than a week
+_RENEWED_AGAIN = timedelta(seconds=1)  # after storage could not be reached
+_BATCH = 8  # messages, of many timers each
+_MAX_KEPT = 100_000  # timers in memory; more wait in their messages alone
 
 
-# (act, items): calls ``act`` with each of them
-Each = Callable[[Callable[["Armed"], None], Sequence["Armed"]], object]
+@dataclass(eq=False)
+class _Message:
+    """``is_open``: transitions may rely on it. ``task_ids`` are the timers for which it is there."""
+
+    lease: Lease
+    fires: datetime
+    is_open: bool
+    task_ids: set[str] = field(default_factory=set)
+
+
+@dataclass(eq=False)
+class _State:
+    """What is known of a timer. ``users`` calls are under way, and ``dues`` what those say that have ended.
+
+    ``is_behind``: effects are missing, and no call is at them; ``is_unpublished``: events, too. ``again`` is when it fires next, if it does;
+    ``is_foreign``: it was another process's.
+    """
+
+    message: _Message
+    task_group_id: str = ""
+    due: datetime | None = None
+    since: datetime | None = None
+    users: int = 0
+    dues: list[datetime | None] = field(default_factory=list)
+    is_behind: bool = False
+    is_unpublished: bool = False
+    again: datetime | None = None
+    is_foreign: bool = False
+    tries: int = 0
+    artifacts: tuple[ArtifactName, ...] = ()
+
+    @property
+    def is_unfinished(self) -> bool:
+        return self.users > 0 or self.is_behind
 
 
 @dataclass(frozen=True)
-class Armed:
-    """A timer in its queue, and the lease with which it can be moved or removed until it first fires."""
+class Due:
+    """A timer that has fired. Effects of what happened ``since`` are missing, events too unless
+    ``is_published``. ``is_foreign``: its process may live, and come to its write yet. ``tries`` is how often handling it has failed before.
+    """
 
-    timer: Timer
-    lease: Lease
-
-    @property
-    def first_fires(self) -> datetime:
-        return self.timer.armed + self.timer.first_fires_after()
+    task_id: str
+    since: datetime | None
+    is_published: bool
+    is_foreign: bool
+    task_group_id: str
+    artifacts: Sequence[ArtifactName]
+    tries: int
 
 
 class Timers:
-    """``expect`` is told when a timer will be visible: (queue, time). ``hand`` takes a confirmed one of the
-    queue ``resolved`` that may be handled at once, and says whether it does.
+    """Each call of ``schedule`` is followed by one of ``complete``, ``abandon`` and ``fall_behind``.
+
+    ``fires``: whether timers fire in this process when they are due, and those of other processes are
+    received; else only what its own calls left undone does.
     """
 
-    def __init__(self, queues: OwnQueues, tasks: TaskStore, clock: Clock) -> None:
-        self._queues, self._tasks, self._clock = queues, tasks, clock
-        self._confirmed: dict[str, Armed] = {}  # by messageId
-        self._to_move: list[tuple[datetime, int, Armed]] = []  # a heap of those: when, first come
+    def __init__(self, queues: OwnQueues, clock: Clock, *, fires: bool = True) -> None:
+        self._queues, self._clock, self._fires = queues, clock, fires
+        self._commits = GroupCommit(self._commit, text_length, 1000, MAX_TEXT)
+        self._states: dict[str, _State] = {}
+        self._messages: dict[str, _Message] = {}  # by messageId
+        self._renewals: list[tuple[datetime, int, _Message]] = []  # a heap: when to renew which
+        self._waiting: list[tuple[datetime, int, str]] = []  # a heap: when which timer fires
+        self._unused: list[_Message] = []  # to be deleted
+        self._ready: SimpleQueue[str | None] = SimpleQueue()
         self._order = itertools.count()
         self._lock = Lock()
-        self.expect: Callable[[str, datetime], None] = lambda _queue, _time: None
-        self.hand: Callable[[Armed], bool] = lambda _armed: False
 
-    def arm(self, timer: Timer) -> Armed:
-        """Put the timer: unless it is confirmed, it soon fires."""
-        timer = replace(timer, armed=self._clock.now())
-        armed = Armed(timer, self._queues.put(timer.queue, timer.text(), timer.first_fires_after()))
-        self.expect(timer.queue, armed.first_fires)
-        return armed
+    def schedule(
+        self, task_id: str, since: datetime, task_group_id: str = "", artifacts: Sequence[ArtifactName] = ()
+    ) -> None:
+        """Return once a timer is stored that repeats, unless it is completed, the effects of what follows.
 
-    def withdraw(self, armed: Armed) -> None:
-        """The transition did not happen: the timer has nothing to see to. Best effort: it does no harm."""
-        with suppress(LeaseLost, ServiceUnavailable):
-            self._queues.remove(armed.timer.queue, armed.lease)
-
-    def confirm(self, armed: Armed) -> None:
-        """Everything that the transition causes was told and done; raises ServiceUnavailable."""
-        armed = replace(armed, timer=armed.timer.confirmed())
-        if armed.timer.queue != RESOLVED:
-            when = armed.timer.armed + armed.timer.first_fires_after() / 2
-            with self._lock:
-                self._confirmed[armed.lease.message_id] = armed
-                heapq.heappush(self._to_move, (when, next(self._order), armed))
-        elif not self.hand(armed):
-            self._move(armed, _AT_ONCE)
-
-    def fires_confirmed(self, message_id: str) -> bool:
-        """Whether this process has confirmed the timer, which fires now; then it is not moved any more."""
-        with self._lock:
-            return self._confirmed.pop(message_id, None) is not None
-
-    def settle(self, each: Each = for_each) -> None:
-        """Move the timers that were confirmed a while ago to their times, or remove them, by ``each``.
-
-        Called every now and then. Raises ServiceUnavailable.
+        ``since`` is no later than that transition. Raises ServiceUnavailable: nothing is scheduled.
         """
-        while due := self._take(self._clock.now(), _BATCH):
-            each(self._settle, due)
-
-    def settle_all(self, within: timedelta) -> int:
-        """Move all that were confirmed, before the process ends; how many are left when the time is over.
-
-        Those fire, and tell again what was told. Raises ServiceUnavailable.
-        """
-        end = self._clock.now() + within
-        while self._clock.now() < end and (confirmed := self._take(_END_OF_TIME, _BATCH)):
-            for_each(self._settle, confirmed)
-        return len(self._confirmed)
-
-    def _take(self, until: datetime, count: int) -> list[Armed]:
-        """Up to so many that are to be moved by then, the earliest first."""
-        taken: list[Armed] = []
+        timer = Timer(task_id, since, since, task_group_id, tuple(artifacts))
         with self._lock:
-            while self._to_move and self._to_move[0][0] <= until and len(taken) < count:
-                _, _, armed = heapq.heappop(self._to_move)
-                if self._confirmed.pop(armed.lease.message_id, None):
-                    taken.append(armed)
-        return taken
+            state = self._states.get(timer.task_id)
+            is_there = (
+                not artifacts and state and state.message.is_open and self._clock.now() < state.message.fires
+            )
+            if state and is_there:
+                self._use(state, timer)
+        if not is_there:
+            self._commits.add([timer])
 
-    def _settle(self, armed: Armed) -> None:
-        timer = armed.timer
-        known = self._tasks.recall(timer.task_id)
-        if timer.due is None or (known and _is_past(timer, known.task)):
-            self.withdraw(armed)
+    def complete(self, task_id: str, due: datetime | None) -> None:
+        """All effects are there; the task is to be looked at again when it is ``due``, None for never."""
+        with self._lock:
+            state = self._states[task_id]
+            state.tries, state.is_foreign = 0, False
+            self._end_use(task_id, state, due)
+
+    def abandon(self, task_id: str) -> None:
+        """The transition has not happened, and has no effects."""
+        with self._lock:
+            state = self._states[task_id]
+            self._end_use(task_id, state, state.due)
+
+    def fall_behind(
+        self,
+        task_id: str,
+        *,
+        is_published: bool = False,
+        again: timedelta = timedelta(0),
+        tries: int = 0,
+    ) -> None:
+        """Effects are missing, other than events if ``is_published``: the timer fires after ``again``."""
+        with self._lock:
+            state = self._states[task_id]
+            state.is_behind, state.tries = True, tries
+            state.is_unpublished |= not is_published
+            self._end_use(task_id, state, state.due)
+            self._fire_at(task_id, state, self._clock.now() + again)
+
+    def is_unpublished(self, task_id: str) -> bool:
+        """Whether earlier events of the task are missing, which are to come before later ones."""
+        state = self._states.get(task_id)
+        return state is not None and state.is_unpublished
+
+    def take(self, timeout: float | None) -> Due | None:
+        """A timer that has fired; wait so many seconds for it, None for not at all.
+
+        It is followed by a call of ``complete`` or ``fall_behind``.
+        """
+        with suppress(Empty):
+            while key := self._ready.get(timeout is not None, timeout):
+                with self._lock:
+                    state = self._states.get(key)
+                    if state and state.again is None and (state.is_behind or not state.users):
+                        return self._taken(key, state)
+        return None
+
+    def wake(self, count: int) -> None:
+        """End so many waits of ``take``."""
+        for _ in range(count):
+            self._ready.put(None)
+
+    def tick(self) -> None:
+        """Let fire what is due, renew the messages whose time comes, and delete what is not needed.
+
+        To be called about twice a second. Raises ServiceUnavailable.
+        """
+        now = self._clock.now()
+        with self._lock:
+            while self._waiting and self._waiting[0][0] <= now:
+                when, _, key = heapq.heappop(self._waiting)
+                state = self._states.get(key)
+                if state and state.again == when:
+                    state.again = None
+                    self._ready.put(key)
+        self._renew(now)
+        self._delete()
+
+    def receive(self) -> int:
+        """Take over timers whose process is gone, or leaves them to others; how many messages those were.
+
+        Raises ServiceUnavailable.
+        """
+        received = self._queues.receive(QUEUE, _BATCH, LEASE)
+        for message in received:
+            try:
+                timers = timers_of(message.text)
+            except ValueError as error:
+                set_aside(self._queues, QUEUE, message, str(error))
+            else:
+                self._take_over(message, timers)
+        return len(received)
+
+    def leave(self) -> None:
+        """Leave all timers to other processes, before this one ends. Raises ServiceUnavailable."""
+        self._fires = False
+        with self._lock:
+            left = [one for one in self._messages.values() if one.is_open or self._has_unfinished(one)]
+        self._move_on(left, timedelta(0))
+        self._delete()
+
+    # with the lock
+
+    def _taken(self, key: str, state: _State) -> Due:
+        since = state.since if state.is_behind else None
+        is_published = not state.is_unpublished
+        due = Due(
+            key, since, is_published, state.is_foreign, state.task_group_id, state.artifacts, state.tries
+        )
+        if not state.users:
+            state.dues.clear()
+        state.users, state.is_behind = state.users + 1, False
+        return due
+
+    def _use(self, state: _State, timer: Timer) -> None:
+        if not state.is_unfinished:
+            state.dues.clear()
+        state.users += 1
+        state.since = min(state.since or timer.due, timer.due)
+        state.task_group_id = timer.task_group_id or state.task_group_id
+        state.artifacts += tuple(one for one in timer.artifacts if one not in state.artifacts)
+
+    def _end_use(self, key: str, state: _State, due: datetime | None) -> None:
+        """Of several calls at once, none knows what the others did: the earliest of what they say counts."""
+        state.users -= 1
+        state.dues.append(due)
+        if state.is_unfinished:
+            return
+        state.since, state.is_unpublished, state.task_group_id, state.artifacts = None, False, "", ()
+        state.due = min((one for one in state.dues if one), default=None)
+        if state.due is None:
+            self._drop(key, state)
+        elif self._fires:
+            self._fire_at(key, state, state.due)
+
+    def _fire_at(self, key: str, state: _State, when: datetime) -> None:
+        if when <= self._clock.now():
+            state.again = None
+            self._ready.put(key)
         else:
-            self._move(armed, max(_AT_ONCE, timer.due - self._clock.now()))
+            state.again = when
+            heapq.heappush(self._waiting, (when, next(self._order), key))
 
-    def _move(self, armed: Armed, delay: timedelta) -> None:
-        with suppress(LeaseLost):  # it has fired already, and told again what was told
-            self._queues.hide(armed.timer.queue, armed.lease, armed.timer.text(), delay)
-            self.expect(armed.timer.queue, self._clock.now() + delay)
+    def _drop(self, key: str, state: _State) -> None:
+        del self._states[key]
+        self._part(key, state.message)
+
+    def _part(self, key: str, message: _Message) -> None:
+        message.task_ids.discard(key)
+        if not message.task_ids and message.lease.message_id in self._messages:
+            message.is_open = False
+            self._unused.append(message)
+            del self._messages[message.lease.message_id]
+
+    def _has_unfinished(self, message: _Message) -> bool:
+        return any(self._states[task_id].is_unfinished for task_id in message.task_ids)
+
+    def _add(self, message: _Message) -> None:
+        self._messages[message.lease.message_id] = message
+        heapq.heappush(self._renewals, (message.fires - _RENEWED_BEFORE, next(self._order), message))
+
+    def _move(self, key: str, state: _State, message: _Message) -> None:
+        old, state.message = state.message, message
+        message.task_ids.add(key)
+        if old is not message:
+            self._part(key, old)
+
+    # without
+
+    def _commit(self, timers: Sequence[Timer]) -> None:
+        for message, some in self._sent(timers, LEASE, is_open=True):
+            with self._lock:
+                self._add(message)
+                for timer in some:
+                    state = self._states.setdefault(timer.task_id, _State(message))
+                    self._move(timer.task_id, state, message)
+                    self._use(state, timer)
+
+    def _sent(
+        self, timers: Iterable[Timer], hidden_for: timedelta, *, is_open: bool
+    ) -> Iterator[tuple[_Message, list[Timer]]]:
+        """New messages, as they are put, and which of the timers each has."""
+        for text, some in texts(timers):
+            fires = self._clock.now() + hidden_for
+            yield _Message(self._queues.put(QUEUE, text, hidden_for), fires, is_open), some
+
+    def _renew(self, now: datetime) -> None:
+        due = []
+        with self._lock:
+            while self._renewals and self._renewals[0][0] <= now:
+                due.append(heapq.heappop(self._renewals)[2])
+        try:
+            self._move_on([one for one in due if one.lease.message_id in self._messages], LEASE)
+        except ServiceUnavailable:
+            with self._lock:
+                for message in due:
+                    heapq.heappush(self._renewals, (now + _RENEWED_AGAIN, next(self._order), message))
+            raise
+
+    def _move_on(self, messages: Sequence[_Message], lease: timedelta) -> None:
+        """What is unfinished in these messages goes into new ones, hidden for ``lease``; the rest waits."""
+        with self._lock:
+            for message in messages:
+                message.is_open = False
+            states = {key: self._states[key] for message in messages for key in message.task_ids}
+            old = {key: state.message for key, state in states.items()}
+            unfinished = {key for key, state in states.items() if state.is_unfinished}
+        now = self._clock.now()
+        waiting = defaultdict(list)
+        for key, state in states.items():
+            if key not in unfinished:
+                due = state.due or now
+                waiting[math.log2(max(1.0, (due - now).total_seconds())) // 1].append(_timer(key, state, due))
+        moves = [([_timer(key, states[key], now) for key in unfinished], lease, lease > timedelta(0))]
+        moves += [(timers, self._until(timers, now), False) for timers in waiting.values()]
+        for timers, hidden_for, is_open in moves:
+            for message, some in self._sent(timers, hidden_for, is_open=is_open):
+                self._moved(message, {timer.task_id: old[timer.task_id] for timer in some})
+
+    def _until(self, timers: Iterable[Timer], now: datetime) -> timedelta:
+        """How long a message of these, which wait, is hidden."""
+        grace = _GRACE if self._keeps_more else timedelta(0)
+        return min(_LONGEST_HIDDEN, max(timedelta(0), min(one.due for one in timers) - now + grace))
+
+    @property
+    def _keeps_more(self) -> bool:
+        return self._fires and len(self._states) <= _MAX_KEPT
+
+    def _moved(self, message: _Message, old: Mapping[str, _Message]) -> None:
+        """The new message is there for those timers that no call has put into another one meanwhile."""
+        keeps = message.is_open or self._keeps_more
+        with self._lock:
+            self._add(message)
+            for key, before in old.items():
+                state = self._states.get(key)
+                if state is None or state.message is not before:
+                    continue
+                if keeps:
+                    self._move(key, state, message)
+                else:
+                    self._drop(key, state)
+            if not keeps:
+                del self._messages[message.lease.message_id]
+            elif not message.task_ids:
+                self._part("", message)
+
+    def _take_over(self, received: ReceivedMessage, timers: Sequence[Timer]) -> None:
+        now = self._clock.now()
+        with self._lock:
+            message = self._messages.get(received.lease.message_id)
+            is_own = message is not None
+            if message is None:
+                message = _Message(received.lease, now + LEASE, is_open=False)
+            message.lease, message.fires = received.lease, now + LEASE
+            self._add(message)
+            for timer in timers:
+                self._take_over_one(timer, message, now, is_own=is_own)
+            if not message.task_ids:
+                self._part("", message)
+
+    def _take_over_one(self, timer: Timer, message: _Message, now: datetime, *, is_own: bool) -> None:
+        state = self._states.get(timer.task_id)
+        if state and (is_own or timer.since is None):
+            return  # this process keeps it, and knows better
+        if state is None:
+            state = self._states[timer.task_id] = _State(message, timer.task_group_id, timer.due)
+            self._move(timer.task_id, state, message)
+        if timer.since:
+            state.artifacts += timer.artifacts
+            since = timer.since - _SKEW
+            state.since = min(state.since or since, since)
+            state.is_behind = state.is_unpublished = state.is_foreign = True
+            self._move(timer.task_id, state, message)
+        self._fire_at(timer.task_id, state, now if timer.since else timer.due)
+
+    def _delete(self) -> None:
+        with self._lock:
+            unused, self._unused = self._unused, []
+        for message in unused:
+            with suppress(LeaseLost, ServiceUnavailable):  # then it fires, and whoever receives it deletes it
+                self._queues.remove(QUEUE, message.lease)
 
 
-def _is_past(timer: Timer, task: Task) -> bool:
-    """Whether nothing is left that the timer could do."""
-    if timer.queue == CLAIMS and timer.run_id is not None and timer.run_id < len(task.runs):
-        return task.runs[timer.run_id].is_resolved
-    return task.is_resolved
+def _timer(key: str, state: _State, due: datetime) -> Timer:
+    if state.is_unfinished:
+        return Timer(key, due, state.since or due, state.task_group_id, state.artifacts)
+    return Timer(key, due)

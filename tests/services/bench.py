@@ -17,12 +17,13 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task, Worker
-from legacy_queue.domain.timers import Timer
+from legacy_queue.domain.timers import Timer, timers_of
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import Broker, Clock, ObjectStore, ReceivedMessage, TaskStore
 from legacy_queue.services import Services
 from legacy_queue.services.claims import ClaimRules, Presented
 from legacy_queue.services.core import Core, Rules, build_core
+from legacy_queue.services.timers import QUEUE as QUEUE_OF_TIMERS
 from tests.memory_server import HandClock
 from tests.services.ports import Around, AroundStorage, HandBroker, RememberingTasks, around_port
 
@@ -118,10 +119,9 @@ class Bench:
     ) -> None:
         self.clock = HandClock(NOW)
         self.storage = storage(self.clock, "http://127.0.0.1:1/azure", PREFIX)
-        self.broker = broker
+        self.broker = broker or HandBroker()
         self.objects = objects
         self._required, self._secrets = frozenset(required), secrets
-        self._seen = self.storage.event_log.last()
         self._heard = 0
         self.core = self.server()
         self.services = self.core.services
@@ -146,7 +146,7 @@ class Bench:
         storage = AroundStorage(self.storage, around)
         wrapped = wrapped or (RememberingTasks if remembers else lambda tasks: tasks)
         storage.tasks = wrapped(storage.tasks)
-        broker = self.broker and around_port(Broker, self.broker, around, "broker.")
+        broker = around_port(Broker, self.broker, around, "broker.")
         claims = ClaimRules(secrets, CLAIM_TIMEOUT, self._required, ISSUER)
         rules = Rules(claims, SAS_LIFE, POLL_VISIBILITY, claim_work_wait, UPLOAD_URL, resolves, max_waiting)
         return build_core(storage, broker, clock or self.clock, rules, self.objects)
@@ -161,11 +161,11 @@ class Bench:
         self.clock.advance(advance)
         handled, found = 0, 1
         while found:
-            server.timers.settle()
-            found = sum(watcher.look(one_by_one) for watcher in server.watchers.values())
+            server.publisher.check()
+            server.timers.tick()
+            server.timers.receive()
+            found = server.resolver.handle_all()
             handled += found
-        if not server.announcer.drain():
-            server.announcer.drain()  # finds that nothing waits, unless the broker is away
         return handled
 
     def sweep(self, advance: timedelta = timedelta(0), server: Core | None = None) -> None:
@@ -176,39 +176,37 @@ class Bench:
         chores.do_due(HandEvent(self.clock))
 
     def events(self) -> list[Told]:
-        """What was told since the last look: exchange, taskId (or taskGroupId), runId."""
-        logged = self.storage.event_log.read(self._seen, 100_000)
-        self._seen = logged[-1][0] if logged else self._seen
-        heard = self.broker.told[self._heard :] if self.broker else []
+        """What was published since the last look: exchange, taskId (or taskGroupId), runId."""
+        heard = self.broker.told[self._heard :]
         self._heard += len(heard)
-        return [told(event) for event in (*(event for _, event in logged), *heard)]
+        return [told(event) for event in heard]
 
-    def timers(self, queue: str) -> list[tuple[Timer, timedelta]]:
-        """Each timer in that queue, and in how long it becomes visible; the next first."""
+    def timers(self) -> list[tuple[Timer, timedelta]]:
+        """Each timer that is stored, and in how long its message becomes visible; the next first."""
         now = self.clock.now()
         return [
-            (Timer.from_text(queue, one.text), one.next_visible - now) for one in self.own_messages(queue)
+            (timer, one.next_visible - now) for one in self.timer_messages() for timer in timers_of(one.text)
         ]
 
-    def lose_timers(self, queue: str) -> None:
-        """Every message in that queue of the server's own."""
-        for message in self.own_messages(queue):
-            self.storage.own_queues.remove(queue, message.lease)
+    def lose_timers(self) -> None:
+        """Every message with timers."""
+        for message in self.timer_messages():
+            self.storage.own_queues.remove(QUEUE_OF_TIMERS, message.lease)
 
-    def double_timers(self, queue: str) -> None:
-        """There is another message like each in that queue."""
-        for message in self.own_messages(queue):
+    def double_timers(self) -> None:
+        """There is another message like each with timers."""
+        for message in self.timer_messages():
             delay = max(timedelta(0), message.next_visible - self.clock.now())
-            self.storage.own_queues.put(queue, message.text, delay)
+            self.storage.own_queues.put(QUEUE_OF_TIMERS, message.text, delay)
 
-    def hasten_timers(self, queue: str) -> None:
-        """Each message in that queue is visible now."""
-        for message in self.own_messages(queue):
-            self.storage.own_queues.hide(queue, message.lease, message.text, timedelta(0))
+    def hasten_timers(self) -> None:
+        """Each message with timers is visible now."""
+        for message in self.timer_messages():
+            self.storage.own_queues.hide(QUEUE_OF_TIMERS, message.lease, message.text, timedelta(0))
 
-    def own_messages(self, queue: str) -> list[QueuedMessage]:
-        """All there are in that queue of the server's own, visible or not; nobody is served."""
-        messages = self.storage.own_queues._queue(queue)._messages.values()
+    def timer_messages(self) -> list[QueuedMessage]:
+        """All messages with timers, visible or not; nobody is served."""
+        messages = self.storage.own_queues._queue(QUEUE_OF_TIMERS)._messages.values()
         return sorted(messages, key=lambda one: one.next_visible)
 
     def create(self, **changes: Any) -> str:

@@ -6,10 +6,8 @@ from datetime import datetime, timedelta
 from legacy_queue.adapters.memory_queue import QueuedMessage
 from legacy_queue.domain.messages import signature_is_valid
 from legacy_queue.domain.task import Task, Worker
-from legacy_queue.domain.timers import CLAIMS, DEADLINES, RESOLVED
 from tests.services.bench import CLAIM_TIMEOUT, MINUTE, SECRET, Bench, Message, Told
 
-QUEUES = (CLAIMS, DEADLINES, RESOLVED)
 MOST_RUNS = 50
 
 Claim = tuple[str, int, Worker | None, datetime | None]  # taskId, runId, who holds it and until when
@@ -78,8 +76,7 @@ def _check_held(bench: Bench, task: Task, messages: Messages, *, after_faults: b
 
 def _is_seen_through(bench: Bench, task: Task) -> bool:
     """Whether a timer will find that nothing leads to the pending run."""
-    timers = [timer for queue in QUEUES for timer, _ in bench.timers(queue)]
-    return any(timer.task_id == task.task_id and timer.untold for timer in timers)
+    return any(timer.task_id == task.task_id and timer.since for timer, _ in bench.timers())
 
 
 def check_runs(task: Task) -> None:

@@ -28,7 +28,6 @@ from hypothesis.stateful import (
 )
 
 from legacy_queue.adapters.memory import MemoryStorage
-from legacy_queue.adapters.memory.event_log import MemoryEventLog
 from legacy_queue.domain.errors import (
     AuthorizationFailed,
     InputError,
@@ -41,13 +40,14 @@ from legacy_queue.domain.messages import message_text
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.sweep import FIRST_LOOK
 from legacy_queue.domain.task import Task, Worker
-from legacy_queue.domain.timers import RESOLVED, Timer
+from legacy_queue.domain.timers import timers_of
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.domain.transitions import is_satisfied
-from legacy_queue.ports import Changed, Clock
+from legacy_queue.ports import Changed
 from legacy_queue.services.claims import Presented
 from legacy_queue.services.core import Core
 from legacy_queue.services.pending import PendingCounts
+from legacy_queue.services.timers import QUEUE as QUEUE_OF_TIMERS
 from legacy_queue.services.work_messages import WorkMessages
 from tests.services import interleaving
 from tests.services.bench import (
@@ -67,11 +67,9 @@ from tests.services.bench import (
     Message,
     Told,
     failing,
-    one_by_one,
     task_body,
 )
 from tests.services.invariants import (
-    QUEUES,
     Claim,
     check,
     check_history,
@@ -103,7 +101,7 @@ KINDS = st.sampled_from(["crash before", "crash after", "unavailable", "answer l
 # which call, and of what: the first of those that matter, or any
 CALLS = st.sampled_from(
     [
-        *((0, of) for of in ("put", "hide", "insert", "replace", "log.append") * 2),
+        *((0, of) for of in ("put", "hide", "insert", "replace", "broker.publish") * 2),
         *((call, "") for call in range(9)),
     ]
 )
@@ -161,19 +159,6 @@ def faults(call: int, of: str, kind: str) -> At:
             return At(0, of="replace", after=failing(Changed()))
 
 
-class LastingLog(MemoryEventLog):
-    """Nothing that was told is forgotten."""
-
-    def trim(self, before: datetime) -> None:
-        """For the readers' sake."""
-
-
-class LastingStorage(MemoryStorage):
-    def __init__(self, clock: Clock, queue_url: str, queue_prefix: str) -> None:
-        super().__init__(clock, queue_url, queue_prefix)
-        self.event_log = LastingLog(clock)
-
-
 class Life(RuleBasedStateMachine):
     """``polled`` is what was received, and from where. ``granted`` is what workers believe; ``unanswered``
     what claimWork has claimed for somebody who has not heard of it yet; whoever hung up then has his claim in
@@ -216,7 +201,7 @@ class Life(RuleBasedStateMachine):
         self.tick, self.end_well, self.at_last = tick, end_well, at_last
         self.has_faults, self.has_losses, self.has_worker = has_faults, has_losses, has_worker
         required = [f"{PROVISIONER}/{WORKER_TYPE}"] if is_required else []
-        self.bench = Bench(required=required, storage=LastingStorage)
+        self.bench = Bench(required=required)
         queues, clock = self.bench.storage.work_queues, self.bench.clock
         counts = PendingCounts(queues, self.bench.storage.tasks, clock)
         self.messages = WorkMessages(queues, clock, [SECRET], counts)
@@ -410,7 +395,7 @@ class Life(RuleBasedStateMachine):
                 raise
             self.reported[task_id, run_id] = report
             if is_prompt:
-                self._look(RESOLVED)(server)
+                self._look(server)
 
         return act
 
@@ -418,7 +403,7 @@ class Life(RuleBasedStateMachine):
         def act(server: Core) -> None:
             server.services.tasks.cancel(task_id)
             if pick % 2:
-                self._look(RESOLVED)(server)
+                self._look(server)
 
         return act
 
@@ -436,8 +421,10 @@ class Life(RuleBasedStateMachine):
 
     # what the servers do
 
-    def _look(self, queue: str) -> Action:
-        return lambda server: server.watchers[queue].look(one_by_one) and None
+    @staticmethod
+    def _look(server: Core) -> None:
+        server.publisher.check()
+        server.resolver.handle_all()
 
     @staticmethod
     def _sweep(server: Core) -> None:
@@ -451,7 +438,7 @@ class Life(RuleBasedStateMachine):
         kinds += ["claim"] * 4 if self.polled else []
         kinds += ["reclaim", "report", "report"] * 2 if self.granted else []
         kinds += ["answer", "hang up", "hang up"] if self.unanswered else []
-        kinds += ["poll", "look", "look", "settle", "again", "schedule", "cancel", "rerun", "sweep"]
+        kinds += ["poll", "look", "look", "tick", "receive", "again", "schedule", "cancel", "rerun", "sweep"]
         match data.draw(st.sampled_from(kinds), "action"):
             case "create":
                 return self._create(data.draw(SHAPES, "shape"))
@@ -465,9 +452,11 @@ class Life(RuleBasedStateMachine):
             case "report":
                 return self._report(pick, data.draw(REPORTS, "report"), is_prompt=pick % 2 == 1)
             case "look":
-                return self._look(QUEUES[pick % len(QUEUES)])
-            case "settle":
-                return lambda server: server.timers.settle_all(HOUR) if pick > 3 else server.timers.settle()
+                return self._look
+            case "tick":
+                return lambda server: server.timers.tick()
+            case "receive":
+                return lambda server: server.timers.receive() and None
             case "again":
                 return self._create_again(task_id, "another" if pick > 5 else "createTask")
             case "cancel":
@@ -502,12 +491,18 @@ class Life(RuleBasedStateMachine):
         elif self.unanswered and not stays:
             self._perform(replica, self._hang_up(-1), data)
 
-    @rule(data=st.data(), replica=REPLICAS, queue=st.sampled_from(QUEUES))
-    def next_timer(self, data: st.DataObject, replica: int, queue: str) -> None:
-        coming = self.bench.own_messages(queue)
+    @rule(data=st.data(), replica=REPLICAS)
+    def next_timer(self, data: st.DataObject, replica: int) -> None:
+        coming = self.bench.timer_messages()
         if coming:
             self._wait_for(coming[0].next_visible)
-            self._perform(replica, self._look(queue), data)
+            self._perform(replica, self._fire, data)
+
+    @staticmethod
+    def _fire(server: Core) -> None:
+        server.timers.tick()
+        server.timers.receive()
+        server.resolver.handle_all()
 
     def _perform(self, replica: int, action: Action, data: st.DataObject) -> None:
         if self.has_faults and data.draw(st.booleans(), "fault"):
@@ -568,12 +563,10 @@ class Life(RuleBasedStateMachine):
         received = [(queue, one) for queue in (QUEUE, ANOTHER_QUEUE) for one in self.bench.receive(1, queue)]
         self.polled = [*received, *self.polled][:8]
 
-    @rule(
-        kind=st.sampled_from(["doubled", "early", "lost", "lost"]), queue=st.sampled_from(QUEUES), pick=PICKS
-    )
-    def mishap(self, kind: str, queue: str, pick: int) -> None:
-        """To a timer."""
-        messages, own = self.bench.own_messages(queue), self.bench.storage.own_queues
+    @rule(kind=st.sampled_from(["doubled", "early", "lost", "lost"]), pick=PICKS)
+    def mishap(self, kind: str, pick: int) -> None:
+        """To timers."""
+        messages, own, queue = self.bench.timer_messages(), self.bench.storage.own_queues, QUEUE_OF_TIMERS
         if not messages:
             return
         one = messages[pick % len(messages)]
@@ -584,10 +577,10 @@ class Life(RuleBasedStateMachine):
                 own.hide(queue, one.lease, one.text, 0 * SECOND)
             case _ if self.has_losses:
                 own.remove(queue, one.lease)
-                task_id = Timer.from_text(queue, one.text).task_id
-                self._lose(task_id)
-                if self.has_faults:
-                    self.forgotten.add(task_id)
+                for timer in timers_of(one.text):
+                    self._lose(timer.task_id)
+                    if self.has_faults:
+                        self.forgotten.add(timer.task_id)
 
     @rule(
         kind=st.sampled_from(["doubled", "forged", "misplaced", "lost", "lost"]),
@@ -703,7 +696,7 @@ class Life(RuleBasedStateMachine):
         if not self.is_intact:
             return  # which has been told
         for server in self.servers if self.end_well else ():
-            server.timers.settle_all(HOUR)
+            server.timers.leave()
         start = self.bench.clock.now()
         self._come_to_an_end(self.bench.server())
         tasks = [stored.task for task_id in self.bodies if (stored := self.bench.storage.tasks.load(task_id))]
@@ -721,13 +714,13 @@ class Life(RuleBasedStateMachine):
         """
         next_sweep, pause = self.bench.clock.now(), FIRST_LOOK
         for _ in range(500):
-            coming = [one.next_visible for queue in QUEUES for one in self.bench.own_messages(queue)]
+            coming = [one.next_visible for one in self.bench.timer_messages()]
             coming += [one.next_visible for one in self.bench.messages()] if self.has_worker else []
             assert coming or self.ever_lost or not self._unresolved(), "nothing will ever end a task"
             self._wait_for(min(coming if coming and not self.ever_lost else [next_sweep, *coming]))
-            server.timers.settle()
-            for watcher in server.watchers.values():
-                watcher.look(one_by_one)
+            server.timers.tick()
+            server.timers.receive()
+            server.resolver.handle_all()
             if self.bench.clock.now() >= next_sweep and (self.ever_lost or not coming):
                 self._check_groups()
                 self._sweep(server)
@@ -753,7 +746,7 @@ class Life(RuleBasedStateMachine):
     def _has_ended(self) -> bool:
         storage = self.bench.storage
         return (
-            not any(self.bench.own_messages(queue) for queue in QUEUES)
+            not self.bench.timer_messages()
             and not self._unresolved()
             and not storage.groups.all_active("", 1).active
         )

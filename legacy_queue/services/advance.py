@@ -1,0 +1,118 @@
+"""What a task needs now: the one way in which anything happens to it that nobody asks for.
+
+Timers that fire, the sweeper, and a call that leaves the end of a task to the background all come here.
+Every part is safe to repeat. Source: "Timers and recovery" in design/protocol.md.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from legacy_queue.domain import transitions
+from legacy_queue.domain.artifacts import artifact_created
+from legacy_queue.domain.events import Event, events_since
+from legacy_queue.domain.task import Task
+from legacy_queue.domain.timers import ArtifactName, next_due
+from legacy_queue.ports import ArtifactStore, BrokerAway, Clock, TaskStore
+from legacy_queue.services.changes import Changes
+from legacy_queue.services.dependencies import Dependencies
+from legacy_queue.services.event_publisher import EventPublisher
+from legacy_queue.services.groups import Groups
+from legacy_queue.services.work_messages import WorkMessages
+
+_MAX_SKEW = timedelta(minutes=1)
+
+
+@dataclass(frozen=True)
+class Next:
+    """When the task is to be advanced again, None for never; or it is not there."""
+
+    due: datetime | None = None
+    is_there: bool = True
+
+
+class Advance:
+    def __init__(
+        self,
+        tasks: TaskStore,
+        artifacts: ArtifactStore,
+        changes: Changes,
+        messages: WorkMessages,
+        dependencies: Dependencies,
+        groups: Groups,
+        publisher: EventPublisher,
+        clock: Clock,
+    ) -> None:
+        self._tasks, self._artifacts, self._changes, self._messages = tasks, artifacts, changes, messages
+        self._dependencies, self._groups, self._publisher = dependencies, groups, publisher
+        self._clock = clock
+
+    def __call__(
+        self,
+        task_id: str,
+        since: datetime | None = None,
+        artifacts: Sequence[ArtifactName] = (),
+        *,
+        is_published: bool = False,
+    ) -> Next:
+        """Repeat the effects of what happened to the task ``since``, and end what is over; when to come again.
+
+        ``is_published``: events are not among those effects, nor are those of the ``artifacts``. Raises
+        ServiceUnavailable, BrokerAway, Corrupt.
+        """
+        if since and not is_published and self._publisher.is_away:
+            raise BrokerAway
+        recalled = self._tasks.recall(task_id) if since and is_published else None
+        stored = recalled or self._tasks.load(task_id)
+        if stored is None:
+            return Next(is_there=False)
+        task, is_own = stored.task, stored.is_own
+        if since and not is_published:
+            self._publisher.publish(events_since(task, since, self._artifact_events(task, artifacts)))
+            self._dependencies.register(task)
+        if since:
+            task = self._repeat(task, since)
+        ended = self._end(task, is_own=is_own)
+        return Next(_due(ended, is_own=is_own or ended is not task))
+
+    def _artifact_events(self, task: Task, names: Iterable[ArtifactName]) -> dict[int, list[Event]]:
+        """Of each run, artifact-created of those of the artifacts that there are."""
+        events = defaultdict(list)
+        for run_id, name in names:
+            found = self._artifacts.load(task.task_id, run_id, name)
+            if found:
+                events[run_id].append(artifact_created(task, found.artifact))
+        return events
+
+    def _repeat(self, task: Task, since: datetime) -> Task:
+        if task.state == "unscheduled":
+            return self._dependencies.recheck(task)
+        if task.state == "pending":
+            self._messages.offer(task, task.runs[-1].run_id)
+        for run in task.runs:
+            if task.ended_with(run.run_id) and run.resolved and run.resolved >= since:
+                self._dependencies.release_dependents(task, run.run_id)
+                self._groups.end(task, run.run_id)
+        return task
+
+    def _end(self, task: Task, *, is_own: bool) -> Task:
+        """A claim or a task whose time is over ends."""
+        due, now, run = _due(task, is_own=is_own), self._clock.now(), task.last_run
+        if due is None or now < due:
+            return task
+        if now >= task.definition.deadline or run is None:
+            return self._changes.apply(task.task_id, lambda one: transitions.exceed_deadline(one, now))
+        return self._changes.apply(task.task_id, lambda one: transitions.expire_claim(one, run.run_id, now))
+
+
+def _due(task: Task, *, is_own: bool) -> datetime | None:
+    """When a claim was counted by another process, whose clock may be behind, it does not end early here.
+
+    It ends up to a minute late. Whoever polls finds the task at takenUntil all the same.
+    """
+    due, run = next_due(task), task.last_run
+    if is_own or due is None or run is None or run.taken_until is None or run.started is None:
+        return due
+    claim = run.taken_until - run.started
+    return min(task.definition.deadline, run.taken_until + min(_MAX_SKEW, claim / 20))

@@ -1,0 +1,74 @@
+"""Handles the timers that have fired: a few at a time, so that calls are not slowed."""
+
+import threading
+from datetime import timedelta
+
+import structlog
+
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.ports import BrokerAway, Clock, Corrupt
+from legacy_queue.services.advance import Advance
+from legacy_queue.services.groups import Groups
+from legacy_queue.services.timers import LEASE, Due, Timers
+
+log = structlog.get_logger()
+
+_MAX_TRIES = 10
+_TRY_AGAIN = timedelta(seconds=2)  # where storage or the broker is away
+_LONGEST_PAUSE = timedelta(minutes=2)  # between tries of a timer whose handling fails
+_WRITTEN_WITHIN = timedelta(minutes=10)  # after this it is certain that a call did not come to its write
+
+
+class Resolver:
+    """Any number of threads may ``run`` it."""
+
+    def __init__(self, timers: Timers, advance: Advance, groups: Groups, clock: Clock) -> None:
+        self._timers, self._advance, self._groups, self._clock = timers, advance, groups, clock
+
+    def run(self, stop: threading.Event) -> None:
+        """Handle timers until ``stop`` is set; ``Timers.wake`` then."""
+        while not stop.is_set():
+            due = self._timers.take(timeout=1)
+            if due:
+                self._handle(due)
+
+    def handle_all(self) -> int:
+        """Handle what has fired by now; how many timers that were."""
+        count = 0
+        while due := self._timers.take(timeout=None):
+            self._handle(due)
+            count += 1
+        return count
+
+    def _handle(self, due: Due) -> None:
+        try:
+            self._advance_task(due)
+        except (ServiceUnavailable, BrokerAway):
+            self._try_again(due, _TRY_AGAIN, due.tries)
+        except Corrupt:
+            self._timers.complete(due.task_id, None)  # it is logged, and no retry cures it
+        except Exception:
+            log.exception("timer-failed", task_id=due.task_id, tries=due.tries)
+            if due.tries >= _MAX_TRIES:
+                log.error("timer-given-up", task_id=due.task_id)  # the sweeper looks at the task
+                self._timers.complete(due.task_id, None)
+            else:
+                pause = min(_LONGEST_PAUSE, timedelta(seconds=2**due.tries))
+                self._try_again(due, pause, due.tries + 1)
+
+    def _advance_task(self, due: Due) -> None:
+        result = self._advance(due.task_id, due.since, due.artifacts, is_published=due.is_published)
+        next_due, now = result.due, self._clock.now()
+        age = now - due.since if due.since else None
+        if age is not None and age < _WRITTEN_WITHIN and not result.is_there:
+            self._try_again(due, max(LEASE, age), due.tries)  # it may be created yet
+            return
+        if due.task_group_id and not result.is_there:
+            self._groups.leave(due.task_id, due.task_group_id)
+        if age is not None and due.is_foreign and age < _WRITTEN_WITHIN:
+            last_look = now + _WRITTEN_WITHIN
+            next_due = min(next_due, last_look) if next_due else last_look
+        self._timers.complete(due.task_id, next_due)
+
+    def _try_again(self, due: Due, after: timedelta, tries: int) -> None:
+        self._timers.fall_behind(due.task_id, is_published=due.is_published, again=after, tries=tries)
