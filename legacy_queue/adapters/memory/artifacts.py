@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 
-from legacy_queue.adapters.memory.table import Key, MemoryTable
+from legacy_queue.adapters.memory.sorted_rows import Key, MemoryTable
 from legacy_queue.domain.artifacts import Artifact
 from legacy_queue.ports import AlreadyExists, ArtifactPage, ArtifactStore, Changed, StoredArtifact
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from threading import Lock
 
-from legacy_queue.adapters.memory.table import MemoryTable
+from legacy_queue.adapters.memory.sorted_rows import MemoryTable
 from legacy_queue.domain.task import Task
 from legacy_queue.ports import (
     ActivePage,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import islice
 
-from legacy_queue.adapters.memory.table import Key, MemoryTable
+from legacy_queue.adapters.memory.sorted_rows import Key, MemoryTable
 from legacy_queue.domain.usage import HOUR, KEPT, CountedUse
 from legacy_queue.ports import UsagePage, UsageStore
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 
-from legacy_queue.adapters.memory.table import Key, MemoryTable
+from legacy_queue.adapters.memory.sorted_rows import Key, MemoryTable
 from legacy_queue.domain.workers import Known, Path, parent_of
 from legacy_queue.ports import AlreadyExists, Changed, StoredKnown, WorkerStore
 
