@@ -17,21 +17,11 @@ from datetime import timedelta
 import structlog
 
 from legacy_queue.domain.events import EXCHANGES, Event
-from legacy_queue.ports import (
-    Broker,
-    BrokerAway,
-    Changed,
-    Clock,
-    EventLog,
-    LeaseLost,
-    OwnQueues,
-    ReceivedMessage,
-    Turn,
-    Turns,
-)
+from legacy_queue.ports import Broker, BrokerAway, Changed, Clock, LeaseLost
 from legacy_queue.services.leases import LEASE, RenewedTurn
 from legacy_queue.services.poison import set_aside
 from legacy_queue.services.together import for_each
+from legacy_queue.stores import EventLog, OwnQueues, ReceivedMessage, Turn, Turns
 
 log = structlog.get_logger()
 

@@ -25,12 +25,13 @@ from legacy_queue.domain.errors import (
     ServiceUnavailable,
 )
 from legacy_queue.domain.times import format_time
-from legacy_queue.ports import AlreadyExists, Blobs, Changed, Clock, ObjectStore, Storage, StoredArtifact
+from legacy_queue.ports import AlreadyExists, Changed, Clock, ObjectStore
 from legacy_queue.services.announcer import Announcer
 from legacy_queue.services.blob_checks import BlobChecks
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.pages import Page, fill, rows_behind
 from legacy_queue.services.uploads import Uploads
+from legacy_queue.stores import Blobs, Storage, StoredArtifact
 
 log = structlog.get_logger()
 

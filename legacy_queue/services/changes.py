@@ -14,10 +14,11 @@ from legacy_queue.domain.errors import QueueError, RequestConflict, ResourceNotF
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task
-from legacy_queue.ports import Changed, StoredTask, TaskStore
+from legacy_queue.ports import Changed
 from legacy_queue.services.announcer import Announcer
 from legacy_queue.services.timers import Armed, Timers
 from legacy_queue.services.work_messages import WorkMessages
+from legacy_queue.stores import StoredTask, TaskStore
 
 log = structlog.get_logger()
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from threading import Event
 
 from legacy_queue.domain.timers import RESOLVED
-from legacy_queue.ports import Broker, Clock, ObjectStore, Storage
+from legacy_queue.ports import Broker, Clock, ObjectStore
 from legacy_queue.services import Services
 from legacy_queue.services.announcer import Announcer
 from legacy_queue.services.artifacts import Artifacts
@@ -31,6 +31,7 @@ from legacy_queue.services.usage import Usage
 from legacy_queue.services.watcher import Watcher
 from legacy_queue.services.work_messages import WorkMessages
 from legacy_queue.services.workers import Workers
+from legacy_queue.stores import Storage
 
 # How long a queue of timers is not looked at, at most, while nothing happens; what a killed process has left
 # there goes on within 30 s
@@ -100,7 +101,7 @@ def build_core(
     event_feed = EventFeed(broker, storage.event_log, rules.max_streams)
     announcer.logged = event_feed.wake
     timers = Timers(storage.own_queues, storage.tasks, clock)
-    counts = PendingCounts(storage.work_queues, storage.tasks, clock)
+    counts = PendingCounts(storage.work_queues, clock)
     messages = WorkMessages(storage.work_queues, clock, rules.claims.secrets, counts)
     changes = Changes(storage.tasks, messages, timers, announcer)
     dependencies = Dependencies(storage.tasks, storage.dependencies, changes, clock)

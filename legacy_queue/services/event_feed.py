@@ -15,7 +15,8 @@ import structlog
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.topics import TopicIndex
-from legacy_queue.ports import Broker, BrokerAway, EventLog
+from legacy_queue.ports import Broker, BrokerAway
+from legacy_queue.stores import EventLog
 
 log = structlog.get_logger()
 

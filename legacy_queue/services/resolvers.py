@@ -11,13 +11,14 @@ from legacy_queue.domain import transitions
 from legacy_queue.domain.events import told_again
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.timers import CLAIMS, DEADLINES, FIRST_FIRES_AFTER, RESOLVED, Timer
-from legacy_queue.ports import Clock, TaskStore
+from legacy_queue.ports import Clock
 from legacy_queue.services.announcer import Announcer
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.dependencies import Dependencies
 from legacy_queue.services.groups import Groups
 from legacy_queue.services.watcher import Again, Handler
 from legacy_queue.services.work_messages import WorkMessages
+from legacy_queue.stores import TaskStore
 
 # After this it is certain that the call that put the timer did not come to its write
 _GIVEN_UP_AFTER = timedelta(minutes=10)

@@ -13,12 +13,13 @@ from legacy_queue.domain.errors import ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.events import task_event
 from legacy_queue.domain.sweep import FIRST_LOOK, is_due
 from legacy_queue.domain.task import Task
-from legacy_queue.ports import ActiveTask, Clock, Corrupt, GroupStore, TaskStore
+from legacy_queue.ports import Clock, Corrupt
 from legacy_queue.services.announcer import Announcer
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.dependencies import Dependencies
 from legacy_queue.services.groups import Groups
 from legacy_queue.services.work_messages import WorkMessages
+from legacy_queue.stores import ActiveTask, GroupStore, TaskStore
 
 log = structlog.get_logger()
 

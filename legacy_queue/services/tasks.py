@@ -8,11 +8,12 @@ from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.errors import InputError, RequestConflict
 from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task
-from legacy_queue.ports import AlreadyExists, ArtifactStore, Clock, TaskStore
+from legacy_queue.ports import AlreadyExists, Clock
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.dependencies import Dependencies
 from legacy_queue.services.groups import Groups
 from legacy_queue.services.timers import Armed, Timers
+from legacy_queue.stores import ArtifactStore, TaskStore
 
 _MAX_DEPENDENCIES = 100
 

@@ -17,8 +17,9 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.timers import CLAIMS, RESOLVED, Timer
-from legacy_queue.ports import Clock, LeaseLost, OwnQueues, TaskStore
+from legacy_queue.ports import Clock, LeaseLost
 from legacy_queue.services.together import for_each
+from legacy_queue.stores import OwnQueues, TaskStore
 
 _AT_ONCE = timedelta(0)
 _BATCH = 16

@@ -13,10 +13,11 @@ import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.timers import Timer
-from legacy_queue.ports import Clock, Corrupt, LeaseLost, OwnQueues, ReceivedMessage
+from legacy_queue.ports import Clock, Corrupt, LeaseLost
 from legacy_queue.services.leases import LEASE, RENEWED_EVERY, LeasedMessage, repeated
 from legacy_queue.services.poison import set_aside
 from legacy_queue.services.timers import Armed
+from legacy_queue.stores import OwnQueues, ReceivedMessage
 
 log = structlog.get_logger()
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
-
 from legacy_queue.adapters.azure.storage import AzureStorage
+
 from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import to_milliseconds
-from legacy_queue.ports import Clock, SignedUrls, Storage
+from legacy_queue.ports import Clock
+from legacy_queue.stores import SignedUrls, Storage
 from tests.memory_server import HandClock, memory_server
 
 

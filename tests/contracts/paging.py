@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from legacy_queue.ports import Expiring
+from legacy_queue.stores import Expiring
 
 
 def pages(ask: Callable[[str], Any]) -> Iterator[Any]:

@@ -8,7 +8,8 @@ import pytest
 
 from legacy_queue.domain.artifacts import Artifact
 from legacy_queue.domain.ids import slugid
-from legacy_queue.ports import AlreadyExists, Changed, Storage, StoredArtifact
+from legacy_queue.ports import AlreadyExists, Changed
+from legacy_queue.stores import Storage, StoredArtifact
 
 from .paging import keyed_pages, pages
 

@@ -11,12 +11,12 @@ import pytest
 import requests
 from azure.data.tables import TableClient, TableServiceClient
 from azure.storage.blob import BlobClient
-
-from legacy_queue.adapters.azure import AzureStorage
 from legacy_queue.adapters.azure.blobs import BLOCK
 from legacy_queue.adapters.azure.entities import task_entity, task_from_entity
 from legacy_queue.adapters.azure.groups import AzureGroupStore
 from legacy_queue.adapters.azure.rows import ExpiringRows
+
+from legacy_queue.adapters.azure import AzureStorage
 from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
@@ -24,7 +24,7 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.usage import NOT_RECORDED, Calls, CountedUse
-from legacy_queue.ports import Dependent, Storage, StoredArtifact, StoredTask, Turn
+from legacy_queue.stores import Dependent, Storage, StoredArtifact, StoredTask, Turn
 from tests.memory_server import HandClock
 
 from .conftest import RealClock

@@ -16,7 +16,8 @@ from azure.core.exceptions import HttpResponseError
 from azure.storage.blob import BlobBlock, BlobClient, ContentSettings
 
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.ports import BlobProperties, Blobs, Storage
+from legacy_queue.stores import Blobs, Storage
+from tests.memory_server import kept
 
 from .conftest import Backend
 
@@ -79,7 +80,7 @@ def put(url: str, data: bytes = b"content", **headers: str) -> requests.Response
 def test_what_is_written_is_read(storage: Storage, other: Storage, size: int) -> None:
     data = content(size)
     write(storage.blobs, data)
-    assert other.blobs.properties(NAME) == BlobProperties(size, TEXT, None)
+    assert kept(other.blobs, NAME) == (size, TEXT, None)
     assert read(other.blobs) == data
 
 
@@ -103,7 +104,7 @@ def test_chunks_that_break_off_store_nothing(blobs: Blobs, size: int) -> None:
     write(blobs, b"before")
     with pytest.raises(ConnectionResetError):
         blobs.write(NAME, breaking(content(size)), "other", "gzip")
-    assert blobs.properties(NAME) == BlobProperties(6, TEXT, None)
+    assert kept(blobs, NAME) == (6, TEXT, None)
     assert read(blobs) == b"before"
 
 
@@ -138,7 +139,7 @@ def test_parts_are_joined_in_the_order_of_their_numbers(
         blobs.write_part(NAME, number, chunked(parts[number]))
     for blobs in (storage.blobs, other.blobs):  # by a process that died, and again
         blobs.join_parts(NAME, 3, "application/gzip", "gzip")
-        assert blobs.properties(NAME) == BlobProperties(15 * MIB + 6, "application/gzip", "gzip")
+        assert kept(blobs, NAME) == (15 * MIB + 6, "application/gzip", "gzip")
     assert read(storage.blobs) == b"".join(parts[number] for number in (1, 2, 3))
 
 
@@ -221,13 +222,13 @@ def test_the_upload_url_takes_one_plain_put(blobs: Blobs, upload_url: str) -> No
         answer = put(upload_url, data, x_ms_blob_content_type=TEXT, x_ms_blob_content_encoding="gzip")
         assert answer.status_code == 201
         assert answer.headers["etag"]
-        assert blobs.properties(NAME) == BlobProperties(len(data), TEXT, "gzip")
+        assert kept(blobs, NAME) == (len(data), TEXT, "gzip")
         assert read(blobs) == data
 
 
 def test_the_content_type_of_the_put_is_that_of_the_blob(blobs: Blobs, upload_url: str) -> None:
     assert put(upload_url, content_type="image/png").status_code == 201
-    assert blobs.properties(NAME) == BlobProperties(7, "image/png", None)
+    assert kept(blobs, NAME) == (7, "image/png", None)
 
 
 @pytest.mark.parametrize("sent", ["whole", "in blocks"])
@@ -237,7 +238,7 @@ def test_azures_own_client_uploads(blobs: Blobs, upload_url: str, sent: str) -> 
     settings = ContentSettings(content_type=TEXT, content_encoding="gzip")
     with BlobClient.from_blob_url(upload_url, **sizes) as client:  # type: ignore[arg-type]
         client.upload_blob(data, content_settings=settings)
-        assert blobs.properties(NAME) == BlobProperties(len(data), TEXT, "gzip")
+        assert kept(blobs, NAME) == (len(data), TEXT, "gzip")
         assert read(blobs) == data
         with pytest.raises(HttpResponseError) as refused:
             client.upload_blob(data)

@@ -14,7 +14,8 @@ from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.usage import Calls, CountedUse, Use
 from legacy_queue.domain.workers import Known
-from legacy_queue.ports import AlreadyExists, Corrupt, Dependent, Storage, Turn
+from legacy_queue.ports import AlreadyExists, Corrupt
+from legacy_queue.stores import Dependent, Storage, Turn
 
 from .conftest import azure_backend
 from .paging import remove_all_expired

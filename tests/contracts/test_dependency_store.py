@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from legacy_queue.domain.ids import slugid
-from legacy_queue.ports import Dependent, Storage
+from legacy_queue.stores import Dependent, Storage
 
 from .paging import keyed_pages, remove_all_expired
 

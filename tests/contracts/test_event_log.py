@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain.events import Event
-from legacy_queue.ports import Storage
+from legacy_queue.stores import Storage
 
 from .conftest import Backend
 

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from legacy_queue.domain.ids import slugid
-from legacy_queue.ports import ActiveTask, Group, Storage
+from legacy_queue.stores import ActiveTask, Group, Storage
 
 from .conftest import Backend
 from .paging import keyed_pages, pages, remove_all_expired

@@ -5,11 +5,11 @@ from datetime import timedelta
 
 import pytest
 
-from legacy_queue.adapters.memory import MemoryStorage
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.ports import LeaseLost
-from tests.memory_server import HandClock, memory_server, poll
+from legacy_queue.stores import Storage
+from tests.memory_server import HandClock, memory_server, memory_storage, poll
 
 HOUR = timedelta(hours=1)
 
@@ -20,12 +20,12 @@ def clock() -> HandClock:
 
 
 @pytest.fixture
-def memory(clock: HandClock) -> Iterator[MemoryStorage]:
+def memory(clock: HandClock) -> Iterator[Storage]:
     with memory_server(clock) as storage:
         yield storage
 
 
-def test_a_message_cannot_be_hidden_beyond_its_time_to_live(memory: MemoryStorage, queue: WorkQueue) -> None:
+def test_a_message_cannot_be_hidden_beyond_its_time_to_live(memory: Storage, queue: WorkQueue) -> None:
     lease = memory.work_queues.put(queue, "text", HOUR, timedelta(0))
     with pytest.raises(LeaseLost):
         memory.work_queues.hide(queue, lease, "text", HOUR)
@@ -34,7 +34,7 @@ def test_a_message_cannot_be_hidden_beyond_its_time_to_live(memory: MemoryStorag
 
 @pytest.mark.parametrize(("hidden_for", "seconds"), [(0.001, 1), (1, 1), (1.001, 2)])
 def test_invisibility_is_counted_in_whole_seconds_rounded_up(
-    memory: MemoryStorage, queue: WorkQueue, clock: HandClock, hidden_for: float, seconds: int
+    memory: Storage, queue: WorkQueue, clock: HandClock, hidden_for: float, seconds: int
 ) -> None:
     memory.work_queues.put(queue, "put", HOUR, timedelta(seconds=hidden_for))
     lease = memory.work_queues.put(queue, "text", HOUR, timedelta(0))
@@ -47,7 +47,7 @@ def test_invisibility_is_counted_in_whole_seconds_rounded_up(
 
 
 def test_the_time_to_live_is_counted_in_whole_seconds_rounded_down(
-    memory: MemoryStorage, queue: WorkQueue, clock: HandClock
+    memory: Storage, queue: WorkQueue, clock: HandClock
 ) -> None:
     memory.work_queues.put(queue, "text", timedelta(seconds=2.999), timedelta(0))
     clock.advance(timedelta(seconds=1.999))
@@ -56,9 +56,7 @@ def test_the_time_to_live_is_counted_in_whole_seconds_rounded_down(
     assert memory.work_queues.count(queue) == 0
 
 
-def test_a_lease_on_an_expired_message_is_lost(
-    memory: MemoryStorage, queue: WorkQueue, clock: HandClock
-) -> None:
+def test_a_lease_on_an_expired_message_is_lost(memory: Storage, queue: WorkQueue, clock: HandClock) -> None:
     lease = memory.work_queues.put(queue, "text", HOUR, timedelta(0))
     clock.advance(HOUR)
     with pytest.raises(LeaseLost):
@@ -69,7 +67,7 @@ def test_a_lease_on_an_expired_message_is_lost(
 
 @pytest.mark.parametrize(("hidden_for", "seconds"), [(0.001, 1), (1, 1), (1.001, 2)])
 def test_invisibility_in_own_queues_is_counted_in_whole_seconds_rounded_up(
-    memory: MemoryStorage, clock: HandClock, hidden_for: float, seconds: int
+    memory: Storage, clock: HandClock, hidden_for: float, seconds: int
 ) -> None:
     duration = timedelta(seconds=hidden_for)
     memory.own_queues.put("claims", "received", timedelta(0))
@@ -84,7 +82,7 @@ def test_invisibility_in_own_queues_is_counted_in_whole_seconds_rounded_up(
     assert [message.text for message in received] == ["received", "put", "hidden"]
 
 
-def test_the_oldest_events_make_room_and_their_ids_go_on_working(memory: MemoryStorage) -> None:
+def test_the_oldest_events_make_room_and_their_ids_go_on_working(memory: Storage) -> None:
     events = [Event("task-pending", f"primary.{number}", (), {}) for number in range(10_010)]
     memory.event_log.append(events[:10])
     (first, _), *_ = memory.event_log.read("", 1)
@@ -95,14 +93,14 @@ def test_the_oldest_events_make_room_and_their_ids_go_on_working(memory: MemoryS
 
 def test_an_id_of_a_log_that_was_lost_is_before_all_of_the_next(clock: HandClock) -> None:
     event = Event("task-pending", "primary", (), {})
-    lost = MemoryStorage(clock, "http://127.0.0.1", "q")
+    lost = memory_storage(clock, "http://127.0.0.1", "q")
     lost.event_log.append([event] * 500)
     clock.advance(timedelta(milliseconds=1))
-    following = MemoryStorage(clock, "http://127.0.0.1", "q")
+    following = memory_storage(clock, "http://127.0.0.1", "q")
     following.event_log.append([event])
     assert len(following.event_log.read(lost.event_log.last(), 10)) == 1
 
 
 def test_two_storages_have_two_keys() -> None:
-    keys = {MemoryStorage(HandClock(), "http://127.0.0.1", "q").key for _ in range(2)}
+    keys = {memory_storage(HandClock(), "http://127.0.0.1", "q").key for _ in range(2)}
     assert len(keys) == 2

@@ -6,7 +6,8 @@ from datetime import timedelta
 import pytest
 
 from legacy_queue.domain.messages import Lease
-from legacy_queue.ports import LeaseLost, ReceivedMessage, Storage
+from legacy_queue.ports import LeaseLost
+from legacy_queue.stores import ReceivedMessage, Storage
 
 from .conftest import Backend
 

@@ -13,7 +13,8 @@ from legacy_queue.domain.ids import MAX_RUNS, slugid
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.task import Run, Task, Worker
 from legacy_queue.domain.times import format_time
-from legacy_queue.ports import AlreadyExists, Changed, Storage, StoredTask, TaskStore
+from legacy_queue.ports import AlreadyExists, Changed
+from legacy_queue.stores import Storage, StoredTask, TaskStore
 
 from .paging import pages, remove_all_expired
 

@@ -3,7 +3,8 @@ from datetime import timedelta
 
 import pytest
 
-from legacy_queue.ports import Changed, Storage, Turn
+from legacy_queue.ports import Changed
+from legacy_queue.stores import Storage, Turn
 
 from .conftest import Backend
 

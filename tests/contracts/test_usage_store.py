@@ -7,7 +7,7 @@ import pytest
 
 from legacy_queue.adapters.azure import AzureStorage
 from legacy_queue.domain.usage import HOUR, KEPT, NOT_RECORDED, Calls, CountedUse, Use
-from legacy_queue.ports import Storage
+from legacy_queue.stores import Storage
 
 from .paging import pages, remove_all_expired
 

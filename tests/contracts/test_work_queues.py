@@ -12,7 +12,8 @@ import requests
 
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.priority import WorkQueue, work_queues
-from legacy_queue.ports import LeaseLost, SignedUrls, Storage
+from legacy_queue.ports import LeaseLost
+from legacy_queue.stores import SignedUrls, Storage
 from tests.memory_server import delete, poll
 
 from .conftest import Backend, Sign

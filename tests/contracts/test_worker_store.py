@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from legacy_queue.domain.workers import Activity, Known, Path
-from legacy_queue.ports import AlreadyExists, Changed, Storage, StoredKnown
+from legacy_queue.ports import AlreadyExists, Changed
+from legacy_queue.stores import Storage, StoredKnown
 
 from .paging import remove_all_expired
 

@@ -27,8 +27,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from legacy_queue.adapters.memory import MemoryStorage
-from legacy_queue.adapters.memory.event_log import MemoryEventLog
 from legacy_queue.domain.errors import (
     AuthorizationFailed,
     InputError,
@@ -44,7 +42,7 @@ from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.timers import RESOLVED, Timer
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.domain.transitions import is_satisfied
-from legacy_queue.ports import Changed, Clock
+from legacy_queue.ports import Changed
 from legacy_queue.services.claims import Presented
 from legacy_queue.services.core import Core
 from legacy_queue.services.pending import PendingCounts
@@ -161,19 +159,6 @@ def faults(call: int, of: str, kind: str) -> At:
             return At(0, of="replace", after=failing(Changed()))
 
 
-class LastingLog(MemoryEventLog):
-    """Nothing that was told is forgotten."""
-
-    def trim(self, before: datetime) -> None:
-        """For the readers' sake."""
-
-
-class LastingStorage(MemoryStorage):
-    def __init__(self, clock: Clock, queue_url: str, queue_prefix: str) -> None:
-        super().__init__(clock, queue_url, queue_prefix)
-        self.event_log = LastingLog(clock)
-
-
 class Life(RuleBasedStateMachine):
     """``polled`` is what was received, and from where. ``granted`` is what workers believe; ``unanswered``
     what claimWork has claimed for somebody who has not heard of it yet; whoever hung up then has his claim in
@@ -216,9 +201,9 @@ class Life(RuleBasedStateMachine):
         self.tick, self.end_well, self.at_last = tick, end_well, at_last
         self.has_faults, self.has_losses, self.has_worker = has_faults, has_losses, has_worker
         required = [f"{PROVISIONER}/{WORKER_TYPE}"] if is_required else []
-        self.bench = Bench(required=required, storage=LastingStorage)
+        self.bench = Bench(required=required, keeps_events=True)
         queues, clock = self.bench.storage.work_queues, self.bench.clock
-        counts = PendingCounts(queues, self.bench.storage.tasks, clock)
+        counts = PendingCounts(queues, clock)
         self.messages = WorkMessages(queues, clock, [SECRET], counts)
         self.around: Callable[..., Any] | None = None
         self.servers = [self._server(), self._server()]

@@ -18,7 +18,7 @@ _Key = tuple[str, str]  # partition and key
 
 _LAST = chr(0x10FFFF)  # behind every key
 _MAX_SCANNED = 10_000  # rows for a page: no other call waits longer than that for the lock
-_VALID_KEY = re.compile(r"[^/\\#?\x00-\x1f\x7f-\x9f]{0,512}")
+_VALID_KEY = re.compile(r"[^/\\#?\x00-\x1f\x7f-\x9f]{1,512}")
 _MAX_VALUE, _MAX_ROW = 64 * 1024, 1024 * 1024  # bytes, two for each character
 _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "eq": operator.eq,

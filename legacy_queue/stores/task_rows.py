@@ -1,42 +1,40 @@
-"""Tasks as table entities.
+"""Tasks as rows.
 
-One entity for each task, alone in its partition: PartitionKey is the taskId, RowKey ``task``. The definition
-is JSON in binary properties ``definition0``, ``definition1``, ... of 64 KiB, Azure's limit for a property.
+One row for each task, alone in its partition: the partition is the taskId, the key ``task``. The definition
+is JSON in binary properties ``definition0``, ``definition1``, ...
 """
 
 import json
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.task import Run, Task
+from legacy_queue.ports.table import Row, Value
+from legacy_queue.stores.rows import chunked, joined, of_kind
 
-Kind = TypeVar("Kind")
-
-ROW_KEY = "task"
-_CHUNK = 64 * 1024
+KEY = "task"
 _STATES = ("pending", "running", "completed", "failed", "exception")
 
 
-def task_entity(task: Task) -> dict[str, Any]:
-    """The whole entity of a new task."""
+def new_values(task: Task) -> Mapping[str, Value]:
+    """All properties of a new task."""
     return {
-        **changing_properties(task),
+        **changing_values(task),
         **chunked("definition", _json(dict(task.definition.wire))),
         "deadline": task.definition.deadline,
         "expires": task.definition.expires,
     }
 
 
-def changing_properties(task: Task) -> dict[str, Any]:
-    """What a transition may change: merged into the entity, so that the definition is not sent again.
+def changing_values(task: Task) -> Mapping[str, Value]:
+    """What a transition may change: merged into the row, so that the definition is not sent again.
 
     A merge cannot unset a property: nothing held, and no blob, is an empty string.
     """
     return {
-        "PartitionKey": task.task_id,
-        "RowKey": ROW_KEY,
         "state": task.state,
         "retriesLeft": task.retries_left,
         "runs": _json([run.to_wire() for run in task.runs]),
@@ -47,43 +45,25 @@ def changing_properties(task: Task) -> dict[str, Any]:
     }
 
 
-def task_from_entity(entity: dict[str, Any]) -> Task:
-    """The inverse of ``task_entity``; one of before there were dependencies, or blobs, has none.
+def task_in(row: Row) -> Task:
+    """The inverse of ``new_values``; a row of before there were dependencies, or blobs, has none.
 
     Raises an error of Python's for what is no task.
     """
-    message_id, receipt = (of_kind(str, entity[name]) for name in ("heldMessageId", "heldReceipt"))
-    waits_for = of_kind(list, json.loads(entity.get("waitsFor", b"[]")))
+    values = row.values
+    message_id, receipt = (of_kind(str, values[name]) for name in ("heldMessageId", "heldReceipt"))
+    waits_for = of_kind(list, json.loads(of_kind(bytes, values.get("waitsFor", b"[]"))))
     task = Task(
-        task_id=entity["PartitionKey"],
-        definition=TaskDefinition(of_kind(dict, json.loads(joined("definition", entity)))),
-        retries_left=of_kind(int, entity["retriesLeft"]),
-        runs=tuple(Run.from_wire(run) for run in of_kind(list, json.loads(entity["runs"]))),
+        task_id=row.partition,
+        definition=TaskDefinition(of_kind(dict, json.loads(joined("definition", values)))),
+        retries_left=of_kind(int, values["retriesLeft"]),
+        runs=tuple(Run.from_wire(run) for run in of_kind(list, json.loads(of_kind(bytes, values["runs"])))),
         held=Lease(message_id, receipt) if message_id else None,
         waits_for=tuple(of_kind(str, one) for one in waits_for),
-        newest_blob=of_kind(str, entity.get("newestBlob", "")),
+        newest_blob=of_kind(str, values.get("newestBlob", "")),
     )
     _check(task)
     return task
-
-
-def of_kind(kind: type[Kind], value: Any) -> Kind:
-    """The value, which is of that type; raises TypeError."""
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise TypeError(f"a {type(value).__name__} where {kind.__name__} is due")
-    return value
-
-
-def chunked(name: str, value: bytes) -> dict[str, bytes]:
-    """The value as properties ``<name>0``, ``<name>1``, ..."""
-    starts = range(0, len(value), _CHUNK)
-    return {f"{name}{number}": value[start : start + _CHUNK] for number, start in enumerate(starts)}
-
-
-def joined(name: str, entity: dict[str, Any]) -> bytes:
-    """The inverse of ``chunked``."""
-    count = sum(key.startswith(name) for key in entity)
-    return b"".join(entity[f"{name}{number}"] for number in range(count))
 
 
 def _check(task: Task) -> None:
