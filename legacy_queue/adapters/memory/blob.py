@@ -14,6 +14,7 @@ from legacy_queue.ports.blob import (
     Block,
     BlockList,
     InvalidBlockList,
+    Written,
 )
 
 _BLOCKS_KEPT = timedelta(days=7)  # after the last one of a blob, while no list names them
@@ -43,7 +44,7 @@ class MemoryBlobContainer(BlobContainer):
         content_encoding: str | None,
         *,
         is_new: bool = False,
-    ) -> BlobProperties:
+    ) -> Written:
         with self._lock:
             return self._store(name, [("", bytes(content))], content_type, content_encoding, is_new)
 
@@ -64,7 +65,7 @@ class MemoryBlobContainer(BlobContainer):
         content_encoding: str | None,
         *,
         is_new: bool = False,
-    ) -> BlobProperties:
+    ) -> Written:
         with self._lock:
             blob = self._blobs.get(name)
             committed = {block_id: block for block_id, block in blob.blocks if block_id} if blob else {}
@@ -108,7 +109,7 @@ class MemoryBlobContainer(BlobContainer):
         content_type: str,
         content_encoding: str | None,
         is_new: bool,
-    ) -> BlobProperties:
+    ) -> Written:
         if is_new and name in self._blobs:
             raise BlobAlreadyExists
         etag = f'"0x{uuid.uuid4().hex[:15].upper()}"'
@@ -116,4 +117,4 @@ class MemoryBlobContainer(BlobContainer):
         properties = BlobProperties(length, content_type, content_encoding, self._clock.now(), etag)
         self._blobs[name] = _Blob(blocks, properties)
         self._blocks.pop(name, None)
-        return properties
+        return Written(properties.etag, properties.modified)
