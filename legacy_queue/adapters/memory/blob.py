@@ -117,4 +117,4 @@ class MemoryBlobContainer(BlobContainer):
         properties = BlobProperties(length, content_type, content_encoding, self._clock.now(), etag)
         self._blobs[name] = _Blob(blocks, properties)
         self._blocks.pop(name, None)
-        return Written(etag, properties.modified)
+        return Written(properties.etag, properties.modified)

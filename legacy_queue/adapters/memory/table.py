@@ -28,6 +28,8 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "ge": operator.ge,
 }
 
+_etags = map('W/"{}"'.format, itertools.count(1))  # of all tables: no two versions have the same
+
 
 class MemoryTable(Table):
     """Rows, which are never changed but replaced, and the sorted list of their keys.
@@ -38,7 +40,6 @@ class MemoryTable(Table):
     def __init__(self) -> None:
         self._rows: dict[_Key, Row] = {}
         self._keys: list[_Key] = []
-        self._etags = map('W/"{}"'.format, itertools.count(1))
         self._lock = Lock()
 
     def get(self, partition: str, key: str) -> Row | None:
@@ -107,7 +108,7 @@ class MemoryTable(Table):
         if change.kind == "delete":
             return None
         kept = current.values if current is not None and change.kind == "merge" else {}
-        row = Row(partition, change.key, MappingProxyType({**kept, **change.values}), next(self._etags))
+        row = Row(partition, change.key, MappingProxyType({**kept, **change.values}), next(_etags))
         _check(row)
         return row
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from legacy_queue.adapters.azure.storage import AzureStorage
 
+from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import to_milliseconds
 from legacy_queue.ports import Clock
-from legacy_queue.stores import SignedUrls, Storage
+from legacy_queue.stores import SignedUrls, Storage, open_stores
 from tests.memory_server import HandClock, memory_server
 
 
@@ -43,16 +43,21 @@ class Backend:
 def memory_backend(_request: pytest.FixtureRequest) -> Iterator[Backend]:
     clock = HandClock()
     with memory_server(clock) as storage:
-        yield Backend(storage, storage, clock, lambda seconds: clock.advance(timedelta(seconds=seconds)))
+        other = open_stores(storage.account, "q", clock)
+        yield Backend(storage, other, clock, lambda seconds: clock.advance(timedelta(seconds=seconds)))
 
 
 @contextmanager
 def azure_backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     azurite: Azurite = request.getfixturevalue("azurite")
     clock, prefix = RealClock(), f"t{secrets.token_hex(4)}"
-    storage, other = (AzureStorage(azurite.connection_string, prefix, clock) for _ in range(2))
-    storage.check()
+    storage, other = (azure_storage(azurite.connection_string, prefix, clock) for _ in range(2))
+    storage.account.check()
     yield Backend(storage, other, clock, lambda seconds: time.sleep(seconds + 0.05))
+
+
+def azure_storage(connection_string: str, prefix: str, clock: Clock) -> Storage:
+    return open_stores(AzureAccount(connection_string, prefix), prefix, clock)
 
 
 BACKENDS: dict[str, Callable[[pytest.FixtureRequest], AbstractContextManager[Backend]]] = {
@@ -79,11 +84,15 @@ def other(backend: Backend) -> Storage:
 
 
 @pytest.fixture
-def azure(request: pytest.FixtureRequest) -> Iterator[AzureStorage]:
-    """For what only Azure has to show."""
+def azure_pair(request: pytest.FixtureRequest) -> Iterator[tuple[Storage, Storage]]:
+    """For what only Azure has to show: one account as two processes see it."""
     with azure_backend(request) as ready:
-        assert isinstance(ready.storage, AzureStorage)
-        yield ready.storage
+        yield ready.storage, ready.other
+
+
+@pytest.fixture
+def azure(azure_pair: tuple[Storage, Storage]) -> Storage:
+    return azure_pair[0]
 
 
 @pytest.fixture

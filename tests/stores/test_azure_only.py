@@ -9,25 +9,23 @@ from typing import Any
 
 import pytest
 import requests
-from azure.data.tables import TableClient, TableServiceClient
 from azure.storage.blob import BlobClient
-from legacy_queue.adapters.azure.blobs import BLOCK
-from legacy_queue.adapters.azure.entities import task_entity, task_from_entity
-from legacy_queue.adapters.azure.groups import AzureGroupStore
-from legacy_queue.adapters.azure.rows import ExpiringRows
 
-from legacy_queue.adapters.azure import AzureStorage
 from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.adapters.memory.table import MemoryTable
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.usage import NOT_RECORDED, Calls, CountedUse
-from legacy_queue.stores import Dependent, Storage, StoredArtifact, StoredTask, Turn
+from legacy_queue.ports.table import Row
+from legacy_queue.stores import Dependent, GroupStore, Storage, StoredArtifact, StoredTask, Turn
+from legacy_queue.stores.blobs import BLOCK
+from legacy_queue.stores.task_rows import new_values, task_in
 from tests.memory_server import HandClock
 
-from .conftest import RealClock
+from .conftest import RealClock, azure_storage
 from .paging import remove_all_expired
 from .test_artifact_store import new_artifact
 from .test_task_store import new_task
@@ -42,19 +40,18 @@ ETAG = "W/\"datetime'2026-01-01T00%3A00%3A00.0000000Z'\""
 EXPIRING = ["tasks", "groups", "dependencies", "workers", "work-queues", "usage"]
 
 
-def cost(storage: AzureStorage, act: Callable[[], Any]) -> int:
-    before = storage.operations.total()
+def cost(storage: Storage, act: Callable[[], Any]) -> int:
+    before = storage.account.operations.total()
     act()
-    return storage.operations.total() - before
+    return storage.account.operations.total() - before
 
 
-def join(storage: AzureStorage, expires: datetime = EXPIRES) -> int:
+def join(storage: Storage, expires: datetime = EXPIRES) -> int:
     return cost(storage, lambda: storage.groups.join(slugid(), GROUP, "scheduler", expires))
 
 
-def test_a_task_that_another_process_wrote_is_not_ones_own(azure: AzureStorage, azurite: Azurite) -> None:
-    prefix = azure.tasks._table.table_name.removesuffix("tasks")
-    other = AzureStorage(azurite.connection_string, prefix, RealClock())
+def test_a_task_that_another_process_wrote_is_not_ones_own(azure_pair: tuple[Storage, Storage]) -> None:
+    azure, other = azure_pair
     stored = azure.tasks.insert(new_task())
     seen = other.tasks.load(stored.task.task_id)
     assert seen
@@ -66,25 +63,24 @@ def test_a_task_that_another_process_wrote_is_not_ones_own(azure: AzureStorage, 
     assert not back.is_own
 
 
-def test_a_task_joins_its_group_with_one_operation(azure: AzureStorage) -> None:
+def test_a_task_joins_its_group_with_one_operation(azure: Storage) -> None:
     assert [join(azure), join(azure), join(azure, EXPIRES + DAY), join(azure)] == [1, 1, 1, 1]
 
 
-def test_a_process_that_has_not_seen_a_group_learns_of_it_once(azurite: Azurite, azure: AzureStorage) -> None:
+def test_a_process_that_has_not_seen_a_group_learns_of_it_once(azure_pair: tuple[Storage, Storage]) -> None:
+    azure, cold = azure_pair
     join(azure)
-    prefix = azure.groups._table.table_name.removesuffix("groups")
-    cold = AzureStorage(azurite.connection_string, prefix, RealClock())
     assert [join(cold), join(cold)] == [3, 1]
 
 
 @pytest.mark.parametrize("count", [1, 120])
-def test_whether_a_group_is_active_costs_one_operation(azure: AzureStorage, count: int) -> None:
+def test_whether_a_group_is_active_costs_one_operation(azure: Storage, count: int) -> None:
     for _ in range(count):
         azure.groups.activate(slugid(), GROUP, 0, EXPIRES)
     assert cost(azure, lambda: azure.groups.has_active(GROUP)) == 1
 
 
-def test_a_page_costs_one_operation(azure: AzureStorage) -> None:
+def test_a_page_costs_one_operation(azure: Storage) -> None:
     for _ in range(10):
         join(azure)
         azure.dependencies.add(TASK, Dependent(slugid(), "all-completed"), EXPIRES)
@@ -102,7 +98,7 @@ def test_a_page_costs_one_operation(azure: AzureStorage) -> None:
         assert [cost(azure, partial(ask, limit)) for limit in (3, 10, 100)] == [1, 1, 1], ask
 
 
-def test_own_messages_and_turns_cost_what_they_do(azure: AzureStorage) -> None:
+def test_own_messages_and_turns_cost_what_they_do(azure: Storage) -> None:
     queues, turns = azure.own_queues, azure.turns
     queues.put("claims", "first", NO_TIME)
     assert cost(azure, lambda: queues.put("claims", "text", NO_TIME)) == 1
@@ -114,14 +110,14 @@ def test_own_messages_and_turns_cost_what_they_do(azure: AzureStorage) -> None:
     assert cost(azure, lambda: turns.take("sweeping", EXPIRES)) == 1
 
 
-def test_events_cost_one_operation_for_a_batch(azure: AzureStorage) -> None:
+def test_events_cost_one_operation_for_a_batch(azure: Storage) -> None:
     azure.event_log.append([EVENT])
     assert cost(azure, lambda: azure.event_log.append([EVENT] * 99)) == 1
     assert cost(azure, lambda: azure.event_log.append([EVENT] * 100)) == 2
     assert cost(azure, lambda: azure.event_log.trim(EXPIRES - 10_000 * DAY)) == 1
 
 
-def test_each_call_for_an_artifact_costs_one_operation(azure: AzureStorage) -> None:
+def test_each_call_for_an_artifact_costs_one_operation(azure: Storage) -> None:
     store, task_id = azure.artifacts, slugid()
     acts: dict[str, Callable[[], Any]] = {
         "insert": lambda: store.insert(new_artifact(task_id)),
@@ -140,7 +136,7 @@ def test_each_call_for_an_artifact_costs_one_operation(azure: AzureStorage) -> N
     assert cost(azure, lambda: store.remove(stored)) == 1
 
 
-def test_a_blob_costs_one_operation_or_one_for_each_block(azure: AzureStorage) -> None:
+def test_a_blob_costs_one_operation_or_one_for_each_block(azure: Storage) -> None:
     blobs, in_blocks = azure.blobs, [b"." * BLOCK, b"."]
     acts: dict[str, tuple[Callable[[], Any], int]] = {
         "properties of none": (lambda: blobs.properties("name"), 1),
@@ -163,7 +159,7 @@ def test_a_blob_costs_one_operation_or_one_for_each_block(azure: AzureStorage) -
 
 
 @pytest.mark.parametrize("held", ["lease", "snapshot", "both"])
-def test_a_blob_that_its_uploader_holds_fast_is_removed(azure: AzureStorage, held: str) -> None:
+def test_a_blob_that_its_uploader_holds_fast_is_removed(azure: Storage, held: str) -> None:
     """An upload URL is enough for that."""
     blobs = azure.blobs
     blobs.write("name", [b"content"], "text/plain", None)
@@ -176,7 +172,7 @@ def test_a_blob_that_its_uploader_holds_fast_is_removed(azure: AzureStorage, hel
     assert blobs.properties("name") is None
 
 
-def test_who_reads_a_blob_that_changes_is_not_told_to_try_again(azure: AzureStorage) -> None:
+def test_who_reads_a_blob_that_changes_is_not_told_to_try_again(azure: Storage) -> None:
     for change in (
         lambda: azure.blobs.write("name", [b"."], "text/plain", None),
         lambda: azure.blobs.remove("name"),
@@ -189,20 +185,20 @@ def test_who_reads_a_blob_that_changes_is_not_told_to_try_again(azure: AzureStor
             list(chunks)
 
 
-def test_chunks_of_any_size_are_sent_in_blocks_of_one_size(azure: AzureStorage) -> None:
+def test_chunks_of_any_size_are_sent_in_blocks_of_one_size(azure: Storage) -> None:
     for chunks in ([b"." * (3 * BLOCK)], [b"." * 1000] * (3 * BLOCK // 1000)):
         assert cost(azure, lambda chunks=chunks: azure.blobs.write("name", chunks, "text/plain", None)) == 4
 
 
 def test_a_container_that_another_process_makes_is_no_error(azurite: Azurite) -> None:
-    storages = [AzureStorage(azurite.connection_string, "together", RealClock()) for _ in range(8)]
+    storages = [azure_storage(azurite.connection_string, "together", RealClock()) for _ in range(8)]
     with ThreadPoolExecutor(8) as threads:
-        for checked in [threads.submit(storage.check) for storage in storages]:
+        for checked in [threads.submit(storage.account.check) for storage in storages]:
             checked.result()
-    assert cost(storages[0], storages[0].check) == 3
+    assert cost(storages[0], storages[0].account.check) == 3
 
 
-def test_nobody_reads_a_blob_without_a_signature(azure: AzureStorage) -> None:
+def test_nobody_reads_a_blob_without_a_signature(azure: Storage) -> None:
     azure.blobs.write("name", [b"content"], "text/plain", None)
     url = azure.blobs.download_url("name", EXPIRES)
     assert requests.get(url, timeout=30).content == b"content"
@@ -211,52 +207,43 @@ def test_nobody_reads_a_blob_without_a_signature(azure: AzureStorage) -> None:
     assert requests.get(f"{container}?restype=container&comp=list", timeout=30).status_code in (401, 403, 404)
 
 
-def test_what_expires_is_looked_through_in_this_order(azure: AzureStorage) -> None:
+def test_what_expires_is_looked_through_in_this_order(azure: Storage) -> None:
     assert list(azure.expiring) == EXPIRING
 
 
-@pytest.mark.parametrize("name", ["workers"])
-def test_rows_that_no_code_writes_yet_expire_already(
-    azurite: Azurite, azure: AzureStorage, name: str
-) -> None:
-    table = table_of(azurite, azure, name)
-    for number in range(5):
-        table.create_entity({"PartitionKey": "p", "RowKey": str(number), "expires": EXPIRES + number * DAY})
-    table.create_entity({"PartitionKey": "p", "RowKey": "for ever"})
-    remove_all_expired(azure.expiring[name], EXPIRES + 3 * DAY, 2)
-    assert [row["RowKey"] for row in table.list_entities()] == ["3", "4", "for ever"]
-
-
-class MovingTable(TableClient):
+class MovingTable(MemoryTable):
     """Somebody else moves the expiry of each row just before it is deleted."""
 
-    def delete_entity(self, *args: Any, **kwargs: Any) -> None:
-        self.update_entity(
-            {key: args[0][key] for key in ("PartitionKey", "RowKey")} | {"expires": EXPIRES + DAY}
-        )
-        super().delete_entity(*args, **kwargs)
+    moves = False
+
+    def delete(self, partition: str, key: str, etag: str | None = None) -> None:
+        if self.moves:
+            self.merge(partition, key, {"expires": EXPIRES + DAY})
+        super().delete(partition, key, etag)
 
 
-def test_what_lives_longer_meanwhile_is_not_removed(azurite: Azurite, azure: AzureStorage) -> None:
-    azure.groups.join(slugid(), GROUP, "scheduler", EXPIRES)
-    moving = MovingTable.from_connection_string(azurite.connection_string, azure.groups._table.table_name)
-    for expiring in (ExpiringRows(moving), AzureGroupStore(moving, RealClock())):
-        remove_all_expired(expiring, EXPIRES + HOUR)
-        group = azure.groups.load(GROUP)
-        assert group
-        assert group.expires == EXPIRES + DAY
-        assert len(azure.groups.members(GROUP, "", 10)) == 1
-    remove_all_expired(azure.groups, EXPIRES + 2 * DAY)
-    assert azure.groups.load(GROUP) is None
+def test_what_lives_longer_meanwhile_is_not_removed() -> None:
+    table = MovingTable()
+    groups = GroupStore(table, HandClock())
+    groups.join(slugid(), GROUP, "scheduler", EXPIRES)
+    table.moves = True
+    remove_all_expired(groups, EXPIRES + HOUR)
+    group = groups.load(GROUP)
+    assert group
+    assert group.expires == EXPIRES + DAY
+    assert len(groups.members(GROUP, "", 10)) == 1
+    table.moves = False
+    remove_all_expired(groups, EXPIRES + 2 * DAY)
+    assert groups.load(GROUP) is None
 
 
-def test_other_queues_are_never_taken_for_unused_work_queues(azure: AzureStorage) -> None:
-    names = queue_names(azure)
-    azure.own_queues.put("claims", "text", NO_TIME)
-    azure.own_queues.receive("claims", 1, HOUR)
+def test_other_queues_are_never_taken_for_unused_work_queues(storage: Storage) -> None:
+    names = queue_names(storage)
+    storage.own_queues.put("claims", "text", NO_TIME)
+    storage.own_queues.receive("claims", 1, HOUR)
     queue = WorkQueue("provisioner", "type", "high")
     used = {"provisioner_id": "provisioner", "worker_type": "type", "last_used": "2020-01-01"}
-    prefix = azure.own_queues._prefix
+    prefix = storage.own_queues._prefix
     for name, metadata in {
         f"{prefix}-plain": {},
         f"{prefix}-foreign": used,  # of a server with a longer prefix
@@ -264,29 +251,23 @@ def test_other_queues_are_never_taken_for_unused_work_queues(azure: AzureStorage
         queue.name(prefix): {**used, "last_used": "the day before"},
         f"{prefix}x-other": used,
     }.items():
-        azure._queues.create_queue(name, metadata=metadata)
-    before = queue_names(azure) - names
-    remove_all_expired(azure.work_queues, EXPIRES, 2)
-    assert queue_names(azure) - names == before
-    azure._queues.get_queue_client(queue.name(prefix)).set_queue_metadata(used)
-    remove_all_expired(azure.work_queues, EXPIRES, 2)
-    assert before - queue_names(azure) == {queue.name(prefix)}
+        storage.account.queue(name).create(metadata)
+    before = queue_names(storage) - names
+    remove_all_expired(storage.work_queues, EXPIRES, 2)
+    assert queue_names(storage) - names == before
+    storage.account.queue(queue.name(prefix)).create(used)
+    remove_all_expired(storage.work_queues, EXPIRES, 2)
+    assert before - queue_names(storage) == {queue.name(prefix)}
 
 
-def queue_names(storage: AzureStorage) -> set[str]:
-    return {queue.name for queue in storage._queues.list_queues()}
+def queue_names(storage: Storage) -> set[str]:
+    return {name for name, _ in storage.account.queues("")}
 
 
 def test_a_task_that_was_stored_before_there_were_dependencies_waits_for_none() -> None:
-    entity = task_entity(new_task())
-    del entity["waitsFor"]
-    assert task_from_entity(entity).waits_for == ()
-
-
-def table_of(azurite: Azurite, storage: AzureStorage, name: str) -> TableClient:
-    prefix = storage.groups._table.table_name.removesuffix("groups")
-    service = TableServiceClient.from_connection_string(azurite.connection_string)
-    return service.get_table_client(f"{prefix}{name}")
+    task = new_task()
+    values = {name: value for name, value in new_values(task).items() if name != "waitsFor"}
+    assert task_in(Row(task.task_id, "task", values, "etag")).waits_for == ()
 
 
 ACTS: dict[str, Callable[[Storage], Any]] = {
@@ -340,31 +321,29 @@ MORE_ACTS: dict[str, Callable[[Storage], Any]] = {
 
 
 @pytest.fixture(scope="module")
-def away(azurite: Azurite) -> AzureStorage:
+def away(azurite: Azurite) -> Storage:
     """Nobody listens where it should be."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         nowhere = f"http://127.0.0.1:{bound.getsockname()[1]}/devstoreaccount1;"
     words = azurite.connection_string.split(";")[:3]
     endpoints = "".join(f"{service}Endpoint={nowhere}" for service in ("Blob", "Queue", "Table"))
-    return AzureStorage(";".join(words) + ";" + endpoints, "away", HandClock())
+    return azure_storage(";".join(words) + ";" + endpoints, "away", HandClock())
 
 
 @pytest.mark.parametrize("act", (ACTS | MORE_ACTS).values(), ids=ACTS | MORE_ACTS)
-def test_a_storage_that_is_away_is_unavailable(away: AzureStorage, act: Callable[[Storage], Any]) -> None:
+def test_a_storage_that_is_away_is_unavailable(away: Storage, act: Callable[[Storage], Any]) -> None:
     with pytest.raises(ServiceUnavailable):
         act(away)
 
 
 @pytest.fixture(scope="module")
-def bare(azurite: Azurite) -> AzureStorage:
+def bare(azurite: Azurite) -> Storage:
     """Its tables were never made."""
-    return AzureStorage(azurite.connection_string, "bare", HandClock())
+    return azure_storage(azurite.connection_string, "bare", HandClock())
 
 
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
-def test_a_storage_without_its_tables_is_unavailable(
-    bare: AzureStorage, act: Callable[[Storage], Any]
-) -> None:
+def test_a_storage_without_its_tables_is_unavailable(bare: Storage, act: Callable[[Storage], Any]) -> None:
     with pytest.raises(ServiceUnavailable):
         act(bare)

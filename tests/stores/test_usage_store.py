@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from legacy_queue.adapters.azure import AzureStorage
 from legacy_queue.domain.usage import HOUR, KEPT, NOT_RECORDED, Calls, CountedUse, Use
 from legacy_queue.stores import Storage
 
@@ -109,14 +108,14 @@ def test_it_is_kept_for_ten_days_after_its_hour(storage: Storage) -> None:
         assert same(since(storage), kept)
 
 
-def test_a_hundred_rows_of_an_hour_cost_one_operation_and_so_does_a_page(azure: AzureStorage) -> None:
+def test_a_hundred_rows_of_an_hour_cost_one_operation_and_so_does_a_page(azure: Storage) -> None:
     rows = [
         counted(replace(BARE, caller=f"group/{number}"), THEN + hours * HOUR)
         for number in range(100)
         for hours in range(2)
     ]
-    before = azure.operations.total()
+    before = azure.account.operations.total()
     azure.usage.put(rows)
-    assert azure.operations.total() - before == 2
+    assert azure.account.operations.total() - before == 2
     assert len(azure.usage.since(THEN, None, None, "", 1000).counted) == 200
-    assert azure.operations.total() - before == 3
+    assert azure.account.operations.total() - before == 3

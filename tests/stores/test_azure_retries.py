@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.adapters.azure import AzureStorage
 from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.priority import WorkQueue
+from legacy_queue.stores import Storage
 from tests.memory_server import HandClock
+
+from .conftest import azure_storage
 
 WORK = WorkQueue("p", "w", "lowest")
 MINUTE = timedelta(minutes=1)
@@ -51,10 +53,10 @@ def silent() -> Iterator[Silent]:
 
 
 @pytest.fixture
-def storage(azurite: Azurite, silent: Silent) -> AzureStorage:
+def storage(azurite: Azurite, silent: Silent) -> Storage:
     words = azurite.connection_string.split(";")[:3]
     endpoints = [f"{service}Endpoint={silent.url}" for service in ("Blob", "Queue", "Table")]
-    return AzureStorage(";".join([*words, *endpoints, ""]), "silent", HandClock())
+    return azure_storage(";".join([*words, *endpoints, ""]), "silent", HandClock())
 
 
 @pytest.mark.parametrize(
@@ -66,14 +68,14 @@ def storage(azurite: Azurite, silent: Silent) -> AzureStorage:
     ids=["own queues", "work queues"],
 )
 def test_a_receive_is_sent_once_because_another_would_hide_what_nobody_has(
-    storage: AzureStorage, silent: Silent, receive: Callable[[AzureStorage], Any]
+    storage: Storage, silent: Silent, receive: Callable[[Storage], Any]
 ) -> None:
     with pytest.raises(ServiceUnavailable):
         receive(storage)
     assert silent.heard == ["GET"]
 
 
-def test_a_put_is_sent_again(storage: AzureStorage, silent: Silent) -> None:
+def test_a_put_is_sent_again(storage: Storage, silent: Silent) -> None:
     with pytest.raises(ServiceUnavailable):
         storage.own_queues.put("events", "text", timedelta(0))
     assert silent.heard == ["POST"] * 3
