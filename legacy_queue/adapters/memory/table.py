@@ -18,7 +18,7 @@ _Key = tuple[str, str]  # partition and key
 
 _LAST = chr(0x10FFFF)  # behind every key
 _MAX_SCANNED = 10_000  # rows for a page: no other call waits longer than that for the lock
-_VALID_KEY = re.compile(r"[^/\\#?\x00-\x1f\x7f-\x9f]{0,512}")
+_VALID_KEY = re.compile(r"[^/\\#?\x00-\x1f\x7f-\x9f]{1,512}")
 _MAX_VALUE, _MAX_ROW = 64 * 1024, 1024 * 1024  # bytes, two for each character
 _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "eq": operator.eq,
@@ -129,7 +129,7 @@ def _bounds(conditions: Sequence[Condition]) -> tuple[_Key, _Key]:
 def _range(conditions: Sequence[Condition], name: str) -> tuple[str, str]:
     first, last = "", _LAST
     for condition in conditions:
-        if condition.name == name:
+        if condition.name == name and condition.value != ():
             values = condition.value if isinstance(condition.value, tuple) else (condition.value,)
             texts = [str(value) for value in values]
             if condition.operator in ("eq", "in", "ge", "gt"):
