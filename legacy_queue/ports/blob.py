@@ -63,9 +63,9 @@ class BlobContainer(ABC):
         *,
         is_new: bool = False,
     ) -> Written:
-        """Store the blob in place of what is there, its uncommitted blocks too.
+        """Store the blob in place of what is there; on Azurite its uncommitted blocks stay.
 
-        Raises BlobAlreadyExists where ``is_new``, and there is a blob.
+        Raises BlobAlreadyExists where ``is_new``, and there is a blob, or on Azurite an uncommitted block.
         """
 
     @abstractmethod

@@ -6,12 +6,15 @@ There are no proxies, no redirects, no cookies and no netrc: storage is where th
 import socket
 import ssl
 import time
+import weakref
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from legacy_queue.adapters.azure.http_response import BadResponse, Response, read_response
+
+_Idle = deque[tuple[socket.socket, float]]  # connections, and since when; the newest last
 
 MAX_IDLE = 128  # connections that are kept; more calls at once open more, which are closed afterwards
 _MAX_IDLE_TIME = 60.0  # seconds: a connection that a firewall has forgotten costs a whole timeout
@@ -49,7 +52,8 @@ class Connections:
         self._address = (parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
         self._context = (context or ssl.create_default_context()) if parts.scheme == "https" else None
         self._timeouts = timeouts or Timeouts()
-        self._idle: deque[tuple[socket.socket, float]] = deque()  # and since when; the newest last
+        self._idle: _Idle = deque()
+        weakref.finalize(self, _close_all, self._idle)
 
     def exchange(self, request: bytes) -> Response:
         """Send the request and return the answer; raises NotSent, NotAnswered.
@@ -72,11 +76,6 @@ class Connections:
                 continue
             self._put_back(connection, response)
             return response
-
-    def close(self) -> None:
-        """Close the connections that are not in use."""
-        while self._idle:
-            self._idle.pop()[0].close()
 
     def _exchange(self, connection: socket.socket, request: bytes, is_kept: bool) -> Response | None:
         """The answer; None where the connection had been kept too long to take the request."""
@@ -135,3 +134,8 @@ class Connections:
         with suppress(IndexError):  # another call was faster
             if len(self._idle) > MAX_IDLE or now - self._idle[0][1] > _MAX_IDLE_TIME:
                 self._idle.popleft()[0].close()
+
+
+def _close_all(idle: _Idle) -> None:
+    while idle:
+        idle.pop()[0].close()

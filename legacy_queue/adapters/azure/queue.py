@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from xml.sax.saxutils import escape
 
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
@@ -162,6 +163,7 @@ def _lease(fields: Mapping[str, str]) -> Lease:
     return Lease(fields["MessageId"], fields.get("PopReceipt", ""))
 
 
+@lru_cache(maxsize=1024)  # messages of a batch have most of them in common
 def _time(text: str) -> datetime:
     """``Sun, 22 Nov 2026 01:02:03 GMT``; much faster than what parses all forms of it."""
     found = _TIME.fullmatch(text)

@@ -22,6 +22,7 @@ class AzureTable(Table):
         self._service, self._url, self._path = service, f"{url}/{name}", f"/{name}"
 
     def get(self, partition: str, key: str) -> Row | None:
+        table_wire.check_key(partition, key)
         path = self._path + table_wire.key_path(partition, key)
         response = self._service.send(Request("GET", path, headers=_READ), (404,))
         return None if response.status == 404 else self._service.read(response, _row)

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from legacy_queue.ports.table import KEY, PARTITION, Change, Condition, Row, Value
 
-_VALID_KEY = re.compile(r"[^/\\#?\x00-\x1f\x7f-\x9f]{0,512}")
+_VALID_KEY = re.compile(r"[^/\\#?\x00-\x1f\x7f-\x9f]{1,512}")
 _MAX_VALUE, _MAX_ROW = 64 * 1024, 1024 * 1024  # bytes, two for each character
 _TYPE = "@odata.type"
 _METHODS = {"insert": "POST", "put": "PUT", "merge": "PATCH", "delete": "DELETE"}
@@ -26,10 +26,14 @@ _ETAG = re.compile(rb"(?:^|\n)etag: *([^\r]+)\r", re.IGNORECASE)
 dumps = json.JSONEncoder(separators=(",", ":")).encode
 
 
-def key_path(partition: str, key: str) -> str:
-    """``(PartitionKey='...',RowKey='...')``, percent-encoded; raises ValueError for what is no key."""
+def check_key(partition: str, key: str) -> None:
+    """Raise ValueError for what is no key, since a part of a URL is made of it."""
     if not (_VALID_KEY.fullmatch(partition) and _VALID_KEY.fullmatch(key)):
         raise ValueError(f"{partition!r} {key!r} is not a valid key")
+
+
+def key_path(partition: str, key: str) -> str:
+    """``(PartitionKey='...',RowKey='...')``, percent-encoded."""
     partition, key = (quote(one.replace("'", "''"), safe="") for one in (partition, key))
     return f"(PartitionKey='{partition}',RowKey='{key}')"
 
@@ -89,6 +93,7 @@ def literal(value: Value) -> str:
 
 def change(path: str, partition: str, change: Change) -> tuple[str, str, Mapping[str, str], bytes | None]:
     """Method, path, headers and body of the request that changes a row of the table at ``path``."""
+    check_key(partition, change.key)
     headers = {"accept": "application/json", "dataserviceversion": "3.0"}
     body = None
     if change.kind != "delete":

@@ -130,7 +130,7 @@ def _bounds(conditions: Sequence[Condition]) -> tuple[_Key, _Key]:
 def _range(conditions: Sequence[Condition], name: str) -> tuple[str, str]:
     first, last = "", _LAST
     for condition in conditions:
-        if condition.name == name:
+        if condition.name == name and condition.value != ():
             values = condition.value if isinstance(condition.value, tuple) else (condition.value,)
             texts = [str(value) for value in values]
             if condition.operator in ("eq", "in", "ge", "gt"):
