@@ -9,9 +9,9 @@ from datetime import timedelta
 
 from flask import Flask
 
-from legacy_queue.adapters.azure import AzureStorage
+from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.clock import SystemClock
-from legacy_queue.adapters.memory import MemoryStorage
+from legacy_queue.adapters.memory import MemoryAccount
 from legacy_queue.config import Settings, SettingsError
 from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.credentials import Client
@@ -20,11 +20,13 @@ from legacy_queue.gateway.azure_face import azure_face
 from legacy_queue.gateway.blob_face import blob_face
 from legacy_queue.http import uploads
 from legacy_queue.http.app import Backend, create_app
-from legacy_queue.ports import Broker, Clock, ObjectStore, Storage
+from legacy_queue.ports import Broker, Clock, ObjectStore
+from legacy_queue.ports.account import StorageAccount
 from legacy_queue.services.background import Background
 from legacy_queue.services.claims import ClaimRules
 from legacy_queue.services.core import Core, Rules, build_core
 from legacy_queue.services.upload_slots import UploadSlots
+from legacy_queue.stores import Storage, open_stores
 
 _FACE = "/azure"  # where the server itself answers signed URLs, with memory storage
 _MAX_STREAMS = 500  # of events, in one process
@@ -57,7 +59,7 @@ def build(
     that cannot be used.
     """
     clock = clock or SystemClock()
-    storage = storage or _storage(settings, root_url, clock)
+    storage = storage or open_stores(_account(settings, root_url, clock), settings.queue_prefix, clock)
     issuers = [_issuer(secret) for secret in settings.signing_secrets]
     clients = {client.client_id: client for client in (*settings.clients, *issuers)}
     core = _core(settings, storage, clock, issuers[0], broker or _broker(settings), root_url, max_connections)
@@ -76,24 +78,21 @@ def build(
             upload_slots=upload_slots,
         )
     )
-    if isinstance(storage, MemoryStorage):
-        queues = azure_face(storage.work_queues, storage.account, storage.key, clock)
-        blobs = blob_face(storage.blobs.container, storage.account, storage.key, clock, upload_slots)
-        for face in (queues, blobs):
+    if isinstance(storage.account, MemoryAccount):
+        for face in (azure_face(storage.account, clock), blob_face(storage.account, clock, upload_slots)):
             app.register_blueprint(face, url_prefix=_FACE)
     return Server(app, storage, core, background)
 
 
-def _storage(settings: Settings, root_url: str, clock: Clock) -> MemoryStorage | AzureStorage:
+def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
     if settings.storage == "memory":
         own = root_url + _FACE
         queue_url, blob_url = settings.public_queue_url or own, settings.public_blob_url or own
-        return MemoryStorage(clock, queue_url, settings.queue_prefix, blob_url=blob_url)
+        return MemoryAccount(clock, queue_url, settings.queue_prefix, blob_url=blob_url)
     try:
-        return AzureStorage(
+        return AzureAccount(
             settings.connection_string or "",
             settings.queue_prefix,
-            clock,
             settings.public_queue_url,
             settings.public_blob_url,
         )

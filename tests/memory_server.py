@@ -12,13 +12,16 @@ from flask import Flask
 from lxml import etree
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from legacy_queue.adapters.memory import MemoryStorage
+from legacy_queue.adapters.memory import MemoryAccount
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.times import to_milliseconds
 from legacy_queue.gateway.azure_face import azure_face
 from legacy_queue.gateway.blob_face import blob_face
 from legacy_queue.ports import Clock
+from legacy_queue.ports.account import StorageAccount
+from legacy_queue.ports.queue import QueuedMessage
 from legacy_queue.services.upload_slots import UploadSlots
+from legacy_queue.stores import Blobs, Storage, open_stores
 
 
 class HandClock(Clock):
@@ -34,6 +37,28 @@ class HandClock(Clock):
         self._now += duration
 
 
+def memory_storage(
+    clock: Clock, queue_url: str = "http://127.0.0.1:1/azure", prefix: str = "q", key: bytes | None = None
+) -> Storage:
+    """An account in memory of its own."""
+    return open_stores(MemoryAccount(clock, queue_url, prefix, key=key), prefix, clock)
+
+
+def messages_in(account: StorageAccount, name: str) -> list[QueuedMessage]:
+    """All there are in that queue of a memory account, visible or not, in the order of their visibility."""
+    assert isinstance(account, MemoryAccount)
+    queue = account._queues.get(name)
+    now = account._clock.now()
+    alive = [one for one in queue._messages.values() if one.expires > now] if queue else []
+    return sorted(alive, key=lambda one: one.next_visible or now)
+
+
+def kept(blobs: Blobs, name: str) -> tuple[int, str, str | None] | None:
+    """Length, content type and encoding of a blob."""
+    found = blobs.properties(name)
+    return found and (found.length, found.content_type, found.content_encoding)
+
+
 class _Quiet(WSGIRequestHandler):
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         """Say nothing: the request line holds a SAS."""
@@ -42,14 +67,15 @@ class _Quiet(WSGIRequestHandler):
 @contextmanager
 def memory_server(
     clock: Clock, queue_prefix: str = "q", key: bytes | None = None, slots: UploadSlots | None = None
-) -> Iterator[MemoryStorage]:
+) -> Iterator[Storage]:
     """Memory storage whose signed URLs are answered, on loopback, while the context lasts."""
     app = Flask("memory")
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=_Quiet)
-    storage = MemoryStorage(clock, f"http://127.0.0.1:{server.server_port}/azure", queue_prefix, key=key)
-    queues = azure_face(storage.work_queues, storage.account, storage.key, clock)
-    blobs = blob_face(storage.blobs.container, storage.account, storage.key, clock, slots or UploadSlots())
-    for face in (queues, blobs):
+    storage = memory_storage(clock, f"http://127.0.0.1:{server.server_port}/azure", queue_prefix, key)
+    for face in (
+        azure_face(storage.account, clock),
+        blob_face(storage.account, clock, slots or UploadSlots()),
+    ):
         app.register_blueprint(face, url_prefix="/azure")
     thread = threading.Thread(target=server.serve_forever, args=[0.01])
     thread.start()

@@ -16,7 +16,7 @@ from legacy_queue.cli.options import setting_options, settings_of
 from legacy_queue.cli.signals import STOP_WITH_STDIN, Signals, stop_with_stdin
 from legacy_queue.config import SettingsError, complete
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.ports import Storage
+from legacy_queue.stores import Storage
 from legacy_queue.wiring import Server, build
 
 _LOOK_AGAIN = 0.5  # seconds
@@ -60,13 +60,13 @@ def _run_until_told(server: Server) -> None:
         time.sleep(_LOOK_AGAIN)
     signals = Signals()
     server.background.start()
-    print(json.dumps({"pid": os.getpid(), "storage": server.storage.endpoints}), flush=True)  # noqa: T201
+    print(json.dumps({"pid": os.getpid(), "storage": server.storage.account.endpoints}), flush=True)  # noqa: T201
     signals.wait()
     server.background.stop()
 
 
 def _is_ready(storage: Storage) -> bool:
     with suppress(ServiceUnavailable):
-        storage.check()
+        storage.account.check()
         return True
     return False

@@ -152,7 +152,7 @@ class _Application(BaseApplication):
         def begin() -> None:
             while True:
                 try:
-                    self._server.storage.check()
+                    self._server.storage.account.check()
                     break
                 except ServiceUnavailable:
                     time.sleep(0.5)
@@ -169,7 +169,7 @@ class _Application(BaseApplication):
             "rootUrl": self._root_url,
             "baseUrl": f"{self._root_url}/v1",
             "pid": pid,
-            "storage": self._server.storage.endpoints,
+            "storage": self._server.storage.account.endpoints,
         }
         if settings.development_client:
             client = next(one for one in settings.clients if one.client_id == settings.development_client)

@@ -52,7 +52,7 @@ def create(task_id: str, definition: TaskDefinition, waits_for: Sequence[str], n
     return created(task)
 
 
-def create_again(task: Task, definition: TaskDefinition, now: datetime) -> Outcome:
+def create_again(task: Task, definition: TaskDefinition) -> Outcome:
     """The same definition changes nothing, tells again, and offers a pending run again.
 
     Another one is a RequestConflict.

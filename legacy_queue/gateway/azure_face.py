@@ -1,7 +1,7 @@
 """The part of Azure Queue Storage that a worker sees: receiving and deleting with a signed URL.
 
-It answers for the memory storage what Azure answers itself for the other. Requests carry their SAS in the
-query: nothing here logs them.
+It answers for a storage account that no other server answers for. Requests carry their SAS in the query:
+nothing here logs them.
 """
 
 import base64
@@ -9,23 +9,18 @@ import binascii
 import re
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Protocol
 from urllib.parse import unquote
 
 from flask import Blueprint, Response, request
 
-from legacy_queue.adapters.memory_queue import (
-    MessageNotFound,
-    PopReceiptMismatch,
-    QueuedMessage,
-    QueueNotFound,
-)
 from legacy_queue.domain.messages import Lease
 from legacy_queue.gateway.azure_answers import answer, refused
 from legacy_queue.gateway.azure_errors import AzureError
 from legacy_queue.gateway.azure_xml import messages_xml
 from legacy_queue.gateway.shared_access import SAS_FIELDS, authenticate, parse_query
 from legacy_queue.ports import Clock
+from legacy_queue.ports.account import StorageAccount
+from legacy_queue.ports.queue import MessageNotFound, PopReceiptMismatch, Queue, QueueNotFound
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _DENIED = (  # by segments after the queue's: what Azure knows and a permission to process does not cover
@@ -39,36 +34,27 @@ _MAX_MESSAGES = 32
 _MAX_VISIBILITY = 7 * 24 * 60 * 60  # seconds
 
 
-class QueueFace(Protocol):
-    """Queues by the names that are in the URLs."""
-
-    def poll(self, queue_name: str, count: int, visibility: timedelta) -> list[QueuedMessage]:
-        """Up to ``count`` visible messages, invisible for so long from now; raises QueueNotFound."""
-
-    def delete(self, queue_name: str, lease: Lease) -> None:
-        """Delete the leased message; raises QueueNotFound, MessageNotFound or PopReceiptMismatch."""
-
-
-def azure_face(queues: QueueFace, account: str, key: bytes, clock: Clock) -> Blueprint:
+def azure_face(account: StorageAccount, clock: Clock) -> Blueprint:
     """``GET /<account>/<queue>/messages`` and ``DELETE /<account>/<queue>/messages/<messageId>``.
 
     To be mounted where the signed URLs point. The scheme that a SAS is checked for is that of the request:
     behind a proxy that ends TLS, the application must have been told.
     """
     blueprint = Blueprint("azure_face", __name__)
+    name, key = account.public_queues.account, base64.b64decode(account.public_queues.key)
 
     def serve(path: str) -> Response:
         parameters = parse_query(request.query_string)
         segments = [unquote(segment) for segment in path.split("/")]
-        if segments[0] != account or len(segments) == 1:
+        if segments[0] != name or len(segments) == 1:
             raise AzureError("AuthenticationFailed")
         queue_name, resource = segments[1], segments[2:]
-        authenticate(parameters, account, queue_name, key, request.scheme, clock.now())
+        authenticate(parameters, name, queue_name, key, request.scheme, clock.now())
         match request.method, resource:
             case "GET", ["messages"] if parameters.get("peekonly") != "true":
-                return _receive(queues, queue_name, parameters)
+                return _receive(account.queue(queue_name), parameters)
             case "DELETE", ["messages", message_id]:
-                return _delete(queues, queue_name, message_id, parameters)
+                return _delete(account.queue(queue_name), message_id, parameters)
         raise _refusal(request.method, resource)
 
     blueprint.add_url_rule(
@@ -82,18 +68,18 @@ def azure_face(queues: QueueFace, account: str, key: bytes, clock: Clock) -> Blu
     return blueprint
 
 
-def _receive(queues: QueueFace, queue_name: str, parameters: Mapping[str, str]) -> Response:
+def _receive(queue: Queue, parameters: Mapping[str, str]) -> Response:
     _check_names(parameters, _RECEIVE_PARAMETERS)
     count = _whole_number(parameters, "numofmessages", 1, _MAX_MESSAGES)
     seconds = _whole_number(parameters, "visibilitytimeout", 30, _MAX_VISIBILITY)
     try:
-        messages = queues.poll(queue_name, count, timedelta(seconds=seconds))
+        messages = queue.receive(count, timedelta(seconds=seconds))
     except QueueNotFound:
         raise AzureError("QueueNotFound") from None
     return answer(200, messages_xml(messages))
 
 
-def _delete(queues: QueueFace, queue_name: str, message_id: str, parameters: Mapping[str, str]) -> Response:
+def _delete(queue: Queue, message_id: str, parameters: Mapping[str, str]) -> Response:
     _check_names(parameters, _DELETE_PARAMETERS)
     receipt = parameters.get("popreceipt")
     if receipt is None:
@@ -103,7 +89,7 @@ def _delete(queues: QueueFace, queue_name: str, message_id: str, parameters: Map
     except (binascii.Error, ValueError):
         raise AzureError("InvalidQueryParameterValue", "'popreceipt' is not a URI-encoded receipt.") from None
     try:
-        queues.delete(queue_name, Lease(message_id, receipt))
+        queue.delete(Lease(message_id, receipt))
     except (QueueNotFound, MessageNotFound, PopReceiptMismatch) as error:
         raise AzureError(type(error).__name__) from None
     return answer(204)

@@ -10,14 +10,14 @@ from email.utils import format_datetime
 
 from lxml import etree
 
-from legacy_queue.adapters.memory_queue import QueuedMessage
+from legacy_queue.ports.queue import QueuedMessage
 
 _PROLOGUE = b'\xef\xbb\xbf<?xml version="1.0" encoding="utf-8"?>'
 _NO_MESSAGES = b"<QueueMessagesList />"  # Azure's space, which lxml would not write
 
 
 def messages_xml(messages: Iterable[QueuedMessage]) -> bytes:
-    """The answer to Get Messages."""
+    """The answer to Get Messages, which were received."""
     messages_list = etree.Element("QueueMessagesList")
     for message in messages:
         _append(
@@ -26,7 +26,7 @@ def messages_xml(messages: Iterable[QueuedMessage]) -> bytes:
             InsertionTime=_rfc1123(message.inserted),
             ExpirationTime=_rfc1123(message.expires),
             PopReceipt=message.lease.receipt,
-            TimeNextVisible=_rfc1123(message.next_visible),
+            TimeNextVisible=_rfc1123(message.next_visible or message.inserted),
             DequeueCount=str(message.dequeue_count),
             MessageText=message.text,
         )

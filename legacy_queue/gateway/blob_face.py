@@ -8,8 +8,9 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import cast
 from urllib.parse import unquote
 
 from flask import Blueprint, Response, request
@@ -17,17 +18,20 @@ from lxml import etree
 from werkzeug.exceptions import ClientDisconnected, RequestedRangeNotSatisfiable
 from werkzeug.http import parse_range_header
 
-from legacy_queue.adapters.memory_blob import (
-    BlobAlreadyExists,
-    InvalidBlockList,
-    MemoryBlob,
-    MemoryContainer,
-)
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.gateway.azure_answers import answer, refused, with_common_headers
 from legacy_queue.gateway.azure_errors import AzureError
 from legacy_queue.gateway.shared_access import BLOB_SAS_FIELDS, authenticate_blob, parse_query
 from legacy_queue.ports import Clock
+from legacy_queue.ports.account import StorageAccount
+from legacy_queue.ports.blob import (
+    BlobAlreadyExists,
+    BlobContainer,
+    BlobProperties,
+    Block,
+    InvalidBlockList,
+    Written,
+)
 from legacy_queue.services.upload_slots import UploadSlots
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -43,21 +47,21 @@ _NEVER_INLINE = {
 }
 
 
-def blob_face(
-    container: MemoryContainer, account: str, key: bytes, clock: Clock, slots: UploadSlots
-) -> Blueprint:
+def blob_face(account: StorageAccount, clock: Clock, slots: UploadSlots) -> Blueprint:
     """PUT, GET and HEAD of ``/<account>/<container>/<blob>``, and PUT of its blocks and their list.
 
     To be mounted as ``azure_face`` is, beside it. Bodies may be as large as Azure takes them; whatever is
     written takes a slot while it is read, of those for its blob.
     """
     blueprint = Blueprint("blob_face", __name__)
+    container, endpoint = account.container, account.public_blobs
+    key = base64.b64decode(endpoint.key)
 
     def serve(path: str) -> Response:
         request.max_content_length = _LARGEST_BODY + 1  # in place of the application's
         parameters, name = parse_query(request.query_string), unquote(path)
         is_read = request.method in ("GET", "HEAD")
-        resource, permission = f"{account}/{container.name}/{name}", "r" if is_read else "w"
+        resource, permission = f"{endpoint.account}/{container.name}/{name}", "r" if is_read else "w"
         authenticate_blob(parameters, resource, permission, key, request.scheme, clock.now())
         _check_names(parameters)
         match request.method, parameters.get("comp"):
@@ -65,12 +69,12 @@ def blob_face(
                 return _read(container, name)
             case "PUT", None | "block" | "blocklist":
                 with _slot(slots, name):
-                    return _write(container, name, parameters, clock)
+                    return _write(container, name, parameters)
         denied = request.method in ("GET", "HEAD", "PUT", "DELETE")
         raise AzureError("AuthorizationPermissionMismatch" if denied else "UnsupportedHttpVerb")
 
     blueprint.add_url_rule(
-        f"/{account}/{container.name}/<path:path>",
+        f"/{endpoint.account}/{container.name}/<path:path>",
         view_func=serve,
         methods=_METHODS,
         provide_automatic_options=False,
@@ -90,13 +94,13 @@ def _slot(slots: UploadSlots, name: str) -> Iterator[None]:
         yield
 
 
-def _write(container: MemoryContainer, name: str, parameters: Mapping[str, str], clock: Clock) -> Response:
+def _write(container: BlobContainer, name: str, parameters: Mapping[str, str]) -> Response:
     match parameters.get("comp"):
         case "block":
-            return _put_block(container, name, parameters.get("blockid", ""), clock)
+            return _put_block(container, name, parameters.get("blockid", ""))
         case "blocklist":
-            return _put_block_list(container, name, clock)
-    return _put(container, name, clock)
+            return _put_block_list(container, name)
+    return _put(container, name)
 
 
 def _check_names(parameters: Mapping[str, str]) -> None:
@@ -107,18 +111,19 @@ def _check_names(parameters: Mapping[str, str]) -> None:
         raise AzureError("InvalidQueryParameterValue", "'timeout' is not a number of seconds.")
 
 
-def _read(container: MemoryContainer, name: str) -> Response:
-    blob = container.get(name)
-    if blob is None:
+def _read(container: BlobContainer, name: str) -> Response:
+    found = container.read(name)
+    if found is None:
         raise AzureError("BlobNotFound")
-    length = blob.properties.length
-    response = Response(blob.read(), content_type=blob.content_type)
+    properties, chunks = found
+    length = properties.length
+    response = Response(chunks, content_type=properties.content_type)
     response.headers.update(_NEVER_INLINE)
     response.headers["x-ms-blob-type"] = "BlockBlob"
     response.headers["Accept-Ranges"] = "bytes"
-    if blob.content_encoding:
-        response.headers["Content-Encoding"] = blob.content_encoding
-    _name_version(response, blob)
+    if properties.content_encoding:
+        response.headers["Content-Encoding"] = properties.content_encoding
+    _name_version(response, properties)
     response.content_length = length
     if "x-ms-range" in request.headers:  # Azure's own clients ask so
         request.environ["HTTP_RANGE"] = request.headers["x-ms-range"]
@@ -142,50 +147,46 @@ def _is_one_range(header: str | None) -> bool:
     return wanted is not None and wanted.units == "bytes" and len(wanted.ranges) == 1
 
 
-def _put(container: MemoryContainer, name: str, clock: Clock) -> Response:
-    if request.headers.get("x-ms-blob-type") != "BlockBlob":
-        raise AzureError("MissingRequiredHeader", "'x-ms-blob-type: BlockBlob' is what is kept here.")
+def _put(container: BlobContainer, name: str) -> Response:
     headers = request.headers
-    blob = MemoryBlob(
-        [("", _body())],
-        headers.get("x-ms-blob-content-type") or headers.get("content-type") or "application/octet-stream",
-        headers.get("x-ms-blob-content-encoding") or headers.get("content-encoding"),
-        clock.now(),
+    if headers.get("x-ms-blob-type") != "BlockBlob":
+        raise AzureError("MissingRequiredHeader", "'x-ms-blob-type: BlockBlob' is what is kept here.")
+    content_type = (
+        headers.get("x-ms-blob-content-type") or headers.get("content-type") or "application/octet-stream"
     )
-    return _keep(container, name, blob)
+    encoding = headers.get("x-ms-blob-content-encoding") or headers.get("content-encoding")
+    body = _body()
+    return _written(lambda is_new: container.put(name, body, content_type, encoding, is_new=is_new))
 
 
-def _put_block(container: MemoryContainer, name: str, block_id: str, clock: Clock) -> Response:
+def _put_block(container: BlobContainer, name: str, block_id: str) -> Response:
     if not _is_block_id(block_id):
         raise AzureError("InvalidQueryParameterValue", "'blockid' is not base64 of 1 to 64 bytes.")
-    container.put_block(name, block_id, _body(), clock.now())
+    container.put_block(name, block_id, _body())
     return answer(201)
 
 
-def _put_block_list(container: MemoryContainer, name: str, clock: Clock) -> Response:
-    wanted = _block_list(_body())
-    try:
-        blocks = container.find_blocks(name, wanted)
-    except InvalidBlockList:
-        raise AzureError("InvalidBlockList") from None
-    headers = request.headers
+def _put_block_list(container: BlobContainer, name: str) -> Response:
+    blocks, headers = _block_list(_body()), request.headers
     content_type = headers.get("x-ms-blob-content-type", "application/octet-stream")
     encoding = headers.get("x-ms-blob-content-encoding")
-    return _keep(container, name, MemoryBlob(blocks, content_type, encoding, clock.now()))
+    return _written(
+        lambda is_new: container.put_block_list(name, blocks, content_type, encoding, is_new=is_new)
+    )
 
 
-def _keep(container: MemoryContainer, name: str, blob: MemoryBlob) -> Response:
+def _written(write: Callable[[bool], Written]) -> Response:
     try:
-        container.put(name, blob, is_new=request.headers.get("if-none-match") == "*")
-    except BlobAlreadyExists:
-        raise AzureError("BlobAlreadyExists") from None
+        written = write(request.headers.get("if-none-match") == "*")
+    except (BlobAlreadyExists, InvalidBlockList) as error:
+        raise AzureError(type(error).__name__) from None
     response = answer(201)
-    _name_version(response, blob)
+    _name_version(response, written)
     return response
 
 
-def _name_version(response: Response, blob: MemoryBlob) -> None:
-    response.set_etag(blob.etag)
+def _name_version(response: Response, blob: Written | BlobProperties) -> None:
+    response.headers["ETag"] = blob.etag
     response.last_modified = blob.modified
 
 
@@ -208,7 +209,7 @@ def _body() -> bytes:
     return body
 
 
-def _block_list(body: bytes) -> Sequence[tuple[str, str]]:
+def _block_list(body: bytes) -> Sequence[Block]:
     """The kind and the id of each block that the body lists."""
     block_list = _BlockList()
     parser = etree.XMLParser(target=block_list, resolve_entities=False, no_network=True, load_dtd=False)  # type: ignore[arg-type]
@@ -223,7 +224,7 @@ class _BlockList:
     """Reads a Put Block List as it is parsed: no tree is built, and what is refused ends the parsing."""
 
     def __init__(self) -> None:
-        self.wanted: list[tuple[str, str]] = []
+        self.wanted: list[Block] = []
         self._depth, self._text = 0, ""
 
     def doctype(self, _name: str, _public_id: str | None, _url: str | None) -> None:
@@ -245,7 +246,7 @@ class _BlockList:
     def end(self, tag: str) -> None:
         self._depth -= 1
         if self._depth:
-            self.wanted.append((tag, self._text.strip()))
+            self.wanted.append(cast(Block, (tag, self._text.strip())))
 
     def close(self) -> None:
         """Nothing is left to be done."""

@@ -36,9 +36,10 @@ from legacy_queue.http.request_log import log_requests
 from legacy_queue.http.schemas import SCHEMAS, served
 from legacy_queue.http.uploads import PATH as UPLOADS
 from legacy_queue.http.uploads import upload_view
-from legacy_queue.ports import Clock, Storage
+from legacy_queue.ports import Clock
 from legacy_queue.services import Services
 from legacy_queue.services.upload_slots import UploadSlots
+from legacy_queue.stores import Storage
 
 log = structlog.get_logger()
 
@@ -230,7 +231,7 @@ def _check_body(declared: Endpoint, body: Any) -> None:
 
 
 def _ready(backend: Backend) -> Response:
-    backend.storage.check()
+    backend.storage.account.check()
     return Response('{"ready": true}', content_type="application/json")
 
 

@@ -40,7 +40,8 @@ class StorageAccount(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Return when queues, tables and blobs answer, and the tables and the container are there.
+        """Return when queues, tables and blobs answer, and the container is there and each table that
+        ``table`` was asked for.
 
         Raises ServiceUnavailable.
         """

@@ -27,6 +27,14 @@ class BlobProperties:
 
 
 @dataclass(frozen=True)
+class Written:
+    """The blob that a write made."""
+
+    etag: str
+    modified: datetime
+
+
+@dataclass(frozen=True)
 class BlockList:
     """Ids of blocks: those that make up the blob, in order, and those that no list has named yet."""
 
@@ -54,10 +62,10 @@ class BlobContainer(ABC):
         content_encoding: str | None,
         *,
         is_new: bool = False,
-    ) -> BlobProperties:
-        """Store the blob in place of what is there, its uncommitted blocks too.
+    ) -> Written:
+        """Store the blob in place of what is there; on Azurite its uncommitted blocks stay.
 
-        Raises BlobAlreadyExists where ``is_new``, and there is a blob.
+        Raises BlobAlreadyExists where ``is_new``, and there is a blob, or on Azurite an uncommitted block.
         """
 
     @abstractmethod
@@ -73,7 +81,7 @@ class BlobContainer(ABC):
         content_encoding: str | None,
         *,
         is_new: bool = False,
-    ) -> BlobProperties:
+    ) -> Written:
         """Make the blob of these blocks; raises InvalidBlockList, BlobAlreadyExists."""
 
     @abstractmethod

@@ -57,7 +57,7 @@ class Page:
 
 
 class Table(ABC):
-    """Keys have up to 512 characters: no slash, backslash, ``#``, ``?`` or control character.
+    """Keys have 1 to 512 characters: no slash, backslash, ``#``, ``?`` or control character.
 
     A value has up to 64 KiB (a string 32,768 characters), a row up to 1 MiB. No value is None, and merge
     cannot remove a property.

@@ -1,34 +1,13 @@
-"""The broker, and what takes its place where there is none."""
+"""The broker."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 
 from legacy_queue.domain.events import Event
 
 
 class BrokerAway(Exception):
     """The broker did not confirm: whether it has the event is not known."""
-
-
-class EventLog(ABC):
-    """What was told while there is no broker, readable for a while. Ids are ordered as text."""
-
-    @abstractmethod
-    def append(self, events: Sequence[Event]) -> None:
-        """Add them, in this order, behind what this process added before."""
-
-    @abstractmethod
-    def read(self, after: str, limit: int) -> Sequence[tuple[str, Event]]:
-        """Up to ``limit`` events behind the one with the id ``after``, each with its id, oldest first."""
-
-    @abstractmethod
-    def last(self) -> str:
-        """An id that everything from now on comes behind."""
-
-    @abstractmethod
-    def trim(self, before: datetime) -> None:
-        """Forget what is older."""
 
 
 class Broker(ABC):

@@ -14,12 +14,13 @@ from legacy_queue.domain.artifacts import artifact_created
 from legacy_queue.domain.events import Event, events_since
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.timers import ArtifactName, next_due
-from legacy_queue.ports import ArtifactStore, BrokerAway, Clock, TaskStore
+from legacy_queue.ports import BrokerAway, Clock
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.dependencies import Dependencies
 from legacy_queue.services.event_publisher import EventPublisher
 from legacy_queue.services.groups import Groups
 from legacy_queue.services.work_messages import WorkMessages
+from legacy_queue.stores import ArtifactStore, TaskStore
 
 _MAX_SKEW = timedelta(minutes=1)
 
@@ -56,10 +57,10 @@ class Advance:
         *,
         is_published: bool = False,
     ) -> Next:
-        """Repeat the effects of what happened to the task ``since``, and end what is over; when to come again.
+        """Repeat the effects of what happened to the task ``since``, and end what is over.
 
-        ``is_published``: events are not among those effects, nor are those of the ``artifacts``. Raises
-        ServiceUnavailable, BrokerAway, Corrupt.
+        ``is_published``: events are not among those effects, nor are those of the ``artifacts``. Answers
+        when to come again. Raises ServiceUnavailable, BrokerAway, Corrupt.
         """
         if since and not is_published and self._publisher.is_away:
             raise BrokerAway

@@ -12,7 +12,7 @@ import structlog
 
 from legacy_queue.domain.artifacts import Artifact
 from legacy_queue.domain.errors import QueueError, RequestConflict, ServiceUnavailable
-from legacy_queue.ports import Blobs
+from legacy_queue.stores import Blobs
 
 log = structlog.get_logger()
 

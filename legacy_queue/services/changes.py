@@ -16,10 +16,11 @@ from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.timers import next_due
-from legacy_queue.ports import BrokerAway, Changed, Clock, StoredTask, TaskStore
+from legacy_queue.ports import BrokerAway, Changed, Clock
 from legacy_queue.services.event_publisher import EventPublisher
 from legacy_queue.services.timers import LEASE, Timers
 from legacy_queue.services.work_messages import WorkMessages
+from legacy_queue.stores import StoredTask, TaskStore
 
 log = structlog.get_logger()
 

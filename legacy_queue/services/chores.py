@@ -13,8 +13,9 @@ import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import format_time, parse_time
-from legacy_queue.ports import Changed, Clock, Turn, Turns
+from legacy_queue.ports import Changed, Clock
 from legacy_queue.services.leases import LEASE, RenewedTurn
+from legacy_queue.stores import Turn, Turns
 
 log = structlog.get_logger()
 

@@ -11,13 +11,14 @@ import structlog
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.priority import PRIORITIES, WorkQueue, work_queues
 from legacy_queue.domain.task import Worker
-from legacy_queue.ports import Clock, WorkQueues
+from legacy_queue.ports import Clock
 from legacy_queue.services.claims import Claims
 from legacy_queue.services.together import for_each
 from legacy_queue.services.usage import Usage
 from legacy_queue.services.work_messages import WorkMessages
 from legacy_queue.services.work_poller import Polled, Wait, WorkPoller
 from legacy_queue.services.workers import Workers
+from legacy_queue.stores import WorkQueues
 
 log = structlog.get_logger()
 

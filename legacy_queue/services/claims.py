@@ -8,7 +8,6 @@ from typing import Any
 
 import structlog
 
-from legacy_queue.adapters.recent import Recent
 from legacy_queue.domain import transitions
 from legacy_queue.domain.credentials import Client, create_temporary_credentials
 from legacy_queue.domain.errors import AuthorizationFailed, InputError, RequestConflict, ResourceNotFound
@@ -19,11 +18,13 @@ from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.times import epoch_milliseconds, format_time, parse_time
 from legacy_queue.domain.unclaim import unclaim
-from legacy_queue.ports import Clock, Corrupt, ReceivedMessage
+from legacy_queue.ports import Clock, Corrupt
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.usage import Usage
 from legacy_queue.services.work_messages import WorkMessages
 from legacy_queue.services.workers import Workers
+from legacy_queue.stores import ReceivedMessage
+from legacy_queue.stores.recent import Recent
 
 log = structlog.get_logger()
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Event
 
-from legacy_queue.ports import Broker, Clock, ObjectStore, Storage
+from legacy_queue.ports import Broker, Clock, ObjectStore
 from legacy_queue.services import Services
 from legacy_queue.services.advance import Advance
 from legacy_queue.services.artifacts import Artifacts
@@ -31,6 +31,7 @@ from legacy_queue.services.uploads import Uploads
 from legacy_queue.services.usage import Usage
 from legacy_queue.services.work_messages import WorkMessages
 from legacy_queue.services.workers import Workers
+from legacy_queue.stores import Storage
 
 _SWEEP_EVERY, _EXPIRE_EVERY = timedelta(minutes=10), timedelta(hours=1)
 
@@ -94,7 +95,7 @@ def build_core(
     publisher = EventPublisher(broker, buffer)
     event_feed = EventFeed(broker, buffer, rules.max_streams)
     timers = Timers(storage.own_queues, clock, fires=rules.resolves)
-    counts = PendingCounts(storage.work_queues, storage.tasks, clock)
+    counts = PendingCounts(storage.work_queues, clock)
     messages = WorkMessages(storage.work_queues, clock, rules.claims.secrets, counts)
     changes = Changes(storage.tasks, messages, timers, publisher, clock)
     dependencies = Dependencies(storage.tasks, storage.dependencies, changes, clock)

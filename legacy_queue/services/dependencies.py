@@ -8,9 +8,10 @@ from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.errors import InputError, ResourceNotFound
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
-from legacy_queue.ports import Clock, Corrupt, DependencyStore, Dependent, TaskStore
+from legacy_queue.ports import Clock, Corrupt
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.together import for_each
+from legacy_queue.stores import DependencyStore, Dependent, TaskStore
 
 _PAGE = 100
 _NAMED = 10  # in an error, of what is wrong

@@ -48,7 +48,7 @@ class EventBuffer:
         return _id(self._last)
 
     def has_all_after(self, after: str) -> bool:
-        """Whether no event behind the one with that id is missing: none was made before, or had to make room."""
+        """Whether all events behind the one with that id are here."""
         oldest = self._events[0][0] if self._events else self._last + 1
         return _number(after) >= max(self._first, oldest - 1)
 

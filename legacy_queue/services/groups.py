@@ -7,8 +7,8 @@ from legacy_queue.domain.errors import RequestConflict
 from legacy_queue.domain.events import group_resolved
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import end_of_day
-from legacy_queue.ports import GroupStore
 from legacy_queue.services.event_publisher import EventPublisher
+from legacy_queue.stores import GroupStore
 
 
 class Groups:

@@ -6,7 +6,8 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.ports import Changed, Clock, LeaseLost, OwnQueues, ReceivedMessage, Turn, Turns
+from legacy_queue.ports import Changed, Clock, LeaseLost
+from legacy_queue.stores import OwnQueues, ReceivedMessage, Turn, Turns
 
 LEASE = timedelta(seconds=15)
 RENEWED_EVERY = LEASE / 3

@@ -6,8 +6,9 @@ from threading import BoundedSemaphore
 
 from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.task import Task
-from legacy_queue.ports import Corrupt, DependencyStore, Dependent, GroupStore, TaskStore
+from legacy_queue.ports import Corrupt
 from legacy_queue.services.pages import Page, fill, rows_behind
+from legacy_queue.stores import DependencyStore, Dependent, GroupStore, TaskStore
 
 _AT_ONCE = 4  # tasks that all listings of a process read together: each may have a megabyte
 

@@ -6,7 +6,8 @@ from datetime import timedelta
 
 import structlog
 
-from legacy_queue.ports import LeaseLost, OwnQueues, ReceivedMessage
+from legacy_queue.ports import LeaseLost
+from legacy_queue.stores import OwnQueues, ReceivedMessage
 
 log = structlog.get_logger()
 

@@ -6,10 +6,11 @@ from typing import Any
 
 from legacy_queue.domain.priority import work_queues
 from legacy_queue.domain.times import format_time
-from legacy_queue.ports import Clock, WorkQueues
+from legacy_queue.ports import Clock
 from legacy_queue.services.pending import PendingCounts
 from legacy_queue.services.usage import Usage
 from legacy_queue.services.workers import Workers
+from legacy_queue.stores import WorkQueues
 
 _DRIFT = timedelta(minutes=15)
 

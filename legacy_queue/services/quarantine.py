@@ -8,7 +8,8 @@ import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.workers import Path
-from legacy_queue.ports import Clock, WorkerStore
+from legacy_queue.ports import Clock
+from legacy_queue.stores import WorkerStore
 
 log = structlog.get_logger()
 

@@ -12,9 +12,10 @@ from legacy_queue.domain.errors import ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.sweep import FIRST_LOOK, is_due
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.timers import next_due
-from legacy_queue.ports import ActiveTask, BrokerAway, Clock, Corrupt, GroupStore, TaskStore
+from legacy_queue.ports import BrokerAway, Clock, Corrupt
 from legacy_queue.services.advance import Advance
 from legacy_queue.services.groups import Groups
+from legacy_queue.stores import ActiveTask, GroupStore, TaskStore
 
 log = structlog.get_logger()
 

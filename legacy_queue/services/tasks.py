@@ -8,11 +8,12 @@ from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.errors import InputError, RequestConflict
 from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task
-from legacy_queue.ports import AlreadyExists, ArtifactStore, Clock, TaskStore
+from legacy_queue.ports import AlreadyExists, Clock
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.dependencies import Dependencies
 from legacy_queue.services.groups import Groups
 from legacy_queue.services.timers import Timers
+from legacy_queue.stores import ArtifactStore, TaskStore
 
 _MAX_DEPENDENCIES = 100
 
@@ -134,7 +135,7 @@ class Tasks:
         """The task is there already: the same, or another, a RequestConflict that leaves nothing behind."""
         existing = self.load(given.task_id)
         try:
-            outcome = transitions.create_again(existing, given.definition, self._clock.now())
+            outcome = transitions.create_again(existing, given.definition)
         except RequestConflict:
             if existing.definition.task_group_id != given.definition.task_group_id:
                 self._groups.leave(given.task_id, given.definition.task_group_id)

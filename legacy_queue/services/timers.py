@@ -17,12 +17,13 @@ from datetime import datetime, timedelta
 from queue import Empty, SimpleQueue
 from threading import Lock
 
-from legacy_queue.adapters.azure.group_commit import GroupCommit
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.timers import MAX_TEXT, ArtifactName, Timer, text_length, texts, timers_of
-from legacy_queue.ports import Clock, LeaseLost, OwnQueues, ReceivedMessage
+from legacy_queue.ports import Clock, LeaseLost
 from legacy_queue.services.poison import set_aside
+from legacy_queue.stores import OwnQueues, ReceivedMessage
+from legacy_queue.stores.group_commit import GroupCommit
 
 QUEUE = "timers"
 LEASE = timedelta(seconds=15)  # of timers whose effects are missing: what a dead process left goes on then
@@ -50,8 +51,8 @@ class _Message:
 class _State:
     """What is known of a timer. ``users`` calls are under way, and ``dues`` what those say that have ended.
 
-    ``is_behind``: effects are missing, and no call is at them; ``is_unpublished``: events, too. ``again`` is when it fires next, if it does;
-    ``is_foreign``: it was another process's.
+    ``is_behind``: effects are missing, and no call is at them; ``is_unpublished``: events, too. ``again`` is
+    when it fires next, if it does; ``is_foreign``: it was another process's.
     """
 
     message: _Message
@@ -74,8 +75,9 @@ class _State:
 
 @dataclass(frozen=True)
 class Due:
-    """A timer that has fired. Effects of what happened ``since`` are missing, events too unless
-    ``is_published``. ``is_foreign``: its process may live, and come to its write yet. ``tries`` is how often handling it has failed before.
+    """A timer that has fired. Effects of what happened ``since`` are missing, events only if not
+    ``is_published``. ``is_foreign``: its process may live, and come to its write yet. ``tries`` is how often
+    handling it has failed before.
     """
 
     task_id: str

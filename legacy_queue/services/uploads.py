@@ -18,8 +18,9 @@ from legacy_queue.domain.errors import (
     ResourceNotFound,
 )
 from legacy_queue.domain.uploads import Ticket, ticket_signature
-from legacy_queue.ports import ArtifactStore, Blobs, Clock
+from legacy_queue.ports import Clock
 from legacy_queue.services.changes import Changes
+from legacy_queue.stores import ArtifactStore, Blobs
 
 _ENCODING = r"[!#$%&'*+.^_`|~0-9A-Za-z, -]{1,255}"
 

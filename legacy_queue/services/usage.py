@@ -26,7 +26,8 @@ from legacy_queue.domain.usage import (
     client_name,
     report,
 )
-from legacy_queue.ports import Clock, UsageStore
+from legacy_queue.ports import Clock
+from legacy_queue.stores import UsageStore
 
 log = structlog.get_logger()
 

@@ -14,8 +14,9 @@ from legacy_queue.domain.outcome import After, Hold, Offer, Release, Withdraw
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import whole_seconds
-from legacy_queue.ports import Clock, LeaseLost, ReceivedMessage, WorkQueues
+from legacy_queue.ports import Clock, LeaseLost
 from legacy_queue.services.pending import PendingCounts
+from legacy_queue.stores import ReceivedMessage, WorkQueues
 
 log = structlog.get_logger()
 

@@ -15,7 +15,8 @@ import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.priority import WorkQueue
-from legacy_queue.ports import Clock, ReceivedMessage, WorkQueues
+from legacy_queue.ports import Clock
+from legacy_queue.stores import ReceivedMessage, WorkQueues
 
 log = structlog.get_logger()
 

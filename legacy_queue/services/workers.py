@@ -29,9 +29,10 @@ from legacy_queue.domain.workers import (
     parents,
     worker_path,
 )
-from legacy_queue.ports import AlreadyExists, Changed, Clock, Corrupt, StoredKnown, WorkerStore
+from legacy_queue.ports import AlreadyExists, Changed, Clock, Corrupt
 from legacy_queue.services.pages import Page, fill, rows_behind
 from legacy_queue.services.quarantine import Quarantine
+from legacy_queue.stores import StoredKnown, WorkerStore
 
 log = structlog.get_logger()
 

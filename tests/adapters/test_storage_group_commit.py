@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-
 from legacy_queue.adapters.azure.group_commit import GroupCommit
+
 from legacy_queue.domain.errors import ServiceUnavailable
 
 

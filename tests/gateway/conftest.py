@@ -4,9 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from legacy_queue.adapters.memory import MemoryStorage
 from legacy_queue.domain.priority import WorkQueue
-from legacy_queue.ports import SignedUrls
+from legacy_queue.stores import SignedUrls, Storage
 from tests.memory_server import HandClock, memory_server
 
 NOW = datetime(2006, 1, 2, 15, 4, 5, 678000, tzinfo=UTC)
@@ -23,13 +22,13 @@ def clock() -> HandClock:
 
 
 @pytest.fixture
-def storage(clock: HandClock) -> Iterator[MemoryStorage]:
+def storage(clock: HandClock) -> Iterator[Storage]:
     with memory_server(clock, "q", KEY) as served:
         yield served
 
 
 @pytest.fixture
-def urls(storage: MemoryStorage) -> SignedUrls:
+def urls(storage: Storage) -> SignedUrls:
     (signed,) = storage.work_queues.signed_urls(
         [QUEUE], NOW - HALF_HOUR, NOW + HALF_HOUR, timedelta(minutes=5)
     )

@@ -16,20 +16,19 @@ from azure.core.exceptions import HttpResponseError
 from azure.storage.queue import QueueClient
 from flask import Flask
 
-from legacy_queue.adapters.memory import MemoryStorage
 from legacy_queue.domain.messages import Lease
 from legacy_queue.gateway.azure_face import azure_face
-from legacy_queue.ports import SignedUrls
-from tests.memory_server import HandClock, delete, delete_url, poll
+from legacy_queue.stores import SignedUrls, Storage
+from tests.memory_server import HandClock, delete, delete_url, memory_storage, poll
 
-from .conftest import NOW, QUEUE, QUEUE_NAME
+from .conftest import KEY, NOW, QUEUE, QUEUE_NAME
 
 HOUR = timedelta(hours=1)
 BOM = b"\xef\xbb\xbf"
 DECLARATION = b'<?xml version="1.0" encoding="utf-8"?>'
 
 
-def put(storage: MemoryStorage, text: str = "dGV4dA==") -> Lease:
+def put(storage: Storage, text: str = "dGV4dA==") -> Lease:
     return storage.work_queues.put(QUEUE, text, HOUR, timedelta(0))
 
 
@@ -50,7 +49,7 @@ def test_an_empty_list_is_azures_to_the_byte(urls: SignedUrls) -> None:
 
 
 def test_a_list_of_messages_is_azures_to_the_byte(
-    storage: MemoryStorage, urls: SignedUrls, clock: HandClock
+    storage: Storage, urls: SignedUrls, clock: HandClock
 ) -> None:
     lease = put(storage, "<&>ü")
     clock.advance(timedelta(minutes=1))
@@ -82,7 +81,7 @@ def test_an_error_is_azures_to_the_byte(urls: SignedUrls) -> None:
     )
 
 
-def test_a_delete_is_answered_with_nothing(storage: MemoryStorage, urls: SignedUrls) -> None:
+def test_a_delete_is_answered_with_nothing(storage: Storage, urls: SignedUrls) -> None:
     put(storage)
     (message,) = poll(urls.poll)
     answer = requests.delete(delete_url(urls.delete, message.lease), timeout=30)
@@ -91,9 +90,7 @@ def test_a_delete_is_answered_with_nothing(storage: MemoryStorage, urls: SignedU
     assert storage.work_queues.count(QUEUE) == 0
 
 
-def test_every_receipt_is_base64_of_its_own_that_needs_encoding(
-    storage: MemoryStorage, urls: SignedUrls
-) -> None:
+def test_every_receipt_is_base64_of_its_own_that_needs_encoding(storage: Storage, urls: SignedUrls) -> None:
     leases = [put(storage) for _ in range(32)]
     leases += [storage.work_queues.hide(QUEUE, lease, "", timedelta(0)) for lease in leases]
     leases += [message.lease for message in poll(urls.poll, 32)]
@@ -104,7 +101,7 @@ def test_every_receipt_is_base64_of_its_own_that_needs_encoding(
         assert base64.b64encode(base64.b64decode(receipt, validate=True)).decode() == receipt
 
 
-def test_a_receipt_that_is_not_uri_encoded_is_refused(storage: MemoryStorage, urls: SignedUrls) -> None:
+def test_a_receipt_that_is_not_uri_encoded_is_refused(storage: Storage, urls: SignedUrls) -> None:
     put(storage)
     (message,) = poll(urls.poll)
     url = urls.delete.replace("{{messageId}}", message.lease.message_id)
@@ -119,7 +116,7 @@ def test_a_receipt_that_is_not_base64_is_refused(urls: SignedUrls, receipt: str)
     assert refused(requests.delete(url, timeout=30)) == (400, "InvalidQueryParameterValue")
 
 
-def test_a_stale_receipt_is_a_mismatch(storage: MemoryStorage, urls: SignedUrls, clock: HandClock) -> None:
+def test_a_stale_receipt_is_a_mismatch(storage: Storage, urls: SignedUrls, clock: HandClock) -> None:
     put(storage)
     (first,) = poll(urls.poll)
     clock.advance(timedelta(minutes=5))
@@ -129,7 +126,7 @@ def test_a_stale_receipt_is_a_mismatch(storage: MemoryStorage, urls: SignedUrls,
     assert delete(urls.delete, second.lease) == 204
 
 
-def test_a_message_is_deleted_once(storage: MemoryStorage, urls: SignedUrls) -> None:
+def test_a_message_is_deleted_once(storage: Storage, urls: SignedUrls) -> None:
     put(storage)
     (message,) = poll(urls.poll)
     assert delete(urls.delete, message.lease) == 204
@@ -143,7 +140,7 @@ def test_a_delete_without_a_receipt_is_refused(urls: SignedUrls) -> None:
 
 
 @pytest.mark.parametrize("number", ["0", "33", "x", "", "-1", "+1", "1.0", "%D9%A3", "1" * 5000])
-def test_numofmessages_is_from_1_to_32(storage: MemoryStorage, urls: SignedUrls, number: str) -> None:
+def test_numofmessages_is_from_1_to_32(storage: Storage, urls: SignedUrls, number: str) -> None:
     put(storage)
     answer = requests.get(f"{urls.poll}&numofmessages={number}", timeout=30)
     assert refused(answer) == (400, "OutOfRangeQueryParameterValue")
@@ -157,13 +154,13 @@ def test_visibilitytimeout_is_from_a_second_to_a_week(urls: SignedUrls, seconds:
     assert refused(requests.get(url, timeout=30)) == (400, "OutOfRangeQueryParameterValue")
 
 
-def test_the_longest_visibilitytimeout_is_a_week(storage: MemoryStorage, urls: SignedUrls) -> None:
+def test_the_longest_visibilitytimeout_is_a_week(storage: Storage, urls: SignedUrls) -> None:
     put(storage)
     assert poll(urls.poll.replace("visibilitytimeout=300", "visibilitytimeout=604800"))
 
 
 def test_without_a_visibilitytimeout_messages_are_hidden_for_30_seconds(
-    storage: MemoryStorage, urls: SignedUrls, clock: HandClock
+    storage: Storage, urls: SignedUrls, clock: HandClock
 ) -> None:
     put(storage)
     url = urls.poll.replace("visibilitytimeout=300&", "")
@@ -186,18 +183,18 @@ def test_without_a_visibilitytimeout_messages_are_hidden_for_30_seconds(
     ],
 )
 def test_a_parameter_that_is_unknown_or_doubled_is_refused(
-    storage: MemoryStorage, urls: SignedUrls, parameter: str, code: str
+    storage: Storage, urls: SignedUrls, parameter: str, code: str
 ) -> None:
     put(storage)
     assert refused(requests.get(f"{urls.poll}&{parameter}", timeout=30)) == (400, code)
     assert len(poll(f"{urls.poll}&timeout=30")) == 1
 
 
-def test_a_queue_that_is_not_there_is_not_found(storage: MemoryStorage, urls: SignedUrls) -> None:
-    with_other = MemoryStorage(HandClock(NOW), "http://unused", "q", key=storage.key)
+def test_a_queue_that_is_not_there_is_not_found(urls: SignedUrls) -> None:
+    with_other = memory_storage(HandClock(NOW), "http://unused", "q", key=KEY)
     app = Flask("other")
     app.register_blueprint(
-        azure_face(with_other.work_queues, with_other.account, with_other.key, HandClock(NOW)),
+        azure_face(with_other.account, HandClock(NOW)),
         url_prefix="/azure",
     )
     client = app.test_client()
@@ -207,14 +204,12 @@ def test_a_queue_that_is_not_there_is_not_found(storage: MemoryStorage, urls: Si
         assert (answer.status_code, answer.headers["x-ms-error-code"]) == (404, "QueueNotFound")
 
 
-def test_a_path_may_arrive_decoded_or_not(storage: MemoryStorage, urls: SignedUrls, clock: HandClock) -> None:
+def test_a_path_may_arrive_decoded_or_not(storage: Storage, urls: SignedUrls, clock: HandClock) -> None:
     app = Flask("raw")
-    app.register_blueprint(
-        azure_face(storage.work_queues, storage.account, storage.key, clock), url_prefix="/azure"
-    )
+    app.register_blueprint(azure_face(storage.account, clock), url_prefix="/azure")
     put(storage)
     encoded = "".join(f"%{ord(character):02X}" for character in QUEUE_NAME)
-    raw_path = f"/azure/{storage.account}/{encoded}/messages"
+    raw_path = f"/azure/{storage.account.public_queues.account}/{encoded}/messages"
     answer = app.test_client().get(
         f"/?{urls.poll.partition('?')[2]}", environ_overrides={"PATH_INFO": raw_path}
     )
@@ -241,7 +236,7 @@ def test_a_path_may_arrive_decoded_or_not(storage: MemoryStorage, urls: SignedUr
     ],
 )
 def test_a_signed_url_allows_nothing_but_receiving_and_deleting(
-    storage: MemoryStorage,
+    storage: Storage,
     urls: SignedUrls,
     queue_url: str,
     method: str,
@@ -254,23 +249,21 @@ def test_a_signed_url_allows_nothing_but_receiving_and_deleting(
     assert len(poll(urls.poll)) == 1
 
 
-def test_a_head_request_receives_nothing(storage: MemoryStorage, urls: SignedUrls) -> None:
+def test_a_head_request_receives_nothing(storage: Storage, urls: SignedUrls) -> None:
     put(storage)
     assert requests.head(urls.poll, timeout=30).status_code == 405
     assert len(poll(urls.poll)) == 1
 
 
-def test_a_path_without_a_queue_is_refused(storage: MemoryStorage, urls: SignedUrls, queue_url: str) -> None:
+def test_a_path_without_a_queue_is_refused(storage: Storage, urls: SignedUrls, queue_url: str) -> None:
     account_url = queue_url.rpartition("/")[0]
     sas = urls.poll.partition("&")[2]
     for url in (f"{account_url}?{sas}", f"{account_url}/?{sas}", f"{account_url}?comp=list&{sas}"):
         assert refused(requests.get(url, timeout=30)) == (403, "AuthenticationFailed")
-    assert storage.account in account_url
+    assert storage.account.public_queues.account in account_url
 
 
-def test_azures_own_client_receives_and_deletes(
-    storage: MemoryStorage, urls: SignedUrls, queue_url: str
-) -> None:
+def test_azures_own_client_receives_and_deletes(storage: Storage, urls: SignedUrls, queue_url: str) -> None:
     texts = [f"{number} ü" for number in range(40)]
     for text in texts:
         put(storage, text)
@@ -288,9 +281,7 @@ def test_azures_own_client_receives_and_deletes(
         assert client.receive_message() is None
 
 
-def test_azures_own_client_is_told_azures_codes(
-    storage: MemoryStorage, urls: SignedUrls, queue_url: str
-) -> None:
+def test_azures_own_client_is_told_azures_codes(storage: Storage, urls: SignedUrls, queue_url: str) -> None:
     def code(act: Callable[..., object], *arguments: object) -> str:
         with pytest.raises(HttpResponseError) as refusal:
             act(*arguments)
@@ -316,7 +307,7 @@ def test_azures_own_client_is_told_azures_codes(
         assert code(client.delete_message, message) == "MessageNotFound"
 
 
-def test_a_receipt_may_be_encoded_more_than_it_must(storage: MemoryStorage, urls: SignedUrls) -> None:
+def test_a_receipt_may_be_encoded_more_than_it_must(storage: Storage, urls: SignedUrls) -> None:
     put(storage)
     (message,) = poll(urls.poll)
     receipt = "".join(f"%{ord(character):02x}" for character in message.lease.receipt)

@@ -25,14 +25,15 @@ from azure.storage.blob import (
     generate_container_sas,
 )
 
-from legacy_queue.adapters.memory import MemoryStorage
 from legacy_queue.services.upload_slots import UploadSlots
+from legacy_queue.stores import Storage
 from tests.memory_server import HandClock, memory_server
 
 from .conftest import HALF_HOUR, KEY_BASE64, NOW
 
 NAME = "V8mUuZ0mQ3iCPXVpQPHkqg/0/0cc175b9c0f1b6a831c399e269772661"
 CONTAINER = "q-artifacts"
+ACCOUNT = "memorystore1"
 FIELDS = ("st", "se", "sp", "spr", "sv", "sr", "rscd", "sig")
 SECOND = timedelta(seconds=1)
 BLOCK_BLOB = {"x-ms-blob-type": "BlockBlob"}
@@ -45,12 +46,12 @@ DENIED: Answer = (403, "AuthorizationPermissionMismatch")
 
 
 @pytest.fixture
-def upload_url(storage: MemoryStorage) -> str:
+def upload_url(storage: Storage) -> str:
     return storage.blobs.upload_url(NAME, NOW + HALF_HOUR)
 
 
 @pytest.fixture
-def download_url(storage: MemoryStorage) -> str:
+def download_url(storage: Storage) -> str:
     storage.blobs.write(NAME, [b"con", b"", b"tent"], "text/html", None)
     return storage.blobs.download_url(NAME, NOW + HALF_HOUR)
 
@@ -77,10 +78,10 @@ def put(url: str, data: bytes = b"content", **headers: str) -> Answer:
     return told(requests.put(url, data, headers=given, timeout=30))
 
 
-def sas(storage: MemoryStorage, **changes: Any) -> str:
+def sas(storage: Storage, **changes: Any) -> str:
     """A blob SAS that the face accepts, but for what is changed."""
     arguments = {
-        "account_name": storage.account,
+        "account_name": storage.account.public_queues.account,
         "container_name": CONTAINER,
         "blob_name": NAME,
         "account_key": KEY_BASE64,
@@ -154,27 +155,27 @@ def test_a_line_break_moved_between_fields_is_refused(fields: dict[str, str], ge
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_a_sas_for_something_else_is_refused(
-    storage: MemoryStorage, get: Get, change: dict[str, Any]
-) -> None:
+def test_a_sas_for_something_else_is_refused(storage: Storage, get: Get, change: dict[str, Any]) -> None:
     assert get(sas(storage)) == GRANTED
     assert get(sas(storage, **change)) == UNAUTHENTICATED
 
 
 @pytest.mark.parametrize("permission", ["c", "w", "cw", "a", "d", "t"])
-def test_a_sas_that_does_not_allow_to_read_is_refused(
-    storage: MemoryStorage, get: Get, permission: str
-) -> None:
+def test_a_sas_that_does_not_allow_to_read_is_refused(storage: Storage, get: Get, permission: str) -> None:
     assert get(sas(storage, permission=permission)) == DENIED
 
 
-def test_a_sas_of_the_container_or_the_account_is_refused(storage: MemoryStorage, get: Get) -> None:
+def test_a_sas_of_the_container_or_the_account_is_refused(storage: Storage, get: Get) -> None:
     life = {"expiry": NOW + HALF_HOUR, "start": NOW - HALF_HOUR}
     container = generate_container_sas(
-        storage.account, CONTAINER, KEY_BASE64, permission=ContainerSasPermissions(read=True), **life
+        storage.account.public_queues.account,
+        CONTAINER,
+        KEY_BASE64,
+        permission=ContainerSasPermissions(read=True),
+        **life,
     )
     account = generate_account_sas(
-        storage.account,
+        storage.account.public_queues.account,
         KEY_BASE64,
         ResourceTypes(object=True, service=True, container=True),
         AccountSasPermissions(read=True),
@@ -197,7 +198,7 @@ def test_a_url_ends_at_its_expiry_to_the_second(clock: HandClock, get: Get, fiel
     assert get(urlencode(fields)) == UNAUTHENTICATED
 
 
-def test_a_refusal_does_not_say_why(storage: MemoryStorage, download_url: str) -> None:
+def test_a_refusal_does_not_say_why(storage: Storage, download_url: str) -> None:
     address = download_url.partition("?")[0]
     queries = ["", "sig=x", sas(storage, expiry=NOW - SECOND), sas(storage, protocol="https")]
     assert len({requests.get(f"{address}?{query}", timeout=30).content for query in queries}) == 1
@@ -240,7 +241,7 @@ def test_a_range_is_answered_with_that_and_no_more(
 )
 @pytest.mark.parametrize("length", [0, 7])
 def test_what_is_no_range_of_bytes_is_ignored(
-    storage: MemoryStorage, download_url: str, wanted: str, length: int
+    storage: Storage, download_url: str, wanted: str, length: int
 ) -> None:
     content = b"content"[:length]
     storage.blobs.write(NAME, [content], "text/plain", None)
@@ -249,7 +250,7 @@ def test_what_is_no_range_of_bytes_is_ignored(
     assert "content-range" not in answer.headers
 
 
-def test_a_range_behind_the_end_is_refused(storage: MemoryStorage, download_url: str) -> None:
+def test_a_range_behind_the_end_is_refused(storage: Storage, download_url: str) -> None:
     for length, wanted in ((7, "bytes=7-"), (7, "bytes=9-10"), (7, f"bytes={10**30}-"), (0, "bytes=0-")):
         storage.blobs.write(NAME, [b"content"[:length]], "text/plain", None)
         answer = requests.get(download_url, headers={"range": wanted}, timeout=30)
@@ -338,14 +339,14 @@ def test_an_upload_that_cannot_be_is_refused(
     ids=range(17),
 )
 def test_only_a_list_of_blocks_that_are_there_makes_a_blob(
-    storage: MemoryStorage, upload_url: str, document: bytes, expected: Answer
+    storage: Storage, upload_url: str, document: bytes, expected: Answer
 ) -> None:
     assert put(f"{upload_url}&comp=block&blockid=YQ%3D%3D") == (201, None)
     assert put(f"{upload_url}&comp=blocklist", document) == expected
     assert (storage.blobs.properties(NAME) is not None) is (expected[0] == 201)
 
 
-def test_committed_and_uncommitted_blocks_are_told_apart(storage: MemoryStorage, upload_url: str) -> None:
+def test_committed_and_uncommitted_blocks_are_told_apart(storage: Storage, upload_url: str) -> None:
     def listed(kind: str) -> Answer:
         return put(f"{upload_url}&comp=blocklist", f"<BlockList><{kind}>YQ==</{kind}></BlockList>".encode())
 
@@ -358,7 +359,7 @@ def test_committed_and_uncommitted_blocks_are_told_apart(storage: MemoryStorage,
         assert b"".join(storage.blobs.read(NAME)) == content
 
 
-def test_blocks_that_no_list_names_go_after_a_week(storage: MemoryStorage, clock: HandClock) -> None:
+def test_blocks_that_no_list_names_go_after_a_week(storage: Storage, clock: HandClock) -> None:
     storage.blobs.write_part(NAME, 1, [b"part"])
     clock.advance(timedelta(days=7))
     storage.blobs.write_part("other", 1, [b"part"])
@@ -382,7 +383,7 @@ def test_other_methods_are_refused(upload_url: str, download_url: str, method: s
     assert requests.get(download_url, timeout=30).content == b"content"
 
 
-def test_a_body_without_a_length_is_refused(upload_url: str, storage: MemoryStorage) -> None:
+def test_a_body_without_a_length_is_refused(upload_url: str, storage: Storage) -> None:
     answer = requests.put(upload_url, iter([b"con", b"tent"]), headers=BLOCK_BLOB, timeout=30)
     assert told(answer) == (411, "MissingContentLengthHeader")
     assert storage.blobs.properties(NAME) is None
@@ -392,7 +393,7 @@ def test_a_body_larger_than_azure_takes_is_refused(upload_url: str) -> None:
     assert raw_put(upload_url, 5000 * 1024 * 1024 + 1, b"").startswith(b"HTTP/1.1 413 ")
 
 
-def test_a_body_that_breaks_off_stores_nothing(upload_url: str, storage: MemoryStorage) -> None:
+def test_a_body_that_breaks_off_stores_nothing(upload_url: str, storage: Storage) -> None:
     assert not raw_put(upload_url, 100, b"short").startswith(b"HTTP/1.1 2")
     assert storage.blobs.properties(NAME) is None
 

@@ -14,10 +14,9 @@ from azure.storage.queue import (
     generate_account_sas,
     generate_queue_sas,
 )
-
-from legacy_queue.adapters.memory import MemoryStorage
 from legacy_queue.adapters.sas import signed_urls
-from legacy_queue.ports import SignedUrls
+
+from legacy_queue.stores import SignedUrls, Storage
 from tests.memory_server import HandClock
 
 from .conftest import HALF_HOUR, KEY_BASE64, NOW, QUEUE_NAME
@@ -51,10 +50,10 @@ def fields(urls: SignedUrls) -> dict[str, str]:
     return decoded
 
 
-def sas(storage: MemoryStorage, **changes: Any) -> str:
+def sas(storage: Storage, **changes: Any) -> str:
     """A queue SAS that the face accepts, but for what is changed."""
     arguments = {
-        "account_name": storage.account,
+        "account_name": storage.account.public_queues.account,
         "queue_name": QUEUE_NAME,
         "account_key": KEY_BASE64,
         "permission": PROCESS,
@@ -140,7 +139,7 @@ def test_a_sas_quoted_anew_is_granted(urls: SignedUrls, get: Get) -> None:
 
 
 def test_a_sas_begins_at_its_start_and_ends_at_its_expiry(
-    storage: MemoryStorage, clock: HandClock, get: Get
+    storage: Storage, clock: HandClock, get: Get
 ) -> None:
     clock.advance(timedelta(milliseconds=322))  # to a whole second, which is how a SAS counts
     now = clock.now()
@@ -152,7 +151,7 @@ def test_a_sas_begins_at_its_start_and_ends_at_its_expiry(
     assert told == [UNAUTHENTICATED, GRANTED, GRANTED, UNAUTHENTICATED, UNAUTHENTICATED]
 
 
-def test_a_sas_needs_no_start(storage: MemoryStorage, get: Get) -> None:
+def test_a_sas_needs_no_start(storage: Storage, get: Get) -> None:
     assert get(sas(storage, start=None)) == GRANTED
 
 
@@ -171,22 +170,18 @@ def test_a_sas_needs_no_start(storage: MemoryStorage, get: Get) -> None:
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_a_sas_for_something_else_is_refused(
-    storage: MemoryStorage, get: Get, change: dict[str, Any]
-) -> None:
+def test_a_sas_for_something_else_is_refused(storage: Storage, get: Get, change: dict[str, Any]) -> None:
     assert get(sas(storage, **change)) == UNAUTHENTICATED
 
 
 @pytest.mark.parametrize("permission", ["r", "a", "u", "rau"])
-def test_a_sas_that_does_not_allow_to_process_is_refused(
-    storage: MemoryStorage, get: Get, permission: str
-) -> None:
+def test_a_sas_that_does_not_allow_to_process_is_refused(storage: Storage, get: Get, permission: str) -> None:
     assert get(sas(storage, permission=permission)) == (403, "AuthorizationPermissionMismatch")
 
 
-def test_a_sas_of_the_whole_account_is_refused(storage: MemoryStorage, get: Get) -> None:
+def test_a_sas_of_the_whole_account_is_refused(storage: Storage, get: Get) -> None:
     token = generate_account_sas(
-        storage.account,
+        storage.account.public_queues.account,
         KEY_BASE64,
         ResourceTypes(object=True, service=True, container=True),
         AccountSasPermissions(process=True, read=True),
@@ -196,13 +191,13 @@ def test_a_sas_of_the_whole_account_is_refused(storage: MemoryStorage, get: Get)
     assert get(token) == UNAUTHENTICATED
 
 
-def test_another_account_in_the_path_is_refused(storage: MemoryStorage, urls: SignedUrls) -> None:
-    url = urls.poll.replace(f"/{storage.account}/", "/devstoreaccount1/")
+def test_another_account_in_the_path_is_refused(storage: Storage, urls: SignedUrls) -> None:
+    url = urls.poll.replace(f"/{storage.account.public_queues.account}/", "/devstoreaccount1/")
     answer = requests.get(url, timeout=30)
     assert (answer.status_code, answer.headers["x-ms-error-code"]) == UNAUTHENTICATED
 
 
-def test_a_refusal_does_not_say_why(storage: MemoryStorage, queue_url: str) -> None:
+def test_a_refusal_does_not_say_why(storage: Storage, queue_url: str) -> None:
     queries = ["", "sig=x", sas(storage, expiry=NOW - SECOND), sas(storage, protocol="https"), "sig=x&sig=y"]
     bodies = {requests.get(f"{queue_url}/messages?{query}", timeout=30).content for query in queries}
     assert len(bodies) == 1

@@ -26,7 +26,7 @@ from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.http.app import ENDPOINTS
-from legacy_queue.ports import Storage
+from legacy_queue.stores import Storage
 from legacy_queue.wiring import build
 from tests.clients.python import taskcluster
 from tests.memory_server import HandClock

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from werkzeug.test import TestResponse
 
-from legacy_queue.adapters.memory import MemoryStorage
 from legacy_queue.domain.credentials import Client
 from legacy_queue.domain.errors import ServiceUnavailable
 from tests.http.calls import (
@@ -22,8 +21,8 @@ from tests.http.calls import (
     refused,
     succeeded,
 )
-from tests.memory_server import HandClock
-from tests.services.bench import AroundStorage, At, failing
+from tests.memory_server import HandClock, memory_storage
+from tests.services.bench import At, around_storage, failing
 
 SHORT = timedelta(milliseconds=50)
 MEMBER = Credentials("a-worker", "the-access-token-of-a-worker-of-2018")
@@ -125,8 +124,8 @@ def test_somebody_without_credentials_is_given_work(queue: Queue) -> None:
 
 def test_storage_that_is_away_is_no_work() -> None:
     clock = HandClock()
-    storage = AroundStorage(
-        MemoryStorage(clock, f"{ROOT_URL}/azure", "q"),
+    storage = around_storage(
+        memory_storage(clock, f"{ROOT_URL}/azure", "q"),
         At(0, of="receive", before=failing(ServiceUnavailable("storage is away, try again"))),
     )
     refused(claim_work(Queue(clock=clock, storage=storage)), 503, "ServiceUnavailable", "storage")

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from legacy_queue.adapters.memory import MemoryStorage
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.http.schemas import SCHEMAS
 from legacy_queue.ports import Corrupt
+from legacy_queue.stores import Storage
 from tests.http.calls import (
     DECLARED,
     NOW,
@@ -32,8 +32,8 @@ from tests.http.calls import (
     succeeded,
     task_body,
 )
-from tests.memory_server import HandClock
-from tests.services.bench import AroundStorage
+from tests.memory_server import HandClock, memory_storage
+from tests.services.bench import around_storage
 
 OF_A_TASK = [
     name for name in DECLARED if "taskId" in scene(name).params and name not in ("createTask", "defineTask")
@@ -56,8 +56,8 @@ class Switch:
 
 def on_a_switch() -> tuple[Queue, Switch]:
     switch, clock = Switch(), HandClock(NOW)
-    memory = MemoryStorage(clock, f"{ROOT_URL}/azure", "q")
-    return Queue(clock=clock, storage=AroundStorage(memory, switch)), switch
+    memory = memory_storage(clock, f"{ROOT_URL}/azure", "q")
+    return Queue(clock=clock, storage=around_storage(memory, switch)), switch
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
@@ -288,7 +288,7 @@ def test_ping_asks_storage() -> None:
 
 
 def test_the_server_says_that_it_is_ready_without_storage() -> None:
-    class Away(MemoryStorage):
+    class Away(Storage):
         def check(self) -> None:
             raise ServiceUnavailable("the queue storage does not answer")
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.adapters.memory import MemoryStorage
 from legacy_queue.domain.credentials import Client
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
+from legacy_queue.stores import open_stores
 from tests.http.calls import (
     NOW,
     PROVISIONER,
@@ -26,8 +26,7 @@ from tests.http.calls import (
     succeeded,
     task_body,
 )
-from tests.memory_server import HandClock
-from tests.services.bench import AroundStorage, RememberingTasks, nothing_around
+from tests.memory_server import HandClock, memory_storage
 
 MINUTE = timedelta(minutes=1)
 REPORTS: dict[str, Any] = {
@@ -157,7 +156,7 @@ def test_the_renewed_credentials_of_a_claim_end_with_the_old_ones(queue: Queue) 
 def test_a_worker_loses_its_claim_when_the_secret_is_rotated(name: str, narrow: bool) -> None:
     """The credentials of claims are issued under a signing secret: the one before stays good."""
     clock = HandClock(NOW)
-    memory = MemoryStorage(clock, f"{ROOT_URL}/azure", "q")
+    memory = memory_storage(clock, f"{ROOT_URL}/azure", "q")
     before = Queue(clock=clock, storage=memory)
     before.create(TASK_ID)
     credentials = claimed(before.claim(TASK_ID))
@@ -169,7 +168,7 @@ def test_a_worker_loses_its_claim_when_the_secret_is_rotated(name: str, narrow: 
 
 def test_a_claim_survives_the_removal_of_its_secret() -> None:
     clock = HandClock(NOW)
-    memory = MemoryStorage(clock, f"{ROOT_URL}/azure", "q")
+    memory = memory_storage(clock, f"{ROOT_URL}/azure", "q")
     before = Queue(clock=clock, storage=memory)
     before.create(TASK_ID)
     credentials = claimed(before.claim(TASK_ID))
@@ -214,9 +213,8 @@ def test_permanent_credentials_hold_a_run_that_nobody_claimed(name: str) -> None
 def test_a_process_that_remembers_an_old_task_knows_no_holder(name: str, retried: bool) -> None:
     """Another process made the claim, or the claim on a run that this one never saw."""
     clock = HandClock(NOW)
-    memory = MemoryStorage(clock, f"{ROOT_URL}/azure", "q")
-    replica = AroundStorage(memory, nothing_around)
-    replica.tasks = RememberingTasks(memory.tasks)
+    memory = memory_storage(clock, f"{ROOT_URL}/azure", "q")
+    replica = open_stores(memory.account, "q", clock)
     forgetful, other = as_a_worker_of_2015(clock=clock, storage=replica), Queue(clock=clock, storage=memory)
     forgetful.create(TASK_ID)
     run_id = 0
@@ -233,9 +231,8 @@ def test_a_process_that_remembers_an_old_task_knows_no_holder(name: str, retried
 def test_a_worker_whose_claim_was_taken_back_acts_for_the_next(name: str) -> None:
     """It hung up on claimWork, and a process that saw the claim remembers it."""
     clock = HandClock(NOW)
-    memory = MemoryStorage(clock, f"{ROOT_URL}/azure", "q")
-    replica = AroundStorage(memory, nothing_around)
-    replica.tasks = RememberingTasks(memory.tasks)
+    memory = memory_storage(clock, f"{ROOT_URL}/azure", "q")
+    replica = open_stores(memory.account, "q", clock)
     remembering, other = as_a_worker_of_2015(clock=clock, storage=replica), Queue(clock=clock, storage=memory)
     other.create(TASK_ID)
     pool = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
@@ -337,7 +334,7 @@ def test_a_claim_with_its_message_is_refused_by_the_policy_required() -> None:
 
 def test_a_signature_of_a_retired_secret_is_good() -> None:
     clock = HandClock(NOW)
-    memory = MemoryStorage(clock, f"{ROOT_URL}/azure", "q")
+    memory = memory_storage(clock, f"{ROOT_URL}/azure", "q")
     Queue(clock=clock, storage=memory, signing_secrets=("a-signing-secret-of-last-year",)).create(TASK_ID)
     queue = Queue(clock=clock, storage=memory)
     ((_, run_id, message_id, receipt, signature),) = queue.messages()
@@ -347,7 +344,7 @@ def test_a_signature_of_a_retired_secret_is_good() -> None:
 
 def test_a_signature_of_the_secret_before_is_refused() -> None:
     clock = HandClock(NOW)
-    memory = MemoryStorage(clock, f"{ROOT_URL}/azure", "q")
+    memory = memory_storage(clock, f"{ROOT_URL}/azure", "q")
     Queue(clock=clock, storage=memory, signing_secrets=(SECRETS[1],)).create(TASK_ID)
     queue = Queue(clock=clock, storage=memory)
     ((_, run_id, message_id, receipt, signature),) = queue.messages()

@@ -5,12 +5,11 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from legacy_queue.adapters.memory import MemoryStorage
-from legacy_queue.adapters.memory_queue import MessageNotFound, PopReceiptMismatch, QueuedMessage
+from legacy_queue.adapters.memory import MemoryAccount
 from legacy_queue.domain.credentials import Client
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
@@ -19,13 +18,15 @@ from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.timers import Timer, timers_of
 from legacy_queue.domain.times import format_time
-from legacy_queue.ports import Broker, Clock, ObjectStore, ReceivedMessage, TaskStore
+from legacy_queue.ports import Broker, Clock, ObjectStore
+from legacy_queue.ports.queue import MessageNotFound, PopReceiptMismatch, QueuedMessage, QueueNotFound
 from legacy_queue.services import Services
 from legacy_queue.services.claims import ClaimRules, Presented
 from legacy_queue.services.core import Core, Rules, build_core
 from legacy_queue.services.timers import QUEUE as QUEUE_OF_TIMERS
-from tests.memory_server import HandClock
-from tests.services.ports import Around, AroundStorage, HandBroker, RememberingTasks, around_port
+from legacy_queue.stores import ReceivedMessage, TaskStore, open_stores
+from tests.memory_server import HandClock, messages_in
+from tests.services.ports import Around, ForgetfulTasks, HandBroker, around_port, around_storage
 
 Told = tuple[str, str, int | None]  # an event: exchange, taskId or taskGroupId, runId
 
@@ -89,6 +90,11 @@ class Message:
         return ReceivedMessage(self.lease, base64.b64encode(json.dumps(wire).encode()).decode(), 1)
 
 
+def untrimmed(name: str, call: Callable[[], Any]) -> Any:
+    """An event log of which nothing is forgotten, for the readers' sake."""
+    return None if name == "trim" else call()
+
+
 def nothing_around(_name: str, call: Callable[[], Any]) -> Any:
     return call()
 
@@ -113,12 +119,12 @@ class Bench:
         *,
         required: Iterable[str] = (),
         secrets: Sequence[bytes] = (SECRET, OLD_SECRET),
-        storage: type[MemoryStorage] = MemoryStorage,
         broker: HandBroker | None = None,
         objects: ObjectStore | None = None,
     ) -> None:
         self.clock = HandClock(NOW)
-        self.storage = storage(self.clock, "http://127.0.0.1:1/azure", PREFIX)
+        self.account = MemoryAccount(self.clock, "http://127.0.0.1:1/azure", PREFIX)
+        self.storage = open_stores(self.account, PREFIX, self.clock)
         self.broker = broker or HandBroker()
         self.objects = objects
         self._required, self._secrets = frozenset(required), secrets
@@ -138,14 +144,14 @@ class Bench:
         claim_work_wait: timedelta = CLAIM_WORK_WAIT,
         max_waiting: int = 3000,
     ) -> Core:
-        """A server process. ``around`` sees each of its port calls; ``remembers`` as Azure's store does.
+        """A server process. ``around`` sees each call of its stores; it reads tasks unless it ``remembers``.
 
-        ``wrapped`` gives it a task store made of the one there is. Its threads are not started.
+        ``wrapped`` gives it a task store made of its own. Its threads are not started.
         """
         secrets = secrets or self._secrets
-        storage = AroundStorage(self.storage, around)
-        wrapped = wrapped or (RememberingTasks if remembers else lambda tasks: tasks)
-        storage.tasks = wrapped(storage.tasks)
+        storage = around_storage(open_stores(self.account, PREFIX, clock or self.clock), around)
+        if wrapped or not remembers:
+            storage = replace(storage, tasks=(wrapped or ForgetfulTasks)(storage.tasks))
         broker = around_port(Broker, self.broker, around, "broker.")
         claims = ClaimRules(secrets, CLAIM_TIMEOUT, self._required, ISSUER)
         rules = Rules(claims, SAS_LIFE, POLL_VISIBILITY, claim_work_wait, UPLOAD_URL, resolves, max_waiting)
@@ -206,8 +212,7 @@ class Bench:
 
     def timer_messages(self) -> list[QueuedMessage]:
         """All messages with timers, visible or not; nobody is served."""
-        messages = self.storage.own_queues._queue(QUEUE_OF_TIMERS)._messages.values()
-        return sorted(messages, key=lambda one: one.next_visible)
+        return messages_in(self.account, f"{PREFIX}-{QUEUE_OF_TIMERS}")
 
     def create(self, **changes: Any) -> str:
         task_id = slugid()
@@ -230,7 +235,10 @@ class Bench:
 
     def receive(self, count: int = 32, queue: WorkQueue = QUEUE) -> list[Message]:
         """What a worker gets that polls now."""
-        received = self.storage.work_queues.poll(queue.name(PREFIX), count, POLL_VISIBILITY)
+        try:
+            received = self.account.queue(queue.name(PREFIX)).receive(count, POLL_VISIBILITY)
+        except QueueNotFound:
+            return []
         return [Message.read(one) for one in received]
 
     def receive_one(self) -> Message:
@@ -239,7 +247,7 @@ class Bench:
 
     def delete(self, message: Message) -> None:
         """What a worker does with its delete URL."""
-        self.storage.work_queues.delete(QUEUE.name(PREFIX), message.lease)
+        self.account.queue(QUEUE.name(PREFIX)).delete(message.lease)
 
     def delete_if_leased(self, message: Message) -> None:
         """The same, by a worker that takes Azure's 400 and 404 as they come."""
@@ -284,10 +292,7 @@ class Bench:
 
     def messages(self, queue: WorkQueue = QUEUE) -> list[QueuedMessage]:
         """All there are, visible or not, in the order in which they become visible. Nobody is served."""
-        known = self.storage.work_queues._queues.get(queue.name(PREFIX))
-        now = self.clock.now()
-        alive = [one for one in known._messages.values() if one.expires > now] if known else []
-        return sorted(alive, key=lambda one: one.next_visible)
+        return messages_in(self.account, queue.name(PREFIX))
 
     def runs_to_come(self) -> list[tuple[int, timedelta]]:
         """Of each message, its run and in how long it becomes visible."""

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from legacy_queue.adapters.memory_queue import QueuedMessage
 from legacy_queue.domain.messages import signature_is_valid
 from legacy_queue.domain.task import Task, Worker
+from legacy_queue.ports.queue import QueuedMessage
 from tests.services.bench import CLAIM_TIMEOUT, MINUTE, SECRET, Bench, Message, Told
 
 MOST_RUNS = 50

@@ -1,24 +1,20 @@
-"""The ports as a test wants them: with something around each call, or kept by hand."""
+"""Stores and ports as a test wants them: with something around each call, or kept by hand."""
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from legacy_queue.domain.events import Event
-from legacy_queue.domain.task import Task
-from legacy_queue.ports import (
+from legacy_queue.ports import Broker, BrokerAway
+from legacy_queue.stores import (
     ArtifactStore,
     Blobs,
-    Broker,
-    BrokerAway,
     DependencyStore,
     EventLog,
     Expiring,
     GroupStore,
     OwnQueues,
     Storage,
-    StoredTask,
-    TaskPage,
     TaskStore,
     Turns,
     UsageStore,
@@ -31,58 +27,21 @@ Port = TypeVar("Port")
 Around = Callable[[str, Callable[[], Any]], Any]  # told the port's method, and what would do it
 
 
-class TasksOf(TaskStore):
+class TasksOf:
     """Another task store as it is: what a test makes different, it overrides."""
 
     def __init__(self, tasks: TaskStore) -> None:
-        self._tasks = tasks
+        self.tasks = tasks
 
-    def load(self, task_id: str) -> StoredTask | None:
-        return self._tasks.load(task_id)
-
-    def insert(self, task: Task) -> StoredTask:
-        return self._tasks.insert(task)
-
-    def replace(self, stored: StoredTask, task: Task) -> StoredTask:
-        return self._tasks.replace(stored, task)
-
-    def pending(self, provisioner_id: str, worker_type: str) -> int | None:
-        return self._tasks.pending(provisioner_id, worker_type)
-
-    def unresolved(self, after: str, limit: int) -> TaskPage:
-        return self._tasks.unresolved(after, limit)
-
-    def remove_expired(self, now: datetime, after: str, limit: int) -> str | None:
-        return self._tasks.remove_expired(now, after, limit)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.tasks, name)
 
 
-class RememberingTasks(TasksOf):
-    """Recalls what this process saw last, however old that is, as Azure's task store does."""
+class ForgetfulTasks(TasksOf):
+    """Recalls nothing, so that what is decided on is always read."""
 
-    def __init__(self, tasks: TaskStore) -> None:
-        super().__init__(tasks)
-        self._seen: dict[str, StoredTask] = {}
-
-    def load(self, task_id: str) -> StoredTask | None:
-        stored = super().load(task_id)
-        return self._remember(stored) if stored else None
-
-    def pending(self, provisioner_id: str, worker_type: str) -> None:  # noqa: ARG002
-        """Not known without a scan, as Azure has it."""
-        return
-
-    def recall(self, task_id: str) -> StoredTask | None:
-        return self._seen.get(task_id)
-
-    def insert(self, task: Task) -> StoredTask:
-        return self._remember(super().insert(task))
-
-    def replace(self, stored: StoredTask, task: Task) -> StoredTask:
-        return self._remember(super().replace(stored, task))
-
-    def _remember(self, stored: StoredTask) -> StoredTask:
-        self._seen[stored.task.task_id] = stored
-        return stored
+    def recall(self, task_id: str) -> None:
+        """Not known without a read."""
 
 
 class HandBroker(Broker):
@@ -126,10 +85,11 @@ class HandBroker(Broker):
 class _Port:
     """A port each promise of which is kept by way of ``around``, which is told ``<prefix><method>``."""
 
-    def __init__(self, kind: Any, port: object, around: Around, prefix: str) -> None:
+    def __init__(self, kind: type, port: object, around: Around, prefix: str) -> None:
         self._port = port
-        for name in kind.__abstractmethods__:
-            setattr(self, name, self._around(getattr(port, name), around, prefix + name))
+        for name in dir(kind):
+            if not name.startswith("_") and name != "recall":  # which asks nobody
+                setattr(self, name, self._around(getattr(port, name), around, prefix + name))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._port, name)
@@ -139,30 +99,27 @@ class _Port:
         return lambda *args: around(name, lambda: method(*args))
 
 
-def around_port(kind: Any, port: Port, around: Around, prefix: str = "") -> Port:
-    """The port, each of whose calls goes through ``around``; the other calls do not count."""
+def around_port(kind: type, port: Port, around: Around, prefix: str = "") -> Port:
+    """The port or store, each of whose calls goes through ``around``."""
     return cast(Port, _Port(kind, port, around, prefix))
 
 
-class AroundStorage(Storage):
-    """Another storage, each call of which goes through ``around``."""
-
-    def __init__(self, storage: Storage, around: Around) -> None:
-        self.tasks = around_port(TaskStore, storage.tasks, around)
-        self.groups = around_port(GroupStore, storage.groups, around)
-        self.work_queues = around_port(WorkQueues, storage.work_queues, around)
-        self.dependencies = around_port(DependencyStore, storage.dependencies, around, "dependency.")
-        self.own_queues = around_port(OwnQueues, storage.own_queues, around, "timer.")
-        self.turns = around_port(Turns, storage.turns, around, "turn.")
-        self.event_log = around_port(EventLog, storage.event_log, around, "log.")
-        self.artifacts = around_port(ArtifactStore, storage.artifacts, around, "artifact.")
-        self.blobs = around_port(Blobs, storage.blobs, around, "blob.")
-        self.usage = around_port(UsageStore, storage.usage, around, "usage.")
-        self.workers = around_port(WorkerStore, storage.workers, around, "worker.")
-        self.expiring = {
+def around_storage(storage: Storage, around: Around) -> Storage:
+    """The same stores, each call of which goes through ``around``."""
+    return replace(
+        storage,
+        tasks=around_port(TaskStore, storage.tasks, around),
+        groups=around_port(GroupStore, storage.groups, around),
+        work_queues=around_port(WorkQueues, storage.work_queues, around),
+        dependencies=around_port(DependencyStore, storage.dependencies, around, "dependency."),
+        own_queues=around_port(OwnQueues, storage.own_queues, around, "timer."),
+        turns=around_port(Turns, storage.turns, around, "turn."),
+        event_log=around_port(EventLog, storage.event_log, around, "log."),
+        artifacts=around_port(ArtifactStore, storage.artifacts, around, "artifact."),
+        blobs=around_port(Blobs, storage.blobs, around, "blob."),
+        usage=around_port(UsageStore, storage.usage, around, "usage."),
+        workers=around_port(WorkerStore, storage.workers, around, "worker."),
+        expiring={
             name: around_port(Expiring, one, around, "expire.") for name, one in storage.expiring.items()
-        }
-        self._storage = storage
-
-    def check(self) -> None:
-        self._storage.check()
+        },
+    )

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.adapters.memory import MemoryStorage
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.ports import Broker
 from legacy_queue.services.announcer import Announcer
-from tests.memory_server import HandClock
+from tests.memory_server import HandClock, memory_storage
 from tests.services.bench import HOUR, MINUTE, NOW, PREFIX, SECOND, At, Calls, Crash, HandEvent, failing
-from tests.services.ports import Around, AroundStorage, HandBroker, around_port
+from tests.services.ports import Around, HandBroker, around_port, around_storage
 
 AWAY = ServiceUnavailable("storage is away")
 
@@ -32,14 +31,14 @@ class Replicas:
 
     def __init__(self, *, has_broker: bool = True) -> None:
         self.clock = HandClock(NOW)
-        self.storage = MemoryStorage(self.clock, "http://127.0.0.1:1/azure", PREFIX)
+        self.storage = memory_storage(self.clock, "http://127.0.0.1:1/azure", PREFIX)
         self.broker = HandBroker() if has_broker else None
 
     def announcer(self, around: Around | None = None, *, is_direct: bool = True) -> Announcer:
         """``around`` is of its calls from then on when it is direct."""
         arounds: list[Around] = []
         outer: Around = lambda name, call: arounds[0](name, call) if arounds else call()  # noqa: E731
-        storage = AroundStorage(self.storage, outer)
+        storage = around_storage(self.storage, outer)
         broker = around_port(Broker, self.broker, outer, "broker.") if self.broker else None
         announcer = Announcer(broker, storage.event_log, storage.own_queues, storage.turns, self.clock)
         if is_direct:

@@ -17,8 +17,9 @@ from legacy_queue.domain.errors import (
 )
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
-from legacy_queue.ports import BlobProperties, StoredArtifact
 from legacy_queue.services import Services
+from legacy_queue.stores import StoredArtifact
+from tests.memory_server import kept
 from tests.services import interleaving
 from tests.services.artifact_calls import CONTENT, NAME, TEXT, create, etag, in_parts, sha256, upload
 from tests.services.bench import HOUR, MINUTE, NOW, At, Bench, Calls, failing
@@ -77,7 +78,7 @@ def test_the_parts_are_joined_in_another_order() -> None:
     complete(bench, task_id, *(f'"{one}"' for one in ETAGS))
     name = stored(bench, task_id).artifact.blob_name
     assert b"".join(bench.storage.blobs.read(name)) == b"".join(PARTS)
-    assert bench.storage.blobs.properties(name) == BlobProperties(sum(map(len, PARTS)), TEXT, "gzip")
+    assert kept(bench.storage.blobs, name) == (sum(map(len, PARTS)), TEXT, "gzip")
 
 
 def test_a_blob_of_no_bytes_cannot_be_completed() -> None:
@@ -89,7 +90,7 @@ def test_a_blob_of_no_bytes_cannot_be_completed() -> None:
     assert upload(bench, request["url"], b"") == etag(b"")
     complete(bench, task_id, etag(b""))
     name = stored(bench, task_id).artifact.blob_name
-    assert bench.storage.blobs.properties(name) == BlobProperties(0, TEXT, None)
+    assert kept(bench.storage.blobs, name) == (0, TEXT, None)
 
 
 def test_parts_that_make_something_else_are_complete() -> None:

@@ -17,8 +17,8 @@ from legacy_queue.domain.errors import (
 )
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
-from legacy_queue.ports import StoredArtifact
 from legacy_queue.services.pages import Page
+from legacy_queue.stores import StoredArtifact
 from tests.services.artifact_calls import CONTENT, NAME, TEXT, HandObjects, body, create, upload
 from tests.services.bench import HOUR, MINUTE, NOW, SECOND, At, Bench, Calls, Crash, failing
 from tests.services.ports import HandBroker
@@ -83,12 +83,12 @@ def test_an_artifact_is_told_of_once_only_or_with_another_name(storage_type: str
 @each_type
 def test_an_artifact_costs_more_operations_or_is_answered_before_it_is_told_of(storage_type: str) -> None:
     bench, calls = Bench(broker=HandBroker()), Calls()
+    server = bench.server(calls, remembers=True)
+    bench.services = server.services
     task_id = bench.claimed()
-    services = bench.server(calls, remembers=True)
-    services.announcer.drain()
-    services.services.tasks.load(task_id)
+    server.announcer.drain()
     calls.names.clear()
-    create(bench, task_id, storage_type, services=services.services)
+    create(bench, task_id, storage_type)
     signed = {"azure": ["blob.upload_url"]}.get(storage_type, [])
     noted = ["replace"] if storage_type == "blob" else []
     assert calls.names == ["load", "artifact.insert", *noted, "broker.publish", *signed]

@@ -11,10 +11,10 @@ from datetime import timedelta
 
 import pytest
 
-from legacy_queue.adapters.memory_queue import MessageNotFound, PopReceiptMismatch
 from legacy_queue.domain.errors import AuthorizationFailed, RequestConflict, ResourceNotFound
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import Lease
+from legacy_queue.ports.queue import MessageNotFound, PopReceiptMismatch
 from legacy_queue.services.claims import Presented
 from tests.services.bench import (
     ALICE,

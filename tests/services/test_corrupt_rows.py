@@ -9,8 +9,9 @@ import pytest
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.workers import Known, Path
-from legacy_queue.ports import Corrupt, StoredTask, TaskStore
+from legacy_queue.ports import Corrupt
 from legacy_queue.services.core import Core
+from legacy_queue.stores import StoredTask, TaskStore
 from tests.services.bench import (
     ALICE,
     BOB,
@@ -37,7 +38,7 @@ class CorruptTasks(TasksOf):
     def load(self, task_id: str) -> StoredTask | None:
         if task_id in self._corrupt:
             raise CORRUPT
-        return super().load(task_id)
+        return self.tasks.load(task_id)
 
 
 def server(bench: Bench, corrupt: set[str]) -> Core:

@@ -8,7 +8,7 @@ import pytest
 from legacy_queue.domain.errors import InputError, RequestConflict
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
-from legacy_queue.ports import Dependent
+from legacy_queue.stores import Dependent
 from tests.services.bench import (
     ALICE,
     CLAIM_TIMEOUT,

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.adapters.memory import MemoryStorage
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.ports import Broker, BrokerAway
 from legacy_queue.services.event_feed import EventFeed
-from tests.memory_server import HandClock
+from tests.memory_server import HandClock, memory_storage
 from tests.services.bench import HOUR, NOW, PREFIX, At, Calls, failing, nothing_around
-from tests.services.ports import Around, AroundStorage, HandBroker, around_port
+from tests.services.ports import Around, HandBroker, around_port, around_storage
 from tests.services.test_announcer import AWAY, event
 from tests.system.processes import wait_until
 
@@ -36,13 +35,13 @@ class Place:
     """Where events are told: a log, or a broker; and the feeds of processes there."""
 
     def __init__(self, *, has_broker: bool = False) -> None:
-        storage = MemoryStorage(HandClock(NOW), "http://127.0.0.1:1/azure", PREFIX)
+        storage = memory_storage(HandClock(NOW), "http://127.0.0.1:1/azure", PREFIX)
         self.storage, self.log = storage, storage.event_log
         self.broker = BoundBroker() if has_broker else None
 
     def feed(self, around: Around = nothing_around) -> EventFeed:
         broker = around_port(Broker, self.broker, around, "broker.") if self.broker else None
-        return EventFeed(broker, AroundStorage(self.storage, around).event_log, tick=TICK)
+        return EventFeed(broker, around_storage(self.storage, around).event_log, tick=TICK)
 
     def tell(self, *numbers: int, key: str = "a.b") -> None:
         events = [event(number, key=key) for number in numbers]

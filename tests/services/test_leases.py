@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.adapters.memory import MemoryOwnQueues, MemoryStorage
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.timers import Timer
-from legacy_queue.ports import Changed, OwnQueues, Turn, Turns
+from legacy_queue.ports import Changed
 from legacy_queue.services.leases import LEASE, LeasedMessage, RenewedTurn, repeated
 from legacy_queue.services.watcher import Watcher
-from tests.memory_server import HandClock
+from legacy_queue.stores import OwnQueues, Turn, Turns
+from tests.memory_server import HandClock, memory_storage
 from tests.services.bench import NOW, SECOND, At, failing, one_by_one
 from tests.services.ports import Around, around_port
 
@@ -43,7 +43,7 @@ class Leased:
 
     def __init__(self, around: Around | None = None) -> None:
         self.clock = HandClock(NOW)
-        self.queues: OwnQueues = MemoryOwnQueues(self.clock)
+        self.queues: OwnQueues = memory_storage(self.clock).own_queues
         self.queues.put("claims", "text", AT_ONCE)
         (message,) = self.queues.receive("claims", 1, LEASE)
         port = around_port(OwnQueues, self.queues, around) if around else self.queues
@@ -97,7 +97,7 @@ def test_a_message_keeps_its_lease_where_storage_is_away_for_a_renewal() -> None
 
 def test_a_handler_that_takes_long_keeps_the_lease_of_its_timer() -> None:
     clock = HandClock(NOW)
-    queues, renewed = MemoryOwnQueues(clock), Seen("hide")
+    queues, renewed = memory_storage(clock).own_queues, Seen("hide")
     queues.put("claims", Timer("claims", slugid(), NOW).text(), AT_ONCE)
 
     def handle(_timer: Timer, _stop: object) -> None:
@@ -120,7 +120,7 @@ class Held:
 
     def __init__(self, around: Around | None = None, every: timedelta = timedelta(hours=1)) -> None:
         self.clock = HandClock(NOW)
-        self._turns = MemoryStorage(self.clock, "http://127.0.0.1:1/azure", "q").turns
+        self._turns = memory_storage(self.clock, "http://127.0.0.1:1/azure", "q").turns
         turn = self._turns.take("sweep", self.clock.now() + LEASE)
         assert isinstance(turn, Turn)
         turns = around_port(Turns, self._turns, around) if around else self._turns

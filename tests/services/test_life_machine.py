@@ -27,7 +27,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from legacy_queue.adapters.memory import MemoryStorage
 from legacy_queue.domain.errors import (
     AuthorizationFailed,
     InputError,
@@ -203,7 +202,7 @@ class Life(RuleBasedStateMachine):
         required = [f"{PROVISIONER}/{WORKER_TYPE}"] if is_required else []
         self.bench = Bench(required=required)
         queues, clock = self.bench.storage.work_queues, self.bench.clock
-        counts = PendingCounts(queues, self.bench.storage.tasks, clock)
+        counts = PendingCounts(queues, clock)
         self.messages = WorkMessages(queues, clock, [SECRET], counts)
         self.around: Callable[..., Any] | None = None
         self.servers = [self._server(), self._server()]

@@ -9,8 +9,8 @@ import pytest
 from legacy_queue.domain.errors import RequestConflict, ResourceNotFound
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Task
-from legacy_queue.ports import Dependent, StoredTask, TaskStore
 from legacy_queue.services.pages import Page
+from legacy_queue.stores import Dependent, StoredTask, TaskStore
 from tests.services.bench import HOUR, NOW, At, Bench, Crash, failing, task_body
 from tests.services.ports import TasksOf
 
@@ -186,7 +186,7 @@ class CountedTasks(TasksOf):
         self._four.wait(30)
         with self._lock:
             self._under_way -= 1
-        return super().load(task_id)
+        return self.tasks.load(task_id)
 
 
 def test_listings_read_more_than_four_tasks_at_once_together_or_fewer(bench: Bench) -> None:

@@ -15,11 +15,9 @@ from legacy_queue.services.pending import MOST_KNOWN
 from legacy_queue.services.polling import Polling
 from tests.services.bench import (
     CLAIM_TIMEOUT,
-    HOUR,
     POLL_VISIBILITY,
     PREFIX,
     PROVISIONER,
-    QUEUE,
     SECOND,
     WORKER_TYPE,
     Bench,
@@ -61,36 +59,7 @@ def test_the_count_is_an_upper_bound_while_claims_hold_messages() -> None:
     bench.create()
     bench.create()
     bench.claim(bench.receive()[0])
-    assert bench.replica(remembers=True).polling.pending_tasks(PROVISIONER, WORKER_TYPE) == 2
-    assert bench.services.polling.pending_tasks(PROVISIONER, WORKER_TYPE) == 1
-
-
-def test_the_count_is_exact_where_the_store_knows_it() -> None:
-    """As with memory storage: held messages, doubles, and dependents that wait do not count."""
-    bench = Bench()
-
-    def pending(worker_type: str = WORKER_TYPE) -> int:
-        return bench.services.polling.pending_tasks(PROVISIONER, worker_type)
-
-    first, second = bench.create(), bench.create(priority="high")
-    bench.create(workerType="another")
-    bench.create(dependencies=[first])
-    assert (pending(), pending("another"), pending("none")) == (2, 1, 0)
-    for message in bench.receive():
-        bench.storage.work_queues.put(QUEUE, bench.messages()[0].text, HOUR, 0 * SECOND)
-        bench.claim(message)
-    assert bench.states(first) == ["running by alice"]
-    assert pending() == 1
-    bench.services.tasks.cancel(second)
-    assert pending() == 0
-    bench.shut_down(first)
-    assert pending() == 1
-    bench.run(first)
-    bench.run_timers()
-    assert pending() == 1  # the dependent
-    bench.sweep(400 * 24 * HOUR)
-    bench.run_timers()
-    assert pending() == 0
+    assert bench.services.polling.pending_tasks(PROVISIONER, WORKER_TYPE) == 2
 
 
 def test_the_count_is_never_older_than_what_this_process_did_and_that_costs_no_operation() -> None:
@@ -131,12 +100,12 @@ def test_a_task_that_is_created_while_the_queues_are_counted_is_in_the_next_coun
 def test_a_task_is_found_in_the_queue_of_its_priority() -> None:
     bench = Bench()
     task = bench.task(bench.create(priority="high"))
-    queue = task.definition.work_queue.name(PREFIX)
-    (polled,) = bench.storage.work_queues.poll(queue, 32, POLL_VISIBILITY)
+    queue = bench.account.queue(task.definition.work_queue.name(PREFIX))
+    (polled,) = queue.receive(32, POLL_VISIBILITY)
     bench.claim(Message.read(polled))
-    assert bench.storage.work_queues.poll(queue, 32, POLL_VISIBILITY) == []
+    assert queue.receive(32, POLL_VISIBILITY) == []
     bench.clock.advance(CLAIM_TIMEOUT)
-    (held,) = bench.storage.work_queues.poll(queue, 32, POLL_VISIBILITY)
+    (held,) = queue.receive(32, POLL_VISIBILITY)
     assert Message.read(held).run_id == 1
 
 

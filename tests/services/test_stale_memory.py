@@ -8,9 +8,9 @@ import pytest
 
 from legacy_queue.domain.errors import QueueError
 from legacy_queue.domain.task import Task
-from legacy_queue.ports import StoredTask, TaskStore
 from legacy_queue.services import Services
 from legacy_queue.services.claims import Presented
+from legacy_queue.stores import StoredTask, TaskStore
 from tests.services.bench import (
     ALICE,
     BOB,

@@ -164,7 +164,7 @@ def test_a_dependent_of_which_nobody_knew_is_found(bench: Bench) -> None:
     """Its server died after the task was stored, and the timer was lost, too."""
     required = bench.create()
     waiting = bench.create(dependencies=[required])
-    bench.storage.dependencies._table.remove((required, waiting))
+    bench.storage.dependencies._table.delete(required, waiting)
     bench.run(required)
     bench.run_timers()
     assert bench.states(waiting) == []
@@ -197,7 +197,9 @@ def test_a_task_that_expires_while_it_is_swept_is_passed_over(bench: Bench) -> N
     gone = bench.create(deadline=format_time(NOW + MINUTE))
     other = bench.create(deadline=format_time(NOW + MINUTE))
     lose_timers(bench)
-    expires = At(0, of="unresolved", after=lambda: bench.storage.tasks._table.remove((min(gone, other), "")))
+    expires = At(
+        0, of="unresolved", after=lambda: bench.storage.tasks._table.delete(min(gone, other), "task")
+    )
     bench.sweep(20 * MINUTE, bench.server(expires))
     assert bench.storage.tasks.load(min(gone, other)) is None
     assert bench.states(max(gone, other)) == ["exception deadline-exceeded"]

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.adapters.memory import MemoryOwnQueues
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.timers import Timer
-from legacy_queue.ports import Corrupt, OwnQueues
+from legacy_queue.ports import Corrupt
 from legacy_queue.services.leases import LEASE, LeasedMessage
 from legacy_queue.services.timers import Armed
 from legacy_queue.services.watcher import Again, Watcher
-from tests.memory_server import HandClock
+from legacy_queue.stores import OwnQueues
+from tests.memory_server import HandClock, memory_storage
 from tests.services.bench import MINUTE, NOW, SECOND, At, Calls, HandEvent, failing, one_by_one
 from tests.services.ports import Around, around_port
 
@@ -34,7 +34,7 @@ class Watched:
 
     def __init__(self, handle: Handle = lambda _: None, around: Around | None = None) -> None:
         self.clock = HandClock(NOW)
-        self.queues: OwnQueues = MemoryOwnQueues(self.clock)
+        self.queues: OwnQueues = memory_storage(self.clock).own_queues
         self.handled: list[tuple[datetime, Timer]] = []
         self._handle = handle
         queues = around_port(OwnQueues, self.queues, around) if around else self.queues

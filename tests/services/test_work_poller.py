@@ -7,12 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from legacy_queue.adapters.memory import MemoryStorage
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.priority import PRIORITIES, WorkQueue, work_queues
-from legacy_queue.ports import ReceivedMessage, WorkQueues
 from legacy_queue.services.work_poller import LEASE, Wait, WorkPoller
-from tests.memory_server import HandClock
+from legacy_queue.stores import ReceivedMessage, WorkQueues
+from tests.memory_server import HandClock, memory_storage
 from tests.services.bench import HOUR, NOW, PREFIX, PROVISIONER, SECOND, WORKER_TYPE, At, Calls, failing
 from tests.services.ports import around_port
 
@@ -29,7 +28,7 @@ class Scene:
     put_back: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.storage = MemoryStorage(self.clock, "http://127.0.0.1:1/azure", PREFIX)
+        self.storage = memory_storage(self.clock, "http://127.0.0.1:1/azure", PREFIX)
         self.polls: list[str] = []
         self.asked: list[int] = []
         self.during: Callable[[], object] = lambda: None

@@ -3,6 +3,6 @@
 Import this only after gevent has patched: the SDK takes its locks and sockets when it is imported.
 """
 
-from legacy_queue.adapters.azure.storage import AzureStorage
+from legacy_queue.adapters.azure.account import AzureAccount
 
-__all__ = ["AzureStorage"]
+__all__ = ["AzureAccount"]

@@ -1,11 +1,9 @@
-"""Storage in this process's memory: no Node, nothing to install, nothing survives.
+"""A storage account in this process's memory: no Node, nothing to install, nothing survives.
 
-It makes the same promises as Azure to the services, and to workers through the gateway. A lock is held only
+It makes the same promises as Azure to the stores, and to workers through the gateway. A lock is held only
 while values are changed, never while something is waited for, so threads and greenlets are the same to it.
 """
 
-from legacy_queue.adapters.memory.queues import MemoryOwnQueues, MemoryWorkQueues
-from legacy_queue.adapters.memory.storage import MemoryStorage
-from legacy_queue.adapters.memory.tables import MemoryGroupStore, MemoryTaskStore
+from legacy_queue.adapters.memory.account import MemoryAccount
 
-__all__ = ["MemoryGroupStore", "MemoryOwnQueues", "MemoryStorage", "MemoryTaskStore", "MemoryWorkQueues"]
+__all__ = ["MemoryAccount"]

@@ -1,0 +1,155 @@
+"""One service of a storage account: requests signed, counted, sent again where that helps, and their errors.
+
+Source: "The SDK" in design/azurite.md; a retried request may have been carried out the first time.
+"""
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Literal, NamedTuple, TypeVar
+from urllib.parse import quote
+
+import structlog
+
+from legacy_queue.adapters.azure.connection import Connections, NotAnswered, NotSent
+from legacy_queue.adapters.azure.http_response import Response
+from legacy_queue.adapters.azure.signing import Request, SharedKey, http_date
+from legacy_queue.domain.errors import ServiceUnavailable
+
+log = structlog.get_logger()
+
+Answer = TypeVar("Answer")
+
+# codes of a storage that is not ready for us, though its status says that we asked wrongly
+_NOT_NOW = {
+    "TableNotFound",
+    "TableBeingDeleted",
+    "QueueBeingDeleted",
+    "ContainerNotFound",
+    "ContainerBeingDeleted",
+    "AuthenticationFailed",
+    "AccountIsDisabled",
+}
+_CODE = re.compile(rb"<Code>(\w{1,100})</Code>|\"code\"\s*:\s*\"(\w{1,100})\"")
+_NOT_RETRIED = (501, 505)
+
+
+class StorageRefused(Exception):
+    """Storage refused a request that no retry makes acceptable: its HTTP status and Azure's name for it."""
+
+    def __init__(self, status: int, code: str) -> None:
+        super().__init__(f"{status} {code}")
+        self.status, self.code = status, code
+
+
+class Service(NamedTuple):
+    """``delays`` are the seconds before each retry."""
+
+    name: Literal["queue", "table", "blob"]
+    version: str  # of the API
+    delays: Sequence[float]
+
+
+QUEUE = Service("queue", "2021-12-02", (0, 1))
+TABLE = Service("table", "2019-02-02", (0, 0.2))
+BLOB = Service("blob", "2021-12-02", (0, 1))
+
+
+class RestClient:
+    def __init__(
+        self,
+        service: Service,
+        connections: Connections,
+        key: SharedKey,
+        counts: Counter[tuple[str, str]],
+        *,
+        now: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """``counts`` is of requests by service and HTTP method; ``now`` in seconds since 1970."""
+        self._service, self._connections, self._counts = service, connections, counts
+        self._sign = key.table_header if service.name == "table" else key.storage_header
+        self._now, self._sleep = now, sleep
+        self._fixed = f"host: {connections.host}\r\nx-ms-version: {service.version}\r\n"
+
+    def send(
+        self, request: Request, accepted: Collection[int] = (), *, is_sent_once: bool = False
+    ) -> Response:
+        """The answer, with a status of 2xx or one of those ``accepted``.
+
+        What reached storage is not sent again where ``is_sent_once``. Raises ServiceUnavailable,
+        StorageRefused.
+        """
+        for delay in (*self._service.delays, None):
+            self._counts[self._service.name, request.method] += 1
+            try:
+                response = self._connections.exchange(self._signed(request))
+            except (NotSent, NotAnswered) as error:
+                if delay is None or (is_sent_once and isinstance(error, NotAnswered)):
+                    log.error("storage-unreachable", error=str(error))
+                    raise ServiceUnavailable("storage cannot be reached, try again") from error
+            else:
+                if delay is None or is_sent_once or not _helps_to_retry(response.status):
+                    return self._checked(response, accepted)
+            self._sleep(delay)
+        raise AssertionError("the last attempt answers or raises")
+
+    def read(self, response: Response, convert: Callable[[Response], Answer]) -> Answer:
+        """What ``convert`` makes of the answer; raises ServiceUnavailable where it cannot be read."""
+        try:
+            return convert(response)
+        except (LookupError, ValueError, TypeError, AttributeError, SyntaxError) as error:
+            log.error("storage-unreachable", error=type(error).__name__)
+            raise ServiceUnavailable("storage gave no answer that can be read, try again") from error
+
+    def _signed(self, request: Request) -> bytes:
+        """The request as it is sent, dated now."""
+        method, path, params, headers, body = request
+        path = self._connections.path + path
+        date = http_date(int(self._now()))
+        signed_headers: Mapping[str, str] = {"x-ms-date": date, "x-ms-version": self._service.version}
+        authorization = self._sign(request, path, signed_headers)
+        query = "&".join([f"{name}={quote(value, safe='')}" for name, value in params])
+        lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
+        length = f"content-length: {len(body)}\r\n" if body is not None else ""
+        head = (
+            f"{method} {path}{'?' if query else ''}{query} HTTP/1.1\r\n{self._fixed}x-ms-date: {date}\r\n"
+            f"authorization: {authorization}\r\n{''.join(lines)}{length}\r\n"
+        )
+        return head.encode("latin-1") + (body or b"")
+
+    def _checked(self, response: Response, accepted: Collection[int]) -> Response:
+        status = response.status
+        if 200 <= status < 300:
+            return response
+        code = error_code(response)
+        if status not in accepted or code in _NOT_NOW:
+            raise refusal(status, code)
+        return response
+
+
+def refusal(status: int, code: str) -> ServiceUnavailable | StorageRefused:
+    """The error to raise; what means that storage cannot answer now is logged.
+
+    A wrong key of ours is told in the log; a worker hears 503, since it is not the worker's fault.
+    """
+    if not _helps_to_retry(status) and status < 500 and code not in _NOT_NOW:
+        return StorageRefused(status, code)
+    log.error("storage-refused", status=status, azure_code=code, error=StorageRefused.__name__)
+    return ServiceUnavailable("storage did not serve the request, try again")
+
+
+def error_code(response: Response) -> str:
+    """Azure's own name of the error, or an empty string: some of Azurite's refusals have no body."""
+    return response.headers.get("x-ms-error-code") or error_code_in(response.body)
+
+
+def error_code_in(body: bytes) -> str:
+    """The code that the body of a refusal names, or an empty string."""
+    found = _CODE.search(body)
+    return (found[1] or found[2]).decode() if found else ""
+
+
+def _helps_to_retry(status: int) -> bool:
+    return status in (408, 429) or (status >= 500 and status not in _NOT_RETRIED)

@@ -1,0 +1,120 @@
+"""A container of block blobs in this process's memory."""
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from threading import Lock
+
+from legacy_queue.ports import Clock
+from legacy_queue.ports.blob import (
+    BlobAlreadyExists,
+    BlobContainer,
+    BlobProperties,
+    Block,
+    BlockList,
+    InvalidBlockList,
+    Written,
+)
+
+_BLOCKS_KEPT = timedelta(days=7)  # after the last one of a blob, while no list names them
+
+
+@dataclass(frozen=True)
+class _Blob:
+    """Its blocks with their ids, in order; where it came in one piece, the id is empty."""
+
+    blocks: Sequence[tuple[str, bytes]]
+    properties: BlobProperties
+
+
+class MemoryBlobContainer(BlobContainer):
+    def __init__(self, name: str, clock: Clock) -> None:
+        self.name = name
+        self._clock = clock
+        self._blobs: dict[str, _Blob] = {}
+        self._blocks: dict[str, tuple[dict[str, bytes], datetime]] = {}
+        self._lock = Lock()
+
+    def put(
+        self,
+        name: str,
+        content: bytes,
+        content_type: str,
+        content_encoding: str | None,
+        *,
+        is_new: bool = False,
+    ) -> Written:
+        with self._lock:
+            return self._store(name, [("", bytes(content))], content_type, content_encoding, is_new)
+
+    def put_block(self, name: str, block_id: str, content: bytes) -> None:
+        with self._lock:
+            now = self._clock.now()
+            for old in [one for one, (_, used) in self._blocks.items() if now - used > _BLOCKS_KEPT]:
+                del self._blocks[old]
+            blocks, _ = self._blocks.get(name, ({}, now))
+            blocks[block_id] = bytes(content)
+            self._blocks[name] = blocks, now
+
+    def put_block_list(
+        self,
+        name: str,
+        blocks: Sequence[Block],
+        content_type: str,
+        content_encoding: str | None,
+        *,
+        is_new: bool = False,
+    ) -> Written:
+        with self._lock:
+            blob = self._blobs.get(name)
+            committed = {block_id: block for block_id, block in blob.blocks if block_id} if blob else {}
+            uncommitted, _ = self._blocks.get(name, ({}, None))
+            where = {
+                "Committed": committed,
+                "Uncommitted": uncommitted,
+                "Latest": {**committed, **uncommitted},
+            }
+            try:
+                found = [(block_id, where[kind][block_id]) for kind, block_id in blocks]
+            except KeyError as error:
+                raise InvalidBlockList(*error.args) from None
+            return self._store(name, found, content_type, content_encoding, is_new)
+
+    def block_list(self, name: str) -> BlockList | None:
+        with self._lock:
+            blob, (uncommitted, _) = self._blobs.get(name), self._blocks.get(name, ({}, None))
+            if blob is None and not uncommitted:
+                return None
+            committed = [block_id for block_id, _ in blob.blocks if block_id] if blob else []
+            return BlockList(committed, [*uncommitted])
+
+    def properties(self, name: str) -> BlobProperties | None:
+        blob = self._blobs.get(name)
+        return blob.properties if blob else None
+
+    def read(self, name: str) -> tuple[BlobProperties, Iterator[bytes]] | None:
+        blob = self._blobs.get(name)
+        return (blob.properties, (block for _, block in blob.blocks)) if blob else None
+
+    def delete(self, name: str) -> None:
+        with self._lock:
+            self._blobs.pop(name, None)
+            self._blocks.pop(name, None)
+
+    def _store(
+        self,
+        name: str,
+        blocks: Sequence[tuple[str, bytes]],
+        content_type: str,
+        content_encoding: str | None,
+        is_new: bool,
+    ) -> Written:
+        if is_new and name in self._blobs:
+            raise BlobAlreadyExists
+        etag = f'"0x{uuid.uuid4().hex[:15].upper()}"'
+        length = sum(len(block) for _, block in blocks)
+        properties = BlobProperties(length, content_type, content_encoding, self._clock.now(), etag)
+        self._blobs[name] = _Blob(blocks, properties)
+        self._blocks.pop(name, None)
+        return Written(properties.etag, properties.modified)

@@ -1,0 +1,141 @@
+"""What is known of each artifact of each run."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from legacy_queue.domain.artifacts import Artifact
+from legacy_queue.ports.table import Condition, Row, Table, Value
+from legacy_queue.stores.rows import (
+    between,
+    counted_chunks,
+    in_partition,
+    joined,
+    matching,
+    of_kind,
+    page,
+    read,
+    readable,
+)
+
+_LONGEST_PREFIX = 400  # characters of a key, which may have 512
+_UNFIT = {character: f"{chr(ord(character) - 1)}~" for character in "/\\#?%'"}  # in keys; sorted as before
+_END = "!"  # the character behind the space, which ends a runId
+
+
+@dataclass(frozen=True)
+class StoredArtifact:
+    """An artifact and the version of it that a conditional write names."""
+
+    artifact: Artifact
+    etag: str
+
+
+@dataclass(frozen=True)
+class ArtifactPage:
+    """Some of the artifacts that were asked for; ``after`` continues, None at the end."""
+
+    artifacts: Sequence[StoredArtifact]
+    after: str | None
+
+
+class ArtifactStore:
+    """A row for each artifact: the partition is the taskId, the key ``<runId> <name>  <its SHA-256>``.
+
+    The name is escaped and cut there, so that it is for the order alone; whole, it is a property.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def load(self, task_id: str, run_id: int, name: str) -> StoredArtifact | None:
+        """The artifact as it is now."""
+        row = self._table.get(task_id, _key(run_id, name))
+        return read(row, _stored) if row else None
+
+    def insert(self, artifact: Artifact) -> StoredArtifact:
+        """Store an artifact that was not there; raises AlreadyExists."""
+        etag = self._table.insert(artifact.task_id, _key_of(artifact), _values(artifact))
+        return StoredArtifact(artifact, etag)
+
+    def replace(self, stored: StoredArtifact, artifact: Artifact) -> StoredArtifact:
+        """Store the artifact if nobody changed it since ``stored``; raises Changed."""
+        etag = self._table.merge(artifact.task_id, _key_of(artifact), _values(artifact), stored.etag)
+        return StoredArtifact(artifact, etag)
+
+    def remove(self, stored: StoredArtifact) -> None:
+        """Forget the artifact if nobody changed it since ``stored``; raises Changed. Safe to repeat."""
+        self._table.delete(stored.artifact.task_id, _key_of(stored.artifact), stored.etag)
+
+    def list(self, task_id: str, run_id: int, after: str, limit: int) -> Sequence[Artifact]:
+        """Up to ``limit`` of the run's artifacts behind the one named ``after``, "" being the beginning.
+
+        Ordered by name as far as keys allow, always in the same order; fewer than ``limit`` at the end only.
+        """
+        run = _run_key(run_id)
+        first = _key(run_id, after) if after else f"{run} "
+        return between(self._table, task_id, first, run + _END, limit, _artifact)
+
+    def incomplete(self, task_id: str, run_id: int, now: datetime) -> Artifact | None:
+        """One of the run's artifacts that is neither complete nor expired, if there is any."""
+        run = _run_key(run_id)
+        conditions = [
+            *in_partition(task_id, run, run + _END),
+            Condition("isComplete", "eq", False),
+            Condition("expires", "gt", now),
+        ]
+        return next(readable(matching(self._table, conditions, 1), _artifact), None)
+
+    def expired(self, now: datetime, after: str, limit: int) -> ArtifactPage:
+        """Up to ``limit`` artifacts that expired before ``now``, from where ``after`` says, "" the beginning.
+
+        A page may be empty and not the last.
+        """
+        found = page(self._table, [Condition("expires", "lt", now)], after, limit)
+        return ArtifactPage([*readable(found.rows, _stored)], found.after)
+
+
+def _run_key(run_id: int) -> str:
+    return f"{run_id:04}"
+
+
+def _key_of(artifact: Artifact) -> str:
+    return _key(artifact.run_id, artifact.name)
+
+
+def _key(run_id: int, name: str) -> str:
+    fit = "".join(_UNFIT.get(character, character) for character in name)
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    return f"{_run_key(run_id)} {fit[:_LONGEST_PREFIX]}  {digest}"
+
+
+def _values(artifact: Artifact) -> Mapping[str, Value]:
+    return {
+        "runId": artifact.run_id,
+        "name": artifact.name,
+        "storageType": artifact.storage_type,
+        "contentType": artifact.content_type,
+        "expires": artifact.expires,
+        "isComplete": artifact.is_complete,
+        **counted_chunks("details", json.dumps(dict(artifact.details), separators=(",", ":")).encode()),
+    }
+
+
+def _artifact(row: Row) -> Artifact:
+    values = row.values
+    return Artifact(
+        task_id=row.partition,
+        run_id=of_kind(int, values["runId"]),
+        name=of_kind(str, values["name"]),
+        storage_type=of_kind(str, values["storageType"]),
+        content_type=of_kind(str, values["contentType"]),
+        expires=of_kind(datetime, values["expires"]),
+        details=of_kind(dict, json.loads(joined("details", values))),
+        is_complete=of_kind(bool, values["isComplete"]),
+    )
+
+
+def _stored(row: Row) -> StoredArtifact:
+    return StoredArtifact(_artifact(row), row.etag)

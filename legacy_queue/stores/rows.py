@@ -1,0 +1,151 @@
+"""Rows of a table in the order of their keys: in pages, between two keys, and until they expire.
+
+A row that cannot be read is logged once, and keeps nobody from the others.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import TypeVar
+
+import structlog
+
+from legacy_queue.domain.ids import TASK_ID
+from legacy_queue.ports import Changed, Corrupt
+from legacy_queue.ports.table import KEY, PARTITION, Condition, Page, Row, Table, Value
+from legacy_queue.stores.recent import Recent
+
+log = structlog.get_logger()
+
+Item = TypeVar("Item")
+Kind = TypeVar("Kind")
+
+_UNREADABLE = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError)
+_logged: Recent[tuple[str, str, str], bool] = Recent(1000)  # rows, and the versions of them
+_MAX_PAGE = 1000
+_CHUNK = 64 * 1024  # bytes: Azure's limit for a property
+_CHUNKS = "chunks"
+NOTHING: Sequence[str] = ()  # of a row's properties: its keys are enough
+
+
+def page(
+    table: Table,
+    conditions: Sequence[Condition],
+    after: str,
+    limit: int,
+    select: Sequence[str] | None = None,
+) -> Page:
+    """As ``Table.page``, of any limit; fewer rows than asked for may be found at any time."""
+    return table.page(conditions, after, min(limit, _MAX_PAGE), select)
+
+
+def matching(
+    table: Table, conditions: Sequence[Condition], limit: int, select: Sequence[str] | None = None
+) -> Iterator[Row]:
+    """All rows that meet the conditions, read in pages of ``limit`` as they are asked for."""
+    after: str | None = ""
+    while after is not None:
+        found = page(table, conditions, after, limit, select)
+        yield from found.rows
+        after = found.after
+
+
+def between(
+    table: Table,
+    partition: str,
+    first: str,
+    end: str,
+    limit: int,
+    convert: Callable[[Row], Item],
+    select: Sequence[str] | None = None,
+) -> list[Item]:
+    """The first ``limit`` readable rows of the partition with keys between these two, neither included."""
+    conditions = in_partition(partition, first, end)
+    return list(islice(readable(matching(table, conditions, limit, select), convert), limit))
+
+
+def in_partition(partition: str, first: str, end: str) -> list[Condition]:
+    """For the rows of the partition with keys between these two, neither included."""
+    return [Condition(PARTITION, "eq", partition), Condition(KEY, "gt", first), Condition(KEY, "lt", end)]
+
+
+def read(row: Row, convert: Callable[[Row], Item]) -> Item:
+    """What ``convert`` makes of the row; raises Corrupt where it cannot, which is logged once."""
+    try:
+        return convert(row)
+    except _UNREADABLE as error:
+        version = row.partition, row.key, row.etag
+        if not _logged.get(version):
+            _logged.put(version, True)
+            log.error("row-corrupt", partition=row.partition, row=row.key, why=type(error).__name__)
+        raise Corrupt(f"the row {row.partition} {row.key} cannot be read") from error
+
+
+def readable(rows: Iterable[Row], convert: Callable[[Row], Item]) -> Iterator[Item]:
+    """What ``convert`` makes of the rows, without those that it cannot."""
+    for row in rows:
+        try:
+            yield read(row, convert)
+        except Corrupt:
+            continue
+
+
+def slugid_in(key: str) -> str:
+    """The taskId or taskGroupId that a key holds; raises ValueError for what is none."""
+    if not re.fullmatch(TASK_ID, key):
+        raise ValueError("a key holds no slugid")
+    return key
+
+
+def of_kind(kind: type[Kind], value: object) -> Kind:
+    """The value, which is of that type; raises TypeError."""
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise TypeError(f"a {type(value).__name__} where {kind.__name__} is due")
+    return value
+
+
+def chunked(name: str, value: bytes) -> dict[str, Value]:
+    """The value as properties ``<name>0``, ``<name>1``, ... of 64 KiB, Azure's limit."""
+    starts = range(0, len(value), _CHUNK)
+    return {f"{name}{number}": value[start : start + _CHUNK] for number, start in enumerate(starts)}
+
+
+def counted_chunks(name: str, value: bytes) -> dict[str, Value]:
+    """The same, to be merged over another value of any length: how many are good is a property too."""
+    chunks = chunked(name, value)
+    return {**chunks, _CHUNKS: len(chunks)}
+
+
+def joined(name: str, values: Mapping[str, Value]) -> bytes:
+    """The inverse of ``chunked`` and ``counted_chunks``."""
+    count = values.get(_CHUNKS, sum(key.startswith(name) for key in values))
+    return b"".join(of_kind(bytes, values[f"{name}{number}"]) for number in range(of_kind(int, count)))
+
+
+class ExpiringRows:
+    """All rows of the table that have a property ``expires``."""
+
+    _FURTHER: Sequence[Condition] = ()  # conditions for a row to expire
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def remove_expired(self, now: datetime, after: str, limit: int) -> str | None:
+        """Remove up to ``limit`` of what expired before ``now``, from where ``after`` says, "" the beginning.
+
+        Answers where to go on, None at the end. What was changed meanwhile so that it lives longer stays.
+        Safe to repeat, and in several processes at once.
+        """
+        conditions = [Condition("expires", "lt", now), *self._FURTHER]
+        expired = page(self._table, conditions, after, limit, NOTHING)
+        for row in expired.rows:
+            try:
+                self._table.delete(row.partition, row.key, row.etag)
+            except Changed:
+                continue
+            self._forget(row.partition)
+        return expired.after
+
+    def _forget(self, partition: str) -> None:
+        """A row of this partition is gone: what this process remembers of it goes too."""

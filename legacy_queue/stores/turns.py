@@ -1,0 +1,73 @@
+"""Whose turn it is, among all processes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from legacy_queue.ports import AlreadyExists, Changed, Clock, Corrupt
+from legacy_queue.ports.table import Row, Table, Value
+from legacy_queue.stores.rows import of_kind, read
+
+_KEY = "turn"
+_NEVER = datetime(1601, 1, 1, tzinfo=UTC)  # the first time that Azure knows
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Something that one process at a time does.
+
+    ``cursor`` is how far it came, ``since`` when it was last done.
+    """
+
+    name: str
+    cursor: str
+    since: datetime | None
+    etag: str
+
+
+class Turns:
+    """A row for each turn; whoever writes it on its ETag has it. One that cannot be read begins anew."""
+
+    def __init__(self, table: Table, clock: Clock) -> None:
+        self._table, self._clock = table, clock
+
+    def take(self, name: str, until: datetime) -> Turn | datetime:
+        """The turn, which nobody else gets before ``until``; or until when somebody else has it."""
+        while True:
+            stored = self._load(name)
+            if stored and stored[1] > self._clock.now():
+                return stored[1]
+            try:
+                if stored:
+                    return self.keep(stored[0], until, stored[0].cursor, stored[0].since)
+                return Turn(name, "", None, self._table.insert(name, _KEY, _values(until, "", None)))
+            except (AlreadyExists, Changed):
+                continue
+
+    def keep(self, turn: Turn, until: datetime, cursor: str, since: datetime | None) -> Turn:
+        """The same turn, longer and further on; to end it, let ``until`` be when it may be taken again.
+
+        Raises Changed where somebody else has taken it meanwhile.
+        """
+        etag = self._table.merge(turn.name, _KEY, _values(until, cursor, since), turn.etag)
+        return Turn(turn.name, cursor, since, etag)
+
+    def _load(self, name: str) -> tuple[Turn, datetime] | None:
+        """The turn as it was left, and until when it is taken."""
+        row = self._table.get(name, _KEY)
+        if row is None:
+            return None
+        try:
+            return read(row, _stored)
+        except Corrupt:
+            return Turn(name, "", None, row.etag), _NEVER
+
+
+def _stored(row: Row) -> tuple[Turn, datetime]:
+    since, until = (of_kind(datetime, row.values.get(name, _NEVER)) for name in ("since", "until"))
+    cursor = of_kind(str, row.values["cursor"])
+    return Turn(row.partition, cursor, None if since == _NEVER else since, row.etag), until
+
+
+def _values(until: datetime, cursor: str, since: datetime | None) -> Mapping[str, Value]:
+    return {"until": until, "cursor": cursor, "since": since or _NEVER}

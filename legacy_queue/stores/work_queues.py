@@ -1,0 +1,127 @@
+"""The messages of pending runs, which workers poll."""
+
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, timedelta
+from itertools import islice
+
+from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.priority import WorkQueue, work_queues
+from legacy_queue.ports import Clock
+from legacy_queue.ports.account import StorageAccount
+from legacy_queue.ports.queue import Queue, QueueNotFound
+from legacy_queue.stores.own_queues import ReceivedMessage, received
+from legacy_queue.stores.recent import Recent
+from legacy_queue.stores.signed_urls import SignedUrls, signed_urls
+
+_REMEMBERED = 10_000  # queues
+_UNUSED = timedelta(days=10)
+_SHORTEST = timedelta(seconds=1)
+
+
+class WorkQueues:
+    """A queue for each priority of a worker type.
+
+    It is made when it is first used; its metadata tells whose it is and the day of its last use. Those that
+    are empty and unused for 10 days have expired. Durations are counted in whole seconds, rounded up for
+    invisibility and down for the time to live. Source: design/protocol.md, "Storage is the truth".
+    """
+
+    def __init__(self, account: StorageAccount, prefix: str, clock: Clock) -> None:
+        self._account, self._prefix, self._clock = account, prefix, clock
+        self._used: Recent[str, str] = Recent(_REMEMBERED)
+
+    def put(self, queue: WorkQueue, text: str, expires_in: timedelta, hidden_for: timedelta) -> Lease:
+        """A fresh message, invisible for ``hidden_for``, gone after ``expires_in``, which is longer.
+
+        Where the queue was removed behind our back, it is made again first.
+        """
+        time_to_live, messages = max(_SHORTEST, expires_in), self._use(queue)
+        try:
+            return messages.put(text, hidden_for, time_to_live)
+        except QueueNotFound:
+            self._used.forget(messages.name)
+            return self._use(queue).put(text, hidden_for, time_to_live)
+
+    def hide(self, queue: WorkQueue, lease: Lease, text: str, hidden_for: timedelta) -> Lease:
+        """Give the leased message this text and make it invisible for so long; raises LeaseLost.
+
+        0 makes it visible at once. The old lease is good for nothing afterwards.
+        """
+        return self._queue(queue).update(lease, text, hidden_for)
+
+    def remove(self, queue: WorkQueue, lease: Lease) -> None:
+        """Delete the leased message; raises LeaseLost."""
+        self._queue(queue).delete(lease)
+
+    def receive(self, queue: WorkQueue, count: int, hidden_for: timedelta) -> Sequence[ReceivedMessage]:
+        """Up to ``count`` (1..32) visible messages, invisible for so long; none of a queue never used."""
+        try:
+            return [received(one) for one in self._queue(queue).receive(count, hidden_for)]
+        except QueueNotFound:
+            return []
+
+    def count(self, queue: WorkQueue) -> int:
+        """How many messages there are, visible or not: 0 for a queue that was never used."""
+        try:
+            return self._queue(queue).count()
+        except QueueNotFound:
+            return 0
+
+    def signed_urls(
+        self, queues: Sequence[WorkQueue], start: datetime, expiry: datetime, visibility: timedelta
+    ) -> list[SignedUrls]:
+        """URLs good between the two times for receiving and deleting messages of that one queue.
+
+        ``poll`` carries the visibility timeout and takes an appended ``&numofmessages=N``; ``delete`` holds
+        ``{{messageId}}`` and ``{{popReceipt}}`` literally, and no other brace. Source: design/clients.md 14.
+        """
+        endpoint, names = self._account.public_queues, [self._use(queue).name for queue in queues]
+        return [signed_urls(endpoint, name, start, expiry, visibility) for name in names]
+
+    def remove_expired(self, now: datetime, after: str, limit: int) -> str | None:
+        """As ``ExpiringRows``; the queues are listed anew each time, since Azurite's markers skip some."""
+        unused = (
+            name
+            for name, metadata in self._account.queues(f"{self._prefix}-")
+            if name > after and self._is_unused(name, metadata, now)
+        )
+        names = list(islice(unused, limit))
+        for name in names:
+            self._remove_queue(name, now)
+        return names[-1] if len(names) == limit else None
+
+    def _queue(self, queue: WorkQueue) -> Queue:
+        return self._account.queue(queue.name(self._prefix))
+
+    def _use(self, queue: WorkQueue) -> Queue:
+        """Make sure, once a day for each process, that the queue is there and says that it was used today."""
+        today, messages = self._clock.now().date().isoformat(), self._queue(queue)
+        if self._used.get(messages.name) != today:
+            metadata = {
+                "provisioner_id": queue.provisioner_id,
+                "worker_type": queue.worker_type,
+                "last_used": today,
+            }
+            messages.create(metadata)
+            self._used.put(messages.name, today)
+        return messages
+
+    def _is_unused(self, name: str, metadata: Mapping[str, str], now: datetime) -> bool:
+        """Whether it is a work queue of ours, last used on a day that ended 10 days ago."""
+        try:
+            queues = work_queues(metadata["provisioner_id"], metadata["worker_type"])
+            last_used = date.fromisoformat(metadata["last_used"])
+        except (KeyError, ValueError):
+            return False
+        return now.date() - last_used > _UNUSED and any(queue.name(self._prefix) == name for queue in queues)
+
+    def _remove_queue(self, name: str, now: datetime) -> None:
+        """Remove it if it is empty and still unused; a message put in this moment goes with it."""
+        queue = self._account.queue(name)
+        try:
+            if queue.count() or not self._is_unused(name, queue.metadata(), now):
+                return
+        except QueueNotFound:
+            return
+        queue.remove()
+        self._used.forget(name)

@@ -1,0 +1,89 @@
+"""Provisioners, worker types and workers: what is known of them, and which workers are quarantined."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from legacy_queue.domain.workers import Known, Path, parent_of
+from legacy_queue.ports.table import Row, Value
+from legacy_queue.stores.rows import ExpiringRows, between, counted_chunks, joined, of_kind, read
+
+_QUARANTINED = "quarantined"
+_SEPARATOR = "!"  # before every character of an identifier, so that keys are in the order of the paths
+_END = "~"  # behind every key
+
+
+@dataclass(frozen=True)
+class StoredKnown:
+    """What is known of somebody, and the version of it that a conditional write names."""
+
+    known: Known
+    etag: str
+
+
+class WorkerStore(ExpiringRows):
+    """A partition for the provisioners, one for the worker types of each, one for the workers of each.
+
+    What is known is JSON in binary properties. Quarantines are also kept apart, in a partition of their own,
+    until they end: so it is quickly read who gets no work.
+    """
+
+    def load(self, path: Path) -> StoredKnown | None:
+        """What is known of them now."""
+        row = self._table.get(*_keys(path))
+        return StoredKnown(read(row, _known), row.etag) if row else None
+
+    def insert(self, known: Known) -> StoredKnown:
+        """Store what was not there; raises AlreadyExists."""
+        return StoredKnown(known, self._table.insert(*_keys(known.path), _values(known)))
+
+    def replace(self, stored: StoredKnown, known: Known) -> StoredKnown:
+        """Store it if nobody changed it since ``stored``; raises Changed."""
+        return StoredKnown(known, self._table.merge(*_keys(known.path), _values(known), stored.etag))
+
+    def list(self, parent: Path, after: Path, limit: int) -> Sequence[Known]:
+        """Up to ``limit`` of those right below ``parent``, which for provisioners is ().
+
+        In the order of their paths, behind the path ``after``, () being the beginning; fewer at the end only.
+        """
+        return between(self._table, _partition(parent), _SEPARATOR.join(after), _END, limit, _known)
+
+    def quarantine(self, worker: Path, until: datetime) -> None:
+        """The worker is quarantined until then, whatever was said before. Safe to repeat."""
+        self._table.put(_QUARANTINED, _SEPARATOR.join(worker), {"expires": until})
+
+    def quarantined(self) -> Mapping[Path, datetime]:
+        """Each worker that is, or was until lately, quarantined, and until when."""
+        return dict(between(self._table, _QUARANTINED, "", _END, sys.maxsize, _quarantine))
+
+
+def _partition(parent: Path) -> str:
+    return _SEPARATOR.join(("known", *parent))
+
+
+def _keys(path: Path) -> tuple[str, str]:
+    return _partition(parent_of(path)), _SEPARATOR.join(path)
+
+
+def _values(known: Known) -> Mapping[str, Value]:
+    wire = json.dumps(known.to_wire(), ensure_ascii=False).encode()
+    return {"expires": known.kept_until, **counted_chunks("known", wire)}
+
+
+def _known(row: Row) -> Known:
+    known = Known.from_wire(of_kind(dict, json.loads(joined("known", row.values))))
+    if _keys(known.path) != (row.partition, row.key):
+        raise ValueError("it is known of another")
+    for text in (known.description, known.stability, *(task_id for task_id, _ in known.recent_claims)):
+        of_kind(str, text)
+    for one in known.actions:
+        of_kind(str, of_kind(dict, one)["context"])
+    for _, run_id in known.recent_claims:
+        of_kind(int, run_id)
+    return known
+
+
+def _quarantine(row: Row) -> tuple[Path, datetime]:
+    return tuple(row.key.split(_SEPARATOR)), of_kind(datetime, row.values["expires"])

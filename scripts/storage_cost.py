@@ -1,0 +1,163 @@
+"""What a storage operation costs the process that asks for it; run by scripts/storage-cost.
+
+Each operation is done in turns by our own connection and by the SDK's client, tuned as the server has it, on
+the same Azurite, so that whatever else the machine does slows both. Only this process's CPU counts.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from azure.core import MatchConditions
+from azure.data.tables import TableClient, UpdateMode
+from azure.storage.queue import QueueClient
+
+from legacy_queue.adapters.azure.account import AzureAccount
+from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.ports.table import PARTITION, Change, Condition, Value
+
+_AZURITE = Path(__file__).parents[1] / "azurite"
+_VALUES: dict[str, Value] = {"definition0": b"." * 1000, "state": "pending", "retriesLeft": 5, "runs": b"[]"}
+_TEXT = "e" * 200
+_HIDDEN = timedelta(minutes=5)
+_BATCHES = (2, 16)
+
+Turn = Callable[[int], None]  # so many operations
+Client = dict[str, Callable[[int], Iterator[Turn]]]
+
+
+def lean(account: AzureAccount, numbers: Iterator[int]) -> dict[str, Callable[[], Any]]:
+    """The operations as the ports have them. Each call is one; what it needs is made by an earlier one."""
+    table, queue = account.table("cost"), account.queue("cost-lean")
+    queue.create({})
+    leases: list[Any] = []
+    etag = table.put("one", "one", _VALUES)
+    partition = [Condition(PARTITION, "eq", "page")]
+
+    def insert() -> None:
+        table.insert(f"lean{next(numbers)}", "task", _VALUES)
+
+    def merge() -> None:
+        nonlocal etag
+        etag = table.merge("one", "one", {"state": "running"}, etag)
+
+    def batch(size: int) -> None:
+        changes = [Change("insert", str(next(numbers)), {"lease": "text"}) for _ in range(size)]
+        table.batch("lean-batch", changes)
+
+    def update() -> None:
+        leases[-1] = queue.update(leases[-1], _TEXT, _HIDDEN)
+
+    return {
+        "insert": insert,
+        "get": lambda: table.get("one", "one"),
+        "merge": merge,
+        "delete": lambda: table.delete("none", "none"),
+        **{f"batch of {size}": lambda size=size: batch(size) for size in _BATCHES},
+        "page of 10": lambda: table.page(partition, "", 10),
+        "put message": lambda: leases.append(queue.put(_TEXT, _HIDDEN)),
+        "update message": update,
+        "delete message": lambda: queue.delete(leases.pop()),
+        "receive none": lambda: queue.receive(1, _HIDDEN),
+        "peek at none": lambda: queue.peek(1),
+    }
+
+
+def sdk(tables: TableClient, queue: QueueClient, numbers: Iterator[int]) -> dict[str, Callable[[], Any]]:
+    """The same by the SDK."""
+    queue.create_queue()
+    leases: list[Any] = []
+    row = {"PartitionKey": "two", "RowKey": "two", **_VALUES}
+    etag = tables.upsert_entity(row, mode=UpdateMode.REPLACE)["etag"]
+    visibility = int(_HIDDEN.total_seconds())
+
+    def insert() -> None:
+        tables.create_entity({**row, "PartitionKey": f"sdk{next(numbers)}"})
+
+    def merge() -> None:
+        nonlocal etag
+        changed = {"PartitionKey": "two", "RowKey": "two", "state": "running"}
+        etag = tables.update_entity(
+            changed, mode=UpdateMode.MERGE, etag=etag, match_condition=MatchConditions.IfNotModified
+        )["etag"]
+
+    def batch(size: int) -> None:
+        keys = [{"PartitionKey": "sdk-batch", "RowKey": str(next(numbers))} for _ in range(size)]
+        tables.submit_transaction([("create", {**key, "lease": "text"}) for key in keys])
+
+    def page() -> None:
+        found = tables.query_entities("PartitionKey eq @p", parameters={"p": "page"}, results_per_page=10)
+        list(next(found.by_page()))
+
+    def update() -> None:
+        leases[-1] = queue.update_message(leases[-1], content=_TEXT, visibility_timeout=visibility)
+
+    def receive() -> None:
+        pages = queue.receive_messages(messages_per_page=1, visibility_timeout=visibility, retry_read=0)
+        list(next(pages.by_page(), ()))
+
+    return {
+        "insert": insert,
+        "get": lambda: tables.get_entity("two", "two"),
+        "merge": merge,
+        "delete": lambda: tables.delete_entity("none", "none"),
+        **{f"batch of {size}": lambda size=size: batch(size) for size in _BATCHES},
+        "page of 10": page,
+        "put message": lambda: leases.append(
+            queue.send_message(_TEXT, time_to_live=-1, visibility_timeout=visibility)
+        ),
+        "update message": update,
+        "delete message": lambda: queue.delete_message(leases.pop()),
+        "receive none": receive,
+        "peek at none": lambda: queue.peek_messages(1),
+    }
+
+
+def measured(operation: Callable[[], Any], calls: int) -> float:
+    """Milliseconds of this process's CPU for a call."""
+    begun = time.process_time()
+    for _ in range(calls):
+        operation()
+    return (time.process_time() - begun) * 1000 / calls
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--turns", type=int, default=15, help="of each operation by each client")
+    parser.add_argument("--calls", type=int, default=30, help="in a turn")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, Azurite(Path(folder), _AZURITE) as azurite:
+        account, numbers = AzureAccount(azurite.connection_string, "cost"), count()
+        account.table("cost")
+        account.check()
+        account.table("cost").batch("page", [Change("insert", str(one), _VALUES) for one in range(10)])
+        tables = account._tables.get_table_client("cost")
+        ours, theirs = (
+            lean(account, numbers),
+            sdk(tables, account._queues.get_queue_client("cost-sdk"), numbers),
+        )
+        print(f"{'ms of CPU for':16}{'lean':>8}{'SDK':>8}{'SDK / lean: least, median, most':>36}")
+        for name, operation in ours.items():
+            for client in (operation, theirs[name]):
+                measured(client, 3 if "delete m" in name else 10)
+            pairs = []
+            for turn in range(options.turns):
+                both = dict.fromkeys((operation, theirs[name]), 0.0)
+                for client in sorted(both, key=id, reverse=bool(turn % 2)):
+                    both[client] = measured(client, options.calls)
+                pairs.append((both[operation], both[theirs[name]]))
+            ratios = [second / first for first, second in pairs]
+            ends = min(ratios), statistics.median(ratios), max(ratios)
+            medians = [statistics.median(column) for column in zip(*pairs, strict=True)]
+            print(f"{name:16}{medians[0]:8.3f}{medians[1]:8.3f}{''.join(f'{end:12.1f}' for end in ends)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+
+from legacy_queue.adapters.azure.account import AzureAccount
+from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.adapters.memory.account import MemoryAccount
+from legacy_queue.ports.account import StorageAccount
+from legacy_queue.ports.blob import BlobContainer
+from legacy_queue.ports.queue import Queue
+from legacy_queue.ports.table import Table
+from tests.memory_server import HandClock
+
+
+@dataclass(frozen=True)
+class Backend:
+    """An account of its own, and its time."""
+
+    account: StorageAccount
+    other: StorageAccount  # the same, as another process sees it
+    wait: Callable[[float], None]  # until so many seconds have passed for the storage
+
+
+def memory_backend(_request: pytest.FixtureRequest) -> Backend:
+    clock = HandClock()
+    account = MemoryAccount(clock, "http://127.0.0.1/azure", "t")
+    return Backend(account, account, lambda seconds: clock.advance(timedelta(seconds=seconds)))
+
+
+def azure_backend(request: pytest.FixtureRequest) -> Backend:
+    azurite: Azurite = request.getfixturevalue("azurite")
+    prefix = f"t{secrets.token_hex(4)}"
+    account, other = (AzureAccount(azurite.connection_string, prefix) for _ in range(2))
+    return Backend(account, other, lambda seconds: time.sleep(seconds + 0.05))
+
+
+BACKENDS = {"memory": memory_backend, "azurite": azure_backend}
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> Backend:
+    return BACKENDS[request.param](request)
+
+
+@pytest.fixture
+def account(backend: Backend) -> StorageAccount:
+    return backend.account
+
+
+@pytest.fixture
+def other(backend: Backend) -> StorageAccount:
+    """The same account as another process sees it."""
+    return backend.other
+
+
+@pytest.fixture
+def wait(backend: Backend) -> Callable[[float], None]:
+    """Let so many seconds pass for the storage: no time at all for memory."""
+    return backend.wait
+
+
+@pytest.fixture
+def table_name() -> str:
+    return f"t{secrets.token_hex(8)}"
+
+
+@pytest.fixture
+def table(account: StorageAccount, table_name: str) -> Table:
+    """An empty one."""
+    table = account.table(table_name)
+    account.check()
+    return table
+
+
+@pytest.fixture
+def queue(account: StorageAccount) -> Iterator[Queue]:
+    """An empty one."""
+    queue = account.queue(f"q{secrets.token_hex(8)}")
+    queue.create({})
+    yield queue
+    queue.remove()
+
+
+@pytest.fixture
+def container(account: StorageAccount) -> BlobContainer:
+    """An empty one."""
+    account.check()
+    return account.container

@@ -1,0 +1,52 @@
+"""What an account promises. Source: legacy_queue/ports/account.py."""
+
+import base64
+
+from legacy_queue.ports.account import StorageAccount
+from legacy_queue.ports.queue import Queue
+
+
+def test_queues_are_listed_by_how_they_begin_in_the_order_of_their_names(
+    queue: Queue, account: StorageAccount
+) -> None:
+    names = {f"{queue.name}-b": {"of": "b"}, f"{queue.name}-a": {"of": "a", "no": "2"}, f"x{queue.name}": {}}
+    for name, metadata in names.items():
+        account.queue(name).create(metadata)
+    assert list(account.queues(f"{queue.name}-")) == sorted(
+        (name, metadata) for name, metadata in names.items() if metadata
+    )
+    assert [name for name, _ in account.queues(queue.name)] == sorted([queue.name, *names])[:3]
+    assert list(account.queues("no-such-queue")) == []
+    for name in names:
+        account.queue(name).remove()
+
+
+def test_nothing_is_sent_for_a_queue_that_is_only_named(account: StorageAccount) -> None:
+    assert account.queue("named-only").name == "named-only"
+    assert list(account.queues("named-only")) == []
+
+
+def test_a_table_is_the_same_object_each_time(account: StorageAccount) -> None:
+    assert account.table("tasks") is account.table("tasks")
+    assert account.table("tasks") is not account.table("groups")
+
+
+def test_a_checked_account_has_its_tables_and_container(
+    account: StorageAccount, other: StorageAccount, table_name: str
+) -> None:
+    account.table(table_name)
+    for _ in range(2):
+        account.check()
+    other.table(table_name).insert("p", "k", {})
+    assert other.container.properties("name") is None
+    second = account.table(f"{table_name}2")
+    account.check()
+    assert second.get("p", "k") is None
+
+
+def test_an_account_shows_its_endpoints_and_no_key(account: StorageAccount) -> None:
+    assert set(account.endpoints) == {"queue", "table", "blob"}
+    for endpoint in (account.public_queues, account.public_blobs):
+        assert endpoint.url.endswith(f"/{endpoint.account}")
+        assert base64.b64decode(endpoint.key, validate=True)
+        assert endpoint.key not in repr(endpoint)

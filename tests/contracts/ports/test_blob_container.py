@@ -1,0 +1,223 @@
+"""What a container of blobs promises. Source: legacy_queue/ports/blob.py."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.ports.account import StorageAccount
+from legacy_queue.ports.blob import (
+    BlobAlreadyExists,
+    BlobContainer,
+    BlobProperties,
+    Block,
+    BlockList,
+    InvalidBlockList,
+)
+
+MIB = 1024 * 1024
+IDS = ["block-a", "block-b", "block-c"]
+
+
+def content(container: BlobContainer, name: str = "name") -> bytes:
+    found = container.read(name)
+    assert found
+    return b"".join(found[1])
+
+
+def latest(*ids: str) -> list[Block]:
+    return [("Latest", block_id) for block_id in ids]
+
+
+def put_blocks(container: BlobContainer, *ids: str, version: str = "") -> None:
+    for block_id in ids:
+        container.put_block("name", block_id, f"<{block_id}{version}>".encode())
+
+
+@pytest.mark.parametrize("body", [b"", b".", bytes(range(256)) * 4], ids=["empty", "small", "all bytes"])
+def test_a_blob_is_there_as_it_was_put(container: BlobContainer, body: bytes) -> None:
+    written = container.put("name", body, "text/plain; charset=utf-8", "gzip")
+    expected = BlobProperties(len(body), "text/plain; charset=utf-8", "gzip", written.modified, written.etag)
+    assert container.properties("name") == expected
+    found = container.read("name")
+    assert found
+    assert found[0] == expected
+    assert b"".join(found[1]) == body
+    assert abs(written.modified - datetime.now(UTC)) < timedelta(hours=1)
+
+
+def test_a_blob_need_not_be_encoded(container: BlobContainer) -> None:
+    container.put("name", b"content", "text/plain", None)
+    properties = container.properties("name")
+    assert properties
+    assert properties.content_encoding is None
+
+
+def test_a_blob_is_kept_as_it_is_encoded(container: BlobContainer) -> None:
+    container.put("name", b"this is no gzip", "text/plain", "gzip")
+    assert content(container) == b"this is no gzip"
+
+
+@pytest.mark.parametrize("name", ["a/b/c", "a b", "ä\U0001f600", "a~b.c-d_e", "100%25", "x" * 1000])
+def test_a_blob_has_any_name(container: BlobContainer, name: str) -> None:
+    container.put(name, b"put", "text/plain", None)
+    assert content(container, name) == b"put"
+    container.put_block(name, "block", b"block")
+    container.put_block_list(name, latest("block"), "text/plain", None)
+    assert content(container, name) == b"block"
+    container.delete(name)
+    assert container.properties(name) is None
+
+
+def test_what_is_not_there_is_none(container: BlobContainer) -> None:
+    assert container.properties("never-put") is None
+    assert container.read("never-put") is None
+    assert container.block_list("never-put") is None
+
+
+def test_a_put_takes_the_place_of_what_is_there(container: BlobContainer) -> None:
+    first = container.put("name", b"first", "text/plain", "gzip")
+    second = container.put("name", b"second", "text/html", None)
+    assert first.etag != second.etag
+    assert content(container) == b"second"
+    properties = container.properties("name")
+    assert properties
+    assert (properties.content_type, properties.content_encoding) == ("text/html", None)
+
+
+def test_a_new_blob_takes_no_place(container: BlobContainer) -> None:
+    container.put("name", b"first", "text/plain", None, is_new=True)
+    with pytest.raises(BlobAlreadyExists):
+        container.put("name", b"second", "text/plain", None, is_new=True)
+    put_blocks(container, *IDS)
+    with pytest.raises(BlobAlreadyExists):
+        container.put_block_list("name", latest(*IDS), "text/plain", None, is_new=True)
+    assert content(container) == b"first"
+
+
+def test_of_many_new_blobs_one_is_put(container: BlobContainer, other: StorageAccount) -> None:
+    def put(number: int) -> bool:
+        try:
+            (other.container if number % 2 else container).put(
+                "raced", str(number).encode(), "text/plain", None, is_new=True
+            )
+        except BlobAlreadyExists:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as threads:
+        put_it = list(threads.map(put, range(8)))
+    assert put_it.count(True) == 1
+    assert content(container, "raced") == str(put_it.index(True)).encode()
+
+
+def test_blocks_are_no_blob_until_a_list_names_them(container: BlobContainer) -> None:
+    put_blocks(container, *IDS)
+    assert container.properties("name") is None
+    assert container.read("name") is None
+    assert container.block_list("name") == BlockList([], IDS)
+    written = container.put_block_list("name", latest(*IDS), "text/plain", "gzip", is_new=True)
+    assert content(container) == b"<block-a><block-b><block-c>"
+    assert container.properties("name") == BlobProperties(
+        27, "text/plain", "gzip", written.modified, written.etag
+    )
+    assert container.block_list("name") == BlockList(IDS, [])
+
+
+def test_a_list_gives_the_order_and_may_name_a_block_twice(container: BlobContainer) -> None:
+    put_blocks(container, *IDS)
+    container.put_block_list("name", latest("block-c", "block-a", "block-c"), "text/plain", None)
+    assert content(container) == b"<block-c><block-a><block-c>"
+
+
+def test_a_block_takes_the_place_of_an_uncommitted_one(container: BlobContainer) -> None:
+    put_blocks(container, "block-a", version=" first")
+    put_blocks(container, "block-a", version=" second")
+    container.put_block_list("name", latest("block-a"), "text/plain", None)
+    assert content(container) == b"<block-a second>"
+
+
+def test_a_list_says_where_each_block_is_looked_for(container: BlobContainer) -> None:
+    put_blocks(container, *IDS, version=" old")
+    container.put_block_list("name", latest(*IDS), "text/plain", None)
+    put_blocks(container, "block-a", "block-b", version=" new")
+    container.put_block_list(
+        "name",
+        [("Latest", "block-c"), ("Committed", "block-b"), ("Latest", "block-a"), ("Uncommitted", "block-b")],
+        "text/plain",
+        None,
+    )
+    assert content(container) == b"<block-c old><block-b old><block-a new><block-b new>"
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [("Latest", "block-x")],
+        [("Latest", "block-a"), ("Uncommitted", "block-c")],
+        [("Committed", "block-b"), ("Latest", "block-c")],
+    ],
+)
+def test_a_block_that_is_not_there_makes_no_blob(container: BlobContainer, blocks: list[Block]) -> None:
+    put_blocks(container, "block-c")
+    container.put_block_list("name", latest("block-c"), "text/plain", None)
+    put_blocks(container, "block-a", "block-b")
+    with pytest.raises(InvalidBlockList):
+        container.put_block_list("name", blocks, "text/plain", None)
+    assert content(container) == b"<block-c>"
+    assert container.block_list("name") == BlockList(["block-c"], ["block-a", "block-b"])
+
+
+def test_a_list_takes_the_place_of_a_blob_and_of_other_blocks(container: BlobContainer) -> None:
+    container.put("name", b"put", "text/plain", None)
+    put_blocks(container, *IDS)
+    assert content(container) == b"put"
+    container.put_block_list("name", latest("block-b"), "text/plain", None)
+    assert content(container) == b"<block-b>"
+    assert container.block_list("name") == BlockList(["block-b"], [])
+
+
+def test_a_block_has_up_to_4_mib_and_an_id_up_to_64_bytes(container: BlobContainer) -> None:
+    ids, body = ["a" * 48, "b" * 48], bytes(range(256)) * (4 * MIB // 256)
+    for block_id in ids:
+        container.put_block("name", block_id, body)
+    container.put_block_list("name", latest(*ids), "text/plain", None)
+    assert content(container) == body * 2
+
+
+def test_a_large_blob_is_read_in_chunks(container: BlobContainer) -> None:
+    body = bytes(range(256)) * (9 * MIB // 256)
+    container.put("name", body, "text/plain", None)
+    found = container.read("name")
+    assert found
+    assert b"".join(found[1]) == body
+    assert found[0].length == len(body)
+
+
+@pytest.mark.parametrize("change", ["put", "delete"])
+def test_a_blob_that_changes_while_it_is_read_is_never_mixed(container: BlobContainer, change: str) -> None:
+    old, new = b"o" * 9 * MIB, b"n" * 9 * MIB
+    container.put("name", old, "text/plain", None)
+    found = container.read("name")
+    assert found
+    got = [next(found[1])]
+    acts: dict[str, Callable[[], object]] = {
+        "put": lambda: container.put("name", new, "text/plain", None),
+        "delete": lambda: container.delete("name"),
+    }
+    acts[change]()
+    try:
+        got += found[1]
+        assert b"".join(got) == old
+    except ServiceUnavailable:
+        assert set(b"".join(got)) == {ord("o")}
+
+
+def test_a_deleted_blob_is_gone_and_may_be_deleted_again(container: BlobContainer) -> None:
+    container.put("name", b"content", "text/plain", None)
+    for _ in range(2):
+        container.delete("name")
+        assert container.properties("name") is None
+        assert container.block_list("name") is None

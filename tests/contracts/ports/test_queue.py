@@ -1,0 +1,258 @@
+"""What a queue promises. Source: legacy_queue/ports/queue.py."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from legacy_queue.domain.messages import Lease
+from legacy_queue.ports.account import StorageAccount
+from legacy_queue.ports.queue import LeaseLost, MessageNotFound, PopReceiptMismatch, Queue, QueueNotFound
+
+Wait = Callable[[float], None]
+
+NO_TIME, SECOND, HOUR = timedelta(0), timedelta(seconds=1), timedelta(hours=1)
+NO_QUEUE = "never-made"
+
+
+def texts(queue: Queue, count: int = 32) -> list[str]:
+    return [message.text for message in queue.peek(count)]
+
+
+def test_a_received_message_is_as_it_was_put(queue: Queue) -> None:
+    put = queue.put("text", NO_TIME, HOUR)
+    (message,) = queue.receive(1, timedelta(minutes=5))
+    assert message.text == "text"
+    assert message.lease.message_id == put.message_id
+    assert message.lease.receipt != put.receipt
+    assert message.dequeue_count == 1
+    assert message.next_visible
+    assert message.expires - message.inserted == HOUR
+    assert timedelta(minutes=4) < message.next_visible - message.inserted < timedelta(minutes=6)
+    for time in (message.inserted, message.expires, message.next_visible):
+        assert time.utcoffset() == NO_TIME
+    assert abs(message.inserted - datetime.now(UTC)) < HOUR
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "&amp;<a b='c'>\"]]></MessageText>", "line\nline", "e30=", "x" * 48 * 1024],
+    ids=["empty", "space", "markup", "lines", "base64", "48 KiB"],
+)
+def test_a_message_is_text_as_it_is(queue: Queue, text: str) -> None:
+    queue.put(text, NO_TIME)
+    assert texts(queue) == [text]
+    (message,) = queue.receive(1, HOUR)
+    assert message.text == text
+    queue.update(message.lease, text, NO_TIME)
+    assert texts(queue) == [text]
+
+
+@pytest.mark.parametrize("text", ["ä", "x" * (48 * 1024 + 1)], ids=["no ASCII", "more than 48 KiB"])
+def test_other_texts_are_refused(queue: Queue, text: str) -> None:
+    with pytest.raises(ValueError, match=r"ascii|48 KiB"):
+        queue.put(text, NO_TIME)
+    assert queue.count() == 0
+
+
+def test_a_message_that_was_peeked_at_is_left_as_it_is(queue: Queue) -> None:
+    put = queue.put("text", NO_TIME)
+    for _ in range(2):
+        (seen,) = queue.peek(1)
+        assert seen.lease == Lease(put.message_id, "")
+        assert (seen.text, seen.next_visible, seen.dequeue_count) == ("text", None, 0)
+    queue.delete(put)
+
+
+def test_messages_come_in_the_order_in_which_they_were_put(queue: Queue) -> None:
+    for number in range(5):
+        queue.put(str(number), NO_TIME)
+    assert texts(queue, 2) == ["0", "1"]
+    assert [message.text for message in queue.receive(3, HOUR)] == ["0", "1", "2"]
+    assert [message.text for message in queue.receive(32, HOUR)] == ["3", "4"]
+    assert list(queue.receive(32, HOUR)) == []
+
+
+def test_a_message_that_becomes_visible_again_is_behind_the_others(queue: Queue) -> None:
+    first = queue.put("first", NO_TIME)
+    queue.put("second", NO_TIME)
+    queue.update(first, "first", NO_TIME)
+    assert texts(queue) == ["second", "first"]
+
+
+def test_no_two_receive_a_message(queue: Queue, other: StorageAccount) -> None:
+    for number in range(40):
+        queue.put(str(number), NO_TIME)
+    queues = [queue, other.queue(queue.name)]
+    with ThreadPoolExecutor(8) as threads:
+        received = threads.map(lambda number: queues[number % 2].receive(7, HOUR), range(8))
+    got = [int(message.text) for messages in received for message in messages]
+    assert sorted(got) == list(range(40))
+
+
+def test_a_hidden_message_is_invisible_for_so_long_rounded_up(queue: Queue, wait: Wait) -> None:
+    queue.put("put", timedelta(milliseconds=1))
+    queue.put("visible", NO_TIME)
+    assert [message.text for message in queue.receive(32, timedelta(milliseconds=1))] == ["visible"]
+    updated = queue.update(queue.put("updated", HOUR), "updated", timedelta(milliseconds=1))
+    assert texts(queue) == []
+    assert queue.count() == 3
+    wait(1)
+    assert sorted(texts(queue)) == ["put", "updated", "visible"]
+    queue.delete(updated)
+
+
+def test_a_message_is_gone_after_its_time_to_live_rounded_down(queue: Queue, wait: Wait) -> None:
+    lease = queue.put("gone", NO_TIME, timedelta(seconds=1.9))
+    hidden = queue.put("gone", SECOND, timedelta(seconds=2))
+    queue.put("for ever", NO_TIME)
+    wait(1)
+    assert texts(queue) == ["for ever", "gone"]
+    with pytest.raises(LeaseLost):
+        queue.update(lease, "gone", NO_TIME)
+    wait(1)
+    assert texts(queue) == ["for ever"]
+    with pytest.raises(MessageNotFound):
+        queue.delete(hidden)
+
+
+def test_a_message_without_a_time_to_live_never_expires(queue: Queue) -> None:
+    queue.put("text", NO_TIME)
+    (message,) = queue.peek(1)
+    assert message.expires.year == 9999
+
+
+def test_an_update_gives_a_text_and_a_lease_and_keeps_the_count(queue: Queue) -> None:
+    queue.put("text", NO_TIME)
+    (message,) = queue.receive(1, HOUR)
+    lease = queue.update(message.lease, "other", HOUR)
+    assert lease.message_id == message.lease.message_id
+    assert queue.peek(1) == []
+    lease = queue.update(lease, "another", NO_TIME)
+    (seen,) = queue.peek(1)
+    assert (seen.text, seen.dequeue_count) == ("another", 1)
+    queue.delete(lease)
+    assert queue.count() == 0
+
+
+def test_the_lease_of_a_put_is_good_until_the_message_is_received(queue: Queue) -> None:
+    first, second = queue.put("first", NO_TIME), queue.put("second", HOUR)
+    queue.delete(queue.update(second, "second", NO_TIME))
+    queue.receive(1, SECOND)
+    with pytest.raises(PopReceiptMismatch):
+        queue.delete(first)
+
+
+def test_a_lease_is_good_until_the_next_receive_whatever_the_time(queue: Queue, wait: Wait) -> None:
+    queue.put("text", NO_TIME)
+    (message,) = queue.receive(1, SECOND)
+    wait(1)
+    queue.delete(message.lease)
+    assert queue.count() == 0
+
+
+def test_a_stale_lease_is_lost(queue: Queue) -> None:
+    first = queue.put("text", HOUR)
+    second = queue.update(first, "text", HOUR)
+    for act in (queue.delete, lambda lease: queue.update(lease, "new", HOUR)):
+        with pytest.raises(PopReceiptMismatch):
+            act(first)
+    queue.delete(second)
+    for act in (queue.delete, lambda lease: queue.update(lease, "new", HOUR)):
+        with pytest.raises(MessageNotFound):
+            act(second)
+
+
+@pytest.mark.parametrize(
+    "lease",
+    [
+        Lease("..", "receipt"),
+        Lease("../../other", "receipt"),
+        Lease("", "receipt"),
+        Lease("a?b", "receipt"),
+        Lease("00000000-0000-0000-0000-000000000000", "AgAAAAMAAAAAAAAA+/=="),
+        Lease("00000000-0000-0000-0000-000000000000", "ä"),
+        Lease("00000000-0000-0000-0000-000000000000", "\r\n"),
+        Lease("00000000-0000-0000-0000-000000000000", ""),
+        Lease("x" * 1000, "receipt"),
+    ],
+)
+def test_a_lease_of_nothing_is_lost(queue: Queue, lease: Lease) -> None:
+    queue.put("text", NO_TIME)
+    with pytest.raises(LeaseLost):
+        queue.delete(lease)
+    with pytest.raises(LeaseLost):
+        queue.update(lease, "new", NO_TIME)
+    assert texts(queue) == ["text"]
+
+
+@pytest.mark.parametrize("receipt", ["", "other", "ä", "&visibilitytimeout=0", "a+b/c=="])
+def test_a_wrong_receipt_of_a_message_is_lost(queue: Queue, receipt: str) -> None:
+    lease = queue.put("text", NO_TIME)
+    for act in (queue.delete, lambda lease: queue.update(lease, "new", NO_TIME)):
+        with pytest.raises(LeaseLost):
+            act(Lease(lease.message_id, receipt))
+    assert texts(queue) == ["text"]
+
+
+def test_a_queue_that_is_not_there_is_not_found(account: StorageAccount) -> None:
+    queue = account.queue(NO_QUEUE)
+    lease = Lease("00000000-0000-0000-0000-000000000000", "AgAAAAMAAAAAAAAA")
+    for act in (
+        lambda: queue.put("text", NO_TIME),
+        lambda: queue.receive(1, HOUR),
+        lambda: queue.peek(1),
+        lambda: queue.update(lease, "text", NO_TIME),
+        lambda: queue.delete(lease),
+        queue.count,
+        queue.metadata,
+    ):
+        with pytest.raises(QueueNotFound):
+            act()
+    queue.remove()
+
+
+def test_a_queue_may_be_created_again_with_other_metadata(queue: Queue) -> None:
+    queue.put("text", NO_TIME)
+    assert queue.metadata() == {}
+    for metadata in ({"one": "1", "two_2": "a value"}, {"one": "1", "two_2": "a value"}, {"three": "3"}, {}):
+        queue.create(metadata)
+        assert queue.metadata() == metadata
+    assert texts(queue) == ["text"]
+
+
+def test_a_queue_may_be_created_by_many_at_once(account: StorageAccount, other: StorageAccount) -> None:
+    queues = [one.queue("created-by-many") for one in (account, other)] * 4
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda queue: queue.create({"made": "yes"}), queues))
+    assert queues[0].metadata() == {"made": "yes"}
+    queues[0].remove()
+
+
+def test_a_removed_queue_is_gone_with_its_messages(queue: Queue) -> None:
+    queue.put("text", NO_TIME)
+    for _ in range(2):
+        queue.remove()
+        with pytest.raises(QueueNotFound):
+            queue.count()
+    queue.create({})
+    assert queue.count() == 0
+
+
+def test_messages_are_counted_whether_visible_or_not(queue: Queue) -> None:
+    leases = [queue.put("text", hidden_for) for hidden_for in (NO_TIME, NO_TIME, HOUR)]
+    queue.receive(1, HOUR)
+    assert queue.count() == 3
+    queue.delete(leases[2])
+    assert queue.count() == 2
+
+
+def test_queues_have_nothing_in_common(queue: Queue, account: StorageAccount) -> None:
+    other = account.queue(f"{queue.name}-2")
+    other.create({})
+    lease = queue.put("text", NO_TIME)
+    assert texts(other) == []
+    with pytest.raises(MessageNotFound):
+        other.delete(lease)
+    other.remove()

@@ -1,0 +1,451 @@
+"""What a table promises. Source: legacy_queue/ports/table.py."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from legacy_queue.ports import AlreadyExists, Changed
+from legacy_queue.ports.account import StorageAccount
+from legacy_queue.ports.table import KEY, PARTITION, Change, Condition, Row, Table, Value
+
+TIME = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
+VALUES: dict[str, Value] = {
+    "text": "it's ünicode \U0001f600 & <more>\r\n\t\x00",
+    "empty": "",
+    "number": -(2**31),
+    "yes": True,
+    "no": False,
+    "ratio": 1.5,
+    "whole": 2.0,
+    "bytes": bytes(range(256)),
+    "nothing": b"",
+    "time": TIME,
+}
+KIB = 1024
+
+
+def keys(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    return [(row.partition, row.key) for row in rows]
+
+
+def all_rows(table: Table, conditions: Sequence[Condition] = (), limit: int = 1000) -> list[Row]:
+    rows: list[Row] = []
+    after: str | None = ""
+    while after is not None:
+        page = table.page(conditions, after, limit)
+        assert len(page.rows) <= limit
+        rows += page.rows
+        after = page.after
+    return rows
+
+
+def fill(table: Table, keys: Mapping[str, Sequence[str]]) -> None:
+    for partition, names in keys.items():
+        table.batch(partition, [Change("insert", name, {"name": name}) for name in names])
+
+
+def kinds(values: Mapping[str, Value]) -> Mapping[str, tuple[type, Value]]:
+    return {name: (type(value), value) for name, value in values.items()}
+
+
+def test_a_row_that_was_inserted_is_there_as_it_was_given(table: Table) -> None:
+    etag = table.insert("partition", "key", VALUES)
+    row = table.get("partition", "key")
+    assert row
+    assert (row.partition, row.key, row.etag) == ("partition", "key", etag)
+    assert kinds(row.values) == kinds(VALUES)
+
+
+def test_a_time_keeps_its_milliseconds_whatever_its_zone(table: Table) -> None:
+    table.insert("p", "k", {"time": TIME.astimezone(timezone(timedelta(hours=5)))})
+    row = table.get("p", "k")
+    assert row
+    assert row.values == {"time": TIME}
+
+
+def test_a_time_without_a_zone_is_refused(table: Table) -> None:
+    with pytest.raises(ValueError, match="zone"):
+        table.insert("p", "k", {"time": TIME.replace(tzinfo=None)})
+
+
+def test_a_row_that_is_not_there_is_none(table: Table) -> None:
+    table.insert("p", "k", {})
+    assert table.get("p", "other") is None
+    assert table.get("other", "k") is None
+
+
+def test_a_row_may_have_no_values(table: Table) -> None:
+    table.insert("p", "k", {})
+    row = table.get("p", "k")
+    assert row
+    assert row.values == {}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "'",
+        "a'b''c",
+        "ä\U0001f600\N{CJK UNIFIED IDEOGRAPH-4E2D}",
+        "a b",
+        "100%",
+        "%2F",
+        "a+b&c=d;e,f",
+        "(x)",
+    ],
+)
+def test_a_key_may_have_nearly_any_character(table: Table, key: str) -> None:
+    table.insert(key, key, {"a": 1})
+    etag = table.merge(key, key, {"b": 2})
+    assert table.get(key, key) == Row(key, key, {"a": 1, "b": 2}, etag)
+    assert keys(all_rows(table, [Condition(PARTITION, "eq", key), Condition(KEY, "eq", key)])) == [(key, key)]
+    assert keys(all_rows(table)) == [(key, key)]
+    table.delete(key, key, etag)
+    assert table.get(key, key) is None
+
+
+def test_a_key_has_1_to_512_characters(table: Table) -> None:
+    longest = "k" * 512
+    table.insert(longest, longest, {"a": 1})
+    assert keys(all_rows(table)) == [(longest, longest)]
+    for wrong in ("", longest + "k"):
+        with pytest.raises(ValueError, match="key"):
+            table.insert("p", wrong, {})
+
+
+@pytest.mark.parametrize("key", ["a/b", "a\\b", "a#b", "a?b", "\x00", "\x1f", "\x7f", "\x85", "\n"])
+def test_other_keys_are_refused(table: Table, key: str) -> None:
+    for partition, name in ((key, "k"), ("p", key)):
+        for act in (table.insert, table.put):
+            with pytest.raises(ValueError, match="key"):
+                act(partition, name, {})
+        with pytest.raises(ValueError, match="key"):
+            table.batch(partition, [Change("insert", name, {})])
+
+
+def test_a_value_has_up_to_64_kib_and_a_row_up_to_1_mib(table: Table) -> None:
+    largest: dict[str, Value] = {f"v{number}": b"." * (64 * KIB) for number in range(14)}
+    largest |= {f"t{number}": "x" * (32 * KIB) for number in range(2)}
+    table.insert("p", "k", largest)
+    row = table.get("p", "k")
+    assert row
+    assert row.values == largest
+    for too_large in ({"v": b"." * (64 * KIB + 1)}, {"t": "x" * (32 * KIB + 1)}, {**largest, "one": b"."}):
+        with pytest.raises(ValueError, match=r"up to 1 MiB|more than 64 KiB"):
+            table.insert("p", "larger", too_large)
+    assert keys(all_rows(table)) == [("p", "k")]
+
+
+def test_an_insert_where_there_is_a_row_changes_nothing(table: Table) -> None:
+    etag = table.insert("p", "k", {"a": 1})
+    with pytest.raises(AlreadyExists):
+        table.insert("p", "k", {"a": 2})
+    assert table.get("p", "k") == Row("p", "k", {"a": 1}, etag)
+
+
+def test_of_many_inserts_one_is_done(table: Table, other: StorageAccount, table_name: str) -> None:
+    def insert(number: int) -> bool:
+        try:
+            (other.table(table_name) if number % 2 else table).insert("p", "k", {"number": number})
+        except AlreadyExists:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as threads:
+        done = list(threads.map(insert, range(16)))
+    row = table.get("p", "k")
+    assert row
+    assert done.count(True) == 1
+    assert row.values == {"number": done.index(True)}
+
+
+def test_a_put_takes_the_place_of_what_is_there(table: Table) -> None:
+    first = table.put("p", "k", {"a": 1, "b": 1})
+    second = table.put("p", "k", {"a": 2})
+    assert first != second
+    assert table.get("p", "k") == Row("p", "k", {"a": 2}, second)
+
+
+def test_a_merge_leaves_the_other_properties(table: Table) -> None:
+    first = table.insert("p", "k", {"a": 1, "b": 1})
+    second = table.merge("p", "k", {"b": 2, "c": "new"}, first)
+    assert first != second
+    assert table.get("p", "k") == Row("p", "k", {"a": 1, "b": 2, "c": "new"}, second)
+
+
+def test_a_merge_may_change_the_type_of_a_property(table: Table) -> None:
+    table.insert("p", "k", VALUES)
+    turned = dict(zip(VALUES, reversed(VALUES.values()), strict=True))
+    table.merge("p", "k", turned)
+    row = table.get("p", "k")
+    assert row
+    assert kinds(row.values) == kinds(turned)
+
+
+def test_a_merge_of_another_version_changes_nothing(table: Table) -> None:
+    stale = table.insert("p", "k", {"a": 1})
+    etag = table.merge("p", "k", {"a": 2}, stale)
+    with pytest.raises(Changed):
+        table.merge("p", "k", {"a": 3}, stale)
+    assert table.get("p", "k") == Row("p", "k", {"a": 2}, etag)
+
+
+def test_a_merge_of_any_version_is_done(table: Table) -> None:
+    table.insert("p", "k", {"a": 1})
+    etag = table.merge("p", "k", {"a": 2})
+    assert table.get("p", "k") == Row("p", "k", {"a": 2}, etag)
+
+
+@pytest.mark.parametrize("is_versioned", [True, False])
+def test_a_row_that_is_gone_is_not_merged(table: Table, is_versioned: bool) -> None:
+    etag = table.insert("p", "k", {"a": 1})
+    table.delete("p", "k")
+    with pytest.raises(Changed):
+        table.merge("p", "k", {"a": 2}, etag if is_versioned else None)
+    assert table.get("p", "k") is None
+
+
+def test_of_many_merges_of_a_version_one_is_done(
+    table: Table, other: StorageAccount, table_name: str
+) -> None:
+    etag = table.insert("p", "k", {"number": -1})
+
+    def merge(number: int) -> str | None:
+        try:
+            return (other.table(table_name) if number % 2 else table).merge(
+                "p", "k", {"number": number}, etag
+            )
+        except Changed:
+            return None
+
+    with ThreadPoolExecutor(8) as threads:
+        etags = list(threads.map(merge, range(16)))
+    (done,) = filter(None, etags)
+    assert table.get("p", "k") == Row("p", "k", {"number": etags.index(done)}, done)
+
+
+def test_a_deleted_row_is_gone_and_may_be_deleted_again(table: Table) -> None:
+    etag = table.insert("p", "k", {})
+    for version in (etag, etag, None):
+        table.delete("p", "k", version)
+        assert table.get("p", "k") is None
+    table.insert("p", "k", {})
+    table.delete("p", "k")
+    assert table.get("p", "k") is None
+
+
+def test_a_delete_of_another_version_deletes_nothing(table: Table) -> None:
+    stale = table.insert("p", "k", {"a": 1})
+    etag = table.put("p", "k", {"a": 2})
+    with pytest.raises(Changed):
+        table.delete("p", "k", stale)
+    assert table.get("p", "k") == Row("p", "k", {"a": 2}, etag)
+
+
+def test_a_batch_makes_all_its_changes(table: Table) -> None:
+    fill(table, {"p": ["merged", "put", "any", "deleted", "deleted too"]})
+    merged = table.get("p", "merged")
+    assert merged
+    etags = table.batch(
+        "p",
+        [
+            Change("insert", "it's new", VALUES),
+            Change("put", "put", {"a": 2}),
+            Change("put", "not there", {"a": 3}),
+            Change("merge", "merged", {"a": 4}, merged.etag),
+            Change("merge", "any", {"a": 5}),
+            Change("delete", "deleted", {}),
+            Change("delete", "deleted too", {}, None),
+        ],
+    )
+    assert all(etags[:5])
+    assert list(etags[5:]) == ["", ""]
+    assert {row.key: row for row in all_rows(table)} == {
+        key: Row("p", key, values, etag)
+        for etag, (key, values) in zip(
+            etags,
+            [
+                ("it's new", VALUES),
+                ("put", {"a": 2}),
+                ("not there", {"a": 3}),
+                ("merged", {"name": "merged", "a": 4}),
+                ("any", {"name": "any", "a": 5}),
+            ],
+            strict=False,
+        )
+    }
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Change("insert", "there", {}),
+        Change("merge", "gone", {}),
+        Change("merge", "there", {}, "stale"),
+        Change("delete", "gone", {}),
+        Change("delete", "there", {}, "stale"),
+    ],
+    ids=[
+        "an insert of what is there",
+        "a merge of none",
+        "a stale merge",
+        "a delete of none",
+        "a stale delete",
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_batch_of_which_a_change_cannot_be_made_changes_nothing(
+    table: Table, change: Change, place: int
+) -> None:
+    stale = table.insert("p", "there", {"a": 1})
+    fill(table, {"p": ["second", "third"]})
+    table.put("p", "there", {"a": 2})
+    before = all_rows(table)
+    others = [Change("insert", "new", {}), Change("merge", "second", {"a": 3}), Change("delete", "third", {})]
+    if change.etag:
+        change = Change(change.kind, change.key, change.values, stale)
+    with pytest.raises(Changed):
+        table.batch("p", [*others[:place], change, *others[place:]])
+    assert all_rows(table) == before
+
+
+def test_a_batch_has_1_to_100_changes_of_different_rows(table: Table) -> None:
+    changes = [Change("insert", f"{number:03}", {"number": number}) for number in range(100)]
+    assert len(table.batch("p", changes)) == 100
+    assert [row.values["number"] for row in all_rows(table)] == list(range(100))
+    for wrong in ([], [*changes, Change("put", "100", {})], [changes[0], Change("delete", "000", {})]):
+        with pytest.raises(ValueError, match="batch"):
+            table.batch("p", wrong)
+
+
+def test_a_batch_has_together_up_to_4_mib(table: Table) -> None:
+    values: dict[str, Value] = dict.fromkeys(("a", "b"), "x" * (19 * KIB))
+    table.batch("p", [Change("insert", f"{number:03}", values) for number in range(100)])
+    assert [row.values for row in all_rows(table)] == [values] * 100
+
+
+def test_rows_come_in_the_order_of_partition_and_key(table: Table) -> None:
+    names = ["!", "0", "10", "2", "A", "B", "_", "a", "b", "~", "ä", "\N{CJK UNIFIED IDEOGRAPH-4E2D}"]
+    for partition in reversed(names):
+        fill(table, {partition: names[::-1]})
+    expected = [(partition, key) for partition in names for key in names]
+    assert keys(all_rows(table)) == expected
+    assert keys(all_rows(table, limit=5)) == expected
+    assert keys(all_rows(table, [Condition(PARTITION, "eq", "a")], limit=2)) == [("a", key) for key in names]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])
+def test_a_page_continues_in_another_process(
+    table: Table, other: StorageAccount, table_name: str, limit: int
+) -> None:
+    fill(table, {"p": ["a", "b'", "c"], "q": ["a", "ä", "c"]})
+    tables, found = [table, other.table(table_name)], []
+    after: str | None = ""
+    while after is not None:
+        tables.reverse()
+        page = tables[0].page([Condition(KEY, "ge", "b")], after, limit)
+        found += keys(page.rows)
+        after = page.after
+    assert found == [("p", "b'"), ("p", "c"), ("q", "c"), ("q", "ä")]
+
+
+def test_a_page_continues_behind_a_row_that_is_gone(table: Table) -> None:
+    fill(table, {"p": ["a", "b", "c", "d"]})
+    page = table.page([], "", 2)
+    table.delete("p", "b")
+    table.delete("p", "c")
+    table.insert("p", "0", {})
+    assert page.after
+    assert keys(table.page([], page.after, 10).rows) == [("p", "d")]
+
+
+def test_nothing_is_a_page_without_rows(table: Table) -> None:
+    page = table.page([], "", 1000)
+    assert (list(page.rows), page.after) == ([], None)
+
+
+@pytest.mark.parametrize("limit", [0, 1001])
+def test_a_page_has_1_to_1000_rows(table: Table, limit: int) -> None:
+    with pytest.raises(ValueError, match="page"):
+        table.page([], "", limit)
+
+
+ORDERED: dict[str, list[Any]] = {
+    "text": ["", "a", "a'b", "b", "ä"],
+    "number": [-5, 0, 7, 2**31 - 1],
+    "ratio": [-1.5, 0.0, 0.25, 12345.678],
+    "time": [TIME, TIME + timedelta(milliseconds=1), TIME + timedelta(days=365)],
+}
+
+
+@pytest.mark.parametrize("name", ORDERED)
+def test_rows_are_chosen_by_how_their_values_compare(table: Table, name: str) -> None:
+    values = ORDERED[name]
+    for number, value in enumerate(values):
+        table.insert("p", str(number), {name: value})
+    table.insert("p", "without", {"other": 1})
+    for middle, value in enumerate(values):
+        expected = {
+            "lt": values[:middle],
+            "le": values[: middle + 1],
+            "eq": [value],
+            "ge": values[middle:],
+            "gt": values[middle + 1 :],
+        }
+        for operator in ("lt", "le", "eq", "ge", "gt"):
+            rows = all_rows(table, [Condition(name, operator, value)])
+            assert [row.values[name] for row in rows] == expected[operator], (operator, value)
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_rows_are_chosen_by_a_value_of_any_kind(table: Table, name: str) -> None:
+    table.insert("p", "k", VALUES)
+    table.insert("p", "without", {})
+    assert keys(all_rows(table, [Condition(name, "eq", VALUES[name])])) == [("p", "k")]
+
+
+def test_rows_are_chosen_by_any_of_some_values(table: Table) -> None:
+    fill(table, {"p": ["a", "b'", "c"], "q": ["a", "d"]})
+    wanted = ("b'", "a", "none")
+    assert keys(all_rows(table, [Condition("name", "in", wanted)])) == [("p", "a"), ("p", "b'"), ("q", "a")]
+    both = [Condition(PARTITION, "eq", "p"), Condition(KEY, "in", wanted)]
+    assert keys(all_rows(table, both)) == [("p", "a"), ("p", "b'")]
+    for name in ("name", KEY):
+        assert all_rows(table, [Condition(name, "in", ())]) == []
+
+
+def test_rows_meet_all_conditions(table: Table) -> None:
+    for number in range(10):
+        table.insert("p", str(number), {"number": number, "isEven": number % 2 == 0})
+    conditions = [
+        Condition(PARTITION, "eq", "p"),
+        Condition(KEY, "gt", "2"),
+        Condition("number", "lt", 8),
+        Condition("isEven", "eq", True),
+    ]
+    assert keys(all_rows(table, conditions, 1)) == [("p", "4"), ("p", "6")]
+
+
+def test_the_range_of_keys_may_be_in_several_partitions(table: Table) -> None:
+    fill(table, {"a": ["1", "2"], "b": ["1", "2"], "c": ["1", "2"]})
+    conditions = [Condition(PARTITION, "gt", "a"), Condition(PARTITION, "le", "c"), Condition(KEY, "ge", "2")]
+    assert keys(all_rows(table, conditions)) == [("b", "2"), ("c", "2")]
+
+
+def test_a_page_may_have_some_properties_only(table: Table) -> None:
+    etag = table.insert("p", "k", VALUES)
+    names = ["text", "number", "bytes", "time", "missing"]
+    (row,) = table.page([], "", 10, names).rows
+    assert row == Row("p", "k", {name: VALUES[name] for name in names[:-1]}, etag)
+    assert table.page([], "", 10, []).rows[0] == Row("p", "k", {}, etag)
+
+
+def test_tables_have_nothing_in_common(table: Table, account: StorageAccount, table_name: str) -> None:
+    second = account.table(f"{table_name}x")
+    account.check()
+    table.insert("p", "k", {})
+    assert second.get("p", "k") is None
+    assert account.table(table_name) is table

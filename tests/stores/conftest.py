@@ -1,0 +1,126 @@
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from legacy_queue.adapters.azure import AzureAccount
+from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.domain.priority import WorkQueue
+from legacy_queue.domain.times import to_milliseconds
+from legacy_queue.ports import Clock
+from legacy_queue.stores import SignedUrls, Storage, open_stores
+from tests.memory_server import HandClock, memory_server
+
+
+class RealClock(Clock):
+    """The real time, and what it was moved by."""
+
+    def __init__(self) -> None:
+        self._ahead = timedelta(0)
+
+    def now(self) -> datetime:
+        return to_milliseconds(datetime.now(UTC)) + self._ahead
+
+    def advance(self, duration: timedelta) -> None:
+        self._ahead += duration
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A storage of its own, and its time."""
+
+    storage: Storage
+    other: Storage  # the same, as another process sees it
+    clock: RealClock | HandClock  # of all its processes; Azure's queues have one of their own
+    wait: Callable[[float], None]  # until so many seconds have passed for the storage
+
+
+@contextmanager
+def memory_backend(_request: pytest.FixtureRequest) -> Iterator[Backend]:
+    clock = HandClock()
+    with memory_server(clock) as storage:
+        other = open_stores(storage.account, "q", clock)
+        yield Backend(storage, other, clock, lambda seconds: clock.advance(timedelta(seconds=seconds)))
+
+
+@contextmanager
+def azure_backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    azurite: Azurite = request.getfixturevalue("azurite")
+    clock, prefix = RealClock(), f"t{secrets.token_hex(4)}"
+    storage, other = (azure_storage(azurite.connection_string, prefix, clock) for _ in range(2))
+    storage.account.check()
+    yield Backend(storage, other, clock, lambda seconds: time.sleep(seconds + 0.05))
+
+
+def azure_storage(connection_string: str, prefix: str, clock: Clock) -> Storage:
+    return open_stores(AzureAccount(connection_string, prefix), prefix, clock)
+
+
+BACKENDS: dict[str, Callable[[pytest.FixtureRequest], AbstractContextManager[Backend]]] = {
+    "memory": memory_backend,
+    "azure": azure_backend,
+}
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    with BACKENDS[request.param](request) as ready:
+        yield ready
+
+
+@pytest.fixture
+def storage(backend: Backend) -> Storage:
+    return backend.storage
+
+
+@pytest.fixture
+def other(backend: Backend) -> Storage:
+    """The same storage as another process sees it, with a memory of its own."""
+    return backend.other
+
+
+@pytest.fixture
+def azure_pair(request: pytest.FixtureRequest) -> Iterator[tuple[Storage, Storage]]:
+    """For what only Azure has to show: one account as two processes see it."""
+    with azure_backend(request) as ready:
+        yield ready.storage, ready.other
+
+
+@pytest.fixture
+def azure(azure_pair: tuple[Storage, Storage]) -> Storage:
+    return azure_pair[0]
+
+
+@pytest.fixture
+def wait(backend: Backend) -> Callable[[float], None]:
+    """Let so many seconds pass for the storage: no time at all for memory."""
+    return backend.wait
+
+
+@pytest.fixture
+def queue() -> WorkQueue:
+    return WorkQueue("provisioner", "worker-Type_1", "high")
+
+
+Sign = Callable[..., SignedUrls]
+
+
+@pytest.fixture
+def sign(backend: Backend) -> Sign:
+    """URLs for one queue, good for half an hour from a minute ago unless told otherwise."""
+
+    def signed(
+        queue: WorkQueue,
+        visibility: timedelta = timedelta(minutes=5),
+        start: timedelta = timedelta(minutes=-1),
+        expiry: timedelta = timedelta(minutes=30),
+    ) -> SignedUrls:
+        now = backend.clock.now()
+        (urls,) = backend.storage.work_queues.signed_urls([queue], now + start, now + expiry, visibility)
+        return urls
+
+    return signed

@@ -1,0 +1,32 @@
+"""Everything that is asked for in pages, page by page."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from legacy_queue.stores import Expiring
+
+
+def pages(ask: Callable[[str], Any]) -> Iterator[Any]:
+    """The pages that ``ask`` answers, each told where the last one ended."""
+    after: str | None = ""
+    while after is not None:
+        page = ask(after)
+        yield page
+        after = page.after
+
+
+def keyed_pages(
+    ask: Callable[[str, int], Sequence[Any]], limit: int, key: Callable[[Any], str] = str
+) -> list[Sequence[Any]]:
+    """The pages that ``ask`` answers, up to and with the first that is not full."""
+    after, found = "", []
+    while not found or len(found[-1]) == limit:
+        found.append(ask(after, limit))
+        after = key(found[-1][-1]) if found[-1] else after
+    return found
+
+
+def remove_all_expired(expiring: Expiring, now: Any, limit: int = 100) -> None:
+    after: str | None = ""
+    while after is not None:
+        after = expiring.remove_expired(now, after, limit)

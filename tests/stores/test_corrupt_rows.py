@@ -1,0 +1,300 @@
+"""Rows that no server of this kind has written: each is logged once, and in nobody's way."""
+
+import json
+from collections.abc import Iterator, MutableMapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from legacy_queue.domain.events import Event
+from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.usage import Calls, CountedUse, Use
+from legacy_queue.domain.workers import Known
+from legacy_queue.ports import AlreadyExists, Corrupt
+from legacy_queue.ports.table import Row, Table
+from legacy_queue.stores import Dependent, Storage, Turn, open_stores
+from tests.memory_server import HandClock, memory_storage
+
+from .paging import remove_all_expired
+from .test_artifact_store import new_artifact
+from .test_task_store import new_task
+
+EXPIRES = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
+DAY = timedelta(days=1)
+RUN = b'[{"runId": %s, "state": "%s", "reasonCreated": "scheduled", "scheduled": "2030-01-02T03:04:05.678Z"}]'
+SPOILED = {
+    "provisionerId": "spoiled",
+    "expires": "2030-01-02T03:04:05.678Z",
+    "lastDateActive": "2030-01-02T03:04:05.678Z",
+}
+ODD: Sequence[Any] = ["text", b"\xff\xfe", 7, True, 1.5, EXPIRES]
+NO_JSON: Sequence[Any] = [b"{", b"\xff", b"[" * 60_000, b"9" * 5000, b"7", b"null", b'"x"', b"[1]", b"[{}]"]
+
+
+@pytest.fixture
+def logs() -> Iterator[list[MutableMapping[str, Any]]]:
+    with capture_logs() as entries:
+        yield entries
+
+
+def other_than(*kinds: type) -> list[Any]:
+    """Values of all other types."""
+    return [value for value in ODD if not isinstance(value, kinds) or type(value) not in kinds]
+
+
+@pytest.fixture
+def storage() -> Storage:
+    """What a table answers is the same for every adapter: see tests/contracts/ports."""
+    return memory_storage(HandClock())
+
+
+def rows(table: Table) -> Sequence[Row]:
+    return table.page([], "", 100).rows
+
+
+def spoil(table: Table, name: str, values: Sequence[Any]) -> Iterator[Any]:
+    """One row, whose property has one value after the other, and then is not there; at last as it was."""
+    (row,) = rows(table)
+    good = {key: value for key, value in row.values.items() if key != name}
+    for value in [*values, None]:
+        table.put(row.partition, row.key, good if value is None else {**good, name: value})
+        yield value
+    table.put(row.partition, row.key, row.values)
+
+
+def fresh(storage: Storage) -> Storage:
+    """Nothing is remembered."""
+    return open_stores(storage.account, "q", HandClock())
+
+
+def logged(logs: list[MutableMapping[str, Any]]) -> int:
+    """How many rows were told of since the last look."""
+    count = sum(one["event"] == "row-corrupt" for one in logs)
+    assert all(one["log_level"] == "error" for one in logs)
+    logs.clear()
+    return count
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("retriesLeft", other_than(int)),
+        ("heldMessageId", other_than(str)),
+        ("heldReceipt", other_than(str)),
+        ("newestBlob", other_than(str)),
+        ("runs", [*ODD, *NO_JSON, b"{}", b'[{"runId": 0}]', RUN % (b"1", b"failed"), RUN % (b"0", b"none")]),
+        ("waitsFor", [*ODD, *NO_JSON, b"{}"]),
+        ("definition0", [*ODD, *NO_JSON, b"{}", b'{"created": 1}']),
+    ],
+)
+def test_a_corrupt_task_is_told_apart_and_left_out(
+    storage: Storage, logs: list[MutableMapping[str, Any]], name: str, values: Sequence[Any]
+) -> None:
+    task = storage.tasks.insert(new_task()).task
+    for value in spoil(storage.tasks._table, name, values):
+        if value is None and name in ("waitsFor", "newestBlob"):
+            continue  # a task of before there were any
+        for _ in range(2):
+            with pytest.raises(Corrupt):
+                fresh(storage).tasks.load(task.task_id)
+            assert storage.tasks.unresolved("", 10).tasks == []
+        assert logged(logs) == 1
+        with pytest.raises(AlreadyExists):
+            storage.tasks.insert(task)
+    found = fresh(storage).tasks.load(task.task_id)
+    assert found
+    assert found.task == task
+    storage.tasks.insert(new_task())
+    assert len(storage.tasks.unresolved("", 10).tasks) == 2
+
+
+def test_a_corrupt_row_of_a_group_is_left_out(storage: Storage, logs: list[MutableMapping[str, Any]]) -> None:
+    group, tasks = slugid(), sorted(slugid() for _ in range(3))
+    for task_id in tasks:
+        storage.groups.join(task_id, group, "scheduler", EXPIRES)
+    table = storage.groups._table
+    for key in ("member-", "member-a'b", "member-" + "x" * 400, "active-", "active-x-y", "active-a'b-0000"):
+        table.insert(group, key, {"since": EXPIRES, "expires": EXPIRES})
+    table.put(group, f"active-{tasks[0]}-0000", {"since": "x", "expires": EXPIRES})
+    for _ in range(2):
+        assert list(storage.groups.members(group, "", 10)) == tasks
+        assert list(storage.groups.members(group, "", 3)) == tasks
+        assert [one.task_id for one in storage.groups.all_active("", 100).active] == tasks[1:]
+    assert logged(logs) == 5
+    for task_id in tasks:
+        storage.groups.deactivate(task_id, group, 0)
+    assert not storage.groups.has_active(group)
+    table.put(group, "group", {"expires": "x"})
+    for _ in range(2):
+        with pytest.raises(Corrupt):
+            fresh(storage).groups.load(group)
+    logs.clear()
+    remove_all_expired(storage.groups, EXPIRES + DAY)
+    assert [row.key for row in rows(table)] == ["group"]
+
+
+def test_a_corrupt_dependent_is_left_out(storage: Storage, logs: list[MutableMapping[str, Any]]) -> None:
+    required, waiting = slugid(), sorted(slugid() for _ in range(3))
+    for task_id in waiting:
+        storage.dependencies.add(required, Dependent(task_id, "all-completed"), EXPIRES)
+    for key, requires in (
+        ("-", "all-completed"),
+        ("a'b", "all-completed"),
+        (slugid(), 7),
+        (slugid(), "none"),
+    ):
+        storage.dependencies._table.insert(required, key, {"requires": requires, "expires": EXPIRES})
+    for _ in range(2):
+        found = storage.dependencies.dependents(required, "", 3)
+        assert [one.task_id for one in found] == waiting
+        assert storage.dependencies.dependents(required, waiting[-1], 3) == []
+    assert logged(logs) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("runId", other_than(int)),
+        ("name", other_than(str)),
+        ("storageType", other_than(str)),
+        ("contentType", other_than(str)),
+        ("expires", other_than(datetime)),
+        ("isComplete", other_than(bool)),
+        ("details0", [*ODD, *NO_JSON]),
+    ],
+)
+def test_a_corrupt_artifact_is_left_out(
+    storage: Storage, logs: list[MutableMapping[str, Any]], name: str, values: Sequence[Any]
+) -> None:
+    artifact = new_artifact(slugid(), "b", is_complete=False)
+    storage.artifacts.insert(artifact)
+    for _ in spoil(storage.artifacts._table, name, values):
+        for _ in range(2):
+            with pytest.raises(Corrupt):
+                storage.artifacts.load(artifact.task_id, 0, "b")
+            assert storage.artifacts.list(artifact.task_id, 0, "", 10) == []
+            assert storage.artifacts.incomplete(artifact.task_id, 0, EXPIRES - DAY) is None
+            assert storage.artifacts.expired(EXPIRES + DAY, "", 10).artifacts == []
+        assert logged(logs) == 1
+    assert list(storage.artifacts.list(artifact.task_id, 0, "", 10)) == [artifact]
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        *ODD,
+        *NO_JSON,
+        b"{}",
+        *(
+            json.dumps({**SPOILED, **change}).encode()
+            for change in (
+                {"provisionerId": "other"},
+                {"provisionerId": 1},
+                {"lastDateActive": "x"},
+                {"expires": 7},
+                {"description": 7},
+                {"stability": 7},
+                {"actions": [7]},
+                {"actions": [{}]},
+                {"recentTasks": [7]},
+            )
+        ),
+    ],
+)
+def test_a_corrupt_provisioner_is_left_out(
+    storage: Storage, logs: list[MutableMapping[str, Any]], known: Any
+) -> None:
+    storage.workers.insert(Known.new(("good",), EXPIRES))
+    storage.workers._table.insert("known", "spoiled", {"expires": EXPIRES, "known0": known})
+    for _ in range(2):
+        assert [one.path for one in storage.workers.list((), (), 1)] == [("good",)]
+        assert storage.workers.list((), ("good",), 1) == []
+        with pytest.raises(Corrupt):
+            storage.workers.load(("spoiled",))
+    assert logged(logs) == 1
+
+
+def test_a_corrupt_quarantine_is_left_out(storage: Storage, logs: list[MutableMapping[str, Any]]) -> None:
+    worker = ("provisioner", "type", "group", "worker")
+    storage.workers.quarantine(worker, EXPIRES)
+    storage.workers._table.insert("quarantined", "a!b!c!d", {"expires": "x"})
+    storage.workers._table.insert("quarantined", "a!b!c!e", {})
+    for _ in range(2):
+        assert storage.workers.quarantined() == {worker: EXPIRES}
+    assert logged(logs) == 2
+
+
+@pytest.mark.parametrize("name", ["until", "cursor", "since"])
+def test_a_corrupt_turn_is_taken_from_the_beginning(storage: Storage, name: str) -> None:
+    now = storage.turns._clock.now()
+    turn = storage.turns.take("sweep", now)
+    assert isinstance(turn, Turn)
+    storage.turns.keep(turn, now, "cursor", now)
+    (row,) = rows(storage.turns._table)
+    for value in ("text" if name != "cursor" else 7, b"\xff", True, 1.5):
+        storage.turns._table.put("sweep", row.key, {**row.values, name: value})
+        taken = storage.turns.take("sweep", now + DAY)
+        assert isinstance(taken, Turn)
+        assert (taken.cursor, taken.since) == ("", None)
+        assert storage.turns.take("sweep", now + DAY) == now + DAY
+    storage.turns._table.put("sweep", row.key, {})
+    assert isinstance(storage.turns.take("sweep", now + DAY), Turn)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        *((name, other_than(str)) for name in ("process", "provisionerId", "workerType", "method", "caller")),
+        *((name, other_than(datetime)) for name in ("hour", "last")),
+        ("count", other_than(int)),
+        ("missing", [*ODD, "{", "[1]", "7", "[[]]"]),
+    ],
+)
+def test_a_corrupt_count_is_left_out(
+    storage: Storage, logs: list[MutableMapping[str, Any]], name: str, values: Sequence[Any]
+) -> None:
+    use = Use("p", "w", "claimTask", "g/w", ("receipt",))
+    counted = CountedUse("one", EXPIRES, use, Calls(1, EXPIRES))
+    storage.usage.put([counted])
+    for _ in spoil(storage.usage._table, name, values):
+        for _ in range(2):
+            assert storage.usage.since(EXPIRES - DAY, None, None, "", 10).counted == []
+        assert logged(logs) == 1
+    assert storage.usage.since(EXPIRES - DAY, None, None, "", 10).counted == [counted]
+
+
+def test_a_corrupt_event_is_left_out_and_removed_in_time(
+    storage: Storage, logs: list[MutableMapping[str, Any]]
+) -> None:
+    event = Event("task-pending", "primary", ("route",), {})
+    log, table = storage.event_log, storage.event_log._table
+    log.append([event] * 12)
+    events = [row for row in rows(table) if row.key != "head"]
+    texts = [
+        *NO_JSON,
+        b'{"exchange": "none", "routingKey": "x", "routes": [], "payload": {}}',
+        b'{"exchange": "task-pending", "routingKey": 1, "routes": [], "payload": {}}',
+    ]
+    for row, text in zip(events, texts, strict=False):
+        table.put("log", row.key, {**row.values, "event0": text, "at": "x"})
+    table.insert("log", "0a", {"event0": b"{}"})
+    for _ in range(2):
+        assert list(log.read("", 1)) == [(events[-1].key, event)]
+    assert logged(logs) == 12
+    log.trim(datetime.now(UTC) - DAY)
+    assert [row.key for row in rows(table)] == [events[-1].key, "head"]
+
+
+@pytest.mark.parametrize("last", ["x", 7, b"\xff", None])
+def test_the_log_goes_on_behind_a_corrupt_head(storage: Storage, last: Any) -> None:
+    other = fresh(storage)
+    event = Event("task-pending", "primary", (), {})
+    storage.event_log.append([event])
+    storage.event_log._table.put("log", "head", {} if last is None else {"last": last})
+    other.event_log.append([event] * 2)
+    storage.event_log.append([event])
+    ids = [one for one, _ in storage.event_log.read("", 10)]
+    assert len(ids) == 4
+    assert storage.event_log.last() == ids[-1]

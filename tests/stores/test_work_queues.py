@@ -1,0 +1,459 @@
+import base64
+import itertools
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from urllib.parse import quote
+
+import pytest
+import requests
+
+from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.priority import WorkQueue, work_queues
+from legacy_queue.ports import LeaseLost
+from legacy_queue.stores import SignedUrls, Storage
+from tests.memory_server import delete, poll
+
+from .conftest import Backend, Sign
+from .paging import remove_all_expired
+
+Wait = Callable[[float], None]
+
+NO_TIME = timedelta(0)
+SECOND = timedelta(seconds=1)
+HOUR = timedelta(hours=1)
+TEXT = base64.b64encode(b'{"taskId": "a", "runId": 0}').decode()
+OTHER_TEXT = base64.b64encode(b'{"taskId": "a", "runId": 1}').decode()
+STRANGE_RECEIPTS = ["AgAAAAMAAAAAAAAAzgE=", "stale", "", "a b", "\ud800", "%2B&popreceipt=", "é"]
+
+
+def test_a_message_that_was_put_is_received_as_it_was_put(
+    storage: Storage, queue: WorkQueue, sign: Sign
+) -> None:
+    lease = storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
+    (received,) = poll(sign(queue).poll)
+    assert (received.lease.message_id, received.text, received.dequeue_count) == (lease.message_id, TEXT, 1)
+    assert str(uuid.UUID(received.lease.message_id)) == received.lease.message_id
+
+
+def test_a_received_message_is_invisible_to_others(storage: Storage, queue: WorkQueue, sign: Sign) -> None:
+    storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
+    urls = sign(queue)
+    assert poll(urls.poll)
+    assert poll(urls.poll) == []
+
+
+def test_a_message_that_nobody_deletes_is_received_again(
+    storage: Storage, queue: WorkQueue, sign: Sign, wait: Wait
+) -> None:
+    storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
+    urls = sign(queue, visibility=SECOND)
+    (first,) = poll(urls.poll)
+    wait(1)
+    (second,) = poll(urls.poll)
+    assert (second.lease.message_id, second.dequeue_count) == (first.lease.message_id, 2)
+    assert second.lease.receipt != first.lease.receipt
+
+
+def test_the_poll_url_of_a_queue_that_was_never_used_answers_nothing(queue: WorkQueue, sign: Sign) -> None:
+    assert poll(sign(queue).poll) == []
+
+
+def test_messages_come_in_the_order_in_which_they_were_put(
+    storage: Storage, queue: WorkQueue, sign: Sign
+) -> None:
+    texts = [base64.b64encode(b"%d" % number).decode() for number in range(5)]
+    for text in texts:
+        storage.work_queues.put(queue, text, HOUR, NO_TIME)
+    url = sign(queue).poll
+    assert [message.text for message in poll(url, 3) + poll(url, 3)] == texts
+
+
+def test_one_poll_receives_up_to_32_messages(storage: Storage, queue: WorkQueue, sign: Sign) -> None:
+    for _ in range(33):
+        storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
+    url = sign(queue).poll
+    assert [len(poll(url, 32)), len(poll(url, 32))] == [32, 1]
+
+
+def test_of_many_polls_at_once_each_message_goes_to_one(
+    storage: Storage, queue: WorkQueue, sign: Sign
+) -> None:
+    put = {storage.work_queues.put(queue, TEXT, HOUR, NO_TIME).message_id for _ in range(20)}
+    url = sign(queue).poll
+    with ThreadPoolExecutor(8) as threads:
+        received = [
+            message for messages in threads.map(lambda _: poll(url, 5), range(8)) for message in messages
+        ]
+    assert sorted(message.lease.message_id for message in received) == sorted(put)
+
+
+def test_each_priority_has_a_queue_of_its_own_and_urls_come_in_the_order_asked_for(
+    storage: Storage, backend: Backend
+) -> None:
+    queues = work_queues("provisioner", "type")
+    texts = [base64.b64encode(queue.priority.encode()).decode() for queue in queues]
+    for queue, text in zip(queues, texts, strict=True):
+        storage.work_queues.put(queue, text, HOUR, NO_TIME)
+    now = backend.clock.now()
+    urls = storage.work_queues.signed_urls(queues, now - HOUR, now + HOUR, SECOND)
+    assert [[message.text for message in poll(one.poll, 32)] for one in urls] == [[text] for text in texts]
+
+
+def test_a_message_put_invisible_is_not_received(storage: Storage, queue: WorkQueue, sign: Sign) -> None:
+    storage.work_queues.put(queue, TEXT, HOUR, HOUR / 2)
+    assert poll(sign(queue).poll) == []
+
+
+def test_a_message_put_invisible_is_received_once_its_time_has_come(
+    storage: Storage, queue: WorkQueue, sign: Sign, wait: Wait
+) -> None:
+    storage.work_queues.put(queue, TEXT, HOUR, SECOND)
+    wait(1)
+    assert [message.text for message in poll(sign(queue).poll)] == [TEXT]
+
+
+def test_a_message_is_gone_after_its_time_to_live(
+    storage: Storage, queue: WorkQueue, sign: Sign, wait: Wait
+) -> None:
+    storage.work_queues.put(queue, TEXT, timedelta(seconds=1.9), NO_TIME)
+    wait(1)
+    assert poll(sign(queue).poll) == []
+
+
+def test_a_message_may_be_put_in_the_last_second_of_its_life(
+    storage: Storage, queue: WorkQueue, sign: Sign, wait: Wait
+) -> None:
+    storage.work_queues.put(queue, TEXT, timedelta(milliseconds=1), NO_TIME)
+    wait(1)
+    assert poll(sign(queue).poll) == []
+
+
+@pytest.fixture(params=["put", "received", "hidden"])
+def leased(request: pytest.FixtureRequest, storage: Storage, queue: WorkQueue, sign: Sign) -> Lease:
+    """A good lease on the only message of the queue, however one comes by it."""
+    lease = storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
+    if request.param == "received":
+        (received,) = poll(sign(queue).poll)
+        return received.lease
+    if request.param == "hidden":
+        return storage.work_queues.hide(queue, lease, TEXT, HOUR / 2)
+    return lease
+
+
+def test_a_hidden_message_is_invisible_and_one_made_visible_is_received_with_its_new_text(
+    storage: Storage, queue: WorkQueue, sign: Sign, leased: Lease
+) -> None:
+    urls = sign(queue)
+    hidden = storage.work_queues.hide(queue, leased, OTHER_TEXT, HOUR / 2)
+    assert hidden.message_id == leased.message_id
+    assert poll(urls.poll) == []
+    storage.work_queues.hide(queue, hidden, TEXT, NO_TIME)
+    assert [message.text for message in poll(urls.poll)] == [TEXT]
+
+
+def test_a_hidden_message_is_received_once_its_time_has_come(
+    storage: Storage, queue: WorkQueue, sign: Sign, wait: Wait
+) -> None:
+    lease = storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
+    storage.work_queues.hide(queue, lease, OTHER_TEXT, SECOND)
+    wait(1)
+    assert [message.text for message in poll(sign(queue).poll)] == [OTHER_TEXT]
+
+
+def test_hiding_ends_the_lease_it_was_done_with(storage: Storage, queue: WorkQueue, leased: Lease) -> None:
+    storage.work_queues.hide(queue, leased, TEXT, NO_TIME)
+    with pytest.raises(LeaseLost):
+        storage.work_queues.hide(queue, leased, OTHER_TEXT, HOUR / 2)
+    with pytest.raises(LeaseLost):
+        storage.work_queues.remove(queue, leased)
+    assert storage.work_queues.count(queue) == 1
+
+
+def test_hiding_does_not_change_how_often_a_message_was_received(
+    storage: Storage, queue: WorkQueue, sign: Sign
+) -> None:
+    url = sign(queue).poll
+    lease = storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
+    storage.work_queues.hide(queue, lease, TEXT, NO_TIME)
+    (first,) = poll(url)
+    storage.work_queues.hide(queue, first.lease, TEXT, NO_TIME)
+    (second,) = poll(url)
+    assert (first.dequeue_count, second.dequeue_count) == (1, 2)
+
+
+def test_a_lease_outlasts_the_invisibility_until_somebody_else_receives(
+    storage: Storage, queue: WorkQueue, sign: Sign, wait: Wait
+) -> None:
+    storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
+    url = sign(queue, visibility=SECOND).poll
+    (first,) = poll(url)
+    wait(1)
+    held = storage.work_queues.hide(queue, first.lease, TEXT, SECOND)
+    wait(1)
+    (second,) = poll(url)
+    for lost in (first.lease, held):
+        with pytest.raises(LeaseLost):
+            storage.work_queues.hide(queue, lost, OTHER_TEXT, HOUR / 2)
+    storage.work_queues.hide(queue, second.lease, TEXT, HOUR / 2)
+
+
+@pytest.mark.parametrize("appended", ["visibilitytimeout=1", "visibilitytimeout=1&visibilitytimeout=2"])
+def test_of_a_doubled_visibilitytimeout_the_first_counts_and_a_delete_ignores_it(
+    storage: Storage, queue: WorkQueue, sign: Sign, wait: Wait, appended: str
+) -> None:
+    """Azure's JavaScript client, built from a poll URL, appends its own and leaves both on a DELETE."""
+    storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
+    urls = sign(queue)
+    (message,) = poll(f"{urls.poll}&{appended}")
+    wait(1)
+    assert poll(urls.poll) == []
+    url = urls.delete.replace("{{messageId}}", message.lease.message_id)
+    url = url.replace("{{popReceipt}}", quote(message.lease.receipt, safe=""))
+    assert requests.delete(f"{url}&{appended}", timeout=30).status_code == 204
+    assert storage.work_queues.count(queue) == 0
+
+
+def test_a_removed_message_is_gone(storage: Storage, queue: WorkQueue, sign: Sign, leased: Lease) -> None:
+    storage.work_queues.remove(queue, leased)
+    assert storage.work_queues.count(queue) == 0
+    assert poll(sign(queue).poll) == []
+    with pytest.raises(LeaseLost):
+        storage.work_queues.remove(queue, leased)
+    with pytest.raises(LeaseLost):
+        storage.work_queues.hide(queue, leased, TEXT, NO_TIME)
+
+
+@pytest.mark.parametrize("receipt", STRANGE_RECEIPTS)
+def test_a_receipt_that_is_not_the_messages_is_a_lost_lease(
+    storage: Storage, queue: WorkQueue, receipt: str
+) -> None:
+    lease = storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
+    with pytest.raises(LeaseLost):
+        storage.work_queues.hide(queue, replace(lease, receipt=receipt), OTHER_TEXT, HOUR / 2)
+    with pytest.raises(LeaseLost):
+        storage.work_queues.remove(queue, replace(lease, receipt=receipt))
+    storage.work_queues.remove(queue, lease)
+
+
+@pytest.mark.parametrize(
+    "message_id", [str(uuid.UUID(int=1)), "not-a-guid", "a/b", "..", "%2e%2e", "\ud800", "?x=1", " "]
+)
+def test_a_message_that_is_not_there_is_a_lost_lease(
+    storage: Storage, queue: WorkQueue, message_id: str
+) -> None:
+    lease = storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
+    with pytest.raises(LeaseLost):
+        storage.work_queues.hide(queue, replace(lease, message_id=message_id), OTHER_TEXT, HOUR / 2)
+    with pytest.raises(LeaseLost):
+        storage.work_queues.remove(queue, replace(lease, message_id=message_id))
+    assert storage.work_queues.count(queue) == 1
+
+
+def test_in_a_queue_that_was_never_used_every_lease_is_lost(storage: Storage, queue: WorkQueue) -> None:
+    lease = Lease(str(uuid.UUID(int=1)), "AgAAAAMAAAAAAAAAzgE=")
+    with pytest.raises(LeaseLost):
+        storage.work_queues.hide(queue, lease, TEXT, HOUR)
+    with pytest.raises(LeaseLost):
+        storage.work_queues.remove(queue, lease)
+
+
+def test_a_lease_is_good_in_its_own_queue_only(storage: Storage, queue: WorkQueue) -> None:
+    other = replace(queue, priority="lowest")
+    lease = storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
+    storage.work_queues.put(other, TEXT, HOUR, NO_TIME)
+    with pytest.raises(LeaseLost):
+        storage.work_queues.remove(other, lease)
+
+
+def test_invisible_messages_are_counted(storage: Storage, queue: WorkQueue, sign: Sign) -> None:
+    assert storage.work_queues.count(queue) == 0
+    for hidden_for in (NO_TIME, NO_TIME, HOUR / 2):
+        storage.work_queues.put(queue, TEXT, HOUR, hidden_for)
+    assert poll(sign(queue).poll)
+    assert storage.work_queues.count(queue) == 3
+
+
+def test_a_worker_deletes_what_it_received(storage: Storage, queue: WorkQueue, sign: Sign) -> None:
+    for _ in range(8):
+        storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
+    urls = sign(queue)
+    received = poll(urls.poll, 8)
+    assert [delete(urls.delete, message.lease) for message in received] == [204] * 8
+    assert storage.work_queues.count(queue) == 0
+    assert delete(urls.delete, received[0].lease) == 404
+
+
+def test_a_worker_cannot_delete_what_was_hidden_after_it_received(
+    storage: Storage, queue: WorkQueue, sign: Sign
+) -> None:
+    storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
+    urls = sign(queue)
+    (received,) = poll(urls.poll)
+    storage.work_queues.hide(queue, received.lease, OTHER_TEXT, HOUR / 2)
+    assert delete(urls.delete, received.lease) == 400
+    assert storage.work_queues.count(queue) == 1
+
+
+def test_a_lease_that_a_worker_deleted_with_is_lost(storage: Storage, queue: WorkQueue, sign: Sign) -> None:
+    storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
+    urls = sign(queue)
+    (received,) = poll(urls.poll)
+    assert delete(urls.delete, received.lease) == 204
+    with pytest.raises(LeaseLost):
+        storage.work_queues.hide(queue, received.lease, OTHER_TEXT, HOUR / 2)
+
+
+def test_urls_hold_a_question_mark_and_no_brace_but_the_placeholders(queue: WorkQueue, sign: Sign) -> None:
+    urls = sign(queue)
+    assert urls.poll.partition("?")[2].startswith("visibilitytimeout=300&")
+    assert not set("{}") & set(urls.poll)
+    assert urls.delete.count("{{messageId}}") == urls.delete.count("{{popReceipt}}") == 1
+    assert (urls.delete.count("{"), urls.delete.count("}")) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("start", "expiry"),
+    [(timedelta(hours=-2), timedelta(hours=-1)), (timedelta(hours=1), timedelta(hours=2))],
+    ids=["expired", "not yet valid"],
+)
+def test_urls_are_refused_outside_their_time(
+    storage: Storage, queue: WorkQueue, sign: Sign, start: timedelta, expiry: timedelta
+) -> None:
+    storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
+    answer = requests.get(sign(queue, start=start, expiry=expiry).poll, timeout=30)
+    assert (answer.status_code, answer.headers["x-ms-error-code"]) == (403, "AuthenticationFailed")
+
+
+def test_urls_of_one_queue_do_not_open_another(storage: Storage, queue: WorkQueue, sign: Sign) -> None:
+    other = replace(queue, priority="lowest")
+    storage.work_queues.put(other, TEXT, HOUR, NO_TIME)
+    here, there = (sign(one).poll.partition("?") for one in (queue, other))
+    answer = requests.get(f"{there[0]}?{here[2]}", timeout=30)
+    assert (answer.status_code, answer.headers["x-ms-error-code"]) == (403, "AuthenticationFailed")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "peek"])
+def test_urls_do_not_allow_to_put_update_or_peek(
+    storage: Storage, queue: WorkQueue, sign: Sign, method: str
+) -> None:
+    lease = storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
+    path, _, query = sign(queue).poll.partition("?")
+    sas = query.partition("&")[2]
+    body = f"<QueueMessage><MessageText>{OTHER_TEXT}</MessageText></QueueMessage>"
+    sent = {
+        "POST": lambda: requests.post(f"{path}?{sas}", data=body, timeout=30),
+        "PUT": lambda: requests.put(
+            f"{path}/{lease.message_id}?popreceipt={lease.receipt}&visibilitytimeout=0&{sas}",
+            data=body,
+            timeout=30,
+        ),
+        "peek": lambda: requests.get(f"{path}?peekonly=true&{sas}", timeout=30),
+    }
+    answer = sent[method]()
+    assert (answer.status_code, answer.headers["x-ms-error-code"]) == (403, "AuthorizationPermissionMismatch")
+    assert [message.text for message in poll(sign(queue).poll, 32)] == [TEXT]
+
+
+def test_of_many_that_use_a_queue_first_some_are_refused(storage: Storage) -> None:
+    queue = WorkQueue("provisioner", uuid.uuid4().hex[:12], "high")
+
+    def put(_number: int) -> Lease:
+        return storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
+
+    with ThreadPoolExecutor(8) as threads:
+        leases = list(threads.map(put, range(8)))
+    assert len({lease.message_id for lease in leases}) == storage.work_queues.count(queue) == 8
+
+
+def remove_unused(storage: Storage, backend: Backend, limit: int = 100) -> None:
+    remove_all_expired(storage.work_queues, backend.clock.now(), limit)
+
+
+@pytest.fixture
+def urls_of(sign: Sign) -> Callable[[WorkQueue], SignedUrls]:
+    """URLs that are good for longer than any test moves the clock."""
+    return lambda queue: sign(queue, expiry=timedelta(days=100))
+
+
+def status(urls: SignedUrls) -> int:
+    return requests.get(urls.poll, timeout=30).status_code
+
+
+@pytest.mark.parametrize("use", ["put", "signed"])
+def test_a_queue_is_removed_once_it_is_empty_and_was_not_used_for_ten_days(
+    storage: Storage, backend: Backend, queue: WorkQueue, urls_of: Callable[[WorkQueue], SignedUrls], use: str
+) -> None:
+    urls = urls_of(queue)
+    backend.clock.advance(timedelta(days=5))
+    if use == "put":
+        storage.work_queues.remove(queue, storage.work_queues.put(queue, TEXT, HOUR, NO_TIME))
+    else:
+        urls_of(queue)
+    answers = []
+    for days in (9, 3):
+        backend.clock.advance(timedelta(days=days))
+        remove_unused(storage, backend)
+        answers.append(status(urls))
+    assert answers == [200, 404]
+
+
+@pytest.mark.parametrize("hidden_for", [NO_TIME, timedelta(days=6)], ids=["visible", "invisible"])
+def test_a_queue_that_holds_a_message_is_not_removed(
+    storage: Storage, backend: Backend, queue: WorkQueue, hidden_for: timedelta
+) -> None:
+    storage.work_queues.put(queue, TEXT, timedelta(days=100), hidden_for)
+    backend.clock.advance(timedelta(days=12))
+    remove_unused(storage, backend)
+    assert storage.work_queues.count(queue) == 1
+
+
+def test_a_queue_that_was_removed_is_made_again_when_it_is_needed(
+    storage: Storage, other: Storage, backend: Backend, queue: WorkQueue, sign: Sign
+) -> None:
+    for store in (storage, other):
+        store.work_queues.remove(queue, store.work_queues.put(queue, TEXT, HOUR, NO_TIME))
+    now = backend.clock.now() + timedelta(days=12)
+    remove_all_expired(storage.work_queues, now)
+    assert storage.work_queues.count(queue) == 0
+    other.work_queues.put(queue, TEXT, HOUR, NO_TIME)  # though it remembers that it used the queue today
+    assert [message.text for message in poll(sign(queue).poll)] == [TEXT]
+
+
+def test_urls_that_are_signed_by_the_process_that_removed_a_queue_lead_to_one(
+    storage: Storage, backend: Backend, queue: WorkQueue, sign: Sign
+) -> None:
+    urls = sign(queue)
+    remove_all_expired(storage.work_queues, backend.clock.now() + timedelta(days=12))
+    assert status(urls) == 404
+    assert status(sign(queue)) == 200
+
+
+def test_unused_queues_are_looked_through_in_pages_that_any_process_continues(
+    storage: Storage, other: Storage, backend: Backend, sign: Sign
+) -> None:
+    queues = [WorkQueue("provisioner", f"type-{number}", "high") for number in range(7)]
+    urls = [sign(queue) for queue in queues]
+    storage.work_queues.put(queues[3], TEXT, timedelta(days=100), NO_TIME)
+    now = backend.clock.now() + timedelta(days=12)
+    there, after = [7], storage.work_queues.remove_expired(now, "", 2)
+    stores = itertools.cycle([other, storage])
+    while after is not None:
+        there.append(sum(status(one) == 200 for one in urls))
+        after = next(stores).work_queues.remove_expired(now, after, 2)
+    there.append(sum(status(one) == 200 for one in urls))
+    assert there[-1] == 1
+    assert all(0 <= before - behind <= 2 for before, behind in itertools.pairwise(there))
+    assert storage.work_queues.count(queues[3]) == 1
+
+
+def test_several_processes_may_remove_the_same_queues_at_once(
+    storage: Storage, other: Storage, backend: Backend, sign: Sign
+) -> None:
+    urls = [sign(WorkQueue("provisioner", f"type-{number}", "high")) for number in range(8)]
+    now = backend.clock.now() + timedelta(days=12)
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(lambda one: remove_all_expired(one.work_queues, now, 3), (storage, other)))
+    assert [status(one) for one in urls] == [404] * 8
