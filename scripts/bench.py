@@ -6,7 +6,8 @@ ratios of one run mean something, figures of two runs do not. "storage" and "CPU
 does afterwards too; "load" is this process.
 
 Parts: cycle (Azurite, and the floor: the operations of scripts/bench_floor.py by a bare client), memory
-(storage in memory), calls (each call by itself, and its own operations in turn), growth (tasks stored, a
+(storage in memory), calls (each call by itself, and its own operations in turn; what the background does
+seconds later counts with a later call: scripts/operations counts exactly), growth (tasks stored, a
 large group, pending messages), processes (one and two), waiting (claimWork polls that find nothing).
 Options after -- go to `legacy-queue serve`.
 """
@@ -26,7 +27,7 @@ from typing import Any
 
 from bench_fill import fill_messages, fill_tasks
 from bench_floor import Floor
-from bench_load import Sample, Server, Side, cycles, each, measured
+from bench_load import Sample, Server, Side, cycles, each_call, measured
 from bench_plot import svg
 from bench_report import Report
 from bench_revision import Revision, other_revision, this_revision
@@ -99,7 +100,8 @@ class Bench:
                 for clients in self._options.clients[:2]:
                     for side in _rotated([*servers, *floors[:1]], number):
                         say(f"calls: round {number + 1} of {self._options.rounds}, {clients} of {side.name}")
-                        samples += await _each_call(side, clients, self._options.calls * clients)
+                        samples += await each_call(side, clients, self._options.calls * clients)
+            await self._charge(servers)
             self.report.add("calls", samples)
             self.report.compare("calls", samples, "azurite", floors[0].name, "p50")
             self._compare_revisions("calls", samples, servers, "p50")
@@ -138,7 +140,7 @@ class Bench:
         ]
 
     async def _floors(self, server: Server) -> list[Floor]:
-        floors = [Floor(server.line, server.probe, share) for share in self._options.share]
+        floors = [Floor(server.line, share) for share in self._options.share]
         for floor in floors:
             await floor.prepare()
         return floors
@@ -177,9 +179,16 @@ class Bench:
                     samples.append(await measured(side, "cycle", clients, load))
                 shown = ", ".join(f"{s.side} {s.rate:.1f}" for s in samples[-len(sides) :])
                 say(f"{part}: round {number + 1} of {options.rounds}, {clients} clients, cycles/s: {shown}")
+        await self._charge(sides)
         self.report.add(part, samples)
         self._compare_revisions(part, samples, sides, "rate")
         return samples
+
+    async def _charge(self, sides: Sequence[Side[Any]]) -> None:
+        """What the servers do within some seconds after the last load is that load's too."""
+        await asyncio.sleep(4 * self._options.seconds)
+        for side in sides:
+            side.probe.charge(await side.probe.read())
 
     def _compare_revisions(
         self, part: str, samples: Sequence[Sample], sides: Sequence[Side[Any]], figure: str
@@ -189,24 +198,6 @@ class Bench:
                 if name.endswith(revision.suffix):
                     own = name.removesuffix(revision.suffix)
                     self.report.compare(part, samples, own, name, figure)
-
-
-async def _each_call(side: Side[Any], clients: int, tasks: int) -> list[Sample]:
-    """One call of all tasks after the other; claimWork claims tasks that nothing else does."""
-    claimed = [side.new_task(workerType="bench-claimed") for _ in range(tasks)]
-    worked = [side.new_task(workerType="bench-worked") for _ in range(tasks)]
-    spare = [side.new_task(workerType="bench-worked") for _ in range(clients)]  # no poll finds nothing
-    await each(side, "createTask", clients, spare)
-    samples = []
-    for what, subjects in (
-        ("createTask", [*claimed, *worked]),
-        ("status", claimed),
-        ("claimTask", claimed),
-        ("claimWork", worked),
-        ("reportCompleted", [*claimed, *worked]),
-    ):
-        samples.append(await measured(side, what, clients, each(side, what, clients, subjects)))
-    return samples
 
 
 def _rotated(sides: Sequence[Side[Any]], number: int) -> list[Side[Any]]:
@@ -245,7 +236,7 @@ def _options() -> argparse.Namespace:
     add("--seconds", type=float, default=2, help="of each load in a round (default 2)")
     add("--clients", type=_numbers, default=[1, 16, 64], help="at least two numbers (default 1,16,64)")
     add("--share", type=_numbers, default=[1, 8], help="requests that share a timer, of each floor (1,8)")
-    add("--calls", type=int, default=10, help="calls: of each, for each client in a round (default 10)")
+    add("--calls", type=int, default=5, help="calls: of each, for each client in a round (default 5)")
     add("--tasks", type=_numbers, default=[10000, 50000], help="growth: stored tasks (default 10000,50000)")
     add("--group", type=int, default=5000, help="growth: tasks of a group (default 5000)")
     add("--messages", type=int, default=10000, help="growth: pending messages (default 10000)")

@@ -12,6 +12,7 @@ from typing import Any
 
 from bench_load import Probe
 from bench_storage import Lease, Row, Storage, account_signature
+from served import Line
 
 from legacy_queue.domain.ids import slugid
 
@@ -63,9 +64,10 @@ class FloorTask:
 class Floor:
     """A side of the benchmark. ``share`` calls have a shared operation in common; 1: each does its own."""
 
-    def __init__(self, line: dict[str, Any], probe: Probe, share: int) -> None:
+    def __init__(self, line: Line, share: int) -> None:
         self.name = f"floor/{share}"
-        self.probe, self._endpoints, self._share = probe, line["storage"], share
+        self.probe = Probe(line, is_floor=True)
+        self._endpoints, self._share = line["storage"], share
         self._signature = account_signature()
         self._clients: dict[int, Storage] = {}
         self._shared = dict.fromkeys(SHARED, 0)

@@ -30,10 +30,17 @@ class Reading:
 
 
 class Probe:
-    """Looks at a server's processes, and asks its Azurite what it has counted."""
+    """Looks at a server's processes, and asks its Azurite what it has counted.
 
-    def __init__(self, line: Line) -> None:
+    With ``is_floor`` it leaves the server out, and counts the floor's operations instead of all others.
+    """
+
+    def __init__(self, line: Line, *, is_floor: bool = False) -> None:
+        self._is_floor = is_floor
         self._processes = {name: pids for name, pids in processes_of(line).items() if pids}
+        if is_floor:
+            del self._processes["server"]
+        self._last: tuple[Sample, Reading] | None = None
         table = urlsplit(line["storage"]["table"] or "")
         self._table = Connection(table.hostname or "", table.port or 80)
         self._ask = request("GET", table.netloc, "/bench/counts") if table.netloc else b""
@@ -47,7 +54,22 @@ class Probe:
 
     async def operations(self) -> Counter[str]:
         """``"verb name"`` -> requests that Azurite was sent; empty with memory storage."""
-        return Counter(json.loads((await self._table.send(self._ask)).body)) if self._ask else Counter()
+        if not self._ask:
+            return Counter()
+        counts = json.loads((await self._table.send(self._ask)).body)
+        return Counter({name: n for name, n in counts.items() if (" floor" in name) is self._is_floor})
+
+    def charge(self, now: Reading) -> None:
+        """Add what the server has done since the last sample to that: it works some things off later."""
+        if self._last and not self._is_floor:
+            sample, then = self._last
+            sample.cpu["server"] += now.cpu["server"] - then.cpu["server"]
+            sample.operations += now.operations - then.operations
+        self._last = None
+
+    def keep(self, sample: "Sample", now: Reading) -> None:
+        """The sample to which ``charge`` adds."""
+        self._last = sample, now
 
     async def rest(self) -> None:
         """Return once the processes are idle, after 5 s at most: what a load leaves is a part of it."""
@@ -170,15 +192,22 @@ class Sample:
 
 
 async def measured(side: Side[Any], unit: str, clients: int, load: Awaitable[Latencies]) -> Sample:
-    """Run the load. CPU and operations include what the server does afterwards; the rate does not."""
-    before, computed, start = await side.probe.read(), time.process_time(), time.perf_counter()
+    """Run the load. CPU and operations include what the server does before its next load; the rate does not.
+
+    What Azurite computes for that while another side is under load is that side's.
+    """
+    before = await side.probe.read()
+    side.probe.charge(before)
+    computed, start = time.process_time(), time.perf_counter()
     latencies = await load
     seconds, computed = time.perf_counter() - start, time.process_time() - computed
     await side.probe.rest()
     after = await side.probe.read()
     spent = {name: after.cpu[name] - before.cpu[name] for name in after.cpu}
     operations = after.operations - before.operations
-    return Sample(unit, side.name, clients, latencies, seconds, computed, spent, operations)
+    sample = Sample(unit, side.name, clients, latencies, seconds, computed, spent, operations)
+    side.probe.keep(sample, after)
+    return sample
 
 
 async def cycles(side: Side[Any], clients: int, seconds: float) -> Latencies:
@@ -201,7 +230,7 @@ async def cycles(side: Side[Any], clients: int, seconds: float) -> Latencies:
     return found
 
 
-async def each(side: Side[Any], what: str, clients: int, tasks: Sequence[Any]) -> Latencies:
+async def _each(side: Side[Any], what: str, clients: int, tasks: Sequence[Any]) -> Latencies:
     """The same call for every task, each client to the next one that is left."""
     found: Latencies = {what: []}
 
@@ -212,6 +241,24 @@ async def each(side: Side[Any], what: str, clients: int, tasks: Sequence[Any]) -
 
     await concurrently(act, clients, tasks)
     return found
+
+
+async def each_call(side: Side[Any], clients: int, tasks: int) -> list[Sample]:
+    """One call of all tasks after the other; claimWork claims tasks that nothing else does."""
+    claimed = [side.new_task(workerType="bench-claimed") for _ in range(tasks)]
+    worked = [side.new_task(workerType="bench-worked") for _ in range(tasks)]
+    spare = [side.new_task(workerType="bench-worked") for _ in range(clients)]  # no poll finds nothing
+    await _each(side, "createTask", clients, spare)
+    samples = []
+    for what, subjects in (
+        ("createTask", [*claimed, *worked]),
+        ("status", claimed),
+        ("claimTask", claimed),
+        ("claimWork", worked),
+        ("reportCompleted", [*claimed, *worked]),
+    ):
+        samples.append(await measured(side, what, clients, _each(side, what, clients, subjects)))
+    return samples
 
 
 async def concurrently(

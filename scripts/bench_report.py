@@ -25,7 +25,7 @@ class Report:
         groups: dict[tuple[str, int, str], list[Sample]] = {}
         for sample in samples:
             groups.setdefault((sample.unit, sample.clients, sample.side), []).append(sample)
-        print(f"\n{part:<10}{'unit':<16}{'clients':>7}  {'side':<28}{'a second':>9}{'p50 ms':>9}{'p99 ms':>9}"
+        print(f"\n{part:<10}{'unit':<16}{'clients':>7}  {'side':<36}{'a second':>9}{'p50 ms':>9}{'p99 ms':>9}"
               f"{'storage':>9}  CPU ms for each")  # fmt: skip
         for group in groups.values():
             row = _row(part, group)
@@ -99,7 +99,7 @@ def _print(row: Row) -> None:
     own = row["latencyMs"][row["unit"]]
     cpu = ", ".join(f"{name} {ms:.2f}" for name, ms in row["cpuMs"].items())
     print(
-        f"{row['part']:<10}{row['unit']:<16}{row['clients']:>7}  {row['side']:<28}{row['perSecond']:>9.1f}"
+        f"{row['part']:<10}{row['unit']:<16}{row['clients']:>7}  {row['side']:<36}{row['perSecond']:>9.1f}"
         f"{own['p50']:>9.1f}{own['p99']:>9.1f}{row['storageOperations']:>9.1f}  {cpu}"
     )
     calls = {name: times for name, times in row["latencyMs"].items() if name != row["unit"]}

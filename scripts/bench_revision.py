@@ -29,8 +29,11 @@ def _git(*words: str) -> str:
 
 
 def this_revision() -> Revision:
-    """The code as it stands here; the commit is marked where it is changed."""
-    commit = _git("describe", "--always", "--dirty").strip()
+    """The code as it stands here; the commit is marked where it is changed, and unknown outside of git."""
+    try:
+        commit = _git("describe", "--always", "--dirty").strip()
+    except (OSError, subprocess.CalledProcessError):
+        commit = "unknown"
     return Revision("", commit, (sys.executable, "-m", "legacy_queue"), _variables(ROOT))
 
 
