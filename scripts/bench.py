@@ -83,12 +83,14 @@ class Bench:
                 for tasks in options.tasks:
                     await self._grown(lines, filled, f"{tasks:,} tasks", fill_tasks, tasks - stored)
                     stored = tasks
-            with self._lines("azurite") as filled:
-                level, group = f"group of {options.group:,}", slugid()
-                await self._grown(lines, filled, level, fill_tasks, options.group, taskGroupId=group)
-            with self._lines("azurite") as filled:
-                level = f"{options.messages:,} messages"
-                await self._grown(lines, filled, level, fill_messages, options.messages)
+            if options.group:
+                with self._lines("azurite") as filled:
+                    level, group = f"group of {options.group:,}", slugid()
+                    await self._grown(lines, filled, level, fill_tasks, options.group, taskGroupId=group)
+            if options.messages:
+                with self._lines("azurite") as filled:
+                    level = f"{options.messages:,} messages"
+                    await self._grown(lines, filled, level, fill_messages, options.messages)
 
     async def calls(self) -> None:
         """Each call by itself, by one client and by some, and its operations in turn on the same Azurite."""
@@ -238,8 +240,8 @@ def _options() -> argparse.Namespace:
     add("--share", type=_numbers, default=[1, 8], help="requests that share a timer, of each floor (1,8)")
     add("--calls", type=int, default=5, help="calls: of each, for each client in a round (default 5)")
     add("--tasks", type=_numbers, default=[10000, 50000], help="growth: stored tasks (default 10000,50000)")
-    add("--group", type=int, default=5000, help="growth: tasks of a group (default 5000)")
-    add("--messages", type=int, default=10000, help="growth: pending messages (default 10000)")
+    add("--group", type=int, default=5000, help="growth: tasks of a group (default 5000; 0: none)")
+    add("--messages", type=int, default=10000, help="growth: pending messages (default 10000; 0: none)")
     add("--polls", type=int, default=1000, help="waiting: polls (default 1000)")
     add("--poll-seconds", type=int, default=20, help="waiting: how long a poll waits (default 20)")
     add("--compare", metavar="REF", help="run another revision beside this one")
@@ -247,9 +249,9 @@ def _options() -> argparse.Namespace:
     add("--plot", type=Path, metavar="FILE.svg", help="also draw cycles per second")
     add("--quick", action="store_true", help="the least of everything: shows that it works, measures nothing")
     add("serve", nargs="*", metavar="-- OPTION", help="options of `legacy-queue serve`")
+    if "--quick" in sys.argv:
+        parser.set_defaults(**_QUICK)
     options = parser.parse_args()
-    if options.quick:
-        vars(options).update(_QUICK)
     if len(options.clients) < 2:
         parser.error("--clients: at least two numbers")
     return options
