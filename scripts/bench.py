@@ -71,7 +71,7 @@ class Bench:
         """One and two server processes, each with an Azurite of its own."""
         with self._lines("azurite") as one, self._lines("azurite", "--workers", "2") as two:
             sides = [*self._servers("1 process", one), *self._servers("2 processes", two)]
-            samples = await self._rounds("processes", sides, self._options.clients[1:])
+            samples = await self._rounds("processes", sides, self._options.clients[1:2])
             self.report.compare("processes", samples, "2 processes", "1 process", "rate")
 
     async def growth(self) -> None:
@@ -113,7 +113,8 @@ class Bench:
         options = self._options
         with self._lines("azurite", "--claim-work-wait", f"{options.poll_seconds}s") as lines:
             for revision, line in zip(self._revisions, lines, strict=True):
-                say(f"waiting: {options.polls} polls {revision.suffix}")
+                print(f"\nwaiting   claimWork of azurite{revision.suffix}", flush=True)
+                say(f"waiting: {options.polls} polls")
                 ratio = await reach(line, 0, 6 * options.rounds)
                 new, again = await idle(line, options.polls, options.poll_seconds)
                 self.report.figures[f"waiting{revision.suffix}"] = {
@@ -163,24 +164,28 @@ class Bench:
             say(f"growth: filling {server.name}")
             await fill(server, count)
             await server.probe.rest()
-        samples = await self._rounds("growth", [*small, *grown], [self._options.clients[1]])
+        rounds = (self._options.rounds + 1) // 2  # filling takes the time that the other half would
+        samples = await self._rounds("growth", [*small, *grown], self._options.clients[1:2], rounds)
         for one, other in zip(grown, small, strict=True):
             self.report.compare("growth", samples, one.name, other.name, "rate")
 
-    async def _rounds(self, part: str, sides: Sequence[Side[Any]], counts: Sequence[int]) -> list[Sample]:
+    async def _rounds(
+        self, part: str, sides: Sequence[Side[Any]], counts: Sequence[int], rounds: int | None = None
+    ) -> list[Sample]:
         """Cycles by all sides in turn, so that whatever else the machine does meets all of them."""
         options, samples = self._options, []
+        rounds = rounds or options.rounds
         for side in sides:
             say(f"{part}: warming {side.name} up")
             await cycles(side, counts[-1], options.seconds)
             await side.probe.rest()
-        for number in range(options.rounds):
+        for number in range(rounds):
             for clients in counts:
                 for side in _rotated(sides, number):
                     load = cycles(side, clients, options.seconds)
                     samples.append(await measured(side, "cycle", clients, load))
                 shown = ", ".join(f"{s.side} {s.rate:.1f}" for s in samples[-len(sides) :])
-                say(f"{part}: round {number + 1} of {options.rounds}, {clients} clients, cycles/s: {shown}")
+                say(f"{part}: round {number + 1} of {rounds}, {clients} clients, cycles/s: {shown}")
         await self._charge(sides)
         self.report.add(part, samples)
         self._compare_revisions(part, samples, sides, "rate")
@@ -234,7 +239,7 @@ def _options() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--only", type=_parts, default=list(PARTS), metavar="PARTS", help="some parts: cycle,growth")
-    add("--rounds", type=int, default=5, help="of each comparison (default 5)")
+    add("--rounds", type=int, default=5, help="of each comparison (default 5; growth: half)")
     add("--seconds", type=float, default=2, help="of each load in a round (default 2)")
     add("--clients", type=_numbers, default=[1, 16, 64], help="at least two numbers (default 1,16,64)")
     add("--share", type=_numbers, default=[1, 8], help="requests that share a timer, of each floor (1,8)")
@@ -278,8 +283,14 @@ def main() -> None:
     say(f"done in {head['seconds']:.0f} s")
     report = bench.report
     if options.json:
-        whole = {**head, "rows": report.rows, "ratios": report.ratios, "figures": report.figures}
-        options.json.write_text(json.dumps(whole, indent=1) + "\n")
+        whole = {
+            **head,
+            "options": vars(options),
+            "rows": report.rows,
+            "ratios": report.ratios,
+            "figures": report.figures,
+        }
+        options.json.write_text(json.dumps(whole, indent=1, default=str) + "\n")
     if options.plot:
         options.plot.write_text(svg(report.rows, f"legacy-queue {head['commits']}"))
 
