@@ -1,9 +1,10 @@
 """A real server for the scripts that measure one: started, called and looked at from outside."""
 
+import base64
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,15 +18,28 @@ from legacy_queue.domain.times import format_time
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
+_PROGRAM = (str(Path(sys.executable).parent / "legacy-queue"),)
+
 Line = dict[str, Any]  # what a server prints when it is ready
 
 
 @contextmanager
-def served(folder: Path, *options: str) -> Iterator[tuple[Line, Popen[str]]]:
-    """``legacy-queue serve`` with these options, its data and its log in the folder; SIGTERM ends it."""
-    program = str(Path(sys.executable).parent / "legacy-queue")
-    command = [program, "serve", "--port", "0", "--data-dir", str(folder / "data"), *options]
-    with (folder / "log").open("ab") as log, Popen(command, stdout=PIPE, stderr=log, text=True) as server:
+def served(
+    folder: Path,
+    *options: str,
+    program: Sequence[str] = _PROGRAM,
+    variables: Mapping[str, str] | None = None,
+) -> Iterator[tuple[Line, Popen[str]]]:
+    """``legacy-queue serve`` with these options, its data and its log in the folder; SIGTERM ends it.
+
+    ``variables`` are added to the environment.
+    """
+    command = [*program, "serve", "--port", "0", "--data-dir", str(folder / "data"), *options]
+    environment = {**os.environ, **(variables or {})}
+    with (
+        (folder / "log").open("ab") as log,
+        Popen(command, stdout=PIPE, stderr=log, text=True, env=environment) as server,
+    ):
         try:
             assert server.stdout
             yield json.loads(server.stdout.readline()), server
@@ -33,11 +47,19 @@ def served(folder: Path, *options: str) -> Iterator[tuple[Line, Popen[str]]]:
             server.terminate()
 
 
-def process_of(line: Line) -> int:
-    """The one that serves: not Azurite."""
+def processes_of(line: Line) -> dict[str, list[int]]:
+    """The pids of ``server``, its supervisor first, and of ``azurite``, which may have none."""
     arbiter = line["pid"]
-    children = Path(f"/proc/{arbiter}/task/{arbiter}/children").read_text().split()
-    return next(int(pid) for pid in children if b"node" not in Path(f"/proc/{pid}/cmdline").read_bytes())
+    found: dict[str, list[int]] = {"server": [arbiter], "azurite": []}
+    for pid in map(int, Path(f"/proc/{arbiter}/task/{arbiter}/children").read_text().split()):
+        is_node = b"node" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
+        found["azurite" if is_node else "server"].append(pid)
+    return found
+
+
+def process_of(line: Line) -> int:
+    """The first process that serves: neither Azurite nor the supervisor."""
+    return processes_of(line)["server"][1]
 
 
 def cpu(pid: int) -> float:
@@ -52,12 +74,19 @@ def memory(pid: int) -> float:
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
 
 
-def authorization(line: Line, method: str, target: str) -> str:
-    """The Hawk header of a request; ``target`` is its path with its query."""
+def authorization(line: Line, method: str, target: str, credentials: Mapping[str, str] | None = None) -> str:
+    """The Hawk header of a request; ``target`` is its path with its query.
+
+    ``credentials`` are those of a claim; the server's own otherwise.
+    """
     url = urlsplit(line["rootUrl"])
+    who = credentials or line["credentials"]
+    certificate = who.get("certificate")
+    ext = f'{{"certificate":{certificate}}}' if certificate else ""
     return sign_header(
-        client_id=line["credentials"]["clientId"],
-        access_token=line["credentials"]["accessToken"],
+        client_id=who["clientId"],
+        access_token=who["accessToken"],
+        ext=base64.b64encode(ext.encode()).decode(),
         method=method,
         target=target,
         host=url.hostname or "",

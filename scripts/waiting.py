@@ -78,33 +78,41 @@ async def pings(line: dict[str, Any], lasts: float) -> list[float]:
     return found
 
 
-async def measured(what: str, line: dict[str, Any], pid: int, lasts: float) -> None:
+async def measured(what: str, line: dict[str, Any], pid: int, lasts: float) -> dict[str, float]:
     """What it does to the process and to a ping."""
     start, before = time.perf_counter(), cpu(pid)
     found = await pings(line, lasts)
     share = (cpu(pid) - before) / (time.perf_counter() - start)
     print(f"{what}: ping {figures(found)}; {memory(pid):.0f} MB; {100 * share:.1f} % of a core")
+    return {"pingP50Ms": 1000 * statistics.median(found), "memoryMB": memory(pid), "cores": share}
 
 
-async def idle(line: dict[str, Any], polls: int) -> None:
-    """So many that wait for a worker type without work."""
+async def idle(
+    line: dict[str, Any], polls: int, longest: float = _LONGEST
+) -> tuple[dict[str, float], dict[str, float]]:
+    """So many that wait for a worker type without work, three times each; ``longest``: seconds of a poll.
+
+    The figures of the first polls, while the workers are new to the server, and from half of the second on.
+    """
     pid = process_of(line)
-    await measured("without polls", line, pid, 10)
+    await measured("without polls", line, pid, longest / 2)
 
     async def poll(number: int) -> list[float]:
         connection, body = Connection(line), worker(f"w{number}")
-        return [await connection.timed("POST", "/claim-work/waiting/idle", body) for _ in range(2)]
+        return [await connection.timed("POST", "/claim-work/waiting/idle", body) for _ in range(3)]
 
     waiting = [asyncio.create_task(poll(number)) for number in range(polls)]
-    await asyncio.sleep(5)  # their coming is not what is measured
-    await measured(f"{polls} polls wait", line, pid, _LONGEST - 7)
-    await measured("they end and come again", line, pid, _LONGEST)
+    await asyncio.sleep(longest / 4)  # their coming is not what is measured
+    new = await measured(f"{polls} polls wait", line, pid, longest * 0.65)
+    await asyncio.sleep(longest * 0.6)
+    again = await measured("they end and come again", line, pid, longest)
     lasted = [one for durations in await asyncio.gather(*waiting) for one in durations]
-    print(f"beyond {_LONGEST:.0f} s: {figures([one - _LONGEST for one in lasted])}")
+    print(f"beyond {longest:g} s: {figures([one - longest for one in lasted])}")
+    return new, again
 
 
-async def reach(line: dict[str, Any], beside: int) -> None:
-    """How long work takes to reach who waits, beside a createTask that nobody waits for."""
+async def reach(line: dict[str, Any], beside: int, rounds: int = _ROUNDS) -> float:
+    """How long work takes to reach who waits: the median, as a multiple of a bare createTask's."""
     scheduler, other = Connection(line), Connection(line)
     crowd = [
         asyncio.create_task(Connection(line).send("POST", "/claim-work/waiting/idle", worker(f"c{number}")))
@@ -112,7 +120,7 @@ async def reach(line: dict[str, Any], beside: int) -> None:
     ]
     await asyncio.sleep(2)
     bare, reached = [], []
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         bare.append(await scheduler.timed("PUT", f"/task/{slugid()}", definition("nobody")))
         claim = asyncio.create_task(other.send("POST", "/claim-work/waiting/claimed", worker("one")))
         await asyncio.sleep(0.02)
@@ -125,6 +133,7 @@ async def reach(line: dict[str, Any], beside: int) -> None:
     print(f"beside {beside} that wait: createTask {figures(bare)}")
     print(f"    createTask to the claim's answer {figures(reached)}: {ratio:.2f} times a bare createTask")
     await asyncio.gather(*crowd)
+    return ratio
 
 
 def main() -> None:
