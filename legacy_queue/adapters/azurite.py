@@ -127,7 +127,8 @@ class Azurite(OwnServer):
             )
         self._refuse_unproved()
         names = _PRELOADS[self._patches]
-        preloads = [w for name in names for w in ("--require", str(self._azurite_dir.resolve() / name))]
+        folder = self._azurite_dir.resolve()
+        preloads = [word for name in names for word in ("--require", str(folder / name))]
         listen = [
             word
             for service, port in ports.items()
@@ -138,11 +139,14 @@ class Azurite(OwnServer):
         return Command([node, *preloads, str(main.resolve()), *_FLAGS, *location, *listen], environment)
 
     def _refuse_unproved(self) -> None:
-        """Raises AzuriteUnavailable where the patches would change an Azurite that they were not proved on."""
+        """Raises AzuriteUnavailable where the patches were proved on another version of Azurite."""
         if self._patches == "none":
             return
         package = self._azurite_dir / _PACKAGE / "package.json"
-        version = json.loads(package.read_text())["version"]
+        try:
+            version = json.loads(package.read_text())["version"]
+        except (OSError, ValueError, KeyError):
+            version = "of an unknown version"
         if version != PATCHED_VERSION:
             raise AzuriteUnavailable(
                 f"Azurite {version} is installed in {self._azurite_dir}, and azurite/patches were proved on "

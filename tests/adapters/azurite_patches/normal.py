@@ -29,7 +29,13 @@ def normal(answer: Any) -> tuple[object, ...]:
     dates = [value for name, value in answer.headers if name.lower() == "date"]
     begun = parsedate_to_datetime(dates[0]) if dates else None
     headers = [(name, _header(name.lower(), value, begun)) for name, value in answer.headers]
-    return answer.version, answer.status, answer.reason, headers, text(answer.body.decode(errors="replace"), begun)
+    return (
+        answer.version,
+        answer.status,
+        answer.reason,
+        headers,
+        text(answer.body.decode(errors="replace"), begun),
+    )
 
 
 def text(body: str, begun: datetime | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Blobs, and what HTTP allows on every service: verbs, paths, headers, chunks, pipelines, broken connections."""
+"""Blobs, and what HTTP allows: verbs, paths, headers, chunks, pipelines, broken connections."""
 
 from legacy_queue.adapters.azurite import ACCOUNT
 from tests.adapters.azurite_patches.queue_calls import count, message, put, receive
@@ -7,12 +7,58 @@ from tests.adapters.azurite_patches.wire import DATE, HOST, JSON, VERSION, Wire,
 
 BLOCK = {"x-ms-blob-type": "BlockBlob", "Content-Type": "text/plain"}
 
+ODD_QUERIES = """\
+visibilitytimeout=3000&visibilitytimeout=3000
+numofmessages=1&numofmessages=2
+numofmessages[]=1
+=1
+a
+&
+?
+numofmessages=1?
+numofmessages%3D1
+%6eumofmessages=2
+NumOfMessages=0
+numofmessages=%zz
+a%5Db=1
+x]=1"""
+HEADERS: tuple[dict[str, str | None], ...] = (
+    {"x-ms-client-request-id": "mine"},
+    {"x-ms-client-request-id": ""},
+    {"x-ms-client-request-id": "x" * 2000},
+    {"x-ms-version": "1999-01-01"},
+    {"x-ms-version": None},
+    {"x-ms-date": DATE, "Date": DATE},
+    {"Host": "devstoreaccount1.queue.example"},
+    {"Host": "localhost"},
+    {"Connection": "close"},
+    {"Accept": "text/html"},
+    {"x-ms-Custom": "A  b"},
+    {"Content-Type": "text/plain"},
+    {"User-Agent": "agent"},
+    {"If-None-Match": "*"},
+    {"Accept-Encoding": "gzip"},
+    {"DataServiceVersion": "1.0"},
+    {"Expect": "100-continue-not"},
+)
+
 
 def blobs(az: Wire) -> None:
     az.blob("PUT", "/blobs", "restype=container")
     az.blob("PUT", "/blobs", "restype=container")
-    for name, body in (("a", b"hello"), ("deep/er", b""), ("%C3%BC%20x", b"\x00\xff" * 1000), ("large", b"x" * 300_000)):
-        az.blob("PUT", f"/blobs/{name}", "", body, headers=BLOCK | {"x-ms-meta-k": "v", "Content-Length": str(len(body))})
+    for name, body in (
+        ("a", b"hello"),
+        ("deep/er", b""),
+        ("%C3%BC%20x", b"\x00\xff" * 1000),
+        ("large", b"x" * 300_000),
+    ):
+        az.blob(
+            "PUT",
+            f"/blobs/{name}",
+            "",
+            body,
+            headers=BLOCK | {"x-ms-meta-k": "v", "Content-Length": str(len(body))},
+        )
         az.blob("GET", f"/blobs/{name}")
         az.blob("HEAD", f"/blobs/{name}")
         for given in ("bytes=0-3", "bytes=2-", "bytes=-3", "bytes=900-901", "x"):
@@ -22,8 +68,13 @@ def blobs(az: Wire) -> None:
     az.blob("PUT", "/blobs/c", "", b"", headers=BLOCK, chunks=(b"chunk",))
     az.blob("PUT", "/notthere/a", "", b"x", headers=BLOCK)
     for block in ("YQ==", "Yg=="):
-        az.blob("PUT", "/blobs/blocks", f"comp=block&blockid={block.replace('=', '%3D')}", b"block " + block.encode())
-    listed = "<?xml version='1.0' encoding='utf-8'?><BlockList><Latest>YQ==</Latest><Latest>Yg==</Latest></BlockList>"
+        az.blob(
+            "PUT",
+            "/blobs/blocks",
+            f"comp=block&blockid={block.replace('=', '%3D')}",
+            b"block " + block.encode(),
+        )
+    listed = "<?xml version='1.0'?><BlockList><Latest>YQ==</Latest><Latest>Yg==</Latest></BlockList>"
     az.blob("PUT", "/blobs/blocks", "comp=blocklist", listed)
     az.blob("PUT", "/blobs/blocks", "comp=blocklist", listed.replace("YQ==", "eA=="))
     az.blob("GET", "/blobs/blocks")
@@ -38,15 +89,34 @@ def verbs_and_paths(az: Wire) -> None:
     create(az, "verbs")
     cors = {"Origin": "http://example.test", "Access-Control-Request-Method": "GET"}
     for method in ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "MERGE", "OPTIONS", "PURGE"):
-        for path in ("", "/", "//verbs/messages", "/verbs", "/verbs/messages", "/verbs/messages/", "/verbs//messages", "/verbs/Messages"):
+        for path in (
+            "",
+            "/",
+            "//verbs/messages",
+            "/verbs",
+            "/verbs/messages",
+            "/verbs/messages/",
+            "/verbs//messages",
+            "/verbs/Messages",
+        ):
             az.queue(method, path)
-        for path in ("", "/", "/verbs", "/verbs()", "/verbs/", "/Tables", "/$batch", "//verbs()", "/verbs(", "/verbs')"):
+        for path in (
+            "",
+            "/",
+            "/verbs",
+            "/verbs()",
+            "/verbs/",
+            "/Tables",
+            "/$batch",
+            "//verbs()",
+            "/verbs(",
+            "/verbs')",
+        ):
             az.table(method, path)
         for service, path in (("queue", "/verbs/messages"), ("table", "/verbs()"), ("blob", "/verbs")):
             az.send(service, method, path, headers=cors)
             az.send(service, method, path, headers={"X-HTTP-Method": "GET"})
-    for query in ("visibilitytimeout=3000&visibilitytimeout=3000", "numofmessages=1&numofmessages=2", "numofmessages[]=1", "=1", "a", "&", "?",
-                  "numofmessages=1?", "numofmessages%3D1", "%6eumofmessages=2", "NumOfMessages=0", "numofmessages=%zz", "a%5Db=1", "x]=1"):  # fmt: skip
+    for query in ODD_QUERIES.split("\n"):
         put(az, "verbs")
         az.queue("GET", "/verbs/messages", query)
     az.queue("DELETE", "/verbs")  # else its messages come back half a minute later, or not yet
@@ -55,12 +125,7 @@ def verbs_and_paths(az: Wire) -> None:
 def headers(az: Wire) -> None:
     az.queue("PUT", "/headers")
     create(az, "headers")
-    for given in (
-        {"x-ms-client-request-id": "mine"}, {"x-ms-client-request-id": ""}, {"x-ms-client-request-id": "x" * 2000}, {"x-ms-version": "1999-01-01"},
-        {"x-ms-version": None}, {"x-ms-date": DATE, "Date": DATE}, {"Host": "devstoreaccount1.queue.example"}, {"Host": "localhost"},
-        {"Connection": "close"}, {"Accept": "text/html"}, {"x-ms-Custom": "A  b"}, {"Content-Type": "text/plain"}, {"User-Agent": "agent"},
-        {"If-None-Match": "*"}, {"Accept-Encoding": "gzip"}, {"DataServiceVersion": "1.0"}, {"Expect": "100-continue-not"},
-    ):  # fmt: skip
+    for given in HEADERS:
         put(az, "headers")
         az.queue("POST", "/headers/messages", "", message("x"), headers=given)
         az.close()
@@ -92,8 +157,15 @@ def lengths_and_chunks(az: Wire) -> None:
     az.queue("GET", "/chunks", "comp=metadata")
 
 
-def _request(service: str, method: str, path: str, body: bytes = b"", protocol: str = "HTTP/1.1", **given: str) -> bytes:
-    sent = {"Host": HOST, "x-ms-version": VERSION, "x-ms-date": DATE, "Content-Length": str(len(body))} | given
+def _request(
+    service: str, method: str, path: str, body: bytes = b"", protocol: str = "HTTP/1.1", **given: str
+) -> bytes:
+    sent = {
+        "Host": HOST,
+        "x-ms-version": VERSION,
+        "x-ms-date": DATE,
+        "Content-Length": str(len(body)),
+    } | given
     sent |= {"Accept": JSON, "Content-Type": "application/json"} if service == "table" else {}
     target, _, query = f"/{ACCOUNT}{path}".partition("?")
     sent["Authorization"] = authorization(service, method, target, query, sent)
@@ -106,7 +178,9 @@ def pipelines(az: Wire) -> None:
     create(az, "pipeline")
     end = {"Connection": "close"}
     put_ = _request("queue", "POST", "/pipeline/messages", message("x").encode())
-    az.exchange("queue", 4 * put_ + _request("queue", "POST", "/pipeline/messages", message("x").encode(), **end))
+    az.exchange(
+        "queue", 4 * put_ + _request("queue", "POST", "/pipeline/messages", message("x").encode(), **end)
+    )
     gets = [_request("queue", "GET", "/pipeline/messages?visibilitytimeout=3000") for _ in range(3)]
     az.exchange("queue", b"".join([*gets, _request("queue", "GET", "/not-there/messages", **end)]))
     rows = [_request("table", "POST", "/pipeline", entity("p", str(n)).encode()) for n in (1, 2, 2, 3)]
@@ -132,7 +206,10 @@ def broken_connections(az: Wire) -> None:
         ("queue", _request("queue", "POST", "/broken/messages", body)),
         ("queue", _request("queue", "PUT", update, body)),
         ("table", _request("table", "POST", "/broken", entity("p", "cut").encode())),
-        ("table", _request("table", "PUT", "/broken(PartitionKey='p',RowKey='r')", entity("p", "r").encode())),
+        (
+            "table",
+            _request("table", "PUT", "/broken(PartitionKey='p',RowKey='r')", entity("p", "r").encode()),
+        ),
     ):
         head = request.index(b"\r\n\r\n") + 4
         for length in (10, head - 2, head, head + 1, len(request) - 1):

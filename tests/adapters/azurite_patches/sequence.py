@@ -9,7 +9,7 @@ from tests.adapters.azurite_patches.table_calls import batch, create, entity, ke
 from tests.adapters.azurite_patches.wire import Wire, quoted
 
 SEED = int(os.environ.get("LEGACY_QUEUE_TEST_SEED", "20"))
-STEPS = 1000
+STEPS = 600
 LATER = 30_000  # seconds: no message comes back, and none expires, while a test lasts
 
 _QUEUES = ("sequence-a", "sequence-b")
@@ -21,7 +21,7 @@ class Sequence:
     """One run of it, on one Azurite. Two runs choose alike as long as they are answered alike."""
 
     def __init__(self, az: Wire) -> None:
-        self.az, self.random = az, Random(SEED)  # noqa: S311
+        self.az, self.random = az, Random(SEED)
         self.held: list[tuple[str, str]] = []  # path of a message, one of its receipts
         self.etags = ["*", 'W/"wrong"']
 
@@ -30,7 +30,16 @@ class Sequence:
         self.az.blob("PUT", f"/{_TABLE}", "restype=container")
         for queue in _QUEUES:
             self.az.queue("PUT", f"/{queue}")
-        often = [self.put, self.receive, self.update, self.delete, self.write, self.write, self.query, self.batch]
+        often = [
+            self.put,
+            self.receive,
+            self.update,
+            self.delete,
+            self.write,
+            self.write,
+            self.query,
+            self.batch,
+        ]
         steps: list[Callable[[], None]] = [*4 * often, self.peek, self.get, self.blob, self.clear]
         for _ in range(STEPS):
             self.az.tick()
@@ -42,7 +51,9 @@ class Sequence:
         queue = self.random.choice(_QUEUES)
         answer = self.az.queue("POST", f"/{queue}/messages", query, message(self.random.choice(_TEXTS)))
         if answer.status == 201:
-            self.held.append((f"/{queue}/messages/{answer.element('MessageId')}", answer.element("PopReceipt")))
+            self.held.append(
+                (f"/{queue}/messages/{answer.element('MessageId')}", answer.element("PopReceipt"))
+            )
 
     def receive(self) -> None:
         queue, most = self.random.choice(_QUEUES), self.random.choice((1, 1, 2, 32))
@@ -68,7 +79,9 @@ class Sequence:
 
     def peek(self) -> None:
         for queue in _QUEUES:
-            self.az.queue("GET", f"/{queue}/messages", f"peekonly=true&numofmessages={self.random.randint(1, 32)}")
+            self.az.queue(
+                "GET", f"/{queue}/messages", f"peekonly=true&numofmessages={self.random.randint(1, 32)}"
+            )
             self.az.queue("GET", f"/{queue}", "comp=metadata")
 
     def clear(self) -> None:
@@ -96,7 +109,9 @@ class Sequence:
 
     def query(self) -> None:
         partition, row = self._key()
-        more = self.random.choice(("", f" and RowKey ge {literal(row)}", " and n ge 5", " and t eq true", " or n eq 1"))
+        more = self.random.choice(
+            ("", f" and RowKey ge {literal(row)}", " and n ge 5", " and t eq true", " or n eq 1")
+        )
         filter_ = self.random.choice((f"PartitionKey eq {literal(partition)}{more}", "n ge 5", ""))
         top = self.random.choice(("", "&$top=1", "&$top=5"))
         self.az.table("GET", f"/{_TABLE}()", f"$filter={quoted(filter_)}{top}")
@@ -108,7 +123,11 @@ class Sequence:
             method = self.random.choice(("POST", "PUT", "PATCH", "PATCH", "DELETE"))
             path = f"/{_TABLE}" if method == "POST" else keys(_TABLE, partition, f"row {number}")
             body = "" if method == "DELETE" else entity(partition, f"row {number}", **self._properties())
-            headers = {} if method in ("POST", "PUT") else {"If-Match": self.random.choice(("*", "*", *self.etags[-3:]))}
+            headers = (
+                {}
+                if method in ("POST", "PUT")
+                else {"If-Match": self.random.choice(("*", "*", *self.etags[-3:]))}
+            )
             changes.append((method, path, body, headers))
         batch(self.az, changes)
 
@@ -116,13 +135,19 @@ class Sequence:
         path = f"/{_TABLE}/{self.random.randint(1, 5)}"
         method = self.random.choice(("PUT", "PUT", "GET", "DELETE"))
         body = self.random.choice(_TEXTS[:4]) if method == "PUT" else ""
-        self.az.blob(method, path, "", body, headers={"x-ms-blob-type": "BlockBlob"} if method == "PUT" else {})
+        self.az.blob(
+            method, path, "", body, headers={"x-ms-blob-type": "BlockBlob"} if method == "PUT" else {}
+        )
 
     def _key(self) -> tuple[str, str]:
         return self.random.choice(("p", "q", "it's")), f"row {self.random.randint(0, 7)}"
 
     def _properties(self) -> dict[str, object]:
-        every = {"n": self.random.randint(0, 9), "t": self.random.random() < 0.5, "s": self.random.choice(_TEXTS[:3])}
+        every = {
+            "n": self.random.randint(0, 9),
+            "t": self.random.random() < 0.5,
+            "s": self.random.choice(_TEXTS[:3]),
+        }
         return {name: value for name, value in every.items() if self.random.random() < 0.7}
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -26,10 +27,14 @@ def note_everything(az: Wire) -> None:
             if "x-ms-continuation-nextrowkey" not in found:
                 break
             words = ("partitionkey", "rowkey")
-            following = "&".join(f"Next{word}={quoted(found[f'x-ms-continuation-next{word}'])}" for word in words)
+            following = "&".join(
+                f"Next{word}={quoted(found[f'x-ms-continuation-next{word}'])}" for word in words
+            )
             following = following.replace("partitionkey", "PartitionKey").replace("rowkey", "RowKey")
     for container in _names(az.blob("GET", "/", "comp=list").body):
-        for blob in _names(az.blob("GET", f"/{container}", "restype=container&comp=list&include=metadata").body):
+        for blob in _names(
+            az.blob("GET", f"/{container}", "restype=container&comp=list&include=metadata").body
+        ):
             az.blob("GET", f"/{container}/{quoted(blob)}")
 
 
@@ -44,8 +49,12 @@ def stored(folder: Path) -> dict[str, Any]:
 
 
 def _names(listed: bytes) -> list[str]:
-    found = ElementTree.fromstring(listed.decode("utf-8-sig"))  # noqa: S314 from an Azurite of our own
-    return [name.text or "" for kind in ("Queue", "Container", "Blob") for name in found.findall(f".//{kind}/Name")]
+    found = ElementTree.fromstring(listed.decode("utf-8-sig"))
+    return [
+        name.text or ""
+        for kind in ("Queue", "Container", "Blob")
+        for name in found.findall(f".//{kind}/Name")
+    ]
 
 
 def _documents(file: Path) -> dict[str, list[dict[str, Any]]]:
@@ -58,8 +67,6 @@ def _shape(document: dict[str, Any]) -> str:
 
 
 def _milliseconds(iso: str) -> float:
-    from datetime import datetime
-
     return datetime.fromisoformat(iso).timestamp() * 1000
 
 

@@ -4,7 +4,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.adapters.azurite_patches import other_calls, queue_calls, table_calls
+from tests.adapters.azurite_patches import other_calls, query_calls, queue_calls, signature_calls, table_calls
 from tests.adapters.azurite_patches.alike import Calls, assert_alike
 from tests.adapters.azurite_patches.conftest import Pair
 from tests.adapters.azurite_patches.state import note_everything
@@ -21,7 +21,10 @@ def calls_of(module: ModuleType) -> list[Calls]:
     ]
 
 
-@pytest.mark.parametrize("calls", [one for m in (queue_calls, table_calls, other_calls) for one in calls_of(m)])
+MODULES = (queue_calls, table_calls, query_calls, signature_calls, other_calls)
+
+
+@pytest.mark.parametrize("calls", [one for module in MODULES for one in calls_of(module)])
 def test_each_call_is_answered_alike(pair: Pair, calls: Calls) -> None:
     assert_alike(pair.stock, pair.patched, calls)
 

@@ -18,8 +18,7 @@ _TIMEOUT = 60  # seconds; Azurite saves every five
 
 
 def test_a_random_sequence_is_answered_and_kept_alike(pair: Pair) -> None:
-    print(f"LEGACY_QUEUE_TEST_SEED={SEED}")  # shown where it fails
-    assert_alike(pair.stock, pair.patched, run_sequence)
+    assert_alike(pair.stock, pair.patched, run_sequence, f"LEGACY_QUEUE_TEST_SEED={SEED}")
     before = assert_alike(pair.stock, pair.patched, note_everything)
     pair.stop()
     stock, patched = map(stored, pair.folders)
@@ -51,14 +50,18 @@ def test_what_was_saved_is_kept_when_they_are_killed(pair: Pair) -> None:
         for row in ("merged", "deleted", "untouched"):
             az.table("POST", "/kept", "", entity("p", row, n=1))
         az.blob("PUT", "/kept", "restype=container")
-        az.blob("PUT", "/kept/blob", "", b"content", headers={"x-ms-blob-type": "BlockBlob", "x-ms-meta-k": "v"})
+        az.blob(
+            "PUT", "/kept/blob", "", b"content", headers={"x-ms-blob-type": "BlockBlob", "x-ms-meta-k": "v"}
+        )
     pair.stop()
     pair.start()  # nothing is new to them now: what follows only changes what they have read
     both = (pair.stock, pair.patched)
     received, updated = [Held(az) for az in both], [Held(az) for az in both]
     for az, held in zip(both, updated, strict=True):
         held.receipt = az.queue("PUT", held.path, held.query(), message("new text")).header("x-ms-popreceipt")
-        az.table("PATCH", keys("kept", "p", "merged"), "", entity("p", "merged", m=2), headers={"If-Match": "*"})
+        az.table(
+            "PATCH", keys("kept", "p", "merged"), "", entity("p", "merged", m=2), headers={"If-Match": "*"}
+        )
         az.table("DELETE", keys("kept", "p", "deleted"), headers={"If-Match": "*"})
         az.blob("PUT", "/kept/second", "", b"more", headers={"x-ms-blob-type": "BlockBlob"})
     before = assert_alike(pair.stock, pair.patched, note_everything)

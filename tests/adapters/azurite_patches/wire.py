@@ -57,13 +57,19 @@ class Wire:
             connection.close()
         self._connections.clear()
 
-    def queue(self, method: str, path: str, query: str = "", body: bytes | str = b"", **given: object) -> Answer:
+    def queue(
+        self, method: str, path: str, query: str = "", body: bytes | str = b"", **given: object
+    ) -> Answer:
         return self.send("queue", method, path, query, body, **given)  # type: ignore[arg-type]
 
-    def blob(self, method: str, path: str, query: str = "", body: bytes | str = b"", **given: object) -> Answer:
+    def blob(
+        self, method: str, path: str, query: str = "", body: bytes | str = b"", **given: object
+    ) -> Answer:
         return self.send("blob", method, path, query, body, **given)  # type: ignore[arg-type]
 
-    def table(self, method: str, path: str, query: str = "", body: bytes | str = b"", **given: object) -> Answer:
+    def table(
+        self, method: str, path: str, query: str = "", body: bytes | str = b"", **given: object
+    ) -> Answer:
         return self.send("table", method, path, query, body, **given)  # type: ignore[arg-type]
 
     def send(
@@ -80,8 +86,8 @@ class Wire:
     ) -> Answer:
         """The answer, which is in the transcript too.
 
-        ``path`` follows the account; ``sign`` is SharedKey, SharedKeyLite or nothing, for a query that holds a SAS.
-        A header that is None is left out. ``chunks`` are sent as they are, instead of a body with a length.
+        ``path`` follows the account; ``sign`` is SharedKey, SharedKeyLite or nothing, where the query
+        holds a SAS. A header that is None is left out. ``chunks`` are sent instead of a body with a length.
         """
         content = body.encode() if isinstance(body, str) else body
         target = f"/{account}{path}"
@@ -93,7 +99,9 @@ class Wire:
         if connection is None:
             port = self.ports._asdict()[service]
             connection = self._connections[service] = HTTPConnection("127.0.0.1", port, timeout=_TIMEOUT)
-        connection.putrequest(method, target + (f"?{query}" if query else ""), skip_host=True, skip_accept_encoding=True)
+        connection.putrequest(
+            method, target + (f"?{query}" if query else ""), skip_host=True, skip_accept_encoding=True
+        )
         for name, value in present.items():
             connection.putheader(name, value)
         connection.endheaders(None if chunks else content or None)
@@ -109,7 +117,7 @@ class Wire:
         return self._last
 
     def unrecorded(self, method: str, path: str, query: str = "") -> Answer:
-        """An answer of the queue service that is not in the transcript: nobody knows how often it is asked for."""
+        """An answer of the queue service that is not noted: it is asked for as often as it takes."""
         answer = self.queue(method, path, query)
         self.transcript.pop()
         return answer
@@ -121,7 +129,7 @@ class Wire:
             time.sleep(0.02)
 
     def tick(self) -> None:
-        """Another millisecond has begun since the last call: what happens now is later than what happened then."""
+        """Another millisecond has begun since the last call: Azurite tells what happens in it apart."""
         while time.time_ns() // 10**6 == self._millisecond:
             pass
         self._millisecond = time.time_ns() // 10**6
