@@ -4,6 +4,7 @@ Azurite saves every five seconds, and once more when it is told to end: it is al
 (or by its parent's end, see azurite/stdin_exit.js), because a kill loses what was acknowledged since.
 """
 
+import json
 import os
 import re
 import socket
@@ -20,8 +21,11 @@ ACCOUNT = "devstoreaccount1"
 # Azurite's documented key, the same everywhere: it guards nothing, Azurite listens on loopback.
 ACCOUNT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
-_MAIN = Path("node_modules/azurite/dist/src/azurite.js")
-_PRELOADS = ("index_patch.js", "stdin_exit.js")
+PATCHED_VERSION = "3.35.0"  # what azurite/patches were proved on, see tests/adapters/azurite_patches
+
+_PACKAGE = Path("node_modules/azurite")
+_MAIN = _PACKAGE / "dist/src/azurite.js"
+_PRELOADS = {"all": ("patches/all.js", "stdin_exit.js"), "none": ("stdin_exit.js",)}
 _FLAGS = (
     "--silent",
     "--disableTelemetry",
@@ -53,8 +57,8 @@ DEFAULT_PORTS = Ports(10000, 10001, 10002)  # Azurite's own, which tools for it 
 class Azurite(OwnServer):
     """One Azurite over one folder, on ports that stay the same, so that outstanding signed URLs stay good.
 
-    ``azurite_dir`` holds node_modules and the two preloads. Each of the ``preferred`` ports is taken where
-    it is free as the folder is first served.
+    ``azurite_dir`` holds node_modules and what is loaded into Azurite: ``patches`` says how much of it. Each
+    of the ``preferred`` ports is taken where it is free as the folder is first served.
     """
 
     NAME = "Azurite"
@@ -69,10 +73,12 @@ class Azurite(OwnServer):
         ports: Ports | None = None,
         preferred: Ports | None = None,
         node: str | None = None,
+        patches: str = "all",
         patience: timedelta = timedelta(seconds=60),
     ) -> None:
         super().__init__(data_dir, host, ports._asdict() if ports else None, patience)
         self._azurite_dir, self._node, self._preferred = azurite_dir, node, preferred or Ports()
+        self._patches = patches
 
     @property
     def ports(self) -> Ports:
@@ -119,9 +125,10 @@ class Azurite(OwnServer):
             raise AzuriteUnavailable(
                 f"Azurite is not installed in {self._azurite_dir}: run scripts/up, or `npm ci` there."
             )
-        preloads = [
-            word for name in _PRELOADS for word in ("--require", str(self._azurite_dir.resolve() / name))
-        ]
+        self._refuse_unproved()
+        names = _PRELOADS[self._patches]
+        folder = self._azurite_dir.resolve()
+        preloads = [word for name in names for word in ("--require", str(folder / name))]
         listen = [
             word
             for service, port in ports.items()
@@ -130,6 +137,21 @@ class Azurite(OwnServer):
         location = ("--location", str(self._folder.resolve()))
         environment = {k: v for k, v in os.environ.items() if not k.startswith("AZURITE_")}  # other accounts
         return Command([node, *preloads, str(main.resolve()), *_FLAGS, *location, *listen], environment)
+
+    def _refuse_unproved(self) -> None:
+        """Raises AzuriteUnavailable where the patches were proved on another version of Azurite."""
+        if self._patches == "none":
+            return
+        package = self._azurite_dir / _PACKAGE / "package.json"
+        try:
+            version = json.loads(package.read_text())["version"]
+        except (OSError, ValueError, KeyError):
+            version = "of an unknown version"
+        if version != PATCHED_VERSION:
+            raise AzuriteUnavailable(
+                f"Azurite {version} is installed in {self._azurite_dir}, and azurite/patches were proved on "
+                f"{PATCHED_VERSION}: install that with `npm ci` there, or set azurite-patches none."
+            )
 
     def _candidates(self) -> Iterator[Mapping[str, int]]:
         free = {name: port if self._is_free(port) else 0 for name, port in self._preferred._asdict().items()}

@@ -71,7 +71,12 @@ def serve(
             azurite = None
             if settings.storage == "azurite":
                 preferred = DEFAULT_PORTS if azurite_default_ports else None
-                azurite = Azurite(settings.data_dir / "azurite", settings.azurite_dir, preferred=preferred)
+                azurite = Azurite(
+                    settings.data_dir / "azurite",
+                    settings.azurite_dir,
+                    preferred=preferred,
+                    patches=settings.azurite_patches,
+                )
                 stack.callback(azurite.stop)  # first: a signal may end its start
                 azurite.start()
                 settings = replace(settings, connection_string=azurite.connection_string)

@@ -43,6 +43,9 @@ class Settings:
     azurite_dir: Path = _setting(
         values.path, Path(__file__).parents[2] / "azurite", "Where npm installed Azurite."
     )
+    azurite_patches: str = _setting(
+        values.azurite_patches, "all", "all: Azurite's operations are made cheaper; none: it runs as it is."
+    )
     connection_string: str | None = _setting(values.text, None, "The account, for --storage azure.", True)
     queue_prefix: str = _setting(values.prefix, "lq", "What names of queues and tables start with.")
     public_url: str | None = _setting(values.url, None, "The root URL that clients use, if another.")

@@ -84,6 +84,12 @@ def storage(value: Any) -> str:
     return str(value)
 
 
+def azurite_patches(value: Any) -> str:
+    if value not in ("all", "none"):
+        raise ValueError("all or none is accepted")
+    return str(value)
+
+
 def log_format(value: Any) -> str:
     if value not in LOG_FORMATS:
         raise ValueError("auto, text or json is accepted")

@@ -1,5 +1,6 @@
 """The life of the Azurite process, with a real one."""
 
+import json
 import os
 import signal
 import socket
@@ -16,7 +17,7 @@ import pytest
 import requests
 from azure.storage.queue import QueueClient
 
-from legacy_queue.adapters.azurite import Azurite, AzuriteUnavailable, Ports
+from legacy_queue.adapters.azurite import PATCHED_VERSION, Azurite, AzuriteUnavailable, Ports
 
 # An owner with a fork, as a gunicorn arbiter has its workers.
 FORKED_OWNER = """
@@ -104,9 +105,14 @@ def a_broken_azurite(folder: Path, script: str) -> Path:
     main = folder / "node_modules/azurite/dist/src/azurite.js"
     main.parent.mkdir(parents=True)
     main.write_text(script)
-    for preload in ("index_patch.js", "stdin_exit.js"):
-        (folder / preload).touch()
+    (folder / "stdin_exit.js").touch()
     return folder
+
+
+def an_azurite_of_version(folder: Path, package: str) -> Path:
+    broken = a_broken_azurite(folder, "process.exit(3)")
+    (folder / "node_modules/azurite/package.json").write_text(package)
+    return broken
 
 
 def a_node(path: Path, version: str) -> Path:
@@ -326,10 +332,37 @@ def test_an_azurite_that_is_not_installed_is_refused(made: Callable[..., Azurite
     )
 
 
+@pytest.mark.parametrize(
+    ("package", "found"),
+    [('{"version": "3.99.0"}', "3.99.0"), ("{}", "of an unknown version"), ("", "of an unknown version")],
+)
+def test_patches_are_refused_for_a_version_that_they_were_not_proved_on(
+    made: Callable[..., Azurite], tmp_path: Path, package: str, found: str
+) -> None:
+    other = an_azurite_of_version(tmp_path / "other", package)
+    with pytest.raises(AzuriteUnavailable) as refused:
+        made(azurite_dir=other).start()
+    assert str(refused.value) == (
+        f"Azurite {found} is installed in {other}, and azurite/patches were proved on {PATCHED_VERSION}: "
+        "install that with `npm ci` there, or set azurite-patches none."
+    )
+
+
+def test_any_version_is_started_without_patches(made: Callable[..., Azurite], tmp_path: Path) -> None:
+    other = an_azurite_of_version(tmp_path / "other", '{"version": "3.99.0"}')
+    with pytest.raises(AzuriteUnavailable, match="ended while it started"):
+        made(azurite_dir=other, patches="none").start()
+
+
+def test_the_patches_were_proved_on_the_version_that_is_pinned(azurite_dir: Path) -> None:
+    pinned = json.loads((azurite_dir / "package.json").read_text())["dependencies"]["azurite"]
+    assert pinned == PATCHED_VERSION
+
+
 def test_a_broken_azurite_is_told_with_its_last_words(made: Callable[..., Azurite], tmp_path: Path) -> None:
     broken = a_broken_azurite(tmp_path / "broken", "require('nothing-of-the-sort')")
     with pytest.raises(AzuriteUnavailable) as refused:
-        made(azurite_dir=broken).start()
+        made(azurite_dir=broken, patches="none").start()
     sentence = str(refused.value)
     assert sentence.startswith("Azurite ended while it started; it said ")
     assert "Cannot find module 'nothing-of-the-sort'" in sentence
@@ -341,7 +374,7 @@ def test_an_azurite_that_never_listens_is_given_up_and_ended(
     made: Callable[..., Azurite], tmp_path: Path
 ) -> None:
     silent = a_broken_azurite(tmp_path / "silent", "setInterval(() => {}, 1000)")
-    azurite = made(azurite_dir=silent, patience=timedelta(seconds=0.2))
+    azurite = made(azurite_dir=silent, patches="none", patience=timedelta(seconds=0.2))
     with pytest.raises(AzuriteUnavailable, match=r"^Azurite did not begin to listen within 0\.2 s; see "):
         azurite.start()
     assert azurite.pid is None
@@ -350,7 +383,7 @@ def test_an_azurite_that_never_listens_is_given_up_and_ended(
 def test_a_failed_start_leaves_the_folder_free(made: Callable[..., Azurite], tmp_path: Path) -> None:
     broken = a_broken_azurite(tmp_path / "broken", "process.exit(3)")
     with pytest.raises(AzuriteUnavailable, match="it said nothing, see "):
-        made(azurite_dir=broken).start()
+        made(azurite_dir=broken, patches="none").start()
     assert answers(made().start().queue_url)
 
 

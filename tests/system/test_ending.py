@@ -66,13 +66,14 @@ def test_a_command_whose_azurite_is_still_starting_ends_it_and_itself(
     main = tmp_path / "azurite-dir/node_modules/azurite/dist/src/azurite.js"
     main.parent.mkdir(parents=True)
     main.write_text(STARTING)
-    for preload in ("index_patch.js", "stdin_exit.js"):
-        (tmp_path / "azurite-dir" / preload).touch()
+    (tmp_path / "azurite-dir/stdin_exit.js").touch()
     options = (
         "--port",
         "0",
         "--azurite-dir",
         str(tmp_path / "azurite-dir"),
+        "--azurite-patches",
+        "none",
         "--data-dir",
         str(tmp_path / "data"),
     )

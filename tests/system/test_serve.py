@@ -388,9 +388,8 @@ def test_an_azurite_that_breaks_is_one_sentence(tmp_path: Path) -> None:
     main = tmp_path / "broken/node_modules/azurite/dist/src/azurite.js"
     main.parent.mkdir(parents=True)
     main.write_text("throw new Error('out of order')")
-    for preload in ("index_patch.js", "stdin_exit.js"):
-        (tmp_path / "broken" / preload).touch()
-    options = ("--port", "0", "--azurite-dir", str(tmp_path / "broken"))
+    (tmp_path / "broken/stdin_exit.js").touch()
+    options = ("--port", "0", "--azurite-dir", str(tmp_path / "broken"), "--azurite-patches", "none")
     with refused_to_start(tmp_path / "server", *options) as [sentence]:
         assert "Azurite ended while it started" in sentence
         assert "out of order" in sentence

@@ -1,0 +1,52 @@
+"""Azurite as it is, beside the same with the patches, both on disk."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from legacy_queue.adapters.azurite import Azurite
+from tests.adapters.azurite_patches.wire import Wire
+
+
+class Pair:
+    """Stock and patched Azurite, each over a folder of its own."""
+
+    def __init__(self, folder: Path, azurite_dir: Path) -> None:
+        self.folders = [folder / patches for patches in ("none", "all")]
+        self.azurites = [Azurite(one, azurite_dir, patches=one.name) for one in self.folders]
+        self.wires: list[Wire] = []
+
+    def each(self, act: Callable[[Azurite], object]) -> None:
+        """Acts on both at the same time."""
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(act, self.azurites))
+
+    @property
+    def stock(self) -> Wire:
+        return self.wires[0]
+
+    @property
+    def patched(self) -> Wire:
+        return self.wires[1]
+
+    def start(self) -> None:
+        self.each(lambda azurite: azurite.start())
+        self.wires = [Wire(azurite.ports) for azurite in self.azurites]
+
+    def stop(self) -> None:
+        for az in self.wires:
+            az.close()
+        self.each(lambda azurite: azurite.stop())
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory, azurite_dir: Path) -> Iterator[Pair]:
+    """Running; a test leaves them running."""
+    running = Pair(tmp_path_factory.mktemp("pair"), azurite_dir)
+    with ExitStack() as stack:
+        stack.callback(running.stop)
+        running.start()
+        yield running

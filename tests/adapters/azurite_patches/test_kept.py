@@ -1,0 +1,93 @@
+"""What stock Azurite keeps over its end, patched Azurite keeps too."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from legacy_queue.adapters.azurite import Azurite
+from tests.adapters.azurite_patches.alike import assert_alike
+from tests.adapters.azurite_patches.conftest import Pair
+from tests.adapters.azurite_patches.queue_calls import message
+from tests.adapters.azurite_patches.sequence import LATER, SEED, run_sequence
+from tests.adapters.azurite_patches.state import note_everything, stored
+from tests.adapters.azurite_patches.table_calls import entity, keys
+from tests.adapters.azurite_patches.wire import Wire, quoted
+
+_TIMEOUT = 60  # seconds; Azurite saves every five
+
+
+def test_a_random_sequence_is_answered_and_kept_alike(pair: Pair) -> None:
+    assert_alike(pair.stock, pair.patched, run_sequence, f"LEGACY_QUEUE_TEST_SEED={SEED}")
+    before = assert_alike(pair.stock, pair.patched, note_everything)
+    pair.stop()
+    stock, patched = map(stored, pair.folders)
+    assert patched == stock
+    pair.start()
+    assert assert_alike(pair.stock, pair.patched, note_everything) == before
+
+
+class Held:
+    """A message that was received from one Azurite, before it ended."""
+
+    def __init__(self, az: Wire) -> None:
+        received = az.queue("GET", "/kept/messages", f"visibilitytimeout={LATER}")
+        self.path = f"/kept/messages/{received.element('MessageId')}"
+        self.receipt = received.element("PopReceipt")
+
+    def query(self) -> str:
+        return f"popreceipt={quoted(self.receipt)}&visibilitytimeout={LATER}"
+
+
+def test_what_was_saved_is_kept_when_they_are_killed(pair: Pair) -> None:
+    both = (pair.stock, pair.patched)
+    for az in both:
+        az.queue("PUT", "/kept", headers={"x-ms-meta-colour": "blue"})
+        for text in ("received", "updated", "untouched"):
+            az.tick()
+            az.queue("POST", "/kept/messages", "", message(text))
+        az.table("POST", "/Tables", "", '{"TableName": "kept"}')
+        for row in ("merged", "deleted", "untouched"):
+            az.table("POST", "/kept", "", entity("p", row, n=1))
+        az.blob("PUT", "/kept", "restype=container")
+        az.blob(
+            "PUT", "/kept/blob", "", b"content", headers={"x-ms-blob-type": "BlockBlob", "x-ms-meta-k": "v"}
+        )
+    pair.stop()
+    pair.start()  # nothing is new to them now: what follows only changes what they have read
+    both = (pair.stock, pair.patched)
+    received, updated = [Held(az) for az in both], [Held(az) for az in both]
+    for az, held in zip(both, updated, strict=True):
+        held.receipt = az.queue("PUT", held.path, held.query(), message("new text")).header("x-ms-popreceipt")
+        az.table(
+            "PATCH", keys("kept", "p", "merged"), "", entity("p", "merged", m=2), headers={"If-Match": "*"}
+        )
+        az.table("DELETE", keys("kept", "p", "deleted"), headers={"If-Match": "*"})
+        az.blob("PUT", "/kept/second", "", b"more", headers={"x-ms-blob-type": "BlockBlob"})
+    before = assert_alike(pair.stock, pair.patched, note_everything)
+    for folder, held in zip(pair.folders, updated, strict=True):
+        saved(folder / "__azurite_db_queue__.json", held.receipt)
+        saved(folder / "__azurite_db_table__.json", '"m":2')
+        saved(folder / "__azurite_db_blob__.json", '"second"')
+    pair.each(kill)
+    pair.each(Azurite.restart)
+    assert assert_alike(pair.stock, pair.patched, note_everything) == before
+    for az, one, other in zip(both, received, updated, strict=True):
+        answer = az.queue("PUT", other.path, other.query().replace(str(LATER), "0"))
+        assert answer.status == 204, "its receipt is good still"
+        found = az.queue("GET", "/kept/messages", "numofmessages=32&visibilitytimeout=3000").body.decode()
+        assert [found.count(text) for text in ("new text", "<DequeueCount>2<", "received")] == [1, 1, 0]
+        assert az.queue("DELETE", one.path, f"popreceipt={quoted(one.receipt)}").status == 204
+
+
+def saved(file: Path, text: str) -> None:
+    deadline = time.monotonic() + _TIMEOUT
+    while text not in file.read_text():
+        assert time.monotonic() < deadline, f"it was not saved in {file}"
+        time.sleep(0.05)
+
+
+def kill(azurite: Azurite) -> None:
+    os.kill(azurite.pid or 0, signal.SIGKILL)
+    while azurite.alive():
+        time.sleep(0.01)
