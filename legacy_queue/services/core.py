@@ -99,7 +99,7 @@ def build_core(
     messages = WorkMessages(storage.work_queues, clock, rules.claims.secrets, counts)
     changes = Changes(storage.tasks, messages, timers, publisher, clock)
     dependencies = Dependencies(storage.tasks, storage.dependencies, changes, clock)
-    groups = Groups(storage.groups, publisher)
+    groups = Groups(storage.groups, storage.tasks, publisher)
     usage = Usage(storage.usage, clock)
     workers = Workers(storage.workers, clock)
     claims = Claims(changes, messages, clock, rules.claims, usage, workers)
@@ -125,7 +125,7 @@ def build_core(
         polling=Polling(
             storage.work_queues, clock, rules.sas_life, rules.poll_visibility, usage, workers, counts
         ),
-        listing=Listing(storage.tasks, storage.groups, storage.dependencies),
+        listing=Listing(storage.tasks, groups, storage.dependencies),
         page_memory=PageMemory(),
         event_feed=event_feed,
         usage=usage,

@@ -79,6 +79,8 @@ class Dependencies:
 
         Begins behind the taskId ``after``. Answers where it stopped, if that was not the end. Safe to repeat.
         """
+        if not self._dependencies.has_any(required.task_id):
+            return None
         as_it_ended = required.up_to(run_id)
         while page := self._dependencies.dependents(required.task_id, after, _PAGE):
             for dependent in page:

@@ -1,59 +1,93 @@
-"""Task groups: who belongs to them, and when all of them are resolved."""
+"""Task groups: who belongs to them, and when all of them are resolved.
 
-import threading
+The task whose taskId is the taskGroupId needs no row until it is rerun: that it belongs to the group, and
+whether it is resolved, the task itself says. So a group of that task alone costs nothing.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
 
 from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.errors import RequestConflict
 from legacy_queue.domain.events import group_resolved
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import end_of_day
+from legacy_queue.ports import Corrupt
 from legacy_queue.services.event_publisher import EventPublisher
-from legacy_queue.stores import GroupStore
+from legacy_queue.stores import Group, GroupStore, TaskStore
 
 
 class Groups:
     """A group is resolved each time that its last active task is."""
 
-    def __init__(self, groups: GroupStore, publisher: EventPublisher) -> None:
-        self._groups, self._publisher = groups, publisher
-        self._locks = [threading.Lock() for _ in range(64)]
+    def __init__(self, groups: GroupStore, tasks: TaskStore, publisher: EventPublisher) -> None:
+        self._groups, self._tasks, self._publisher = groups, tasks, publisher
 
     def join(self, task_id: str, definition: TaskDefinition) -> None:
         """The task is an active member; raises RequestConflict for a group of another schedulerId."""
+        task_group_id, scheduler_id = definition.task_group_id, definition.scheduler_id
+        if task_group_id == task_id:
+            return
+
+        def founder() -> str | None:
+            task = self._founder(task_group_id)
+            return task.definition.scheduler_id if task else None
+
         group = self._groups.join(
-            task_id, definition.task_group_id, definition.scheduler_id, end_of_day(definition.expires)
+            task_id, task_group_id, scheduler_id, end_of_day(definition.expires), founder
         )
-        if group.scheduler_id != definition.scheduler_id:
+        if group.scheduler_id != scheduler_id:
             raise RequestConflict(
-                f"task group {group.task_group_id} has the schedulerId {group.scheduler_id!r}: "
-                f"a task of {definition.scheduler_id!r} cannot join it",
+                f"task group {task_group_id} has the schedulerId {group.scheduler_id!r}: "
+                f"a task of {scheduler_id!r} cannot join it",
             )
 
     def leave(self, task_id: str, task_group_id: str) -> None:
-        """Undo ``join`` for a task that did not come into being; tells if there are others, all resolved."""
-        group = self._groups.load(task_group_id)
-        self._groups.leave(task_id, task_group_id)
-        if group and self._groups.members(task_group_id, "", 1):
-            self._tell_if_resolved(task_group_id, group.scheduler_id)
+        """Undo ``join`` for a task that did not come into being; publishes if all others are resolved."""
+        group = self._groups.load(task_group_id) if task_group_id != task_id else None
+        active = self._groups.leave(task_id, task_group_id) if group else 0
+        if group and not active and self.members(task_group_id, "", 1):
+            self._publish_unless_active(task_group_id, group.scheduler_id)
 
     def activate(self, task: Task, run_id: int) -> None:
         """The task is about to be active again, with this run."""
         definition = task.definition
-        self._groups.activate(task.task_id, definition.task_group_id, run_id, definition.expires)
+        group = Group(definition.task_group_id, definition.scheduler_id, end_of_day(definition.expires))
+        self._groups.activate(task.task_id, group, run_id)
 
     def end(self, task: Task, run_id: int) -> None:
-        """The task was resolved with that run: tells if its group was, too. Safe to repeat."""
+        """The task was resolved with that run: publishes if its group was, too. Safe to repeat."""
         definition = task.definition
         task_group_id = definition.task_group_id
-        # one after the other, or the last two tasks of a group would each find that there is no other
-        with self._locks[hash(task_group_id) % len(self._locks)]:
-            for activation in {
-                0,
-                task.activation(run_id),
-            }:  # 0 as well: it joins again when it is created again
-                self._groups.deactivate(task.task_id, task_group_id, activation)
-            self._tell_if_resolved(task_group_id, definition.scheduler_id)
+        activations = {0, task.activation(run_id)}  # 0 as well: it joins again when it is created again
+        if task_group_id == task.task_id:
+            activations.remove(0)
+        group = None if activations else self._groups.load(task_group_id)
+        active = group.active if group else 0
+        for activation in activations:
+            active = self._groups.end(task.task_id, task_group_id, activation)
+        if not active:
+            self._publish_unless_active(task_group_id, definition.scheduler_id, task)
 
-    def _tell_if_resolved(self, task_group_id: str, scheduler_id: str) -> None:
-        if not self._groups.has_active(task_group_id):
+    def members(self, task_group_id: str, after: str, limit: int) -> Sequence[str]:
+        """Up to ``limit`` taskIds greater than ``after``, ordered as bytes: fewer at the end only."""
+        members = self._groups.members(task_group_id, after, limit)
+        with suppress(Corrupt):  # then it is not listed anyway
+            if task_group_id > after and self._founder(task_group_id):
+                return sorted([*members, task_group_id])[:limit]
+        return members
+
+    def exists(self, task_group_id: str) -> bool:
+        """Whether any task ever joined the group. Raises Corrupt."""
+        return self._founder(task_group_id) is not None or self._groups.load(task_group_id) is not None
+
+    def _founder(self, task_group_id: str) -> Task | None:
+        """The task of that taskId, if it belongs to the group."""
+        stored = self._tasks.load(task_group_id)
+        return stored.task if stored and stored.task.definition.task_group_id == task_group_id else None
+
+    def _publish_unless_active(self, task_group_id: str, scheduler_id: str, task: Task | None = None) -> None:
+        """No member of the group is active, but the task that it is named after may be."""
+        founder = task if task and task.task_id == task_group_id else self._founder(task_group_id)
+        if founder is None or founder.is_resolved:
             self._publisher.publish([group_resolved(task_group_id, scheduler_id)])

@@ -7,8 +7,9 @@ from threading import BoundedSemaphore
 from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.task import Task
 from legacy_queue.ports import Corrupt
+from legacy_queue.services.groups import Groups
 from legacy_queue.services.pages import Page, fill, rows_behind
-from legacy_queue.stores import DependencyStore, Dependent, GroupStore, TaskStore
+from legacy_queue.stores import DependencyStore, Dependent, TaskStore
 
 _AT_ONCE = 4  # tasks that all listings of a process read together: each may have a megabyte
 
@@ -18,14 +19,14 @@ Render = Callable[[Task], bytes]
 class Listing:
     """Pages begin behind a taskId: they stay as they are when tasks are added."""
 
-    def __init__(self, tasks: TaskStore, groups: GroupStore, dependencies: DependencyStore) -> None:
+    def __init__(self, tasks: TaskStore, groups: Groups, dependencies: DependencyStore) -> None:
         self._tasks, self._groups, self._dependencies = tasks, groups, dependencies
         self._places = BoundedSemaphore(_AT_ONCE)
 
     def group(self, task_group_id: str, after: str, limit: int, render: Render) -> Page[str]:
         """Tasks of the group; raises ResourceNotFound."""
         with suppress(Corrupt):  # its tasks can be listed all the same
-            if self._groups.load(task_group_id) is None:
+            if not self._groups.exists(task_group_id):
                 raise ResourceNotFound(f"there is no task group {task_group_id}; it may have expired")
 
         def item(task_id: str) -> bytes | None:

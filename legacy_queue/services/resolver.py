@@ -57,7 +57,9 @@ class Resolver:
                 self._try_again(due, pause, due.tries + 1)
 
     def _advance_task(self, due: Due) -> None:
-        result = self._advance(due.task_id, due.since, due.artifacts, is_published=due.is_published)
+        result = self._advance(
+            due.task_id, due.since, due.artifacts, due.task_group_id, is_published=due.is_published
+        )
         next_due, now = result.due, self._clock.now()
         age = now - due.since if due.since else None
         if age is not None and age < _WRITTEN_WITHIN and not result.is_there:

@@ -80,7 +80,7 @@ class Sweeper:
         task = stored.task
         # what a rerun left that crashed, or lost a race
         if task.is_resolved or active.activation < task.activation(len(task.runs) - 1):
-            self._group_store.deactivate(active.task_id, active.task_group_id, active.activation)
+            self._group_store.end(active.task_id, active.task_group_id, active.activation)
         if task.is_resolved:
             log.info("resolution-seen-through", task_id=task.task_id)
             self._advance(task.task_id, active.since, is_published=True)

@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from legacy_queue.ports.table import Row
+from legacy_queue.domain.definition import MAX_DEADLINE
+from legacy_queue.ports import Clock
+from legacy_queue.ports.table import Change, Row, Table
 from legacy_queue.stores.rows import ExpiringRows, between, of_kind, slugid_in
 
-_END = "~"  # behind every taskId
+_MARK, _END = "!", "~"  # before and behind every taskId
+_LASTS = MAX_DEADLINE + timedelta(days=1)  # longer than any task waits
 
 
 @dataclass(frozen=True)
@@ -19,15 +22,25 @@ class Dependent:
 
 
 class DependencyStore(ExpiringRows):
-    """A partition for each task that others depend on, a row for each of those."""
+    """A partition for each task that others depend on: a row for each of those, and one that says so."""
+
+    def __init__(self, table: Table, clock: Clock) -> None:
+        super().__init__(table)
+        self._clock = clock
 
     def add(self, required_id: str, dependent: Dependent, expires: datetime) -> None:
         """Remember that ``dependent`` depends on ``required_id``. Safe to repeat."""
-        self._table.put(required_id, dependent.task_id, {"requires": dependent.requires, "expires": expires})
+        row = Change("put", dependent.task_id, {"requires": dependent.requires, "expires": expires})
+        mark = Change("put", _MARK, {"expires": self._clock.now() + _LASTS})
+        self._table.batch(required_id, [mark, row])
+
+    def has_any(self, required_id: str) -> bool:
+        """Whether any task may wait for that one: at the cost of a point read."""
+        return self._table.get(required_id, _MARK) is not None
 
     def dependents(self, required_id: str, after: str, limit: int) -> Sequence[Dependent]:
         """Up to ``limit`` with a taskId greater than ``after``, ordered as bytes: fewer at the end only."""
-        return between(self._table, required_id, after, _END, limit, _dependent)
+        return between(self._table, required_id, after or _MARK, _END, limit, _dependent)
 
 
 def _dependent(row: Row) -> Dependent:

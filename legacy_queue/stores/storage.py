@@ -52,7 +52,7 @@ def open_stores(account: StorageAccount, prefix: str, clock: Clock) -> Storage:
     """
     tasks = TaskStore(account.table(f"{prefix}tasks"))
     groups = GroupStore(account.table(f"{prefix}groups"), clock)
-    dependencies = DependencyStore(account.table(f"{prefix}dependencies"))
+    dependencies = DependencyStore(account.table(f"{prefix}dependencies"), clock)
     work_queues = WorkQueues(account, prefix, clock)
     usage = UsageStore(account.table(f"{prefix}usage"))
     workers = WorkerStore(account.table(f"{prefix}workers"))
