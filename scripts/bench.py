@@ -102,7 +102,7 @@ class Bench:
                 for clients in self._options.clients[:2]:
                     for side in _rotated([*servers, *floors[:1]], number):
                         say(f"calls: round {number + 1} of {self._options.rounds}, {clients} of {side.name}")
-                        samples += await each_call(side, clients, self._options.calls * clients)
+                        samples += await each_call(side, clients, max(self._options.calls, 2 * clients))
             await self._charge(servers)
             self.report.add("calls", samples)
             self.report.compare("calls", samples, "azurite", floors[0].name, "p50")
@@ -243,7 +243,7 @@ def _options() -> argparse.Namespace:
     add("--seconds", type=float, default=2, help="of each load in a round (default 2)")
     add("--clients", type=_numbers, default=[1, 16, 64], help="at least two numbers (default 1,16,64)")
     add("--share", type=_numbers, default=[1, 8], help="requests that share a timer, of each floor (1,8)")
-    add("--calls", type=int, default=5, help="calls: of each, for each client in a round (default 5)")
+    add("--calls", type=int, default=10, help="calls: of each in a round, at least (default 10)")
     add("--tasks", type=_numbers, default=[10000, 50000], help="growth: stored tasks (default 10000,50000)")
     add("--group", type=int, default=5000, help="growth: tasks of a group (default 5000; 0: none)")
     add("--messages", type=int, default=10000, help="growth: pending messages (default 10000; 0: none)")
