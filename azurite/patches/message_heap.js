@@ -1,6 +1,6 @@
 // The messages of one queue, the next visible first, of several the one that was put first.
 "use strict";
-const SPARE = 1000; // entries that may be out of date, at least, before all of them are dropped
+const SPARE = 64; // entries that may be out of date, at least, before all of them are dropped
 
 const before = (one, other) => one.time < other.time || (one.time === other.time && one.id < other.id);
 

@@ -67,7 +67,7 @@ function visibleMessages(store, account, queue, count, queryDate) {
   return heap === undefined ? [] : heap.visible(queryDate ? queryDate.getTime() : Date.now(), Math.floor(count));
 }
 
-// These two are Azurite's own, but for how they find the messages.
+// These two do what Azurite's own do, but for how they find the messages.
 Store.peekMessages = async function (account, queue, numOfMessages = 1, queryDate, context) {
   this.checkQueueExist(account, queue, context);
   this.clearExpiredMessages(account, queue, context);

@@ -89,9 +89,10 @@ class ShortWay {
   listen(message, response) {
     const plain = this.plain(message);
     if (plain === undefined) this.longWay(message, response);
-    else this.serve(message, response, plain);
+    else this.serve(message, response, plain).catch(() => response.destroy());
   }
 
+  // What the request asks for, if it is plain enough for the short way; undefined if not.
   plain(message) {
     const { headers, method, url } = message;
     if (url[0] !== "/" || ODD_URL.test(url) || headers.origin !== undefined || headers["x-http-method"] !== undefined)
@@ -104,9 +105,8 @@ class ShortWay {
       const request = new Request(message, path, query);
       const options = target.operation.options(request);
       return options && { ...target, request, options };
-    } catch (error) {
-      if (error instanceof URIError) return undefined; // a % that decodes to nothing
-      throw error;
+    } catch {
+      return undefined; // a % that decodes to nothing
     }
   }
 

@@ -47,14 +47,11 @@ class MessageTexts {
   }
 
   write(file, data) {
-    const path = this.store.generateExtentPath(file.locationId, file.id);
-    file.fd ??= fs.openSync(path, "a");
+    file.fd ??= fs.openSync(this.store.generateExtentPath(file.locationId, file.id), "a");
     try {
       for (let written = 0; written < data.length; ) written += fs.writeSync(file.fd, data, written);
     } catch (error) {
-      fs.closeSync(file.fd);
-      file.fd = undefined;
-      fs.truncateSync(path, file.offset); // the next text must begin where its index will say
+      fs.ftruncateSync(file.fd, file.offset); // the next text must begin where its index will say
       throw error;
     }
   }

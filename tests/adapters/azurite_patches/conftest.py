@@ -14,10 +14,15 @@ from tests.adapters.azurite_patches.wire import Wire
 class Pair:
     """Stock and patched Azurite, each over a folder of its own."""
 
-    def __init__(self, folder: Path, azurite_dir: Path) -> None:
-        self.folders = [folder / patches for patches in ("none", "all")]
-        self.azurites = [Azurite(one, azurite_dir, patches=one.name) for one in self.folders]
+    def __init__(self, folders: list[Path], azurite_dir: Path) -> None:
+        self.folders, self._azurite_dir = folders, azurite_dir
+        each = zip(folders, ("none", "all"), strict=True)
+        self.azurites = [Azurite(folder, azurite_dir, patches=patches) for folder, patches in each]
         self.wires: list[Wire] = []
+
+    def swapped(self) -> "Pair":
+        """Stopped, each over the folder that the other one has written."""
+        return Pair(self.folders[::-1], self._azurite_dir)
 
     def each(self, act: Callable[[Azurite], object]) -> None:
         """Acts on both at the same time."""
@@ -45,7 +50,7 @@ class Pair:
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory, azurite_dir: Path) -> Iterator[Pair]:
     """Running; a test leaves them running."""
-    running = Pair(tmp_path_factory.mktemp("pair"), azurite_dir)
+    running = Pair([tmp_path_factory.mktemp("none"), tmp_path_factory.mktemp("all")], azurite_dir)
     with ExitStack() as stack:
         stack.callback(running.stop)
         running.start()

@@ -5,6 +5,8 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from legacy_queue.adapters.azurite import Azurite
 from tests.adapters.azurite_patches.alike import assert_alike
 from tests.adapters.azurite_patches.conftest import Pair
@@ -23,8 +25,13 @@ def test_a_random_sequence_is_answered_and_kept_alike(pair: Pair) -> None:
     pair.stop()
     stock, patched = map(stored, pair.folders)
     assert patched == stock
-    pair.start()
-    assert assert_alike(pair.stock, pair.patched, note_everything) == before
+    swapped = pair.swapped()
+    swapped.start()
+    try:
+        assert assert_alike(swapped.stock, swapped.patched, note_everything) == before
+    finally:
+        swapped.stop()
+        pair.start()
 
 
 class Held:
@@ -78,6 +85,47 @@ def test_what_was_saved_is_kept_when_they_are_killed(pair: Pair) -> None:
         found = az.queue("GET", "/kept/messages", "numofmessages=32&visibilitytimeout=3000").body.decode()
         assert [found.count(text) for text in ("new text", "<DequeueCount>2<", "received")] == [1, 1, 0]
         assert az.queue("DELETE", one.path, f"popreceipt={quoted(one.receipt)}").status == 204
+
+
+# Says when texts reach the disk and when an index of them is saved, and has no room for one of the texts.
+WATCHED = """
+const fs = require("node:fs");
+const { fdatasync, rename, writeSync } = fs;
+fs.fdatasync = (fd, done) => fdatasync(fd, (error) => (console.log("texts synced"), done(error)));
+fs.rename = (from, to, done) => {
+  if (to.includes("_db_queue__")) console.log("index saved");
+  rename(from, to, done);
+};
+fs.writeSync = (fd, data, start) => {
+  if (!data.includes("half of it is written")) return writeSync(fd, data, start);
+  writeSync(fd, data.subarray(0, 10));
+  throw Object.assign(new Error("no space left on device"), { code: "ENOSPC" });
+};
+"""
+
+
+def test_a_text_is_on_the_disk_before_its_index_and_one_without_room_spoils_no_other(
+    tmp_path: Path, azurite_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "watched.js").write_text(WATCHED)
+    monkeypatch.setenv("NODE_OPTIONS", f"--require={tmp_path / 'watched.js'}")
+    texts = ["before", "half of it is written", "after"]
+    with Azurite(tmp_path / "data", azurite_dir) as azurite:
+        az = Wire(azurite.ports)
+        az.queue("PUT", "/room")
+        put = [az.queue("POST", "/room/messages", "", message(text)).status for text in texts]
+        az.close()
+    assert put == [201, 500, 201]
+    said = (tmp_path / "data/azurite.log").read_text().splitlines()
+    assert [line for line in said if line in ("texts synced", "index saved")][-2:] == [
+        "texts synced",
+        "index saved",
+    ]
+    with Azurite(tmp_path / "data", azurite_dir) as azurite:  # which reads them from the file
+        az = Wire(azurite.ports)
+        found = az.queue("GET", "/room/messages", "numofmessages=32").body.decode()
+        az.close()
+    assert [f"<MessageText>{text}<" in found for text in texts] == [True, False, True]
 
 
 def saved(file: Path, text: str) -> None:

@@ -1,0 +1,231 @@
+"""What an operation costs Azurite, with its patches and without; run by scripts/azurite-cost.
+
+Two Azurites on disk, one as it is and one with azurite/patches, do the same operations in turn, so that
+whatever else the machine does slows both. Their own CPU time is counted, which the client's does not enter.
+with so many messages in one queue and as many rows in one table, each in a partition of its own.
+"""
+
+import argparse
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.config.settings import Settings
+from tests.adapters.azurite_patches.queue_calls import message
+from tests.adapters.azurite_patches.table_calls import batch, create, entity, keys
+from tests.adapters.azurite_patches.wire import Answer, Wire, quoted
+
+HIDDEN = "visibilitytimeout=3000"
+NO_CONTENT = {"Prefer": "return-no-content"}
+PAYLOAD = "x" * 1000  # characters of a row; a message has 200
+
+
+@dataclass
+class Bench:
+    """One Azurite, and what it has answered that the next operations need."""
+
+    azurite: Azurite
+    az: Wire
+    made: int = 0
+    messages: list[tuple[str, str]] = field(default_factory=list)  # path, receipt
+
+    def cpu(self) -> float:
+        """Seconds that its threads have computed so far."""
+        tasks = Path(f"/proc/{self.azurite.pid}/task").glob("*/schedstat")
+        return sum(int(one.read_text().split()[0]) for one in tasks) / 1e9
+
+    def row(self, number: int) -> str:
+        return f"{self.made}-{number:04}"
+
+    def turn(self, operation: "Operation", times: int) -> float:
+        """Milliseconds of its CPU for each."""
+        self.az.transcript.clear()
+        before = self.cpu()
+        for number in range(times):
+            answer = operation(self, number)
+            assert answer.status in (200, 201, 202, 204, 404, 409), answer
+        return (self.cpu() - before) * 1000 / times
+
+
+Operation = Callable[[Bench, int], Answer]
+
+
+def put(one: Bench, number: int) -> Answer:
+    return one.az.queue("POST", "/cost/messages", "messagettl=86400", message(f"{number:0200}"))
+
+
+def receive(one: Bench, number: int) -> Answer:  # noqa: ARG001
+    answer = one.az.queue("GET", "/cost/messages", HIDDEN)
+    path = f"/cost/messages/{answer.element('MessageId')}"
+    one.messages.append((path, answer.element("PopReceipt")))
+    return answer
+
+
+def update(one: Bench, number: int) -> Answer:
+    path, receipt = one.messages[number]
+    answer = one.az.queue("PUT", path, f"popreceipt={quoted(receipt)}&{HIDDEN}", message(f"{number:0200}"))
+    one.messages[number] = path, answer.header("x-ms-popreceipt")
+    return answer
+
+
+def hold(one: Bench, number: int) -> Answer:
+    path, receipt = one.messages[number]
+    answer = one.az.queue("PUT", path, f"popreceipt={quoted(receipt)}&visibilitytimeout=3001")
+    one.messages[number] = path, answer.header("x-ms-popreceipt")
+    return answer
+
+
+def delete(one: Bench, number: int) -> Answer:
+    path, receipt = one.messages[number]
+    return one.az.queue("DELETE", path, f"popreceipt={quoted(receipt)}")
+
+
+def receive_none(one: Bench, number: int) -> Answer:  # noqa: ARG001
+    return one.az.queue("GET", "/empty/messages", f"numofmessages=32&{HIDDEN}")
+
+
+def receive_32(one: Bench, number: int) -> Answer:  # noqa: ARG001
+    return one.az.queue("GET", "/many/messages", "numofmessages=32&visibilitytimeout=3000")
+
+
+def insert(one: Bench, number: int) -> Answer:
+    body = entity(one.row(number), "task", payload=PAYLOAD)
+    return one.az.table("POST", "/cost", "", body, headers=NO_CONTENT)
+
+
+def get(one: Bench, number: int) -> Answer:
+    return one.az.table("GET", keys("cost", one.row(number), "task"))
+
+
+def merge(one: Bench, number: int) -> Answer:
+    body = entity(one.row(number), "task", state="running")
+    return one.az.table("PATCH", keys("cost", one.row(number), "task"), "", body, headers={"If-Match": "*"})
+
+
+def query(one: Bench, number: int) -> Answer:
+    return one.az.table("GET", "/cost()", f"$filter={quoted(f'''PartitionKey eq '{one.row(number)}' ''')}")
+
+
+def remove(one: Bench, number: int) -> Answer:
+    return one.az.table("DELETE", keys("cost", one.row(number), "task"), headers={"If-Match": "*"})
+
+
+def get_none(one: Bench, number: int) -> Answer:
+    return one.az.table("GET", keys("cost", one.row(number), "gone"))
+
+
+def batch_of(rows: int) -> Operation:
+    def write(one: Bench, number: int) -> Answer:
+        changes = [
+            ("POST", "/cost", entity(f"b{one.row(number)}", f"{n}", p="x"), NO_CONTENT) for n in range(rows)
+        ]
+        return batch(one.az, changes)
+
+    return write
+
+
+OPERATIONS: dict[str, Operation] = {
+    "put a message": put,
+    "receive 1": receive,
+    "update with a text": update,
+    "update without": hold,
+    "delete a message": delete,
+    "receive, empty": receive_none,
+    "receive 32": receive_32,
+    "insert an entity": insert,
+    "get": get,
+    "get, not found": get_none,
+    "merge": merge,
+    "query a partition": query,
+    "delete an entity": remove,
+    "batch of 2": batch_of(2),
+    "batch of 16": batch_of(16),
+}
+
+
+def fill(az: Wire, stored: int) -> None:
+    """So many messages in a queue that is not looked at, and rows in the table that is."""
+    create(az, "cost")
+    for queue in ("cost", "empty", "many", "stored"):
+        az.queue("PUT", f"/{queue}")
+    for number in range(stored):
+        az.transcript.clear()
+        az.queue("POST", "/stored/messages", "messagettl=86400", message(f"{number:0200}"))
+        az.table("POST", "/cost", "", entity(f"stored {number}", "task", payload=PAYLOAD), headers=NO_CONTENT)
+
+
+def prepare(one: Bench, times: int) -> None:
+    one.made += 1
+    one.messages.clear()
+    for _ in range(32 * times):
+        one.az.queue("POST", "/many/messages", "", message("x" * 200))
+
+
+def benches(stack: ExitStack, folder: Path, stored: int) -> Iterator[Bench]:
+    """Azurite as it is, which is filled, and one with patches on a copy of its folder."""
+    azurite_dir = Settings().azurite_dir
+    with Azurite(folder / "none", azurite_dir, patches="none") as filled:
+        az = Wire(filled.ports)
+        fill(az, stored)
+        az.close()
+    shutil.copytree(folder / "none", folder / "all", ignore=shutil.ignore_patterns("ports.json"))
+    for patches in ("none", "all"):
+        azurite = stack.enter_context(Azurite(folder / patches, azurite_dir, patches=patches))
+        az = Wire(azurite.ports)
+        stack.callback(az.close)
+        yield Bench(azurite, az)
+
+
+def measure(stored: int, rounds: int, times: int) -> None:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        both = list(benches(stack, folder, stored))
+        costs = {name: [list[float](), list[float]()] for name in OPERATIONS}
+        for turn in range(rounds + 1):
+            for one in both:
+                prepare(one, max(1, times // 20))
+            for name, operation in OPERATIONS.items():
+                for one, found in zip(both, costs[name], strict=True):
+                    cost = one.turn(operation, max(1, times // 20) if operation is receive_32 else times)
+                    if turn:  # not the first, which warms up
+                        found.append(cost)
+    print(f"\n{stored:,} messages and rows stored; ms of Azurite's CPU; ratio: median (least to most)\n")
+    print(f"{'':20}{'none':>8}{'all':>8}{'none / all':>22}")
+    for name, (stock, patched) in costs.items():
+        ratios = [one / other for one, other in zip(stock, patched, strict=True)]
+        middle = statistics.median(ratios)
+        shown = f"{middle:.1f} ({min(ratios):.1f} to {max(ratios):.1f})"
+        print(
+            f"{name:20}{statistics.median(stock):8.2f}{statistics.median(patched):8.2f}{shown:>22}",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--times", type=int, default=200, help="of each operation in a round, with nothing stored"
+    )
+    parser.add_argument(
+        "--stored", type=int, default=20_000, help="messages and rows of the second part; 0: without"
+    )
+    parser.add_argument(
+        "--stored-times", type=int, default=20, help="of each operation in a round, with these"
+    )
+    given = parser.parse_args()
+    measure(0, given.rounds, given.times)
+    if given.stored:
+        measure(given.stored, given.rounds, given.stored_times)
+
+
+if __name__ == "__main__":
+    main()
