@@ -94,7 +94,7 @@ def build_core(
     buffer = EventBuffer(clock.now())
     publisher = EventPublisher(broker, buffer)
     event_feed = EventFeed(broker, buffer, rules.max_streams)
-    timers = Timers(storage.own_queues, clock, fires=rules.resolves)
+    timers = Timers(storage.timers, clock, fires=rules.resolves)
     counts = PendingCounts(storage.work_queues, clock)
     messages = WorkMessages(storage.work_queues, clock, rules.claims.secrets, counts)
     changes = Changes(storage.tasks, messages, timers, publisher, clock)

@@ -6,44 +6,11 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.ports import Changed, Clock, LeaseLost
-from legacy_queue.stores import OwnQueues, ReceivedMessage, Turn, Turns
+from legacy_queue.ports import Changed, Clock
+from legacy_queue.stores import Turn, Turns
 
 LEASE = timedelta(seconds=15)
 RENEWED_EVERY = LEASE / 3
-
-
-class LeasedMessage:
-    """A message of the queue ``name`` that this process works on: until ``end``, its lease can be renewed."""
-
-    def __init__(self, queues: OwnQueues, name: str, message: ReceivedMessage) -> None:
-        self._queues, self._name = queues, name
-        self.message = message
-        self._is_ended = self._is_lost = False
-        self._lock = threading.Lock()
-
-    def renew(self) -> None:
-        """Hide the message for another ``LEASE`` from now. Best effort."""
-        with self._lock, suppress(ServiceUnavailable):
-            if self._is_ended or self._is_lost:
-                return
-            message = self.message
-            try:
-                lease = self._queues.hide(self._name, message.lease, message.text, LEASE)
-                self.message = ReceivedMessage(lease, message.text, message.dequeue_count)
-            except LeaseLost:
-                self._is_lost = True
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether another process has the message, or it is gone."""
-        return self._is_lost
-
-    def end(self) -> ReceivedMessage:
-        """The message with its newest lease, which is not renewed any more."""
-        with self._lock:
-            self._is_ended = True
-            return self.message
 
 
 class RenewedTurn:

@@ -9,7 +9,8 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports import BrokerAway, Clock, Corrupt
 from legacy_queue.services.advance import Advance
 from legacy_queue.services.groups import Groups
-from legacy_queue.services.timers import LEASE, Due, Timers
+from legacy_queue.services.timer_state import Due
+from legacy_queue.services.timers import LEASE, Timers
 
 log = structlog.get_logger()
 

@@ -12,20 +12,17 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from queue import Empty, SimpleQueue
 from threading import Lock
 
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.domain.messages import Lease
-from legacy_queue.domain.timers import MAX_TEXT, ArtifactName, Timer, text_length, texts, timers_of
-from legacy_queue.ports import Clock, LeaseLost
-from legacy_queue.services.poison import set_aside
-from legacy_queue.stores import OwnQueues, ReceivedMessage
+from legacy_queue.domain.timers import MAX_TEXT, ArtifactName, Timer, text_length
+from legacy_queue.ports import Clock
+from legacy_queue.services.timer_state import Due, Message, State
 from legacy_queue.stores.group_commit import GroupCommit
+from legacy_queue.stores.timers import TimerMessage, TimerStore
 
-QUEUE = "timers"
 LEASE = timedelta(seconds=15)  # of timers whose effects are missing: what a dead process left goes on then
 
 _RENEWED_BEFORE = LEASE / 2
@@ -33,60 +30,7 @@ _GRACE = timedelta(seconds=10)  # after a timer is due: until then, it is for th
 _SKEW = timedelta(minutes=1)  # of another process's clock
 _LONGEST_HIDDEN = timedelta(days=6)  # Azure hides no message for longer than a week
 _RENEWED_AGAIN = timedelta(seconds=1)  # after storage could not be reached
-_BATCH = 8  # messages, of many timers each
 _MAX_KEPT = 100_000  # timers in memory; more wait in their messages alone
-
-
-@dataclass(eq=False)
-class _Message:
-    """``is_open``: transitions may rely on it. ``task_ids`` are the timers for which it is there."""
-
-    lease: Lease
-    fires: datetime
-    is_open: bool
-    task_ids: set[str] = field(default_factory=set)
-
-
-@dataclass(eq=False)
-class _State:
-    """What is known of a timer. ``users`` calls are under way, and ``dues`` what those say that have ended.
-
-    ``is_behind``: effects are missing, and no call is at them; ``is_unpublished``: events, too. ``again`` is
-    when it fires next, if it does; ``is_foreign``: it was another process's.
-    """
-
-    message: _Message
-    task_group_id: str = ""
-    due: datetime | None = None
-    since: datetime | None = None
-    users: int = 0
-    dues: list[datetime | None] = field(default_factory=list)
-    is_behind: bool = False
-    is_unpublished: bool = False
-    again: datetime | None = None
-    is_foreign: bool = False
-    tries: int = 0
-    artifacts: tuple[ArtifactName, ...] = ()
-
-    @property
-    def is_unfinished(self) -> bool:
-        return self.users > 0 or self.is_behind
-
-
-@dataclass(frozen=True)
-class Due:
-    """A timer that has fired. Effects of what happened ``since`` are missing, events only if not
-    ``is_published``. ``is_foreign``: its process may live, and come to its write yet. ``tries`` is how often
-    handling it has failed before.
-    """
-
-    task_id: str
-    since: datetime | None
-    is_published: bool
-    is_foreign: bool
-    task_group_id: str
-    artifacts: Sequence[ArtifactName]
-    tries: int
 
 
 class Timers:
@@ -96,14 +40,14 @@ class Timers:
     received; else only what its own calls left undone does.
     """
 
-    def __init__(self, queues: OwnQueues, clock: Clock, *, fires: bool = True) -> None:
-        self._queues, self._clock, self._fires = queues, clock, fires
+    def __init__(self, store: TimerStore, clock: Clock, *, fires: bool = True) -> None:
+        self._store, self._clock, self._fires = store, clock, fires
         self._commits = GroupCommit(self._commit, text_length, 1000, MAX_TEXT)
-        self._states: dict[str, _State] = {}
-        self._messages: dict[str, _Message] = {}  # by messageId
-        self._renewals: list[tuple[datetime, int, _Message]] = []  # a heap: when to renew which
+        self._states: dict[str, State] = {}
+        self._messages: dict[str, Message] = {}  # by messageId
+        self._renewals: list[tuple[datetime, int, Message]] = []  # a heap: when to renew which
         self._waiting: list[tuple[datetime, int, str]] = []  # a heap: when which timer fires
-        self._unused: list[_Message] = []  # to be deleted
+        self._unused: list[Message] = []  # to be deleted
         self._ready: SimpleQueue[str | None] = SimpleQueue()
         self._order = itertools.count()
         self._lock = Lock()
@@ -122,7 +66,7 @@ class Timers:
                 not artifacts and state and state.message.is_open and self._clock.now() < state.message.fires
             )
             if state and is_there:
-                self._use(state, timer)
+                state.use(timer)
         if not is_there:
             self._commits.add([timer])
 
@@ -140,12 +84,7 @@ class Timers:
             self._end_use(task_id, state, state.due)
 
     def fall_behind(
-        self,
-        task_id: str,
-        *,
-        is_published: bool = False,
-        again: timedelta = timedelta(0),
-        tries: int = 0,
+        self, task_id: str, *, is_published: bool = False, again: timedelta = timedelta(0), tries: int = 0
     ) -> None:
         """Effects are missing, other than events if ``is_published``: the timer fires after ``again``."""
         with self._lock:
@@ -170,7 +109,7 @@ class Timers:
                 with self._lock:
                     state = self._states.get(key)
                     if state and state.again is None and (state.is_behind or not state.users):
-                        return self._taken(key, state)
+                        return state.take(key)
         return None
 
     def wake(self, count: int) -> None:
@@ -199,14 +138,9 @@ class Timers:
 
         Raises ServiceUnavailable.
         """
-        received = self._queues.receive(QUEUE, _BATCH, LEASE)
+        received = self._store.receive(LEASE)
         for message in received:
-            try:
-                timers = timers_of(message.text)
-            except ValueError as error:
-                set_aside(self._queues, QUEUE, message, str(error))
-            else:
-                self._take_over(message, timers)
+            self._take_over(message)
         return len(received)
 
     def leave(self) -> None:
@@ -217,41 +151,18 @@ class Timers:
         self._move_on(left, timedelta(0))
         self._delete()
 
-    # with the lock
+    # the next ones are called with the lock
 
-    def _taken(self, key: str, state: _State) -> Due:
-        since = state.since if state.is_behind else None
-        is_published = not state.is_unpublished
-        due = Due(
-            key, since, is_published, state.is_foreign, state.task_group_id, state.artifacts, state.tries
-        )
-        if not state.users:
-            state.dues.clear()
-        state.users, state.is_behind = state.users + 1, False
-        return due
-
-    def _use(self, state: _State, timer: Timer) -> None:
-        if not state.is_unfinished:
-            state.dues.clear()
-        state.users += 1
-        state.since = min(state.since or timer.due, timer.due)
-        state.task_group_id = timer.task_group_id or state.task_group_id
-        state.artifacts += tuple(one for one in timer.artifacts if one not in state.artifacts)
-
-    def _end_use(self, key: str, state: _State, due: datetime | None) -> None:
-        """Of several calls at once, none knows what the others did: the earliest of what they say counts."""
-        state.users -= 1
-        state.dues.append(due)
-        if state.is_unfinished:
+    def _end_use(self, task_id: str, state: State, due: datetime | None) -> None:
+        if not state.end(due):
             return
-        state.since, state.is_unpublished, state.task_group_id, state.artifacts = None, False, "", ()
-        state.due = min((one for one in state.dues if one), default=None)
         if state.due is None:
-            self._drop(key, state)
+            del self._states[task_id]
+            self._part(task_id, state.message)
         elif self._fires:
-            self._fire_at(key, state, state.due)
+            self._fire_at(task_id, state, state.due)
 
-    def _fire_at(self, key: str, state: _State, when: datetime) -> None:
+    def _fire_at(self, key: str, state: State, when: datetime) -> None:
         if when <= self._clock.now():
             state.again = None
             self._ready.put(key)
@@ -259,48 +170,43 @@ class Timers:
             state.again = when
             heapq.heappush(self._waiting, (when, next(self._order), key))
 
-    def _drop(self, key: str, state: _State) -> None:
-        del self._states[key]
-        self._part(key, state.message)
-
-    def _part(self, key: str, message: _Message) -> None:
+    def _part(self, key: str, message: Message) -> None:
         message.task_ids.discard(key)
         if not message.task_ids and message.lease.message_id in self._messages:
             message.is_open = False
             self._unused.append(message)
             del self._messages[message.lease.message_id]
 
-    def _has_unfinished(self, message: _Message) -> bool:
+    def _has_unfinished(self, message: Message) -> bool:
         return any(self._states[task_id].is_unfinished for task_id in message.task_ids)
 
-    def _add(self, message: _Message) -> None:
+    def _add(self, message: Message) -> None:
         self._messages[message.lease.message_id] = message
         heapq.heappush(self._renewals, (message.fires - _RENEWED_BEFORE, next(self._order), message))
 
-    def _move(self, key: str, state: _State, message: _Message) -> None:
+    def _move(self, key: str, state: State, message: Message) -> None:
         old, state.message = state.message, message
         message.task_ids.add(key)
         if old is not message:
             self._part(key, old)
 
-    # without
+    # and these without it
 
     def _commit(self, timers: Sequence[Timer]) -> None:
-        for message, some in self._sent(timers, LEASE, is_open=True):
+        for message, some in self._put(timers, LEASE, is_open=True):
             with self._lock:
                 self._add(message)
                 for timer in some:
-                    state = self._states.setdefault(timer.task_id, _State(message))
+                    state = self._states.setdefault(timer.task_id, State(message))
                     self._move(timer.task_id, state, message)
-                    self._use(state, timer)
+                    state.use(timer)
 
-    def _sent(
+    def _put(
         self, timers: Iterable[Timer], hidden_for: timedelta, *, is_open: bool
-    ) -> Iterator[tuple[_Message, list[Timer]]]:
-        """New messages, as they are put, and which of the timers each has."""
-        for text, some in texts(timers):
-            fires = self._clock.now() + hidden_for
-            yield _Message(self._queues.put(QUEUE, text, hidden_for), fires, is_open), some
+    ) -> Iterator[tuple[Message, Sequence[Timer]]]:
+        fires = self._clock.now() + hidden_for
+        for put in self._store.put(timers, hidden_for):
+            yield Message(put.lease, fires, is_open), put.timers
 
     def _renew(self, now: datetime) -> None:
         due = []
@@ -315,7 +221,7 @@ class Timers:
                     heapq.heappush(self._renewals, (now + _RENEWED_AGAIN, next(self._order), message))
             raise
 
-    def _move_on(self, messages: Sequence[_Message], lease: timedelta) -> None:
+    def _move_on(self, messages: Sequence[Message], lease: timedelta) -> None:
         """What is unfinished in these messages goes into new ones, hidden for ``lease``; the rest waits."""
         with self._lock:
             for message in messages:
@@ -328,11 +234,11 @@ class Timers:
         for key, state in states.items():
             if key not in unfinished:
                 due = state.due or now
-                waiting[math.log2(max(1.0, (due - now).total_seconds())) // 1].append(_timer(key, state, due))
-        moves = [([_timer(key, states[key], now) for key in unfinished], lease, lease > timedelta(0))]
+                waiting[math.log2(max(1.0, (due - now).total_seconds())) // 1].append(state.timer(key, due))
+        moves = [([states[key].timer(key, now) for key in unfinished], lease, lease > timedelta(0))]
         moves += [(timers, self._until(timers, now), False) for timers in waiting.values()]
         for timers, hidden_for, is_open in moves:
-            for message, some in self._sent(timers, hidden_for, is_open=is_open):
+            for message, some in self._put(timers, hidden_for, is_open=is_open):
                 self._moved(message, {timer.task_id: old[timer.task_id] for timer in some})
 
     def _until(self, timers: Iterable[Timer], now: datetime) -> timedelta:
@@ -344,7 +250,7 @@ class Timers:
     def _keeps_more(self) -> bool:
         return self._fires and len(self._states) <= _MAX_KEPT
 
-    def _moved(self, message: _Message, old: Mapping[str, _Message]) -> None:
+    def _moved(self, message: Message, old: Mapping[str, Message]) -> None:
         """The new message is there for those timers that no call has put into another one meanwhile."""
         keeps = message.is_open or self._keeps_more
         with self._lock:
@@ -356,32 +262,33 @@ class Timers:
                 if keeps:
                     self._move(key, state, message)
                 else:
-                    self._drop(key, state)
+                    del self._states[key]
+                    self._part(key, before)
             if not keeps:
                 del self._messages[message.lease.message_id]
             elif not message.task_ids:
                 self._part("", message)
 
-    def _take_over(self, received: ReceivedMessage, timers: Sequence[Timer]) -> None:
+    def _take_over(self, received: TimerMessage) -> None:
         now = self._clock.now()
         with self._lock:
             message = self._messages.get(received.lease.message_id)
             is_own = message is not None
             if message is None:
-                message = _Message(received.lease, now + LEASE, is_open=False)
+                message = Message(received.lease, now + LEASE, is_open=False)
             message.lease, message.fires = received.lease, now + LEASE
             self._add(message)
-            for timer in timers:
+            for timer in received.timers:
                 self._take_over_one(timer, message, now, is_own=is_own)
             if not message.task_ids:
                 self._part("", message)
 
-    def _take_over_one(self, timer: Timer, message: _Message, now: datetime, *, is_own: bool) -> None:
+    def _take_over_one(self, timer: Timer, message: Message, now: datetime, *, is_own: bool) -> None:
         state = self._states.get(timer.task_id)
         if state and (is_own or timer.since is None):
             return  # this process keeps it, and knows better
         if state is None:
-            state = self._states[timer.task_id] = _State(message, timer.task_group_id, timer.due)
+            state = self._states[timer.task_id] = State(message, timer.task_group_id, timer.due)
             self._move(timer.task_id, state, message)
         if timer.since:
             state.artifacts += timer.artifacts
@@ -395,11 +302,4 @@ class Timers:
         with self._lock:
             unused, self._unused = self._unused, []
         for message in unused:
-            with suppress(LeaseLost, ServiceUnavailable):  # then it fires, and whoever receives it deletes it
-                self._queues.remove(QUEUE, message.lease)
-
-
-def _timer(key: str, state: _State, due: datetime) -> Timer:
-    if state.is_unfinished:
-        return Timer(key, due, state.since or due, state.task_group_id, state.artifacts)
-    return Timer(key, due)
+            self._store.remove(message.lease)

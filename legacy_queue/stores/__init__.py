@@ -10,13 +10,13 @@ from legacy_queue.stores.blobs import Blobs
 from legacy_queue.stores.dependencies import DependencyStore, Dependent
 from legacy_queue.stores.event_log import EventLog
 from legacy_queue.stores.groups import ActivePage, ActiveTask, Group, GroupStore
-from legacy_queue.stores.own_queues import OwnQueues, ReceivedMessage
 from legacy_queue.stores.signed_urls import SignedUrls
 from legacy_queue.stores.storage import Expiring, Storage, open_stores
 from legacy_queue.stores.tasks import StoredTask, TaskPage, TaskStore
+from legacy_queue.stores.timers import TimerMessage, TimerStore
 from legacy_queue.stores.turns import Turn, Turns
 from legacy_queue.stores.usage import UsagePage, UsageStore
-from legacy_queue.stores.work_queues import WorkQueues
+from legacy_queue.stores.work_queues import ReceivedMessage, WorkQueues
 from legacy_queue.stores.workers import StoredKnown, WorkerStore
 
 __all__ = [
@@ -31,7 +31,6 @@ __all__ = [
     "Expiring",
     "Group",
     "GroupStore",
-    "OwnQueues",
     "ReceivedMessage",
     "SignedUrls",
     "Storage",
@@ -40,6 +39,8 @@ __all__ = [
     "StoredTask",
     "TaskPage",
     "TaskStore",
+    "TimerMessage",
+    "TimerStore",
     "Turn",
     "Turns",
     "UsagePage",

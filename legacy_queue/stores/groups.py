@@ -139,7 +139,7 @@ class GroupStore(ExpiringRows):
         return active
 
     def activate(self, task_id: str, group: Group, activation: int) -> None:
-        """The task is active again, from this run on, in the group, which may be a new one. Safe to repeat."""
+        """The task is active again, from this run on, in the group, which may be new. Safe to repeat."""
         if not (self._recent.get(group.task_group_id) or self._read(group.task_group_id)):
             self._create(group)
         self._step(group.task_group_id, _Step("activate", task_id, activation, group.expires))

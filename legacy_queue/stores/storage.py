@@ -12,8 +12,8 @@ from legacy_queue.stores.blobs import Blobs
 from legacy_queue.stores.dependencies import DependencyStore
 from legacy_queue.stores.event_log import EventLog
 from legacy_queue.stores.groups import GroupStore
-from legacy_queue.stores.own_queues import OwnQueues
 from legacy_queue.stores.tasks import TaskStore
+from legacy_queue.stores.timers import TimerStore
 from legacy_queue.stores.turns import Turns
 from legacy_queue.stores.usage import UsageStore
 from legacy_queue.stores.work_queues import WorkQueues
@@ -37,7 +37,7 @@ class Storage:
     artifacts: ArtifactStore
     blobs: Blobs
     work_queues: WorkQueues
-    own_queues: OwnQueues
+    timers: TimerStore
     turns: Turns
     event_log: EventLog
     usage: UsageStore
@@ -64,7 +64,7 @@ def open_stores(account: StorageAccount, prefix: str, clock: Clock) -> Storage:
         ArtifactStore(account.table(f"{prefix}artifacts")),
         Blobs(account, clock),
         work_queues,
-        OwnQueues(account, prefix),
+        TimerStore(account, prefix),
         Turns(account.table(f"{prefix}turns"), clock),
         EventLog(account.table(f"{prefix}events"), clock),
         usage,

@@ -1,6 +1,7 @@
 """The messages of pending runs, which workers poll."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import islice
 
@@ -9,13 +10,21 @@ from legacy_queue.domain.priority import WorkQueue, work_queues
 from legacy_queue.ports import Clock
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import Queue, QueueNotFound
-from legacy_queue.stores.own_queues import ReceivedMessage, received
 from legacy_queue.stores.recent import Recent
 from legacy_queue.stores.signed_urls import SignedUrls, signed_urls
 
 _REMEMBERED = 10_000  # queues
 _UNUSED = timedelta(days=10)
 _SHORTEST = timedelta(seconds=1)
+
+
+@dataclass(frozen=True)
+class ReceivedMessage:
+    """A message in a queue, with the lease on it."""
+
+    lease: Lease
+    text: str
+    dequeue_count: int
 
 
 class WorkQueues:
@@ -56,7 +65,10 @@ class WorkQueues:
     def receive(self, queue: WorkQueue, count: int, hidden_for: timedelta) -> Sequence[ReceivedMessage]:
         """Up to ``count`` (1..32) visible messages, invisible for so long; none of a queue never used."""
         try:
-            return [received(one) for one in self._queue(queue).receive(count, hidden_for)]
+            return [
+                ReceivedMessage(one.lease, one.text, one.dequeue_count)
+                for one in self._queue(queue).receive(count, hidden_for)
+            ]
         except QueueNotFound:
             return []
 

@@ -23,7 +23,6 @@ from legacy_queue.ports.queue import MessageNotFound, PopReceiptMismatch, Queued
 from legacy_queue.services import Services
 from legacy_queue.services.claims import ClaimRules, Presented
 from legacy_queue.services.core import Core, Rules, build_core
-from legacy_queue.services.timers import QUEUE as QUEUE_OF_TIMERS
 from legacy_queue.stores import ReceivedMessage, TaskStore, open_stores
 from tests.memory_server import HandClock, messages_in
 from tests.services.ports import Around, ForgetfulTasks, HandBroker, around_port, around_storage
@@ -125,6 +124,7 @@ class Bench:
         self.clock = HandClock(NOW)
         self.account = MemoryAccount(self.clock, "http://127.0.0.1:1/azure", PREFIX)
         self.storage = open_stores(self.account, PREFIX, self.clock)
+        self.timer_queue = self.account.queue(f"{PREFIX}-timers")
         self.broker = broker or HandBroker()
         self.objects = objects
         self._required, self._secrets = frozenset(required), secrets
@@ -197,22 +197,22 @@ class Bench:
     def lose_timers(self) -> None:
         """Every message with timers."""
         for message in self.timer_messages():
-            self.storage.own_queues.remove(QUEUE_OF_TIMERS, message.lease)
+            self.timer_queue.delete(message.lease)
 
     def double_timers(self) -> None:
         """There is another message like each with timers."""
         for message in self.timer_messages():
             delay = max(timedelta(0), message.next_visible - self.clock.now())
-            self.storage.own_queues.put(QUEUE_OF_TIMERS, message.text, delay)
+            self.timer_queue.put(message.text, delay)
 
     def hasten_timers(self) -> None:
         """Each message with timers is visible now."""
         for message in self.timer_messages():
-            self.storage.own_queues.hide(QUEUE_OF_TIMERS, message.lease, message.text, timedelta(0))
+            self.timer_queue.update(message.lease, message.text, timedelta(0))
 
     def timer_messages(self) -> list[QueuedMessage]:
         """All messages with timers, visible or not; nobody is served."""
-        return messages_in(self.account, f"{PREFIX}-{QUEUE_OF_TIMERS}")
+        return messages_in(self.account, self.timer_queue.name)
 
     def create(self, **changes: Any) -> str:
         task_id = slugid()

@@ -46,7 +46,6 @@ from legacy_queue.ports import Changed
 from legacy_queue.services.claims import Presented
 from legacy_queue.services.core import Core
 from legacy_queue.services.pending import PendingCounts
-from legacy_queue.services.timers import QUEUE as QUEUE_OF_TIMERS
 from legacy_queue.services.work_messages import WorkMessages
 from tests.services import interleaving
 from tests.services.bench import (
@@ -565,17 +564,17 @@ class Life(RuleBasedStateMachine):
     @rule(kind=st.sampled_from(["doubled", "early", "lost", "lost"]), pick=PICKS)
     def mishap(self, kind: str, pick: int) -> None:
         """To timers."""
-        messages, own, queue = self.bench.timer_messages(), self.bench.storage.own_queues, QUEUE_OF_TIMERS
+        messages, queue = self.bench.timer_messages(), self.bench.timer_queue
         if not messages:
             return
         one = messages[pick % len(messages)]
         match kind:
             case "doubled":
-                own.put(queue, one.text, max(one.next_visible - self.bench.clock.now(), 0 * SECOND))
+                queue.put(one.text, max(one.next_visible - self.bench.clock.now(), 0 * SECOND))
             case "early":
-                own.hide(queue, one.lease, one.text, 0 * SECOND)
+                queue.update(one.lease, one.text, 0 * SECOND)
             case _ if self.has_losses:
-                own.remove(queue, one.lease)
+                queue.delete(one.lease)
                 for timer in timers_of(one.text):
                     self._lose(timer.task_id)
                     if self.has_faults:

@@ -1,0 +1,108 @@
+"""What a process knows of its timers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.timers import ArtifactName, Timer
+
+
+@dataclass(frozen=True)
+class Due:
+    """A timer that has fired. Effects of what happened ``since`` are missing, events only if not
+    ``is_published``. ``is_foreign``: its process may live, and come to its write yet. ``tries`` is how often
+    handling it has failed before.
+    """
+
+    task_id: str
+    since: datetime | None
+    is_published: bool
+    is_foreign: bool
+    task_group_id: str
+    artifacts: Sequence[ArtifactName]
+    tries: int
+
+
+@dataclass(eq=False)
+class Message:
+    """``is_open``: transitions may rely on it. ``task_ids`` are the timers for which it is there."""
+
+    lease: Lease
+    fires: datetime
+    is_open: bool
+    task_ids: set[str] = field(default_factory=set)
+
+
+@dataclass(eq=False)
+class State:
+    """Of a timer. ``users`` calls are under way, and ``dues`` what those say that have ended.
+
+    ``is_behind``: effects are missing, and no call is at them; ``is_unpublished``: events, too. ``again`` is
+    when it fires next, if it does; ``is_foreign``: it was another process's.
+    """
+
+    message: Message
+    task_group_id: str = ""
+    due: datetime | None = None
+    since: datetime | None = None
+    users: int = 0
+    dues: list[datetime | None] = field(default_factory=list)
+    is_behind: bool = False
+    is_unpublished: bool = False
+    again: datetime | None = None
+    is_foreign: bool = False
+    tries: int = 0
+    artifacts: tuple[ArtifactName, ...] = ()
+
+    @property
+    def is_unfinished(self) -> bool:
+        return self.users > 0 or self.is_behind
+
+    def begin(self) -> None:
+        """One more call is under way."""
+        if not self.is_unfinished:
+            self.dues.clear()
+        self.users += 1
+
+    def use(self, timer: Timer) -> None:
+        """A call is under way that may have the effects of the timer."""
+        self.begin()
+        self.since = min(self.since or timer.due, timer.due)
+        self.task_group_id = timer.task_group_id or self.task_group_id
+        self.artifacts += tuple(one for one in timer.artifacts if one not in self.artifacts)
+
+    def end(self, due: datetime | None) -> bool:
+        """A call has ended; whether nothing is missing now, and ``due`` says when to look again.
+
+        Of several calls at once, none knows what the others did: the earliest of what they say counts.
+        """
+        self.users -= 1
+        self.dues.append(due)
+        if self.is_unfinished:
+            return False
+        self.since, self.is_unpublished, self.task_group_id, self.artifacts = None, False, "", ()
+        self.due = min((one for one in self.dues if one), default=None)
+        return True
+
+    def take(self, task_id: str) -> Due:
+        """Who handles the timer is under way."""
+        due = Due(
+            task_id,
+            self.since if self.is_behind else None,
+            not self.is_unpublished,
+            self.is_foreign,
+            self.task_group_id,
+            self.artifacts,
+            self.tries,
+        )
+        if not self.users:
+            self.dues.clear()
+        self.users, self.is_behind = self.users + 1, False
+        return due
+
+    def timer(self, task_id: str, due: datetime) -> Timer:
+        """What is stored of it."""
+        if self.is_unfinished:
+            return Timer(task_id, due, self.since or due, self.task_group_id, self.artifacts)
+        return Timer(task_id, due)
