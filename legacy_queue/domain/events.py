@@ -5,7 +5,7 @@ Source: seeds/001 (payloads and routing keys) and "Events (AMQP)" in design/prot
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
@@ -13,6 +13,7 @@ from legacy_queue.domain.task import Run, Task
 from legacy_queue.domain.times import format_time
 
 PROJECT = "taskcluster-queue"
+EVER = datetime(1970, 1, 1, tzinfo=UTC)  # since then: all that happened
 
 
 @dataclass(frozen=True)
