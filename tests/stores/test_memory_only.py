@@ -82,15 +82,6 @@ def test_invisibility_in_own_queues_is_counted_in_whole_seconds_rounded_up(
     assert [message.text for message in received] == ["received", "put", "hidden"]
 
 
-def test_the_oldest_events_make_room_and_their_ids_go_on_working(memory: Storage) -> None:
-    events = [Event("task-pending", f"primary.{number}", (), {}) for number in range(10_010)]
-    memory.event_log.append(events[:10])
-    (first, _), *_ = memory.event_log.read("", 1)
-    memory.event_log.append(events[10:])
-    for after in ("", first):
-        assert [event for _, event in memory.event_log.read(after, 20_000)] == events[10:]
-
-
 def test_an_id_of_a_log_that_was_lost_is_before_all_of_the_next(clock: HandClock) -> None:
     event = Event("task-pending", "primary", (), {})
     lost = memory_storage(clock, "http://127.0.0.1", "q")
@@ -102,5 +93,5 @@ def test_an_id_of_a_log_that_was_lost_is_before_all_of_the_next(clock: HandClock
 
 
 def test_two_storages_have_two_keys() -> None:
-    keys = {memory_storage(HandClock(), "http://127.0.0.1", "q").key for _ in range(2)}
+    keys = {memory_storage(HandClock()).account.public_queues.key for _ in range(2)}
     assert len(keys) == 2

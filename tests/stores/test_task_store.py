@@ -197,8 +197,8 @@ def test_a_change_of_a_task_that_is_not_there_is_refused(storage: Storage) -> No
 
 
 def test_storage_that_answers_passes_its_check_again_and_again(storage: Storage) -> None:
-    storage.check()
-    storage.check()
+    storage.account.check()
+    storage.account.check()
 
 
 def task_in(state: str, expires: datetime = CREATED + timedelta(days=30)) -> Task:
