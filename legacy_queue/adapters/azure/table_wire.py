@@ -11,7 +11,7 @@ import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import quote
 
 from legacy_queue.ports.table import KEY, PARTITION, Change, Condition, Row, Value
@@ -39,14 +39,14 @@ def key_path(partition: str, key: str) -> str:
 
 
 def entity(partition: str, key: str, values: Mapping[str, Value]) -> bytes:
-    """The row as JSON; raises ValueError for what Azure would refuse."""
+    """The row as JSON; raises ValueError or TypeError for what Azure would refuse."""
     properties: dict[str, Any] = {PARTITION: partition, KEY: key}
     size = 0
     for name, value in values.items():
         if type(value) is str:
             properties[name], length = value, 2 * len(value)
         else:
-            edm_type, properties[name], length = _WRITERS[type(value)](value)
+            edm_type, properties[name], length = _WRITERS.get(type(value), _refuse)(value)
             if edm_type:
                 properties[name + _TYPE] = edm_type
         if length > _MAX_VALUE:
@@ -148,6 +148,10 @@ def _read(edm_type: str, value: Any) -> Value:
 def _read_time(text: str) -> datetime:
     time = datetime.fromisoformat(text)
     return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def _refuse(value: Any) -> NoReturn:
+    raise TypeError(f"a {type(value).__name__} is no value of a row")
 
 
 def _has_32_bits(value: int) -> bool:
