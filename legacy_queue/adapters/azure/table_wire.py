@@ -10,6 +10,7 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 from urllib.parse import quote
@@ -24,6 +25,14 @@ _PART = re.compile(rb"\r\nHTTP/1\.1 (\d{3})[^\r\n]*\r\n((?:[^\r\n]+\r\n)*)")
 _ETAG = re.compile(rb"(?:^|\n)etag: *([^\r]+)\r", re.IGNORECASE)
 
 dumps = json.JSONEncoder(separators=(",", ":")).encode
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A value of another writer that is none of ours: its type, such as ``Edm.Int64``, and its text."""
+
+    edm_type: str
+    text: str
 
 
 def check_key(partition: str, key: str) -> None:
@@ -58,8 +67,8 @@ def entity(partition: str, key: str, values: Mapping[str, Value]) -> bytes:
 
 
 def row(properties: Mapping[str, Any]) -> Row:
-    """The inverse of ``entity``. A value of a type that it does not know stays the text that it is."""
-    values: dict[str, Value] = {}
+    """The inverse of ``entity``. A value of a type that it does not know is a Foreign, and spoils no row."""
+    values: dict[str, Any] = {}
     for name, value in properties.items():
         if value is None or "odata." in name:  # nothing under a name that was selected; what describes others
             continue
@@ -81,9 +90,7 @@ def literal(value: Value) -> str:
             return "'" + value.replace("'", "''") + "'"
         case bool():
             return "true" if value else "false"
-        case int():
-            return str(value) if _has_32_bits(value) else f"{value}L"
-        case float():
+        case int() | float():
             return repr(value)
         case bytes():
             return f"X'{value.hex()}'"
@@ -138,11 +145,11 @@ def _condition(condition: Condition) -> str:
     return f"{condition.name} {condition.operator} {literal(condition.value)}"
 
 
-def _read(edm_type: str, value: Any) -> Value:
+def _read(edm_type: str, value: Any) -> Value | Foreign:
     try:
         return _READERS[edm_type](value)
-    except (LookupError, ValueError, TypeError):  # of another writer; such a value is of no kind of ours
-        return str(value)
+    except (LookupError, ValueError, TypeError):
+        return Foreign(edm_type, str(value))
 
 
 def _read_time(text: str) -> datetime:
@@ -154,16 +161,10 @@ def _refuse(value: Any) -> NoReturn:
     raise TypeError(f"a {type(value).__name__} is no value of a row")
 
 
-def _has_32_bits(value: int) -> bool:
-    return -(2**31) <= value < 2**31
-
-
 def _write_int(value: int) -> tuple[str | None, Any, int]:
-    if _has_32_bits(value):
-        return None, value, 4
-    if not -(2**63) <= value < 2**63:
-        raise ValueError("an integer of more than 64 bits")
-    return "Edm.Int64", str(value), 8
+    if not -(2**31) <= value < 2**31:
+        raise ValueError(f"{value} has more than 32 bits")
+    return None, value, 4
 
 
 def _write_float(value: float) -> tuple[str | None, Any, int]:
@@ -189,7 +190,7 @@ _READERS: Mapping[str, Callable[[Any], Value]] = {
     "Edm.Binary": base64.b64decode,
     "Edm.DateTime": _read_time,
     "Edm.Double": float,
-    "Edm.Int64": int,
     "Edm.Int32": int,
     "Edm.Boolean": bool,
+    "Edm.String": str,
 }
