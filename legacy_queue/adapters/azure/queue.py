@@ -55,8 +55,7 @@ class AzureQueue(Queue):
         lives = _FOREVER if time_to_live is None else max(1, time_to_live // timedelta(seconds=1))
         params = [("messagettl", str(lives)), ("visibilitytimeout", str(whole_seconds(hidden_for)))]
         response = self._send(Request("POST", self._messages, params, _XML_BODY, _body(text)))
-        (lease,) = self._service.read(response, lambda answer: [_lease(one) for one in _fields(answer)])
-        return lease
+        return self._service.read(response, lambda answer: _lease(_fields(answer)[0]))
 
     def receive(self, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
         params = [("numofmessages", str(count)), ("visibilitytimeout", str(whole_seconds(hidden_for)))]

@@ -29,6 +29,7 @@ _NOT_NOW = {
     "ContainerNotFound",
     "ContainerBeingDeleted",
     "AuthenticationFailed",
+    "AuthorizationFailure",  # Azurite's tables say so of a wrong key, Azure of an address that it keeps out
     "AccountIsDisabled",
 }
 _CODE = re.compile(rb"<Code>(\w{1,100})</Code>|\"code\"\s*:\s*\"(\w{1,100})\"")
