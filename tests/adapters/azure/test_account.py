@@ -13,11 +13,11 @@ from azure.storage.blob import BlobClient
 
 from legacy_queue.adapters.azure.account import AzureAccount
 from legacy_queue.adapters.azurite import Azurite
-from legacy_queue.adapters.sas import BlobSigner
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.messages import Lease
 from legacy_queue.ports.queue import QueueNotFound
 from legacy_queue.ports.table import PARTITION, Change, Condition
+from legacy_queue.stores.signed_urls import upload_url
 
 NO_TIME, HOUR = timedelta(0), timedelta(hours=1)
 LEASE = Lease("00000000-0000-0000-0000-000000000000", "receipt")
@@ -43,9 +43,8 @@ def account(azurite: Azurite, prefix: str) -> AzureAccount:
 def blob_url(account: AzureAccount) -> str:
     """That allows everything with the blob ``name``."""
     blobs = account.public_blobs
-    signer = BlobSigner(blobs.url, blobs.account, blobs.key, account.container.name)
     now = datetime.now(UTC)
-    return signer.upload_url("name", now, now + HOUR)
+    return upload_url(blobs, account.container.name, "name", now, now + HOUR)
 
 
 def cost(account: AzureAccount, act: Callable[[], Any]) -> int:
