@@ -3,6 +3,7 @@
 There are no proxies, no redirects, no cookies and no netrc: storage is where the connection string says.
 """
 
+import os
 import socket
 import ssl
 import time
@@ -144,7 +145,8 @@ class Connections:
 @cache
 def _default_context() -> ssl.SSLContext:
     context = ssl.create_default_context()
-    context.load_verify_locations(DEFAULT_CA_BUNDLE_PATH)
+    bundle = os.environ.get("REQUESTS_CA_BUNDLE") or DEFAULT_CA_BUNDLE_PATH
+    context.load_verify_locations(**{"capath" if os.path.isdir(bundle) else "cafile": bundle})
     return context
 
 

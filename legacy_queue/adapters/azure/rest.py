@@ -22,7 +22,7 @@ log = structlog.get_logger()
 Answer = TypeVar("Answer")
 
 # codes of a storage that is not ready for us, though its status says that we asked wrongly
-_NOT_NOW = {
+NOT_NOW = {
     "TableNotFound",
     "TableBeingDeleted",
     "QueueBeingDeleted",
@@ -125,7 +125,7 @@ class RestClient:
         if 200 <= status < 300:
             return response
         code = error_code(response)
-        if status not in accepted or code in _NOT_NOW:
+        if status not in accepted or code in NOT_NOW:
             raise refusal(status, code)
         return response
 
@@ -135,7 +135,7 @@ def refusal(status: int, code: str) -> ServiceUnavailable | StorageRefused:
 
     A wrong key of ours is told in the log; a worker hears 503, since it is not the worker's fault.
     """
-    if not _helps_to_retry(status) and status < 500 and code not in _NOT_NOW:
+    if not _helps_to_retry(status) and status < 500 and code not in NOT_NOW:
         return StorageRefused(status, code)
     log.error("storage-refused", status=status, azure_code=code, error=StorageRefused.__name__)
     return ServiceUnavailable("storage did not serve the request, try again")

@@ -16,7 +16,14 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from legacy_queue.adapters.azure.connection import MAX_IDLE, Connections, NotAnswered, NotSent, Timeouts
+from legacy_queue.adapters.azure.connection import (
+    MAX_IDLE,
+    Connections,
+    NotAnswered,
+    NotSent,
+    Timeouts,
+    _default_context,
+)
 from legacy_queue.adapters.azurite import Azurite
 
 from .stub import NO_CONTENT, Reply, Stub, answer, hang_up, reset, then_hang_up
@@ -258,6 +265,14 @@ def test_a_certificate_that_is_not_trusted_is_not_sent_anything(secure: Stub) ->
     with pytest.raises(NotSent, match="SSLCertVerificationError"):
         Connections(secure.url).exchange(REQUEST)
     assert secure.heard == []
+
+
+def test_certificates_are_trusted_that_the_sdk_is_told_to_trust(
+    secure: Stub, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
+    connections = Connections(secure.url, context=_default_context.__wrapped__())
+    assert connections.exchange(REQUEST).body == b"body"
 
 
 def test_a_certificate_of_another_name_is_not_sent_anything(secure: Stub, certificate: Path) -> None:
