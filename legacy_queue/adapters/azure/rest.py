@@ -82,19 +82,23 @@ class RestClient:
         What reached storage is not sent again where ``is_sent_once``. Raises ServiceUnavailable,
         StorageRefused.
         """
-        for delay in (*self._service.delays, None):
+        delays = iter(self._service.delays)
+        while True:
             self._counts[self._service.name, request.method] += 1
             try:
                 response = self._connections.exchange(self._signed(request))
             except (NotSent, NotAnswered) as error:
-                if delay is None or (is_sent_once and isinstance(error, NotAnswered)):
+                is_last = is_sent_once and isinstance(error, NotAnswered)
+                delay = None if is_last else next(delays, None)
+                if delay is None:
                     log.error("storage-unreachable", error=str(error))
                     raise ServiceUnavailable("storage cannot be reached, try again") from error
             else:
-                if delay is None or is_sent_once or not _helps_to_retry(response.status):
+                is_last = is_sent_once or not _helps_to_retry(response.status)
+                delay = None if is_last else next(delays, None)
+                if delay is None:
                     return self._checked(response, accepted)
             self._sleep(delay)
-        raise AssertionError("the last attempt answers or raises")
 
     def read(self, response: Response, convert: Callable[[Response], Answer]) -> Answer:
         """What ``convert`` makes of the answer; raises ServiceUnavailable where it cannot be read."""
