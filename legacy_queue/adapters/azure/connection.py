@@ -3,11 +3,13 @@
 There are no proxies, no redirects, no cookies and no netrc: storage is where the connection string says.
 """
 
+import os
 import socket
 import ssl
 import time
 import weakref
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -43,11 +45,15 @@ class Connections:
     """Connections to the host of ``url``, each used by one request at a time."""
 
     def __init__(
-        self, url: str, timeouts: Timeouts | None = None, context: ssl.SSLContext | None = None
+        self,
+        url: str,
+        timeouts: Timeouts | None = None,
+        context: ssl.SSLContext | None = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         """``context`` says whom https trusts, by default whom the system and the SDK do.
 
-        Raises ValueError.
+        ``now`` is in seconds. Raises ValueError.
         """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -57,6 +63,7 @@ class Connections:
         self.address = (parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
         self._context = (context or _default_context()) if parts.scheme == "https" else None
         self._timeouts = timeouts or Timeouts()
+        self._now = now
         self._idle: _Idle = deque()
         weakref.finalize(self, _close_all, self._idle)
 
@@ -102,7 +109,7 @@ class Connections:
                 connection, since = self._idle.pop()
             except IndexError:
                 return None
-            if time.monotonic() - since < _MAX_IDLE_TIME and self._is_open(connection):
+            if self._now() - since < _MAX_IDLE_TIME and self._is_open(connection):
                 return connection
             connection.close()
 
@@ -134,7 +141,7 @@ class Connections:
         if not response.can_continue:
             connection.close()
             return
-        now = time.monotonic()
+        now = self._now()
         self._idle.append((connection, now))
         with suppress(IndexError):  # another call was faster
             if len(self._idle) > MAX_IDLE or now - self._idle[0][1] > _MAX_IDLE_TIME:
@@ -144,7 +151,8 @@ class Connections:
 @cache
 def _default_context() -> ssl.SSLContext:
     context = ssl.create_default_context()
-    context.load_verify_locations(DEFAULT_CA_BUNDLE_PATH)
+    bundle = os.environ.get("REQUESTS_CA_BUNDLE") or DEFAULT_CA_BUNDLE_PATH
+    context.load_verify_locations(**{"capath" if os.path.isdir(bundle) else "cafile": bundle})
     return context
 
 

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from html import unescape
 from xml.sax.saxutils import escape
 
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 from azure.storage.queue import QueueClient, QueueProperties
-from lxml import etree
 
 from legacy_queue.adapters.azure.client import unavailable_when_down
 from legacy_queue.adapters.azure.http_response import Response
@@ -30,6 +30,11 @@ _FOREVER = -1  # a time to live
 _MAX_TEXT = 48 * 1024
 _LEASE_LOST = {error.__name__: error for error in (QueueNotFound, MessageNotFound, PopReceiptMismatch)}
 _MESSAGE_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
+_LIST = re.compile(
+    rb"(?:\xef\xbb\xbf)?(?:<\?xml[^<>]*\?>)?\s*<QueueMessagesList(?:\s*/>|>"
+    rb"((?:\s*<QueueMessage>(?:\s*<(\w+)(?:\s*/>|>[^<]*</\2>))*\s*</QueueMessage>)*)\s*</QueueMessagesList>)\s*"
+)
+_FIELD = re.compile(r"<(\w+)(?:\s*/>|>([^<]*)</\1>)")
 _TIME = re.compile(r"\w{3}, (\d\d) (\w{3}) (\d{4}) (\d\d):(\d\d):(\d\d) GMT", re.ASCII)
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 _XML = {"accept": "application/xml"}
@@ -153,9 +158,15 @@ def _received(response: Response) -> Sequence[QueuedMessage]:
 
 
 def _fields(response: Response) -> list[dict[str, str]]:
-    """Each message's elements and their texts."""
-    messages = etree.fromstring(response.body).iter("QueueMessage")
-    return [{str(field.tag): field.text or "" for field in message} for message in messages]
+    """Each message's elements and their texts. A parser of XML costs a tenth of the whole operation more."""
+    found = _LIST.fullmatch(response.body)
+    if not found:
+        raise ValueError("no list of messages")
+    messages = (found[1] or b"").decode().split("</QueueMessage>")[:-1]
+    return [
+        {name: unescape(text) if "&" in text else text for name, text in _FIELD.findall(message)}
+        for message in messages
+    ]
 
 
 def _lease(fields: Mapping[str, str]) -> Lease:

@@ -22,7 +22,7 @@ log = structlog.get_logger()
 Answer = TypeVar("Answer")
 
 # codes of a storage that is not ready for us, though its status says that we asked wrongly
-_NOT_NOW = {
+NOT_NOW = {
     "TableNotFound",
     "TableBeingDeleted",
     "QueueBeingDeleted",
@@ -82,19 +82,23 @@ class RestClient:
         What reached storage is not sent again where ``is_sent_once``. Raises ServiceUnavailable,
         StorageRefused.
         """
-        for delay in (*self._service.delays, None):
+        delays = iter(self._service.delays)
+        while True:
             self._counts[self._service.name, request.method] += 1
             try:
                 response = self._connections.exchange(self._signed(request))
             except (NotSent, NotAnswered) as error:
-                if delay is None or (is_sent_once and isinstance(error, NotAnswered)):
+                is_last = is_sent_once and isinstance(error, NotAnswered)
+                delay = None if is_last else next(delays, None)
+                if delay is None:
                     log.error("storage-unreachable", error=str(error))
                     raise ServiceUnavailable("storage cannot be reached, try again") from error
             else:
-                if delay is None or is_sent_once or not _helps_to_retry(response.status):
+                is_last = is_sent_once or not _helps_to_retry(response.status)
+                delay = None if is_last else next(delays, None)
+                if delay is None:
                     return self._checked(response, accepted)
             self._sleep(delay)
-        raise AssertionError("the last attempt answers or raises")
 
     def read(self, response: Response, convert: Callable[[Response], Answer]) -> Answer:
         """What ``convert`` makes of the answer; raises ServiceUnavailable where it cannot be read."""
@@ -125,7 +129,7 @@ class RestClient:
         if 200 <= status < 300:
             return response
         code = error_code(response)
-        if status not in accepted or code in _NOT_NOW:
+        if status not in accepted or code in NOT_NOW:
             raise refusal(status, code)
         return response
 
@@ -135,7 +139,7 @@ def refusal(status: int, code: str) -> ServiceUnavailable | StorageRefused:
 
     A wrong key of ours is told in the log; a worker hears 503, since it is not the worker's fault.
     """
-    if not _helps_to_retry(status) and status < 500 and code not in _NOT_NOW:
+    if not _helps_to_retry(status) and status < 500 and code not in NOT_NOW:
         return StorageRefused(status, code)
     log.error("storage-refused", status=status, azure_code=code, error=StorageRefused.__name__)
     return ServiceUnavailable("storage did not serve the request, try again")

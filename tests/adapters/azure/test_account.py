@@ -12,6 +12,7 @@ import requests
 from azure.storage.blob import BlobClient
 
 from legacy_queue.adapters.azure.account import AzureAccount
+from legacy_queue.adapters.azure.rest import StorageRefused
 from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.messages import Lease
@@ -125,7 +126,7 @@ def test_a_container_and_tables_that_another_process_makes_are_no_error(
 
 
 @pytest.mark.parametrize("held", ["lease", "snapshot", "both"])
-def test_a_blob_that_its_uploader_holds_fast_is_deleted(
+def test_a_blob_that_its_uploader_has_leased_or_copied_is_deleted(
     account: AzureAccount, blob_url: str, held: str
 ) -> None:
     """An upload URL is enough for that."""
@@ -154,7 +155,7 @@ def test_a_blob_that_changes_while_it_is_read_is_unavailable(account: AzureAccou
             list(found[1])
 
 
-def test_nobody_reads_a_blob_without_a_signature(account: AzureAccount, blob_url: str) -> None:
+def test_a_blob_is_not_read_without_a_signature(account: AzureAccount, blob_url: str) -> None:
     account.container.put("name", b"content", "text/plain", None)
     plain = blob_url.partition("?")[0]
     for url in (plain, f"{plain.rpartition('/')[0]}?restype=container&comp=list"):
@@ -166,6 +167,15 @@ def test_workers_are_told_public_urls(azurite: Azurite) -> None:
     account = AzureAccount(azurite.connection_string, "t", *urls)
     assert (account.public_queues.url, account.public_blobs.url) == urls
     assert account.endpoints["queue"] == azurite.queue_url
+
+
+def test_a_list_of_blocks_for_a_leased_blob_is_refused(account: AzureAccount, blob_url: str) -> None:
+    account.container.put("name", b"content", "text/plain", None)
+    account.container.put_block("name", "id", b"block")
+    with BlobClient.from_blob_url(blob_url) as client:
+        client.acquire_lease(-1)
+    with pytest.raises(StorageRefused, match="412 LeaseIdMissing"):
+        account.container.put_block_list("name", [("Latest", "id")], "text/plain", None)
 
 
 IN_TABLES: dict[str, Act] = {
@@ -225,7 +235,7 @@ def test_a_queue_that_was_never_made_is_not_found(bare: AzureAccount, act: Act) 
 
 @pytest.fixture(scope="module")
 def away(azurite: Azurite) -> AzureAccount:
-    """Nobody listens where it should be."""
+    """Nothing listens where it should be."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         nowhere = f"http://127.0.0.1:{bound.getsockname()[1]}/devstoreaccount1;"

@@ -16,7 +16,14 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from legacy_queue.adapters.azure.connection import MAX_IDLE, Connections, NotAnswered, NotSent, Timeouts
+from legacy_queue.adapters.azure.connection import (
+    MAX_IDLE,
+    Connections,
+    NotAnswered,
+    NotSent,
+    Timeouts,
+    _default_context,
+)
 from legacy_queue.adapters.azurite import Azurite
 
 from .stub import NO_CONTENT, Reply, Stub, answer, hang_up, reset, then_hang_up
@@ -152,22 +159,54 @@ def test_an_answer_that_is_too_slow_is_not_answered() -> None:
         Connections(stub.url, SHORT).exchange(REQUEST)
 
 
-def test_so_many_calls_at_once_have_so_many_connections_and_keep_them() -> None:
-    together = threading.Barrier(MAX_IDLE)
+def test_calls_at_once_have_a_connection_each_and_so_many_are_kept() -> None:
+    calls = MAX_IDLE + 2
+    together = threading.Barrier(calls)
 
     def wait_for_all(connection: socket.socket) -> None:
         together.wait(60)
         connection.sendall(OK)
 
-    with Stub(wait_for_all) as stub, ThreadPoolExecutor(MAX_IDLE) as threads:
+    with Stub(wait_for_all) as stub, ThreadPoolExecutor(calls) as threads:
         connections = Connections(stub.url)
         for _ in range(2):
-            bodies = [
-                call.result().body
-                for call in [threads.submit(connections.exchange, REQUEST) for _ in range(MAX_IDLE)]
-            ]
-            assert bodies == [b"body"] * MAX_IDLE
-        assert stub.connections == MAX_IDLE
+            answers = [threads.submit(connections.exchange, REQUEST) for _ in range(calls)]
+            assert [answer.result().body for answer in answers] == [b"body"] * calls
+        assert stub.connections == calls + 2
+
+
+def test_a_connection_that_was_not_used_for_a_minute_is_not_used_again() -> None:
+    """A firewall may have forgotten it without a word."""
+    times = iter([0.0, 59.0, 59.0, 120.0, 120.0])
+    with Stub(OK) as stub:
+        connections = Connections(stub.url, now=lambda: next(times))
+        made = []
+        for _ in range(3):
+            connections.exchange(REQUEST)
+            made.append(stub.connections)
+    assert made == [1, 1, 2]
+
+
+def test_a_request_that_a_kept_connection_does_not_take_whole_is_sent_on_another() -> None:
+    """Storage, which did not get all of it, cannot have acted on it."""
+    large = REQUEST + b"." * 50_000_000
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as threads:
+        connections = Connections(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        first = threads.submit(connections.exchange, REQUEST)
+        connection, _ = listener.accept()
+        connection.recv(65536)
+        connection.sendall(OK)
+        assert first.result().body == b"body"
+        second = threads.submit(connections.exchange, large)
+        connection.recv(1)
+        reset(connection)
+        connection, _ = listener.accept()
+        with connection:
+            left = len(large)
+            while left:
+                left -= len(connection.recv(1 << 20))
+            connection.sendall(OK)
+            assert second.result().body == b"body"
 
 
 def test_greenlets_use_it_at_once(azurite: Azurite) -> None:
@@ -258,6 +297,14 @@ def test_a_certificate_that_is_not_trusted_is_not_sent_anything(secure: Stub) ->
     with pytest.raises(NotSent, match="SSLCertVerificationError"):
         Connections(secure.url).exchange(REQUEST)
     assert secure.heard == []
+
+
+def test_certificates_are_trusted_that_the_sdk_is_told_to_trust(
+    secure: Stub, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
+    connections = Connections(secure.url, context=_default_context.__wrapped__())
+    assert connections.exchange(REQUEST).body == b"body"
 
 
 def test_a_certificate_of_another_name_is_not_sent_anything(secure: Stub, certificate: Path) -> None:

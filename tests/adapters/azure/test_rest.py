@@ -136,7 +136,7 @@ def test_storage_that_does_not_answer_is_unavailable() -> None:
 
 
 @each_failure
-def test_a_receive_is_sent_once_because_another_would_hide_what_nobody_has(failure: Reply) -> None:
+def test_a_receive_is_sent_once_because_each_hides_messages(failure: Reply) -> None:
     (act, _, good) = RECEIVE["receive"]
     with Stub(failure, good) as stub:
         client = Client(stub.url)
