@@ -9,7 +9,7 @@ from html import unescape
 from xml.sax.saxutils import escape
 
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
-from azure.storage.queue import QueueClient, QueueProperties
+from azure.storage.queue import QueueClient, QueueProperties, QueueServiceClient
 
 from legacy_queue.adapters.azure.client import unavailable_when_down
 from legacy_queue.adapters.azure.http_response import Response
@@ -42,12 +42,12 @@ _XML_BODY = {"accept": "application/xml", "content-type": "application/xml"}
 
 
 class AzureQueue(Queue):
-    """Messages go by requests of our own, and the SDK's ``client`` does the rest."""
+    """Messages go by requests of our own, and the SDK's ``queues`` do the rest. Cheap to make."""
 
-    def __init__(self, service: RestClient, client: QueueClient) -> None:
-        self._service, self._client = service, client
-        self.name = client.queue_name
-        self._messages = f"/{self.name}/messages"
+    def __init__(self, service: RestClient, queues: QueueServiceClient, name: str) -> None:
+        self._service, self._queues = service, queues
+        self.name = name
+        self._messages = f"/{name}/messages"
 
     def create(self, metadata: Mapping[str, str]) -> None:
         while not (self._set_metadata(metadata) or self._create(metadata)):
@@ -87,7 +87,7 @@ class AzureQueue(Queue):
 
     def remove(self) -> None:
         with suppress(ResourceNotFoundError), unavailable_when_down():
-            self._client.delete_queue()
+            self._client().delete_queue()
 
     def _send(self, request: Request, *, is_sent_once: bool = False) -> Response:
         response = self._service.send(request, (404,), is_sent_once=is_sent_once)
@@ -113,24 +113,27 @@ class AzureQueue(Queue):
             raise _LEASE_LOST.get(error_code(response), LeaseLost)
         return response
 
+    def _client(self) -> QueueClient:
+        return self._queues.get_queue_client(self.name)
+
     def _properties(self) -> QueueProperties:
         try:
             with unavailable_when_down():
-                return self._client.get_queue_properties()
+                return self._client().get_queue_properties()
         except ResourceNotFoundError:
             raise QueueNotFound from None
 
     def _set_metadata(self, metadata: Mapping[str, str]) -> bool:
         """Whether the queue is there."""
         with suppress(ResourceNotFoundError), unavailable_when_down():
-            self._client.set_queue_metadata(dict(metadata))
+            self._client().set_queue_metadata(dict(metadata))
             return True
         return False
 
     def _create(self, metadata: Mapping[str, str]) -> bool:
         """Whether there was no queue that has other metadata."""
         with suppress(ResourceExistsError), unavailable_when_down():
-            self._client.create_queue(metadata=dict(metadata))
+            self._client().create_queue(metadata=dict(metadata))
             return True
         return False
 
