@@ -32,7 +32,7 @@ _LEASE_LOST = {error.__name__: error for error in (QueueNotFound, MessageNotFoun
 _MESSAGE_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
 _LIST = re.compile(
     rb"(?:\xef\xbb\xbf)?(?:<\?xml[^<>]*\?>)?\s*<QueueMessagesList(?:\s*/>|>"
-    rb"((?:\s*<QueueMessage>(?:\s*<(\w+)(?:\s*/>|>[^<]*</\2>))*\s*</QueueMessage>)*)\s*</QueueMessagesList>)\s*"
+    rb"((?:\s*<QueueMessage>(?:\s*<(\w+)(?:\s*/>|>[^<]*+</\2>))*\s*</QueueMessage>)*)\s*</QueueMessagesList>)\s*"
 )
 _FIELD = re.compile(r"<(\w+)(?:\s*/>|>([^<]*)</\1>)")
 _TIME = re.compile(r"\w{3}, (\d\d) (\w{3}) (\d{4}) (\d\d):(\d\d):(\d\d) GMT", re.ASCII)
@@ -60,7 +60,7 @@ class AzureQueue(Queue):
         lives = _FOREVER if time_to_live is None else max(1, time_to_live // timedelta(seconds=1))
         params = [("messagettl", str(lives)), ("visibilitytimeout", str(whole_seconds(hidden_for)))]
         response = self._send(Request("POST", self._messages, params, _XML_BODY, _body(text)))
-        return self._service.read(response, lambda answer: _lease(_fields(answer)[0]))
+        return self._service.read(response, _lease_of_put)
 
     def receive(self, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
         params = [("numofmessages", str(count)), ("visibilitytimeout", str(whole_seconds(hidden_for)))]
@@ -149,7 +149,7 @@ def _body(text: str) -> bytes:
 def _received(response: Response) -> Sequence[QueuedMessage]:
     return [
         QueuedMessage(
-            _lease(fields),
+            Lease(fields["MessageId"], fields.get("PopReceipt", "")),
             fields["MessageText"],
             _time(fields["InsertionTime"]),
             _time(fields["ExpirationTime"]),
@@ -161,7 +161,7 @@ def _received(response: Response) -> Sequence[QueuedMessage]:
 
 
 def _fields(response: Response) -> list[dict[str, str]]:
-    """Each message's elements and their texts. A parser of XML costs a tenth of the whole operation more."""
+    """Each message's elements and their texts. With an XML parser the operation costs a tenth more."""
     found = _LIST.fullmatch(response.body)
     if not found:
         raise ValueError("no list of messages")
@@ -172,8 +172,9 @@ def _fields(response: Response) -> list[dict[str, str]]:
     ]
 
 
-def _lease(fields: Mapping[str, str]) -> Lease:
-    return Lease(fields["MessageId"], fields.get("PopReceipt", ""))
+def _lease_of_put(response: Response) -> Lease:
+    (fields,) = _fields(response)
+    return Lease(fields["MessageId"], fields["PopReceipt"])
 
 
 @lru_cache(maxsize=1024)  # messages of a batch have most of them in common

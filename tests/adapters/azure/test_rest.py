@@ -282,6 +282,7 @@ def test_storage_that_is_not_ready_for_us_is_unavailable(
         ("peek", b"<QueueMessagesList><QueueMessage/></QueueMessagesList>"),
         ("put a message", b"<QueueMessagesList/>"),
         ("put a message", b"{}"),
+        ("put a message", MESSAGES.replace(b"PopReceipt", b"Receipt")),
         ("insert", b"no etag"),
         ("merge", b"no etag"),
         ("update", b"no receipt"),
