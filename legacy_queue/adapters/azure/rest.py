@@ -1,6 +1,6 @@
-"""One service of a storage account: requests signed, counted, sent again where that helps, and their errors.
+"""Requests to one service of a storage account: signed, counted, retried, and their errors.
 
-Source: "The SDK" in design/azurite.md; a retried request may have been carried out the first time.
+A retried request may have been carried out the first time. Source: "The SDK" in design/azurite.md.
 """
 
 import re
@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 Answer = TypeVar("Answer")
 
-# codes of a storage that is not ready for us, though its status says that we asked wrongly
+# codes that mean that storage is not ready, although the status blames the request
 NOT_NOW = {
     "TableNotFound",
     "TableBeingDeleted",
@@ -77,10 +77,10 @@ class RestClient:
     def send(
         self, request: Request, accepted: Collection[int] = (), *, is_sent_once: bool = False
     ) -> Response:
-        """The answer, with a status of 2xx or one of those ``accepted``.
+        """The answer, with a status of 2xx or one that is ``accepted``.
 
-        What reached storage is not sent again where ``is_sent_once``. Raises ServiceUnavailable,
-        StorageRefused.
+        A request that ``is_sent_once`` is not sent again once storage may have received it.
+        Raises ServiceUnavailable, StorageRefused.
         """
         delays = iter(self._service.delays)
         while True:
@@ -135,9 +135,9 @@ class RestClient:
 
 
 def refusal(status: int, code: str) -> ServiceUnavailable | StorageRefused:
-    """The error to raise; what means that storage cannot answer now is logged.
+    """The error to raise; it is logged where it means that storage cannot answer now.
 
-    A wrong key of ours is told in the log; a worker hears 503, since it is not the worker's fault.
+    A wrong key is one of these: the log says so, and a worker gets 503, since it is not the worker's fault.
     """
     if not _helps_to_retry(status) and status < 500 and code not in NOT_NOW:
         return StorageRefused(status, code)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from azure.storage.queue import QueueClient
+from azure.storage.queue import QueueServiceClient
 from structlog.testing import capture_logs
 
 from legacy_queue.adapters.azure.account import AzureAccount
@@ -61,7 +61,7 @@ class Client:
             )
 
         self.table = AzureTable(service(TABLE), url, "tasks")
-        self.queue = AzureQueue(service(QUEUE), QueueClient(url, "claims", ACCOUNT_KEY))
+        self.queue = AzureQueue(service(QUEUE), QueueServiceClient(url, ACCOUNT_KEY), "claims")
 
 
 ACTS: dict[str, tuple[Callable[[Client], Any], str, bytes]] = {
@@ -282,6 +282,7 @@ def test_storage_that_is_not_ready_for_us_is_unavailable(
         ("peek", b"<QueueMessagesList><QueueMessage/></QueueMessagesList>"),
         ("put a message", b"<QueueMessagesList/>"),
         ("put a message", b"{}"),
+        ("put a message", MESSAGES.replace(b"PopReceipt", b"Receipt")),
         ("insert", b"no etag"),
         ("merge", b"no etag"),
         ("update", b"no receipt"),
