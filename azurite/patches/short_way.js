@@ -15,6 +15,7 @@ const logger = azurite("./common/Logger").default;
 
 // Express reads these in a URL otherwise than `readQuery` does.
 const ODD_URL = /[#[\]]|%5[bd]/i;
+const MAX_ACCEPTED = 1000; // signatures that are remembered
 const SAS = ["sv", "ss", "srt", "sp", "se", "st", "spr", "sip", "sig"];
 
 // Azurite's request, without what Express adds to it.
@@ -61,14 +62,16 @@ for (const service of ["queue", "table"]) {
   };
 }
 
+const decoded = (word) => (/[%+]/.test(word) ? decodeURIComponent(word.replaceAll("+", " ")) : word);
+
 // Map of name -> value; undefined for a name that is not expected, or comes twice.
 function readQuery(text, expected) {
   const query = new Map();
   for (const pair of text === "" ? [] : text.split("&")) {
     const at = pair.indexOf("=");
-    const [name, value] = [pair.slice(0, at), pair.slice(at + 1)].map((word) => decodeURIComponent(word.replaceAll("+", " ")));
+    const name = decoded(pair.slice(0, at));
     if (at < 1 || !expected.has(name) || query.has(name)) return undefined;
-    query.set(name, value);
+    query.set(name, decoded(pair.slice(at + 1)));
   }
   return query;
 }
@@ -76,7 +79,7 @@ function readQuery(text, expected) {
 // A service's short way: a subclass says which operations go it, and how.
 class ShortWay {
   constructor(service, longWay, { authenticators, Context, contextPath, parameters }) {
-    Object.assign(this, { longWay, authenticators, Context, contextPath });
+    Object.assign(this, { longWay, authenticators, Context, contextPath, accepted: new Map() });
     this.expected = new Set([...SAS, ...parameters]);
     const part = (name) => azurite(`./${service}/${name}`);
     this.server = `Azurite-${service === "queue" ? "Queue" : "Table"}/${part("utils/constants").VERSION}`;
@@ -138,14 +141,25 @@ class ShortWay {
     return new this.Context({ [this.contextPath]: values }, this.contextPath, request, new Response(response));
   }
 
+  // A signature of the account that was accepted for an operation is accepted for it until it expires.
   async isAuthenticated(request, context) {
+    const signed = accountSignature(request, context);
+    if (signed !== undefined && Date.now() < this.accepted.get(signed)) return true;
     try {
-      for (const authenticator of this.authenticators)
-        if ((await authenticator.validate(request, context)) === true) return true;
+      for (const authenticator of this.authenticators) {
+        if ((await authenticator.validate(request, context)) !== true) continue;
+        if (signed !== undefined) this.accept(signed, request);
+        return true;
+      }
     } catch {
       return false; // the long way refuses it with the same error
     }
     return false;
+  }
+
+  accept(signed, request) {
+    if (this.accepted.size >= MAX_ACCEPTED) this.accepted.clear();
+    this.accepted.set(signed, new Date(decodeURIComponent(request.getQuery("se"))).getTime());
   }
 
   async answer(made, operation, context, response) {
@@ -160,6 +174,13 @@ class ShortWay {
     }
     response.end();
   }
+}
+
+// All that Azurite looks at to accept a signature of the account; undefined where there is another credential.
+function accountSignature(request, context) {
+  if (request.getQuery("ss") === undefined || request.getHeader("authorization") !== undefined) return undefined;
+  const parts = SAS.map((name) => request.getQuery(name));
+  return JSON.stringify([context.context.account, context.operation, request.getProtocol(), ...parts]);
 }
 
 // What a handler answers as a stream was whole before: a BufferStream keeps it, that of a batch gives it at once.
