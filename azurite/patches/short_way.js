@@ -15,6 +15,7 @@ const logger = azurite("./common/Logger").default;
 
 // Express reads these in a URL otherwise than `readQuery` does.
 const ODD_URL = /[#[\]]|%5[bd]/i;
+const NO_CONTENT = 204;
 const MAX_ACCEPTED = 1000; // signatures that are remembered
 const SAS = ["sv", "ss", "srt", "sp", "se", "st", "spr", "sip", "sig"];
 
@@ -47,9 +48,18 @@ class Request extends RequestAdapter {
   }
 }
 
+// Azurite's response, for its writers.
 class Response extends ResponseAdapter {
   setStatusCode(code) {
     this.res.statusCode = code;
+    return this;
+  }
+}
+
+// The same for its handlers, which only name a content type.
+class HandlerResponse extends Response {
+  setContentType(type) {
+    this.type = type;
     return this;
   }
 }
@@ -126,19 +136,19 @@ class ShortWay {
         return this.longWay(message, response);
       }
     }
-    response.setHeader("Server", this.server);
+    const { response: held } = context; // a batch puts another request into the context
     try {
-      await this.answer(await operation.handle(options, body, context), operation, context, response);
+      await this.answer(await operation.handle(options, body, context), operation, context, held);
     } catch (error) {
-      this.writeError(context, error, request, new Response(response), () => response.end(), logger);
+      this.writeError(context, error, request, this.azuriteResponse(held), () => response.end(), logger);
     }
   }
 
   // What Azurite's context middleware sets.
   context(request, response, operation, named) {
-    const values = { ...named, startTime: new Date(), contextID: randomUUID(), isSecondary: false };
-    Object.assign(values, { operation: operation.code, authenticationPath: request.path, accept: request.getHeader("accept") });
-    return new this.Context({ [this.contextPath]: values }, this.contextPath, request, new Response(response));
+    const begun = { startTime: new Date(), contextID: randomUUID(), isSecondary: false, operation: operation.code };
+    const values = { ...named, ...begun, authenticationPath: request.path, accept: request.getHeader("accept") };
+    return new this.Context({ [this.contextPath]: values }, this.contextPath, request, new HandlerResponse(response));
   }
 
   // A signature of the account that was accepted for an operation is accepted for it until it expires.
@@ -162,17 +172,27 @@ class ShortWay {
     this.accepted.set(signed, new Date(decodeURIComponent(request.getQuery("se"))).getTime());
   }
 
-  async answer(made, operation, context, response) {
+  async answer(made, operation, context, held) {
     const text = operation.write ? operation.write(made) : allOf(made.body);
-    if (text === undefined && operation.write) {
-      await this.writeResponse(context, new Response(response), this.specifications[operation.code], made, logger);
-    } else {
-      response.statusCode = made.statusCode;
-      for (const [name, value] of headersOf(made)) if (value !== undefined) response.setHeader(name, value);
-      if (operation.write) response.setHeader("content-type", "application/xml");
-      if (text) response.write(text);
+    if (text === undefined && made.statusCode !== NO_CONTENT) {
+      const response = this.azuriteResponse(held);
+      await this.writeResponse(context, response, this.specifications[operation.code], made, logger);
+      held.res.end();
+      return;
     }
-    response.end();
+    const head = ["Server", this.server];
+    for (const [name, value] of headersOf(made, made.contentType ?? held.type))
+      if (value !== undefined) head.push(name, value);
+    if (operation.write) head.push("content-type", "application/xml");
+    held.res.writeHead(made.statusCode, head);
+    held.res.end(text);
+  }
+
+  // What Azurite's writers go on with.
+  azuriteResponse({ res, type }) {
+    res.setHeader("Server", this.server);
+    if (type !== undefined) res.setHeader("content-type", type);
+    return new Response(res);
   }
 }
 
@@ -187,8 +207,8 @@ function accountSignature(request, context) {
 const allOf = (stream) => stream && (stream.buffer ?? stream.read());
 
 // In the order of Azurite's.
-function* headersOf(made) {
-  yield ["content-type", made.contentType];
+function* headersOf(made, type) {
+  yield ["content-type", type];
   yield ["x-ms-client-request-id", made.clientRequestId];
   yield ["x-ms-request-id", made.requestId];
   yield ["x-ms-version", made.version];
