@@ -371,7 +371,7 @@ class Life(RuleBasedStateMachine):
         self._check_runs(before, after)
         self._check_messages(before, after, outcome)
         expected = list(_events_of(before, after))
-        told = [(event.exchange, event.payload.get("runId")) for event in outcome.events]
+        told = list(map(_about, outcome.events))
         if not expected:
             assert all(_is_so(event, after) for event in outcome.events), "told what is not so"
             return
@@ -381,6 +381,13 @@ class Life(RuleBasedStateMachine):
         assert sum(after.ended_with(run.run_id) for run in after.runs) == ends
         assert outcome.events[-1].payload["status"] == after.status()
         self._check_derived(before, told)
+
+    def teardown(self) -> None:
+        """Of a task that has been told of nowhere, its whole life is."""
+        ever = {_about(event) for event in events_since(self.task, NOW)}
+        assert ever <= self.happened, "told what never happened"
+        unseen = {name for name, _ in self.happened - ever}
+        assert unseen <= {"task-running"}, "an event of the past is not seen"  # of a claim taken back
 
     def _check_runs(self, before: Task | None, after: Task) -> None:
         runs, earlier = after.runs, before.runs if before else ()
@@ -419,13 +426,8 @@ class Life(RuleBasedStateMachine):
 
     def _check_derived(self, before: Task | None, told: list[tuple[str, int | None]]) -> None:
         """What a crash after the write leaves untold is seen in the task, and nothing that never happened."""
-        since_now, ever = (
-            [(event.exchange, event.payload.get("runId")) for event in events_since(self.task, since)]
-            for since in (self.now, NOW)
-        )
-        assert set(since_now) <= set(ever) <= self.happened, "told what never happened"
-        unseen = {name for name, _ in self.happened - set(ever)}
-        assert unseen <= {"task-running"}, "an event of the past is not seen"  # of a claim taken back
+        since_now = [_about(event) for event in events_since(self.task, self.now)]
+        assert set(since_now) <= self.happened, "told what never happened"
         is_taken_back = before and before.state == "running" and self.task.runs[-1].state == "pending"
         if not (is_taken_back and before and len(before.runs) == len(self.task.runs)):
             assert [one for one in since_now if one in told] == told, "a crash would leave it untold"
@@ -459,6 +461,10 @@ def _events_of(before: Task | None, after: Task) -> Sequence[tuple[str, int | No
     if last and last.is_resolved and last != known.get(last.run_id):
         events.append((f"task-{last.state}", last.run_id))
     return events
+
+
+def _about(event: Event) -> tuple[str, int | None]:
+    return event.exchange, event.payload.get("runId")
 
 
 def _is_so(event: Event, task: Task) -> bool:
