@@ -259,7 +259,7 @@ class Timers:
                 state = self._states.get(key)
                 if state is None or state.message is not before:
                     continue
-                if keeps:
+                if keeps or state.users:
                     self._move(key, state, message)
                 else:
                     del self._states[key]
