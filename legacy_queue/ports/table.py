@@ -57,8 +57,8 @@ class Page:
 
 
 class Table(ABC):
-    """Keys have 1 to 512 characters: no slash, backslash, ``#``, ``?`` or control character. A batch on Azurite
-    takes a key that begins with a comma, or has one behind an apostrophe, for another key.
+    """Keys have 1 to 512 characters: no slash, backslash, ``#``, ``?`` or control character. Azurite's
+    batches take a key that begins with a comma, or has one behind an apostrophe, for another key.
 
     A value has up to 64 KiB (a string 32,768 characters), a row up to 1 MiB. No value is None, and merge
     cannot remove a property.
