@@ -93,7 +93,8 @@ class Table(ABC):
         """All of 1 to 100 changes of different rows of a partition, together up to 4 MiB, or none.
 
         Answers their etags, "" for a delete. Raises Changed where any of them finds another state than it
-        needs: a row that is there already, is gone, or is another version.
+        needs: a row that is there already, is gone, or is another version. A retry of a batch that was
+        written finds that too.
         """
 
     @abstractmethod
