@@ -37,8 +37,8 @@ class Connection(asyncio.Protocol):
         self._received = bytearray()
         self._waits: asyncio.Future[Answer] | None = None
 
-    async def send(self, request: bytes) -> Answer:
-        """The answer to a whole request; raises Refused for one of 400 and above."""
+    async def send(self, request: bytes, may_be_refused: bool = False) -> Answer:
+        """The answer to a whole request; raises Refused for one of 400 and above, unless it may be."""
         for is_last in (False, True):
             try:
                 answer = await self._send(request)
@@ -46,7 +46,7 @@ class Connection(asyncio.Protocol):
             except ConnectionError:
                 if is_last:  # the server may close a connection in the moment in which it is used again
                     raise
-        if answer.status >= 400:
+        if answer.status >= 400 and not may_be_refused:
             what = request.split(b"?")[0].split(b" HTTP")[0].decode()
             raise Refused(f"{what}: {answer.status} {answer.body[:300]!r}")
         return answer

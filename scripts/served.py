@@ -32,8 +32,9 @@ def served(
 ) -> Iterator[tuple[Line, Popen[str]]]:
     """``legacy-queue serve`` with these options, its data and its log in the folder; SIGTERM ends it.
 
-    ``variables`` are added to the environment.
+    The folder is made where it is missing. ``variables`` are added to the environment.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     command = [*program, "serve", "--port", "0", "--data-dir", str(folder / "data"), *options]
     environment = {**os.environ, **(variables or {})}
     with (
@@ -74,10 +75,16 @@ def memory(pid: int) -> float:
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
 
 
-def authorization(line: Line, method: str, target: str, credentials: Mapping[str, str] | None = None) -> str:
+def authorization(
+    line: Line,
+    method: str,
+    target: str,
+    credentials: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+) -> str:
     """The Hawk header of a request; ``target`` is its path with its query.
 
-    ``credentials`` are those of a claim; the server's own otherwise.
+    ``credentials`` are those of a claim; the server's own otherwise. It covers the body of JSON that is given.
     """
     url = urlsplit(line["rootUrl"])
     who = credentials or line["credentials"]
@@ -93,6 +100,8 @@ def authorization(line: Line, method: str, target: str, credentials: Mapping[str
         port=url.port or 80,
         now=datetime.now(UTC),
         nonce=slugid(),
+        body=body,
+        content_type="application/json",
     )
 
 

@@ -116,9 +116,9 @@ class Wire:
     def last(self) -> Answer:
         return self._last
 
-    def unrecorded(self, method: str, path: str, query: str = "") -> Answer:
+    def unrecorded(self, method: str, path: str, query: str = "", sign: str = "SharedKey") -> Answer:
         """An answer of the queue service that is not noted: it is asked for as often as it takes."""
-        answer = self.queue(method, path, query)
+        answer = self.queue(method, path, query, sign=sign)
         self.transcript.pop()
         return answer
 
