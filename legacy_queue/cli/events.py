@@ -117,6 +117,8 @@ def _data(lines: Iterable[bytes], position: _Position) -> Iterator[str]:
         if "retry" in fields:
             position.retry = int(fields["retry"]) / 1000
         position.last_id = fields.get("id", position.last_id)
-        if "data" in fields:
+        if fields.get("event") == "begins-anew":
+            click.echo("The queue has lost some events: going on with those that it has.", err=True)
+        elif "data" in fields:
             yield fields["data"]
         fields = {}

@@ -11,16 +11,17 @@ from threading import Event as Flag
 from flask import Response, request
 
 from legacy_queue.domain.errors import InvalidRequestArguments, ServiceUnavailable
-from legacy_queue.domain.events import EXCHANGES, Event
+from legacy_queue.domain.events import EXCHANGES
 from legacy_queue.http.connection import hung_up
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
 from legacy_queue.ports import BrokerAway, Clock
+from legacy_queue.services.event_feed import BeginsAnew, Told
 
 _RETRY = 2000  # milliseconds until a client comes back
 _KEEP_ALIVE = timedelta(seconds=15)
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # the second is nginx's
 
-Followed = Iterator[tuple[str, Event] | None]
+Followed = Iterator[Told | BeginsAnew | None]
 
 
 def events_endpoint(project: str, clock: Clock, stopping: Flag, trusts_proxy: bool) -> Endpoint:
@@ -30,7 +31,10 @@ def events_endpoint(project: str, clock: Clock, stopping: Flag, trusts_proxy: bo
     def events(call: Call) -> Response:
         """Events from now on, or behind the one with the id that Last-Event-ID gives, until one side ends it.
 
-        When the answer begins, nothing that comes to pass from then on is missed.
+        When the answer begins, nothing that comes to pass from then on is missed. Without a broker these are
+        the events of this process, of which it keeps the last 10,000: where those behind that id are not
+        there any more, as after a restart, the event ``begins-anew`` comes before those that are. Of several
+        processes, each has a stream of its own: a complete one needs a broker.
         """
         exchange = _exchange(call.query["exchange"], project) if "exchange" in call.query else None
         after = request.headers.get("last-event-id", call.query.get("lastEventId", ""))
@@ -78,7 +82,7 @@ def _stream(
     try:
         for one in followed:
             if one or clock.now() - last >= _KEEP_ALIVE:
-                yield _framed(*one, project) if one else ": keep-alive\n\n"
+                yield _framed(one, project) if one else ": keep-alive\n\n"
                 last = clock.now()
             if stopping.is_set() or is_gone():  # who is gone gives the place back at once
                 return
@@ -86,7 +90,10 @@ def _stream(
         return  # the client comes back, and is told why if it is still so
 
 
-def _framed(event_id: str, event: Event, project: str) -> str:
+def _framed(one: Told | BeginsAnew, project: str) -> str:
+    if isinstance(one, str):
+        return f"event: {one}\ndata: {{}}\n\n"  # without data, no EventSource would hand it on
+    event_id, event = one
     data = {
         "exchange": EXCHANGES[event.exchange].full_name(project),
         "routingKey": event.routing_key,

@@ -48,9 +48,10 @@ class EventBuffer:
         return _id(self._last)
 
     def has_all_after(self, after: str) -> bool:
-        """Whether all events behind the one with that id are here."""
-        oldest = self._events[0][0] if self._events else self._last + 1
-        return _number(after) >= max(self._first, oldest - 1)
+        """Whether that is an id of this process, and all events behind it are here; raises ValueError."""
+        with self._changed:
+            oldest = self._events[0][0] if self._events else self._last + 1
+            return max(self._first, oldest - 1) <= _number(after) <= self._last
 
     def wait(self, after: str, seconds: float) -> None:
         """Return once there are events behind that id, or after so long."""

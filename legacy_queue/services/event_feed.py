@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from queue import Empty, SimpleQueue
+from typing import Literal
 
 import structlog
 
@@ -21,6 +22,9 @@ from legacy_queue.services.event_buffer import EventBuffer
 log = structlog.get_logger()
 
 Told = tuple[str, Event]  # with its id, which is empty where there is a broker
+BeginsAnew = Literal["begins-anew"]  # events are missing before the next
+
+_BEGINS_ANEW: BeginsAnew = "begins-anew"
 
 _MIN_SHARE = 4  # streams of one follower, however few there may be
 _ROOM = 1_000  # events that wait for a slow stream
@@ -30,12 +34,16 @@ _TICK = timedelta(seconds=1)
 
 @dataclass(eq=False)
 class _Stream:
-    """``waiting`` is what it has not read yet, None behind its last event. ``followers`` is whose it is."""
+    """``waiting`` is what it has not read yet, None behind its last event. ``followers`` is whose it is.
+
+    ``last`` is the id up to which it has read the buffer, "" for not at all.
+    """
 
     exchange: str | None
     pattern: str
     followers: Sequence[str]
     waiting: SimpleQueue[Told | None] = field(default_factory=SimpleQueue)
+    last: str = ""
 
 
 @dataclass(eq=False)
@@ -74,14 +82,15 @@ class EventFeed:
 
     def follow(
         self, exchange: str | None, pattern: str, after: str, followers: Sequence[str] = ()
-    ) -> Iterator[Told | None]:
+    ) -> Iterator[Told | BeginsAnew | None]:
         """Events with their ids, behind the one with the id ``after``, or from now on for "".
 
         Those of the exchange, or of all, whose routing key or a route (``route.<route>``) matches the
-        pattern. None about each tick while there are none. With a broker the ids are empty. It ends when
-        the source of events goes away, and for whoever reads too slowly. Raises ValueError for an id that is
-        none, BrokerAway, ServiceUnavailable, also where too many follow, or one of the ``followers`` (the
-        address and the client that ask) follows too often.
+        pattern. None about each tick while there are none. With a broker the ids are empty. Where events
+        behind that id are not in the buffer, or it is another process's, "begins-anew" comes before those
+        that are. It ends when the source of events goes away, and for whoever reads too slowly. Raises
+        ValueError for an id that is none, BrokerAway, ServiceUnavailable, also where too many follow, or one
+        of the ``followers`` (the address and the client that ask) follows too often.
         """
         following = self._follow(_Stream(exchange, pattern, followers), after)
         next(following)  # closing it gives its place back from here on
@@ -93,27 +102,20 @@ class EventFeed:
             for stream in self._reader.streams if self._reader else ():
                 stream.waiting.put(None)
 
-    def _follow(self, stream: _Stream, after: str) -> Iterator[Told | None]:
+    def _follow(self, stream: _Stream, after: str) -> Iterator[Told | BeginsAnew | None]:
         reader = self._join(stream)
         try:
             reader.settled.wait()
             if reader.failure:
                 raise reader.failure
-            reached, last = reader.reached, ""
-            page: Sequence[Told] = ()
+            resumes = self._broker is None and after != ""
             if self._broker is None:
-                last = after or self._buffer.last()
-                page = self._buffer.read(after, _PAGE) if after else ()
+                stream.last = after or self._buffer.last()
+                self._buffer.has_all_after(stream.last)  # else it is no id
             yield None
-            own: TopicIndex[_Stream] = TopicIndex()
-            own.add(stream.pattern, stream)
-            while page:
-                for last, event in page:
-                    if _followed_by(own, event):
-                        yield last, event
-                yield None
-                page = self._buffer.read(last, _PAGE) if last < reached else ()
-            yield from self._waiting(stream, last)
+            if resumes:
+                yield from self._buffered(stream, reader.reached)
+            yield from self._waiting(stream)
         finally:
             with self._lock:
                 self._open -= 1
@@ -121,8 +123,26 @@ class EventFeed:
                 self._of_followers += Counter()  # without those that have none
                 reader.discard(stream)
 
-    def _waiting(self, stream: _Stream, last: str) -> Iterator[Told | None]:
-        """What the stream is handed, without what it has read up to the id ``last``."""
+    def _buffered(self, stream: _Stream, reached: str) -> Iterator[Told | BeginsAnew | None]:
+        """What the buffer has behind the stream's last id, at least up to the id ``reached``."""
+        own: TopicIndex[_Stream] = TopicIndex()
+        own.add(stream.pattern, stream)
+        while True:
+            page = self._buffer.read(stream.last, _PAGE)
+            if not self._buffer.has_all_after(stream.last):
+                yield _BEGINS_ANEW
+                stream.last = "" if not page else stream.last  # of a process whose ids are ahead of these
+                page = page or self._buffer.read("", _PAGE)
+            for event_id, event in page:
+                stream.last = event_id
+                if _followed_by(own, event):
+                    yield event_id, event
+            if not page or stream.last >= reached:
+                return
+            yield None
+
+    def _waiting(self, stream: _Stream) -> Iterator[Told | None]:
+        """What the stream is handed, without what it has read before."""
         while True:
             try:
                 told = stream.waiting.get(timeout=self._tick)
@@ -131,7 +151,7 @@ class EventFeed:
                 continue
             if told is None:
                 return
-            if not last or told[0] > last:
+            if not stream.last or told[0] > stream.last:
                 yield told
 
     def _join(self, stream: _Stream) -> _Reader:

@@ -8,7 +8,6 @@ is a hint: it may be lost, late or doubled, and the tables decide what it means.
 from legacy_queue.stores.artifacts import ArtifactPage, ArtifactStore, StoredArtifact
 from legacy_queue.stores.blobs import Blobs
 from legacy_queue.stores.dependencies import DependencyStore, Dependent
-from legacy_queue.stores.event_log import EventLog
 from legacy_queue.stores.groups import ActivePage, ActiveTask, Group, GroupStore
 from legacy_queue.stores.signed_urls import SignedUrls
 from legacy_queue.stores.storage import Expiring, Storage, open_stores
@@ -27,7 +26,6 @@ __all__ = [
     "Blobs",
     "DependencyStore",
     "Dependent",
-    "EventLog",
     "Expiring",
     "Group",
     "GroupStore",

@@ -10,7 +10,6 @@ from legacy_queue.ports.account import StorageAccount
 from legacy_queue.stores.artifacts import ArtifactStore
 from legacy_queue.stores.blobs import Blobs
 from legacy_queue.stores.dependencies import DependencyStore
-from legacy_queue.stores.event_log import EventLog
 from legacy_queue.stores.groups import GroupStore
 from legacy_queue.stores.tasks import TaskStore
 from legacy_queue.stores.timers import TimerStore
@@ -39,7 +38,6 @@ class Storage:
     work_queues: WorkQueues
     timers: TimerStore
     turns: Turns
-    event_log: EventLog
     usage: UsageStore
     workers: WorkerStore
     expiring: Mapping[str, Expiring]
@@ -66,7 +64,6 @@ def open_stores(account: StorageAccount, prefix: str, clock: Clock) -> Storage:
         work_queues,
         TimerStore(account, prefix),
         Turns(account.table(f"{prefix}turns"), clock),
-        EventLog(account.table(f"{prefix}events"), clock),
         usage,
         workers,
         expiring={

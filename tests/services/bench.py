@@ -89,11 +89,6 @@ class Message:
         return ReceivedMessage(self.lease, base64.b64encode(json.dumps(wire).encode()).decode(), 1)
 
 
-def untrimmed(name: str, call: Callable[[], Any]) -> Any:
-    """An event log of which nothing is forgotten, for the readers' sake."""
-    return None if name == "trim" else call()
-
-
 def nothing_around(_name: str, call: Callable[[], Any]) -> Any:
     return call()
 
@@ -198,6 +193,12 @@ class Bench:
         """Every message with timers."""
         for message in self.timer_messages():
             self.timer_queue.delete(message.lease)
+
+    def lose_process(self) -> None:
+        """The process is killed and its timers are lost; another serves from now on."""
+        self.lose_timers()
+        self.core = self.server()
+        self.services = self.core.services
 
     def double_timers(self) -> None:
         """There is another message like each with timers."""

@@ -10,16 +10,22 @@ import pytest
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.ports import Broker, BrokerAway
-from legacy_queue.services.event_feed import EventFeed
-from tests.memory_server import HandClock, memory_storage
-from tests.services.bench import HOUR, NOW, PREFIX, At, Calls, failing, nothing_around
-from tests.services.ports import Around, HandBroker, around_port, around_storage
-from tests.services.test_announcer import AWAY, event
+from legacy_queue.services.event_buffer import EventBuffer
+from legacy_queue.services.event_feed import BeginsAnew, EventFeed, Told
+from tests.services.bench import HOUR, NOW, SECOND, At, Calls, failing, nothing_around
+from tests.services.ports import Around, HandBroker, around_port
 from tests.system.processes import wait_until
 
 BEGINNING = "0" * 16
 TICK = timedelta(milliseconds=20)
-Following = Iterator[tuple[str, Event] | None]
+Following = Iterator[Told | BeginsAnew | None]
+AWAY = ServiceUnavailable("it is away")
+
+
+def event(
+    number: int, exchange: str = "task-pending", key: str = "a.b", routes: tuple[str, ...] = ()
+) -> Event:
+    return Event(exchange, key, routes, {"version": 1, "number": number, "text": "é"})
 
 
 class BoundBroker(HandBroker):
@@ -32,32 +38,31 @@ class BoundBroker(HandBroker):
 
 
 class Place:
-    """Where events are told: a log, or a broker; and the feeds of processes there."""
+    """Where events are published: the buffer of a process, or a broker; and feeds of what is there."""
 
     def __init__(self, *, has_broker: bool = False) -> None:
-        storage = memory_storage(HandClock(NOW), "http://127.0.0.1:1/azure", PREFIX)
-        self.storage, self.log = storage, storage.event_log
+        self.buffer = EventBuffer(NOW)
         self.broker = BoundBroker() if has_broker else None
 
     def feed(self, around: Around = nothing_around) -> EventFeed:
         broker = around_port(Broker, self.broker, around, "broker.") if self.broker else None
-        return EventFeed(broker, around_storage(self.storage, around).event_log, tick=TICK)
+        return EventFeed(broker, around_port(EventBuffer, self.buffer, around, "buffer."), tick=TICK)
 
     def tell(self, *numbers: int, key: str = "a.b") -> None:
         events = [event(number, key=key) for number in numbers]
         if self.broker:
             self.broker.publish(events)
         else:
-            self.log.append(events)
+            self.buffer.append(events)
 
 
-@pytest.fixture(params=["log", "broker"])
+@pytest.fixture(params=["buffer", "broker"])
 def place(request: pytest.FixtureRequest) -> Place:
     return Place(has_broker=request.param == "broker")
 
 
 @pytest.fixture
-def logged() -> Place:
+def buffered() -> Place:
     return Place()
 
 
@@ -69,7 +74,7 @@ def take(following: Following, count: int) -> list[int]:
             one = next(following)
         except StopIteration:
             break
-        if one:
+        if one and not isinstance(one, str):
             found.append(one[1].payload["number"])
     return found
 
@@ -81,7 +86,7 @@ def numbers(feed: EventFeed, exchange: str | None, pattern: str, after: str) -> 
         if one is None and is_end:
             break
         is_end = one is None
-        if one:
+        if one and not isinstance(one, str):
             found.append(one[1].payload["number"])
     return found
 
@@ -90,78 +95,61 @@ def is_reading() -> bool:
     return any(thread.name == "event-feed" for thread in threading.enumerate())
 
 
-def test_the_log_is_followed_from_elsewhere_than_an_id(logged: Place) -> None:
-    feed = logged.feed()
-    logged.tell(*range(250))
+def test_the_buffer_is_followed_from_behind_an_id(buffered: Place) -> None:
+    feed = buffered.feed()
+    buffered.tell(*range(250))
     assert numbers(feed, None, "#", BEGINNING) == list(range(250))
-    ids = [one for one, _ in logged.log.read("", 999)]
+    ids = [one for one, _ in buffered.buffer.read("", 999)]
     assert numbers(feed, None, "#", ids[99]) == list(range(100, 250))
     assert numbers(feed, None, "#", ids[-1]) == []
     assert numbers(feed, None, "#", "") == []
 
 
-def test_an_event_comes_without_its_id_or_is_one_of_before(logged: Place) -> None:
-    feed = logged.feed()
-    logged.tell(0)
+def test_an_event_comes_with_its_id_and_is_not_one_of_before(buffered: Place) -> None:
+    feed = buffered.feed()
+    buffered.tell(0)
     following = feed.follow(None, "#", "")
-    logged.tell(1)
+    buffered.tell(1)
     first = next(one for one in following if one)
     assert first[1] == event(1)
-    logged.tell(2)
+    buffered.tell(2)
     assert numbers(feed, None, "#", first[0]) == [2]
 
 
-def test_what_was_told_before_a_second_stream_began_is_in_it(logged: Place) -> None:
+def test_what_was_published_before_a_second_stream_began_is_not_in_it(buffered: Place) -> None:
     """The reader has not read it yet: it is held up where it reads the log."""
     may_read = threading.Event()
 
     def held_up(name: str, call: Any) -> Any:
-        if name == "log.read" and threading.current_thread().name == "event-feed":
+        if name == "buffer.read" and threading.current_thread().name == "event-feed":
             may_read.wait()
         return call()
 
-    feed = logged.feed(held_up)
+    feed = buffered.feed(held_up)
     first = feed.follow(None, "#", "")
-    logged.tell(1)
+    buffered.tell(1)
     second = feed.follow(None, "#", "")
-    logged.tell(2)
+    buffered.tell(2)
     may_read.set()
     assert take(first, 2) == [1, 2]
     assert take(second, 1) == [2]
 
 
-def test_a_stream_that_resumes_misses_what_is_told_meanwhile_or_gets_it_twice(logged: Place) -> None:
-    feed = logged.feed()
-    logged.tell(*range(150))
+def test_a_stream_that_resumes_gets_what_is_published_meanwhile_once(buffered: Place) -> None:
+    feed = buffered.feed()
+    buffered.tell(*range(150))
     live = feed.follow(None, "#", "")
     resumed = feed.follow(None, "#", BEGINNING)
     assert take(resumed, 50) == list(range(50))
-    logged.tell(*range(150, 300))
+    buffered.tell(*range(150, 300))
     assert take(live, 150) == list(range(150, 300))
     assert take(resumed, 250) == list(range(50, 300))
-    logged.tell(300)
+    buffered.tell(300)
     assert (take(live, 1), take(resumed, 1)) == ([300], [300])
 
 
-def test_what_another_process_tells_is_not_followed(place: Place) -> None:
-    following = place.feed().follow(None, "#", "")
-    place.feed()
-    place.tell(1)
-    assert take(following, 1) == [1]
-
-
-def test_a_process_that_tells_does_not_wake_its_own_reader(logged: Place) -> None:
-    feed = logged.feed()
-    following = feed.follow(None, "#", "")
-    feed.wake()
-    assert next(following) is None
-    logged.tell(1)
-    feed.wake()
-    assert take(following, 1) == [1]
-
-
-def test_a_stream_is_of_another_exchange_or_of_what_its_pattern_does_not_match(logged: Place) -> None:
-    logged.log.append(
+def test_a_stream_is_of_its_exchange_and_of_what_its_pattern_matches(buffered: Place) -> None:
+    buffered.buffer.append(
         [
             event(1, "task-pending", "primary.x"),
             event(2, "task-running", "primary.x"),
@@ -169,7 +157,7 @@ def test_a_stream_is_of_another_exchange_or_of_what_its_pattern_does_not_match(l
             event(4, "task-running", "primary.z", ("index.a", "primary.x")),
         ]
     )
-    feed = logged.feed()
+    feed = buffered.feed()
     assert numbers(feed, "task-pending", "#", BEGINNING) == [1]
     assert numbers(feed, "task-running", "#", BEGINNING) == [2, 3, 4]
     assert numbers(feed, None, "*.x", BEGINNING) == [1, 2]
@@ -178,42 +166,41 @@ def test_a_stream_is_of_another_exchange_or_of_what_its_pattern_does_not_match(l
     assert numbers(feed, "task-pending", "route.#", BEGINNING) == []
 
 
-def test_streams_that_ask_for_different_things_get_the_same(place: Place) -> None:
+def test_streams_get_what_they_ask_for(place: Place) -> None:
     feed = place.feed()
     everything, again, running = (feed.follow(exchange, "#", "") for exchange in (None, None, "task-running"))
     place.tell(1)
     others = [event(2, "task-running"), event(3)]
-    place.broker.publish(others) if place.broker else place.log.append(others)
+    place.broker.publish(others) if place.broker else place.buffer.append(others)
     assert take(everything, 3) == take(again, 3) == [1, 2, 3]
     assert take(running, 1) == [2]
 
 
 @pytest.mark.parametrize("after", ["nonsense", "1", "x" * 16])
-def test_what_is_no_id_is_followed(logged: Place, after: str) -> None:
+def test_what_is_no_id_is_refused(buffered: Place, after: str) -> None:
     with pytest.raises(ValueError, match="not the id of an event"):
-        logged.feed().follow(None, "#", after)
+        buffered.feed().follow(None, "#", after)
 
 
-def test_with_a_broker_events_have_ids() -> None:
+def test_with_a_broker_events_have_no_ids() -> None:
     place = Place(has_broker=True)
     following = place.feed().follow("task-pending", "a.#", "whatever")
     place.tell(1)
     assert next(one for one in following if one) == ("", event(1))
 
 
-def test_each_stream_reads_by_itself(place: Place) -> None:
+def test_one_reader_reads_for_all_streams(place: Place) -> None:
     calls = Calls()
     feed = place.feed(calls)
     streams = [feed.follow(None, "#", "") for _ in range(50)]
-    before = len([name for name in calls.names if name in ("log.read", "broker.follow")])
+    before = len([name for name in calls.names if name in ("buffer.read", "broker.follow")])
     place.tell(*range(10))
-    feed.wake()
     assert [take(stream, 10) for stream in streams] == [list(range(10))] * 50
-    read = len([name for name in calls.names if name in ("log.read", "broker.follow")]) - before
+    read = len([name for name in calls.names if name in ("buffer.read", "broker.follow")]) - before
     assert read < 10
 
 
-def test_the_reader_stays_when_the_last_stream_has_ended_and_is_not_there_for_the_next(place: Place) -> None:
+def test_the_reader_ends_with_the_last_stream_and_is_there_for_the_next(place: Place) -> None:
     calls = Calls()
     feed = place.feed(calls)
     one, other = feed.follow(None, "#", ""), feed.follow(None, "#", "")
@@ -225,7 +212,6 @@ def test_the_reader_stays_when_the_last_stream_has_ended_and_is_not_there_for_th
     wait_until(lambda: not is_reading())
     seen = len(calls.names)
     place.tell(2)
-    feed.wake()
     assert len(calls.names) == seen
     after = feed.follow(None, "#", "")
     place.tell(3)
@@ -233,13 +219,13 @@ def test_the_reader_stays_when_the_last_stream_has_ended_and_is_not_there_for_th
 
 
 def test_streams_end_when_the_feed_does_without_waiting_for_a_tick() -> None:
-    feed = EventFeed(BoundBroker(), Place().log, tick=HOUR)
+    feed = EventFeed(BoundBroker(), EventBuffer(NOW), tick=HOUR)
     streams = [feed.follow(None, "#", "") for _ in range(3)]
     feed.end()
     assert [take(stream, 1) for stream in streams] == [[], [], []]
 
 
-def test_a_feed_that_nobody_follows_can_end(place: Place) -> None:
+def test_the_end_of_a_feed_is_that_of_the_streams_that_were_open(place: Place) -> None:
     feed = place.feed()
     feed.end()
     following = feed.follow(None, "#", "")
@@ -247,7 +233,7 @@ def test_a_feed_that_nobody_follows_can_end(place: Place) -> None:
     assert 1 in take(following, 1), "the end is that of the streams that were open"
 
 
-def test_a_stream_too_many_is_opened_or_a_place_is_not_given_back(place: Place) -> None:
+def test_a_stream_too_many_is_refused_until_a_place_is_given_back(place: Place) -> None:
     feed = place.feed()
     streams = [feed.follow(None, "#", "") for _ in range(500)]
     with pytest.raises(ServiceUnavailable, match="500 streams"):
@@ -258,21 +244,20 @@ def test_a_stream_too_many_is_opened_or_a_place_is_not_given_back(place: Place) 
     assert take(following, 1) == [1]
 
 
-def test_refused_streams_keep_their_places(logged: Place) -> None:
-    feed = logged.feed()
+def test_refused_streams_give_their_places_back(buffered: Place) -> None:
+    feed = buffered.feed()
     for _ in range(501):
         with pytest.raises(ValueError, match="id"):
             feed.follow(None, "#", "x")
     assert numbers(feed, None, "#", "") == []
 
 
-def test_a_stream_that_is_not_read_takes_memory_without_end_or_ends_with_a_gap(logged: Place) -> None:
-    feed = logged.feed()
+def test_a_stream_that_is_not_read_ends_without_a_gap_after_a_thousand_events(buffered: Place) -> None:
+    feed = buffered.feed()
     quick, slow = feed.follow(None, "#", ""), feed.follow(None, "#", "")
     nothing = feed.follow("task-failed", "#", "")
     for first in range(0, 1200, 100):
-        logged.tell(*range(first, first + 100))
-        feed.wake()
+        buffered.tell(*range(first, first + 100))
         assert take(quick, 100) == list(range(first, first + 100))
     found = [one for one in slow if one]
     assert [one[1].payload["number"] for one in found] == list(range(1000))
@@ -280,36 +265,7 @@ def test_a_stream_that_is_not_read_takes_memory_without_end_or_ends_with_a_gap(l
     assert next(nothing) is None
 
 
-@pytest.mark.parametrize("call", [0, 1])
-def test_storage_that_is_away_is_followed(logged: Place, call: int) -> None:
-    """The reader asks first, then the stream."""
-    feed = logged.feed(At(call, of="log.last", before=failing(AWAY)))
-    with pytest.raises(ServiceUnavailable, match="storage is away"):
-        feed.follow(None, "#", "")
-    assert numbers(feed, None, "#", "") == []
-
-
-def test_streams_go_on_when_storage_goes_away(logged: Place) -> None:
-    is_away = threading.Event()
-
-    def around(name: str, call: Any) -> Any:
-        if name == "log.read" and is_away.is_set():
-            raise AWAY
-        return call()
-
-    feed = logged.feed(around)
-    streams = [feed.follow(None, "#", "") for _ in range(3)]
-    logged.tell(1)
-    assert [take(stream, 1) for stream in streams] == [[1]] * 3
-    is_away.set()
-    feed.wake()
-    assert [take(stream, 1) for stream in streams] == [[]] * 3
-    is_away.clear()
-    logged.tell(2)
-    assert numbers(feed, None, "#", BEGINNING) == [1, 2]
-
-
-def test_a_broker_that_is_away_is_followed_or_streams_go_on_when_it_goes_away() -> None:
+def test_a_broker_that_is_away_is_not_followed_and_streams_end_when_it_goes_away() -> None:
     place = Place(has_broker=True)
     assert place.broker
     feed = place.feed()
@@ -324,10 +280,10 @@ def test_a_broker_that_is_away_is_followed_or_streams_go_on_when_it_goes_away() 
     assert take(following, 1) == []
 
 
-def test_a_bug_is_not_logged_or_ends_the_feed_for_good(
-    logged: Place, logs: list[MutableMapping[str, Any]]
+def test_a_bug_is_logged_and_does_not_end_the_feed_for_good(
+    buffered: Place, logs: list[MutableMapping[str, Any]]
 ) -> None:
-    feed = logged.feed(At(0, of="log.last", before=failing(RuntimeError("a bug"))))
+    feed = buffered.feed(At(0, of="buffer.last", before=failing(RuntimeError("a bug"))))
     with pytest.raises(RuntimeError, match="a bug"):
         feed.follow(None, "#", "")
     assert [one["event"] for one in logs] == ["events-not-followed"]
@@ -353,6 +309,58 @@ def test_500_streams_of_as_many_patterns_each_get_what_they_ask_for(place: Place
     streams = [feed.follow(None, f"#.{number}.#", "") for number in range(500)]
     place.tell(7, key="a.7.b")
     place.tell(499, key="499")
-    feed.wake()
     assert take(streams[7], 1) == [7]
     assert take(streams[499], 1) == [499]
+
+
+def marked(following: Following) -> list[object]:
+    """What is there now, the marks among it: up to where it has nothing twice."""
+    found: list[object] = []
+    is_end = False
+    for one in following:
+        if one is None and is_end:
+            break
+        is_end = one is None
+        if one:
+            found.append(one if isinstance(one, str) else one[1].payload["number"])
+    return found
+
+
+def test_after_a_restart_a_stream_says_that_it_begins_anew() -> None:
+    before, after = EventBuffer(NOW), EventBuffer(NOW + SECOND)
+    before.append([event(0), event(1)])
+    last = before.last()
+    assert marked(EventFeed(None, after, tick=TICK).follow(None, "#", last)) == ["begins-anew"]
+    after.append([event(2), event(3)])
+    assert marked(EventFeed(None, after, tick=TICK).follow(None, "#", last)) == ["begins-anew", 2, 3]
+
+
+def test_of_another_process_a_stream_begins_anew_though_that_is_ahead() -> None:
+    own, other = EventBuffer(NOW), EventBuffer(NOW + SECOND)
+    feed = EventFeed(None, own, tick=TICK)
+    following = feed.follow(None, "#", other.last())
+    assert next(following) == "begins-anew"
+    own.append([event(1)])
+    assert take(following, 1) == [1]
+    assert marked(feed.follow(None, "#", other.last())) == ["begins-anew", 1]
+
+
+def test_where_older_events_made_room_a_stream_begins_anew_with_the_last_10_000(buffered: Place) -> None:
+    feed = buffered.feed()
+    first = buffered.buffer.last()
+    buffered.tell(*range(10_000))
+    assert marked(feed.follow(None, "#", first)) == list(range(10_000))
+    buffered.tell(10_000)
+    assert marked(feed.follow(None, "#", first)) == ["begins-anew", *range(1, 10_001)]
+
+
+def test_a_stream_that_reads_the_buffer_too_slowly_is_told_of_the_gap(buffered: Place) -> None:
+    feed = buffered.feed()
+    first = buffered.buffer.last()
+    buffered.tell(*range(200))
+    following = feed.follow(None, "#", first)
+    assert take(following, 100) == list(range(100))
+    for start in range(200, 10_200, 100):
+        buffered.tell(*range(start, start + 100))
+    assert next(one for one in following if one) == "begins-anew"
+    assert take(following, 1) == [200]

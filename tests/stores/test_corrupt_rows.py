@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.usage import Calls, CountedUse, Use
 from legacy_queue.domain.workers import Known
@@ -265,38 +264,3 @@ def test_a_corrupt_count_is_left_out(
             assert storage.usage.since(EXPIRES - DAY, None, None, "", 10).counted == []
         assert logged(logs) == 1
     assert storage.usage.since(EXPIRES - DAY, None, None, "", 10).counted == [counted]
-
-
-def test_a_corrupt_event_is_left_out_and_removed_in_time(
-    storage: Storage, logs: list[MutableMapping[str, Any]]
-) -> None:
-    event = Event("task-pending", "primary", ("route",), {})
-    log, table = storage.event_log, storage.event_log._table
-    log.append([event] * 12)
-    events = [row for row in rows(table) if row.key != "head"]
-    texts = [
-        *NO_JSON,
-        b'{"exchange": "none", "routingKey": "x", "routes": [], "payload": {}}',
-        b'{"exchange": "task-pending", "routingKey": 1, "routes": [], "payload": {}}',
-    ]
-    for row, text in zip(events, texts, strict=False):
-        table.put("log", row.key, {**row.values, "event0": text, "at": "x"})
-    table.insert("log", "0a", {"event0": b"{}"})
-    for _ in range(2):
-        assert list(log.read("", 1)) == [(events[-1].key, event)]
-    assert logged(logs) == 12
-    log.trim(datetime.now(UTC) - DAY)
-    assert [row.key for row in rows(table)] == [events[-1].key, "head"]
-
-
-@pytest.mark.parametrize("last", ["x", 7, b"\xff", None])
-def test_the_log_goes_on_behind_a_corrupt_head(storage: Storage, last: Any) -> None:
-    other = fresh(storage)
-    event = Event("task-pending", "primary", (), {})
-    storage.event_log.append([event])
-    storage.event_log._table.put("log", "head", {} if last is None else {"last": last})
-    other.event_log.append([event] * 2)
-    storage.event_log.append([event])
-    ids = [one for one, _ in storage.event_log.read("", 10)]
-    assert len(ids) == 4
-    assert storage.event_log.last() == ids[-1]

@@ -5,7 +5,6 @@ from datetime import timedelta
 
 import pytest
 
-from legacy_queue.domain.events import Event
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.ports import LeaseLost
 from legacy_queue.stores import Storage
@@ -39,16 +38,6 @@ def test_a_lease_on_an_expired_message_is_lost(memory: Storage, queue: WorkQueue
         memory.work_queues.hide(queue, lease, "text", timedelta(0))
     with pytest.raises(LeaseLost):
         memory.work_queues.remove(queue, lease)
-
-
-def test_an_id_of_a_log_that_was_lost_is_before_all_of_the_next(clock: HandClock) -> None:
-    event = Event("task-pending", "primary", (), {})
-    lost = memory_storage(clock, "http://127.0.0.1", "q")
-    lost.event_log.append([event] * 500)
-    clock.advance(timedelta(milliseconds=1))
-    following = memory_storage(clock, "http://127.0.0.1", "q")
-    following.event_log.append([event])
-    assert len(following.event_log.read(lost.event_log.last(), 10)) == 1
 
 
 def test_two_storages_have_two_keys() -> None:

@@ -1,0 +1,253 @@
+"""Events reach the broker at least once and in order for each task, whatever becomes of it."""
+
+from collections.abc import Callable
+
+import pytest
+
+from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.times import format_time
+from legacy_queue.ports import BrokerAway
+from legacy_queue.services import Services
+from legacy_queue.services.claims import Presented
+from legacy_queue.services.event_buffer import EventBuffer
+from legacy_queue.services.event_publisher import EventPublisher
+from tests.services.bench import (
+    ALICE,
+    HOUR,
+    MINUTE,
+    NOW,
+    At,
+    Bench,
+    Calls,
+    Crash,
+    Told,
+    failing,
+    task_body,
+)
+from tests.services.ports import HandBroker
+from tests.services.test_event_feed import event
+
+LIFE = [("task-defined", None), ("task-pending", 0), ("task-running", 0), ("task-completed", 0)]
+OF_ITS_GROUP = [*LIFE, ("task-group-resolved", None)]  # the task is a group of its own
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+@pytest.fixture
+def broker() -> HandBroker:
+    return HandBroker()
+
+
+def away(bench: Bench) -> None:
+    bench.broker.room = 0
+
+
+def back(bench: Bench) -> None:
+    bench.broker.room = None
+
+
+def live(services: Services, task_id: str) -> None:
+    """A task is created, claimed and completed."""
+    services.tasks.create(task_id, task_body())
+    services.claims.claim(services.tasks.load(task_id), 0, ALICE, Presented())
+    services.tasks.report(task_id, 0, "completed", "completed")
+
+
+def of_task(events: list[Told], task_id: str) -> list[tuple[str, int | None]]:
+    """What was published of the task: each when it first came."""
+    return list(dict.fromkeys((name, run_id) for name, about, run_id in events if about == task_id))
+
+
+# Publishing
+
+
+def test_without_a_broker_events_are_in_the_buffer() -> None:
+    buffer = EventBuffer(NOW)
+    publisher = EventPublisher(None, buffer)
+    publisher.publish([event(1), event(2)])
+    publisher.check()
+    publisher.close()
+    assert not publisher.is_away
+    assert [one for _, one in buffer.read("", 9)] == [event(1), event(2)]
+
+
+def test_no_events_cost_nothing(broker: HandBroker) -> None:
+    broker.room = 0
+    EventPublisher(broker, EventBuffer(NOW)).publish([])
+
+
+def test_while_the_broker_is_away_it_is_not_asked_but_by_the_check(broker: HandBroker) -> None:
+    publisher = EventPublisher(broker, EventBuffer(NOW))
+    broker.room = 0
+    with pytest.raises(BrokerAway):
+        publisher.publish([event(1)])
+    publisher.check()
+    broker.room = None
+    with pytest.raises(BrokerAway):
+        publisher.publish([event(1)])
+    assert (publisher.is_away, broker.told) == (True, [])
+    publisher.check()
+    publisher.publish([event(1)])
+    publisher.check()
+    assert (publisher.is_away, broker.told) == (False, [event(1)])
+
+
+# What a task's events are promised
+
+
+def test_events_cost_no_storage_operation_while_the_broker_is_there(bench: Bench) -> None:
+    calls, task_id = Calls(), slugid()
+    live(bench.replica(calls, remembers=True), task_id)
+    assert calls.names.count("broker.publish") == 3
+    assert of_task(bench.events(), task_id) == LIFE
+
+
+def test_while_the_broker_is_away_calls_go_on_and_all_events_arrive_in_order_afterwards(
+    bench: Bench,
+) -> None:
+    away(bench)
+    tasks = [slugid() for _ in range(40)]
+    for task_id in tasks:
+        live(bench.services, task_id)
+    bench.run_timers(100 * HOUR)
+    assert bench.events() == []
+    back(bench)
+    bench.run_timers(MINUTE)
+    events = bench.events()
+    assert [of_task(events, task_id) for task_id in tasks] == [OF_ITS_GROUP] * len(tasks)
+    bench.run_timers(HOUR)
+    assert (bench.events(), bench.timers()) == ([], [])
+
+
+def test_a_transition_after_the_broker_is_back_does_not_overtake_what_waits(bench: Bench) -> None:
+    task_id = slugid()
+    away(bench)
+    bench.services.tasks.create(task_id, task_body())
+    back(bench)
+    bench.core.publisher.check()
+    bench.run(task_id)  # before the timer fired
+    bench.run_timers(MINUTE)
+    assert of_task(bench.events(), task_id) == OF_ITS_GROUP
+
+
+def test_a_transition_of_another_process_does_not_overtake_what_waits(bench: Bench) -> None:
+    task_id = slugid()
+    away(bench)
+    bench.services.tasks.create(task_id, task_body())
+    back(bench)
+    other = bench.server().services
+    other.claims.claim(other.tasks.load(task_id), 0, ALICE, Presented())
+    other.tasks.report(task_id, 0, "completed", "completed")
+    bench.run_timers(MINUTE)
+    assert of_task(bench.events(), task_id) == OF_ITS_GROUP
+
+
+def test_other_tasks_are_published_directly_as_soon_as_the_broker_is_back(bench: Bench) -> None:
+    away(bench)
+    waiting = bench.create()
+    back(bench)
+    bench.core.publisher.check()
+    task_id = bench.create()
+    assert of_task(bench.events(), task_id) == LIFE[:2]
+    bench.run_timers()
+    assert of_task(bench.events(), waiting) == LIFE[:2]
+
+
+def test_what_the_broker_took_and_did_not_confirm_is_published_again(bench: Bench) -> None:
+    bench.broker.is_silent = True
+    task_id = bench.create()
+    bench.broker.is_silent = False
+    bench.run_timers(MINUTE)
+    told = bench.events()
+    assert of_task(told, task_id) == LIFE[:2]
+    assert told.count(("task-defined", task_id, None)) == 2
+
+
+def test_a_broker_that_goes_away_again_gets_the_rest_when_it_is_back(bench: Bench) -> None:
+    away(bench)
+    tasks = [slugid() for _ in range(10)]
+    for task_id in tasks:
+        live(bench.services, task_id)
+    bench.broker.room = 17
+    bench.core.publisher.check()
+    bench.run_timers(MINUTE)
+    assert bench.core.publisher.is_away
+    back(bench)
+    bench.run_timers(MINUTE)
+    events = bench.events()
+    assert [of_task(events, task_id) for task_id in tasks] == [OF_ITS_GROUP] * len(tasks)
+
+
+def test_ends_that_nobody_asked_for_while_the_broker_was_away_are_published(bench: Bench) -> None:
+    expired, late = bench.claimed(), bench.create(deadline=format_time(NOW + HOUR))
+    bench.events()
+    away(bench)
+    bench.run_timers(HOUR)
+    assert bench.states(expired) == ["exception claim-expired", "pending"]
+    assert bench.states(late) == ["exception deadline-exceeded"]
+    assert bench.events() == []
+    back(bench)
+    bench.run_timers(MINUTE)
+    events = bench.events()
+    assert of_task(events, expired) == [("task-pending", 1)]
+    assert of_task(events, late) == [("task-exception", 0), ("task-group-resolved", None)]
+
+
+def create(bench: Bench, services: Services, task_id: str) -> None:
+    services.tasks.create(task_id, task_body())
+
+
+def claim(bench: Bench, services: Services, task_id: str) -> None:
+    bench.services.tasks.create(task_id, task_body())
+    services.claims.claim(bench.task(task_id), 0, ALICE, Presented())
+
+
+def complete(bench: Bench, services: Services, task_id: str) -> None:
+    claim(bench, bench.services, task_id)
+    services.tasks.report(task_id, 0, "completed", "completed")
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.parametrize("call", range(7))
+@pytest.mark.parametrize("act", [create, claim, complete])
+def test_a_process_that_dies_while_the_broker_is_away_loses_nothing(
+    bench: Bench, act: Callable[[Bench, Services, str], None], call: int, is_done: bool
+) -> None:
+    task_id = slugid()
+    away(bench)
+    fault = At(call, after=failing(Crash())) if is_done else At(call, before=failing(Crash()))
+    try:
+        act(bench, bench.replica(fault), task_id)
+    except Crash:
+        bench.run_timers(MINUTE)
+    back(bench)
+    bench.run_timers(MINUTE)
+    stored = bench.storage.tasks.load(task_id)
+    assert stored or fault.crashed
+    if stored:
+        happened = {"pending": LIFE[:2], "running": LIFE[:3]}.get(stored.task.state, OF_ITS_GROUP)
+        assert of_task(bench.events(), task_id) == happened
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.parametrize("call", range(9))
+def test_a_process_that_dies_while_it_catches_up_loses_nothing(
+    bench: Bench, call: int, is_done: bool
+) -> None:
+    task_id = slugid()
+    fault = At(call, after=failing(Crash())) if is_done else At(call, before=failing(Crash()))
+    arounds = [lambda _, act: act()]
+    dying = bench.server(lambda name, act: arounds[-1](name, act))
+    away(bench)
+    live(dying.services, task_id)
+    back(bench)
+    arounds.append(fault)
+    try:
+        bench.run_timers(server=dying)
+    except Crash:
+        bench.run_timers(MINUTE)
+    bench.run_timers(MINUTE)
+    assert of_task(bench.events(), task_id) == OF_ITS_GROUP
