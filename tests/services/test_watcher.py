@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from legacy_queue.services.watcher import Again, Watcher
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
@@ -17,7 +18,6 @@ from legacy_queue.domain.timers import Timer
 from legacy_queue.ports import Corrupt
 from legacy_queue.services.leases import LEASE, LeasedMessage
 from legacy_queue.services.timers import Armed
-from legacy_queue.services.watcher import Again, Watcher
 from legacy_queue.stores import OwnQueues
 from tests.memory_server import HandClock, memory_storage
 from tests.services.bench import MINUTE, NOW, SECOND, At, Calls, HandEvent, failing, one_by_one
