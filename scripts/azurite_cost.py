@@ -198,13 +198,13 @@ def measure(stored: int, rounds: int, times: int) -> None:
                     if turn:  # not the first, which warms up
                         found.append(cost)
     print(f"\n{stored:,} messages and rows stored; ms of Azurite's CPU; ratio: median (least to most)\n")
-    print(f"{'':20}{'none':>8}{'all':>8}{'none / all':>22}")
+    print(f"{'':20}{'none':>8}{'all':>8}{'none / all':>26}")
     for name, (stock, patched) in costs.items():
         ratios = [one / other for one, other in zip(stock, patched, strict=True)]
         middle = statistics.median(ratios)
         shown = f"{middle:.1f} ({min(ratios):.1f} to {max(ratios):.1f})"
         print(
-            f"{name:20}{statistics.median(stock):8.2f}{statistics.median(patched):8.2f}{shown:>22}",
+            f"{name:20}{statistics.median(stock):8.2f}{statistics.median(patched):8.2f}{shown:>26}",
             flush=True,
         )
 

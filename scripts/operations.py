@@ -21,7 +21,7 @@ from typing import Any
 import requests
 from lxml import etree
 
-from legacy_queue.adapters.azure import AzureStorage
+from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.config import Settings, complete
 from legacy_queue.domain.events import Event
@@ -58,10 +58,10 @@ class Replica:
 
     def __init__(self, settings: Settings) -> None:
         server = build(settings, "http://localhost", broker=Confirming())
-        assert isinstance(server.storage, AzureStorage)
-        self.counts = server.storage.operations
+        assert isinstance(server.storage.account, AzureAccount)
+        self.counts = server.storage.account.operations
         self.core, self.background = server.core, server.background
-        server.storage.check()
+        server.storage.account.check()
         server.core.announcer.drain()
         self._client, self._credentials = server.app.test_client(), settings.clients[0]
 

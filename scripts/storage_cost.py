@@ -8,6 +8,7 @@ import argparse
 import statistics
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from itertools import count
@@ -19,8 +20,10 @@ from azure.data.tables import TableClient, UpdateMode
 from azure.storage.queue import QueueClient
 
 from legacy_queue.adapters.azure.account import AzureAccount
+from legacy_queue.adapters.azure.client import queue_service, table_service
 from legacy_queue.adapters.azurite import Azurite
-from legacy_queue.ports.table import PARTITION, Change, Condition, Value
+from legacy_queue.ports.queue import Queue
+from legacy_queue.ports.table import PARTITION, Change, Condition, Table, Value
 
 _AZURITE = Path(__file__).parents[1] / "azurite"
 _VALUES: dict[str, Value] = {"definition0": b"." * 1000, "state": "pending", "retriesLeft": 5, "runs": b"[]"}
@@ -28,14 +31,11 @@ _TEXT = "e" * 200
 _HIDDEN = timedelta(minutes=5)
 _BATCHES = (2, 16)
 
-Turn = Callable[[int], None]  # so many operations
-Client = dict[str, Callable[[int], Iterator[Turn]]]
+Operations = dict[str, Callable[[], Any]]
 
 
-def lean(account: AzureAccount, numbers: Iterator[int]) -> dict[str, Callable[[], Any]]:
+def lean(table: Table, queue: Queue, numbers: Iterator[int]) -> Operations:
     """The operations as the ports have them. Each call is one; what it needs is made by an earlier one."""
-    table, queue = account.table("cost"), account.queue("cost-lean")
-    queue.create({})
     leases: list[Any] = []
     etag = table.put("one", "one", _VALUES)
     partition = [Condition(PARTITION, "eq", "page")]
@@ -64,14 +64,13 @@ def lean(account: AzureAccount, numbers: Iterator[int]) -> dict[str, Callable[[]
         "put message": lambda: leases.append(queue.put(_TEXT, _HIDDEN)),
         "update message": update,
         "delete message": lambda: queue.delete(leases.pop()),
-        "receive none": lambda: queue.receive(1, _HIDDEN),
-        "peek at none": lambda: queue.peek(1),
+        "receive 1": lambda: queue.receive(1, _HIDDEN),
+        "peek at 32": lambda: queue.peek(32),
     }
 
 
-def sdk(tables: TableClient, queue: QueueClient, numbers: Iterator[int]) -> dict[str, Callable[[], Any]]:
+def sdk(tables: TableClient, queue: QueueClient, numbers: Iterator[int]) -> Operations:
     """The same by the SDK."""
-    queue.create_queue()
     leases: list[Any] = []
     row = {"PartitionKey": "two", "RowKey": "two", **_VALUES}
     etag = tables.upsert_entity(row, mode=UpdateMode.REPLACE)["etag"]
@@ -114,8 +113,8 @@ def sdk(tables: TableClient, queue: QueueClient, numbers: Iterator[int]) -> dict
         ),
         "update message": update,
         "delete message": lambda: queue.delete_message(leases.pop()),
-        "receive none": receive,
-        "peek at none": lambda: queue.peek_messages(1),
+        "receive 1": receive,
+        "peek at 32": lambda: queue.peek_messages(32),
     }
 
 
@@ -134,29 +133,41 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=30, help="in a turn")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, Azurite(Path(folder), _AZURITE) as azurite:
-        account, numbers = AzureAccount(azurite.connection_string, "cost"), count()
-        account.table("cost")
-        account.check()
-        account.table("cost").batch("page", [Change("insert", str(one), _VALUES) for one in range(10)])
-        tables = account._tables.get_table_client("cost")
-        ours, theirs = (
-            lean(account, numbers),
-            sdk(tables, account._queues.get_queue_client("cost-sdk"), numbers),
-        )
+        ours, theirs = both(azurite, options.turns * options.calls + 100)
         print(f"{'ms of CPU for':16}{'lean':>8}{'SDK':>8}{'SDK / lean: least, median, most':>36}")
         for name, operation in ours.items():
-            for client in (operation, theirs[name]):
-                measured(client, 3 if "delete m" in name else 10)
-            pairs = []
+            clients = operation, theirs[name]
+            for client in clients:
+                measured(client, 3)
+            turns = []
             for turn in range(options.turns):
-                both = dict.fromkeys((operation, theirs[name]), 0.0)
-                for client in sorted(both, key=id, reverse=bool(turn % 2)):
-                    both[client] = measured(client, options.calls)
-                pairs.append((both[operation], both[theirs[name]]))
-            ratios = [second / first for first, second in pairs]
+                order = clients if turn % 2 else clients[::-1]
+                spent = {client: measured(client, options.calls) for client in order}
+                turns.append([spent[client] for client in clients])
+            ratios = [second / first for first, second in turns]
             ends = min(ratios), statistics.median(ratios), max(ratios)
-            medians = [statistics.median(column) for column in zip(*pairs, strict=True)]
+            medians = [statistics.median(column) for column in zip(*turns, strict=True)]
             print(f"{name:16}{medians[0]:8.3f}{medians[1]:8.3f}{''.join(f'{end:12.1f}' for end in ends)}")
+
+
+def both(azurite: Azurite, messages: int) -> tuple[Operations, Operations]:
+    """Both clients on rows and queues of their own, with so many messages in each queue."""
+    account, numbers = AzureAccount(azurite.connection_string, "cost"), count()
+    table = account.table("cost")
+    account.check()
+    table.batch("page", [Change("insert", str(one), _VALUES) for one in range(10)])
+    queues = [account.queue(name) for name in ("cost-lean", "cost-sdk")]
+    for queue in queues:
+        queue.create({})
+        for _ in range(messages):
+            queue.put(_TEXT, timedelta(0))
+    requests: Counter[tuple[str, str]] = Counter()
+    theirs = sdk(
+        table_service(azurite.connection_string, requests).get_table_client("cost"),
+        queue_service(azurite.connection_string, requests).get_queue_client(queues[1].name),
+        numbers,
+    )
+    return lean(table, queues[0], numbers), theirs
 
 
 if __name__ == "__main__":

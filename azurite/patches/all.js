@@ -6,6 +6,7 @@
 // legacy_queue/adapters/azurite.py; legacy-queue starts no other with these patches. Two differences are meant: a
 // character that two packets share is kept whole, and the disk gets a message's text with the next save, not at once.
 "use strict";
+require("./random"); // ids and receipts
 require("./lokijs"); // the database: the best index first, no index is sorted anew
 require("./messages"); // the expired and the visible messages of a queue, without a look at the others
 require("./partitions"); // a query of a partition reads that partition

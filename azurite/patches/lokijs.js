@@ -15,15 +15,15 @@ Resultset.prototype.findAnd = Resultset.prototype.$and = function (conditions) {
 };
 
 function mostSelectiveFirst(collection, conditions) {
-  const keys = keysOf(collection);
   let first;
   let fewest = Infinity;
-  for (const condition of conditions) {
-    const name = Object.keys(condition)[0];
-    if (!keys.includes(name) || typeof condition[name] !== "string") continue;
+  for (const name of keysOf(collection)) {
+    const condition = conditions.find((one) => typeof one[name] === "string");
+    if (condition === undefined) continue;
     collection.ensureIndex(name);
     const [from, to] = collection.calculateRange("$eq", name, condition[name]);
     if (to - from < fewest) [first, fewest] = [condition, to - from];
+    if (fewest <= 0) break;
   }
   return first === undefined ? conditions : [first, ...conditions.filter((condition) => condition !== first)];
 }

@@ -15,6 +15,8 @@ const logger = azurite("./common/Logger").default;
 
 // Express reads these in a URL otherwise than `readQuery` does.
 const ODD_URL = /[#[\]]|%5[bd]/i;
+const NO_CONTENT = 204;
+const MAX_ACCEPTED = 1000; // signatures that are remembered
 const SAS = ["sv", "ss", "srt", "sp", "se", "st", "spr", "sip", "sig"];
 
 // Azurite's request, without what Express adds to it.
@@ -46,9 +48,18 @@ class Request extends RequestAdapter {
   }
 }
 
+// Azurite's response, for its writers.
 class Response extends ResponseAdapter {
   setStatusCode(code) {
     this.res.statusCode = code;
+    return this;
+  }
+}
+
+// The same for its handlers, which only name a content type.
+class HandlerResponse extends Response {
+  setContentType(type) {
+    this.type = type;
     return this;
   }
 }
@@ -61,14 +72,16 @@ for (const service of ["queue", "table"]) {
   };
 }
 
+const decoded = (word) => (/[%+]/.test(word) ? decodeURIComponent(word.replaceAll("+", " ")) : word);
+
 // Map of name -> value; undefined for a name that is not expected, or comes twice.
 function readQuery(text, expected) {
   const query = new Map();
   for (const pair of text === "" ? [] : text.split("&")) {
     const at = pair.indexOf("=");
-    const [name, value] = [pair.slice(0, at), pair.slice(at + 1)].map((word) => decodeURIComponent(word.replaceAll("+", " ")));
+    const name = decoded(pair.slice(0, at));
     if (at < 1 || !expected.has(name) || query.has(name)) return undefined;
-    query.set(name, value);
+    query.set(name, decoded(pair.slice(at + 1)));
   }
   return query;
 }
@@ -76,7 +89,7 @@ function readQuery(text, expected) {
 // A service's short way: a subclass says which operations go it, and how.
 class ShortWay {
   constructor(service, longWay, { authenticators, Context, contextPath, parameters }) {
-    Object.assign(this, { longWay, authenticators, Context, contextPath });
+    Object.assign(this, { longWay, authenticators, Context, contextPath, accepted: new Map() });
     this.expected = new Set([...SAS, ...parameters]);
     const part = (name) => azurite(`./${service}/${name}`);
     this.server = `Azurite-${service === "queue" ? "Queue" : "Table"}/${part("utils/constants").VERSION}`;
@@ -123,51 +136,79 @@ class ShortWay {
         return this.longWay(message, response);
       }
     }
-    response.setHeader("Server", this.server);
+    const { response: held } = context; // a batch puts another request into the context
     try {
-      await this.answer(await operation.handle(options, body, context), operation, context, response);
+      await this.answer(await operation.handle(options, body, context), operation, context, held);
     } catch (error) {
-      this.writeError(context, error, request, new Response(response), () => response.end(), logger);
+      this.writeError(context, error, request, this.azuriteResponse(held), () => response.end(), logger);
     }
   }
 
   // What Azurite's context middleware sets.
   context(request, response, operation, named) {
-    const values = { ...named, startTime: new Date(), contextID: randomUUID(), isSecondary: false };
-    Object.assign(values, { operation: operation.code, authenticationPath: request.path, accept: request.getHeader("accept") });
-    return new this.Context({ [this.contextPath]: values }, this.contextPath, request, new Response(response));
+    const begun = { startTime: new Date(), contextID: randomUUID(), isSecondary: false, operation: operation.code };
+    const values = { ...named, ...begun, authenticationPath: request.path, accept: request.getHeader("accept") };
+    return new this.Context({ [this.contextPath]: values }, this.contextPath, request, new HandlerResponse(response));
   }
 
+  // A signature of the account that was accepted for an operation is accepted for it until it expires.
   async isAuthenticated(request, context) {
+    const signed = accountSignature(request, context);
+    if (signed !== undefined && Date.now() < this.accepted.get(signed)) return true;
     try {
-      for (const authenticator of this.authenticators)
-        if ((await authenticator.validate(request, context)) === true) return true;
+      for (const authenticator of this.authenticators) {
+        if ((await authenticator.validate(request, context)) !== true) continue;
+        if (signed !== undefined) this.accept(signed, request);
+        return true;
+      }
     } catch {
       return false; // the long way refuses it with the same error
     }
     return false;
   }
 
-  async answer(made, operation, context, response) {
-    const text = operation.write ? operation.write(made) : allOf(made.body);
-    if (text === undefined && operation.write) {
-      await this.writeResponse(context, new Response(response), this.specifications[operation.code], made, logger);
-    } else {
-      response.statusCode = made.statusCode;
-      for (const [name, value] of headersOf(made)) if (value !== undefined) response.setHeader(name, value);
-      if (operation.write) response.setHeader("content-type", "application/xml");
-      if (text) response.write(text);
-    }
-    response.end();
+  accept(signed, request) {
+    if (this.accepted.size >= MAX_ACCEPTED) this.accepted.clear();
+    this.accepted.set(signed, new Date(decodeURIComponent(request.getQuery("se"))).getTime());
   }
+
+  async answer(made, operation, context, held) {
+    const text = operation.write ? operation.write(made) : allOf(made.body);
+    if (text === undefined && made.statusCode !== NO_CONTENT) {
+      const response = this.azuriteResponse(held);
+      await this.writeResponse(context, response, this.specifications[operation.code], made, logger);
+      held.res.end();
+      return;
+    }
+    const head = ["Server", this.server];
+    for (const [name, value] of headersOf(made, made.contentType ?? held.type))
+      if (value !== undefined) head.push(name, value);
+    if (operation.write) head.push("content-type", "application/xml");
+    held.res.writeHead(made.statusCode, head);
+    held.res.end(text);
+  }
+
+  // What Azurite's writers go on with.
+  azuriteResponse({ res, type }) {
+    res.setHeader("Server", this.server);
+    if (type !== undefined) res.setHeader("content-type", type);
+    return new Response(res);
+  }
+}
+
+// All that Azurite looks at to accept a signature of the account; undefined where there is another credential.
+function accountSignature(request, context) {
+  if (request.getQuery("ss") === undefined || request.getHeader("authorization") !== undefined) return undefined;
+  const parts = SAS.map((name) => request.getQuery(name));
+  return JSON.stringify([context.context.account, context.operation, request.getProtocol(), ...parts]);
 }
 
 // What a handler answers as a stream was whole before: a BufferStream keeps it, that of a batch gives it at once.
 const allOf = (stream) => stream && (stream.buffer ?? stream.read());
 
 // In the order of Azurite's.
-function* headersOf(made) {
-  yield ["content-type", made.contentType];
+function* headersOf(made, type) {
+  yield ["content-type", type];
   yield ["x-ms-client-request-id", made.clientRequestId];
   yield ["x-ms-request-id", made.requestId];
   yield ["x-ms-version", made.version];

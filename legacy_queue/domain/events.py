@@ -5,7 +5,7 @@ Source: seeds/001 (payloads and routing keys) and "Events (AMQP)" in design/prot
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
@@ -13,6 +13,7 @@ from legacy_queue.domain.task import Run, Task
 from legacy_queue.domain.times import format_time
 
 PROJECT = "taskcluster-queue"
+EVER = datetime(1970, 1, 1, tzinfo=UTC)  # since then: all that happened
 
 
 @dataclass(frozen=True)
@@ -156,19 +157,18 @@ def events_since(
     task-defined is among it where the task has no run that was scheduled before. ``artifacts`` are events of
     runs by their ids.
     """
-    happened: list[tuple[datetime, Event]] = []
+    is_new = not task.runs or task.runs[0].scheduled >= since
+    events = [task_event("task-defined", task.up_to(0))] if is_new else []
     for run in task.runs:
         then = task.up_to(run.run_id)
-        if run.reason_created != "exception":  # that run is there to say how the task ended
-            happened.append((run.scheduled, task_event("task-pending", then)))
-        if run.worker and run.started:
-            happened.append((run.started, task_event("task-running", then)))
-        happened += [(since, event) for event in artifacts.get(run.run_id, ())]
-        if task.ended_with(run.run_id) and run.resolved:
-            happened.append((run.resolved, task_event(f"task-{run.state}", then)))
-    is_new = not task.runs or task.runs[0].scheduled >= since
-    defined = [task_event("task-defined", task.up_to(0))] if is_new else []
-    return defined + [event for when, event in happened if when >= since]
+        if run.reason_created != "exception" and run.scheduled >= since:  # else it says how the task ended
+            events.append(task_event("task-pending", then))
+        if run.worker and run.started and run.started >= since:
+            events.append(task_event("task-running", then))
+        events += artifacts.get(run.run_id, ())
+        if task.ended_with(run.run_id) and run.resolved and run.resolved >= since:
+            events.append(task_event(f"task-{run.state}", then))
+    return events
 
 
 def _task_routing_key(task: Task, run: Run | None) -> str:

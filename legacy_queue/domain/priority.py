@@ -6,6 +6,7 @@ Source: the identifiers of design/api.md; queue names of design/protocol.md.
 import base64
 import hashlib
 from dataclasses import dataclass
+from functools import lru_cache
 
 PRIORITIES = ("highest", "very-high", "high", "medium", "low", "very-low", "lowest")
 
@@ -42,5 +43,6 @@ def work_queues(provisioner_id: str, worker_type: str) -> tuple[WorkQueue, ...]:
     return tuple(WorkQueue(provisioner_id, worker_type, priority) for priority in PRIORITIES)
 
 
+@lru_cache(10_000)
 def _short_hash(text: str) -> str:
     return base64.b32encode(hashlib.sha256(text.encode()).digest()[:15]).decode().lower()

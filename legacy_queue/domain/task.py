@@ -81,6 +81,7 @@ class Task:
 
     ``waits_for`` are those of its dependencies that keep an unscheduled task from being pending.
     ``newest_blob`` is the name of the blob artifact that was last created for its last run, "" for none.
+    ``is_unpublished``: a process has found the broker away, and not published since what happened to it.
     """
 
     task_id: str
@@ -90,6 +91,7 @@ class Task:
     held: Lease | None = None
     waits_for: tuple[str, ...] = ()
     newest_blob: str = ""
+    is_unpublished: bool = False
 
     @property
     def is_resolved(self) -> bool:

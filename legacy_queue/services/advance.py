@@ -6,21 +6,22 @@ Every part is safe to repeat. Source: "Timers and recovery" in design/protocol.m
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from legacy_queue.domain import transitions
 from legacy_queue.domain.artifacts import artifact_created
-from legacy_queue.domain.events import Event, events_since
+from legacy_queue.domain.events import EVER, Event, events_since
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.timers import ArtifactName, next_due
-from legacy_queue.ports import BrokerAway, Clock
+from legacy_queue.ports import BrokerAway, Changed, Clock
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.dependencies import Dependencies
 from legacy_queue.services.event_publisher import EventPublisher
 from legacy_queue.services.groups import Groups
 from legacy_queue.services.work_messages import WorkMessages
-from legacy_queue.stores import ArtifactStore, TaskStore
+from legacy_queue.stores import ArtifactStore, StoredTask, TaskStore
 
 _MAX_SKEW = timedelta(minutes=1)
 
@@ -72,12 +73,21 @@ class Advance:
             return Next(is_there=False)
         task, is_own = stored.task, stored.is_own
         if since and not is_published:
-            self._publisher.publish(events_since(task, since, self._artifact_events(task, artifacts)))
+            told_of = self._artifact_events(task, artifacts)
+            self._publisher.publish(events_since(task, EVER if task.is_unpublished else since, told_of))
+            if task.is_unpublished:
+                task = self._published(stored)
             self._dependencies.register(task)
         if since:
             task = self._repeat(task, since, task_group_id)
         ended = self._end(task, is_own=is_own)
         return Next(_due(ended, is_own=is_own or ended is not task))
+
+    def _published(self, stored: StoredTask) -> Task:
+        task = replace(stored.task, is_unpublished=False)
+        with suppress(Changed):
+            self._tasks.replace(stored, task)
+        return task
 
     def _artifact_events(self, task: Task, names: Iterable[ArtifactName]) -> dict[int, list[Event]]:
         """Of each run, artifact-created of those of the artifacts that there are."""

@@ -4,14 +4,15 @@ What a crash or a failure leaves undone after the write, the timer does that was
 ``advance``. Once the task is written, nothing fails the caller.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 import structlog
 
 from legacy_queue.domain.errors import QueueError, RequestConflict, ResourceNotFound, ServiceUnavailable
+from legacy_queue.domain.events import EVER, Event, events_since
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task
@@ -23,8 +24,6 @@ from legacy_queue.services.work_messages import WorkMessages
 from legacy_queue.stores import StoredTask, TaskStore
 
 log = structlog.get_logger()
-
-_EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Changes:
@@ -107,43 +106,58 @@ class Changes:
             raise
 
     def finish(
-        self, outcome: Outcome, *, ends: bool, register: Callable[[Task], Task] = lambda task: task
+        self,
+        outcome: Outcome,
+        before: Task | None = None,
+        register: Callable[[Task], Task] = lambda task: task,
     ) -> Task:
         """Apply the effects of a write that succeeded: publish first, so that no worker is ahead of it.
 
-        ``ends``: the task is resolved by it. ``register`` goes on with a task that was created. Raises
-        nothing: what fails is left to the timer, and what a task's end means for others is always.
+        ``before`` is the task before it, None for one that was created. ``register`` goes on with that one.
+        Raises nothing: what fails is left to the timer, and what a task's end means for others is always.
         """
-        task = outcome.task
-        is_done = False
+        task, is_published, is_done = outcome.task, False, False
+        was_unpublished = before is not None and before.is_unpublished
         try:
-            # what was not published before comes first
-            is_published = not self._timers.is_unpublished(task.task_id) and self._is_published(outcome)
+            events = events_since(task, EVER) if was_unpublished else outcome.events
+            is_published = self._is_published(task, events)
             self._messages.settle(task, outcome.after)
-            task = register(task)
-            is_done = is_published
+            task, is_done = register(task), is_published
         except ServiceUnavailable as error:
             log.warning("effects-left-to-timer", task_id=task.task_id, why=error.message)
         except Exception:
             log.exception("effects-left-to-timer", task_id=task.task_id)
+        ends = before is not None and task.is_resolved and not before.is_resolved
         if is_done and not ends:
             self._timers.complete(task.task_id, next_due(task))
         else:
-            self._timers.fall_behind(task.task_id, is_published=is_done)
+            self._timers.fall_behind(task.task_id, is_published=is_published)
         return task
 
-    def _is_published(self, outcome: Outcome) -> bool:
+    def _is_published(self, task: Task, events: Sequence[Event]) -> bool:
+        """Publish the events, unless earlier ones of the task are missing; where they are now, it says so."""
+        if self._timers.is_unpublished(task.task_id):
+            return False
         try:
-            self._publisher.publish(outcome.events)
+            self._publisher.publish(events)
         except BrokerAway:
+            self._mark_unpublished(task.task_id)
             return False
         return True
 
+    def _mark_unpublished(self, task_id: str) -> None:
+        """Tell other processes: who changes the task next, and can, publishes all that happened to it."""
+        with suppress(Changed, ServiceUnavailable):
+            stored = self._tasks.recall(task_id) or self._tasks.load(task_id)
+            if stored and not stored.task.is_unpublished:
+                self._tasks.replace(stored, replace(stored.task, is_unpublished=True))
+
     def _repeat(self, outcome: Outcome) -> None:
         """The transition had happened already: its effects are repeated. Raises ServiceUnavailable."""
-        if not self._is_published(outcome):
-            self._timers.schedule(outcome.task.task_id, _EVER)
-            self._timers.fall_behind(outcome.task.task_id)
+        task_id = outcome.task.task_id
+        if outcome.events and not self._is_published(outcome.task, outcome.events):
+            self._timers.schedule(task_id, EVER)
+            self._timers.fall_behind(task_id)
         self._messages.settle(outcome.task, outcome.after)
 
     def read(self, task_id: str) -> StoredTask:
@@ -176,6 +190,8 @@ class Changes:
         is_transition = bool(outcome.events or outcome.after)
         with self.writing(task_id, began) if is_transition else nullcontext():
             task = self._held(outcome)
+            if is_transition and not self._publisher.is_away and not self._timers.is_unpublished(task_id):
+                task = replace(task, is_unpublished=False)
             try:
                 current = self._tasks.replace(stored, task).task
             except Changed:
@@ -185,7 +201,7 @@ class Changes:
         if not is_transition:
             return task if current == task else None
         if current == task:
-            self.finish(replace(outcome, task=task), ends=task.is_resolved and not before.is_resolved)
+            self.finish(replace(outcome, task=task), before)
             return task
         if any(run in current.runs and run not in before.runs for run in task.runs):
             self._timers.fall_behind(task_id)  # it was written, and another process wrote after it

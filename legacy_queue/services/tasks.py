@@ -65,7 +65,7 @@ class Tasks:
             self._dependencies.register(task)  # now: it is not pending before task-defined is published
             return self._dependencies.recheck(task)
 
-        return self._changes.finish(outcome, ends=False, register=register)
+        return self._changes.finish(outcome, register=register)
 
     def define(self, task_id: str, body: Mapping[str, Any]) -> Task:
         """As ``create``, but the task is unscheduled until it is scheduled: it depends on itself."""

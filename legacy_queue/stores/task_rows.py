@@ -42,6 +42,7 @@ def changing_values(task: Task) -> Mapping[str, Value]:
         "heldMessageId": task.held.message_id if task.held else "",
         "heldReceipt": task.held.receipt if task.held else "",
         "newestBlob": task.newest_blob,
+        "isUnpublished": task.is_unpublished,
     }
 
 
@@ -61,6 +62,7 @@ def task_in(row: Row) -> Task:
         held=Lease(message_id, receipt) if message_id else None,
         waits_for=tuple(of_kind(str, one) for one in waits_for),
         newest_blob=of_kind(str, values.get("newestBlob", "")),
+        is_unpublished=of_kind(bool, values.get("isUnpublished", False)),
     )
     _check(task)
     return task

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from legacy_queue.adapters.azure import AzureStorage
-from legacy_queue.adapters.memory import MemoryStorage
+from legacy_queue.adapters.azure import AzureAccount
+from legacy_queue.adapters.memory import MemoryAccount
 from legacy_queue.config import Settings, SettingsError
 from legacy_queue.domain.credentials import Client
 from legacy_queue.wiring import build
@@ -26,20 +26,20 @@ AZURE = replace(SETTINGS, storage="azure", connection_string=CONNECTION)
 
 
 def test_memory_is_polled_somewhere_else_than_at_the_server() -> None:
-    storage = build(SETTINGS, "http://h:1").storage
-    assert isinstance(storage, MemoryStorage)
-    assert storage.endpoints["queue"] == "http://h:1/azure/memorystore1"
+    account = build(SETTINGS, "http://h:1").storage.account
+    assert isinstance(account, MemoryAccount)
+    assert account.endpoints["queue"] == "http://h:1/azure/memorystore1"
 
 
 def test_memory_is_polled_somewhere_else_than_the_operator_says() -> None:
-    storage = build(replace(SETTINGS, public_queue_url="https://poll.example.com"), "http://h:1").storage
-    assert storage.endpoints["queue"] == "https://poll.example.com/memorystore1"
+    server = build(replace(SETTINGS, public_queue_url="https://poll.example.com"), "http://h:1")
+    assert server.storage.account.endpoints["queue"] == "https://poll.example.com/memorystore1"
 
 
 def test_an_account_is_not_used() -> None:
-    storage = build(AZURE, "http://h:1").storage
-    assert isinstance(storage, AzureStorage)
-    assert "acc.queue.core.windows.net" in (storage.endpoints["queue"] or "")
+    account = build(AZURE, "http://h:1").storage.account
+    assert isinstance(account, AzureAccount)
+    assert "acc.queue.core.windows.net" in (account.endpoints["queue"] or "")
 
 
 def test_only_memory_is_answered_for_by_the_server_itself() -> None:

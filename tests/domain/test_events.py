@@ -1,11 +1,14 @@
 """What is told of a task: seeds/001 and "Events (AMQP)" in design/protocol.md."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from legacy_queue.domain import transitions
-from legacy_queue.domain.events import EXCHANGES, Event, group_resolved, task_event, told_again
+from legacy_queue.domain.events import EXCHANGES, Event, events_since, group_resolved, task_event
 from legacy_queue.domain.task import Task
 from tests.domain.tasks import (
     BOB,
@@ -13,6 +16,7 @@ from tests.domain.tasks import (
     DAY,
     HOUR,
     MINUTE,
+    MS,
     NOW,
     TASK_ID,
     definition,
@@ -123,33 +127,74 @@ def test_a_group_that_is_resolved_is_told_by_its_id_and_scheduler() -> None:
     )
 
 
-ALL = [name for name in EXCHANGES if name.startswith("task-") and name != "task-group-resolved"]
-FIRST = ["task-defined", "task-pending"]
+FIRST = ["task-defined", "task-pending 0"]
+LATER = NOW + HOUR
+
+
+def scheduled() -> Task:
+    return transitions.schedule(unscheduled(), LATER).task
+
+
+def canceled() -> Task:
+    return transitions.cancel(unscheduled(), LATER).task
+
+
+def told(events: Sequence[Event]) -> list[str]:
+    """``task-pending 1``, ... for each event, with the run that its payload names."""
+    return [f"{one.exchange} {one.payload.get('runId', '')}".strip() for one in events]
 
 
 @pytest.mark.parametrize(
-    ("task", "run_id", "names"),
+    ("task", "since", "names"),
     [
-        (unscheduled(), None, ["task-defined"]),
-        (unscheduled(), 0, []),
-        (pending(), None, ["task-defined"]),
-        (pending(), 0, FIRST),
-        (pending(), 1, []),
-        (running(), 0, [*FIRST, "task-running"]),
-        (completed(), 0, [*FIRST, "task-running", "task-completed"]),
-        (shut_down(), 0, [*FIRST, "task-running"]),
-        (shut_down(), 1, FIRST),
-        (taken_over(), 0, [*FIRST, "task-running"]),
-        (rerun(), 0, [*FIRST, "task-running", "task-completed"]),
-        (rerun(), 1, FIRST),
-        (transitions.cancel(pending(), NOW).task, 0, [*FIRST, "task-exception"]),
+        (unscheduled(), NOW, ["task-defined"]),
+        (unscheduled(), DAY + NOW, ["task-defined"]),  # it does not say when it was created
+        (pending(), NOW, FIRST),
+        (pending(), NOW + MS, []),
+        (scheduled(), LATER, FIRST),
+        (scheduled(), LATER + MS, []),
+        (canceled(), LATER, ["task-defined", "task-exception 0"]),
+        (running(), NOW, [*FIRST, "task-running 0"]),
+        (completed(), NOW, [*FIRST, "task-running 0", "task-completed 0"]),
+        (completed(), NOW + MS, ["task-completed 0"]),
+        (shut_down(), NOW, [*FIRST, "task-running 0", "task-pending 1"]),
+        (shut_down(), NOW + MINUTE, ["task-pending 1"]),
+        (taken_over(), NOW + MINUTE, ["task-pending 1", "task-running 1"]),
+        (rerun(), NOW + MS, ["task-completed 0", "task-pending 1"]),
+        (rerun(), NOW + HOUR, ["task-pending 1"]),
+        (rerun(), NOW + HOUR + MS, []),
     ],
 )
-def test_only_what_came_to_pass_is_told_again(task: Task, run_id: int | None, names: list[str]) -> None:
-    events = told_again(task, ALL, run_id)
-    assert [event.exchange for event in events] == names
-    for event in events:
-        assert event == task_event(event.exchange, task, run_id)
+def test_what_happened_since_is_derived_from_the_runs_in_order(
+    task: Task, since: datetime, names: list[str]
+) -> None:
+    assert told(events_since(task, since)) == names
+
+
+def test_an_event_that_is_derived_shows_the_task_up_to_the_run_that_it_is_about() -> None:
+    defined, pending_0, running_0, completed_0, pending_1 = events_since(rerun(), NOW)
+    as_it_ended = completed()
+    assert defined == task_event("task-defined", as_it_ended)
+    assert pending_0 == task_event("task-pending", as_it_ended)
+    assert running_0 == task_event("task-running", as_it_ended)
+    assert completed_0 == task_event("task-completed", as_it_ended)
+    assert pending_1 == task_event("task-pending", rerun())
+
+
+def test_artifacts_of_a_run_come_before_its_end() -> None:
+    artifact = replace(task_event("task-running", running()), exchange="artifact-created")
+    events = events_since(rerun(), NOW, {0: [artifact], 7: [artifact]})
+    assert told(events) == [
+        *FIRST,
+        "task-running 0",
+        "artifact-created 0",
+        "task-completed 0",
+        "task-pending 1",
+    ]
+    assert told(events_since(completed(), NOW + MINUTE, {0: [artifact]})) == [
+        "artifact-created 0",
+        "task-completed 0",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,10 @@
 """Any sequence of transitions is the life of a task: a model of a few words says what follows what.
 
-The model knows of each run only its state and its reason. What a change must bring with it (a timer, events,
-messages) is checked of each change by itself: see ``_check_change``.
+The model knows of each run only its state and its reason. What a change must bring with it (events,
+messages, what a crash leaves to be derived) is checked of each change by itself: see ``_check_change``.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
@@ -22,11 +21,11 @@ from hypothesis.stateful import (
 
 from legacy_queue.domain import transitions
 from legacy_queue.domain.errors import QueueError, RequestConflict, ResourceNotFound, ServiceUnavailable
-from legacy_queue.domain.events import Event, told_again
+from legacy_queue.domain.events import Event, events_since
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.outcome import Offer, Outcome, Release, Withdraw
 from legacy_queue.domain.task import Run, Task, Worker
-from legacy_queue.domain.timers import CLAIMS, DEADLINES, FIRST_FIRES_AFTER, RESOLVED, Timer
+from legacy_queue.domain.timers import next_due
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.unclaim import unclaim
 from tests.domain.tasks import (
@@ -83,12 +82,11 @@ class Life(RuleBasedStateMachine):
         self.workers: set[int] = set()  # the runs that a worker ever held
         self.leases = 0
         self.happened: set[tuple[str, int | None]] = set()  # the events of its life
-        self.of_no_write: set[Timer] = set()
         outcome = transitions.create(TASK_ID, self.definition, waits_for, self.now)
         self.task = outcome.task
         assert self._told() == self.words
         self._check_change(None, outcome)
-        again = transitions.create_again(self.task, self.definition, self.now)
+        again = transitions.create_again(self.task, self.definition)
         assert (again.task, again.events, again.after) == (self.task, outcome.events, outcome.after)
 
     @property
@@ -128,7 +126,7 @@ class Life(RuleBasedStateMachine):
     def create_again(self, is_same: bool) -> None:
         given = self.definition if is_same else definition(payload={"another": "one"})
         self._step(
-            lambda task: transitions.create_again(task, given, self.now),
+            lambda task: transitions.create_again(task, given),
             self.words if is_same else RequestConflict,
         )
 
@@ -213,7 +211,7 @@ class Life(RuleBasedStateMachine):
         run_id, answered = max(0, self.last + ahead), self.taken_until - extended
         is_that_claim = run_id == self.last and self.state == "running" and worker == self.holder
         expected = [*self.words[:-1], "pending"] if is_that_claim and not extended else self.words
-        self._step(lambda task: unclaim(task, run_id, worker, answered, self.now), expected)
+        self._step(lambda task: unclaim(task, run_id, worker, answered), expected)
 
     @rule()
     def cancel(self) -> None:
@@ -247,20 +245,6 @@ class Life(RuleBasedStateMachine):
             lambda task: transitions.exceed_deadline(task, self.now),
             [*self.words[:-1], "exception deadline-exceeded"] if is_over else self.words,
         )
-
-    @rule(race=st.sampled_from(["schedule", "cancel", "rerun", "claim", "resolve"]))
-    def lose_a_race(self, race: str) -> None:
-        """The timer was armed, and somebody else wrote first."""
-        lost: dict[str, Callable[[], Outcome]] = {
-            "schedule": lambda: transitions.schedule(self.task, self.now),
-            "cancel": lambda: transitions.cancel(self.task, self.now),
-            "rerun": lambda: transitions.rerun(self.task, self.now),
-            "claim": lambda: transitions.claim(self.task, max(self.last, 0), BOB, None, None, HOUR, self.now),
-            "resolve": lambda: transitions.resolve(self.task, max(self.last, 0), *REPORTS[-1], self.now),
-        }
-        with suppress(QueueError):
-            timer = lost[race]().timer
-            self.of_no_write |= {timer} if timer else set()
 
     # what the rules above come to too seldom
 
@@ -387,7 +371,7 @@ class Life(RuleBasedStateMachine):
         self._check_runs(before, after)
         self._check_messages(before, after, outcome)
         expected = list(_events_of(before, after))
-        told = [(event.exchange, event.payload.get("runId")) for event in outcome.events]
+        told = list(map(_about, outcome.events))
         if not expected:
             assert all(_is_so(event, after) for event in outcome.events), "told what is not so"
             return
@@ -396,13 +380,14 @@ class Life(RuleBasedStateMachine):
         ends = sum(name.removeprefix("task-") in ENDS for name, _ in self.happened)
         assert sum(after.ended_with(run.run_id) for run in after.runs) == ends
         assert outcome.events[-1].payload["status"] == after.status()
-        assert outcome.timer, "nothing heals the change after a crash"
-        self._check_timer(before, outcome.timer, told)
-        for timer in self.of_no_write:
-            for event in told_again(after, timer.untold, timer.run_id):
-                assert (event.exchange, event.payload.get("runId")) in self.happened, (
-                    "told what never happened"
-                )
+        self._check_derived(before, told)
+
+    def teardown(self) -> None:
+        """Of a task that has been told of nowhere, its whole life is."""
+        ever = {_about(event) for event in events_since(self.task, NOW)}
+        assert ever <= self.happened, "told what never happened"
+        unseen = {name for name, _ in self.happened - ever}
+        assert unseen <= {"task-running"}, "an event of the past is not seen"  # of a claim taken back
 
     def _check_runs(self, before: Task | None, after: Task) -> None:
         runs, earlier = after.runs, before.runs if before else ()
@@ -439,21 +424,17 @@ class Life(RuleBasedStateMachine):
         if after.is_resolved:
             assert not [one for one in outcome.after if isinstance(one, Offer | Release)]
 
-    def _check_timer(self, before: Task | None, timer: Timer, told: list[tuple[str, int | None]]) -> None:
-        """Armed before the write, it finds all that a crash left undone; without the write, nothing."""
-        after = self.task
-        run_id = len(after.runs) - 1 if after.runs else None
-        queue = {"unscheduled": DEADLINES, "pending": DEADLINES, "running": CLAIMS}.get(after.state, RESOLVED)
-        assert (timer.queue, timer.task_id, timer.run_id) == (queue, TASK_ID, run_id)
-        assert timer.untold == tuple(name for name, _ in told), "the timer would not tell all events"
-        assert timer.first_fires_after() <= FIRST_FIRES_AFTER
-        assert Timer.from_text(timer.queue, timer.text()) == timer
-        again = told_again(after, timer.untold, timer.run_id)
-        assert [(event.exchange, event.payload.get("runId")) for event in again] == told
-        if after.state == "running":
-            assert timer.due == self.task.runs[-1].taken_until, "nothing ends the claim"
-        if before is None or before.is_resolved:
-            assert timer.due == self.deadline, "nothing ends the task at its deadline"
+    def _check_derived(self, before: Task | None, told: list[tuple[str, int | None]]) -> None:
+        """What a crash after the write leaves untold is seen in the task, and nothing that never happened."""
+        since_now = [_about(event) for event in events_since(self.task, self.now)]
+        assert set(since_now) <= self.happened, "told what never happened"
+        is_taken_back = before and before.state == "running" and self.task.runs[-1].state == "pending"
+        if not (is_taken_back and before and len(before.runs) == len(self.task.runs)):
+            assert [one for one in since_now if one in told] == told, "a crash would leave it untold"
+        ends = self.deadline
+        if self.task.state == "running":
+            ends = min(ends, self.task.runs[-1].taken_until or ends)
+        assert next_due(self.task) == (None if self.task.is_resolved else ends), "nothing ends it in time"
 
 
 def _taken_back(run: Run) -> Run:
@@ -480,6 +461,10 @@ def _events_of(before: Task | None, after: Task) -> Sequence[tuple[str, int | No
     if last and last.is_resolved and last != known.get(last.run_id):
         events.append((f"task-{last.state}", last.run_id))
     return events
+
+
+def _about(event: Event) -> tuple[str, int | None]:
+    return event.exchange, event.payload.get("runId")
 
 
 def _is_so(event: Event, task: Task) -> bool:

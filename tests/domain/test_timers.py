@@ -1,36 +1,55 @@
-"""Messages to ourselves: what they say, and when they first fire."""
+"""Timers in messages to ourselves: what they say, how many share a message, and when they are due."""
 
 import json
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import pytest
 
-from legacy_queue.domain.timers import FIRST_FIRES_AFTER, Timer
-from tests.domain.tasks import HOUR, MS, NOW, SECOND, TASK_ID
+from legacy_queue.domain import transitions
+from legacy_queue.domain.task import Task
+from legacy_queue.domain.timers import MAX_TEXT, Timer, next_due, text_length, texts, timers_of
+from tests.domain.tasks import CLAIM_TIMEOUT, DAY, HOUR, MINUTE, NOW, TASK_ID, definition, pending, running
 
-LEAST = Timer("claims", TASK_ID, NOW)
+LEAST = Timer(TASK_ID, NOW)
 MOST = Timer(
-    "deadlines",
     TASK_ID,
-    NOW,
-    run_id=3,
-    due=NOW + HOUR,
-    untold=("task-defined", "task-pending"),
-    after="eWIgwMgxSfeXQ36iBbOxiQ",
-    tries=7,
+    NOW + HOUR,
+    since=NOW,
     task_group_id="Zb0_Wh1pTLahDBzFxUqIyw",
+    artifacts=((0, "public/a"), (49, 'a "name"\n\u20ac')),
 )
+WIRE = LEAST.to_wire()
 
 
-@pytest.mark.parametrize("timer", [LEAST, MOST, replace(MOST, run_id=0)])
-def test_a_timer_is_read_as_it_was_written(timer: Timer) -> None:
-    assert Timer.from_text(timer.queue, timer.text()) == timer
-    assert timer.text().isascii()
+@pytest.mark.parametrize("timer", [LEAST, MOST, replace(MOST, artifacts=())])
+def test_timers_are_read_as_they_were_written(timer: Timer) -> None:
+    ((text, some),) = texts([timer, LEAST])
+    assert timers_of(text) == some == [timer, LEAST]
+    assert text.isascii()
 
 
 def test_what_a_timer_does_not_have_takes_no_room() -> None:
-    assert LEAST.text() == f'{{"taskId": "{TASK_ID}", "runId": null, "armed": "2030-01-02T03:04:05.678Z"}}'
+    ((text, _),) = texts([LEAST])
+    assert text == f'{{"timers":[{{"taskId":"{TASK_ID}","due":1893553445678}}]}}'
+
+
+def test_no_timers_need_no_message() -> None:
+    assert list(texts([])) == []
+
+
+def test_timers_share_as_few_messages_as_hold_them() -> None:
+    timers = [replace(MOST, task_id=f"{number:04}{TASK_ID[4:]}") for number in range(1000)]
+    written = list(texts(timers))
+    assert [timer for text, _ in written for timer in timers_of(text)] == timers
+    assert [timer for _, some in written for timer in some] == timers
+    assert all(len(text) <= MAX_TEXT + 20 for text, _ in written)
+    assert len(written) == -(-sum(map(text_length, timers)) // MAX_TEXT)
+
+
+def test_a_timer_that_is_longer_than_a_message_has_one_of_its_own() -> None:
+    long = replace(MOST, artifacts=((0, "x" * MAX_TEXT),))
+    assert [some for _, some in texts([LEAST, long, LEAST])] == [[LEAST], [long], [LEAST]]
 
 
 @pytest.mark.parametrize(
@@ -41,65 +60,68 @@ def test_what_a_timer_does_not_have_takes_no_room() -> None:
         "null",
         "[]",
         "{}",
-        f'{{"taskId": "{TASK_ID}"}}',
-        f'{{"taskId": "{TASK_ID}", "armed": "yesterday"}}',
-        f'{{"taskId": "{TASK_ID}", "armed": 1}}',
-        f'{{"taskId": "{TASK_ID}", "armed": "2030-01-02T03:04:05.678Z", "untold": 1}}',
-        f'{{"taskId": "{TASK_ID}", "armed": "2030-01-02T03:04:05.678Z", "tries": "x"}}',
-        f'{{"taskId": "{TASK_ID}", "armed": "2030-01-02T03:04:05.678Z", "due": "never"}}',
+        "[" * 100_000,
+        '{"timers": 1}',
+        '{"timers": "x"}',
+        '{"timers": [1]}',
+        '{"timers": [{}]}',
+        f'{{"timers": [{{"taskId": "{TASK_ID}", "due": {"9" * 5000}}}]}}',
         *(
-            json.dumps({"taskId": TASK_ID, "armed": "2030-01-02T03:04:05.678Z", **change})
+            json.dumps({"timers": [{**WIRE, **change}]})
             for change in (
-                {"tries": float("inf")},
-                {"tries": -1},
-                {"tries": 2**31 + 1},
-                {"tries": 1.0},
-                {"tries": True},
-                {"tries": None},
-                {"tries": "1"},
                 {"taskId": "a/b"},
                 {"taskId": "x" * 1000},
                 {"taskId": f"{TASK_ID[:-1]}'"},
                 {"taskId": f"{TASK_ID}\n"},
                 {"taskId": ["a"]},
                 {"taskId": "\ud800" * 22},
-                {"runId": "0"},
-                {"runId": True},
-                {"runId": -1},
-                {"runId": 51},
-                {"runId": float("nan")},
-                {"untold": ["none"]},
-                {"untold": [["task-defined"]]},
-                {"untold": "task-defined"},
-                {"untold": {"a": 1}},
-                {"after": "x"},
-                {"after": 7},
+                {"due": None},
+                {"due": "2030-01-02T03:04:05.678Z"},
+                {"due": float("inf")},
+                {"due": float("nan")},
+                {"due": -1},
+                {"due": 1.0},
+                {"due": True},
+                {"due": 10**15},
+                {"since": None},
+                {"since": "x"},
+                {"since": 10**15},
+                {"taskGroupId": ""},
                 {"taskGroupId": "a'b"},
                 {"taskGroupId": {"a": 1}},
+                {"artifacts": 1},
+                {"artifacts": ["ab"]},
+                {"artifacts": [[0]]},
+                {"artifacts": [[0, "a", "b"]]},
+                {"artifacts": [[51, "a"]]},
+                {"artifacts": [["0", "a"]]},
+                {"artifacts": [[0, 1]]},
+                {"artifacts": [[0, None]]},
             )
         ),
-        f'{{"taskId": "{TASK_ID}", "armed": "2030-01-02T03:04:05.678Z", "tries": {"9" * 5000}}}',
     ],
 )
-def test_what_is_no_timer_is_a_value_error(text: str) -> None:
+def test_what_is_no_timers_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        Timer.from_text("claims", text)
+        timers_of(text)
+
+
+def unscheduled() -> Task:
+    return transitions.create(TASK_ID, definition(), [TASK_ID], NOW).task
 
 
 @pytest.mark.parametrize(
-    ("due", "first"),
+    ("task", "due"),
     [
-        (None, FIRST_FIRES_AFTER),
-        (NOW, FIRST_FIRES_AFTER),
-        (NOW - HOUR, FIRST_FIRES_AFTER),
-        (NOW + MS, MS),
-        (NOW + SECOND, SECOND),
-        (NOW + HOUR, FIRST_FIRES_AFTER),
+        (unscheduled(), NOW + DAY),
+        (pending(), NOW + DAY),
+        (running(), NOW + CLAIM_TIMEOUT),
+        (running(deadline="2030-01-02T03:14:05.678Z"), NOW + 10 * MINUTE),
+        (transitions.resolve(running(), 0, "exception", "worker-shutdown", NOW).task, NOW + DAY),
+        (transitions.resolve(running(), 0, "completed", "completed", NOW).task, None),
+        (transitions.cancel(pending(), NOW).task, None),
     ],
+    ids=["unscheduled", "pending", "running", "running to its end", "retried", "completed", "canceled"],
 )
-def test_a_timer_first_fires_soon_but_not_past_what_it_is_for(due: datetime | None, first: timedelta) -> None:
-    assert replace(LEAST, due=due).first_fires_after() == first
-
-
-def test_a_confirmed_timer_has_nothing_to_tell() -> None:
-    assert MOST.confirmed() == replace(MOST, untold=())
+def test_a_task_is_due_at_the_end_of_its_claim_or_at_its_deadline(task: Task, due: datetime | None) -> None:
+    assert next_due(task) == due

@@ -9,6 +9,7 @@ import pytest
 
 from legacy_queue.domain import transitions
 from legacy_queue.domain.errors import RequestConflict, ResourceNotFound, ServiceUnavailable
+from legacy_queue.domain.events import events_since
 from legacy_queue.domain.ids import MAX_RUNS
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.outcome import Hold, Offer, Outcome, Release, Withdraw
@@ -62,10 +63,9 @@ def told(outcome: Outcome) -> list[str]:
     return [f"{one.exchange} {one.payload.get('runId', '')}".strip() for one in outcome.events]
 
 
-def armed(outcome: Outcome) -> tuple[str, int | None, datetime | None, tuple[str, ...]] | None:
-    """The timer's queue, run, time, and the events that it tells if nobody else does."""
-    timer = outcome.timer
-    return timer and (timer.queue, timer.run_id, timer.due, timer.untold)
+def told_after_a_crash(outcome: Outcome, since: datetime) -> list[str]:
+    """What is derived from the written task alone, when its process died before it published."""
+    return told(Outcome(outcome.task, events=tuple(events_since(outcome.task, since))))
 
 
 def unscheduled(waits_for: Sequence[str] = (TASK_ID,), **changes: Any) -> Task:
@@ -80,9 +80,7 @@ def test_a_new_task_is_pending_and_its_message_offered() -> None:
     assert outcome.task.retries_left == 3
     assert (outcome.hold, outcome.after) == (None, (Offer(0),))
     assert told(outcome) == ["task-defined", "task-pending 0"]
-    assert armed(outcome) == ("deadlines", 0, DEADLINE, ("task-defined", "task-pending"))
-    assert outcome.timer
-    assert outcome.timer.task_group_id == TASK_ID
+    assert told_after_a_crash(outcome, NOW) == told(outcome)
 
 
 def test_a_new_task_that_waits_for_others_is_unscheduled_and_offers_nothing() -> None:
@@ -90,19 +88,19 @@ def test_a_new_task_that_waits_for_others_is_unscheduled_and_offers_nothing() ->
     assert (outcome.task.runs, outcome.task.waits_for) == ((), (OTHER_TASK,))
     assert (outcome.hold, outcome.after) == (None, ())
     assert told(outcome) == ["task-defined"]
-    assert armed(outcome) == ("deadlines", None, DEADLINE, ("task-defined",))
+    assert told_after_a_crash(outcome, NOW) == told(outcome)
 
 
 def test_creating_the_same_again_offers_a_pending_run_again_and_changes_nothing() -> None:
     for task, run_id in ((pending(), 0), (resolved("worker-shutdown"), 1)):
-        outcome = transitions.create_again(task, definition(), NOW)
+        outcome = transitions.create_again(task, definition())
         assert (outcome.task, outcome.hold, outcome.after) == (task, None, (Offer(run_id),))
         assert told(outcome) == ["task-defined", f"task-pending {run_id}"]
 
 
 @pytest.mark.parametrize("task", [running(), resolved("completed", state="completed")])
 def test_creating_the_same_again_offers_nothing_that_is_not_pending(task: Task) -> None:
-    outcome = transitions.create_again(task, definition(), NOW)
+    outcome = transitions.create_again(task, definition())
     assert (outcome.task, outcome.hold, outcome.after) == (task, None, ())
     assert told(outcome) == ["task-defined"]
 
@@ -110,14 +108,14 @@ def test_creating_the_same_again_offers_nothing_that_is_not_pending(task: Task) 
 def test_creating_another_under_the_same_task_id_shows_both() -> None:
     other = definition(priority="high", payload={})
     with pytest.raises(RequestConflict, match="payload, priority differ") as error:
-        transitions.create_again(pending(), other, NOW)
+        transitions.create_again(pending(), other)
     assert error.value.details == {"existing": definition().wire, "given": other.wire}
 
 
 def test_one_and_true_are_the_same_definition() -> None:
     number, boolean = definition(payload={"x": 1}), definition(payload={"x": True})
     with pytest.raises(RequestConflict):
-        transitions.create_again(transitions.create(TASK_ID, number, (), NOW).task, boolean, NOW)
+        transitions.create_again(transitions.create(TASK_ID, number, (), NOW).task, boolean)
 
 
 def test_scheduling_makes_a_task_pending_whatever_it_waits_for() -> None:
@@ -126,12 +124,12 @@ def test_scheduling_makes_a_task_pending_whatever_it_waits_for() -> None:
     assert (run.state, run.reason_created, run.scheduled) == ("pending", "scheduled", NOW + MINUTE)
     assert outcome.after == (Offer(0),)
     assert told(outcome) == ["task-pending 0"]
-    assert armed(outcome) == ("deadlines", 0, None, ("task-pending",))
+    assert told_after_a_crash(outcome, NOW + MINUTE) == ["task-defined", *told(outcome)]
 
 
 def test_scheduling_again_tells_and_offers_a_pending_task_again_and_changes_nothing() -> None:
     again = transitions.schedule(pending(), NOW)
-    assert (again.task, again.after, again.timer) == (pending(), (Offer(0),), None)
+    assert (again.task, again.after) == (pending(), (Offer(0),))
     assert told(again) == ["task-pending 0"]
     for task in (running(), resolved("completed", state="completed")):
         assert transitions.schedule(task, NOW) == Outcome(task)
@@ -152,7 +150,7 @@ def test_a_task_is_pending_once_it_waits_for_no_other() -> None:
     assert (last.task.state, last.task.waits_for) == ("pending", ())
     assert last.task.runs[0].scheduled == NOW + MINUTE
     assert (last.after, told(last)) == ((Offer(0),), ["task-pending 0"])
-    assert armed(last) == ("deadlines", 0, None, ("task-pending",))
+    assert told_after_a_crash(last, NOW + MINUTE) == ["task-defined", *told(last)]
 
 
 def test_what_a_task_does_not_wait_for_changes_nothing() -> None:
@@ -199,17 +197,12 @@ def test_a_rerun_task_is_pending_with_all_its_retries() -> None:
     assert outcome.task.runs[:2] == task.runs
     assert outcome.task.retries_left == 5
     assert (outcome.after, told(outcome)) == ((Offer(2),), ["task-pending 2"])
-    assert armed(outcome) == ("deadlines", 2, DEADLINE, ("task-pending",))
+    assert told_after_a_crash(outcome, NOW + HOUR) == told(outcome)
 
 
 def test_rerunning_what_is_not_resolved_changes_nothing() -> None:
     again = transitions.rerun(pending(), NOW)
-    assert (again.task, again.after, again.timer, told(again)) == (
-        pending(),
-        (Offer(0),),
-        None,
-        ["task-pending 0"],
-    )
+    assert (again.task, again.after, told(again)) == (pending(), (Offer(0),), ["task-pending 0"])
     for task in (running(), Task(TASK_ID, definition(), 5)):
         assert transitions.rerun(task, NOW) == Outcome(task)
 
@@ -243,7 +236,8 @@ def test_a_claimed_run_is_running_until_the_claim_ends() -> None:
     assert outcome.hold == Hold(1, TAKEN_UNTIL, PRESENTED)
     assert (outcome.after, outcome.refusal) == ((), None)
     assert told(outcome) == ["task-running 0"]
-    assert armed(outcome) == ("claims", 0, TAKEN_UNTIL, ("task-running",))
+    earlier = ["task-defined", "task-pending 0"]  # at the same time
+    assert told_after_a_crash(outcome, NOW) == [*earlier, *told(outcome)]
 
 
 def test_a_claim_without_a_message_holds_one_of_its_own() -> None:
@@ -253,7 +247,7 @@ def test_a_claim_without_a_message_holds_one_of_its_own() -> None:
 def test_the_same_worker_claiming_again_gets_the_same_claim() -> None:
     for now in (NOW, TAKEN_UNTIL - MS):
         again = claim(running(), now=now)
-        assert (again.task, again.hold, again.after, again.timer) == (running(), None, (), None)
+        assert (again.task, again.hold, again.after) == (running(), None, ())
         assert told(again) == ["task-running 0"]
 
 
@@ -325,7 +319,7 @@ def test_the_held_message_of_an_expired_claim_gives_the_next_run() -> None:
     assert outcome.task.retries_left == 4
     assert outcome.hold == Hold(2, TAKEN_UNTIL + CLAIM_TIMEOUT, OTHER)
     assert told(outcome) == ["task-pending 1", "task-running 1"]
-    assert armed(outcome) == ("claims", 1, TAKEN_UNTIL + CLAIM_TIMEOUT, ("task-pending", "task-running"))
+    assert told_after_a_crash(outcome, TAKEN_UNTIL) == told(outcome)
     assert outcome.events[0].payload["status"]["state"] == "pending"
 
 
@@ -343,7 +337,7 @@ def test_without_retries_an_expired_claim_ends_the_task() -> None:
     assert isinstance(outcome.refusal, RequestConflict)
     assert outcome.refusal.details == {"status": outcome.task.status()}
     assert told(outcome) == ["task-exception 0"]
-    assert armed(outcome) == ("resolved", 0, TAKEN_UNTIL, ("task-exception",))
+    assert told_after_a_crash(outcome, TAKEN_UNTIL) == told(outcome)
 
 
 @pytest.mark.parametrize("run_id", [1, 2])
@@ -372,7 +366,7 @@ def test_a_reclaim_extends_the_claim_and_uses_the_held_message() -> None:
     assert outcome.task.runs[0].taken_until == now + CLAIM_TIMEOUT
     assert outcome.task.runs[0].started == NOW
     assert outcome.hold == Hold(1, now + CLAIM_TIMEOUT, HELD)
-    assert (outcome.events, outcome.timer) == ((), None)
+    assert outcome.events == ()
 
 
 def test_a_reclaim_never_shortens_a_claim() -> None:
@@ -429,7 +423,7 @@ def test_a_run_that_ends_for_good_ends_the_task(state: str, reason: str) -> None
     assert (outcome.task.retries_left, outcome.task.held) == (5, None)
     assert (outcome.hold, outcome.after) == (None, (Withdraw(HELD),))
     assert told(outcome) == [f"task-{state} 0"]
-    assert armed(outcome) == ("resolved", 0, NOW + MINUTE, (f"task-{state}",))
+    assert told_after_a_crash(outcome, NOW + MINUTE) == told(outcome)
 
 
 @pytest.mark.parametrize(
@@ -443,7 +437,7 @@ def test_what_may_be_retried_is_while_there_are_retries(reason: str, created: st
     assert (outcome.task.retries_left, outcome.task.held) == (0, None)
     assert outcome.after == (Release(1, HELD),)
     assert told(outcome) == ["task-pending 1"]
-    assert armed(outcome) == ("deadlines", 1, None, ("task-pending",))
+    assert told_after_a_crash(outcome, NOW + MINUTE) == told(outcome)
     last = claim(outcome.task, 1, BOB, lease=None).task
     assert resolved(reason, last).state == "exception"
 
@@ -476,14 +470,14 @@ def test_a_task_of_50_runs_has_no_other_whatever_its_retries() -> None:
 def test_a_repeated_report_changes_nothing_and_tells_again() -> None:
     done = resolved("completed", state="completed")
     again = transitions.resolve(done, 0, "completed", "completed", NOW)
-    assert (again.task, again.hold, again.after, again.timer) == (done, None, (), None)
+    assert (again.task, again.hold, again.after) == (done, None, ())
     assert told(again) == ["task-completed 0"]
 
 
 def test_a_repeated_report_offers_the_retry_again_while_it_is_pending() -> None:
     task = resolved("worker-shutdown")
     again = transitions.resolve(task, 0, "exception", "worker-shutdown", NOW)
-    assert (again.task, again.hold, again.after, again.timer) == (task, None, (Offer(1),), None)
+    assert (again.task, again.hold, again.after) == (task, None, (Offer(1),))
     assert told(again) == ["task-pending 1"]
     claimed = claim(task, 1, BOB).task
     assert transitions.resolve(claimed, 0, "exception", "worker-shutdown", NOW) == Outcome(claimed)
@@ -521,7 +515,7 @@ def test_a_canceled_task_has_ended_and_is_not_retried(task: Task) -> None:
     assert outcome.task.retries_left == 5
     assert outcome.after == ((Withdraw(HELD),) if task.held else ())
     assert told(outcome) == ["task-exception 0"]
-    assert armed(outcome) == ("resolved", 0, NOW + MINUTE, ("task-exception",))
+    assert told_after_a_crash(outcome, NOW + MINUTE) == told(outcome)
 
 
 def test_canceling_an_unscheduled_task_gives_it_a_run_that_says_so() -> None:
@@ -539,7 +533,7 @@ def test_canceling_what_has_ended_otherwise_changes_nothing(task: Task) -> None:
 def test_canceling_again_changes_nothing_and_tells_again() -> None:
     canceled = transitions.cancel(pending(), NOW).task
     again = transitions.cancel(canceled, NOW + MINUTE)
-    assert (again.task, again.after, again.timer, told(again)) == (canceled, (), None, ["task-exception 0"])
+    assert (again.task, again.after, told(again)) == (canceled, (), ["task-exception 0"])
 
 
 @pytest.mark.parametrize("task", [pending(), running(), resolved("completed", state="completed")])
@@ -557,7 +551,7 @@ def test_a_run_whose_claim_has_ended_is_retried() -> None:
     assert (outcome.task.retries_left, outcome.task.held) == (4, None)
     assert (outcome.hold, outcome.after) == (None, (Release(1, HELD),))
     assert told(outcome) == ["task-pending 1"]
-    assert armed(outcome) == ("deadlines", 1, None, ("task-pending",))
+    assert told_after_a_crash(outcome, TAKEN_UNTIL) == told(outcome)
 
 
 def test_without_retries_the_end_of_a_claim_ends_the_task() -> None:
@@ -565,7 +559,7 @@ def test_without_retries_the_end_of_a_claim_ends_the_task() -> None:
     assert [(run.state, run.reason_resolved) for run in outcome.task.runs] == [("exception", "claim-expired")]
     assert outcome.after == (Withdraw(HELD),)
     assert told(outcome) == ["task-exception 0"]
-    assert armed(outcome) == ("resolved", 0, TAKEN_UNTIL, ("task-exception",))
+    assert told_after_a_crash(outcome, TAKEN_UNTIL) == told(outcome)
 
 
 @pytest.mark.parametrize(
@@ -597,7 +591,7 @@ def test_a_task_that_is_not_resolved_by_its_deadline_ends(task: Task) -> None:
     assert len(outcome.task.runs) == len(task.runs)
     assert outcome.after == ((Withdraw(HELD),) if task.held else ())
     assert told(outcome) == [f"task-exception {run.run_id}"]
-    assert armed(outcome) == ("resolved", run.run_id, DEADLINE, ("task-exception",))
+    assert told_after_a_crash(outcome, DEADLINE) == told(outcome)
 
 
 def test_a_task_that_was_never_scheduled_gets_a_run_that_says_so_at_its_deadline() -> None:

@@ -15,10 +15,8 @@ from tests.domain.tasks import (
     CLAIM_TIMEOUT,
     DAY,
     HELD,
-    MINUTE,
     MS,
     NOW,
-    SECOND,
     definition,
     pending,
     running,
@@ -32,9 +30,8 @@ def taken_back(
     run_id: int = 0,
     worker: Worker = ALICE,
     taken_until: datetime = TAKEN_UNTIL,
-    now: datetime = NOW + SECOND,
 ) -> Outcome:
-    return unclaim(task, run_id, worker, taken_until, now)
+    return unclaim(task, run_id, worker, taken_until)
 
 
 def resolved(reason: str, state: str = "exception") -> Task:
@@ -61,13 +58,10 @@ def test_a_fresh_message_is_offered_where_none_was_held() -> None:
     assert taken_back(replace(running(), held=None)).after == (Offer(0),)
 
 
-def test_it_is_told_that_the_run_is_pending_and_a_timer_sees_to_it() -> None:
+def test_it_is_told_that_the_run_is_pending() -> None:
     outcome = taken_back(running())
     ((name, payload),) = [(event.exchange, event.payload) for event in outcome.events]
     assert (name, payload["runId"], payload["status"]) == ("task-pending", 0, pending().status())
-    timer = outcome.timer
-    assert timer
-    assert (timer.queue, timer.run_id, timer.due, timer.untold) == ("deadlines", 0, None, ("task-pending",))
 
 
 def test_a_claim_of_a_retry_leaves_the_retry_pending() -> None:
@@ -75,10 +69,6 @@ def test_a_claim_of_a_retry_leaves_the_retry_pending() -> None:
     claimed = transitions.claim(task, 1, ALICE, None, None, CLAIM_TIMEOUT, NOW).task
     assert taken_back(replace(claimed, held=HELD), 1).task == task
     assert taken_back(replace(claimed, held=HELD), 0).task.state == "running"
-
-
-def test_a_claim_whose_time_is_over_is_taken_back_while_nobody_has_ended_it() -> None:
-    assert taken_back(running(), now=TAKEN_UNTIL + MINUTE).task == pending()
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,10 @@ from azure.storage.queue import (
     generate_account_sas,
     generate_queue_sas,
 )
-from legacy_queue.adapters.sas import signed_urls
 
+from legacy_queue.ports.account import Endpoint
 from legacy_queue.stores import SignedUrls, Storage
+from legacy_queue.stores.signed_urls import signed_urls
 from tests.memory_server import HandClock
 
 from .conftest import HALF_HOUR, KEY_BASE64, NOW, QUEUE_NAME
@@ -208,7 +209,9 @@ def test_a_refusal_does_not_say_why(storage: Storage, queue_url: str) -> None:
     [("https://example.com/azure/account", "https"), ("http://127.0.0.1:1/account/", "https,http")],
 )
 def test_plain_http_is_allowed_only_where_the_urls_are_plain_http(queue_url: str, protocol: str) -> None:
-    urls = signed_urls(queue_url, "account", KEY_BASE64, "queue", NOW, NOW + HALF_HOUR, 300 * SECOND)
+    urls = signed_urls(
+        Endpoint(queue_url, "account", KEY_BASE64), "queue", NOW, NOW + HALF_HOUR, 300 * SECOND
+    )
     base = queue_url.rstrip("/")
     expected = generate_queue_sas(
         "account", "queue", KEY_BASE64, "p", NOW + HALF_HOUR, NOW, protocol=protocol

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from legacy_queue.adapters.memory import MemoryAccount
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.http.schemas import SCHEMAS
 from legacy_queue.ports import Corrupt
-from legacy_queue.stores import Storage
+from legacy_queue.stores import open_stores
 from tests.http.calls import (
     DECLARED,
     NOW,
@@ -288,11 +289,13 @@ def test_ping_asks_storage() -> None:
 
 
 def test_the_server_says_that_it_is_ready_without_storage() -> None:
-    class Away(Storage):
+    class Away(MemoryAccount):
         def check(self) -> None:
             raise ServiceUnavailable("the queue storage does not answer")
 
-    away = Queue(storage=Away(HandClock(NOW), ROOT_URL, "q")).send("GET", "/ready", credentials=None)
+    clock = HandClock(NOW)
+    storage = open_stores(Away(clock, ROOT_URL, "q"), "q", clock)
+    away = Queue(storage=storage).send("GET", "/ready", credentials=None)
     refused(away, 503, "ServiceUnavailable", "queue storage")
     assert succeeded(Queue().send("GET", "/ready", credentials=None)).get_json() == {"ready": True}
 

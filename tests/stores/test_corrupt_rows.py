@@ -65,8 +65,10 @@ def spoil(table: Table, name: str, values: Sequence[Any]) -> Iterator[Any]:
 
 
 def fresh(storage: Storage) -> Storage:
-    """Nothing is remembered."""
-    return open_stores(storage.account, "q", HandClock())
+    """Nothing is remembered; it is an hour later."""
+    clock = HandClock()
+    clock.advance(DAY / 24)
+    return open_stores(storage.account, "q", clock)
 
 
 def logged(logs: list[MutableMapping[str, Any]]) -> int:

@@ -9,7 +9,7 @@ from legacy_queue.domain.events import Event
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.ports import LeaseLost
 from legacy_queue.stores import Storage
-from tests.memory_server import HandClock, memory_server, memory_storage, poll
+from tests.memory_server import HandClock, memory_server, memory_storage
 
 HOUR = timedelta(hours=1)
 
@@ -32,30 +32,6 @@ def test_a_message_cannot_be_hidden_beyond_its_time_to_live(memory: Storage, que
     memory.work_queues.hide(queue, lease, "text", HOUR - timedelta(seconds=1))
 
 
-@pytest.mark.parametrize(("hidden_for", "seconds"), [(0.001, 1), (1, 1), (1.001, 2)])
-def test_invisibility_is_counted_in_whole_seconds_rounded_up(
-    memory: Storage, queue: WorkQueue, clock: HandClock, hidden_for: float, seconds: int
-) -> None:
-    memory.work_queues.put(queue, "put", HOUR, timedelta(seconds=hidden_for))
-    lease = memory.work_queues.put(queue, "text", HOUR, timedelta(0))
-    memory.work_queues.hide(queue, lease, "hidden", timedelta(seconds=hidden_for))
-    (urls,) = memory.work_queues.signed_urls([queue], clock.now(), clock.now() + HOUR, HOUR)
-    clock.advance(timedelta(seconds=seconds, milliseconds=-1))
-    assert poll(urls.poll, 32) == []
-    clock.advance(timedelta(milliseconds=1))
-    assert [message.text for message in poll(urls.poll, 32)] == ["put", "hidden"]
-
-
-def test_the_time_to_live_is_counted_in_whole_seconds_rounded_down(
-    memory: Storage, queue: WorkQueue, clock: HandClock
-) -> None:
-    memory.work_queues.put(queue, "text", timedelta(seconds=2.999), timedelta(0))
-    clock.advance(timedelta(seconds=1.999))
-    assert memory.work_queues.count(queue) == 1
-    clock.advance(timedelta(milliseconds=1))
-    assert memory.work_queues.count(queue) == 0
-
-
 def test_a_lease_on_an_expired_message_is_lost(memory: Storage, queue: WorkQueue, clock: HandClock) -> None:
     lease = memory.work_queues.put(queue, "text", HOUR, timedelta(0))
     clock.advance(HOUR)
@@ -63,32 +39,6 @@ def test_a_lease_on_an_expired_message_is_lost(memory: Storage, queue: WorkQueue
         memory.work_queues.hide(queue, lease, "text", timedelta(0))
     with pytest.raises(LeaseLost):
         memory.work_queues.remove(queue, lease)
-
-
-@pytest.mark.parametrize(("hidden_for", "seconds"), [(0.001, 1), (1, 1), (1.001, 2)])
-def test_invisibility_in_own_queues_is_counted_in_whole_seconds_rounded_up(
-    memory: Storage, clock: HandClock, hidden_for: float, seconds: int
-) -> None:
-    duration = timedelta(seconds=hidden_for)
-    memory.own_queues.put("claims", "received", timedelta(0))
-    memory.own_queues.receive("claims", 1, duration)
-    memory.own_queues.put("claims", "put", duration)
-    lease = memory.own_queues.put("claims", "text", timedelta(0))
-    memory.own_queues.hide("claims", lease, "hidden", duration)
-    clock.advance(timedelta(seconds=seconds, milliseconds=-1))
-    assert memory.own_queues.peek("claims", 32) == []
-    clock.advance(timedelta(milliseconds=1))
-    received = memory.own_queues.receive("claims", 32, HOUR)
-    assert [message.text for message in received] == ["received", "put", "hidden"]
-
-
-def test_the_oldest_events_make_room_and_their_ids_go_on_working(memory: Storage) -> None:
-    events = [Event("task-pending", f"primary.{number}", (), {}) for number in range(10_010)]
-    memory.event_log.append(events[:10])
-    (first, _), *_ = memory.event_log.read("", 1)
-    memory.event_log.append(events[10:])
-    for after in ("", first):
-        assert [event for _, event in memory.event_log.read(after, 20_000)] == events[10:]
 
 
 def test_an_id_of_a_log_that_was_lost_is_before_all_of_the_next(clock: HandClock) -> None:
@@ -102,5 +52,5 @@ def test_an_id_of_a_log_that_was_lost_is_before_all_of_the_next(clock: HandClock
 
 
 def test_two_storages_have_two_keys() -> None:
-    keys = {memory_storage(HandClock(), "http://127.0.0.1", "q").key for _ in range(2)}
+    keys = {memory_storage(HandClock()).account.public_queues.key for _ in range(2)}
     assert len(keys) == 2

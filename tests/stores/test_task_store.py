@@ -196,9 +196,21 @@ def test_a_change_of_a_task_that_is_not_there_is_refused(storage: Storage) -> No
         storage.tasks.replace(replace(stored, task=gone), gone)
 
 
+def test_a_task_that_another_process_wrote_is_not_ones_own(storage: Storage, other: Storage) -> None:
+    stored = storage.tasks.insert(new_task())
+    seen = other.tasks.load(stored.task.task_id)
+    assert seen
+    assert not seen.is_own
+    changed = other.tasks.replace(seen, seen.task.with_last_run(state="failed"))
+    assert changed.is_own
+    back = storage.tasks.load(stored.task.task_id)
+    assert back
+    assert not back.is_own
+
+
 def test_storage_that_answers_passes_its_check_again_and_again(storage: Storage) -> None:
-    storage.check()
-    storage.check()
+    storage.account.check()
+    storage.account.check()
 
 
 def task_in(state: str, expires: datetime = CREATED + timedelta(days=30)) -> Task:

@@ -1,5 +1,6 @@
 """``serve --no-resolvers``, and ``legacy-queue resolve`` as processes beside it."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ EXPIRED = [("exception", "claim-expired"), ("pending", None)]
 
 
 def completed_with_dependent(queue: Queue) -> str:
-    """A task that waits for one that has completed: nobody who is asked for anything goes on with it."""
+    """A task that waits for one that has completed."""
     task_id, dependent = queue.create(definition(TYPE)), slugid()
     queue.ask("PUT", f"/task/{dependent}", definition(TYPE, dependencies=[task_id]))
     claim = queue.claim_by_name(task_id, 0).json()
@@ -40,11 +41,13 @@ def test_two_resolvers_do_for_two_servers_what_those_leave_undone(tmp_path: Path
         queues = [as_root(first), as_root(second)]
         dependents = [completed_with_dependent(queue) for queue in queues]
         tasks = [claimed(queue) for queue in queues * 5]
-        for task_id in dependents:
-            assert queues[0].status(task_id)["state"] == "unscheduled"
+        for task_id in dependents:  # this a server sees to itself
+            wait_until(lambda one=task_id: queues[0].status(one)["state"] == "pending")
+        for task_id in tasks:
+            until = datetime.fromisoformat(queues[0].status(task_id)["runs"][0]["takenUntil"])
+            wait_until(lambda until=until: until < datetime.now(UTC))
+            assert queues[0].status(task_id)["state"] == "running"
         with resolve(tmp_path / "resolver-1", **env), resolve(tmp_path / "resolver-2", **env) as resolver:
-            for task_id in dependents:
-                wait_until(lambda one=task_id: queues[0].status(one)["state"] == "pending")
             for task_id in tasks:
                 wait_until(lambda one=task_id: queues[1].runs(one) == EXPIRED)
                 assert queues[0].status(task_id)["retriesLeft"] == 4

@@ -68,7 +68,7 @@ class AzureAccount(StorageAccount):
         return self._of_name.setdefault(name, AzureTable(self._table_requests, self._table_url, name))
 
     def queue(self, name: str) -> AzureQueue:
-        return AzureQueue(self._queue_requests, self._queues.get_queue_client(name))
+        return AzureQueue(self._queue_requests, self._queues, name)
 
     def queues(self, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
         """As promised; in pages, as they are asked for."""

@@ -136,7 +136,7 @@ def _block_list(blocks: Sequence[Block]) -> bytes:
 
 def _refused(response: Response) -> Exception:
     match response.status, code_of(response):
-        case (409, "BlobAlreadyExists") | (412, _):
+        case (409, "BlobAlreadyExists") | (412, "ConditionNotMet"):
             return BlobAlreadyExists()
         case 400, "InvalidBlockList":
             return InvalidBlockList()

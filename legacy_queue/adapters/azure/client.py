@@ -14,23 +14,15 @@ from azure.storage.blob import BlobServiceClient
 from azure.storage.blob import ExponentialRetry as BlobRetry
 from azure.storage.queue import ExponentialRetry, QueueServiceClient
 
+from legacy_queue.adapters.azure.rest import NOT_NOW
 from legacy_queue.domain.errors import ServiceUnavailable
 
 log = structlog.get_logger()
 
 MAX_CONNECTIONS = 128  # kept open to each service; as many calls as that run without a new connection
 
-# codes of a storage that is not ready for us, though its status says that we asked wrongly
-_NOT_NOW = {
-    "TableNotFound",
-    "TableBeingDeleted",
-    "QueueBeingDeleted",
-    "ContainerNotFound",
-    "ContainerBeingDeleted",
-    "InvalidBlockList",  # another write of that blob came to its end first, and took our blocks away
-    "AuthenticationFailed",
-    "AccountIsDisabled",
-}
+# another write of that blob came to its end first, and took our blocks away
+_NOT_NOW = NOT_NOW | {"InvalidBlockList"}
 
 _DOWNLOADED = 4 * 1024 * 1024  # bytes in one request
 

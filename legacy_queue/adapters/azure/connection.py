@@ -3,14 +3,19 @@
 There are no proxies, no redirects, no cookies and no netrc: storage is where the connection string says.
 """
 
+import os
 import socket
 import ssl
 import time
 import weakref
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from urllib.parse import urlsplit
+
+from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 from legacy_queue.adapters.azure.http_response import BadResponse, Response, read_response
 
@@ -40,18 +45,25 @@ class Connections:
     """Connections to the host of ``url``, each used by one request at a time."""
 
     def __init__(
-        self, url: str, timeouts: Timeouts | None = None, context: ssl.SSLContext | None = None
+        self,
+        url: str,
+        timeouts: Timeouts | None = None,
+        context: ssl.SSLContext | None = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``context`` says whom https trusts, by default what the system trusts. Raises ValueError."""
+        """``context`` says whom https trusts, by default whom the system and the SDK do.
+
+        ``now`` is in seconds. Raises ValueError.
+        """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{parts.scheme}://{parts.hostname} is not a URL of a storage endpoint")
         self.host = parts.netloc.rpartition("@")[2]  # as the Host header has it
         self.path = parts.path.rstrip("/")
-        self._name = parts.hostname
-        self._address = (parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
-        self._context = (context or ssl.create_default_context()) if parts.scheme == "https" else None
+        self.address = (parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
+        self._context = (context or _default_context()) if parts.scheme == "https" else None
         self._timeouts = timeouts or Timeouts()
+        self._now = now
         self._idle: _Idle = deque()
         weakref.finalize(self, _close_all, self._idle)
 
@@ -64,7 +76,7 @@ class Connections:
             kept = self._take()
             try:
                 connection = kept or self._connect()
-            except OSError as error:
+            except (OSError, UnicodeError) as error:  # of a host name that is none, too
                 raise NotSent(type(error).__name__) from error
             try:
                 response = self._exchange(connection, request, is_kept=bool(kept))
@@ -97,7 +109,7 @@ class Connections:
                 connection, since = self._idle.pop()
             except IndexError:
                 return None
-            if time.monotonic() - since < _MAX_IDLE_TIME and self._is_open(connection):
+            if self._now() - since < _MAX_IDLE_TIME and self._is_open(connection):
                 return connection
             connection.close()
 
@@ -114,11 +126,11 @@ class Connections:
         return False
 
     def _connect(self) -> socket.socket:
-        connection = socket.create_connection(self._address, self._timeouts.connect)
+        connection = socket.create_connection(self.address, self._timeouts.connect)
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._context:
-                connection = self._context.wrap_socket(connection, server_hostname=self._name)
+                connection = self._context.wrap_socket(connection, server_hostname=self.address[0])
             connection.settimeout(self._timeouts.read)
         except BaseException:
             connection.close()
@@ -129,11 +141,19 @@ class Connections:
         if not response.can_continue:
             connection.close()
             return
-        now = time.monotonic()
+        now = self._now()
         self._idle.append((connection, now))
         with suppress(IndexError):  # another call was faster
             if len(self._idle) > MAX_IDLE or now - self._idle[0][1] > _MAX_IDLE_TIME:
                 self._idle.popleft()[0].close()
+
+
+@cache
+def _default_context() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    bundle = os.environ.get("REQUESTS_CA_BUNDLE") or DEFAULT_CA_BUNDLE_PATH
+    context.load_verify_locations(**{"capath" if os.path.isdir(bundle) else "cafile": bundle})
+    return context
 
 
 def _close_all(idle: _Idle) -> None:

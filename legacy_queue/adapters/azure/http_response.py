@@ -103,7 +103,7 @@ def _head(stream: _Stream) -> tuple[str, int, dict[str, str]]:
     headers: dict[str, str] = {}
     for line in lines[1:]:
         name, colon, value = line.partition(":")
-        # a name that begins or ends with a space is a folded line, or a trap
+        # a space in a name: a folded line, or a header that another reader would take for a different one
         if not colon or not name or " " in name or "\t" in name or "\n" in line or "\r" in line:
             raise BadResponse("a header that is none")
         name = name.lower()
@@ -144,6 +144,6 @@ def _chunks(stream: _Stream) -> bytes:
         parts.append(stream.exactly(count))
         if stream.exactly(2) != b"\r\n":
             raise BadResponse("a chunk of another size")
-    while stream.until(b"\r\n"):  # trailers, which nobody asked for
+    while stream.until(b"\r\n"):  # trailers, which have no use here
         pass
     return b"".join(parts)

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from html import unescape
 from xml.sax.saxutils import escape
 
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
-from azure.storage.queue import QueueClient, QueueProperties
-from lxml import etree
+from azure.storage.queue import QueueClient, QueueProperties, QueueServiceClient
 
 from legacy_queue.adapters.azure.client import unavailable_when_down
 from legacy_queue.adapters.azure.http_response import Response
@@ -30,6 +30,11 @@ _FOREVER = -1  # a time to live
 _MAX_TEXT = 48 * 1024
 _LEASE_LOST = {error.__name__: error for error in (QueueNotFound, MessageNotFound, PopReceiptMismatch)}
 _MESSAGE_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
+_LIST = re.compile(
+    rb"(?:\xef\xbb\xbf)?(?:<\?xml[^<>]*\?>)?\s*<QueueMessagesList(?:\s*/>|>"
+    rb"((?:\s*<QueueMessage>(?:\s*<(\w+)(?:\s*/>|>[^<]*+</\2>))*\s*</QueueMessage>)*)\s*</QueueMessagesList>)\s*"
+)
+_FIELD = re.compile(r"<(\w+)(?:\s*/>|>([^<]*)</\1>)")
 _TIME = re.compile(r"\w{3}, (\d\d) (\w{3}) (\d{4}) (\d\d):(\d\d):(\d\d) GMT", re.ASCII)
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 _XML = {"accept": "application/xml"}
@@ -37,12 +42,12 @@ _XML_BODY = {"accept": "application/xml", "content-type": "application/xml"}
 
 
 class AzureQueue(Queue):
-    """Messages go by requests of our own, and the SDK's ``client`` does the rest."""
+    """Messages go by requests of our own, and the SDK's ``queues`` do the rest. Cheap to make."""
 
-    def __init__(self, service: RestClient, client: QueueClient) -> None:
-        self._service, self._client = service, client
-        self.name = client.queue_name
-        self._messages = f"/{self.name}/messages"
+    def __init__(self, service: RestClient, queues: QueueServiceClient, name: str) -> None:
+        self._service, self._queues = service, queues
+        self.name = name
+        self._messages = f"/{name}/messages"
 
     def create(self, metadata: Mapping[str, str]) -> None:
         while not (self._set_metadata(metadata) or self._create(metadata)):
@@ -55,8 +60,7 @@ class AzureQueue(Queue):
         lives = _FOREVER if time_to_live is None else max(1, time_to_live // timedelta(seconds=1))
         params = [("messagettl", str(lives)), ("visibilitytimeout", str(whole_seconds(hidden_for)))]
         response = self._send(Request("POST", self._messages, params, _XML_BODY, _body(text)))
-        (lease,) = self._service.read(response, lambda answer: [_lease(one) for one in _fields(answer)])
-        return lease
+        return self._service.read(response, _lease_of_put)
 
     def receive(self, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
         params = [("numofmessages", str(count)), ("visibilitytimeout", str(whole_seconds(hidden_for)))]
@@ -83,7 +87,7 @@ class AzureQueue(Queue):
 
     def remove(self) -> None:
         with suppress(ResourceNotFoundError), unavailable_when_down():
-            self._client.delete_queue()
+            self._client().delete_queue()
 
     def _send(self, request: Request, *, is_sent_once: bool = False) -> Response:
         response = self._service.send(request, (404,), is_sent_once=is_sent_once)
@@ -109,24 +113,27 @@ class AzureQueue(Queue):
             raise _LEASE_LOST.get(error_code(response), LeaseLost)
         return response
 
+    def _client(self) -> QueueClient:
+        return self._queues.get_queue_client(self.name)
+
     def _properties(self) -> QueueProperties:
         try:
             with unavailable_when_down():
-                return self._client.get_queue_properties()
+                return self._client().get_queue_properties()
         except ResourceNotFoundError:
             raise QueueNotFound from None
 
     def _set_metadata(self, metadata: Mapping[str, str]) -> bool:
         """Whether the queue is there."""
         with suppress(ResourceNotFoundError), unavailable_when_down():
-            self._client.set_queue_metadata(dict(metadata))
+            self._client().set_queue_metadata(dict(metadata))
             return True
         return False
 
     def _create(self, metadata: Mapping[str, str]) -> bool:
         """Whether there was no queue that has other metadata."""
         with suppress(ResourceExistsError), unavailable_when_down():
-            self._client.create_queue(metadata=dict(metadata))
+            self._client().create_queue(metadata=dict(metadata))
             return True
         return False
 
@@ -142,7 +149,7 @@ def _body(text: str) -> bytes:
 def _received(response: Response) -> Sequence[QueuedMessage]:
     return [
         QueuedMessage(
-            _lease(fields),
+            Lease(fields["MessageId"], fields.get("PopReceipt", "")),
             fields["MessageText"],
             _time(fields["InsertionTime"]),
             _time(fields["ExpirationTime"]),
@@ -154,13 +161,20 @@ def _received(response: Response) -> Sequence[QueuedMessage]:
 
 
 def _fields(response: Response) -> list[dict[str, str]]:
-    """Each message's elements and their texts."""
-    messages = etree.fromstring(response.body).iter("QueueMessage")
-    return [{str(field.tag): field.text or "" for field in message} for message in messages]
+    """Each message's elements and their texts. With an XML parser the operation costs a tenth more."""
+    found = _LIST.fullmatch(response.body)
+    if not found:
+        raise ValueError("no list of messages")
+    messages = (found[1] or b"").decode().split("</QueueMessage>")[:-1]
+    return [
+        {name: unescape(text) if "&" in text else text for name, text in _FIELD.findall(message)}
+        for message in messages
+    ]
 
 
-def _lease(fields: Mapping[str, str]) -> Lease:
-    return Lease(fields["MessageId"], fields.get("PopReceipt", ""))
+def _lease_of_put(response: Response) -> Lease:
+    (fields,) = _fields(response)
+    return Lease(fields["MessageId"], fields["PopReceipt"])
 
 
 @lru_cache(maxsize=1024)  # messages of a batch have most of them in common

@@ -1,6 +1,6 @@
-"""One service of a storage account: requests signed, counted, sent again where that helps, and their errors.
+"""Requests to one service of a storage account: signed, counted, retried, and their errors.
 
-Source: "The SDK" in design/azurite.md; a retried request may have been carried out the first time.
+A retried request may have been carried out the first time. Source: "The SDK" in design/azurite.md.
 """
 
 import re
@@ -21,14 +21,15 @@ log = structlog.get_logger()
 
 Answer = TypeVar("Answer")
 
-# codes of a storage that is not ready for us, though its status says that we asked wrongly
-_NOT_NOW = {
+# codes that mean that storage is not ready, although the status blames the request
+NOT_NOW = {
     "TableNotFound",
     "TableBeingDeleted",
     "QueueBeingDeleted",
     "ContainerNotFound",
     "ContainerBeingDeleted",
     "AuthenticationFailed",
+    "AuthorizationFailure",  # Azurite's tables say so of a wrong key, Azure of an address that it keeps out
     "AccountIsDisabled",
 }
 _CODE = re.compile(rb"<Code>(\w{1,100})</Code>|\"code\"\s*:\s*\"(\w{1,100})\"")
@@ -76,24 +77,28 @@ class RestClient:
     def send(
         self, request: Request, accepted: Collection[int] = (), *, is_sent_once: bool = False
     ) -> Response:
-        """The answer, with a status of 2xx or one of those ``accepted``.
+        """The answer, with a status of 2xx or one that is ``accepted``.
 
-        What reached storage is not sent again where ``is_sent_once``. Raises ServiceUnavailable,
-        StorageRefused.
+        A request that ``is_sent_once`` is not sent again once storage may have received it.
+        Raises ServiceUnavailable, StorageRefused.
         """
-        for delay in (*self._service.delays, None):
+        delays = iter(self._service.delays)
+        while True:
             self._counts[self._service.name, request.method] += 1
             try:
                 response = self._connections.exchange(self._signed(request))
             except (NotSent, NotAnswered) as error:
-                if delay is None or (is_sent_once and isinstance(error, NotAnswered)):
+                is_last = is_sent_once and isinstance(error, NotAnswered)
+                delay = None if is_last else next(delays, None)
+                if delay is None:
                     log.error("storage-unreachable", error=str(error))
                     raise ServiceUnavailable("storage cannot be reached, try again") from error
             else:
-                if delay is None or is_sent_once or not _helps_to_retry(response.status):
+                is_last = is_sent_once or not _helps_to_retry(response.status)
+                delay = None if is_last else next(delays, None)
+                if delay is None:
                     return self._checked(response, accepted)
             self._sleep(delay)
-        raise AssertionError("the last attempt answers or raises")
 
     def read(self, response: Response, convert: Callable[[Response], Answer]) -> Answer:
         """What ``convert`` makes of the answer; raises ServiceUnavailable where it cannot be read."""
@@ -124,17 +129,17 @@ class RestClient:
         if 200 <= status < 300:
             return response
         code = error_code(response)
-        if status not in accepted or code in _NOT_NOW:
+        if status not in accepted or code in NOT_NOW:
             raise refusal(status, code)
         return response
 
 
 def refusal(status: int, code: str) -> ServiceUnavailable | StorageRefused:
-    """The error to raise; what means that storage cannot answer now is logged.
+    """The error to raise; it is logged where it means that storage cannot answer now.
 
-    A wrong key of ours is told in the log; a worker hears 503, since it is not the worker's fault.
+    A wrong key is one of these: the log says so, and a worker gets 503, since it is not the worker's fault.
     """
-    if not _helps_to_retry(status) and status < 500 and code not in _NOT_NOW:
+    if not _helps_to_retry(status) and status < 500 and code not in NOT_NOW:
         return StorageRefused(status, code)
     log.error("storage-refused", status=status, azure_code=code, error=StorageRefused.__name__)
     return ServiceUnavailable("storage did not serve the request, try again")

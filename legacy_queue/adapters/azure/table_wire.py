@@ -10,8 +10,9 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import quote
 
 from legacy_queue.ports.table import KEY, PARTITION, Change, Condition, Row, Value
@@ -24,6 +25,14 @@ _PART = re.compile(rb"\r\nHTTP/1\.1 (\d{3})[^\r\n]*\r\n((?:[^\r\n]+\r\n)*)")
 _ETAG = re.compile(rb"(?:^|\n)etag: *([^\r]+)\r", re.IGNORECASE)
 
 dumps = json.JSONEncoder(separators=(",", ":")).encode
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A value of another writer that is none of ours: its type, such as ``Edm.Int64``, and its text."""
+
+    edm_type: str
+    text: str
 
 
 def check_key(partition: str, key: str) -> None:
@@ -39,14 +48,14 @@ def key_path(partition: str, key: str) -> str:
 
 
 def entity(partition: str, key: str, values: Mapping[str, Value]) -> bytes:
-    """The row as JSON; raises ValueError for what Azure would refuse."""
+    """The row as JSON; raises ValueError or TypeError for what Azure would refuse."""
     properties: dict[str, Any] = {PARTITION: partition, KEY: key}
     size = 0
     for name, value in values.items():
         if type(value) is str:
             properties[name], length = value, 2 * len(value)
         else:
-            edm_type, properties[name], length = _WRITERS[type(value)](value)
+            edm_type, properties[name], length = _WRITERS.get(type(value), _refuse)(value)
             if edm_type:
                 properties[name + _TYPE] = edm_type
         if length > _MAX_VALUE:
@@ -58,8 +67,8 @@ def entity(partition: str, key: str, values: Mapping[str, Value]) -> bytes:
 
 
 def row(properties: Mapping[str, Any]) -> Row:
-    """The inverse of ``entity``. A value of a type that it does not know stays the text that it is."""
-    values: dict[str, Value] = {}
+    """The inverse of ``entity``. A value of a type that it does not know is a Foreign, and spoils no row."""
+    values: dict[str, Any] = {}
     for name, value in properties.items():
         if value is None or "odata." in name:  # nothing under a name that was selected; what describes others
             continue
@@ -81,9 +90,7 @@ def literal(value: Value) -> str:
             return "'" + value.replace("'", "''") + "'"
         case bool():
             return "true" if value else "false"
-        case int():
-            return str(value) if _has_32_bits(value) else f"{value}L"
-        case float():
+        case int() | float():
             return repr(value)
         case bytes():
             return f"X'{value.hex()}'"
@@ -138,11 +145,11 @@ def _condition(condition: Condition) -> str:
     return f"{condition.name} {condition.operator} {literal(condition.value)}"
 
 
-def _read(edm_type: str, value: Any) -> Value:
+def _read(edm_type: str, value: Any) -> Value | Foreign:
     try:
         return _READERS[edm_type](value)
-    except (LookupError, ValueError, TypeError):  # of another writer; such a value is of no kind of ours
-        return str(value)
+    except (LookupError, ValueError, TypeError):
+        return Foreign(edm_type, str(value))
 
 
 def _read_time(text: str) -> datetime:
@@ -150,16 +157,14 @@ def _read_time(text: str) -> datetime:
     return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def _has_32_bits(value: int) -> bool:
-    return -(2**31) <= value < 2**31
+def _refuse(value: Any) -> NoReturn:
+    raise TypeError(f"a {type(value).__name__} is no value of a row")
 
 
 def _write_int(value: int) -> tuple[str | None, Any, int]:
-    if _has_32_bits(value):
-        return None, value, 4
-    if not -(2**63) <= value < 2**63:
-        raise ValueError("an integer of more than 64 bits")
-    return "Edm.Int64", str(value), 8
+    if not -(2**31) <= value < 2**31:
+        raise ValueError(f"{value} has more than 32 bits")
+    return None, value, 4
 
 
 def _write_float(value: float) -> tuple[str | None, Any, int]:
@@ -185,7 +190,7 @@ _READERS: Mapping[str, Callable[[Any], Value]] = {
     "Edm.Binary": base64.b64decode,
     "Edm.DateTime": _read_time,
     "Edm.Double": float,
-    "Edm.Int64": int,
     "Edm.Int32": int,
     "Edm.Boolean": bool,
+    "Edm.String": str,
 }

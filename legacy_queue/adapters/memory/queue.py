@@ -48,7 +48,7 @@ class MemoryQueue(Queue):
         return dict(self._messages().metadata)
 
     def put(self, text: str, hidden_for: timedelta, time_to_live: timedelta | None = None) -> Lease:
-        if len(text.encode()) > _MAX_TEXT:
+        if len(text.encode("ascii")) > _MAX_TEXT:
             raise ValueError("a message has up to 48 KiB")
         with self._lock:
             now = self._clock.now()

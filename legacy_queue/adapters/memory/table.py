@@ -16,7 +16,7 @@ from legacy_queue.ports.table import KEY, PARTITION, Change, Condition, Page, Ro
 
 _Key = tuple[str, str]  # partition and key
 
-_LAST = chr(0x10FFFF)  # behind every key
+_FIRST, _LAST = "\0", chr(0x10FFFF)  # before and behind every character of a key
 _MAX_SCANNED = 10_000  # rows for a page: no other call waits longer than that for the lock
 _VALID_KEY = re.compile(r"[^/\\#?\x00-\x1f\x7f-\x9f]{1,512}")
 _MAX_VALUE, _MAX_ROW = 64 * 1024, 1024 * 1024  # bytes, two for each character
@@ -134,7 +134,7 @@ def _range(conditions: Sequence[Condition], name: str) -> tuple[str, str]:
             values = condition.value if isinstance(condition.value, tuple) else (condition.value,)
             texts = [str(value) for value in values]
             if condition.operator in ("eq", "in", "ge", "gt"):
-                first = max(first, min(texts))
+                first = max(first, min(texts) + (_FIRST if condition.operator == "gt" else ""))
             if condition.operator in ("eq", "in", "le", "lt"):
                 last = min(last, max(texts))
     return first, last

@@ -99,6 +99,18 @@ def account_sas(types: ResourceTypes, permission: AccountSasPermissions, service
     return generate_account_sas(ACCOUNT, ACCOUNT_KEY, types, permission, _LATER, services=services)
 
 
+def a_signature_that_expires_after_it_was_accepted(az: Wire) -> None:
+    az.queue("PUT", "/expiring-signature")
+    soon = datetime.now(UTC) + timedelta(seconds=1)
+    permission = AccountSasPermissions(process=True)
+    sas = generate_account_sas(
+        ACCOUNT, ACCOUNT_KEY, ResourceTypes(object=True), permission, soon, services="q"
+    )
+    path = "/expiring-signature/messages"
+    az.until(lambda: az.unrecorded("GET", path, sas, sign="").status == 403)
+    az.queue("GET", path, sas, sign="")
+
+
 def shared_keys(az: Wire) -> None:
     az.queue("PUT", "/keys")
     for sign in ("SharedKey", "SharedKeyLite", ""):

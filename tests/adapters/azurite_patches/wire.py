@@ -50,7 +50,6 @@ class Wire:
     ports: Ports
     transcript: list[object] = field(default_factory=list)
     _connections: dict[str, HTTPConnection] = field(default_factory=dict)
-    _millisecond: int = 0
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -116,9 +115,9 @@ class Wire:
     def last(self) -> Answer:
         return self._last
 
-    def unrecorded(self, method: str, path: str, query: str = "") -> Answer:
+    def unrecorded(self, method: str, path: str, query: str = "", sign: str = "SharedKey") -> Answer:
         """An answer of the queue service that is not noted: it is asked for as often as it takes."""
-        answer = self.queue(method, path, query)
+        answer = self.queue(method, path, query, sign=sign)
         self.transcript.pop()
         return answer
 
@@ -129,10 +128,10 @@ class Wire:
             time.sleep(0.02)
 
     def tick(self) -> None:
-        """Another millisecond has begun since the last call: Azurite tells what happens in it apart."""
-        while time.time_ns() // 10**6 == self._millisecond:
+        """Waits for the next millisecond: Azurite tells what happens then from all that has happened."""
+        now = time.time_ns() // 10**6
+        while time.time_ns() // 10**6 == now:
             pass
-        self._millisecond = time.time_ns() // 10**6
 
     def exchange(self, service: str, sent: bytes) -> None:
         """Notes all that a connection of its own answers to the bytes, the last of which ask for its end."""

@@ -71,6 +71,12 @@ def test_a_time_without_a_zone_is_refused(table: Table) -> None:
         table.insert("p", "k", {"time": TIME.replace(tzinfo=None)})
 
 
+@pytest.mark.parametrize("number", [2**31, -(2**31) - 1])
+def test_a_number_has_32_bits(table: Table, number: int) -> None:
+    with pytest.raises(ValueError, match="32 bits"):
+        table.insert("p", "k", {"number": number})
+
+
 def test_a_row_that_is_not_there_is_none(table: Table) -> None:
     table.insert("p", "k", {})
     assert table.get("p", "other") is None

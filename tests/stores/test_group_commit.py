@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from legacy_queue.adapters.azure.group_commit import GroupCommit
 
 from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.stores.group_commit import GroupCommit
 
 
 class Gate:
@@ -112,7 +112,7 @@ GREENLETS = """
 from gevent import monkey
 monkey.patch_all()
 import time, gevent
-from legacy_queue.adapters.azure.group_commit import GroupCommit
+from legacy_queue.stores.group_commit import GroupCommit
 batches, done = [], []
 
 def write(items):

@@ -1,0 +1,118 @@
+"""A storage that says what a test wants it to say."""
+
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Self
+
+from legacy_queue.adapters.azurite import ACCOUNT
+
+# what is sent, or done to the connection; None: nothing comes while the test lasts
+Reply = bytes | Callable[[socket.socket], None] | None
+
+NO_CONTENT = b'HTTP/1.1 204 No Content\r\netag: W/"1"\r\nx-ms-popreceipt: receipt\r\n\r\n'
+
+
+def answer(status: int, body: bytes = b"", *headers: str) -> bytes:
+    lines = "".join(f"{header}\r\n" for header in headers)
+    return f"HTTP/1.1 {status} Word\r\n{lines}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def refused(status: int, code: str = "") -> bytes:
+    return answer(status, b"", *([f"x-ms-error-code: {code}"] if code else []))
+
+
+def hang_up(connection: socket.socket) -> None:
+    connection.shutdown(socket.SHUT_RDWR)
+
+
+def reset(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def then_hang_up(reply: bytes) -> Reply:
+    def act(connection: socket.socket) -> None:
+        connection.sendall(reply)
+        hang_up(connection)
+
+    return act
+
+
+class Stub:
+    """Answers each request with the next of its ``replies``, and all further ones with the last."""
+
+    def __init__(self, *replies: Reply, context: ssl.SSLContext | None = None) -> None:
+        self.heard: list[bytes] = []  # the requests, whole
+        self.connections = 0
+        self._replies, self._context = list(replies), context
+        self._lock, self._done = threading.Lock(), threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+        scheme = "https" if context else "http"
+        self.url = f"{scheme}://127.0.0.1:{self._listener.getsockname()[1]}/{ACCOUNT}"
+        self._open: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept)]
+
+    @property
+    def methods(self) -> list[str]:
+        return [request.decode("latin-1").partition(" ")[0] for request in self.heard]
+
+    def __enter__(self) -> Self:
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._done.set()
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._threads[0].join()
+        for connection in self._open:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads[1:]:
+            thread.join()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                self._open.append(connection)
+                self._threads.append(threading.Thread(target=self._serve, args=[connection]))
+                self._threads[-1].start()
+
+    def _serve(self, plain: socket.socket) -> None:
+        with suppress(OSError), plain:
+            connection = self._context.wrap_socket(plain, server_side=True) if self._context else plain
+            with connection:
+                with self._lock:
+                    self.connections += 1
+                while request := _read(connection):
+                    with self._lock:
+                        self.heard.append(request)
+                        reply = self._replies[min(len(self.heard), len(self._replies)) - 1]
+                    if reply is None:
+                        self._done.wait()
+                    elif callable(reply):
+                        reply(connection)
+                    else:
+                        connection.sendall(reply)
+
+
+def _read(connection: socket.socket) -> bytes:
+    """A whole request; nothing at the end."""
+    request = b""
+    while b"\r\n\r\n" not in request:
+        received = connection.recv(65536)
+        if not received:
+            return b""
+        request += received
+    head, _, body = request.partition(b"\r\n\r\n")
+    lines = [line.partition(b": ") for line in head.lower().split(b"\r\n")[1:]]
+    length = int({name: value for name, _, value in lines}.get(b"content-length", b"0"))
+    while len(body) < length:
+        body += connection.recv(65536)
+    return head + b"\r\n\r\n" + body

@@ -1,0 +1,260 @@
+"""What only an account of Azure has: costs in operations, and what is missing or away."""
+
+import secrets
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import requests
+from azure.storage.blob import BlobClient
+
+from legacy_queue.adapters.azure.account import AzureAccount
+from legacy_queue.adapters.azure.rest import StorageRefused
+from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.messages import Lease
+from legacy_queue.ports.queue import QueueNotFound
+from legacy_queue.ports.table import PARTITION, Change, Condition
+from legacy_queue.stores.signed_urls import upload_url
+
+NO_TIME, HOUR = timedelta(0), timedelta(hours=1)
+LEASE = Lease("00000000-0000-0000-0000-000000000000", "receipt")
+MIB = 1024 * 1024
+
+Act = Callable[[AzureAccount], Any]
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"t{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def account(azurite: Azurite, prefix: str) -> AzureAccount:
+    account = AzureAccount(azurite.connection_string, prefix)
+    account.table(f"{prefix}tasks")
+    account.check()
+    return account
+
+
+@pytest.fixture
+def blob_url(account: AzureAccount) -> str:
+    """That allows everything with the blob ``name``."""
+    blobs = account.public_blobs
+    now = datetime.now(UTC)
+    return upload_url(blobs, account.container.name, "name", now, now + HOUR)
+
+
+def cost(account: AzureAccount, act: Callable[[], Any]) -> int:
+    before = account.operations.total()
+    act()
+    return account.operations.total() - before
+
+
+def test_each_operation_of_a_table_is_one_request(account: AzureAccount, prefix: str) -> None:
+    table = account.table(f"{prefix}tasks")
+    changes = [Change("put", str(number), {}) for number in range(100)]
+    acts: dict[str, Callable[[], Any]] = {
+        "insert": lambda: table.insert("p", "k", {}),
+        "get": lambda: table.get("p", "k"),
+        "get none": lambda: table.get("p", "none"),
+        "put": lambda: table.put("p", "k", {}),
+        "merge": lambda: table.merge("p", "k", {}),
+        "batch": lambda: table.batch("p", changes),
+        "page": lambda: table.page([Condition(PARTITION, "eq", "p")], "", 10),
+        "delete": lambda: table.delete("p", "k"),
+        "delete none": lambda: table.delete("p", "k"),
+    }
+    assert {name: cost(account, act) for name, act in acts.items()} == dict.fromkeys(acts, 1)
+    assert account.operations["table", "PATCH"] == 1
+    assert cost(account, lambda: table.page([Condition(PARTITION, "in", ())], "", 10)) == 0
+
+
+def test_each_operation_of_a_queue_is_one_request(account: AzureAccount, prefix: str) -> None:
+    queue = account.queue(f"{prefix}-claims")
+    assert cost(account, lambda: queue.create({"made": "yes"})) == 2
+    assert cost(account, lambda: queue.create({"made": "again"})) == 1
+    leases = [queue.put("text", NO_TIME) for _ in range(3)]
+    acts: dict[str, Callable[[], Any]] = {
+        "put": lambda: queue.put("text", NO_TIME, HOUR),
+        "peek": lambda: queue.peek(32),
+        "update": lambda: queue.update(leases[0], "text", HOUR),
+        "delete": lambda: queue.delete(leases[1]),
+        "receive": lambda: queue.receive(32, HOUR),
+        "receive none": lambda: queue.receive(32, HOUR),
+        "count": queue.count,
+        "metadata": queue.metadata,
+        "list": lambda: list(account.queues(queue.name)),
+        "remove": queue.remove,
+        "remove none": queue.remove,
+    }
+    assert {name: cost(account, act) for name, act in acts.items()} == dict.fromkeys(acts, 1)
+
+
+def test_a_blob_costs_one_request_or_one_for_each_4_mib_read(account: AzureAccount) -> None:
+    container = account.container
+    acts: dict[str, tuple[Callable[[], Any], int]] = {
+        "properties of none": (lambda: container.properties("name"), 1),
+        "put": (lambda: container.put("name", b"." * 9 * MIB, "text/plain", None), 1),
+        "properties": (lambda: container.properties("name"), 1),
+        "read": (lambda: list((container.read("name") or ((), ()))[1]), 3),
+        "put a block": (lambda: container.put_block("name", "id", b"block"), 1),
+        "list blocks": (lambda: container.block_list("name"), 1),
+        "put a list": (lambda: container.put_block_list("name", [("Latest", "id")], "text/plain", None), 1),
+        "delete": (lambda: container.delete("name"), 1),
+        "delete none": (lambda: container.delete("name"), 1),
+    }
+    assert {name: cost(account, act) for name, (act, _) in acts.items()} == {
+        name: expected for name, (_, expected) in acts.items()
+    }
+
+
+def test_a_container_and_tables_that_another_process_makes_are_no_error(
+    azurite: Azurite, prefix: str
+) -> None:
+    accounts = [AzureAccount(azurite.connection_string, prefix) for _ in range(8)]
+    for account in accounts:
+        for name in ("tasks", "groups"):
+            account.table(f"{prefix}{name}")
+    with ThreadPoolExecutor(8) as threads:
+        for checked in [threads.submit(account.check) for account in accounts]:
+            checked.result()
+    assert cost(accounts[0], accounts[0].check) == 3
+
+
+@pytest.mark.parametrize("held", ["lease", "snapshot", "both"])
+def test_a_blob_that_its_uploader_has_leased_or_copied_is_deleted(
+    account: AzureAccount, blob_url: str, held: str
+) -> None:
+    """An upload URL is enough for that."""
+    account.container.put("name", b"content", "text/plain", None)
+    with BlobClient.from_blob_url(blob_url) as client:
+        if held != "lease":
+            client.create_snapshot()
+        if held != "snapshot":
+            client.acquire_lease(-1)
+    account.container.delete("name")
+    assert account.container.properties("name") is None
+
+
+def test_a_blob_that_changes_while_it_is_read_is_unavailable(account: AzureAccount) -> None:
+    container = account.container
+    for change in (
+        lambda: container.put("name", b".", "text/plain", None),
+        lambda: container.delete("name"),
+    ):
+        container.put("name", b"." * 9 * MIB, "text/plain", None)
+        found = container.read("name")
+        assert found
+        next(found[1])
+        change()
+        with pytest.raises(ServiceUnavailable):
+            list(found[1])
+
+
+def test_a_blob_is_not_read_without_a_signature(account: AzureAccount, blob_url: str) -> None:
+    account.container.put("name", b"content", "text/plain", None)
+    plain = blob_url.partition("?")[0]
+    for url in (plain, f"{plain.rpartition('/')[0]}?restype=container&comp=list"):
+        assert requests.get(url, timeout=30).status_code in (401, 403, 404)
+
+
+def test_workers_are_told_public_urls(azurite: Azurite) -> None:
+    urls = "https://queues.example", "https://blobs.example"
+    account = AzureAccount(azurite.connection_string, "t", *urls)
+    assert (account.public_queues.url, account.public_blobs.url) == urls
+    assert account.endpoints["queue"] == azurite.queue_url
+
+
+def test_a_list_of_blocks_for_a_leased_blob_is_refused(account: AzureAccount, blob_url: str) -> None:
+    account.container.put("name", b"content", "text/plain", None)
+    account.container.put_block("name", "id", b"block")
+    with BlobClient.from_blob_url(blob_url) as client:
+        client.acquire_lease(-1)
+    with pytest.raises(StorageRefused, match="412 LeaseIdMissing"):
+        account.container.put_block_list("name", [("Latest", "id")], "text/plain", None)
+
+
+IN_TABLES: dict[str, Act] = {
+    "get": lambda account: account.table("never").get("p", "k"),
+    "insert": lambda account: account.table("never").insert("p", "k", {}),
+    "put a row": lambda account: account.table("never").put("p", "k", {}),
+    "merge": lambda account: account.table("never").merge("p", "k", {}),
+    "delete a row": lambda account: account.table("never").delete("p", "k"),
+    "batch": lambda account: account.table("never").batch("p", [Change("insert", "k", {})]),
+    "page": lambda account: account.table("never").page([], "", 10),
+}
+IN_CONTAINER: dict[str, Act] = {
+    "put a blob": lambda account: account.container.put("name", b".", "text/plain", None),
+    "put a block": lambda account: account.container.put_block("name", "id", b"."),
+    "put a list": lambda account: account.container.put_block_list(
+        "name", [("Latest", "id")], "text/plain", None
+    ),
+    "list blocks": lambda account: account.container.block_list("name"),
+    "read": lambda account: account.container.read("name"),
+}
+IN_QUEUES: dict[str, Act] = {
+    "put": lambda account: account.queue("never").put("text", NO_TIME),
+    "receive": lambda account: account.queue("never").receive(1, HOUR),
+    "peek": lambda account: account.queue("never").peek(1),
+    "update": lambda account: account.queue("never").update(LEASE, "text", HOUR),
+    "delete": lambda account: account.queue("never").delete(LEASE),
+    "count": lambda account: account.queue("never").count(),
+    "metadata": lambda account: account.queue("never").metadata(),
+}
+MORE: dict[str, Act] = {
+    "create": lambda account: account.queue("never").create({}),
+    "remove": lambda account: account.queue("never").remove(),
+    "queues": lambda account: list(account.queues("")),
+    "check": lambda account: account.check(),
+    "properties": lambda account: account.container.properties("name"),
+    "delete a blob": lambda account: account.container.delete("name"),
+}
+
+
+@pytest.fixture(scope="module")
+def bare(azurite: Azurite) -> AzureAccount:
+    """Its tables, queues and container were never made."""
+    return AzureAccount(azurite.connection_string, "bare")
+
+
+@pytest.mark.parametrize("act", (IN_TABLES | IN_CONTAINER).values(), ids=IN_TABLES | IN_CONTAINER)
+def test_an_account_without_its_tables_and_container_is_unavailable(bare: AzureAccount, act: Act) -> None:
+    with pytest.raises(ServiceUnavailable):
+        act(bare)
+
+
+@pytest.mark.parametrize("act", IN_QUEUES.values(), ids=IN_QUEUES)
+def test_a_queue_that_was_never_made_is_not_found(bare: AzureAccount, act: Act) -> None:
+    with pytest.raises(QueueNotFound):
+        act(bare)
+
+
+@pytest.fixture(scope="module")
+def away(azurite: Azurite) -> AzureAccount:
+    """Nothing listens where it should be."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        nowhere = f"http://127.0.0.1:{bound.getsockname()[1]}/devstoreaccount1;"
+    words = azurite.connection_string.split(";")[:3]
+    endpoints = "".join(f"{service}Endpoint={nowhere}" for service in ("Blob", "Queue", "Table"))
+    return AzureAccount(";".join(words) + ";" + endpoints, "away")
+
+
+def test_an_account_that_is_away_is_unavailable(away: AzureAccount) -> None:
+    """Whatever is asked for: all at once, because each waits before it tries again."""
+    acts = IN_TABLES | IN_CONTAINER | IN_QUEUES | MORE
+
+    def is_unavailable(act: Act) -> bool:
+        try:
+            act(away)
+        except ServiceUnavailable:
+            return True
+        return False
+
+    with ThreadPoolExecutor(len(acts)) as threads:
+        unavailable = dict(zip(acts, threads.map(is_unavailable, acts.values()), strict=True))
+    assert unavailable == dict.fromkeys(acts, True)

@@ -1,0 +1,320 @@
+"""Kept connections: what is sent on which, and what becomes of it where they fail."""
+
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from legacy_queue.adapters.azure.connection import (
+    MAX_IDLE,
+    Connections,
+    NotAnswered,
+    NotSent,
+    Timeouts,
+    _default_context,
+)
+from legacy_queue.adapters.azurite import Azurite
+
+from .stub import NO_CONTENT, Reply, Stub, answer, hang_up, reset, then_hang_up
+
+REQUEST = b"GET / HTTP/1.1\r\nhost: storage\r\n\r\n"
+SHORT = Timeouts(connect=60, read=0.05)
+OK = answer(200, b"body")
+
+# Many greenlets at once, on Azurite, in a patched process; prints how many connections they made.
+UNDER_GEVENT = """
+from gevent import monkey
+monkey.patch_all()
+
+import sys
+from collections import Counter
+from datetime import timedelta
+
+import gevent
+
+from legacy_queue.adapters.azure.account import AzureAccount
+from legacy_queue.ports.table import Change
+
+account = AzureAccount(sys.argv[1], "gevent")
+table, queue = account.table("gevent"), account.queue("gevent")
+account.check()
+queue.create({})
+
+def work(number):
+    etag = table.insert("p", str(number), {"number": number})
+    lease = queue.put(str(number), timedelta(0))
+    table.merge("p", str(number), {"number": number + 1}, etag)
+    assert table.get("p", str(number)).values == {"number": number + 1}
+    table.batch("p", [Change("delete", str(number), {})])
+    queue.delete(lease)
+
+killed = [gevent.spawn(table.page, [], "", 1000) for _ in range(20)]
+gevent.sleep(0.01)
+gevent.killall(killed)
+ran = []
+other = gevent.spawn(lambda: [(gevent.sleep(0.001), ran.append(1)) for _ in range(5)])
+gevent.joinall([*[gevent.spawn(work, number) for number in range(100)], other], raise_error=True)
+assert len(ran) == 5
+assert table.page([], "", 1000).rows == []
+assert queue.count() == 0
+print("all done")
+"""
+
+
+def test_a_connection_is_used_again() -> None:
+    with Stub(OK) as stub:
+        connections = Connections(stub.url)
+        for _ in range(3):
+            assert connections.exchange(REQUEST).body == b"body"
+    assert (stub.connections, stub.heard) == (1, [REQUEST] * 3)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        answer(200, b"body", "Connection: close"),
+        b"HTTP/1.0 200 OK\r\nContent-Length: 4\r\n\r\nbody",
+        OK + b"more",
+    ],
+    ids=["close", "HTTP/1.0", "more than the answer"],
+)
+def test_a_connection_that_is_to_end_is_not_used_again(reply: bytes) -> None:
+    with Stub(reply) as stub:
+        connections = Connections(stub.url)
+        for _ in range(3):
+            assert connections.exchange(REQUEST).body == b"body"
+    assert stub.connections == 3
+
+
+def test_a_connection_that_was_closed_meanwhile_is_not_used_again() -> None:
+    closed = threading.Event()
+
+    def answer_and_close(connection: socket.socket) -> None:
+        connection.sendall(OK)
+        hang_up(connection)
+        closed.set()
+
+    with Stub(answer_and_close) as stub:
+        connections = Connections(stub.url)
+        for _ in range(3):
+            closed.clear()
+            assert connections.exchange(REQUEST).body == b"body"
+            assert closed.wait(10)
+    assert (stub.connections, len(stub.heard)) == (3, 3)
+
+
+def test_a_connection_without_a_service_is_not_sent() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        connections = Connections(f"http://127.0.0.1:{bound.getsockname()[1]}")
+        with pytest.raises(NotSent, match="ConnectionRefusedError"):
+            connections.exchange(REQUEST)
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "x" * 70 + ".invalid"])
+def test_a_host_that_is_none_is_not_sent(host: str) -> None:
+    with pytest.raises(NotSent):
+        Connections(f"http://{host}:1").exchange(REQUEST)
+
+
+def test_a_request_that_is_not_taken_in_time_is_not_sent() -> None:
+    with Stub(None) as stub, pytest.raises(NotSent, match="TimeoutError"):
+        Connections(stub.url, SHORT).exchange(REQUEST + b"." * 50_000_000)  # which the stub does not read
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        hang_up,
+        reset,
+        then_hang_up(OK[:20]),
+        then_hang_up(OK[:-1]),
+        then_hang_up(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n"),
+        b"SSH-2.0-OpenSSH\r\n\r\n",
+    ],
+    ids=["closed", "reset", "half a head", "half a body", "a chunk is missing", "no HTTP"],
+)
+def test_a_request_without_a_whole_answer_is_not_answered(reply: Reply) -> None:
+    with Stub(reply, OK) as stub:
+        connections = Connections(stub.url)
+        with pytest.raises(NotAnswered):
+            connections.exchange(REQUEST)
+        assert connections.exchange(REQUEST).body == b"body"
+    assert stub.connections == 2
+
+
+def test_an_answer_that_is_too_slow_is_not_answered() -> None:
+    with Stub(None) as stub, pytest.raises(NotAnswered, match="TimeoutError"):
+        Connections(stub.url, SHORT).exchange(REQUEST)
+
+
+def test_calls_at_once_have_a_connection_each_and_so_many_are_kept() -> None:
+    calls = MAX_IDLE + 2
+    together = threading.Barrier(calls)
+
+    def wait_for_all(connection: socket.socket) -> None:
+        together.wait(60)
+        connection.sendall(OK)
+
+    with Stub(wait_for_all) as stub, ThreadPoolExecutor(calls) as threads:
+        connections = Connections(stub.url)
+        for _ in range(2):
+            answers = [threads.submit(connections.exchange, REQUEST) for _ in range(calls)]
+            assert [answer.result().body for answer in answers] == [b"body"] * calls
+        assert stub.connections == calls + 2
+
+
+def test_a_connection_that_was_not_used_for_a_minute_is_not_used_again() -> None:
+    """A firewall may have forgotten it without a word."""
+    times = iter([0.0, 59.0, 59.0, 120.0, 120.0])
+    with Stub(OK) as stub:
+        connections = Connections(stub.url, now=lambda: next(times))
+        made = []
+        for _ in range(3):
+            connections.exchange(REQUEST)
+            made.append(stub.connections)
+    assert made == [1, 1, 2]
+
+
+def test_a_request_that_a_kept_connection_does_not_take_whole_is_sent_on_another() -> None:
+    """Storage, which did not get all of it, cannot have acted on it."""
+    large = REQUEST + b"." * 50_000_000
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as threads:
+        connections = Connections(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        first = threads.submit(connections.exchange, REQUEST)
+        connection, _ = listener.accept()
+        connection.recv(65536)
+        connection.sendall(OK)
+        assert first.result().body == b"body"
+        second = threads.submit(connections.exchange, large)
+        connection.recv(1)
+        reset(connection)
+        connection, _ = listener.accept()
+        with connection:
+            left = len(large)
+            while left:
+                left -= len(connection.recv(1 << 20))
+            connection.sendall(OK)
+            assert second.result().body == b"body"
+
+
+def test_greenlets_use_it_at_once(azurite: Azurite) -> None:
+    command = [sys.executable, "-W", "error", "-c", UNDER_GEVENT, azurite.connection_string]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert (done.stdout, done.stderr) == ("all done\n", "")
+
+
+def test_no_proxy_is_asked(azurite: Azurite, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    assert os.environ["http_proxy"]
+    request = f"GET /devstoreaccount1 HTTP/1.1\r\nhost: {azurite.table_url.split('/')[2]}\r\n\r\n".encode()
+    assert Connections(azurite.table_url).exchange(request).status >= 400
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "address", "path"),
+    [
+        (
+            "http://127.0.0.1:10002/devstoreaccount1",
+            "127.0.0.1:10002",
+            ("127.0.0.1", 10002),
+            "/devstoreaccount1",
+        ),
+        ("http://[::1]:10002/acct/", "[::1]:10002", ("::1", 10002), "/acct"),
+        ("http://storage/a/b", "storage", ("storage", 80), "/a/b"),
+        (
+            "https://acct.table.core.windows.net",
+            "acct.table.core.windows.net",
+            ("acct.table.core.windows.net", 443),
+            "",
+        ),
+    ],
+)
+def test_an_endpoint_is_any_url(url: str, host: str, address: tuple[str, int], path: str) -> None:
+    connections = Connections(url)
+    assert (connections.host, connections.address, connections.path) == (host, address, path)
+
+
+@pytest.mark.parametrize("url", ["", "storage", "ftp://storage", "http://", "http://storage:port"])
+def test_no_other_url_is_an_endpoint(url: str) -> None:
+    with pytest.raises(ValueError, match=r"endpoint|[Pp]ort"):
+        Connections(url)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with a key and a certificate of its own for 127.0.0.1."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "storage")])
+    now = datetime.now(UTC)
+    names = x509.SubjectAlternativeName([x509.DNSName("localhost")])
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(names, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    path = tmp_path_factory.mktemp("certificate") / "storage.pem"
+    pem = serialization.Encoding.PEM
+    path.write_bytes(
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        + made.public_bytes(pem)
+    )
+    return path
+
+
+@pytest.fixture
+def secure(certificate: Path) -> Iterator[Stub]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with Stub(OK, context=context) as stub:
+        stub.url = stub.url.replace("127.0.0.1", "localhost")
+        yield stub
+
+
+def test_https_is_kept_as_http_is(secure: Stub, certificate: Path) -> None:
+    connections = Connections(secure.url, context=ssl.create_default_context(cafile=str(certificate)))
+    for _ in range(3):
+        assert connections.exchange(REQUEST).body == b"body"
+    assert (secure.connections, secure.heard) == (1, [REQUEST] * 3)
+
+
+def test_a_certificate_that_is_not_trusted_is_not_sent_anything(secure: Stub) -> None:
+    with pytest.raises(NotSent, match="SSLCertVerificationError"):
+        Connections(secure.url).exchange(REQUEST)
+    assert secure.heard == []
+
+
+def test_certificates_are_trusted_that_the_sdk_is_told_to_trust(
+    secure: Stub, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
+    connections = Connections(secure.url, context=_default_context.__wrapped__())
+    assert connections.exchange(REQUEST).body == b"body"
+
+
+def test_a_certificate_of_another_name_is_not_sent_anything(secure: Stub, certificate: Path) -> None:
+    trusting = ssl.create_default_context(cafile=str(certificate))
+    other = secure.url.replace("localhost", "127.0.0.1")
+    with pytest.raises(NotSent, match="SSLCertVerificationError"):
+        Connections(other, context=trusting).exchange(REQUEST)
+    assert secure.heard == []
+
+
+def test_a_service_that_speaks_no_tls_is_not_sent_anything() -> None:
+    with Stub(NO_CONTENT) as stub, pytest.raises(NotSent):
+        Connections(stub.url.replace("http:", "https:"), Timeouts(connect=0.1)).exchange(REQUEST)

@@ -1,0 +1,350 @@
+"""What is sent again, how often, and what a failure or refusal becomes."""
+
+import re
+import socket
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from azure.storage.queue import QueueServiceClient
+from structlog.testing import capture_logs
+
+from legacy_queue.adapters.azure.account import AzureAccount
+from legacy_queue.adapters.azure.connection import Connections, Timeouts
+from legacy_queue.adapters.azure.queue import AzureQueue
+from legacy_queue.adapters.azure.rest import QUEUE, TABLE, RestClient, Service, StorageRefused
+from legacy_queue.adapters.azure.signing import SharedKey
+from legacy_queue.adapters.azure.table import AzureTable
+from legacy_queue.adapters.azurite import ACCOUNT, ACCOUNT_KEY, Azurite
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.messages import Lease
+from legacy_queue.ports import AlreadyExists, Changed
+from legacy_queue.ports.queue import LeaseLost, MessageNotFound, PopReceiptMismatch, QueueNotFound
+from legacy_queue.ports.table import Change, Table
+
+from .stub import NO_CONTENT, Reply, Stub, answer, hang_up, refused, reset, then_hang_up
+
+SECOND = timedelta(seconds=1)
+LEASE = Lease("00000000-0000-0000-0000-000000000000", "receipt")
+MESSAGES = (
+    b"<QueueMessagesList><QueueMessage><MessageId>id</MessageId><PopReceipt>receipt</PopReceipt>"
+    b"</QueueMessage></QueueMessagesList>"
+)
+NO_MESSAGES = answer(200, b"<?xml version='1.0'?><QueueMessagesList/>")
+ROW = answer(200, b'{"odata.etag":"e","PartitionKey":"p","RowKey":"k","a":1}')
+
+
+def batched(*statuses: int) -> bytes:
+    parts = "".join(
+        f"--c\r\nContent-Type: application/http\r\n\r\nHTTP/1.1 {status} Word\r\nETag: e{number}\r\n\r\n\r\n"
+        for number, status in enumerate(statuses)
+    )
+    return answer(
+        202, f"--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n{parts}--c--\r\n--b--".encode()
+    )
+
+
+class Client:
+    """Table and queue of the storage at ``url``, and how long was waited for before each retry."""
+
+    def __init__(self, url: str, key: str = ACCOUNT_KEY, read_timeout: float = 60) -> None:
+        self.slept: list[float] = []
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self.url = url
+
+        def service(kind: Service) -> RestClient:
+            connections = Connections(url, Timeouts(60, read_timeout))
+            return RestClient(
+                kind, connections, SharedKey(ACCOUNT, key), self.counts, sleep=self.slept.append
+            )
+
+        self.table = AzureTable(service(TABLE), url, "tasks")
+        self.queue = AzureQueue(service(QUEUE), QueueServiceClient(url, ACCOUNT_KEY), "claims")
+
+
+ACTS: dict[str, tuple[Callable[[Client], Any], str, bytes]] = {
+    "get": (lambda at: at.table.get("p", "k"), "GET", ROW),
+    "insert": (lambda at: at.table.insert("p", "k", {}), "POST", NO_CONTENT),
+    "put a row": (lambda at: at.table.put("p", "k", {}), "PUT", NO_CONTENT),
+    "merge": (lambda at: at.table.merge("p", "k", {}), "PATCH", NO_CONTENT),
+    "delete a row": (lambda at: at.table.delete("p", "k"), "DELETE", NO_CONTENT),
+    "batch": (lambda at: at.table.batch("p", [Change("put", "k", {})]), "POST", batched(204)),
+    "page": (lambda at: at.table.page([], "", 10), "GET", answer(200, b'{"value":[]}')),
+    "put a message": (lambda at: at.queue.put("text", SECOND), "POST", answer(201, MESSAGES)),
+    "peek": (lambda at: at.queue.peek(1), "GET", NO_MESSAGES),
+    "update": (lambda at: at.queue.update(LEASE, "text", SECOND), "PUT", NO_CONTENT),
+    "delete a message": (lambda at: at.queue.delete(LEASE), "DELETE", NO_CONTENT),
+}
+RECEIVE: dict[str, tuple[Callable[[Client], Any], str, bytes]] = {
+    "receive": (lambda at: at.queue.receive(32, SECOND), "GET", NO_MESSAGES)
+}
+FAILURES: dict[str, Reply] = {
+    "closed": hang_up,
+    "reset": reset,
+    "half an answer": then_hang_up(b"HTTP/1.1 200 OK\r\nContent-Le"),
+    "no HTTP": then_hang_up(b"garbage\r\n\r\n"),
+    "408": refused(408),
+    "429": refused(429),
+    "500": refused(500, "InternalError"),
+    "503": refused(503, "ServerBusy"),
+    "504": answer(504, b"<html>a proxy's</html>"),
+}
+
+each_act = pytest.mark.parametrize(("act", "method", "good"), ACTS.values(), ids=ACTS)
+each_failure = pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
+
+
+@each_act
+def test_an_operation_is_one_request(act: Callable[[Client], Any], method: str, good: bytes) -> None:
+    with Stub(good) as stub:
+        client = Client(stub.url)
+        act(client)
+    assert (stub.methods, client.counts.total(), client.slept) == ([method], 1, [])
+
+
+@each_act
+def test_what_failed_is_sent_again_twice(act: Callable[[Client], Any], method: str, good: bytes) -> None:
+    with Stub(hang_up, refused(503, "ServerBusy"), good) as stub:
+        client = Client(stub.url)
+        act(client)
+    assert stub.methods == [method] * 3
+    assert client.slept in ([0, 0.2], [0, 1])
+    (counted,) = client.counts.items()
+    assert counted[0][1] == method
+    assert counted[1] == 3
+
+
+@each_failure
+def test_after_three_failures_storage_is_unavailable(failure: Reply) -> None:
+    with Stub(failure) as stub:
+        client = Client(stub.url)
+        for act, _, _ in (ACTS["insert"], ACTS["put a message"]):
+            with pytest.raises(ServiceUnavailable):
+                act(client)
+    assert stub.methods == ["POST"] * 6
+    assert client.slept == [0, 0.2, 0, 1]
+
+
+def test_storage_that_does_not_answer_is_unavailable() -> None:
+    with Stub(None) as stub:
+        client = Client(stub.url, read_timeout=0.05)
+        with pytest.raises(ServiceUnavailable):
+            client.table.get("p", "k")
+    assert stub.methods == ["GET"] * 3
+
+
+@each_failure
+def test_a_receive_is_sent_once_because_each_hides_messages(failure: Reply) -> None:
+    (act, _, good) = RECEIVE["receive"]
+    with Stub(failure, good) as stub:
+        client = Client(stub.url)
+        with pytest.raises(ServiceUnavailable):
+            act(client)
+        assert stub.methods == ["GET"]
+        assert act(client) == []
+
+
+def nowhere() -> str:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{bound.getsockname()[1]}/{ACCOUNT}"
+
+
+@pytest.mark.parametrize("name", ACTS | RECEIVE)
+def test_storage_that_is_away_is_tried_again(name: str) -> None:
+    client = Client(nowhere())
+    with capture_logs() as logs, pytest.raises(ServiceUnavailable):
+        (ACTS | RECEIVE)[name][0](client)
+    assert client.slept in ([0, 0.2], [0, 1])
+    assert client.counts.total() == 3
+    assert logs == [{"event": "storage-unreachable", "error": "ConnectionRefusedError", "log_level": "error"}]
+
+
+LOST: dict[str, tuple[Callable[[Client], Any], bytes, type[Exception] | None]] = {
+    "insert": (lambda at: at.table.insert("p", "k", {}), refused(409, "EntityAlreadyExists"), AlreadyExists),
+    "put a row": (lambda at: at.table.put("p", "k", {}), NO_CONTENT, None),
+    "merge": (
+        lambda at: at.table.merge("p", "k", {}, "old"),
+        refused(412, "UpdateConditionNotSatisfied"),
+        Changed,
+    ),
+    "delete a row": (lambda at: at.table.delete("p", "k", "old"), refused(404, "ResourceNotFound"), None),
+    "batch": (lambda at: at.table.batch("p", [Change("insert", "k", {})]), batched(409), Changed),
+    "delete a message": (lambda at: at.queue.delete(LEASE), refused(404, "MessageNotFound"), MessageNotFound),
+    "update": (
+        lambda at: at.queue.update(LEASE, "text", SECOND),
+        refused(400, "PopReceiptMismatch"),
+        PopReceiptMismatch,
+    ),
+}
+
+
+@pytest.mark.parametrize(("act", "second", "raised"), LOST.values(), ids=LOST)
+@pytest.mark.parametrize("first", [hang_up, reset, refused(500)], ids=["closed", "reset", "500"])
+def test_a_retry_may_find_what_the_first_request_did(
+    act: Callable[[Client], Any], second: bytes, raised: type[Exception] | None, first: Reply
+) -> None:
+    with Stub(first, second) as stub:
+        client = Client(stub.url)
+        if raised:
+            with pytest.raises(raised):
+                act(client)
+        else:
+            act(client)
+    assert len(stub.heard) == 2
+
+
+REFUSED: dict[str, tuple[str, bytes, type[Exception]]] = {
+    "an existing row": ("insert", refused(409, "EntityAlreadyExists"), AlreadyExists),
+    "a merge of another version": ("merge", refused(412, "UpdateConditionNotSatisfied"), Changed),
+    "a merge of none": ("merge", refused(404, "ResourceNotFound"), Changed),
+    "a delete of another version": ("delete a row", refused(412), Changed),
+    "a batch that loses a race": ("batch", batched(412), Changed),
+    "a batch that is refused at once": ("batch", refused(409, "EntityAlreadyExists"), Changed),
+    "a batch that is too large": ("batch", refused(413, "RequestBodyTooLarge"), StorageRefused),
+    "a batch with an invalid row": ("batch", batched(400), StorageRefused),
+    "a batch that fails": ("batch", batched(500), ServiceUnavailable),
+    "a batch of which a part is missing": ("batch", batched(), ServiceUnavailable),
+    "a row that is too large": ("insert", refused(400, "EntityTooLarge"), StorageRefused),
+    "a message of none": ("update", refused(404, "MessageNotFound"), MessageNotFound),
+    "a message of a queue of none": ("update", refused(404, "QueueNotFound"), QueueNotFound),
+    "a stale receipt": ("delete a message", refused(400, "PopReceiptMismatch"), PopReceiptMismatch),
+    "a receipt that is none": ("delete a message", refused(400, "InvalidQueryParameterValue"), LeaseLost),
+    "a lease without a code": ("delete a message", refused(400), LeaseLost),
+    "a put where there is no queue": ("put a message", refused(404, "QueueNotFound"), QueueNotFound),
+    "a peek where there is no queue": ("peek", refused(404), QueueNotFound),
+    "a message that is too large": ("put a message", refused(413, "RequestBodyTooLarge"), StorageRefused),
+    "what is not allowed": ("update", refused(403, "AuthorizationPermissionMismatch"), StorageRefused),
+    "a wrong parameter": ("peek", refused(400, "OutOfRangeQueryParameterValue"), StorageRefused),
+    "a version that it does not know": ("get", refused(400, "InvalidHeaderValue"), StorageRefused),
+    "a redirect": ("get", refused(302), StorageRefused),
+}
+
+
+@pytest.mark.parametrize(("name", "refusal", "raised"), REFUSED.values(), ids=REFUSED)
+def test_a_refusal_is_told_as_what_it_means(name: str, refusal: bytes, raised: type[Exception]) -> None:
+    with Stub(refusal) as stub:
+        client = Client(stub.url)
+        with pytest.raises(raised) as caught:
+            ACTS[name][0](client)
+    assert type(caught.value) is raised
+    assert len(stub.heard) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (403, "AuthenticationFailed"),  # of a wrong key, or a clock that is wrong
+        (403, "AccountIsDisabled"),
+        (404, "TableNotFound"),
+        (409, "TableBeingDeleted"),
+        (409, "QueueBeingDeleted"),
+        (501, "NotImplemented"),
+    ],
+)
+@pytest.mark.parametrize("place", ["header", "XML", "JSON"])
+@pytest.mark.parametrize("name", ["get", "merge", "batch", "peek", "update"])
+def test_storage_that_is_not_ready_for_us_is_unavailable(
+    name: str, status: int, code: str, place: str
+) -> None:
+    reply = {
+        "header": refused(status, code),
+        "XML": answer(status, f"<?xml?><Error><Code>{code}</Code><Message>said</Message></Error>".encode()),
+        "JSON": answer(status, f'{{"odata.error":{{"code":"{code}","message":{{}}}}}}'.encode()),
+    }[place]
+    with Stub(reply) as stub, capture_logs() as logs, pytest.raises(ServiceUnavailable):
+        ACTS[name][0](Client(stub.url))
+    assert len(stub.heard) == 1
+    assert logs == [
+        {
+            "event": "storage-refused",
+            "status": status,
+            "azure_code": code,
+            "error": "StorageRefused",
+            "log_level": "error",
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("get", b"<html>a proxy's</html>"),
+        ("get", b"{}"),
+        ("get", b"[]"),
+        ("get", b'{"PartitionKey":"p"'),
+        ("page", b"{}"),
+        ("page", b'{"value":[{}]}'),
+        ("peek", b""),
+        ("peek", b"<QueueMessagesList><QueueMessage></QueueMessagesList>"),
+        ("peek", b"<QueueMessagesList><QueueMessage/></QueueMessagesList>"),
+        ("put a message", b"<QueueMessagesList/>"),
+        ("put a message", b"{}"),
+        ("put a message", MESSAGES.replace(b"PopReceipt", b"Receipt")),
+        ("insert", b"no etag"),
+        ("merge", b"no etag"),
+        ("update", b"no receipt"),
+        ("batch", b"no parts"),
+    ],
+)
+def test_an_answer_that_cannot_be_read_is_unavailable(name: str, body: bytes) -> None:
+    with Stub(answer(200, body)) as stub, capture_logs() as logs, pytest.raises(ServiceUnavailable):
+        ACTS[name][0](Client(stub.url))
+    assert [line["event"] for line in logs] == ["storage-unreachable"]
+
+
+def test_a_batch_of_which_an_etag_is_missing_is_unavailable() -> None:
+    with Stub(batched(204).replace(b"ETag", b"Etc.")) as stub, pytest.raises(ServiceUnavailable):
+        ACTS["batch"][0](Client(stub.url))
+
+
+def test_nothing_that_is_told_holds_the_key_or_a_signature() -> None:
+    """Not even the cause of an error, or what a connection or a request looks like."""
+    with Stub(refused(403, "AuthenticationFailed"), hang_up) as stub:
+        client = Client(stub.url)
+        with capture_logs() as logs:
+            told = [str(logs)]
+            for _ in range(2):
+                with pytest.raises(ServiceUnavailable) as caught:
+                    client.table.get("p", "k")
+                error: BaseException | None = caught.value
+                while error:
+                    told.append(repr(error))
+                    error = error.__cause__ or error.__context__
+        told += [repr(client.table), repr(client.queue), repr(client.table._service), str(logs)]
+    (signature,) = {*re.findall(r"authorization: SharedKey \w+:(\S+)", stub.heard[0].decode())}
+    for secret in (ACCOUNT_KEY, signature, "SharedKey "):
+        assert not [text for text in told if secret in text]
+
+
+@pytest.mark.parametrize("key", ["d3Jvbmc=", ACCOUNT_KEY])
+def test_azurite_checks_the_signature(azurite: Azurite, key: str) -> None:
+    """Of each operation, so that none is served by chance."""
+    table, queue = Client(azurite.table_url, key).table, Client(azurite.queue_url, key).queue
+    account = AzureAccount(azurite.connection_string, "signed")
+    account.table("tasks")
+    account.check()
+    account.queue("claims").create({})
+    if key == ACCOUNT_KEY:
+        _everything(table, queue)
+        return
+    for act, _, _ in (ACTS | RECEIVE).values():
+        client = Client(azurite.table_url, key)
+        client.queue = queue
+        with pytest.raises(ServiceUnavailable):
+            act(client)
+
+
+def _everything(table: Table, queue: AzureQueue) -> None:
+    table.put("signed", "k", {})
+    assert table.get("signed", "k")
+    table.merge("signed", "k", {"a": 1})
+    table.delete("signed", "k")
+    table.insert("signed", "k", {})
+    table.batch("signed", [Change("delete", "k", {})])
+    table.page([], "", 1)
+    queue.delete(queue.update(queue.put("text", SECOND), "text", SECOND))
+    queue.receive(1, SECOND)
+    queue.peek(1)

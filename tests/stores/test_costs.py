@@ -1,0 +1,136 @@
+"""How many storage operations each call of a store costs."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+
+from legacy_queue.domain.events import Event
+from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.usage import NOT_RECORDED, Calls, CountedUse
+from legacy_queue.stores import Dependent, Storage, StoredArtifact
+from legacy_queue.stores.blobs import BLOCK
+
+from .test_artifact_store import new_artifact
+from .test_task_store import new_task
+
+EXPIRES = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
+NO_TIME, HOUR, DAY = timedelta(0), timedelta(hours=1), timedelta(days=1)
+GROUP, TASK = slugid(), slugid()
+EVENT = Event("task-pending", "primary", (), {})
+USED = CountedUse("process", EXPIRES, NOT_RECORDED, Calls(1, EXPIRES))
+ARTIFACT = StoredArtifact(new_artifact(TASK), 'W/"etag"')
+ETAG = "W/\"datetime'2026-01-01T00%3A00%3A00.0000000Z'\""
+EXPIRING = ["tasks", "groups", "dependencies", "workers", "work-queues", "usage"]
+
+
+def cost(storage: Storage, act: Callable[[], Any]) -> int:
+    before = storage.account.operations.total()
+    act()
+    return storage.account.operations.total() - before
+
+
+def join(storage: Storage, expires: datetime = EXPIRES) -> int:
+    return cost(storage, lambda: storage.groups.join(slugid(), GROUP, "scheduler", expires))
+
+
+def test_a_task_joins_its_group_with_one_operation(azure: Storage) -> None:
+    assert [join(azure), join(azure), join(azure, EXPIRES + DAY), join(azure)] == [1, 1, 1, 1]
+
+
+def test_a_process_that_has_not_seen_a_group_learns_of_it_once(azure_pair: tuple[Storage, Storage]) -> None:
+    azure, cold = azure_pair
+    join(azure)
+    assert [join(cold), join(cold)] == [3, 1]
+
+
+@pytest.mark.parametrize("count", [1, 120])
+def test_whether_a_group_is_active_costs_one_operation(azure: Storage, count: int) -> None:
+    for _ in range(count):
+        azure.groups.activate(slugid(), GROUP, 0, EXPIRES)
+    assert cost(azure, lambda: azure.groups.has_active(GROUP)) == 1
+
+
+def test_a_page_costs_one_operation(azure: Storage) -> None:
+    for _ in range(10):
+        join(azure)
+        azure.dependencies.add(TASK, Dependent(slugid(), "all-completed"), EXPIRES)
+        azure.tasks.insert(new_task())
+    azure.event_log.append([EVENT] * 10)
+    for ask in (
+        partial(azure.groups.members, GROUP, ""),
+        partial(azure.groups.all_active, ""),
+        partial(azure.dependencies.dependents, TASK, ""),
+        partial(azure.tasks.unresolved, ""),
+        partial(azure.event_log.read, ""),
+        partial(azure.event_log.read, azure.event_log.last()),
+        partial(azure.expiring["workers"].remove_expired, EXPIRES, ""),
+    ):
+        assert [cost(azure, partial(ask, limit)) for limit in (3, 10, 100)] == [1, 1, 1], ask
+
+
+def test_own_messages_and_turns_cost_what_they_do(azure: Storage) -> None:
+    queues, turns = azure.own_queues, azure.turns
+    queues.put("claims", "first", NO_TIME)
+    assert cost(azure, lambda: queues.put("claims", "text", NO_TIME)) == 1
+    assert cost(azure, lambda: queues.receive("claims", 32, HOUR)) == 1
+    assert cost(azure, lambda: queues.receive("claims", 32, HOUR)) == 1
+    assert cost(azure, lambda: queues.receive("never-used", 32, HOUR)) == 1
+    assert cost(azure, lambda: queues.peek("claims", 32)) == 1
+    assert cost(azure, lambda: turns.take("sweeping", EXPIRES)) == 2
+    assert cost(azure, lambda: turns.take("sweeping", EXPIRES)) == 1
+
+
+def test_events_cost_one_operation_for_a_batch(azure: Storage) -> None:
+    azure.event_log.append([EVENT])
+    assert cost(azure, lambda: azure.event_log.append([EVENT] * 99)) == 1
+    assert cost(azure, lambda: azure.event_log.append([EVENT] * 100)) == 2
+    assert cost(azure, lambda: azure.event_log.trim(EXPIRES - 10_000 * DAY)) == 1
+
+
+def test_each_call_for_an_artifact_costs_one_operation(azure: Storage) -> None:
+    store, task_id = azure.artifacts, slugid()
+    acts: dict[str, Callable[[], Any]] = {
+        "insert": lambda: store.insert(new_artifact(task_id)),
+        "load": lambda: store.load(task_id, 0, new_artifact(task_id).name),
+        "load nothing": lambda: store.load(task_id, 1, "name"),
+        "list": lambda: store.list(task_id, 0, "", 10),
+        "incomplete": lambda: store.incomplete(task_id, 0, EXPIRES),
+        "expired": lambda: store.expired(EXPIRES, "", 10),
+    }
+    assert {name: cost(azure, act) for name, act in acts.items()} == dict.fromkeys(acts, 1)
+    stored = store.load(task_id, 0, new_artifact(task_id).name)
+    assert stored
+    assert cost(azure, lambda: store.replace(stored, stored.artifact)) == 1
+    stored = store.load(task_id, 0, stored.artifact.name)
+    assert stored
+    assert cost(azure, lambda: store.remove(stored)) == 1
+
+
+def test_a_blob_costs_one_operation_or_one_for_each_block(azure: Storage) -> None:
+    blobs, in_blocks = azure.blobs, [b"." * BLOCK, b"."]
+    acts: dict[str, tuple[Callable[[], Any], int]] = {
+        "properties of none": (lambda: blobs.properties("name"), 1),
+        "write": (lambda: blobs.write("name", in_blocks[:1], "text/plain", None), 1),
+        "write in blocks": (lambda: blobs.write("name", in_blocks, "text/plain", None), 3),
+        "properties": (lambda: blobs.properties("name"), 1),
+        "read": (lambda: list(blobs.read("name")), 2),
+        "write a part": (lambda: blobs.write_part("other", 1, in_blocks), 2),
+        "write a small part": (lambda: blobs.write_part("other", 2, in_blocks[:1]), 1),
+        "join": (lambda: blobs.join_parts("other", 2, "text/plain", None), 2),
+        "join again": (lambda: blobs.join_parts("other", 2, "text/plain", None), 1),
+        "remove": (lambda: blobs.remove("name"), 1),
+        "remove none": (lambda: blobs.remove("name"), 1),
+        "upload URL": (lambda: blobs.upload_url("name", EXPIRES), 0),
+        "download URL": (lambda: blobs.download_url("name", EXPIRES), 0),
+    }
+    assert {name: cost(azure, act) for name, (act, _) in acts.items()} == {
+        name: expected for name, (_, expected) in acts.items()
+    }
+
+
+def test_chunks_of_any_size_are_sent_in_blocks_of_one_size(azure: Storage) -> None:
+    for chunks in ([b"." * (3 * BLOCK)], [b"." * 1000] * (3 * BLOCK // 1000)):
+        assert cost(azure, lambda chunks=chunks: azure.blobs.write("name", chunks, "text/plain", None)) == 4

@@ -1,0 +1,78 @@
+"""Rows as earlier versions of this server have written them are read, and changed, as if they were new."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from legacy_queue.adapters.memory.table import MemoryTable
+from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.workers import Known
+from legacy_queue.ports.table import Row
+from legacy_queue.stores import ArtifactStore, Turn, Turns, WorkerStore
+from legacy_queue.stores.rows import chunked
+from legacy_queue.stores.task_rows import new_values, task_in
+from tests.memory_server import HandClock
+
+from .test_artifact_store import new_artifact
+from .test_task_store import new_task
+from .test_worker_store import PROVISIONER
+
+NOW = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def table() -> MemoryTable:
+    return MemoryTable()
+
+
+def test_a_task_that_was_stored_before_there_were_dependencies_waits_for_none() -> None:
+    task = new_task()
+    values = {name: value for name, value in new_values(task).items() if name != "waitsFor"}
+    assert task_in(Row(task.task_id, "task", values, "etag")).waits_for == ()
+
+
+def test_what_is_known_may_shrink_and_grow(table: MemoryTable) -> None:
+    store, small = WorkerStore(table), Known.new(PROVISIONER, NOW)
+    large = replace(small, description="x" * 200_000)
+    values = chunked("known", json.dumps(large.to_wire(), ensure_ascii=False).encode())
+    assert len(values) > 2
+    table.insert("known", "provisioner", {"expires": NOW, **values})
+    for known in (small, large, small):
+        stored = store.load(PROVISIONER)
+        assert stored
+        assert stored.known in (large, small)
+        store.replace(stored, known)
+        found = store.load(PROVISIONER)
+        assert found
+        assert found.known == known
+
+
+def test_the_details_of_an_artifact_may_shrink_and_grow(table: MemoryTable) -> None:
+    store, task_id = ArtifactStore(table), slugid()
+    large, small = (new_artifact(task_id, details={"message": "x" * length}) for length in (200_000, 1))
+    store.insert(large)
+    (row,) = table.page([], "", 1).rows
+    table.put(row.partition, row.key, {name: one for name, one in row.values.items() if name != "chunks"})
+    for artifact in (small, large, small):
+        stored = store.load(task_id, 0, large.name)
+        assert stored
+        assert stored.artifact in (small, large)
+        store.replace(stored, artifact)
+        assert [*store.list(task_id, 0, "", 9)] == [artifact]
+
+
+def test_a_turn_that_was_never_done_has_no_time(table: MemoryTable) -> None:
+    clock = HandClock(NOW)
+    table.insert("sweeping", "turn", {"until": NOW - MINUTE, "cursor": "here"})
+    turns = Turns(table, clock)
+    turn = turns.take("sweeping", NOW + MINUTE)
+    assert isinstance(turn, Turn)
+    assert (turn.cursor, turn.since) == ("here", None)
+    done = turns.keep(turn, NOW, "", NOW)
+    turns.keep(done, NOW, "there", None)
+    again = turns.take("sweeping", NOW + MINUTE)
+    assert isinstance(again, Turn)
+    assert (again.cursor, again.since) == ("there", None)

@@ -1,0 +1,73 @@
+"""What expires is removed, and nothing else."""
+
+from datetime import UTC, datetime, timedelta
+
+from legacy_queue.adapters.memory.table import MemoryTable
+from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.priority import WorkQueue
+from legacy_queue.stores import GroupStore, Storage
+from tests.memory_server import HandClock
+
+from .paging import remove_all_expired
+
+EXPIRES = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
+NO_TIME, HOUR, DAY = timedelta(0), timedelta(hours=1), timedelta(days=1)
+GROUP = slugid()
+EXPIRING = ["tasks", "groups", "dependencies", "workers", "work-queues", "usage"]
+
+
+def test_what_expires_is_looked_through_in_this_order(storage: Storage) -> None:
+    assert list(storage.expiring) == EXPIRING
+
+
+class MovingTable(MemoryTable):
+    """Somebody else moves the expiry of each row just before it is deleted."""
+
+    moves = False
+
+    def delete(self, partition: str, key: str, etag: str | None = None) -> None:
+        if self.moves:
+            self.merge(partition, key, {"expires": EXPIRES + DAY})
+        super().delete(partition, key, etag)
+
+
+def test_what_lives_longer_meanwhile_is_not_removed() -> None:
+    table = MovingTable()
+    groups = GroupStore(table, HandClock())
+    groups.join(slugid(), GROUP, "scheduler", EXPIRES)
+    table.moves = True
+    remove_all_expired(groups, EXPIRES + HOUR)
+    group = groups.load(GROUP)
+    assert group
+    assert group.expires == EXPIRES + DAY
+    assert len(groups.members(GROUP, "", 10)) == 1
+    table.moves = False
+    remove_all_expired(groups, EXPIRES + 2 * DAY)
+    assert groups.load(GROUP) is None
+
+
+def test_other_queues_are_never_taken_for_unused_work_queues(storage: Storage) -> None:
+    names = queue_names(storage)
+    storage.own_queues.put("claims", "text", NO_TIME)
+    storage.own_queues.receive("claims", 1, HOUR)
+    queue = WorkQueue("provisioner", "type", "high")
+    used = {"provisioner_id": "provisioner", "worker_type": "type", "last_used": "2020-01-01"}
+    prefix = storage.own_queues._prefix
+    for name, metadata in {
+        f"{prefix}-plain": {},
+        f"{prefix}-foreign": used,  # of a server with a longer prefix
+        f"{prefix}-{'x' * 24}-{'y' * 24}-5": used,
+        queue.name(prefix): {**used, "last_used": "the day before"},
+        f"{prefix}x-other": used,
+    }.items():
+        storage.account.queue(name).create(metadata)
+    before = queue_names(storage) - names
+    remove_all_expired(storage.work_queues, EXPIRES, 2)
+    assert queue_names(storage) - names == before
+    storage.account.queue(queue.name(prefix)).create(used)
+    remove_all_expired(storage.work_queues, EXPIRES, 2)
+    assert before - queue_names(storage) == {queue.name(prefix)}
+
+
+def queue_names(storage: Storage) -> set[str]:
+    return {name for name, _ in storage.account.queues("")}
