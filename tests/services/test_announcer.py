@@ -8,11 +8,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from legacy_queue.services.announcer import Announcer
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.ports import Broker
-from legacy_queue.services.announcer import Announcer
 from tests.memory_server import HandClock, memory_storage
 from tests.services.bench import HOUR, MINUTE, NOW, PREFIX, SECOND, At, Calls, Crash, HandEvent, failing
 from tests.services.ports import Around, HandBroker, around_port, around_storage

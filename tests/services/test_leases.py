@@ -6,13 +6,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from legacy_queue.services.watcher import Watcher
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.timers import Timer
 from legacy_queue.ports import Changed
 from legacy_queue.services.leases import LEASE, LeasedMessage, RenewedTurn, repeated
-from legacy_queue.services.watcher import Watcher
 from legacy_queue.stores import OwnQueues, Turn, Turns
 from tests.memory_server import HandClock, memory_storage
 from tests.services.bench import NOW, SECOND, At, failing, one_by_one
