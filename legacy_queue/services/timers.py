@@ -292,6 +292,7 @@ class Timers:
             self._move(timer.task_id, state, message)
         if timer.since:
             state.artifacts += timer.artifacts
+            state.task_group_id = timer.task_group_id or state.task_group_id
             since = timer.since - _SKEW
             state.since = min(state.since or since, since)
             state.is_behind = state.is_unpublished = state.is_foreign = True
