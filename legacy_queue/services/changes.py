@@ -132,7 +132,7 @@ class Changes:
         if is_done and not ends:
             self._timers.complete(task.task_id, next_due(task))
         else:
-            self._timers.fall_behind(task.task_id, is_published=is_done)
+            self._timers.fall_behind(task.task_id, next_due(task), is_published=is_done)
         return task
 
     def _is_published(self, outcome: Outcome) -> bool:

@@ -84,14 +84,20 @@ class Timers:
             self._end_use(task_id, state, state.due)
 
     def fall_behind(
-        self, task_id: str, *, is_published: bool = False, again: timedelta = timedelta(0), tries: int = 0
+        self,
+        task_id: str,
+        due: datetime | None = None,
+        *,
+        is_published: bool = False,
+        again: timedelta = timedelta(0),
+        tries: int = 0,
     ) -> None:
         """Effects are missing, other than events if ``is_published``: the timer fires after ``again``."""
         with self._lock:
             state = self._states[task_id]
-            state.is_behind, state.tries = True, tries
+            state.is_behind, state.tries, state.due = True, tries, due
             state.is_unpublished |= not is_published
-            self._end_use(task_id, state, state.due)
+            self._end_use(task_id, state, due)
             self._fire_at(task_id, state, self._clock.now() + again)
 
     def is_unpublished(self, task_id: str) -> bool:
