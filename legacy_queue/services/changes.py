@@ -24,7 +24,7 @@ from legacy_queue.stores import StoredTask, TaskStore
 
 log = structlog.get_logger()
 
-_EVER = datetime(1970, 1, 1, tzinfo=UTC)
+_EVER = datetime(2000, 1, 1, tzinfo=UTC)  # that a timer can name, an allowance for clocks subtracted
 
 
 class Changes:
