@@ -284,6 +284,12 @@ class Bench:
         self.services.claims.claim(self.task(task_id), run_id, worker, Presented())
         return self.services.tasks.report(task_id, run_id, state, state)
 
+    def complete_by(self, server: Core, task_id: str) -> None:
+        """The task is claimed and completed by that server, which does all that follows from it."""
+        server.services.claims.claim(self.task(task_id), 0, ALICE, Presented())
+        self.complete(task_id, services=server.services)
+        self.run_timers(server=server)
+
     def shut_down(self, task_id: str, run_id: int = 0, services: Services | None = None) -> Task:
         """The worker reports worker-shutdown."""
         return (services or self.services).tasks.report(task_id, run_id, "exception", "worker-shutdown")

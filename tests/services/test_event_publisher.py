@@ -192,11 +192,11 @@ def test_ends_that_nobody_asked_for_while_the_broker_was_away_are_published(benc
     back(bench)
     bench.run_timers(MINUTE)
     events = bench.events()
-    assert of_task(events, expired) == [("task-pending", 1)]
-    assert of_task(events, late) == [("task-exception", 0), ("task-group-resolved", None)]
+    assert of_task(events, expired)[-1] == ("task-pending", 1)
+    assert of_task(events, late)[-2:] == [("task-exception", 0), ("task-group-resolved", None)]
 
 
-def create(bench: Bench, services: Services, task_id: str) -> None:
+def create(_bench: Bench, services: Services, task_id: str) -> None:
     services.tasks.create(task_id, task_body())
 
 
