@@ -1,8 +1,8 @@
 """What a call costs the server in CPU, storage in memory, and where it goes; run by scripts/http-cost.
 
-Each call goes over the same number of kept connections with credentials and, first, without: then a call that
-needs some is refused. With --compare REF another revision is called in turn with this one, so that whatever else
-the machine does meets both. --profile samples the stacks of this revision's server: it costs a few per cent.
+Each call goes over kept connections, first without credentials (a call that needs some is refused then), then
+with. With --compare REF another revision is called in turn with this one: what else the machine does meets
+both. --profile samples the stacks of the server of this revision, which costs a few per cent.
 """
 
 import argparse
@@ -101,19 +101,23 @@ class Server:
         os.kill(self._pid, signal.SIGRTMIN)
 
     def _computed(self) -> float:
-        """Microseconds of the thread that serves. Source: Documentation/scheduler/sched-stats.rst of Linux."""
+        """Microseconds of the thread that serves. Source: sched-stats.rst of Linux."""
         return int(Path(f"/proc/{self._pid}/schedstat").read_text().split()[0]) / 1000
 
 
 def _print(servers: dict[str, Server]) -> None:
-    print(f"{'us of CPU for each call':<34}" + "".join(f"{name:>16}" for name in servers) + "  ratio, min-max")
+    print(
+        f"{'us of CPU for each call':<34}" + "".join(f"{name:>16}" for name in servers) + "  ratio, min-max"
+    )
     columns = [server.spent for server in servers.values()]
     for column in columns:
         column["cycle of the three"] = [sum(turn) for turn in zip(*map(column.get, _CYCLE), strict=True)]  # type: ignore[arg-type]
     for name in columns[0]:
         words = [f"{statistics.median(column[name]):>16.0f}" for column in columns]
         if len(columns) > 1:
-            ratios = sorted(ours / theirs for ours, theirs in zip(*(one[name] for one in columns), strict=True))
+            ratios = sorted(
+                ours / theirs for ours, theirs in zip(*(one[name] for one in columns), strict=True)
+            )
             words.append(f"  {statistics.median(ratios):.2f}, {ratios[0]:.2f}-{ratios[-1]:.2f}")
         print(f"{name:<34}" + "".join(words))
 

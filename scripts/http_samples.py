@@ -1,4 +1,4 @@
-"""`python http_samples.py FILE serve ...`: legacy-queue, whose serving process notes where it spends CPU time.
+"""`python http_samples.py FILE serve ...`: legacy-queue, whose serving process notes where its time goes.
 
 Every 4 ms of CPU its stack is noted; SIGRTMIN writes how often each was seen to FILE. For scripts/http-cost.
 """

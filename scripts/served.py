@@ -84,7 +84,8 @@ def authorization(
 ) -> str:
     """The Hawk header of a request; ``target`` is its path with its query.
 
-    ``credentials`` are those of a claim; the server's own otherwise. It covers the body of JSON that is given.
+    ``credentials`` are those of a claim; the server's own otherwise.
+    It covers the body, of JSON, where that is given.
     """
     url = urlsplit(line["rootUrl"])
     who = credentials or line["credentials"]

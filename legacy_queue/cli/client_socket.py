@@ -3,6 +3,7 @@
 import fcntl
 import struct
 import termios
+from contextlib import suppress
 from typing import Any
 
 from gevent import socket as gevent_socket
@@ -13,7 +14,10 @@ class ClientSocket(gevent_socket.socket):
 
     def sendall(self, data: Any, flags: int = 0) -> None:
         """Raises TimeoutError once the client has taken nothing for as long as the time-out."""
-        left, queued = memoryview(data), self.queued()
+        left, at_once = memoryview(data), self._sock  # type: ignore[attr-defined]
+        with suppress(BlockingIOError):
+            left = left[at_once.send(data, flags) :]
+        queued = self.queued() if left else 0
         while left:
             try:
                 left = left[self.send(left, flags) :]

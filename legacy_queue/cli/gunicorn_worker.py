@@ -24,7 +24,8 @@ from gunicorn.workers.ggevent import GeventWorker
 
 from legacy_queue.adapters.azurite import Azurite, AzuriteUnavailable
 from legacy_queue.cli.client_socket import ClientSocket
-from legacy_queue.cli.request_head import HeadParser, HeadTimeout, Timeouts
+from legacy_queue.cli.request_head import HeadParser, HeadTimeout, SettingsReadOnce, Timeouts, is_read
+from legacy_queue.cli.response import respond
 from legacy_queue.cli.signals import ENDS, Unwinding
 
 log = structlog.get_logger()
@@ -76,6 +77,7 @@ class Worker(GeventWorker):
         self._closing: set[socket.socket] = set()  # for others, their greenlets having to hear of it
         self._fresh: set[socket.socket] = set()  # connections on which nothing was heard yet
         self._under_way: set[Any] = set()  # requests
+        self._settings = SettingsReadOnce(self.cfg)
 
     def init_signals(self) -> None:
         """What the arbiter has sent meanwhile arrives now."""
@@ -134,8 +136,8 @@ class Worker(GeventWorker):
     def _serve(self, listener: Any, connection: Any, addr: Any) -> None:
         timeouts = Timeouts(self.cfg.keepalive, self.head_timeout, self.body_timeout, self.send_timeout)
         stalling = partial(self._among, self._stalled, connection)
-        parser, name = HeadParser(self.cfg, connection, addr, timeouts, stalling), listener.getsockname()
-        req = None
+        parser = HeadParser(self._settings, connection, addr, timeouts, stalling)
+        name, req = listener.getsockname(), None
         try:
             while req is None or self._surplus() <= 0:
                 req = None
@@ -173,16 +175,19 @@ class Worker(GeventWorker):
         """Answer one request, and discard what is left of its body: else the answer might never be read."""
         self._under_way.add(req)
         try:
-            return super().handle_request(listener_name, req, sock, addr)
+            respond(self.wsgi, req, (sock, addr, listener_name), self._settings, not self.alive)
         finally:
             self._under_way.discard(req)
-            body = req.body
-            if not body.failed:
-                body.failed = True  # gunicorn closes the connection, unless the end is reached
-                with self._idling(sock), _timeout(self.cfg.keepalive), suppress(Exception):
-                    while body.read(_DISCARDED):
-                        gevent.sleep(0)
-                    body.failed = False
+            if not is_read(req.body) and not req.body.failed:
+                self._discard(req.body, sock)
+        return True
+
+    def _discard(self, body: Any, connection: Any) -> None:
+        body.failed = True  # the connection is closed, unless the end is reached
+        with self._idling(connection), _timeout(self.cfg.keepalive), suppress(Exception):
+            while body.read(_DISCARDED):
+                gevent.sleep(0)
+            body.failed = False
 
     def _linger(self, connection: Any) -> None:
         """Discard what is on its way: else the answer to what cannot be read might never be read."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gevent import sleep
-from gunicorn.http.body import Body, ChunkedReader
+from gunicorn.http.body import Body, ChunkedReader, LengthReader
 from gunicorn.http.errors import (
     InvalidChunkSize,
     InvalidHeader,
@@ -29,6 +29,7 @@ _MAX_CHUNK_SIZE_LINE = 1024  # bytes
 _MAX_TRAILERS = 8 * 1024  # bytes: gunicorn scans them again with each byte
 _MIN_RATE = 1024  # bytes of a body in each second that is spent waiting for it
 _TURN = 32 * 1024  # bytes that are read before other connections get their turn
+_REQUEST = 4 * 1024  # bytes of this that a request counts for, beside its own
 
 
 Stalling = Callable[[], AbstractContextManager[None]]
@@ -51,8 +52,29 @@ class Timeouts:
     send: float
 
 
+class SettingsReadOnce:
+    """gunicorn's settings: its own look-up costs more than the parsing of a head, which needs twenty."""
+
+    def __init__(self, cfg: Any) -> None:
+        self._cfg = cfg
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._cfg, name)
+        setattr(self, name, value)
+        return value
+
+
+def is_read(body: Any) -> bool:
+    """Whether the connection is certainly at the end of a request's body."""
+    return isinstance(body.reader, LengthReader) and body.reader.length == 0
+
+
 class _BoundedRequest(Request):
     """A request whose head is complete."""
+
+    def _peer_is_trusted_proxy(self) -> bool:
+        """All peers or none: gunicorn's own parses the address of each."""
+        return "*" in self.cfg.forwarded_allow_ips
 
     def set_body_reader(self) -> None:
         """Raises InvalidHeader for HTTP/1.1 without Host. Source: RFC 9112, 3.2."""
@@ -91,6 +113,7 @@ class _Reader(SocketUnreader):
     def receive_head(self) -> None:
         """Read until the buffer holds a whole head; raises as HeadParser says."""
         timeouts, self._waited, self._received = self._timeouts, 0.0, 0
+        self._take_turns(_REQUEST)
         head = bytearray(self.take_buffered())
         end = time.monotonic() + timeouts.head if head else None
         is_complete = _scanner(head, self._max_line)
@@ -178,7 +201,10 @@ class HeadParser(RequestParser):
         last: Any = self.mesg
         if last and (last.should_close() or last.body.failed):
             raise StopIteration
-        self.finish_body()
+        finish_body: Any = self.finish_body
+        if last and not is_read(last.body) and not finish_body():
+            raise StopIteration
+        self.mesg = None  # else gunicorn would look for the rest of its body again
         connection = self._reader.sock
         try:
             self._reader.receive_head()

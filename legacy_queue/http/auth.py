@@ -1,8 +1,7 @@
 """From the request that came in to the one that was signed. Source: "Authentication" in design/api.md."""
 
 import re
-
-from flask import Request
+from typing import Any
 
 from legacy_queue.domain.authentication import SignedRequest
 from legacy_queue.domain.errors import InvalidRequestArguments
@@ -11,9 +10,9 @@ from legacy_queue.domain.hawk import authentication_failed
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-def raw_target(environ: dict[str, str]) -> str:
+def raw_target(environ: dict[str, Any]) -> str:
     """The request target as it was sent, path and query, nothing decoded: what a Hawk MAC covers."""
-    target = environ["RAW_URI"]
+    target: str = environ["RAW_URI"]
     if target.startswith("/"):
         return target
     _, _, after_scheme = target.partition("://")  # a proxy's absolute form
@@ -22,36 +21,34 @@ def raw_target(environ: dict[str, str]) -> str:
 
 def check_escapes(target: str) -> None:
     """Raises InvalidRequestArguments for a ``%`` that escapes nothing, which could mean two things."""
-    broken = re.search("%(?![0-9a-fA-F]{2}).{0,2}", target)
-    if broken:
+    if broken := "%" in target and re.search("%(?![0-9a-fA-F]{2}).{0,2}", target):
         raise InvalidRequestArguments(
             f"{broken[0]!r} in the request's target is no percent escape: write % as %25"
         )
 
 
-def signed_request(request: Request, body: bytes, trusts_proxy: bool) -> SignedRequest:
+def signed_request(environ: dict[str, Any], body: bytes, trusts_proxy: bool) -> SignedRequest:
     """What the client signed; raises AuthenticationFailed for a Host that names no port.
 
     Behind a trusted proxy the x-forwarded headers say which host and port the client addressed.
     """
-    headers = request.headers
-    scheme, address = request.scheme, headers.get("host", "")
+    scheme, address = environ["wsgi.url_scheme"], environ.get("HTTP_HOST", "")
     port = ""
     if trusts_proxy:
-        scheme = headers.get("x-forwarded-proto", scheme).split(",")[0].strip()
-        address = headers.get("x-forwarded-host", address).split(",")[0].strip()
-        port = headers.get("x-forwarded-port", "").split(",")[0].strip()
+        scheme = environ.get("HTTP_X_FORWARDED_PROTO", scheme).split(",")[0].strip()
+        address = environ.get("HTTP_X_FORWARDED_HOST", address).split(",")[0].strip()
+        port = environ.get("HTTP_X_FORWARDED_PORT", "").split(",")[0].strip()
     host, _, host_port = address.rpartition(":") if _has_port(address) else (address, "", "")
     port = port or host_port or str(_DEFAULT_PORTS.get(scheme, 80))
     if not (port.isascii() and port.isdigit() and len(port) <= 5):
         raise authentication_failed("host without a usable port")
     return SignedRequest(
-        method=request.method,
-        target=raw_target(request.environ),
+        method=environ["REQUEST_METHOD"],
+        target=raw_target(environ),
         host=host.strip("[]"),  # clients sign ::1 where they write [::1]
         port=int(port),
-        authorization=headers.get("authorization"),
-        content_type=headers.get("content-type", ""),
+        authorization=environ.get("HTTP_AUTHORIZATION"),
+        content_type=environ.get("CONTENT_TYPE", ""),
         body=body,
     )
 

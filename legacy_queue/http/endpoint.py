@@ -14,7 +14,7 @@ from legacy_queue.domain.errors import AuthenticationFailed, InsufficientScopes
 from legacy_queue.domain.ids import IDENTIFIER, RUN_ID, TASK_ID
 from legacy_queue.domain.scopes import Expression, missing, reference, render
 from legacy_queue.domain.task import Task, Worker
-from legacy_queue.http.request_log import request_id
+from legacy_queue.http.request_log import Environ, record_of
 from legacy_queue.services import Services
 
 log = structlog.get_logger()
@@ -55,6 +55,10 @@ class Caller:
             raise self.failure or _insufficient(self, endpoint, json.dumps(reference(endpoint.scopes)))
 
     @property
+    def client_id(self) -> str | None:
+        return self.identity.client_id if self.identity else None
+
+    @property
     def scopes(self) -> tuple[str, ...]:
         return self.identity.scopes if self.identity else ()
 
@@ -65,7 +69,9 @@ class Caller:
 
 
 class Call:
-    """One request to an endpoint: its parameters, its query, its body (validated), and who sent it."""
+    """One request to an endpoint: its parameters, its query, its body (validated), who sent it, and WSGI's
+    ``environ``.
+    """
 
     def __init__(
         self,
@@ -75,9 +81,10 @@ class Call:
         body: Any,
         caller: Caller,
         services: Services,
+        environ: Environ,
     ) -> None:
         self._endpoint, self._caller, self._services = endpoint, caller, services
-        self.params, self.query, self.body = params, query, body
+        self.params, self.query, self.body, self.environ = params, query, body, environ
 
     @property
     def name(self) -> str:
@@ -87,7 +94,7 @@ class Call:
     @property
     def client_id(self) -> str:
         """Who sent it, "" without credentials; believed once the call is authorized."""
-        return self._caller.identity.client_id if self._caller.identity else ""
+        return self._caller.client_id or ""
 
     @property
     def task_id(self) -> str:
@@ -116,7 +123,7 @@ class Call:
         if failure:
             log.info(
                 "authentication-ignored",
-                request_id=request_id(),
+                request_id=record_of(self.environ).request_id,
                 endpoint=self._endpoint.name,
                 client_id=failure.client_id,
                 reason=failure.reason,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from threading import Event as Flag
 
-from flask import Response, request
+from flask import Response
 
 from legacy_queue.domain.errors import InvalidRequestArguments, ServiceUnavailable
 from legacy_queue.domain.events import EXCHANGES
@@ -37,12 +37,12 @@ def events_endpoint(project: str, clock: Clock, stopping: Flag, trusts_proxy: bo
         processes, each has a stream of its own: a complete one needs a broker.
         """
         exchange = _exchange(call.query["exchange"], project) if "exchange" in call.query else None
-        after = request.headers.get("last-event-id", call.query.get("lastEventId", ""))
+        after = call.environ.get("HTTP_LAST_EVENT_ID", call.query.get("lastEventId", ""))
         feed = call.authorize().event_feed
-        if request.method == "HEAD":
+        if call.environ["REQUEST_METHOD"] == "HEAD":
             return _answer(iter(()))
         try:
-            followers = _followers(call.client_id, trusts_proxy)
+            followers = _followers(call, trusts_proxy)
             followed = feed.follow(exchange, call.query.get("routingKey", "#"), after, followers)
         except ValueError:
             raise InvalidRequestArguments(
@@ -50,17 +50,17 @@ def events_endpoint(project: str, clock: Clock, stopping: Flag, trusts_proxy: bo
             ) from None
         except BrokerAway:
             raise ServiceUnavailable("the broker is away: its events cannot be followed now") from None
-        return _answer(_stream(followed, project, clock, stopping, hung_up(request.environ)))
+        return _answer(_stream(followed, project, clock, stopping, hung_up(call.environ)))
 
     return events
 
 
-def _followers(client_id: str, trusts_proxy: bool) -> list[str]:
+def _followers(call: Call, trusts_proxy: bool) -> list[str]:
     """The address that asks, as a trusted proxy says it, and the client if there are credentials."""
-    address = request.environ.get("REMOTE_ADDR", "")
+    address: str = call.environ.get("REMOTE_ADDR", "")
     if trusts_proxy:
-        address = request.headers.get("x-forwarded-for", address).split(",")[-1].strip()
-    return [f"address {address}", *([f"client {client_id}"] if client_id else [])]
+        address = call.environ.get("HTTP_X_FORWARDED_FOR", address).split(",")[-1].strip()
+    return [f"address {address}", *([f"client {call.client_id}"] if call.client_id else [])]
 
 
 def _answer(stream: Iterator[str]) -> Response:

@@ -1,12 +1,11 @@
 """Bodies of requests as they come in: no request makes others wait for its body."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from legacy_queue.domain.errors import ServiceUnavailable
-
-WsgiApp = Callable[[dict[str, Any], Any], Iterable[bytes]]
+from legacy_queue.http.request_log import Environ, WsgiApp
 
 
 class FairBodies:
@@ -18,7 +17,7 @@ class FairBodies:
     def __init__(self, app: WsgiApp) -> None:
         self._app = app
 
-    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+    def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
         environ["wsgi.input"] = _Body(environ["wsgi.input"])
         return self._app(environ, start_response)
 

@@ -7,12 +7,14 @@ nothing but the id. Why credentials were refused is in the line alone, never in 
 import re
 import secrets
 import time
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import structlog
-from flask import Flask, Response, g, request
+from werkzeug.wsgi import ClosingIterator
 
 from legacy_queue.domain.errors import AuthenticationFailed, AuthorizationFailed, QueueError
+from legacy_queue.http.auth import raw_target
 
 log = structlog.get_logger()
 
@@ -21,71 +23,90 @@ _HARMLESS = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _LONGEST = 1000  # characters of a path or a reason
 # a client that escapes the "?" of a signed URL too sends it as a path
 _SIGNED = re.compile(r"(sig|signature|bewit|mac|accountkey|accesstoken|popreceipt)(=|%3d).*", re.IGNORECASE)
+_RECORD = "legacy_queue.record"  # in a WSGI environment
+
+Environ = dict[str, Any]
+WsgiApp = Callable[[Environ, Any], Iterable[bytes]]
 
 
-def log_requests(app: Flask) -> None:
-    """Log each request of the application when its answer is sent, or its client is gone."""
-    app.before_request(_begin)
-    app.after_request(_answer)
+class RequestRecord:
+    """What the log line of a request, and its error, say of it.
+
+    ``path`` is as it was sent. ``call`` is the declared endpoint and its parameters, ``endpoint`` what serves
+    a path beside those. ``payload`` is the body, as it was sent and as it was read. ``refusal`` is the error
+    that was answered, ``code`` Azure's.
+    """
+
+    def __init__(self, environ: Environ) -> None:
+        given = environ.get("HTTP_X_REQUEST_ID", "")
+        self.request_id = given if _HARMLESS.fullmatch(given) else secrets.token_urlsafe(9)
+        self.method: str = environ["REQUEST_METHOD"]
+        self.path: str = environ["PATH_INFO"]
+        self.call: tuple[str, Mapping[str, str]] | None = None
+        self.endpoint: str | None = None
+        self.client_id: str | None = None
+        self.payload: tuple[bytes, Any] | None = None
+        self.refusal: QueueError | None = None
+        self.status = 0
+        self.code: str | None = None
+        self._begun = time.monotonic()
+
+    @property
+    def shown_path(self) -> str:
+        """The path without what might sign it."""
+        path = self.path
+        is_plain = "=" not in path and "%3" not in path
+        return (path if is_plain else _SIGNED.sub("***", path))[:_LONGEST]
+
+    def write(self) -> None:
+        """The line."""
+        fields = {
+            "method": self.method,
+            "path": self.shown_path,
+            "endpoint": self.call[0] if self.call else self.endpoint,
+            "status": self.status,
+            "client_id": self.client_id,
+            "code": self.code,
+            **self._refusal(),
+            "request_id": self.request_id,
+        }
+        ms = round((time.monotonic() - self._begun) * 1000, 1)
+        log.info("request", **{name: value for name, value in fields.items() if value}, ms=ms)
+
+    def _refusal(self) -> dict[str, str]:
+        match error := self.refusal:
+            case None:
+                return {}
+            case AuthenticationFailed():
+                return {"code": error.code, "reason": error.reason, "claimed_client_id": error.client_id}
+            case AuthorizationFailed():
+                return {"code": error.code, "reason": error.message[:_LONGEST]}
+        return {"code": error.code}
 
 
-def request_id() -> str:
-    """The id of the request under way: its own x-request-id where that is harmless, else a new one."""
-    if "request_id" not in g:
-        given = request.headers.get(HEADER, "")
-        g.request_id = given if _HARMLESS.fullmatch(given) else secrets.token_urlsafe(9)
-    return str(g.request_id)
+def record_of(environ: Environ) -> RequestRecord:
+    """That of the request under way."""
+    record: RequestRecord = environ[_RECORD]
+    return record
 
 
-def note_refusal(error: QueueError) -> None:
-    """Have the line of the request under way say what was refused, and why where the answer does not."""
-    g.refusal = error
+class RequestLog:
+    """The application, each request to which is logged when its answer is sent, or its client is gone.
 
+    PATH_INFO is the path as it was sent: ``a%2Fb`` is one segment, which WSGI's own hides.
+    """
 
-def shown_path() -> str:
-    """The path of the request under way as it was sent, without what might sign it."""
-    path = request.environ["PATH_INFO"]
-    return _SIGNED.sub("***", path)[:_LONGEST]
+    def __init__(self, app: WsgiApp) -> None:
+        self._app = app
 
+    def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
+        environ["PATH_INFO"] = raw_target(environ).partition("?")[0]
+        record = environ[_RECORD] = RequestRecord(environ)
 
-def _begin() -> None:
-    g.begun = time.monotonic()
+        def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
+            record.status = int(status[:3])
+            if record.status >= 400:
+                record.code = next((value for name, value in headers if name == "x-ms-error-code"), None)
+            return start_response(status, [*headers, (HEADER, record.request_id)], *error)
 
-
-def _answer(response: Response) -> Response:
-    fields = _fields(response)
-    begun = g.get("begun", time.monotonic())
-    response.headers[HEADER] = fields["request_id"]
-
-    def write() -> None:
-        log.info("request", **fields, ms=round((time.monotonic() - begun) * 1000, 1))
-
-    response.call_on_close(write)
-    return response
-
-
-def _fields(response: Response) -> dict[str, Any]:
-    declared = g.call[0].name if "call" in g else request.endpoint
-    fields = {
-        "method": request.method,
-        "path": shown_path(),
-        "endpoint": declared,
-        "status": response.status_code,
-        "client_id": g.get("client_id"),
-        "code": response.headers.get("x-ms-error-code"),
-        **_refusal(),
-        "request_id": request_id(),
-    }
-    return {name: value for name, value in fields.items() if value}
-
-
-def _refusal() -> dict[str, str]:
-    error = g.get("refusal")
-    match error:
-        case None:
-            return {}
-        case AuthenticationFailed():
-            return {"code": error.code, "reason": error.reason, "claimed_client_id": error.client_id}
-        case AuthorizationFailed():
-            return {"code": error.code, "reason": error.message[:_LONGEST]}
-    return {"code": error.code}
+        return ClosingIterator(self._app(environ, start), record.write)

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from flask import request
-
 from legacy_queue.domain.scopes import AllOf, AnyOf
 from legacy_queue.domain.task import Worker
 from legacy_queue.http.connection import hung_up
@@ -68,7 +66,7 @@ def claim_work(call: Call) -> Mapping[str, Any]:
         call.params["workerType"],
         Worker(group, worker_id),
         call.body.get("tasks", 1),
-        hung_up(request.environ),
+        hung_up(call.environ),
     )
 
 

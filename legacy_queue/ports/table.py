@@ -57,7 +57,8 @@ class Page:
 
 
 class Table(ABC):
-    """Keys have 1 to 512 characters: no slash, backslash, ``#``, ``?`` or control character.
+    """Keys have 1 to 512 characters: no slash, backslash, ``#``, ``?`` or control character. Azurite's
+    batches take a key that begins with a comma, or has one behind an apostrophe, for another key.
 
     A value has up to 64 KiB (a string 32,768 characters), a row up to 1 MiB. No value is None, and merge
     cannot remove a property.
@@ -93,7 +94,8 @@ class Table(ABC):
         """All of 1 to 100 changes of different rows of a partition, together up to 4 MiB, or none.
 
         Answers their etags, "" for a delete. Raises Changed where any of them finds another state than it
-        needs: a row that is there already, is gone, or is another version.
+        needs: a row that is there already, is gone, or is another version. A retry of a batch that was
+        written finds that too.
         """
 
     @abstractmethod

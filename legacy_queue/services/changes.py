@@ -82,7 +82,10 @@ class Changes:
                 break
             stored, is_fresh = self.read(task_id), True
         if outcome.refusal:
-            self._withdraw_useless(task, presented, outcome.refusal)
+            try:
+                self._withdraw_useless(task, presented, outcome.refusal)
+            except Exception:
+                log.exception("useless-message-stays", task_id=task_id)
             raise outcome.refusal
         return task
 

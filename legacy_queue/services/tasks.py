@@ -8,7 +8,7 @@ from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.errors import InputError, RequestConflict
 from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task
-from legacy_queue.ports import AlreadyExists, Clock
+from legacy_queue.ports import AlreadyExists, BrokerAway, Clock
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.dependencies import Dependencies
 from legacy_queue.services.groups import Groups
@@ -135,16 +135,17 @@ class Tasks:
         """The task is there already: the same, or another, a RequestConflict that leaves nothing behind."""
         existing = self.load(given.task_id)
         try:
-            outcome = transitions.create_again(existing, given.definition)
-        except RequestConflict:
-            if existing.definition.task_group_id != given.definition.task_group_id:
-                self._groups.leave(given.task_id, given.definition.task_group_id)
-            self._end_if_resolved(existing)
-            raise
-        self._end_if_resolved(existing)
-        return outcome
+            return transitions.create_again(existing, given.definition)
+        finally:
+            self._end_again(existing, given.definition.task_group_id)
 
-    def _end_if_resolved(self, task: Task) -> None:
-        """By joining again it became active again."""
-        if task.is_resolved:
-            self._groups.end(task, len(task.runs) - 1)
+    def _end_again(self, task: Task, joined: str) -> None:
+        """By joining a group again it became active there again."""
+        try:
+            if joined != task.definition.task_group_id:
+                self._groups.leave(task.task_id, joined)
+            if task.is_resolved:
+                self._groups.end(task, len(task.runs) - 1)
+        except BrokerAway:
+            self._timers.schedule(task.task_id, self._clock.now(), joined)
+            self._timers.fall_behind(task.task_id)

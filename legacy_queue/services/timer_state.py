@@ -59,16 +59,16 @@ class State:
     def is_unfinished(self) -> bool:
         return self.users > 0 or self.is_behind
 
-    def begin(self) -> None:
-        """One more call is under way."""
+    def use(self, timer: Timer) -> None:
+        """A call is under way that may have the effects of the timer."""
         if not self.is_unfinished:
             self.dues.clear()
         self.users += 1
+        self.add(timer, timer.due)
 
-    def use(self, timer: Timer) -> None:
-        """A call is under way that may have the effects of the timer."""
-        self.begin()
-        self.since = min(self.since or timer.due, timer.due)
+    def add(self, timer: Timer, since: datetime) -> None:
+        """Effects since then are missing, and those that the timer names."""
+        self.since = min(self.since or since, since)
         self.task_group_id = timer.task_group_id or self.task_group_id
         self.artifacts += tuple(one for one in timer.artifacts if one not in self.artifacts)
 

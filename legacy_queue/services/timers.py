@@ -30,7 +30,6 @@ _GRACE = timedelta(seconds=10)  # after a timer is due: until then, it is for th
 _SKEW = timedelta(minutes=1)  # of another process's clock
 _LONGEST_HIDDEN = timedelta(days=6)  # Azure hides no message for longer than a week
 _RENEWED_AGAIN = timedelta(seconds=1)  # after storage could not be reached
-_MAX_KEPT = 100_000  # timers in memory; more wait in their messages alone
 
 
 class Timers:
@@ -40,8 +39,11 @@ class Timers:
     received; else only what its own calls left undone does.
     """
 
-    def __init__(self, store: TimerStore, clock: Clock, *, fires: bool = True) -> None:
-        self._store, self._clock, self._fires = store, clock, fires
+    def __init__(
+        self, store: TimerStore, clock: Clock, *, fires: bool = True, max_kept: int = 100_000
+    ) -> None:
+        """Beyond ``max_kept`` timers in memory, those that wait do so in their messages alone."""
+        self._store, self._clock, self._fires, self._max_kept = store, clock, fires, max_kept
         self._commits = GroupCommit(self._commit, text_length, 1000, MAX_TEXT)
         self._states: dict[str, State] = {}
         self._messages: dict[str, Message] = {}  # by messageId
@@ -62,13 +64,11 @@ class Timers:
         timer = Timer(task_id, since, since, task_group_id, tuple(artifacts))
         with self._lock:
             state = self._states.get(timer.task_id)
-            is_there = (
-                not artifacts and state and state.message.is_open and self._clock.now() < state.message.fires
-            )
-            if state and is_there:
+            is_open = state and state.message.is_open and self._clock.now() < state.message.fires
+            if state and is_open and not (artifacts or task_group_id):  # which that message may not name
                 state.use(timer)
-        if not is_there:
-            self._commits.add([timer])
+                return
+        self._commits.add([timer])
 
     def complete(self, task_id: str, due: datetime | None) -> None:
         """All effects are there; the task is to be looked at again when it is ``due``, None for never."""
@@ -248,7 +248,7 @@ class Timers:
 
     @property
     def _keeps_more(self) -> bool:
-        return self._fires and len(self._states) <= _MAX_KEPT
+        return self._fires and len(self._states) <= self._max_kept
 
     def _moved(self, message: Message, old: Mapping[str, Message]) -> None:
         """The new message is there for those timers that no call has put into another one meanwhile."""
@@ -259,15 +259,15 @@ class Timers:
                 state = self._states.get(key)
                 if state is None or state.message is not before:
                     continue
-                if keeps:
+                if keeps or state.is_unfinished:  # it may have fired meanwhile
                     self._move(key, state, message)
                 else:
                     del self._states[key]
                     self._part(key, before)
-            if not keeps:
-                del self._messages[message.lease.message_id]
-            elif not message.task_ids:
+            if keeps and not message.task_ids:
                 self._part("", message)
+            elif not message.task_ids:
+                del self._messages[message.lease.message_id]
 
     def _take_over(self, received: TimerMessage) -> None:
         now = self._clock.now()
@@ -288,13 +288,10 @@ class Timers:
         if state and (is_own or timer.since is None):
             return  # this process keeps it, and knows better
         if state is None:
-            state = self._states[timer.task_id] = State(message, timer.task_group_id, timer.due)
+            state = self._states[timer.task_id] = State(message, due=timer.due)
             self._move(timer.task_id, state, message)
         if timer.since:
-            state.artifacts += timer.artifacts
-            state.task_group_id = timer.task_group_id or state.task_group_id
-            since = timer.since - _SKEW
-            state.since = min(state.since or since, since)
+            state.add(timer, timer.since - _SKEW)
             state.is_behind = state.is_unpublished = state.is_foreign = True
             self._move(timer.task_id, state, message)
         self._fire_at(timer.task_id, state, now if timer.since else timer.due)

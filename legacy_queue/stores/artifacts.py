@@ -61,12 +61,12 @@ class ArtifactStore:
         return StoredArtifact(artifact, etag)
 
     def replace(self, stored: StoredArtifact, artifact: Artifact) -> StoredArtifact:
-        """Store the artifact if nobody changed it since ``stored``; raises Changed."""
+        """Store the artifact if it is still the version ``stored``; raises Changed."""
         etag = self._table.merge(artifact.task_id, _key_of(artifact), _values(artifact), stored.etag)
         return StoredArtifact(artifact, etag)
 
     def remove(self, stored: StoredArtifact) -> None:
-        """Forget the artifact if nobody changed it since ``stored``; raises Changed. Safe to repeat."""
+        """Delete the artifact if it is still the version ``stored``; raises Changed. Safe to repeat."""
         self._table.delete(stored.artifact.task_id, _key_of(stored.artifact), stored.etag)
 
     def list(self, task_id: str, run_id: int, after: str, limit: int) -> Sequence[Artifact]:

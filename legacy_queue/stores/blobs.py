@@ -83,16 +83,16 @@ class Blobs:
     def write_part(self, name: str, number: int, chunks: Iterable[bytes]) -> None:
         """Keep the chunks, at least a byte, as part ``number``, 1.. in any order, in place of what is there.
 
-        Parts may have 195 GiB together, each counted as a multiple of 4 MiB. Nobody sees parts before they
-        are joined; those that never are go by themselves.
+        Parts may have 195 GiB together, each counted as a multiple of 4 MiB. They cannot be read before they
+        are joined; parts that never are joined expire.
         """
         self._stage(name, number, _blocks(chunks))
 
     def join_parts(self, name: str, count: int, content_type: str, content_encoding: str | None) -> None:
         """Make the blob of the parts 1 to ``count``; raises KeyError where one of them is missing.
 
-        Safe to repeat, as long as no part is written and nothing else is stored there meanwhile; where the
-        blob is what it would be, nothing is written, so that whoever reads it goes on.
+        Safe to repeat, as long as no part is written and nothing else is stored there between; where the
+        blob is already made of these parts, nothing is written, so that its readers are not interrupted.
         """
         blocks = self._container.block_list(name)
         if blocks is None:
@@ -110,7 +110,7 @@ class Blobs:
     def read(self, name: str) -> Iterator[bytes]:
         """The bytes of the blob as they are stored, in chunks; raises KeyError.
 
-        Where it is written or removed meanwhile, the chunks may end with ServiceUnavailable, never mixed.
+        A write or removal during the read may end the chunks with ServiceUnavailable; they are never mixed.
         """
         found = self._container.read(name)
         if found is None:

@@ -1,6 +1,6 @@
 """Rows of a table in the order of their keys: in pages, between two keys, and until they expire.
 
-A row that cannot be read is logged once, and keeps nobody from the others.
+A row that cannot be read is logged once and left out; the other rows are served.
 """
 
 import re
@@ -83,7 +83,7 @@ def read(row: Row, convert: Callable[[Row], Item]) -> Item:
 
 
 def readable(rows: Iterable[Row], convert: Callable[[Row], Item]) -> Iterator[Item]:
-    """What ``convert`` makes of the rows, without those that it cannot."""
+    """What ``convert`` makes of the rows; corrupt rows are left out."""
     for row in rows:
         try:
             yield read(row, convert)
@@ -134,7 +134,7 @@ class ExpiringRows:
     def remove_expired(self, now: datetime, after: str, limit: int) -> str | None:
         """Remove up to ``limit`` of what expired before ``now``, from where ``after`` says, "" the beginning.
 
-        Answers where to go on, None at the end. What was changed meanwhile so that it lives longer stays.
+        Returns where to go on, None at the end. A row that has changed since it was read stays.
         Safe to repeat, and in several processes at once.
         """
         conditions = [Condition("expires", "lt", now), *self._FURTHER]

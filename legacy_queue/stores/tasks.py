@@ -22,7 +22,7 @@ _RESOLVED = Condition("state", "in", ("completed", "failed", "exception"))
 class StoredTask:
     """A task and the version of it that a conditional write names.
 
-    ``is_own``: this process wrote it, so that nobody else tells of it what is to be told first.
+    ``is_own``: this process wrote it, so that no other process has events of it to publish first.
     """
 
     task: Task
@@ -41,7 +41,7 @@ class TaskPage:
 class TaskStore(ExpiringRows):
     """Every change is a conditional write on the row's ETag, so a remembered task needs no read.
 
-    Only a task that is resolved expires: an unresolved one has its end before it, and somebody to tell.
+    Only a resolved task expires: an unresolved one still has to end, and its dependents wait for that.
     """
 
     _FURTHER = (_RESOLVED,)
@@ -71,7 +71,7 @@ class TaskStore(ExpiringRows):
         return self._remember(stored, values)
 
     def replace(self, stored: StoredTask, task: Task) -> StoredTask:
-        """Store the task if nobody changed it since ``stored``; raises Changed."""
+        """Store the task if it is still the version ``stored``; raises Changed."""
         try:
             etag = self._table.merge(task.task_id, KEY, changing_values(task), stored.etag)
         except Changed:

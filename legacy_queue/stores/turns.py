@@ -26,13 +26,13 @@ class Turn:
 
 
 class Turns:
-    """A row for each turn; whoever writes it on its ETag has it. One that cannot be read begins anew."""
+    """A row for each turn; the process that writes it on its ETag has it. A corrupt row begins anew."""
 
     def __init__(self, table: Table, clock: Clock) -> None:
         self._table, self._clock = table, clock
 
     def take(self, name: str, until: datetime) -> Turn | datetime:
-        """The turn, which nobody else gets before ``until``; or until when somebody else has it."""
+        """The turn, which no other process gets before ``until``; or until when another process has it."""
         while True:
             stored = self._load(name)
             if stored and stored[1] > self._clock.now():
@@ -47,7 +47,7 @@ class Turns:
     def keep(self, turn: Turn, until: datetime, cursor: str, since: datetime | None) -> Turn:
         """The same turn, longer and further on; to end it, let ``until`` be when it may be taken again.
 
-        Raises Changed where somebody else has taken it meanwhile.
+        Raises Changed where another process has taken it.
         """
         etag = self._table.merge(turn.name, _KEY, _values(until, cursor, since), turn.etag)
         return Turn(turn.name, cursor, since, etag)

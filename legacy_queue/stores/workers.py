@@ -17,7 +17,7 @@ _END = "~"  # behind every key
 
 @dataclass(frozen=True)
 class StoredKnown:
-    """What is known of somebody, and the version of it that a conditional write names."""
+    """A worker, worker type or provisioner, and the version of it that a conditional write names."""
 
     known: Known
     etag: str
@@ -40,7 +40,7 @@ class WorkerStore(ExpiringRows):
         return StoredKnown(known, self._table.insert(*_keys(known.path), _values(known)))
 
     def replace(self, stored: StoredKnown, known: Known) -> StoredKnown:
-        """Store it if nobody changed it since ``stored``; raises Changed."""
+        """Store it if it is still the version ``stored``; raises Changed."""
         return StoredKnown(known, self._table.merge(*_keys(known.path), _values(known), stored.etag))
 
     def list(self, parent: Path, after: Path, limit: int) -> Sequence[Known]:

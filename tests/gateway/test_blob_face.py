@@ -1,6 +1,6 @@
 """Blob URLs of the memory storage, where Azurite differs from Azure or only our own origin is concerned.
 
-What both storages have to show is in tests/contracts/test_blobs.py. Every SAS is made by azure-storage-blob.
+What both storages have to show is in tests/stores/test_blobs.py. Every SAS is made by azure-storage-blob.
 """
 
 import base64

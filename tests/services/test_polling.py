@@ -1,4 +1,4 @@
-"""pollTaskUrls and pendingTasks. Whether the URLs are good is for tests/contracts to show."""
+"""pollTaskUrls and pendingTasks. Whether the URLs are good is for tests/stores to show."""
 
 import itertools
 import threading

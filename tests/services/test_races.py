@@ -36,8 +36,8 @@ REPLICAS = pytest.mark.parametrize("remembers", [False, True])
 
 
 def pausing(name: str, call: Callable[[], Any]) -> Any:
-    """Around what another request may see: timers that are put and events that are told are not."""
-    return call() if name in ("timer.put", "log.append") else interleaving.pausing(name, call)
+    """Around what another request may see: timers that are put and events that are published are not."""
+    return call() if name in ("timer.put", "broker.publish") else interleaving.pausing(name, call)
 
 
 def at_once(

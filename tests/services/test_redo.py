@@ -1,4 +1,4 @@
-"""What a server leaves half-done when it dies, or when storage or broker go away, is seen through by timers.
+"""What a server leaves undone when it dies, or when storage or broker go away, is done by timers.
 
 Each scene is played at rest, to its end, and with a fault at each of its port calls. A fault leaves either
 what was before or what was asked for, with all that follows from it: every event told, messages offered,
@@ -40,10 +40,9 @@ from tests.services.bench import (
     Told,
     failing,
     nothing_around,
-    one_by_one,
     task_body,
 )
-from tests.services.ports import Around, HandBroker
+from tests.services.ports import Around
 
 BY_NAME = Presented()
 
@@ -72,7 +71,6 @@ class Scene:
                 raise BrokerAway if name.startswith("broker.") else sys.exception()  # noqa: B904
 
         server = self.bench.server(around)
-        server.announcer.drain()  # so that it knows that it may publish
         faults.append(fault)
         with suppress(RequestConflict, ServiceUnavailable, Crash):
             self.request(server)
@@ -82,7 +80,6 @@ class Scene:
     def answer(self, fault: Around) -> BaseException | None:
         """What a request is refused with that is sent to a server with this fault."""
         server = self.bench.server(fault)
-        server.announcer.drain()
         try:
             self.request(server)
         except (QueueError, ValueError) as refusal:
@@ -98,12 +95,19 @@ class Scene:
             assert self.bench.core.chores
             self.bench.core.chores.do_due(threading.Event())
             self.bench.run_timers()
-        groups = self.bench.storage.groups
-        world = [*map(groups.has_active, self.groups), *map(self.status, self.tasks), self.beside()]
+        world = [*map(self.active, self.groups), *map(self.status, self.tasks), self.beside()]
         names = {one: f"task {number}" for number, one in enumerate(self.tasks)}
         names |= {one: f"group {number}" for number, one in enumerate(self.groups) if one not in names}
         told = list(dict.fromkeys([*told, *self.bench.events()]))  # without repetitions
         return world, [(event, names[about], run_id) for event, about, run_id in told if about in names]
+
+    def active(self, task_group_id: str) -> int:
+        """How many members of the group are active, as they are counted and as their rows say."""
+        store = self.bench.storage.groups
+        group, page = store.load(task_group_id), store.all_active("", 1000)
+        counted = group.active if group else 0
+        assert counted == sum(one.task_group_id == task_group_id for one in page.active)
+        return counted
 
     def status(self, task_id: str) -> tuple[list[str], int] | None:
         if self.bench.storage.tasks.load(task_id) is None:
@@ -119,9 +123,11 @@ Maker = Callable[[Bench], Scene]
 
 
 def wait(bench: Bench, duration: timedelta) -> None:
-    """Nobody looks at any timer meanwhile."""
-    bench.core.timers.settle_all(HOUR)
+    """The server is stopped, nobody looks at any timer, and the server is started again."""
+    bench.core.timers.leave()
     bench.clock.advance(duration)
+    bench.core = bench.server()
+    bench.services = bench.core.services
 
 
 def waiting_for(bench: Bench, required: str, **changes: Any) -> str:
@@ -291,20 +297,22 @@ def complete_with_blob(bench: Bench) -> Scene:
     return Scene(bench, lambda server: bench.complete(task_id, services=server.services), [task_id])
 
 
-def look(queue: str) -> Callable[[Core], object]:
-    return lambda server: server.watchers[queue].look(one_by_one)
+def look(server: Core) -> None:
+    server.timers.tick()
+    server.timers.receive()
+    server.resolver.handle_all()
 
 
 def claim_ends(bench: Bench, retries: int) -> Scene:
     group = slugid()
     task_id = bench.claimed(retries=retries, taskGroupId=group)
     wait(bench, CLAIM_TIMEOUT + SECOND)
-    return Scene(bench, look("claims"), [task_id], [group])
+    return Scene(bench, look, [task_id], [group])
 
 
 def deadline_passes(bench: Bench, task_id: str) -> Scene:
     wait(bench, 24 * HOUR + SECOND)
-    return Scene(bench, look("deadlines"), [task_id], [task_id])
+    return Scene(bench, look, [task_id], [task_id])
 
 
 def resolution_spreads(bench: Bench) -> Scene:
@@ -316,14 +324,14 @@ def resolution_spreads(bench: Bench) -> Scene:
     bench.run_timers()
     bench.run(second)
     bench.clock.advance(MINUTE)  # nobody has handled what was handed over
-    return Scene(bench, look("resolved"), [first, second, last], [group])
+    return Scene(bench, look, [first, second, last], [group])
 
 
-def died_after(bench: Bench, scene: Scene, write: str, queue: str) -> Scene:
+def died_after(bench: Bench, scene: Scene, write: str) -> Scene:
     """The scene's request was written, and nothing else; its timer fires."""
     scene.play(At(0, of=write, after=failing(Crash())))
     bench.clock.advance(MINUTE)
-    return Scene(bench, look(queue), scene.tasks, scene.groups)
+    return Scene(bench, look, scene.tasks, scene.groups)
 
 
 SCENES: dict[str, Maker] = {
@@ -363,22 +371,17 @@ SCENES: dict[str, Maker] = {
     "deadline of pending": lambda bench: deadline_passes(bench, bench.create()),
     "deadline of running": lambda bench: deadline_passes(bench, bench.claimed()),
     "resolution spreads": resolution_spreads,
-    "a create is seen through": lambda bench: died_after(bench, create(bench), "insert", "deadlines"),
-    "a waiting create is seen through": lambda bench: died_after(
-        bench, create_waiting(bench), "insert", "deadlines"
-    ),
-    "a schedule is seen through": lambda bench: died_after(bench, schedule(bench), "replace", "deadlines"),
-    "a claim is seen through": lambda bench: died_after(bench, claim(bench), "replace", "claims"),
-    "a claim taken back is seen through": lambda bench: died_after(
-        bench, unclaim(bench), "replace", "deadlines"
-    ),
-    "a rerun is seen through": lambda bench: died_after(bench, rerun(bench), "replace", "deadlines"),
+    "a create is seen through": lambda bench: died_after(bench, create(bench), "insert"),
+    "a waiting create is seen through": lambda bench: died_after(bench, create_waiting(bench), "insert"),
+    "a schedule is seen through": lambda bench: died_after(bench, schedule(bench), "replace"),
+    "a claim is seen through": lambda bench: died_after(bench, claim(bench), "replace"),
+    "a claim taken back is seen through": lambda bench: died_after(bench, unclaim(bench), "replace"),
+    "a rerun is seen through": lambda bench: died_after(bench, rerun(bench), "replace"),
     "a completion is seen through": lambda bench: died_after(
-        bench, report(bench, "completed", "completed"), "replace", "resolved"
+        bench, report(bench, "completed", "completed"), "replace"
     ),
 }
 SCENE = pytest.mark.parametrize("make", SCENES.values(), ids=SCENES)
-BROKER = pytest.mark.parametrize("broker", [None, HandBroker], ids=["log", "broker"])
 FAULTS: dict[str, Callable[[int], At]] = {
     "dies before": lambda call: At(call, before=failing(Crash())),
     "dies after": lambda call: At(call, after=failing(Crash())),
@@ -388,21 +391,19 @@ FAULTS: dict[str, Callable[[int], At]] = {
 FAULT = pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 
 
-def made(make: Maker, broker: type[HandBroker] | None) -> Scene:
-    bench = Bench(broker=broker() if broker else None)
+def made(make: Maker) -> Scene:
+    bench = Bench()
     bench.run_timers()
     return make(bench)
 
 
-def at_every_call(
-    make: Maker, broker: type[HandBroker] | None, fault: Callable[[int], At]
-) -> Iterator[tuple[str, Scene, bool]]:
+def at_every_call(make: Maker, fault: Callable[[int], At]) -> Iterator[tuple[str, Scene, bool]]:
     """The scene with the fault at its first port call, at its second, and so on.
 
     With each the call, and whether what it leaves is for the sweeper to set right.
     """
     for call in itertools.count():
-        scene, at, calls = made(make, broker), fault(call), Calls()
+        scene, at, calls = made(make), fault(call), Calls()
         server = scene.play(lambda name, act, at=at, calls=calls: calls(name, lambda: at(name, act)))
         if not at.happened:
             assert call > 0
@@ -415,16 +416,15 @@ def at_every_call(
 
 @UNCOUNTED
 @SCENE
-@BROKER
 @FAULT
 def test_what_a_fault_leaves_is_what_was_before_or_all_that_was_asked_for(
-    make: Maker, broker: type[HandBroker] | None, fault: Callable[[int], At]
+    make: Maker, fault: Callable[[int], At]
 ) -> None:
-    before, told_before = made(make, broker).outcome()
-    asked_for = made(make, broker)
+    before, told_before = made(make).outcome()
+    asked_for = made(make)
     asked_for.bench.run_timers(server=asked_for.play())
     after, told_after = asked_for.outcome()
-    for call, scene, sweeps in at_every_call(make, broker, fault):
+    for call, scene, sweeps in at_every_call(make, fault):
         world, told = scene.outcome(sweeps)
         assert world in (before, after), call
         if world != before:
@@ -437,24 +437,23 @@ def test_what_a_fault_leaves_is_what_was_before_or_all_that_was_asked_for(
 
 @UNCOUNTED
 @SCENE
-@BROKER
 @FAULT
 def test_whatever_a_fault_leaves_the_same_request_again_does_what_was_asked_for(
-    make: Maker, broker: type[HandBroker] | None, fault: Callable[[int], At]
+    make: Maker, fault: Callable[[int], At]
 ) -> None:
-    asked_for = made(make, broker)
+    asked_for = made(make)
     asked_for.bench.run_timers(server=asked_for.play())
     after, told_after = asked_for.outcome()
-    for call, scene, sweeps in at_every_call(make, broker, fault):
+    for call, scene, sweeps in at_every_call(make, fault):
         scene.bench.run_timers(server=scene.play())
         world, told = scene.outcome(sweeps)
         assert (world, set(told)) == (after, set(told_after)), call
 
 
-def calls_after_the_write(make: Maker, broker: type[HandBroker] | None) -> list[int]:
+def calls_after_the_write(make: Maker) -> list[int]:
     """The port calls, by number, of the scene's request that come after its conditional write."""
     calls = Calls()
-    made(make, broker).answer(calls)
+    made(make).answer(calls)
     writes = [number for number, name in enumerate(calls.names) if name in ("insert", "replace")]
     return list(range(writes[0] + 1, len(calls.names))) if writes else []
 
@@ -476,22 +475,18 @@ CALLS = (
 
 
 @pytest.mark.parametrize("make", [SCENES[name] for name in CALLS], ids=CALLS)
-@BROKER
 @pytest.mark.parametrize("error", [ServiceUnavailable("storage is away"), ValueError("a defect")], ids=repr)
-def test_nothing_that_fails_after_the_write_fails_the_call(
-    make: Maker, broker: type[HandBroker] | None, error: Exception
-) -> None:
-    expected = made(make, broker).answer(nothing_around)
-    for call in calls_after_the_write(make, broker):
-        refusal = made(make, broker).answer(At(call, before=failing(error)))
+def test_nothing_that_fails_after_the_write_fails_the_call(make: Maker, error: Exception) -> None:
+    expected = made(make).answer(nothing_around)
+    for call in calls_after_the_write(make):
+        refusal = made(make).answer(At(call, before=failing(error)))
         assert type(refusal) is type(expected), call
 
 
 @UNCOUNTED
 @SCENE
-@BROKER
-def test_what_is_asked_for_twice_is_done_once(make: Maker, broker: type[HandBroker] | None) -> None:
-    once, twice = made(make, broker), made(make, broker)
+def test_what_is_asked_for_twice_is_done_once(make: Maker) -> None:
+    once, twice = made(make), made(make)
     for scene, times in ((once, 1), (twice, 2)):
         for _ in range(times):
             scene.bench.run_timers(server=scene.play())

@@ -82,8 +82,12 @@ class AzureAccount(StorageAccount):
             if not self._container.exists():
                 with suppress(ResourceExistsError):  # another process was faster
                     self._container.create_container()
-            missing = {*self._of_name} - {table.name for table in self._tables.list_tables()}
-            for name in missing:
+            wanted = sorted(self._of_name) or [""]
+            there = self._tables.query_tables(  # an account may have thousands of other tables
+                "TableName ge @first and TableName le @last",
+                parameters={"first": wanted[0], "last": wanted[-1]},
+            )
+            for name in self._of_name.keys() - {table.name for table in there}:
                 self._tables.create_table_if_not_exists(name)
 
     def _requests(self, service: Service, url: str, signer: SharedKey) -> RestClient:

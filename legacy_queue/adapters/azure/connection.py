@@ -143,7 +143,7 @@ class Connections:
             return
         now = self._now()
         self._idle.append((connection, now))
-        with suppress(IndexError):  # another call was faster
+        with suppress(IndexError):  # another call has taken it
             if len(self._idle) > MAX_IDLE or now - self._idle[0][1] > _MAX_IDLE_TIME:
                 self._idle.popleft()[0].close()
 

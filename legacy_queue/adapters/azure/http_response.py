@@ -5,13 +5,16 @@ Source: RFC 9112, sections 2 to 7. No request has the method HEAD or CONNECT.
 
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 _BUFFER = 64 * 1024  # bytes of one recv
 _MAX_HEAD = 64 * 1024  # bytes of a status line and its headers, or of a chunk's line
 _MAX_BODY = 256 * 1024 * 1024
-_STATUS_LINE = re.compile(r"HTTP/1\.([01]) ([1-5]\d\d)(?: .*)?")
+_HEAD = re.compile(
+    r"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [^\r\n]*)?((?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n]*)*)", re.ASCII
+)
+_HEADER = re.compile(r"\r\n([^:]+):([^\r]*)")
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;.*)?")
 _FRAMING = ("content-length", "transfer-encoding")
 
@@ -96,21 +99,19 @@ class _Stream:
 
 def _head(stream: _Stream) -> tuple[str, int, dict[str, str]]:
     """The minor version, the status and the headers."""
-    lines = stream.until(b"\r\n\r\n").decode("latin-1").split("\r\n")
-    status_line = _STATUS_LINE.fullmatch(lines[0])
-    if not status_line:
-        raise BadResponse("no status line")
-    headers: dict[str, str] = {}
-    for line in lines[1:]:
-        name, colon, value = line.partition(":")
-        # a space in a name: a folded line, or a header that another reader would take for a different one
-        if not colon or not name or " " in name or "\t" in name or "\n" in line or "\r" in line:
-            raise BadResponse("a header that is none")
-        name = name.lower()
-        if name in headers and name in _FRAMING:
-            raise BadResponse("two lengths")
-        headers[name] = value.strip(" \t")
-    return status_line[1], int(status_line[2]), headers
+    head = _HEAD.fullmatch(stream.until(b"\r\n\r\n").decode("latin-1"))
+    if not head:  # nor is a folded line a header, or a name with a space
+        raise BadResponse("no status line, or a header that is none")
+    version, status, lines = head.groups()
+    pairs = _HEADER.findall(lines)
+    headers = {name.lower(): value.strip(" \t") for name, value in pairs}
+    if len(headers) < len(pairs) and any(_count(pairs, name) > 1 for name in _FRAMING):
+        raise BadResponse("two lengths")
+    return version, int(status), headers
+
+
+def _count(pairs: Sequence[tuple[str, str]], name: str) -> int:
+    return sum(found.lower() == name for found, _ in pairs)
 
 
 def _body(stream: _Stream, status: int, headers: Mapping[str, str]) -> tuple[bytes, bool]:

@@ -106,6 +106,8 @@ def test_the_sdk_reads_what_was_written(
     assert row == Row(partition, key, {**values, **merged}, etag) == table.get(partition, key)
     etag = table.put(partition, key, merged)
     assert of_sdk(sdk.get_entity(partition, key)) == Row(partition, key, merged, etag)
+    if key.startswith(",") or "'," in key:  # which Azurite's batches take for another row
+        return
     (etag,) = table.batch(partition, [Change("put", key, values, None)])
     assert of_sdk(sdk.get_entity(partition, key)) == Row(partition, key, values, etag)
     table.delete(partition, key, etag)

@@ -1,5 +1,6 @@
 """Requests are signed as the SDK's own policies sign them."""
 
+import base64
 import re
 from collections import Counter
 from typing import Any
@@ -97,6 +98,15 @@ def test_the_sdk_signs_the_same(service: Service, url: str, request: Request) ->
     assert signed.headers["authorization"] == signed.signed_by(policy(service))
     assert signed.headers["host"] == urlsplit(url).netloc
     assert signed.body == (request.body or b"")
+
+
+@pytest.mark.parametrize("size", [1, 32, 63, 64, 65, 200])
+def test_a_key_may_have_any_length(size: int) -> None:
+    key = base64.b64encode(bytes(range(size))).decode()
+    request = Request("GET", "/q/messages")
+    client = RestClient(QUEUE, Connections(URLS["Azurite"]), SharedKey(ACCOUNT, key), Counter())
+    signed = Sent("http://127.0.0.1:10001", client._signed(request))
+    assert signed.headers["authorization"] == signed.signed_by(QueuePolicy(ACCOUNT, key))
 
 
 @pytest.mark.parametrize("name", ACTS | RECEIVE)

@@ -108,7 +108,7 @@ def test_a_text_is_on_the_disk_before_its_index_and_one_without_room_spoils_no_o
     tmp_path: Path, azurite_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "watched.js").write_text(WATCHED)
-    monkeypatch.setenv("NODE_OPTIONS", f"--require={tmp_path / 'watched.js'}")
+    monkeypatch.setenv("NODE_OPTIONS", f'--require="{tmp_path}/watched.js"')
     texts = ["before", "half of it is written", "after"]
     with Azurite(tmp_path / "data", azurite_dir) as azurite:
         az = Wire(azurite.ports)

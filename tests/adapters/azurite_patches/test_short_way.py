@@ -16,7 +16,7 @@ MARK = Path(__file__).with_name("mark_long_way.js")
 @pytest.fixture
 def az(tmp_path: Path, azurite_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
     """Patched, and it says in ``x-long-way`` which answers its Express application gave."""
-    monkeypatch.setenv("NODE_OPTIONS", f"--require={MARK}")
+    monkeypatch.setenv("NODE_OPTIONS", f'--require="{MARK}"')
     with Azurite(tmp_path, azurite_dir) as azurite:
         wire = Wire(azurite.ports)
         yield wire

@@ -50,7 +50,6 @@ class Wire:
     ports: Ports
     transcript: list[object] = field(default_factory=list)
     _connections: dict[str, HTTPConnection] = field(default_factory=dict)
-    _millisecond: int = 0
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -129,10 +128,10 @@ class Wire:
             time.sleep(0.02)
 
     def tick(self) -> None:
-        """Another millisecond has begun since the last call: Azurite tells what happens in it apart."""
-        while time.time_ns() // 10**6 == self._millisecond:
+        """Waits for the next millisecond: Azurite tells what happens then from all that has happened."""
+        now = time.time_ns() // 10**6
+        while time.time_ns() // 10**6 == now:
             pass
-        self._millisecond = time.time_ns() // 10**6
 
     def exchange(self, service: str, sent: bytes) -> None:
         """Notes all that a connection of its own answers to the bytes, the last of which ask for its end."""
