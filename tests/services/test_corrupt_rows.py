@@ -85,9 +85,7 @@ def test_its_timer_is_dropped_at_once(logs: list[MutableMapping[str, Any]]) -> N
     bench.run_timers(timedelta(days=2), core)
     assert bench.task(other).state == "exception"
     assert bench.timers() == []
-    assert [
-        one["event"] for one in logs if one["log_level"] != "info"
-    ] == []
+    assert [one["event"] for one in logs if one["log_level"] != "info"] == []
 
 
 def test_a_sweep_goes_on_behind_a_task_that_depends_on_it(logs: list[MutableMapping[str, Any]]) -> None:
