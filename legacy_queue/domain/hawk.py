@@ -91,6 +91,8 @@ def read_signature(request: SignedRequest) -> Signature | None:
 
 def _split_bewit(target: str) -> tuple[str | None, str]:
     """The bewit and the target as it was before the bewit was added to it."""
+    if "bewit" not in target:
+        return None, target
     path, _, query = target.partition("?")
     parameters = query.split("&")
     bewits = [part for part in parameters if part.partition("=")[0] == "bewit"]

@@ -8,7 +8,7 @@ come from that. Source: taskcluster-lib-scopes and taskcluster-auth of 2017, des
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, TypeAlias, TypeGuard
 
 Expression: TypeAlias = "str | AnyOf | AllOf | ForEach"
@@ -55,15 +55,24 @@ def render(expression: Expression, params: Params) -> Expression:
     """
     match expression:
         case str():
-            if not all(_text(params, name) for name in _PARAMETER.findall(expression)):
-                return _NEVER
-            return _PARAMETER.sub(lambda match: _text(params, match[1]), expression)
+            parts = [*_template(expression)]
+            for at in range(1, len(parts), 2):
+                parts[at] = _text(params, parts[at])
+                if not parts[at]:
+                    return _NEVER
+            return "".join(parts)
         case AnyOf(parts):
             return AnyOf(tuple(part for part in _render_parts(parts, params) if part != _NEVER))
         case AllOf(parts):
             rendered = _render_parts(parts, params)
             return _NEVER if _NEVER in rendered else AllOf(rendered)
     raise TypeError(f"{type(expression).__name__} stands inside AnyOf or AllOf")
+
+
+@cache
+def _template(text: str) -> tuple[str, ...]:
+    """Text and the names of parameters in turn; only what is declared is a template."""
+    return tuple(_PARAMETER.split(text))
 
 
 def _render_parts(parts: tuple[Expression, ...], params: Params) -> tuple[Expression, ...]:

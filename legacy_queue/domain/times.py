@@ -6,10 +6,13 @@ from datetime import UTC, date, datetime, timedelta
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
+_EPOCH, _MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
+
 
 def to_milliseconds(time: datetime) -> datetime:
     """The same time in UTC, cut to whole milliseconds: what is stored is what was answered."""
-    time = time.astimezone(UTC)
+    if time.tzinfo is not UTC:
+        time = time.astimezone(UTC)
     return time.replace(microsecond=time.microsecond // 1000 * 1000)
 
 
@@ -28,12 +31,14 @@ def parse_time(text: str) -> datetime:
 
 def format_time(time: datetime) -> str:
     """``2015-01-22T19:05:57.000Z``: the one form in which a time leaves this server."""
-    return time.astimezone(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+    if time.tzinfo is not UTC:
+        time = time.astimezone(UTC)
+    return time.isoformat(timespec="milliseconds")[: -len("+00:00")] + "Z"
 
 
 def epoch_milliseconds(time: datetime) -> int:
     """Milliseconds since 1970, as certificates count them."""
-    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    return (time - _EPOCH) // _MILLISECOND
 
 
 def whole_seconds(duration: timedelta) -> int:

@@ -42,8 +42,10 @@ def parse(body: bytes, content_type: str) -> Any:
             parse_float=_float,
             parse_int=_int,
         )
-        _check_depth(value)
-        json.dumps(value, ensure_ascii=False).encode("utf-8")
+        if body.count(b"{") + body.count(b"[") > _DEEPEST:
+            _check_depth(value)
+        if b"\\u" in body:  # nothing else makes a surrogate: UTF-8 has none
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
     except RecursionError:
         raise MalformedPayload(_TOO_DEEP) from None
     except UnicodeError:

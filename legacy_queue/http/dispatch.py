@@ -7,7 +7,6 @@ from typing import Any
 from urllib.parse import unquote
 
 from flask import Request, Response
-from werkzeug.exceptions import HTTPException
 
 from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.errors import (
@@ -145,21 +144,23 @@ def _query(declared: Endpoint, environ: Environ) -> dict[str, str]:
 
 def _body(environ: Environ) -> bytes:
     """Of MAX_BODY bytes at most; what a request without a length and without chunks sends is none."""
-    if "CONTENT_LENGTH" not in environ and "HTTP_TRANSFER_ENCODING" not in environ:
-        return b""
-    announced = int(environ.get("CONTENT_LENGTH") or 0)
+    announced, raw = int(environ.get("CONTENT_LENGTH") or 0), b""
     if announced > MAX_BODY:
         raise too_large()
+    left = announced if "HTTP_TRANSFER_ENCODING" not in environ else MAX_BODY + 1
     try:
-        raw: bytes = environ["wsgi.input"].read(MAX_BODY + 1)
-    except (HTTPException, QueueError):
+        while left > 0 and (chunk := environ["wsgi.input"].read(left)):
+            raw, left = raw + chunk, left - len(chunk)
+    except QueueError:
         raise
     except Exception as error:  # noqa: BLE001  gunicorn's, for chunks that are none, or a connection that ends
         raise MalformedPayload(f"the body cannot be read ({type(error).__name__})") from None
     if len(raw) > MAX_BODY:
         raise too_large()
     if len(raw) < announced:
-        raise MalformedPayload(f"the body ended after {len(raw)} of {announced} bytes")
+        raise InvalidRequestArguments(
+            f"the request cannot be read: its body ended after {len(raw)} of {announced} bytes"
+        )
     return raw
 
 
