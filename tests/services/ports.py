@@ -1,10 +1,13 @@
 """Stores and ports as a test wants them: with something around each call, or kept by hand."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, TypeVar, cast
 
 from legacy_queue.domain.events import Event
+from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.timers import Timer
 from legacy_queue.ports import Broker, BrokerAway
 from legacy_queue.stores import (
     ArtifactStore,
@@ -20,6 +23,7 @@ from legacy_queue.stores import (
     WorkerStore,
     WorkQueues,
 )
+from legacy_queue.stores.timers import TimerMessage
 from tests.topics import matches
 
 Port = TypeVar("Port")
@@ -103,6 +107,22 @@ def around_port(kind: type, port: Port, around: Around, prefix: str = "") -> Por
     return cast(Port, _Port(kind, port, around, prefix))
 
 
+class _PutAtOnce(TimerStore):
+    """Timers of which all messages are put by the call itself, not as its answer is read."""
+
+    def __init__(self, timers: TimerStore) -> None:
+        self._timers = timers
+
+    def put(self, timers: Iterable[Timer], hidden_for: timedelta) -> Iterator[TimerMessage]:
+        return iter(list(self._timers.put(timers, hidden_for)))
+
+    def receive(self, hidden_for: timedelta) -> Sequence[TimerMessage]:
+        return self._timers.receive(hidden_for)
+
+    def remove(self, lease: Lease) -> None:
+        self._timers.remove(lease)
+
+
 def around_storage(storage: Storage, around: Around) -> Storage:
     """The same stores, each call of which goes through ``around``."""
     return replace(
@@ -111,7 +131,7 @@ def around_storage(storage: Storage, around: Around) -> Storage:
         groups=around_port(GroupStore, storage.groups, around),
         work_queues=around_port(WorkQueues, storage.work_queues, around),
         dependencies=around_port(DependencyStore, storage.dependencies, around, "dependency."),
-        timers=around_port(TimerStore, storage.timers, around, "timer."),
+        timers=around_port(TimerStore, _PutAtOnce(storage.timers), around, "timer."),
         turns=around_port(Turns, storage.turns, around, "turn."),
         artifacts=around_port(ArtifactStore, storage.artifacts, around, "artifact."),
         blobs=around_port(Blobs, storage.blobs, around, "blob."),

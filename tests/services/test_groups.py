@@ -191,6 +191,7 @@ def test_a_rerun_that_lost_its_race_twice_over_holds_up_its_group_until_it_is_sw
         bench.run_timers()
 
     bench.replica(At(0, of="activate", before=meanwhile)).tasks.rerun(task_id)
+    bench.clock.advance(SECOND)
     bench.run(task_id)
     bench.run_timers()
     assert active(bench) == 1

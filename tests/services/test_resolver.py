@@ -1,0 +1,221 @@
+"""Timers that have fired are handled: none lost, none in the way, and not for ever."""
+
+import itertools
+import threading
+from collections.abc import MutableMapping
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+import pytest
+
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.timers import Timer, texts
+from legacy_queue.ports import BrokerAway, Corrupt
+from legacy_queue.services.advance import Advance, Next
+from legacy_queue.services.groups import Groups
+from legacy_queue.services.resolver import Resolver
+from legacy_queue.services.timers import Timers
+from tests.services.bench import HOUR, MINUTE, NOW, SECOND, At, Bench, Crash, failing, task_body
+
+TASK_ID = slugid()
+AT_ONCE = timedelta(0)
+AGES = 10 * MINUTE  # after which a call does not come to its write any more
+DONE = Next()
+MISSING = Next(is_there=False)
+Answer = Next | Exception
+
+
+class Resolving:
+    """A resolver whose handler gives these answers, one after the other, the last one from then on."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.bench = Bench()
+        self.clock = self.bench.clock
+        self.timers = Timers(self.bench.storage.timers, self.clock)
+        self.left: list[tuple[str, str]] = []  # task, group
+        self.calls: list[tuple[timedelta, tuple[Any, ...], bool]] = []
+        self._answers = itertools.chain(answers, itertools.repeat(answers[-1]))
+        groups = cast(Groups, self)
+        self.resolver = Resolver(self.timers, cast(Advance, self._advance), groups, self.clock)
+
+    def leave(self, *task_and_group: str) -> None:
+        self.left.append(cast(tuple[str, str], task_and_group))
+
+    def _advance(self, *args: Any, is_published: bool) -> Next:
+        self.calls.append((self.clock.now() - NOW, args, is_published))
+        answer = next(self._answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def fall_behind(self, group: str = "", *, is_published: bool = False) -> None:
+        self.timers.schedule(TASK_ID, self.clock.now(), group)
+        self.timers.fall_behind(TASK_ID, is_published=is_published)
+
+    def take_over(self) -> None:
+        """What another process left undone just now."""
+        ((text, _),) = texts([Timer(TASK_ID, NOW, NOW)])
+        self.bench.timer_queue.create({})
+        self.bench.timer_queue.put(text, AT_ONCE)
+        self.timers.receive()
+
+    def pass_by(self, duration: timedelta) -> None:
+        """Second by second."""
+        end = self.clock.now() + duration
+        self.resolver.handle_all()
+        while self.clock.now() < end:
+            self.clock.advance(SECOND)
+            self.timers.tick()
+            self.resolver.handle_all()
+
+    @property
+    def times(self) -> list[timedelta]:
+        return [when for when, _, _ in self.calls]
+
+    @property
+    def waits(self) -> list[timedelta]:
+        return [later - earlier for earlier, later in itertools.pairwise(self.times)]
+
+
+def test_a_timer_is_handled_with_all_that_it_says_and_done_with() -> None:
+    one = Resolving(DONE)
+    one.timers.schedule(TASK_ID, NOW, "a-group-of-22-characte", [(0, "public/a")])
+    one.timers.fall_behind(TASK_ID, is_published=True)
+    assert one.resolver.handle_all() == 1
+    assert one.calls == [(AT_ONCE, (TASK_ID, NOW, ((0, "public/a"),), "a-group-of-22-characte"), True)]
+    assert one.resolver.handle_all() == 0
+    one.timers.tick()
+    assert one.bench.timers() == []
+
+
+def test_a_task_is_looked_at_again_when_its_handler_says() -> None:
+    one = Resolving(Next(NOW + HOUR), DONE)
+    one.fall_behind()
+    one.pass_by(2 * HOUR)
+    assert one.calls == [(AT_ONCE, (TASK_ID, NOW, (), ""), False), (HOUR, (TASK_ID, None, (), ""), True)]
+    assert one.bench.timers() == []
+
+
+@pytest.mark.parametrize("away", [ServiceUnavailable("storage is away"), BrokerAway()], ids=repr)
+@pytest.mark.parametrize("is_published", [False, True])
+def test_what_is_away_is_asked_again_every_other_second_for_as_long_as_it_takes(
+    away: Exception, is_published: bool
+) -> None:
+    one = Resolving(*[away] * 30, DONE)
+    one.fall_behind(is_published=is_published)
+    one.pass_by(10 * MINUTE)
+    assert one.waits == [2 * SECOND] * 30
+    assert {call[1:] for call in one.calls} == {((TASK_ID, NOW, (), ""), is_published)}
+    assert one.bench.timers() == []
+
+
+def test_a_handler_that_fails_is_tried_again_later_each_time_and_then_given_up(
+    logs: list[MutableMapping[str, Any]],
+) -> None:
+    one = Resolving(ValueError("a defect"))
+    one.fall_behind()
+    one.pass_by(HOUR)
+    assert one.waits == [min(2**tries, 120) * SECOND for tries in range(10)]
+    assert one.bench.timers() == []
+    assert [entry["event"] for entry in logs] == ["timer-failed"] * 11 + ["timer-given-up"]
+
+
+def test_failures_are_counted_from_the_last_success_on(logs: list[MutableMapping[str, Any]]) -> None:
+    fail, again = [ValueError("a defect")] * 9, Next(NOW)
+    one = Resolving(*fail, again, *fail, again, *fail, DONE)
+    one.fall_behind()
+    one.pass_by(HOUR)
+    assert len(one.calls) == 30
+    assert "timer-given-up" not in [entry["event"] for entry in logs]
+
+
+def test_storage_that_is_away_in_between_is_no_failure_of_the_handler() -> None:
+    away, defect = ServiceUnavailable("storage is away"), ValueError("a defect")
+    one = Resolving(defect, away, away, defect, DONE)
+    one.fall_behind()
+    one.pass_by(MINUTE)
+    assert one.waits == [SECOND, 2 * SECOND, 2 * SECOND, 2 * SECOND]
+
+
+def test_a_task_that_cannot_be_read_is_not_tried_again() -> None:
+    one = Resolving(Corrupt("the row cannot be read"))
+    one.fall_behind()
+    one.pass_by(HOUR)
+    assert one.times == [AT_ONCE]
+    assert one.bench.timers() == []
+
+
+def test_a_task_that_is_not_there_may_be_created_yet_and_is_looked_for_for_some_minutes() -> None:
+    one = Resolving(MISSING)
+    one.fall_behind("a-group-of-22-characte")
+    one.pass_by(HOUR)
+    assert one.waits == [(15 * 2**number) * SECOND for number in (0, 0, 1, 2, 3, 4, 5)]
+    assert one.times[-2] < AGES <= one.times[-1]
+    assert one.left == [(TASK_ID, "a-group-of-22-characte")]
+    assert one.bench.timers() == []
+
+
+def test_a_task_that_is_gone_has_no_group_to_leave() -> None:
+    one = Resolving(MISSING)
+    one.timers.schedule(TASK_ID, NOW)
+    one.timers.complete(TASK_ID, NOW + HOUR)
+    one.pass_by(2 * HOUR)
+    assert one.times == [HOUR]
+    assert (one.left, one.bench.timers()) == ([], [])
+
+
+@pytest.mark.parametrize(("due", "again"), [(None, AGES), (NOW + HOUR, AGES), (NOW + MINUTE, MINUTE)])
+def test_what_another_process_began_is_looked_at_again_as_it_may_yet_come_to_its_write(
+    due: datetime | None, again: timedelta
+) -> None:
+    one = Resolving(Next(due), DONE)
+    one.take_over()
+    one.pass_by(2 * HOUR)
+    assert one.times == [AT_ONCE, again]
+    assert one.bench.timers() == []
+
+
+def test_what_another_process_began_long_ago_is_looked_at_once() -> None:
+    one = Resolving(DONE)
+    one.clock.advance(AGES)
+    one.take_over()
+    one.pass_by(HOUR)
+    assert one.times == [AGES]
+
+
+def test_a_create_that_died_before_its_write_leaves_its_group_after_some_minutes() -> None:
+    bench = Bench()
+    group, task_id = slugid(), slugid()
+    done = bench.create(taskGroupId=group, schedulerId="scheduler")
+    body = task_body(taskGroupId=group, schedulerId="scheduler")
+    with pytest.raises(Crash):
+        bench.replica(At(0, of="insert", before=failing(Crash()))).tasks.create(task_id, body)
+    bench.run(done)
+    for _ in range(9):
+        bench.run_timers(MINUTE)
+    assert ("task-group-resolved", group, None) not in bench.events()
+    for _ in range(9):
+        bench.run_timers(MINUTE)
+    assert bench.events() == [("task-group-resolved", group, None)]
+    assert bench.timers() == []
+
+
+def test_threads_handle_what_fires_and_end_when_they_are_told_to() -> None:
+    bench = Bench()
+    released, stop = threading.Event(), threading.Event()
+    server = bench.server(At(0, of="end", after=released.set))
+    threads = [threading.Thread(target=server.resolver.run, args=[stop]) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    required = bench.create(taskGroupId=slugid())
+    waiting = bench.create(dependencies=[required])
+    bench.services = server.services
+    bench.run(required)
+    assert released.wait(30)
+    stop.set()
+    server.timers.wake(len(threads))
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert bench.states(waiting) == ["pending"]

@@ -1,0 +1,666 @@
+"""The timers of a process: stored before a write, kept until all is done, left to others at its end."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+import pytest
+
+from legacy_queue.adapters.memory import MemoryAccount
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.timers import MAX_TEXT, Timer, texts, timers_of
+from legacy_queue.ports.account import StorageAccount
+from legacy_queue.ports.queue import MessageNotFound, Queue
+from legacy_queue.services.timer_state import Due
+from legacy_queue.services.timers import LEASE, Timers
+from legacy_queue.stores.timers import TimerStore
+from tests.memory_server import HandClock, messages_in
+from tests.services.bench import HOUR, MINUTE, NOW, SECOND, At, Calls, failing, nothing_around
+from tests.services.ports import Around, around_port
+
+AT_ONCE, DAY = timedelta(0), 24 * HOUR
+RENEWAL = LEASE / 2  # when a message that is still needed is moved on
+GRACE = 10 * SECOND  # for the process that keeps a timer
+SKEW = MINUTE
+AWAY = ServiceUnavailable("storage is away")
+A, B, C = (f"Task000{letter}Q0C0000000000A" for letter in "ABC")
+GROUP = "Zb0_Wh1pTLahDBzFxUqIyw"
+ARTIFACT = (0, "public/a")
+
+
+class _Queues:
+    """A storage account with something around each call of its queues."""
+
+    def __init__(self, account: StorageAccount, around: Around) -> None:
+        self._account, self._around = account, around
+
+    def queue(self, name: str) -> Queue:
+        return around_port(Queue, self._account.queue(name), self._around)
+
+
+class Kept:
+    """Storage, and the timers of a process on it; ``another`` process may be there, too."""
+
+    def __init__(self, around: Around = nothing_around, *, fires: bool = True) -> None:
+        self.clock = HandClock(NOW)
+        self.account = MemoryAccount(self.clock, "http://127.0.0.1:1/azure", "q")
+        self.account.queue("q-timers").create({})
+        self.timers = self.another(around, fires=fires)
+
+    def another(self, around: Around = nothing_around, **rules: Any) -> Timers:
+        account = cast(StorageAccount, _Queues(self.account, around))
+        return Timers(TimerStore(account, "q"), self.clock, **rules)
+
+    def put(self, *timers: Timer, text: str = "") -> None:
+        """A message of a process that is gone, visible now."""
+        for one in [text] if text else [one for one, _ in texts(timers)]:
+            self.account.queue("q-timers").put(one, AT_ONCE)
+
+    def schedule(self, task_id: str = A, **changes: Any) -> None:
+        self.timers.schedule(task_id, self.clock.now(), **changes)
+
+    def waiting(self, due: timedelta, *task_ids: str) -> None:
+        """Each of the tasks is done, and to be looked at in so long."""
+        for task_id in task_ids or (A,):
+            self.schedule(task_id)
+            self.timers.complete(task_id, self.clock.now() + due)
+
+    def messages(self, name: str = "q-timers") -> list[tuple[list[Timer], timedelta]]:
+        """What each says, and in how long it becomes visible."""
+        now = self.clock.now()
+        return [
+            (timers_of(one.text), one.next_visible - now)
+            for one in messages_in(self.account, name)
+            if one.next_visible
+        ]
+
+    def stored(self) -> list[tuple[str, bool, timedelta]]:
+        """Of each timer its task, whether effects may be missing, and in how long it becomes visible."""
+        return [(one.task_id, bool(one.since), left) for timers, left in self.messages() for one in timers]
+
+    def after(self, duration: timedelta, timers: Timers | None = None) -> list[Due]:
+        """Let time pass; what has fired by then."""
+        timers = timers or self.timers
+        self.clock.advance(duration)
+        timers.tick()
+        return fired(timers)
+
+    def received(self, timers: Timers) -> list[Due]:
+        while timers.receive():
+            pass
+        return fired(timers)
+
+
+def fired(timers: Timers) -> list[Due]:
+    found = []
+    while due := timers.take(None):
+        found.append(due)
+    return found
+
+
+def look(task_id: str = A, **changes: Any) -> Due:
+    """A timer that has fired of a task that misses nothing."""
+    return replace(Due(task_id, None, True, False, "", (), 0), **changes)
+
+
+def behind(since: datetime = NOW, task_id: str = A, **changes: Any) -> Due:
+    return replace(look(task_id, since=since, is_published=False), **changes)
+
+
+# scheduled, and shared
+
+
+def test_a_timer_is_stored_for_a_lease_when_it_is_scheduled() -> None:
+    kept = Kept()
+    kept.schedule(task_group_id=GROUP)
+    assert kept.messages() == [([Timer(A, NOW, NOW, GROUP)], LEASE)]
+
+
+def test_a_second_transition_needs_no_message_while_that_of_the_first_is_open() -> None:
+    calls = Calls()
+    kept = Kept(calls)
+    for _ in range(3):
+        kept.schedule()
+        kept.timers.complete(A, NOW + DAY)
+        kept.clock.advance(SECOND)
+    assert calls.names == ["put"]
+
+
+@pytest.mark.parametrize("more", [{"artifacts": [ARTIFACT]}, {"task_group_id": GROUP}], ids=str)
+def test_what_the_open_message_does_not_name_is_put(more: dict[str, Any]) -> None:
+    kept = Kept()
+    kept.schedule()
+    kept.schedule(**more)
+    assert [one for timers, _ in kept.messages() for one in timers][-1] == Timer(
+        A, NOW, NOW, **{name: tuple(value) if name == "artifacts" else value for name, value in more.items()}
+    )
+    for _ in range(2):
+        kept.timers.complete(A, None)
+    kept.timers.tick()
+    assert kept.messages() == []
+
+
+def test_a_message_that_may_be_visible_is_relied_on_no_more() -> None:
+    kept = Kept()
+    kept.schedule()
+    kept.clock.advance(LEASE)  # the process was stopped
+    kept.schedule()
+    assert kept.stored() == [(A, True, AT_ONCE), (A, True, LEASE)]
+
+
+def test_timers_of_concurrent_calls_share_a_message() -> None:
+    others = [f"Task{number:04}Q0C0000000000A" for number in range(5)]
+    threads = []
+
+    def slow(name: str, call: Callable[[], Any]) -> Any:
+        if name == "put" and not threads:
+            threads.extend(threading.Thread(target=kept.schedule, args=[one]) for one in others)
+            for thread in threads:
+                thread.start()
+            while len(kept.timers._commits._waiting) < len(others):
+                time.sleep(0.001)
+        return call()
+
+    kept = Kept(slow)
+    kept.schedule()
+    for thread in threads:
+        thread.join()
+    first, second = kept.messages()
+    assert [one.task_id for one in first[0]] == [A]
+    assert {one.task_id for one in second[0]} == set(others)
+
+
+def test_a_timer_that_cannot_be_stored_is_not_scheduled() -> None:
+    kept = Kept(At(0, of="put", before=failing(AWAY)))
+    with pytest.raises(ServiceUnavailable):
+        kept.schedule()
+    assert kept.after(HOUR) == []
+    assert kept.messages() == []
+    kept.waiting(MINUTE)
+    assert kept.after(MINUTE) == [look()]
+
+
+# ended
+
+
+@pytest.mark.parametrize("end", [lambda one: one.complete(A, None), lambda one: one.abandon(A)], ids=range(2))
+def test_a_timer_that_nobody_needs_is_deleted(end: Callable[[Timers], None]) -> None:
+    kept = Kept()
+    kept.schedule()
+    end(kept.timers)
+    assert kept.after(AT_ONCE) == []
+    assert kept.messages() == []
+
+
+def test_a_message_stays_while_any_of_its_timers_is_needed() -> None:
+    kept = Kept()
+    kept.waiting(MINUTE, A, B)
+    kept.after(RENEWAL)  # they share a message now
+    kept.schedule(B)
+    kept.timers.complete(B, None)
+    kept.after(AT_ONCE)
+    assert [one.task_id for timers, _ in kept.messages() for one in timers] == [A, B]
+    (due,) = kept.after(MINUTE)
+    kept.timers.complete(due.task_id, None)
+    kept.after(AT_ONCE)
+    assert kept.messages() == []
+
+
+def test_what_was_abandoned_leaves_the_timer_that_there_was() -> None:
+    kept = Kept()
+    kept.waiting(MINUTE)
+    kept.schedule()
+    kept.timers.abandon(A)
+    assert kept.after(MINUTE - SECOND) == []
+    assert kept.after(SECOND) == [look()]
+
+
+def test_a_timer_fires_when_it_is_due_and_not_before() -> None:
+    kept = Kept()
+    kept.waiting(HOUR)
+    for _ in range(59):
+        assert kept.after(MINUTE) == []
+    assert kept.after(MINUTE) == [look()]
+    assert kept.after(AT_ONCE) == []
+    kept.timers.complete(A, kept.clock.now() + MINUTE)
+    assert kept.after(MINUTE) == [look()]
+
+
+def test_a_timer_that_is_due_at_once_fires_at_once() -> None:
+    kept = Kept()
+    kept.waiting(AT_ONCE)
+    assert fired(kept.timers) == [look()]
+
+
+def test_what_is_done_waits_in_a_message_that_others_see_some_seconds_after_it_is_due() -> None:
+    kept = Kept()
+    kept.waiting(HOUR)
+    kept.after(RENEWAL - SECOND)
+    assert kept.stored() == [(A, True, LEASE - RENEWAL + SECOND)]
+    kept.after(SECOND)
+    ((task_id, is_missing, left),) = kept.stored()
+    assert (task_id, is_missing) == (A, False)
+    assert HOUR - RENEWAL + GRACE <= left < HOUR - RENEWAL + GRACE + SECOND
+
+
+def test_what_is_not_done_stays_invisible_while_its_process_lives() -> None:
+    calls = Calls()
+    kept = Kept(calls)
+    kept.schedule()
+    for _ in range(120):
+        assert kept.after(SECOND) == []
+        ((_, is_missing, left),) = kept.stored()
+        assert is_missing
+        assert left > AT_ONCE
+    assert calls.names.count("put") == calls.names.count("delete") + 1 <= 17
+    kept.schedule()
+    assert kept.timers.take(None) is None
+    assert len(kept.messages()) == 1
+
+
+def test_what_falls_behind_fires_at_once_with_all_that_may_be_missing() -> None:
+    kept = Kept()
+    kept.schedule(task_group_id=GROUP)
+    kept.clock.advance(SECOND)
+    kept.schedule(artifacts=[ARTIFACT, (1, "public/b")])
+    kept.schedule(artifacts=[ARTIFACT])
+    for _ in range(3):
+        kept.timers.fall_behind(A)
+    assert kept.timers.is_unpublished(A)
+    due = behind(task_group_id=GROUP, artifacts=(ARTIFACT, (1, "public/b")))
+    assert fired(kept.timers) == [due]
+    assert kept.timers.is_unpublished(A)
+    kept.timers.complete(A, NOW + MINUTE)
+    assert not kept.timers.is_unpublished(A)
+    assert kept.after(MINUTE) == [look()]
+
+
+def test_what_is_published_already_is_not_unpublished() -> None:
+    kept = Kept()
+    kept.schedule()
+    kept.timers.fall_behind(A, is_published=True)
+    assert not kept.timers.is_unpublished(A)
+    assert fired(kept.timers) == [behind(is_published=True)]
+
+
+def test_what_failed_fires_again_as_late_as_is_said() -> None:
+    kept = Kept()
+    kept.schedule()
+    kept.timers.fall_behind(A)
+    assert fired(kept.timers) == [behind()]
+    for tries in (1, 2):
+        kept.timers.fall_behind(A, again=MINUTE, tries=tries)
+        assert kept.after(MINUTE - SECOND) == []
+        assert kept.after(SECOND) == [behind(tries=tries)]
+
+
+def test_of_calls_at_once_the_earliest_of_what_they_say_counts() -> None:
+    kept = Kept()
+    for _ in range(3):
+        kept.schedule()
+    for due in (HOUR, None, MINUTE):
+        kept.timers.complete(A, NOW + due if due else None)
+    assert kept.after(MINUTE) == [look()]
+
+
+def test_a_call_that_succeeds_does_not_hide_what_another_left_undone() -> None:
+    kept = Kept()
+    kept.schedule()
+    kept.schedule()
+    kept.timers.fall_behind(A)
+    kept.timers.complete(A, NOW + HOUR)
+    assert fired(kept.timers) == [behind()]
+
+
+def test_what_a_call_leaves_undone_while_it_is_handled_is_handled_again() -> None:
+    kept = Kept()
+    kept.schedule()
+    kept.timers.fall_behind(A)
+    assert fired(kept.timers) == [behind()]
+    kept.schedule()
+    kept.timers.fall_behind(A)
+    kept.timers.complete(A, NOW + HOUR)
+    assert fired(kept.timers) == [behind()]
+    kept.timers.complete(A, NOW + HOUR)
+    assert fired(kept.timers) == []
+    assert kept.after(HOUR) == [look()]
+
+
+def test_a_timer_that_is_due_during_a_call_fires_after_it() -> None:
+    kept = Kept()
+    kept.waiting(SECOND)
+    kept.schedule()
+    assert kept.after(SECOND) == []
+    kept.timers.complete(A, kept.clock.now())
+    assert fired(kept.timers) == [look()]
+
+
+def test_waiting_for_a_timer_ends_by_the_next_one_or_by_being_woken() -> None:
+    kept = Kept()
+    found: list[Due | None] = []
+
+    def wait() -> None:
+        found.extend([kept.timers.take(60), kept.timers.take(60), kept.timers.take(0.001)])
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    kept.waiting(AT_ONCE)
+    while not found and not kept.timers._states[A].users:
+        time.sleep(0.001)
+    kept.timers.wake(1)
+    thread.join(60)
+    assert found == [look(), None, None]
+
+
+# moved on, with failures
+
+
+def test_storage_that_is_away_as_a_message_is_moved_loses_nothing() -> None:
+    kept = Kept(At(2, of="put", before=failing(AWAY)))
+    kept.schedule(A)
+    kept.waiting(HOUR, B)
+    kept.clock.advance(RENEWAL)
+    with pytest.raises(ServiceUnavailable):
+        kept.timers.tick()
+    assert kept.stored() == [(A, True, LEASE - RENEWAL), (B, True, LEASE - RENEWAL)]
+    assert kept.after(SECOND) == []
+    assert [(task_id, is_missing) for task_id, is_missing, _ in kept.stored()] == [(A, True), (B, False)]
+    assert kept.after(HOUR) == [look(B)]
+
+
+def test_a_message_whose_move_failed_is_relied_on_no_more() -> None:
+    kept = Kept(At(1, of="put", before=failing(AWAY)))
+    kept.schedule()
+    kept.clock.advance(RENEWAL)
+    with pytest.raises(ServiceUnavailable):
+        kept.timers.tick()
+    kept.schedule()
+    assert [left for _, _, left in kept.stored()] == [LEASE - RENEWAL, LEASE]
+
+
+@pytest.mark.parametrize("error", [AWAY, MessageNotFound()], ids=repr)
+def test_a_message_that_cannot_be_deleted_harms_nothing(error: Exception) -> None:
+    kept = Kept(At(0, of="delete", before=failing(error)))
+    kept.schedule()
+    kept.timers.complete(A, None)
+    assert kept.after(AT_ONCE) == []
+    assert len(kept.messages()) == 1
+    kept.clock.advance(LEASE)
+    (due,) = kept.received(kept.timers)
+    assert due == behind(NOW - SKEW, is_foreign=True)
+    kept.timers.complete(A, None)
+    kept.after(AT_ONCE)
+    assert kept.messages() == []
+
+
+@pytest.mark.parametrize("due", [HOUR, None])
+def test_a_call_that_begins_while_its_message_is_moved_relies_on_a_message_of_its_own(
+    due: timedelta | None,
+) -> None:
+    def call_meanwhile() -> None:
+        kept.schedule()
+        kept.timers.complete(A, NOW + due if due else None)
+
+    meanwhile = At(1, of="put", before=call_meanwhile)
+    kept = Kept(meanwhile)
+    kept.waiting(2 * HOUR)
+    kept.after(RENEWAL)
+    assert kept.stored() == ([(A, True, LEASE)] if due else [])
+    assert kept.after(HOUR) == ([look()] if due else [])
+
+
+def test_a_timer_that_fires_while_its_message_is_moved_is_handled() -> None:
+    """Also in a process that keeps no more in memory."""
+
+    def fire() -> None:
+        kept.clock.advance(SECOND)
+        kept.timers.tick()
+        assert fired(kept.timers) == [look()]
+
+    kept = Kept(At(1, of="put", before=fire))
+    kept.timers._max_kept = 0
+    kept.waiting(RENEWAL + SECOND)
+    kept.after(RENEWAL)
+    kept.timers.complete(A, NOW + MINUTE)
+    assert [*kept.after(MINUTE), *kept.received(kept.timers)] == [look()]
+
+
+# of other processes
+
+
+def test_what_a_dead_process_left_undone_goes_on_elsewhere_within_its_lease() -> None:
+    kept = Kept()
+    kept.schedule(task_group_id=GROUP, artifacts=[ARTIFACT])
+    other = kept.another()
+    kept.clock.advance(LEASE - SECOND)
+    assert kept.received(other) == []
+    kept.clock.advance(SECOND)
+    due = behind(NOW - SKEW, is_foreign=True, task_group_id=GROUP, artifacts=(ARTIFACT,))
+    assert kept.received(other) == [due]
+    assert other.is_unpublished(A)
+    other.complete(A, kept.clock.now() + MINUTE)
+    assert kept.after(MINUTE, other) == [look()]
+    other.complete(A, None)
+    other.tick()
+    assert kept.messages() == []
+
+
+def test_what_waited_in_a_dead_process_fires_elsewhere_some_seconds_late() -> None:
+    kept = Kept()
+    kept.waiting(MINUTE, A)
+    kept.waiting(MINUTE + GRACE + SECOND, B)
+    kept.after(RENEWAL)
+    other = kept.another()
+    kept.clock.advance(MINUTE - RENEWAL)
+    assert kept.received(other) == []
+    kept.clock.advance(GRACE + SECOND / 2)
+    assert kept.received(other) == [look(A)]
+    assert kept.after(SECOND / 2, other) == [look(B)]
+
+
+def test_what_this_process_keeps_is_not_taken_over_from_its_own_message() -> None:
+    """It was stopped for so long that the message became visible."""
+    kept = Kept()
+    kept.waiting(HOUR, A)
+    kept.schedule(B)
+    kept.clock.advance(LEASE)
+    assert kept.received(kept.timers) == []
+    assert {left for _, _, left in kept.stored()} == {LEASE}
+    assert kept.after(RENEWAL) == []
+    assert [is_missing for _, is_missing, _ in kept.stored()] == [True, False]
+    kept.timers.complete(B, None)
+    assert kept.after(HOUR) == [look(A)]
+
+
+def test_another_message_about_a_task_that_waits_here_is_deleted() -> None:
+    kept = Kept()
+    kept.waiting(HOUR)
+    kept.put(Timer(A, NOW))
+    assert kept.received(kept.timers) == []
+    kept.after(AT_ONCE)
+    assert kept.stored() == [(A, True, LEASE)]
+    assert kept.after(HOUR) == [look()]
+
+
+def test_what_another_process_left_undone_of_a_task_that_waits_here_is_done() -> None:
+    kept = Kept()
+    kept.waiting(HOUR)
+    left = Timer(A, NOW, NOW, GROUP, (ARTIFACT,))
+    kept.put(left)
+    due = behind(NOW - SKEW, is_foreign=True, task_group_id=GROUP, artifacts=(ARTIFACT,))
+    assert kept.received(kept.timers) == [due]
+    kept.put(left)
+    assert kept.received(kept.timers) == [due]  # there may be another call
+    for _ in range(2):
+        kept.timers.complete(A, NOW + MINUTE)
+    kept.after(RENEWAL)
+    assert [(one, is_missing) for one, is_missing, _ in kept.stored()] == [(A, False)]
+    assert kept.after(MINUTE) == [look()]
+
+
+def test_a_message_without_timers_is_deleted() -> None:
+    kept = Kept()
+    kept.put(text='{"timers":[]}')
+    assert kept.received(kept.timers) == []
+    kept.after(AT_ONCE)
+    assert kept.messages() == []
+
+
+def test_what_cannot_be_read_goes_to_the_dead_letters_and_the_rest_is_taken_over(
+    logs: list[MutableMapping[str, Any]],
+) -> None:
+    kept = Kept()
+    kept.put(text="x" * 10_000)
+    kept.put(Timer(A, NOW))
+    assert kept.received(kept.timers) == [look()]
+    (dead,) = messages_in(kept.account, "q-dead-letters")
+    assert json.loads(dead.text)["text"] == "x" * 8 * 1024
+    assert [one["event"] for one in logs] == ["message-set-aside"]
+    kept.timers.complete(A, None)
+    kept.after(AT_ONCE)
+    assert kept.messages() == []
+
+
+def test_storage_that_is_away_as_timers_are_received_loses_none() -> None:
+    for of in ("receive", "put"):
+        kept = Kept(At(0, of=of, before=failing(AWAY)))
+        kept.put(Timer(A, NOW))
+        kept.put(text="nonsense")
+        with pytest.raises(ServiceUnavailable):
+            kept.timers.receive()
+        kept.clock.advance(LEASE)
+        assert kept.received(kept.timers) == [look()]
+
+
+def test_where_there_is_no_queue_there_are_no_timers() -> None:
+    kept = Kept()
+    assert Timers(TimerStore(kept.account, "another"), kept.clock).receive() == 0
+
+
+# where timers do not fire, and at the end
+
+
+def test_where_timers_do_not_fire_they_wait_in_their_messages_alone() -> None:
+    kept = Kept(fires=False)
+    kept.waiting(MINUTE)
+    assert kept.after(RENEWAL) == []
+    ((_, is_missing, left),) = kept.stored()
+    assert (is_missing, left - MINUTE + RENEWAL < SECOND) == (False, True)
+    assert kept.timers._states == kept.timers._messages == {}
+    assert kept.after(MINUTE) == []
+    assert kept.received(kept.another()) == [look()]
+
+
+def test_where_timers_do_not_fire_what_its_own_calls_left_undone_is_done() -> None:
+    kept = Kept(fires=False)
+    kept.schedule()
+    kept.timers.fall_behind(A, again=MINUTE)
+    assert kept.after(MINUTE) == [behind()]
+    kept.timers.complete(A, None)
+    kept.timers.tick()
+    assert kept.messages() == []
+
+
+def test_beyond_the_most_that_are_kept_in_memory_timers_wait_in_their_messages() -> None:
+    kept = Kept()
+    kept.timers = kept.another(max_kept=1)
+    kept.waiting(MINUTE, A, B)
+    kept.waiting(2 * MINUTE, C)
+    kept.after(RENEWAL)
+    assert len(kept.timers._states) <= 1
+    kept.clock.advance(2 * MINUTE)
+    kept.timers.tick()
+    assert sorted(due.task_id for due in [*fired(kept.timers), *kept.received(kept.timers)]) == [A, B, C]
+
+
+def test_a_process_that_ends_leaves_its_timers_to_others() -> None:
+    kept = Kept()
+    kept.waiting(HOUR, A)
+    kept.schedule(B)
+    kept.timers.leave()
+    assert kept.stored() == [(B, True, AT_ONCE), (A, False, HOUR)]
+    other = kept.another()
+    assert kept.received(other) == [behind(NOW - SKEW, B, is_foreign=True)]
+    kept.clock.advance(HOUR)
+    assert kept.received(other) == [look(A)]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [lambda one: one.complete(A, None), lambda one: one.abandon(A), lambda one: one.fall_behind(A)],
+    ids=range(3),
+)
+def test_a_call_that_ends_after_its_process_has_left_does_not_fail(end: Callable[[Timers], None]) -> None:
+    kept = Kept()
+    kept.schedule()
+    kept.timers.leave()
+    end(kept.timers)
+    kept.schedule(B)
+    kept.timers.complete(B, NOW + HOUR)
+    kept.timers.leave()
+    assert B in [task_id for task_id, _, _ in kept.stored()]
+
+
+def test_a_process_that_cannot_leave_its_timers_has_them_fire() -> None:
+    kept = Kept(At(1, of="put", before=failing(AWAY)))
+    kept.schedule()
+    with pytest.raises(ServiceUnavailable):
+        kept.timers.leave()
+    kept.clock.advance(LEASE)
+    assert kept.received(kept.another()) == [behind(NOW - SKEW, is_foreign=True)]
+
+
+# many, and long
+
+
+def test_timers_of_about_the_same_time_wait_in_one_message() -> None:
+    kept = Kept()
+    tasks = [slugid() for _ in range(100)]
+    kept.waiting(HOUR, *tasks[:50])
+    kept.waiting(HOUR + 5 * MINUTE, *tasks[50:])
+    kept.after(RENEWAL)
+    ((timers, _),) = kept.messages()
+    assert {one.task_id for one in timers} == set(tasks)
+    assert len(kept.after(HOUR)) == 50
+    for task_id in tasks[:50]:
+        kept.timers.complete(task_id, None)
+    assert len(kept.after(5 * MINUTE)) == 50
+
+
+def test_what_is_soon_does_not_share_a_message_with_what_is_late() -> None:
+    kept = Kept()
+    kept.waiting(MINUTE, A)
+    kept.waiting(DAY, B)
+    kept.after(RENEWAL)
+    assert [[one.task_id for one in timers] for timers, _ in kept.messages()] == [[A], [B]]
+
+
+def test_more_timers_than_a_message_holds_are_moved_into_several() -> None:
+    kept = Kept()
+    tasks = [slugid() for _ in range(5)]
+    for task_id in tasks:
+        kept.schedule(task_id, artifacts=[(0, "x" * (MAX_TEXT // 2 - 200))])
+    kept.after(RENEWAL)
+    texts = [one.text for one in messages_in(kept.account, "q-timers")]
+    assert len(texts) == 3
+    assert max(map(len, texts)) <= MAX_TEXT + 20
+    assert sorted(one.task_id for text in texts for one in timers_of(text)) == sorted(tasks)
+
+
+def test_no_message_is_hidden_for_longer_than_azure_allows() -> None:
+    for fires in (True, False):
+        kept = Kept(fires=fires)
+        kept.waiting(30 * DAY)
+        found: Sequence[Due] = []
+        days = 0
+        while not found:
+            found = [*kept.after(DAY if days else RENEWAL), *(kept.received(kept.timers) if days else [])]
+            days += 1
+            assert all(left <= 6 * DAY for _, _, left in kept.stored())
+        assert found == [look()]
+        assert 30 <= days - 1 <= 31
