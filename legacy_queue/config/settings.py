@@ -81,7 +81,9 @@ class Settings:
     s3_region: str = _setting(values.word, "us-east-1", "What URLs there are signed for.")
     s3_access_key_id: str | None = _setting(values.word, None, "Who signs them.")
     s3_secret_access_key: str | None = _setting(values.word, None, "What they are signed with.", True)
-    resolvers: bool = _setting(values.flag, True, "false: leave ends of claims, deadlines and expiry to others.")
+    resolvers: bool = _setting(
+        values.flag, True, "false: leave ends of claims, deadlines and expiry to others."
+    )
     log_format: str = _setting(
         values.log_format, "auto", "text for a person, json, or auto: text at a terminal."
     )

@@ -61,9 +61,11 @@ def _duration(accepted: str, least: timedelta = timedelta(), most: timedelta = t
 text = _matching(".+", "text is accepted")
 count = _matching(r"[1-9]\d{0,2}", "a number from 1 to 999 is accepted", int)
 duration = _duration("5d is the longest that is accepted, as no deadline is further away")
-sas_life = _duration("6m to 5d is accepted: workers fetch new URLs 310 s before the end", timedelta(minutes=6))
+sas_life = _duration(
+    "6m to 5d is accepted: workers fetch new URLs 310 s before the end", timedelta(minutes=6)
+)
 claim_work_wait = _duration(
-    "20s is the longest that is accepted, as clients give a request up after 30 s", most=timedelta(seconds=20)
+    "20s is the longest that is accepted, as clients give up after 30 s", most=timedelta(seconds=20)
 )
 storage = _one_of("azurite", "azure", "memory")
 azurite_patches = _one_of("all", "none")
