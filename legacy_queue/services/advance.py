@@ -60,9 +60,9 @@ class Advance:
     ) -> Next:
         """Repeat the effects of what happened to the task ``since``, and end what is over.
 
-        ``task_group_id`` is what the task joined as it was created. ``is_published``: those effects are only
-        what its end means for others. Answers when to come again. Raises ServiceUnavailable, BrokerAway,
-        Corrupt.
+        ``task_group_id`` is what the task joined as it was created. ``is_published``: events are not among
+        those effects, nor are those of the ``artifacts``. Answers
+        when to come again. Raises ServiceUnavailable, BrokerAway, Corrupt.
         """
         if since and not is_published and self._publisher.is_away:
             raise BrokerAway
@@ -75,7 +75,7 @@ class Advance:
             self._publisher.publish(events_since(task, since, self._artifact_events(task, artifacts)))
             self._dependencies.register(task)
         if since:
-            task = self._repeat(task, since, task_group_id, is_published=is_published)
+            task = self._repeat(task, since, task_group_id)
         ended = self._end(task, is_own=is_own)
         return Next(_due(ended, is_own=is_own or ended is not task))
 
@@ -88,12 +88,12 @@ class Advance:
                 events[run_id].append(artifact_created(task, found.artifact))
         return events
 
-    def _repeat(self, task: Task, since: datetime, task_group_id: str, *, is_published: bool) -> Task:
+    def _repeat(self, task: Task, since: datetime, task_group_id: str) -> Task:
         if task_group_id not in ("", task.definition.task_group_id):
             self._groups.leave(task.task_id, task_group_id)  # for a definition that was refused
-        if task.state == "unscheduled" and not is_published:
+        if task.state == "unscheduled":
             return self._dependencies.recheck(task)
-        if task.state == "pending" and not is_published:
+        if task.state == "pending":
             self._messages.offer(task, task.runs[-1].run_id)
         for run in task.runs:
             if not task.ended_with(run.run_id) or not run.resolved:
