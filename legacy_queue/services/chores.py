@@ -13,7 +13,7 @@ import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import format_time, parse_time
-from legacy_queue.ports import Changed, Clock
+from legacy_queue.ports import BrokerAway, Changed, Clock
 from legacy_queue.services.leases import LEASE, RenewedTurn
 from legacy_queue.stores import Turn, Turns
 
@@ -69,8 +69,11 @@ class Chores:
                     return self._go_on(chore, turn, held, stop)
                 except (Changed, ServiceUnavailable):
                     raise
-                except Exception:
-                    log.exception("chore-failed", chore=chore.name)
+                except Exception as error:
+                    if isinstance(error, BrokerAway):
+                        log.warning("chore-waits", chore=chore.name)
+                    else:
+                        log.exception("chore-failed", chore=chore.name)
                     next_time = self._clock.now() + _AFTER_A_FAILURE
                     held.release(next_time, "", turn.since)  # at the beginning: the cursor may be at fault
                     return next_time

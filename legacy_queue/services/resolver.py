@@ -88,9 +88,10 @@ class Resolver:
         """Publish later. What needs no broker is done now, once, and when the task is due."""
         next_due = due.due
         if not due.is_published and (not due.tries or (next_due and self._clock.now() >= next_due)):
-            next_due = None  # of a task that has ended, if its group is published first
-            with suppress(BrokerAway):
-                next_due = self._advance(due.task_id, due.since, is_published=True).due
+            next_due = self._advance(due.task_id).due
+            if next_due is None:  # it has ended
+                with suppress(BrokerAway):  # its group is resolved
+                    self._advance(due.task_id, due.since, is_published=True)
         self._try_again(replace(due, due=next_due), _TRY_AGAIN, max(due.tries, 1))
 
     def _try_again(self, due: Due, after: timedelta, tries: int) -> None:

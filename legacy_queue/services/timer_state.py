@@ -40,10 +40,12 @@ class State:
     """Of a timer. ``users`` calls are under way, and ``dues`` what those say that have ended.
 
     ``is_behind``: effects are missing, and no call is at them; ``is_unpublished``: events, too. ``again`` is
-    when it fires next, if it does; ``is_foreign``: it was another process's.
+    when it fires next, if it does; ``is_foreign``: it was another process's. What is missing and ``message``
+    does not say, ``older`` ones do.
     """
 
     message: Message
+    older: list[Message] = field(default_factory=list)
     task_group_id: str = ""
     due: datetime | None = None
     since: datetime | None = None

@@ -165,8 +165,7 @@ class Timers:
         if not state.end(due):
             return
         if state.due is None:
-            del self._states[task_id]
-            self._part(task_id, state.message)
+            self._drop(task_id, state)
         elif self._fires:
             self._fire_at(task_id, state, state.due)
 
@@ -189,11 +188,17 @@ class Timers:
         self._messages[message.lease.message_id] = message
         heapq.heappush(self._renewals, (message.fires - _RENEWED_BEFORE, next(self._order), message))
 
-    def _move(self, key: str, state: State, message: Message) -> None:
-        old, state.message = state.message, message
+    def _drop(self, key: str, state: State) -> None:
+        del self._states[key]
+        for message in (state.message, *state.older):
+            self._part(key, message)
+
+    def _move(self, key: str, state: State, message: Message, *, says_all: bool) -> None:
+        old = [one for one in (state.message, *state.older) if one is not message]
+        state.message, state.older = message, [] if says_all else old
         message.task_ids.add(key)
-        if old is not message:
-            self._part(key, old)
+        for one in old if says_all else ():
+            self._part(key, one)
 
     # and these without it
 
@@ -203,7 +208,7 @@ class Timers:
                 self._add(message)
                 for timer in some:
                     state = self._states.setdefault(timer.task_id, State(message))
-                    self._move(timer.task_id, state, message)
+                    self._move(timer.task_id, state, message, says_all=not state.is_unfinished)
                     state.use(timer)
 
     def _put(
@@ -268,10 +273,9 @@ class Timers:
                 if state is None or state.message is not before:
                     continue
                 if keeps or state.is_unfinished:  # it may have fired meanwhile
-                    self._move(key, state, message)
+                    self._move(key, state, message, says_all=True)
                 else:
-                    del self._states[key]
-                    self._part(key, before)
+                    self._drop(key, state)
             if keeps and not message.task_ids:
                 self._part("", message)
             elif not message.task_ids:
@@ -297,11 +301,11 @@ class Timers:
             return  # this process keeps it, and knows better
         if state is None:
             state = self._states[timer.task_id] = State(message, due=timer.due)
-            self._move(timer.task_id, state, message)
+            message.task_ids.add(timer.task_id)
         if timer.since:
+            self._move(timer.task_id, state, message, says_all=not state.is_unfinished)
             state.add(timer, max(EVER, timer.since - _SKEW))
             state.is_behind = state.is_unpublished = state.is_foreign = True
-            self._move(timer.task_id, state, message)
         self._fire_at(timer.task_id, state, now if timer.since else timer.due)
 
     def _delete(self) -> None:

@@ -158,5 +158,12 @@ def check_told(
         assert resolved > max(ends, default=-1), "a group was not told to be resolved"
 
 
+def check_order(tasks: Sequence[Task], told: Sequence[Told]) -> None:
+    """The events of each life came in order: those of one process that did one thing after the other."""
+    for task in tasks:
+        first = [told.index(event) for event in history(task)]
+        assert first == sorted(first), f"told out of order: {[told[one] for one in first]}"
+
+
 def is_final(event: Told) -> bool:
     return event[0] in ("task-completed", "task-failed", "task-exception")

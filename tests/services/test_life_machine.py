@@ -42,7 +42,7 @@ from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.timers import timers_of
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.domain.transitions import is_satisfied
-from legacy_queue.ports import Changed
+from legacy_queue.ports import BrokerAway, Changed
 from legacy_queue.services.claims import Presented
 from legacy_queue.services.core import Core
 from legacy_queue.services.pending import PendingCounts
@@ -71,6 +71,7 @@ from tests.services.invariants import (
     Claim,
     check,
     check_history,
+    check_order,
     check_runs,
     check_told,
     is_genuine,
@@ -163,7 +164,8 @@ class Life(RuleBasedStateMachine):
     ``taken_back``, whatever came of that. A worker that asks by claimTask too, and so has heard of the claim,
     does not hang up. ``lost`` is the state in which a message of the task was lost.
 
-    Events of a task that is ``forgotten`` may be missing: a crash and the loss of its timer came together.
+    Events of a task ``without_timer`` may be missing: a crash, or the end of a server that could not publish,
+    and the loss of its timer came together.
     Somebody who schedules or reruns a task that was not ``announced`` yet, its creation being cut off or
     under way, may make task-pending come before task-defined: it is ``hurried``. ``registered`` is when a
     task was first seen among the dependents of another: what ended before then, and was rerun, it waits for.
@@ -176,6 +178,7 @@ class Life(RuleBasedStateMachine):
         has_losses=st.booleans(),
         has_worker=st.booleans(),
         end_well=st.booleans(),
+        is_alone=st.booleans(),
         at_last=st.sampled_from(["draft", "claimWork"]),
         tick=st.sampled_from([0 * SECOND, timedelta(milliseconds=300)]),
         is_required=st.sampled_from([False, False, True]),
@@ -187,12 +190,14 @@ class Life(RuleBasedStateMachine):
         has_losses: bool,
         has_worker: bool,
         end_well: bool,
+        is_alone: bool,
         at_last: str,
         tick: timedelta,
         is_required: bool,
         shapes: list[Shape],
     ) -> None:
         """``tick`` is what a port call takes; ``end_well``: at the end servers are stopped, not killed.
+        ``is_alone``: there is one server, which does one thing after the other: its events are in order.
 
         ``at_last`` is the protocol of the worker that there is then.
         """
@@ -204,7 +209,8 @@ class Life(RuleBasedStateMachine):
         counts = PendingCounts(queues, clock)
         self.messages = WorkMessages(queues, clock, [SECRET], counts)
         self.around: Callable[..., Any] | None = None
-        self.servers = [self._server(), self._server()]
+        self.servers = [self._server()] * 2 if is_alone else [self._server(), self._server()]
+        self.is_alone, self.is_ordered = is_alone, is_alone and not has_faults
         for queue in (QUEUE, ANOTHER_QUEUE):
             self.servers[0].services.polling.poll_urls(queue.provisioner_id, queue.worker_type, "client")
         self.bodies: dict[str, dict[str, Any]] = {}  # of each task that was asked for
@@ -220,7 +226,8 @@ class Life(RuleBasedStateMachine):
         self.scheduled: set[str] = set()
         self.lost: dict[str, tuple[int, str, datetime]] = {}
         self.ever_lost: set[str] = set()
-        self.forgotten: set[str] = set()
+        self.was_away = False
+        self.without_timer: set[str] = set()
         self.registered: dict[tuple[str, str], datetime] = {}  # by dependent and what it waits for
         self.told: list[Told] = []
         for shape in shapes:
@@ -232,7 +239,10 @@ class Life(RuleBasedStateMachine):
     def _around(self, name: str, call: Callable[[], Any]) -> Any:
         if self.around is not interleaving.pausing:
             self.bench.clock.advance(self.tick)
-        return self.around(name, call) if self.around else call()
+        try:
+            return self.around(name, call) if self.around else call()
+        except ServiceUnavailable as away:
+            raise BrokerAway if name.startswith("broker.") else away from None
 
     # what clients do
 
@@ -517,6 +527,7 @@ class Life(RuleBasedStateMachine):
         finally:
             self.around = None
 
+    @precondition(lambda self: not self.is_alone)  # greenlets cannot wait for each other
     @rule(data=st.data(), schedule=SCHEDULES)
     def two_at_once(self, data: st.DataObject, schedule: list[tuple[int, int]]) -> None:
         self._at_once([self._action(data), self._action(data)], schedule)
@@ -535,7 +546,7 @@ class Life(RuleBasedStateMachine):
             if isinstance(result, Exception) and not isinstance(result, REFUSALS):
                 raise result
 
-    @precondition(lambda self: self.granted and len(self.bodies) < MOST_TASKS + 2)
+    @precondition(lambda self: not self.is_alone and self.granted and len(self.bodies) < MOST_TASKS + 2)
     @rule(shape=SHAPES, pick=PICKS, report=REPORTS, steps=st.integers(0, 8))
     def ask_while_a_dependency_ends(
         self, shape: Shape, pick: int, report: tuple[str, str], steps: int
@@ -549,6 +560,12 @@ class Life(RuleBasedStateMachine):
             self._at_once([self._create(shape, claim[0]), report_it], [(0, steps), (1, 100)])
 
     # what happens by itself
+
+    @rule(is_away=st.booleans())
+    def broker(self, is_away: bool) -> None:
+        """It goes away, or comes back; each server finds out by itself."""
+        self.bench.broker.room = 0 if is_away else None
+        self.was_away |= is_away
 
     @rule(wait=WAITS)
     def wait(self, wait: timedelta) -> None:
@@ -577,8 +594,7 @@ class Life(RuleBasedStateMachine):
                 queue.delete(one.lease)
                 for timer in timers_of(one.text):
                     self._lose(timer.task_id)
-                    if self.has_faults or not self.end_well:  # a crash comes together with the loss
-                        self.forgotten.add(timer.task_id)
+                    self.without_timer.add(timer.task_id)
 
     @rule(
         kind=st.sampled_from(["doubled", "forged", "misplaced", "lost", "lost"]),
@@ -693,17 +709,23 @@ class Life(RuleBasedStateMachine):
         """However it went so far: from now on nothing fails."""
         if not self.is_intact:
             return  # which has been told
-        for server in self.servers if self.end_well else ():
+        self.bench.broker.room = None
+        for server in self.servers if self.end_well and not self.is_ordered else ():
             server.timers.leave()
         start = self.bench.clock.now()
-        self._come_to_an_end(self.bench.server())
+        self._come_to_an_end(self.servers[0] if self.is_ordered else self.bench.server())
         tasks = [stored.task for task_id in self.bodies if (stored := self.bench.storage.tasks.load(task_id))]
         for task in tasks:
             check_runs(task)
             self._check_life(task, [])
             self._check_end(task, start)
         told = [*self.told, *self.bench.events()]
-        check_told(tasks, told, self.forgotten, self.hurried, self.taken_back)
+        forgotten = self.without_timer if self.has_faults or self.was_away else set()
+        is_hurried = self.was_away and not self.is_ordered  # another process may have published first
+        hurried = {*self.bodies} if is_hurried else self.hurried
+        check_told(tasks, told, forgotten, hurried, self.taken_back)
+        if self.is_ordered:
+            check_order(tasks, told)
 
     def _come_to_an_end(self, server: Core) -> None:
         """Every timer and, if there is a worker, every message as it comes.
@@ -716,6 +738,7 @@ class Life(RuleBasedStateMachine):
             coming += [one.next_visible for one in self.bench.messages()] if self.has_worker else []
             assert coming or self.ever_lost or not self._unresolved(), "nothing will ever end a task"
             self._wait_for(min(coming if coming and not self.ever_lost else [next_sweep, *coming]))
+            server.publisher.check()
             server.timers.tick()
             server.timers.receive()
             server.resolver.handle_all()

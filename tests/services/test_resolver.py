@@ -42,7 +42,7 @@ class Resolving:
     def leave(self, *task_and_group: str) -> None:
         self.left.append(cast(tuple[str, str], task_and_group))
 
-    def _advance(self, *args: Any, is_published: bool) -> Next:
+    def _advance(self, *args: Any, is_published: bool = True) -> Next:
         self.calls.append((self.clock.now() - NOW, args, is_published))
         answer = next(self._answers)
         if isinstance(answer, Exception):
@@ -118,7 +118,7 @@ def test_what_is_away_is_asked_again_every_other_second_for_as_long_as_it_takes(
 
 def test_while_the_broker_is_away_the_rest_is_done_once_and_when_the_task_is_due() -> None:
     away = BrokerAway()
-    one = Resolving(away, Next(NOW + 5 * SECOND), away, away, away, Next(None), *[away] * 20, DONE)
+    one = Resolving(away, Next(NOW + 5 * SECOND), away, away, away, Next(NOW + HOUR), *[away] * 20, DONE)
     one.timers.schedule(TASK_ID, NOW)
     one.timers.fall_behind(TASK_ID, NOW + HOUR)
     one.pass_by(MINUTE)
@@ -131,10 +131,16 @@ def test_while_the_broker_is_away_the_rest_is_done_once_and_when_the_task_is_due
 
 def test_of_what_has_ended_the_rest_is_done_though_its_group_cannot_be_published() -> None:
     away = BrokerAway()
-    one = Resolving(away, away, away, DONE)
+    one = Resolving(away, DONE, away, away, DONE)
     one.fall_behind()
     one.pass_by(MINUTE)
-    assert [is_published for _, _, is_published in one.calls] == [False, True, False, False]
+    assert [(args[1:2], is_published) for _, args, is_published in one.calls] == [
+        ((NOW,), False),
+        ((), True),
+        ((NOW,), True),
+        ((NOW,), False),
+        ((NOW,), False),
+    ]
 
 
 def test_a_handler_that_fails_is_tried_again_later_each_time_and_then_given_up(

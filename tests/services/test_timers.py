@@ -365,6 +365,49 @@ def test_what_falls_behind_says_when_it_is_due_all_the_same() -> None:
         assert kept.timers.take(None) == behind(due=due)
 
 
+@pytest.mark.parametrize("more", [{"artifacts": [ARTIFACT]}, {"task_group_id": GROUP}], ids=str)
+def test_a_message_about_less_does_not_replace_what_says_what_is_missing(more: dict[str, Any]) -> None:
+    kept = Kept()
+    kept.schedule()
+    kept.timers.fall_behind(A, again=HOUR)
+    kept.clock.advance(2 * MINUTE)
+    kept.received(kept.timers)
+    kept.after(RENEWAL)
+    kept.schedule(**more)
+    kept.timers.fall_behind(A, again=HOUR)
+    for _ in range(20):
+        kept.timers.tick()
+        assert min(one.since or NOW for timers, _ in kept.messages() for one in timers) == NOW
+        kept.clock.advance(SECOND)
+    (((timer,), _),) = kept.messages()
+    assert (timer.since, timer.artifacts, timer.task_group_id) == (
+        NOW,
+        tuple(more.get("artifacts", ())),
+        more.get("task_group_id", ""),
+    )
+    assert [due.since for due in kept.after(HOUR)] == [NOW]
+    kept.timers.complete(A, None)
+    kept.after(AT_ONCE)
+    assert kept.messages() == []
+
+
+def test_what_is_taken_over_does_not_replace_what_says_what_is_missing_here() -> None:
+    kept = Kept()
+    kept.schedule(artifacts=[ARTIFACT])
+    kept.put(Timer(A, NOW + SECOND, NOW + SECOND, GROUP))
+    (due,) = kept.received(kept.timers)
+    assert (due.artifacts, due.task_group_id) == ((ARTIFACT,), GROUP)
+    kept.timers.tick()
+    assert {(one.artifacts, one.task_group_id) for timers, _ in kept.messages() for one in timers} == {
+        ((ARTIFACT,), ""),
+        ((), GROUP),
+    }
+    for _ in range(2):
+        kept.timers.complete(A, None)
+    kept.timers.tick()
+    assert kept.messages() == []
+
+
 # moved on, with failures
 
 
