@@ -13,7 +13,9 @@ from legacy_queue.domain.task import Run, Task
 from legacy_queue.domain.times import format_time
 
 PROJECT = "taskcluster-queue"
-EVER = datetime(1970, 1, 1, tzinfo=UTC)  # since then: all that happened
+EVER = datetime(
+    2000, 1, 1, tzinfo=UTC
+)  # since then: all that happened; a timer can name it, and a time before
 
 
 @dataclass(frozen=True)

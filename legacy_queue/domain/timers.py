@@ -48,7 +48,7 @@ class Timer:
             "taskGroupId": self.task_group_id,
             "artifacts": self.artifacts,
         }
-        return {name: value for name, value in wire.items() if value}
+        return {name: value for name, value in wire.items() if value not in (None, "", ())}
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Self:

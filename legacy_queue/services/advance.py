@@ -83,6 +83,22 @@ class Advance:
         ended = self._end(task, is_own=is_own)
         return Next(_due(ended, is_own=is_own or ended is not task))
 
+    def look_again(self, task_id: str) -> None:
+        """Offer the task's pending run, or look at what it waits for: what was to do that may be lost.
+
+        What is over ends. Raises ServiceUnavailable, Corrupt.
+        """
+        stored = self._tasks.load(task_id)
+        if stored:
+            self._end(self._offer(stored.task), is_own=stored.is_own)
+
+    def _offer(self, task: Task) -> Task:
+        if task.state == "unscheduled":
+            return self._dependencies.recheck(task)
+        if task.state == "pending":
+            self._messages.offer(task, task.runs[-1].run_id)
+        return task
+
     def _published(self, stored: StoredTask) -> Task:
         task = replace(stored.task, is_unpublished=False)
         with suppress(Changed):
@@ -101,10 +117,8 @@ class Advance:
     def _repeat(self, task: Task, since: datetime, task_group_id: str, *, is_published: bool) -> Task:
         if task_group_id not in ("", task.definition.task_group_id):
             self._groups.leave(task.task_id, task_group_id)  # for a definition that was refused
-        if task.state == "unscheduled" and not is_published:
-            return self._dependencies.recheck(task)
-        if task.state == "pending" and not is_published:
-            self._messages.offer(task, task.runs[-1].run_id)
+        if not is_published:
+            task = self._offer(task)
         for run in task.runs:
             if not task.ended_with(run.run_id) or not run.resolved:
                 continue

@@ -454,6 +454,23 @@ def test_what_happened_while_the_broker_was_away_is_published_though_its_server_
     ]
 
 
+@pytest.mark.parametrize("end", [killed, restarted], ids=["killed", "stopped"])
+def test_what_was_asked_for_again_while_the_broker_was_away_is_published_though_its_server_is_gone(
+    bench: Bench, end: Callable[[Bench], None]
+) -> None:
+    task_id = bench.claimed()
+    bench.complete(task_id)
+    bench.run_timers(MINUTE)
+    bench.broker.room = 0
+    bench.complete(task_id)
+    bench.events()
+    end(bench)
+    bench.broker.room = None
+    bench.run_timers(HOUR)
+    bench.run_timers(2 * SECOND)
+    assert ("task-completed", task_id, 0) in bench.events()
+
+
 def test_a_claim_ends_and_its_retry_is_offered_while_the_broker_is_away(bench: Bench) -> None:
     bench.broker.room = 0
     task_id = bench.claimed()
