@@ -15,7 +15,7 @@ from legacy_queue.domain.times import format_time
 PROJECT = "taskcluster-queue"
 EVER = datetime(
     2000, 1, 1, tzinfo=UTC
-)  # since then: all that happened; a timer can name it, and a time before
+)  # since then: all; a timer can name a time before, too
 
 
 @dataclass(frozen=True)
