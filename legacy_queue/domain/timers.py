@@ -44,7 +44,7 @@ class Timer:
         wire = {
             "taskId": self.task_id,
             "due": epoch_milliseconds(self.due),
-            "since": self.since and epoch_milliseconds(self.since),
+            "since": None if self.since is None else epoch_milliseconds(self.since),
             "taskGroupId": self.task_group_id,
             "artifacts": self.artifacts,
         }

@@ -13,6 +13,7 @@ from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.events import PROJECT
 from legacy_queue.http import artifacts, listing, runs, tasks, work, workers
 from legacy_queue.http.auth import check_escapes, raw_target
+from legacy_queue.http.bodies import MAX_BODY
 from legacy_queue.http.dispatch import Dispatcher
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
 from legacy_queue.http.error_answers import render_errors
@@ -71,6 +72,7 @@ class Backend:
 def create_app(backend: Backend) -> Flask:
     """The queue's HTTP interface, under both prefixes; ``/ready``, references and schemas beside it."""
     app = Flask("legacy_queue", static_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1  # of what reads bodies without a limit of its own
     app.url_map.merge_slashes = False
     events = events_endpoint(backend.project, backend.clock, backend.stopping, backend.trusts_proxy)
     endpoints = Dispatcher(

@@ -104,11 +104,12 @@ class Dispatcher:
 
 
 class _Routes:
-    """Those of one method, as one pattern."""
+    """Those of one method, as one pattern. A client whose base URL ends in a slash sends two."""
 
     def __init__(self, prefixed: Sequence[Endpoint], bare: Sequence[Endpoint]) -> None:
         ours = "|".join(map(_pattern, prefixed))
-        self._pattern = re.compile("|".join([f"{_PREFIXES}(?:{ours})", *map(_pattern, bare)]))
+        routes = "|".join([f"{_PREFIXES}(?:{ours})", *map(_pattern, bare)])
+        self._pattern = re.compile(f"/*(?:{routes})")
         self._endpoints = {
             one.name: (one, _PARAMETER.findall(one.route), self._pattern.groupindex[one.name])
             for one in (*prefixed, *bare)

@@ -58,16 +58,18 @@ class Advance:
         task_group_id: str = "",
         *,
         is_published: bool = False,
+        recalls: bool = False,
     ) -> Next:
         """Repeat the effects of what happened to the task ``since``, and end what is over.
 
         ``task_group_id`` is what the task joined as it was created. ``is_published``: those effects are only
-        what its end means for others. Answers when to come again. Raises ServiceUnavailable, BrokerAway,
+        what its end means for others. ``recalls``: what this process remembers of the task is good enough.
+        Answers when to come again. Raises ServiceUnavailable, BrokerAway,
         Corrupt.
         """
         if since and not is_published and self._publisher.is_away:
             raise BrokerAway
-        recalled = self._tasks.recall(task_id) if since and is_published else None
+        recalled = self._tasks.recall(task_id) if recalls else None
         stored = recalled or self._tasks.load(task_id)
         if stored is None:
             return Next(is_there=False)
@@ -83,21 +85,16 @@ class Advance:
         ended = self._end(task, is_own=is_own)
         return Next(_due(ended, is_own=is_own or ended is not task))
 
-    def look_again(self, task_id: str) -> None:
-        """Offer the task's pending run, or look at what it waits for: what was to do that may be lost.
-
-        What is over ends. Raises ServiceUnavailable, Corrupt.
-        """
+    def offer_again(self, task_id: str) -> None:
+        """Offer a task that waits to be claimed; or schedule it, where what it waits for is resolved."""
         stored = self._tasks.load(task_id)
         if stored:
-            self._end(self._offer(stored.task), is_own=stored.is_own)
+            self._offer(stored.task)
 
     def _offer(self, task: Task) -> Task:
-        if task.state == "unscheduled":
-            return self._dependencies.recheck(task)
         if task.state == "pending":
             self._messages.offer(task, task.runs[-1].run_id)
-        return task
+        return self._dependencies.recheck(task)  # of one that is not scheduled
 
     def _published(self, stored: StoredTask) -> Task:
         task = replace(stored.task, is_unpublished=False)

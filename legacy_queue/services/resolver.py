@@ -62,7 +62,12 @@ class Resolver:
     def _advance_task(self, due: Due) -> None:
         try:
             result = self._advance(
-                due.task_id, due.since, due.artifacts, due.task_group_id, is_published=due.is_published
+                due.task_id,
+                due.since,
+                due.artifacts,
+                due.task_group_id,
+                is_published=due.is_published,
+                recalls=due.is_published and due.since is not None,  # this process has just written it
             )
         except BrokerAway:
             self._go_on_without_broker(due)

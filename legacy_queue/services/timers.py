@@ -17,6 +17,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock
 
 from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.events import EVER
 from legacy_queue.domain.timers import MAX_TEXT, ArtifactName, Timer, text_length
 from legacy_queue.ports import Clock
 from legacy_queue.services.timer_state import Due, Message, State
@@ -298,7 +299,7 @@ class Timers:
             state = self._states[timer.task_id] = State(message, due=timer.due)
             self._move(timer.task_id, state, message)
         if timer.since:
-            state.add(timer, timer.since - _SKEW)
+            state.add(timer, max(EVER, timer.since - _SKEW))
             state.is_behind = state.is_unpublished = state.is_foreign = True
             self._move(timer.task_id, state, message)
         self._fire_at(timer.task_id, state, now if timer.since else timer.due)

@@ -104,6 +104,11 @@ def test_a_proxy_may_not_send_the_absolute_form(queue: Queue) -> None:
         assert answer.status_code == 200
 
 
+@pytest.mark.parametrize("path", ["//v1/ping", "//api/queue/v1/ping", "///v1/ping", "//ready"])
+def test_a_path_may_begin_with_more_than_one_slash(queue: Queue, path: str) -> None:
+    succeeded(queue.send("GET", path, credentials=None))
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "FOO"])
 def test_a_route_answers_to_another_method(queue: Queue, method: str) -> None:
     message = refused(
