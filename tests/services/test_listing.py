@@ -172,14 +172,20 @@ def test_a_page_of_what_was_left_goes_on_behind_it(bench: Bench) -> None:
 
 
 class CountedTasks(TasksOf):
-    """Answers four reads at once, never fewer; ``most`` were asked for side by side."""
+    """Answers four reads at once, never fewer; ``most`` were asked for side by side.
 
-    def __init__(self, tasks: TaskStore) -> None:
+    But for one task, whether it is there or not: the one that the group is named after.
+    """
+
+    def __init__(self, tasks: TaskStore, founder: str) -> None:
         super().__init__(tasks)
+        self._founder = founder
         self._four, self._lock = threading.Barrier(4), threading.Lock()
         self._under_way = self.most = 0
 
     def load(self, task_id: str) -> StoredTask | None:
+        if task_id == self._founder:
+            return self.tasks.load(task_id)
         with self._lock:
             self._under_way += 1
             self.most = max(self.most, self._under_way)
@@ -189,13 +195,13 @@ class CountedTasks(TasksOf):
         return self.tasks.load(task_id)
 
 
-def test_listings_read_more_than_four_tasks_at_once_together_or_fewer(bench: Bench) -> None:
+def test_listings_together_read_four_tasks_at_once(bench: Bench) -> None:
     about = slugid()
     tasks = [create(bench, "group", about) for _ in range(24)]
     counted: list[CountedTasks] = []
 
     def wrapped(tasks: TaskStore) -> TaskStore:
-        counted.append(CountedTasks(tasks))
+        counted.append(CountedTasks(tasks, about))
         return counted[0]
 
     listing = bench.replica(wrapped=wrapped).listing

@@ -199,6 +199,15 @@ def test_a_task_that_expires_while_it_is_swept_is_passed_over(bench: Bench) -> N
     assert bench.states(max(gone, other)) == ["exception deadline-exceeded"]
 
 
+def test_a_waiting_task_that_expires_while_it_is_swept_is_passed_over(bench: Bench) -> None:
+    gone, other = sorted(bench.create() for _ in range(2))
+    for message in bench.receive():
+        bench.delete(message)
+    expires = At(0, of="unresolved", after=lambda: bench.storage.tasks._table.delete(gone, "task"))
+    bench.sweep(20 * MINUTE, bench.server(expires))
+    assert [message.task_id for message in bench.receive()] == [other]
+
+
 def test_a_task_that_cannot_be_swept_keeps_no_other_from_it(
     bench: Bench, logs: list[MutableMapping[str, Any]]
 ) -> None:
