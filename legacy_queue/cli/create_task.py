@@ -4,19 +4,16 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import click
-import requests
 
-from legacy_queue.cli.queue_options import identifier, queue_of, queue_options
+from legacy_queue.cli.queue_options import ask, pool_options, queue_of, queue_options
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.worker import Credentials
-from legacy_queue.worker.hawk_auth import hawk_auth
 
 
 @click.command()
 @queue_options
-@click.option("--provisioner", callback=identifier, required=True, help="The provisionerId.")
-@click.option("--worker-type", callback=identifier, required=True)
+@pool_options(required=True)
 @click.argument("words", nargs=-1, required=True, metavar="-- COMMAND...")
 def create_task(provisioner: str, worker_type: str, words: tuple[str, ...], **queue: str | None) -> None:
     """Create a task whose payload is a command, and print its taskId."""
@@ -44,14 +41,6 @@ def create(
             "source": "https://example.com/legacy-queue",
         },
     }
-    sign = hawk_auth(
-        credentials.client_id, credentials.access_token, credentials.ext(), lambda: datetime.now(UTC)
-    )
-    try:
-        answer = requests.put(f"{base_url}/task/{task_id}", json=definition, auth=sign, timeout=30)
-    except requests.RequestException as error:
-        raise click.ClickException(
-            f"the queue at {base_url} does not answer ({type(error).__name__})"
-        ) from None
+    answer = ask("PUT", base_url, f"/task/{task_id}", credentials, json=definition)
     if answer.status_code != 200:
         raise click.ClickException(f"createTask was refused with {answer.status_code}: {answer.text}")

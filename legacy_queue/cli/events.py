@@ -11,7 +11,7 @@ from typing import Any
 import click
 import requests
 
-from legacy_queue.cli.queue_options import root_url_option
+from legacy_queue.cli.queue_options import no_answer, root_url_option
 from legacy_queue.domain.times import format_time
 
 _CONNECTING, _SILENCE = 10.0, 45.0  # seconds; the server says something every 15
@@ -85,9 +85,7 @@ def _follow(root_url: str, query: Mapping[str, str]) -> Iterator[str]:
                     yield from _data(answer.iter_lines(chunk_size=None), position)
         except requests.RequestException as error:
             if not was_here:
-                raise click.ClickException(
-                    f"the queue at {root_url} does not answer ({type(error).__name__})"
-                ) from None
+                raise no_answer(root_url, error) from None
         if is_here:
             click.echo(f"The queue at {root_url} went away: waiting for it.", err=True)
             is_here = False

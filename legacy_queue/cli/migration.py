@@ -3,15 +3,12 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import click
-import requests
 
-from legacy_queue.cli.queue_options import identifier, queue_of, queue_options
+from legacy_queue.cli.queue_options import ask, pool_options, queue_of, queue_options
 from legacy_queue.worker import Credentials
-from legacy_queue.worker.hawk_auth import hawk_auth
 
 _TIMEOUT = 120  # seconds: ten days of a large fleet are many pages
 _WHOLE = ("messageId", "receipt", "signature")
@@ -23,8 +20,7 @@ _HEADS = ("WORKER TYPE", *_COUNTED, "REQUIRED", "CLAIMWORK")
 @click.command()
 @queue_options
 @click.option("--since", default="24h", show_default=True, help="How far back to look: 1h to 10d.")
-@click.option("--provisioner", callback=identifier, help="Only this provisionerId.")
-@click.option("--worker-type", callback=identifier, help="Only this worker type.")
+@pool_options()
 @click.option(
     "--dry-run",
     type=click.Choice(["required"]),
@@ -51,7 +47,7 @@ def migration(
     """
     base_url, credentials = queue_of(**queue)
     query = {"since": since, "provisionerId": provisioner, "workerType": worker_type}
-    report = _ask(base_url, credentials, {name: value for name, value in query.items() if value})
+    report = _report(base_url, credentials, query)
     shown = _dry_run(report) if dry_run else report
     if as_json:
         click.echo(json.dumps(shown, indent=2))
@@ -59,26 +55,19 @@ def migration(
         click.echo("\n".join(_refusals(shown) if dry_run else _summary(report)))
 
 
-def _ask(base_url: str, credentials: Credentials, query: Mapping[str, str]) -> Any:
+def _report(base_url: str, credentials: Credentials, query: Mapping[str, str | None]) -> Any:
     """What ``GET /migration`` answers; a refusal ends the command with the queue's sentence."""
     root_url = re.sub(r"(/api/queue)?/v1/?$", "", base_url)
-    sign = hawk_auth(
-        credentials.client_id, credentials.access_token, credentials.ext(), lambda: datetime.now(UTC)
-    )
+    answer = ask("GET", root_url, "/migration", credentials, _TIMEOUT, params=query)
     try:
-        answer = requests.get(f"{root_url}/migration", params=query, auth=sign, timeout=_TIMEOUT)
         body = answer.json()
         if answer.status_code != 200:
             raise click.ClickException(f"the queue refused with {answer.status_code}: {body['message']}")
-        if not isinstance(body, dict) or "workerTypes" not in body:
-            raise ValueError
-    except (ValueError, KeyError, TypeError):
-        raise click.ClickException(f"what answers at {root_url} is not a queue that knows this") from None
-    except requests.RequestException as error:
-        raise click.ClickException(
-            f"the queue at {root_url} does not answer ({type(error).__name__})"
-        ) from None
-    return body
+        if "workerTypes" in body.keys():  # noqa: SIM118  which only a JSON object has
+            return body
+    except (ValueError, KeyError, TypeError, AttributeError):
+        pass
+    raise click.ClickException(f"what answers at {root_url} is not a queue that knows this")
 
 
 def _dry_run(report: Any) -> dict[str, Any]:
@@ -88,11 +77,8 @@ def _dry_run(report: Any) -> dict[str, Any]:
         for one in report["workerTypes"]
         for call in _claims(one)
     ]
-    about = {
-        name: report[name] for name in ("since", "until", "recordedSince", "notRecorded") if name in report
-    }
     return {
-        **about,
+        **{name: value for name, value in report.items() if name != "workerTypes"},
         "claims": sum(claim["count"] for claim in claims),
         "refused": sum(claim["count"] for claim in claims if claim["missing"]),
         "by": [claim for claim in claims if claim["missing"]],
@@ -121,9 +107,10 @@ def _summary(report: Any) -> Iterable[str]:
         return
     yield from _aligned([_HEADS, *map(_row, report["workerTypes"])])
     for one in report["workerTypes"]:
-        against = {"required": [], "claimWork": one["claimWork"]["inTheWay"]}
-        if _claims(one):
-            against["required"] = one["required"]["inTheWay"]
+        against = {
+            "required": one["required"]["inTheWay"] if _claims(one) else [],
+            "claimWork": one["claimWork"]["inTheWay"],
+        }
         if any(against.values()):
             yield f"\nIn the way of {_pool(one)}:"
         for what, sentences in against.items():

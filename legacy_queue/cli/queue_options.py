@@ -1,14 +1,17 @@
-"""How a command that talks to a queue is told where it is, and with which credentials."""
+"""How a command that talks to a queue is told where it is, and with which credentials; and how it asks."""
 
 import json
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import click
+import requests
 
 from legacy_queue.domain.ids import IDENTIFIER
 from legacy_queue.worker import Credentials
+from legacy_queue.worker.hawk_auth import hawk_auth
 from legacy_queue.worker.settings import base_url_of
 
 
@@ -39,30 +42,29 @@ def root_url_option(default: str | None = None) -> Callable[[Any], Any]:
     )
 
 
+def _option(name: str, envvar: str, help: str | None = None, **more: Any) -> Callable[[Any], Any]:  # noqa: A002
+    return click.option(name, envvar=envvar, show_envvar=True, help=help, **more)
+
+
 _OPTIONS = (
     root_url_option(),
-    click.option(
-        "--base-url",
-        envvar="LEGACY_QUEUE_BASE_URL",
-        show_envvar=True,
-        help="Instead: its legacy base URL, with the /v1.",
-    ),
-    click.option("--client-id", envvar="TASKCLUSTER_CLIENT_ID", show_envvar=True, required=True),
-    click.option(
-        "--access-token",
-        envvar="TASKCLUSTER_ACCESS_TOKEN",
-        show_envvar=True,
-        required=True,
-        help="Better in the environment.",
-    ),
-    click.option(
-        "--certificate",
-        envvar="TASKCLUSTER_CERTIFICATE",
-        show_envvar=True,
-        callback=_certificate,
-        help="For temporary ones.",
-    ),
+    _option("--base-url", "LEGACY_QUEUE_BASE_URL", "Instead: its legacy base URL, with the /v1."),
+    _option("--client-id", "TASKCLUSTER_CLIENT_ID", required=True),
+    _option("--access-token", "TASKCLUSTER_ACCESS_TOKEN", "Better in the environment.", required=True),
+    _option("--certificate", "TASKCLUSTER_CERTIFICATE", "For temporary ones.", callback=_certificate),
 )
+
+
+def pool_options(required: bool = False) -> Callable[[Any], Any]:
+    """``--provisioner`` and ``--worker-type``."""
+
+    def with_pool(command: Callable[..., Any]) -> Callable[..., Any]:
+        for name, of in (("--worker-type", "workerType"), ("--provisioner", "provisionerId")):
+            what = f"The {of}." if required else f"Only this {of}."
+            command = click.option(name, callback=identifier, required=required, help=what)(command)
+        return command
+
+    return with_pool
 
 
 def queue_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -86,3 +88,20 @@ def queue_of(
             "Say where the queue is: --root-url or --base-url, starting with http:// or https://"
         )
     return url, Credentials(client_id or "", access_token or "", certificate)
+
+
+def ask(
+    method: str, url: str, path: str, credentials: Credentials, timeout: float = 30, **content: Any
+) -> requests.Response:
+    """What the queue at ``url`` answers to a signed request; where nothing answers, the command ends."""
+    sign = hawk_auth(
+        credentials.client_id, credentials.access_token, credentials.ext(), lambda: datetime.now(UTC)
+    )
+    try:
+        return requests.request(method, url + path, auth=sign, timeout=timeout, **content)
+    except requests.RequestException as error:
+        raise no_answer(url, error) from None
+
+
+def no_answer(url: str, error: Exception) -> click.ClickException:
+    return click.ClickException(f"the queue at {url} does not answer ({type(error).__name__})")

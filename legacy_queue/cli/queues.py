@@ -5,13 +5,12 @@ import os
 import click
 
 from legacy_queue.cli.options import setting_options, settings_of
-from legacy_queue.cli.queue_options import identifier
+from legacy_queue.cli.queue_options import pool_options
 from legacy_queue.domain.priority import work_queues
 
 
 @click.command()
-@click.option("--provisioner", callback=identifier, required=True, help="The provisionerId.")
-@click.option("--worker-type", callback=identifier, required=True)
+@pool_options(required=True)
 @setting_options
 def queues(provisioner: str, worker_type: str, **options: str | None) -> None:
     """Print the seven queues of a worker type, highest priority first: priority and name.

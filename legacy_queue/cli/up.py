@@ -7,12 +7,12 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import wait
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import indent
+from time import monotonic
 from typing import Any
 
 import click
@@ -24,6 +24,7 @@ from legacy_queue.cli.create_task import create
 from legacy_queue.cli.options import setting_options, settings_of
 from legacy_queue.cli.queues import named_queues
 from legacy_queue.cli.signals import ENDS, Told, Unwinding
+from legacy_queue.cli.worker import start
 from legacy_queue.config.settings import PREFIX, Settings, wire_name
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
@@ -53,28 +54,22 @@ def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
     settings, _ = settings_of(options, os.environ)  # a mistake is told at once
     if rabbitmq and settings.amqp_url:
         raise click.ClickException("--rabbitmq starts a broker, and amqp-url names another: give one of them")
+    given = {name: value for name, value in options.items() if value is not None}
     if demo:  # beside a queue that is up already
         own = {"claim_timeout": _DEMO_CLAIM, "port": "0", "data_dir": str(settings.data_dir / "demo")}
-        own["log_level"] = "warning"  # the steps are what is to be seen, not the requests
-        options = {**own, **{name: value for name, value in options.items() if value is not None}}
-    given = {f"--{wire_name(name)}": value for name, value in options.items() if value is not None}
-    command = [
-        sys.executable,
-        "-m",
-        "legacy_queue",
-        "serve",
-        "--stop-with-stdin",
-        *([] if demo else ["--azurite-default-ports"]),
-        *(word for pair in given.items() for word in pair),
-    ]
+        # the steps are what is to be seen, not the requests
+        given = {**own, "log_level": "warning", **given}
+    command = [sys.executable, "-m", "legacy_queue", "serve", "--stop-with-stdin"]
+    command += [] if demo else ["--azurite-default-ports"]
+    command += [f"--{wire_name(name)}={value}" for name, value in given.items()]
     environment, broker = dict(os.environ), None
     Unwinding()
     with ExitStack() as started:
         try:
             if rabbitmq:
-                broker = RabbitMQ(Path(options["data_dir"] or settings.data_dir) / "rabbitmq", _RABBITMQ)
+                broker = RabbitMQ(Path(given.get("data_dir") or settings.data_dir) / "rabbitmq", _RABBITMQ)
                 started.callback(broker.stop)  # first: a signal may end its start
-                _start(broker)
+                broker.start()
                 environment[f"{PREFIX}AMQP_URL"] = broker.url  # a command line is read by everybody
             server = started.enter_context(_server(command, environment))
             ready = _ready_line(server)
@@ -86,19 +81,14 @@ def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
                 click.echo(f"\nCtrl-C stops the queue{', its broker' if broker else ''} and its storage.")
                 server.wait()
                 raise click.ClickException("the server ended by itself; its log above says why")
+        except RabbitMQUnavailable as unavailable:
+            raise click.ClickException(str(unavailable)) from None
         except Told:
             click.echo("\nStopping ...", err=True)
             if demo:
                 raise SystemExit(130) from None
     kept = "nothing is kept of memory storage" if settings.storage == "memory" else "everything is kept"
     click.echo(f"Stopped; {kept}.", err=True)
-
-
-def _start(broker: RabbitMQ) -> None:
-    try:
-        broker.start()
-    except RabbitMQUnavailable as unavailable:
-        raise click.ClickException(str(unavailable)) from None
 
 
 @contextmanager
@@ -132,32 +122,29 @@ def _ready_line(server: subprocess.Popen[str]) -> Mapping[str, Any]:
 
 
 def _say_what_to_try(ready: Mapping[str, Any], broker: RabbitMQ | None) -> None:
-    click.echo(
-        f"The queue is up.\n\n  root URL         {ready['rootUrl']}\n  legacy base URL  {ready['baseUrl']}"
-    )
+    root_url, base_url = ready["rootUrl"], ready["baseUrl"]
     credentials = ready.get("credentials") or {"clientId": "...", "accessToken": "..."}
+    client_id, token = credentials["clientId"], credentials["accessToken"]
+    click.echo(f"The queue is up.\n\n  root URL         {root_url}\n  legacy base URL  {base_url}")
     if "credentials" in ready:
-        click.echo(
-            f"  clientId         {credentials['clientId']}   (a development client: it may do everything)\n"
-            f"  accessToken      {credentials['accessToken']}"
-        )
+        click.echo(f"  clientId         {client_id}   (a development client: it may do everything)")
+        click.echo(f"  accessToken      {token}")
     if broker:
         click.echo(f"  events on        {broker.url}   (RabbitMQ; topic exchanges)")
     program = shlex.quote(os.path.relpath(sys.argv[0]))
-    click.echo(
-        "\nWatch what happens to tasks, in a terminal of its own:\n\n"
-        f"  {program} events --root-url {ready['rootUrl']}"
-    )
     pool = "--provisioner my-provisioner --worker-type my-worker"
-    click.echo(
-        "\nTry, in another terminal:\n\n"
-        f"  export LEGACY_QUEUE_ROOT_URL={ready['rootUrl']}\n"
-        f"  export TASKCLUSTER_CLIENT_ID={credentials['clientId']} "
-        f"TASKCLUSTER_ACCESS_TOKEN={credentials['accessToken']}\n"
-        f"  {program} create-task {pool} -- echo hello\n"
-        f"  {program} worker {pool} --max-tasks 1\n"
-        f"  curl {ready['baseUrl']}/pending/my-provisioner/my-worker"
-    )
+    click.echo(f"""
+Watch what happens to tasks, in a terminal of its own:
+
+  {program} events --root-url {root_url}
+
+Try, in another terminal:
+
+  export LEGACY_QUEUE_ROOT_URL={root_url}
+  export TASKCLUSTER_CLIENT_ID={client_id} TASKCLUSTER_ACCESS_TOKEN={token}
+  {program} create-task {pool} -- echo hello
+  {program} worker {pool} --max-tasks 1
+  curl {base_url}/pending/my-provisioner/my-worker""")
 
 
 def _say_where_storage_is(settings: Settings) -> None:
@@ -178,73 +165,50 @@ def _say_where_storage_is(settings: Settings) -> None:
 def _demonstrate(ready: Mapping[str, Any]) -> None:
     if "credentials" not in ready:
         raise click.ClickException("--demo uses the development client: configure no clients for it")
-    client_id, token = ready["credentials"]["clientId"], ready["credentials"]["accessToken"]
+    base_url, credentials = ready["baseUrl"], Credentials.from_wire(ready["credentials"])
     task_id = slugid()
     worker_type = f"demo-{secrets.token_hex(4)}"  # its own: a demo that was cut off may have left a task
-    tell = _Teller()
-    pool = _PROVISIONER, worker_type
-    create(ready["baseUrl"], Credentials(client_id, token, None), task_id, pool, _DEMO_COMMAND)
+    begun = monotonic()
+
+    def tell(who: str, what: str) -> None:
+        """A step of the seed's sequence chart, with the seconds since the start."""
+        click.echo(f"{monotonic() - begun:6.2f} s  {who:<22} {what}")
+
+    def on_step(step: Step, fields: Mapping[str, Any]) -> None:
+        if step is not Step.POLL or fields["messages"]:
+            who, what = _CHART.get(step, ("Worker", lambda fields: f"{step.value} {dict(fields)}"))
+            tell(who, what(fields))
+
+    create(base_url, credentials, task_id, (_PROVISIONER, worker_type), _DEMO_COMMAND)
     tell("Scheduler -> Queue", f"createTask {task_id}")
-    worker = Worker(
-        WorkerSettings(
-            base_url=ready["baseUrl"],
-            credentials=Credentials(client_id, token, None),
-            provisioner_id=_PROVISIONER,
-            worker_type=worker_type,
-            worker_group="demo",
-            worker_id=f"demo-{secrets.token_hex(4)}",
-            max_tasks=1,
-        ),
-        on_step=tell.step,
+    settings = WorkerSettings(
+        base_url=base_url,
+        credentials=credentials,
+        provisioner_id=_PROVISIONER,
+        worker_type=worker_type,
+        worker_group="demo",
+        worker_id=f"demo-{secrets.token_hex(4)}",
+        max_tasks=1,
     )
-    _run(worker)
-    status = requests.get(f"{ready['baseUrl']}/task/{task_id}/status", timeout=10).json()["status"]
+    _run(Worker(settings, on_step=on_step))
+    status = requests.get(f"{base_url}/task/{task_id}/status", timeout=10).json()["status"]
     tell("Queue", f"task {task_id} is {status['state']}, run {len(status['runs']) - 1}")
     if status["state"] != "completed":
         raise click.ClickException(f"the task is {status['state']}, and should be completed")
-    log = requests.get(f"{ready['baseUrl']}/task/{task_id}/artifacts/{LIVE_LOG}", timeout=10)
+    log = requests.get(f"{base_url}/task/{task_id}/artifacts/{LIVE_LOG}", timeout=10)
     tell("Anybody -> Queue", f"getLatestArtifact {LIVE_LOG}: {log.text.strip()!r}")
 
 
 def _run(worker: Worker) -> None:
     """Run it to its end. A signal leaves it a moment to report its task, and the command none."""
-    failures: list[Exception] = []
-
-    def work() -> None:
-        try:
-            worker.run()
-        except Exception as failure:  # noqa: BLE001  raised again below, in the main thread
-            failures.append(failure)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
+    ended = start(worker)
     try:
-        thread.join()
+        ended.result()
     except Told:
         worker.stop()
-        thread.join(_SHUTDOWN)
+        wait([ended], _SHUTDOWN)
         worker.kill()
         raise
-    for failure in failures:
-        raise failure
-
-
-class _Teller:
-    """Prints the steps of the seed's sequence chart as they happen, with the seconds since the start."""
-
-    def __init__(self) -> None:
-        self._start = datetime.now(UTC)
-
-    def __call__(self, who: str, what: str) -> None:
-        seconds = (datetime.now(UTC) - self._start).total_seconds()
-        click.echo(f"{seconds:6.2f} s  {who:<22} {what}")
-
-    def step(self, step: Step, fields: Mapping[str, Any]) -> None:
-        """One step of the worker."""
-        if step is Step.POLL and not fields["messages"]:
-            return
-        who, what = _CHART.get(step, ("Worker", lambda fields: f"{step.value} {dict(fields)}"))
-        self(who, what(fields))
 
 
 def _until(fields: Mapping[str, Any]) -> str:

@@ -4,12 +4,13 @@ import os
 import re
 import socket
 import threading
+from concurrent.futures import Future
 from datetime import timedelta
 
 import click
 
 from legacy_queue.cli.logs import log_to_standard_error
-from legacy_queue.cli.queue_options import identifier, queue_of, queue_options
+from legacy_queue.cli.queue_options import identifier, pool_options, queue_of, queue_options
 from legacy_queue.cli.signals import Signals
 from legacy_queue.config.values import LOG_FORMATS, LOG_LEVELS
 from legacy_queue.worker import Protocol, QueueRefused, Worker, WorkerSettings
@@ -34,8 +35,7 @@ def _default_worker_id() -> str:
 
 @click.command()
 @queue_options
-@click.option("--provisioner", callback=identifier, required=True, help="The provisionerId.")
-@click.option("--worker-type", callback=identifier, required=True)
+@pool_options(required=True)
 @click.option("--worker-group", callback=identifier, default="sample", show_default=True)
 @click.option("--worker-id", callback=identifier, help="Default: the host's name and the process id.")
 @click.option(
@@ -102,29 +102,36 @@ def worker(
     run_until_signalled(Worker(settings))
 
 
-def run_until_signalled(worker: Worker) -> None:
-    """Run the worker to its end, or to a SIGTERM or SIGINT and the orderly end that it asks for.
-
-    A second signal, or no end within the shutdown limit, kills the commands and exits at once. The worker
-    runs in a thread of its own.
-    """
-    signals = Signals()
-    failures: list[Exception] = []
+def start(worker: Worker) -> Future[None]:
+    """Run the worker in a thread of its own, which ends with this process; how its run ends."""
+    ended: Future[None] = Future()
 
     def work() -> None:
         try:
             worker.run()
-        except Exception as failure:  # noqa: BLE001  raised again below, in the main thread
-            failures.append(failure)
-        signals.tell()
+        except Exception as failure:  # noqa: BLE001  raised by whoever waits
+            ended.set_exception(failure)
+        else:
+            ended.set_result(None)
 
     threading.Thread(target=work, daemon=True).start()
+    return ended
+
+
+def run_until_signalled(worker: Worker) -> None:
+    """Run the worker to its end, or to a SIGTERM or SIGINT and the orderly end that it asks for.
+
+    A second signal, or no end within the shutdown limit, kills the commands and exits at once.
+    """
+    signals = Signals()
+    ended = start(worker)
+    ended.add_done_callback(lambda _: signals.tell())
     if caught := signals.wait():
         worker.stop()
         if signals.wait(SHUTDOWN_LIMIT.total_seconds()) != 0:
             worker.kill()
             os._exit(128 + caught)
-    for failure in failures:
-        if isinstance(failure, QueueRefused):
-            raise click.ClickException(f"The queue refused this worker. {failure}")
-        raise failure
+    try:
+        ended.result()
+    except QueueRefused as refused:
+        raise click.ClickException(f"The queue refused this worker. {refused}") from None

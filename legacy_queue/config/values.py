@@ -5,7 +5,7 @@ Each raises ValueError, whose message says what is accepted and never repeats a 
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from legacy_queue.domain.scopes import is_scope
 LOG_FORMATS = ("auto", "text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_SHORTEST_SAS = timedelta(minutes=6)
+
+Parse = Callable[[Any], Any]
 
 
 def without_secrets(text: str) -> str:
@@ -29,22 +30,70 @@ def without_secrets(text: str) -> str:
     )
 
 
-def text(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError("text is accepted")
-    return value
+def _matching(pattern: str, accepted: str, read: type[Any] = str) -> Parse:
+    """Reads text, or what TOML has made an int of where ``read`` is int, that the pattern matches whole."""
+
+    def parse(value: Any) -> Any:
+        if type(value) not in (str, read) or not re.fullmatch(pattern, str(value), re.DOTALL):
+            raise ValueError(accepted)
+        return read(value)
+
+    return parse
+
+
+def _one_of(*words: str) -> Parse:
+    return _matching("|".join(words), f"{', '.join(words[:-1])} or {words[-1]} is accepted")
+
+
+def _duration(accepted: str, least: timedelta = timedelta(), most: timedelta = timedelta(days=5)) -> Parse:
+    def parse(value: Any) -> timedelta:
+        match = re.fullmatch(r"([1-9]\d{0,6})([smhd])", str(value))
+        if not match:
+            raise ValueError("a duration is accepted, like 20m, 6s, 1h or 2d")
+        duration = timedelta(seconds=int(match[1]) * _UNITS[match[2]])
+        if not least <= duration <= most:
+            raise ValueError(accepted)
+        return duration
+
+    return parse
+
+
+text = _matching(".+", "text is accepted")
+count = _matching(r"[1-9]\d{0,2}", "a number from 1 to 999 is accepted", int)
+duration = _duration("5d is the longest that is accepted, as no deadline is further away")
+sas_life = _duration(
+    "6m to 5d is accepted: workers fetch new URLs 310 s before the end", timedelta(minutes=6)
+)
+claim_work_wait = _duration(
+    "20s is the longest that is accepted, as clients give up after 30 s", most=timedelta(seconds=20)
+)
+storage = _one_of("azurite", "azure", "memory")
+azurite_patches = _one_of("all", "none")
+log_format = _one_of(*LOG_FORMATS)
+log_level = _one_of(*LOG_LEVELS)
+prefix = _matching("[a-z][a-z0-9]{0,10}", "1 to 11 of a-z and 0-9 are accepted, a letter first")
+word = _matching("[!-~]+", "printable ASCII characters are accepted, and no space")
+bucket = _matching(
+    "[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]",
+    "3 to 63 of a-z, 0-9, . and - are accepted, a letter or digit first and last",
+)
+project = _matching("[a-zA-Z0-9_-]{1,64}", "1 to 64 of a-z, A-Z, 0-9, - and _ are accepted")
+_url = _matching(
+    r"https?://[^\s/?#{}@]+[^\s?#{}@]*",
+    "a URL is accepted that starts with http:// or https:// and has no user, password or query",
+)
 
 
 def port(value: Any) -> int:
-    if not re.fullmatch(r"\d{1,5}", str(value)) or int(value) > 65535:
-        raise ValueError("a port is accepted, 0 to 65535; 0 lets the system choose")
-    return int(value)
+    accepted = "a port is accepted, 0 to 65535; 0 lets the system choose"
+    number: int = _matching(r"\d{1,5}", accepted, int)(value)
+    if number > 65535:
+        raise ValueError(accepted)
+    return number
 
 
-def count(value: Any) -> int:
-    if not re.fullmatch(r"[1-9]\d{0,2}", str(value)):
-        raise ValueError("a number from 1 to 999 is accepted")
-    return int(value)
+def url(value: Any) -> str:
+    return str(_url(value)).rstrip("/")
 
 
 def flag(value: Any) -> bool:
@@ -52,68 +101,6 @@ def flag(value: Any) -> bool:
     if str(value).lower() not in words:
         raise ValueError("true or false is accepted")
     return words[str(value).lower()]
-
-
-def duration(value: Any) -> timedelta:
-    match = re.fullmatch(r"([1-9]\d{0,6})([smhd])", str(value))
-    if not match:
-        raise ValueError("a duration is accepted, like 20m, 6s, 1h or 2d")
-    duration = timedelta(seconds=int(match[1]) * _UNITS[match[2]])
-    if duration > timedelta(days=5):
-        raise ValueError("5d is the longest that is accepted, as no deadline is further away")
-    return duration
-
-
-def sas_life(value: Any) -> timedelta:
-    life = duration(value)
-    if life < _SHORTEST_SAS:
-        raise ValueError("at least 6m is accepted: workers fetch new URLs 310 s before the end")
-    return life
-
-
-def claim_work_wait(value: Any) -> timedelta:
-    wait = duration(value)
-    if wait > timedelta(seconds=20):
-        raise ValueError("20s is the longest that is accepted, as clients give a request up after 30 s")
-    return wait
-
-
-def storage(value: Any) -> str:
-    if value not in ("azurite", "azure", "memory"):
-        raise ValueError("azurite, azure or memory is accepted")
-    return str(value)
-
-
-def azurite_patches(value: Any) -> str:
-    if value not in ("all", "none"):
-        raise ValueError("all or none is accepted")
-    return str(value)
-
-
-def log_format(value: Any) -> str:
-    if value not in LOG_FORMATS:
-        raise ValueError("auto, text or json is accepted")
-    return str(value)
-
-
-def log_level(value: Any) -> str:
-    if value not in LOG_LEVELS:
-        raise ValueError("debug, info, warning or error is accepted")
-    return str(value)
-
-
-def prefix(value: Any) -> str:
-    if not re.fullmatch(r"[a-z][a-z0-9]{0,10}", str(value)):
-        raise ValueError("1 to 11 of a-z and 0-9 are accepted, a letter first")
-    return str(value)
-
-
-def url(value: Any) -> str:
-    if not re.fullmatch(r"https?://[^\s/?#{}@]+[^\s?#{}@]*", str(value)):
-        raise ValueError(
-            "a URL is accepted that starts with http:// or https:// and has no user, password or query"
-        )
-    return str(value).rstrip("/")
 
 
 def amqp_url(value: Any) -> str:
@@ -131,30 +118,19 @@ def amqp_url(value: Any) -> str:
     return str(value)
 
 
-def word(value: Any) -> str:
-    if not re.fullmatch("[!-~]+", text(value)):
-        raise ValueError("printable ASCII characters are accepted, and no space")
-    return str(value)
-
-
-def bucket(value: Any) -> str:
-    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", str(value)):
-        raise ValueError("3 to 63 of a-z, 0-9, . and - are accepted, a letter or digit first and last")
-    return str(value)
-
-
-def project(value: Any) -> str:
-    if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", text(value)):
-        raise ValueError("1 to 64 of a-z, A-Z, 0-9, - and _ are accepted")
-    return str(value)
-
-
 def _structure(value: Any) -> Any:
     """A table or list of the file, or its JSON in an option or the environment."""
     try:
         return json.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
         raise ValueError("JSON is accepted here, a table or list in the file") from None
+
+
+def _table(value: Any, accepted: str) -> dict[str, Any]:
+    value = _structure(value)
+    if not isinstance(value, dict):
+        raise ValueError(accepted)
+    return value
 
 
 def _scopes(value: Any) -> tuple[str, ...]:
@@ -164,12 +140,9 @@ def _scopes(value: Any) -> tuple[str, ...]:
 
 
 def clients(value: Any) -> tuple[Client, ...]:
-    value = _structure(value)
     accepted = "a table is accepted for each clientId: accessToken (at least 22 characters) and scopes"
-    if not isinstance(value, dict):
-        raise ValueError(accepted)
     clients = []
-    for client_id, one in value.items():
+    for client_id, one in _table(value, accepted).items():
         if not isinstance(one, dict) or set(one) != {"accessToken", "scopes"}:
             raise ValueError(f"client {client_id!r}: {accepted}")
         token = one["accessToken"]
@@ -184,10 +157,8 @@ def clients(value: Any) -> tuple[Client, ...]:
 
 
 def roles(value: Any) -> Mapping[str, tuple[str, ...]]:
-    value = _structure(value)
-    if not isinstance(value, dict):
-        raise ValueError("a table is accepted: a list of scopes for each role")
-    return {role: _scopes(scopes) for role, scopes in value.items()}
+    table = _table(value, "a table is accepted: a list of scopes for each role")
+    return {role: _scopes(scopes) for role, scopes in table.items()}
 
 
 def secrets(value: Any) -> tuple[str, ...]:
@@ -207,14 +178,12 @@ def is_secret(value: Any) -> bool:
 
 
 def policies(value: Any) -> Mapping[str, str]:
-    value = _structure(value)
     accepted = 'a table is accepted: "provisionerId/workerType" = "optional" or "required"'
-    if not isinstance(value, dict):
-        raise ValueError(accepted)
-    for name, policy in value.items():
+    table = _table(value, accepted)
+    for name, policy in table.items():
         if not re.fullmatch(f"{IDENTIFIER}/{IDENTIFIER}", name) or policy not in ("optional", "required"):
             raise ValueError(f"{name!r} = {policy!r}: {accepted}")
-    return dict(value)
+    return table
 
 
 def path(value: Any) -> Path:

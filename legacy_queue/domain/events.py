@@ -13,7 +13,7 @@ from legacy_queue.domain.task import Run, Task
 from legacy_queue.domain.times import format_time
 
 PROJECT = "taskcluster-queue"
-EVER = datetime(1970, 1, 1, tzinfo=UTC)  # since then: all that happened
+EVER = datetime(2000, 1, 1, tzinfo=UTC)  # since then: all that happened
 
 
 @dataclass(frozen=True)

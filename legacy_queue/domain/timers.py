@@ -44,11 +44,11 @@ class Timer:
         wire = {
             "taskId": self.task_id,
             "due": epoch_milliseconds(self.due),
-            "since": self.since and epoch_milliseconds(self.since),
+            "since": None if self.since is None else epoch_milliseconds(self.since),
             "taskGroupId": self.task_group_id,
             "artifacts": self.artifacts,
         }
-        return {name: value for name, value in wire.items() if value}
+        return {name: value for name, value in wire.items() if value not in (None, "", ())}
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Self:

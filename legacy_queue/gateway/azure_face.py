@@ -5,7 +5,6 @@ nothing here logs them.
 """
 
 import base64
-import binascii
 import re
 from collections.abc import Mapping
 from datetime import timedelta
@@ -14,15 +13,13 @@ from urllib.parse import unquote
 from flask import Blueprint, Response, request
 
 from legacy_queue.domain.messages import Lease
-from legacy_queue.gateway.azure_answers import answer, refused
-from legacy_queue.gateway.azure_errors import AzureError
+from legacy_queue.gateway.azure_answers import AzureError, answer, blueprint_of, check_names
 from legacy_queue.gateway.azure_xml import messages_xml
 from legacy_queue.gateway.shared_access import SAS_FIELDS, authenticate, parse_query
 from legacy_queue.ports import Clock
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import MessageNotFound, PopReceiptMismatch, Queue, QueueNotFound
 
-_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _DENIED = (  # by segments after the queue's: what Azure knows and a permission to process does not cover
     ("GET", "HEAD", "PUT", "DELETE"),
     ("GET", "POST", "DELETE"),  # peek, put, clear
@@ -40,7 +37,6 @@ def azure_face(account: StorageAccount, clock: Clock) -> Blueprint:
     To be mounted where the signed URLs point. The scheme that a SAS is checked for is that of the request:
     behind a proxy that ends TLS, the application must have been told.
     """
-    blueprint = Blueprint("azure_face", __name__)
     name, key = account.public_queues.account, base64.b64decode(account.public_queues.key)
 
     def serve(path: str) -> Response:
@@ -49,7 +45,7 @@ def azure_face(account: StorageAccount, clock: Clock) -> Blueprint:
         if segments[0] != name or len(segments) == 1:
             raise AzureError("AuthenticationFailed")
         queue_name, resource = segments[1], segments[2:]
-        authenticate(parameters, name, queue_name, key, request.scheme, clock.now())
+        authenticate(parameters, f"/queue/{name}/{queue_name}", "p", key, request.scheme, clock.now())
         match request.method, resource:
             case "GET", ["messages"] if parameters.get("peekonly") != "true":
                 return _receive(account.queue(queue_name), parameters)
@@ -57,19 +53,11 @@ def azure_face(account: StorageAccount, clock: Clock) -> Blueprint:
                 return _delete(account.queue(queue_name), message_id, parameters)
         raise _refusal(request.method, resource)
 
-    blueprint.add_url_rule(
-        "/<path:path>",
-        view_func=serve,
-        methods=_METHODS,
-        provide_automatic_options=False,
-        merge_slashes=False,  # else a redirect would repeat the SAS
-    )
-    blueprint.register_error_handler(AzureError, refused)
-    return blueprint
+    return blueprint_of("azure_face", "/<path:path>", serve)
 
 
 def _receive(queue: Queue, parameters: Mapping[str, str]) -> Response:
-    _check_names(parameters, _RECEIVE_PARAMETERS)
+    check_names(parameters, _RECEIVE_PARAMETERS, SAS_FIELDS)
     count = _whole_number(parameters, "numofmessages", 1, _MAX_MESSAGES)
     seconds = _whole_number(parameters, "visibilitytimeout", 30, _MAX_VISIBILITY)
     try:
@@ -80,27 +68,19 @@ def _receive(queue: Queue, parameters: Mapping[str, str]) -> Response:
 
 
 def _delete(queue: Queue, message_id: str, parameters: Mapping[str, str]) -> Response:
-    _check_names(parameters, _DELETE_PARAMETERS)
+    check_names(parameters, _DELETE_PARAMETERS, SAS_FIELDS)
     receipt = parameters.get("popreceipt")
     if receipt is None:
         raise AzureError("MissingRequiredQueryParameter", "'popreceipt' is missing.")
     try:
         base64.b64decode(receipt, validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         raise AzureError("InvalidQueryParameterValue", "'popreceipt' is not a URI-encoded receipt.") from None
     try:
         queue.delete(Lease(message_id, receipt))
     except (QueueNotFound, MessageNotFound, PopReceiptMismatch) as error:
         raise AzureError(type(error).__name__) from None
     return answer(204)
-
-
-def _check_names(parameters: Mapping[str, str], known: set[str]) -> None:
-    unknown = sorted(parameters.keys() - known - SAS_FIELDS)
-    if unknown:
-        raise AzureError("UnsupportedQueryParameter", f"{unknown[0]!r} is not one of {sorted(known)}.")
-    if not re.fullmatch("[0-9]{1,9}", parameters.get("timeout", "30")):
-        raise AzureError("InvalidQueryParameterValue", "'timeout' is not a number of seconds.")
 
 
 def _whole_number(parameters: Mapping[str, str], name: str, default: int, most: int) -> int:

@@ -5,11 +5,8 @@ nothing that it serves is ever shown by a browser as a page. Requests carry thei
 """
 
 import base64
-import binascii
 import hashlib
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 from urllib.parse import unquote
 
@@ -19,9 +16,15 @@ from werkzeug.exceptions import ClientDisconnected, RequestedRangeNotSatisfiable
 from werkzeug.http import parse_range_header
 
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.gateway.azure_answers import answer, refused, with_common_headers
-from legacy_queue.gateway.azure_errors import AzureError
-from legacy_queue.gateway.shared_access import BLOB_SAS_FIELDS, authenticate_blob, parse_query
+from legacy_queue.gateway.azure_answers import (
+    AzureError,
+    answer,
+    blueprint_of,
+    check_names,
+    refused,
+    with_common_headers,
+)
+from legacy_queue.gateway.shared_access import BLOB_SAS_FIELDS, authenticate, parse_query
 from legacy_queue.ports import Clock
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.blob import (
@@ -34,7 +37,6 @@ from legacy_queue.ports.blob import (
 )
 from legacy_queue.services.upload_slots import UploadSlots
 
-_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _PARAMETERS = {"comp", "blockid", "timeout"}
 _LARGEST_BODY = 5000 * 1024 * 1024  # bytes
 _MOST_BLOCKS = 50_000
@@ -53,45 +55,29 @@ def blob_face(account: StorageAccount, clock: Clock, slots: UploadSlots) -> Blue
     To be mounted as ``azure_face`` is, beside it. Bodies may be as large as Azure takes them; whatever is
     written takes a slot while it is read, of those for its blob.
     """
-    blueprint = Blueprint("blob_face", __name__)
     container, endpoint = account.container, account.public_blobs
     key = base64.b64decode(endpoint.key)
 
     def serve(path: str) -> Response:
         request.max_content_length = _LARGEST_BODY + 1  # in place of the application's
         parameters, name = parse_query(request.query_string), unquote(path)
-        is_read = request.method in ("GET", "HEAD")
-        resource, permission = f"{endpoint.account}/{container.name}/{name}", "r" if is_read else "w"
-        authenticate_blob(parameters, resource, permission, key, request.scheme, clock.now())
-        _check_names(parameters)
+        resource = f"/blob/{endpoint.account}/{container.name}/{name}"
+        permission = "r" if request.method in ("GET", "HEAD") else "w"
+        authenticate(parameters, resource, permission, key, request.scheme, clock.now())
+        check_names(parameters, _PARAMETERS, BLOB_SAS_FIELDS)
         match request.method, parameters.get("comp"):
             case "GET" | "HEAD", None:
                 return _read(container, name)
             case "PUT", None | "block" | "blocklist":
-                with _slot(slots, name):
-                    return _write(container, name, parameters)
+                try:
+                    with slots.taken(name):
+                        return _write(container, name, parameters)
+                except ServiceUnavailable as error:
+                    raise AzureError("ServerBusy", error.message) from None
         denied = request.method in ("GET", "HEAD", "PUT", "DELETE")
         raise AzureError("AuthorizationPermissionMismatch" if denied else "UnsupportedHttpVerb")
 
-    blueprint.add_url_rule(
-        f"/{endpoint.account}/{container.name}/<path:path>",
-        view_func=serve,
-        methods=_METHODS,
-        provide_automatic_options=False,
-        merge_slashes=False,  # else a redirect would repeat the SAS
-    )
-    blueprint.register_error_handler(AzureError, refused)
-    return blueprint
-
-
-@contextmanager
-def _slot(slots: UploadSlots, name: str) -> Iterator[None]:
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(slots.taken(name))
-        except ServiceUnavailable as error:
-            raise AzureError("ServerBusy", error.message) from None
-        yield
+    return blueprint_of("blob_face", f"/{endpoint.account}/{container.name}/<path:path>", serve)
 
 
 def _write(container: BlobContainer, name: str, parameters: Mapping[str, str]) -> Response:
@@ -101,14 +87,6 @@ def _write(container: BlobContainer, name: str, parameters: Mapping[str, str]) -
         case "blocklist":
             return _put_block_list(container, name)
     return _put(container, name)
-
-
-def _check_names(parameters: Mapping[str, str]) -> None:
-    unknown = sorted(parameters.keys() - _PARAMETERS - BLOB_SAS_FIELDS)
-    if unknown:
-        raise AzureError("UnsupportedQueryParameter", f"{unknown[0]!r} is not one of {sorted(_PARAMETERS)}.")
-    if not re.fullmatch("[0-9]{1,9}", parameters.get("timeout", "30")):
-        raise AzureError("InvalidQueryParameterValue", "'timeout' is not a number of seconds.")
 
 
 def _read(container: BlobContainer, name: str) -> Response:
@@ -255,5 +233,5 @@ class _BlockList:
 def _is_block_id(text: str) -> bool:
     try:
         return 1 <= len(base64.b64decode(text, validate=True)) <= 64
-    except (binascii.Error, ValueError):
+    except ValueError:
         return False

@@ -8,12 +8,12 @@ is a secret. Source: Azure's "Create a service SAS" (version 2015-04-05 and late
 import base64
 import hashlib
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from urllib.parse import parse_qsl
 
 from legacy_queue.domain.times import parse_time
-from legacy_queue.gateway.azure_errors import AzureError
+from legacy_queue.gateway.azure_answers import AzureError
 
 # what is signed after the resource, in that order
 _QUEUE_FIELDS = ("si", "sip", "spr", "sv")
@@ -49,37 +49,18 @@ def parse_query(query: bytes) -> dict[str, str]:
 
 
 def authenticate(
-    parameters: Mapping[str, str], account: str, queue_name: str, key: bytes, scheme: str, now: datetime
-) -> None:
-    """Return when the signature was made with the key for this queue, and its times and protocol hold.
-
-    A stored access policy (``si``) and a range of addresses (``sip``) are signed but never granted: this
-    server issues none. Raises AzureError.
-    """
-    signed = _signed(parameters, f"/queue/{account}/{queue_name}", _QUEUE_FIELDS)
-    _check(parameters, signed, "p", key, scheme, now)
-
-
-def authenticate_blob(
     parameters: Mapping[str, str], resource: str, permission: str, key: bytes, scheme: str, now: datetime
 ) -> None:
-    """The same for a blob and one permission: ``resource`` is ``<account>/<container>/<blob>``.
+    """Return when the signature was made with the key for this resource and permission, and holds now.
 
-    Headers to answer with (``rsct`` and so on), a snapshot or an encryption scope are never granted either,
-    but for ``rscd=attachment``, which is what is answered anyway.
+    ``resource`` is ``/queue/<account>/<queue>`` or ``/blob/<account>/<container>/<blob>``. A stored access
+    policy (``si``), a range of addresses (``sip``), headers to answer with (``rsct`` and so on), a snapshot
+    and an encryption scope are signed but never granted: this server issues none. ``rscd=attachment`` is, as
+    that is what is answered anyway. Raises AzureError.
     """
-    signed = _signed(parameters, f"/blob/{resource}", _BLOB_FIELDS)
-    _check(parameters, signed, permission, key, scheme, now)
-
-
-def _signed(parameters: Mapping[str, str], resource: str, behind: Sequence[str]) -> bytes:
+    behind = _BLOB_FIELDS if resource.startswith("/blob/") else _QUEUE_FIELDS
     first, second, third, *others = (parameters.get(name, "") for name in ("sp", "st", "se", *behind))
-    return "\n".join((first, second, third, resource, *others)).encode()
-
-
-def _check(
-    parameters: Mapping[str, str], signed: bytes, permission: str, key: bytes, scheme: str, now: datetime
-) -> None:
+    signed = "\n".join((first, second, third, resource, *others)).encode()
     expected = base64.b64encode(hmac.digest(key, signed, hashlib.sha256))
     is_signed = hmac.compare_digest(expected, parameters.get("sig", "").encode())
     if not (is_signed and _is_granted(parameters, scheme, now)):

@@ -58,16 +58,18 @@ class Advance:
         task_group_id: str = "",
         *,
         is_published: bool = False,
+        recalls: bool = False,
     ) -> Next:
         """Repeat the effects of what happened to the task ``since``, and end what is over.
 
-        ``task_group_id`` is what the task joined as it was created. ``is_published``: events are not among
-        those effects, nor are those of the ``artifacts``. Answers
-        when to come again. Raises ServiceUnavailable, BrokerAway, Corrupt.
+        ``task_group_id`` is what the task joined as it was created. ``is_published``: those effects are only
+        what its end means for others. ``recalls``: what this process remembers of the task is good enough.
+        Answers when to come again. Raises ServiceUnavailable, BrokerAway,
+        Corrupt.
         """
         if since and not is_published and self._publisher.is_away:
             raise BrokerAway
-        recalled = self._tasks.recall(task_id) if since and is_published else None
+        recalled = self._tasks.recall(task_id) if recalls else None
         stored = recalled or self._tasks.load(task_id)
         if stored is None:
             return Next(is_there=False)
@@ -79,9 +81,20 @@ class Advance:
                 task = self._published(stored)
             self._dependencies.register(task)
         if since:
-            task = self._repeat(task, since, task_group_id)
+            task = self._repeat(task, since, task_group_id, is_published=is_published)
         ended = self._end(task, is_own=is_own)
         return Next(_due(ended, is_own=is_own or ended is not task))
+
+    def offer_again(self, task_id: str) -> None:
+        """Offer a task that waits to be claimed; or schedule it, where what it waits for is resolved."""
+        stored = self._tasks.load(task_id)
+        if stored:
+            self._offer(stored.task)
+
+    def _offer(self, task: Task) -> Task:
+        if task.state == "pending":
+            self._messages.offer(task, task.runs[-1].run_id)
+        return self._dependencies.recheck(task)  # of one that is not scheduled
 
     def _published(self, stored: StoredTask) -> Task:
         task = replace(stored.task, is_unpublished=False)
@@ -98,13 +111,11 @@ class Advance:
                 events[run_id].append(artifact_created(task, found.artifact))
         return events
 
-    def _repeat(self, task: Task, since: datetime, task_group_id: str) -> Task:
+    def _repeat(self, task: Task, since: datetime, task_group_id: str, *, is_published: bool) -> Task:
         if task_group_id not in ("", task.definition.task_group_id):
             self._groups.leave(task.task_id, task_group_id)  # for a definition that was refused
-        if task.state == "unscheduled":
-            return self._dependencies.recheck(task)
-        if task.state == "pending":
-            self._messages.offer(task, task.runs[-1].run_id)
+        if not is_published:
+            task = self._offer(task)
         for run in task.runs:
             if not task.ended_with(run.run_id) or not run.resolved:
                 continue

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
@@ -17,12 +18,20 @@ from legacy_queue.services.timers import Timers
 log = structlog.get_logger()
 
 _RESOLVERS = 2  # threads: so few that calls are not slowed by many timers
-_TICK, _CHECK_EVERY = timedelta(seconds=0.5), timedelta(seconds=1)
-_RECEIVE_EVERY = timedelta(seconds=5)  # so what a killed process has left goes on within 30 s
-_FLUSH_EVERY, _FLUSH_SOON_EVERY = timedelta(seconds=10), timedelta(seconds=0.5)
 _END = 10  # seconds that what is under way has left
 
 Flush = Callable[[], None]  # writes down what is only in memory; may raise ServiceUnavailable
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often is done what is repeated."""
+
+    tick: timedelta = timedelta(seconds=0.5)
+    check: timedelta = timedelta(seconds=1)  # whether the broker is back
+    receive: timedelta = timedelta(seconds=5)  # so what a killed process has left goes on within 30 s
+    flush: timedelta = timedelta(seconds=10)
+    flush_soon: timedelta = timedelta(seconds=0.5)
 
 
 class Background:
@@ -41,25 +50,26 @@ class Background:
         stopping: threading.Event,
         waiting: Sequence[Callable[[], None]] = (),
         soon: Flush = lambda: None,
+        pace: Pace = Pace(),
     ) -> None:
         """``soon`` writes a little of what is not to wait for ``flushes``."""
         self._timers, self._resolver, self._publisher = timers, resolver, publisher
-        self._chores, self._flushes, self._soon = chores, flushes, soon
+        self._chores, self._flushes, self._soon, self._pace = chores, flushes, soon, pace
         self.stopping, self._waiting = stopping, waiting
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Start the threads, in the process that is to have them."""
         loops = [
-            partial(self._repeat, self._timers.tick, _TICK),
-            partial(self._repeat, self._publisher.check, _CHECK_EVERY),
-            partial(self._repeat, self._soon, _FLUSH_SOON_EVERY),
-            *(partial(self._repeat, flush, _FLUSH_EVERY) for flush in self._flushes),
+            partial(self._repeat, self._timers.tick, self._pace.tick),
+            partial(self._repeat, self._publisher.check, self._pace.check),
+            partial(self._repeat, self._soon, self._pace.flush_soon),
+            *(partial(self._repeat, flush, self._pace.flush) for flush in self._flushes),
             *[partial(self._resolver.run, self.stopping)] * _RESOLVERS,
         ]
         if self._chores:
             loops += [
-                partial(self._repeat, self._receive, _RECEIVE_EVERY),
+                partial(self._repeat, self._receive, self._pace.receive),
                 partial(self._chores.run, self.stopping),
             ]
         self._threads = [threading.Thread(target=loop, daemon=True) for loop in loops]

@@ -15,7 +15,7 @@ from legacy_queue.domain.errors import QueueError, RequestConflict, ResourceNotF
 from legacy_queue.domain.events import EVER, Event, events_since
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.outcome import Outcome
-from legacy_queue.domain.task import Task
+from legacy_queue.domain.task import Run, Task
 from legacy_queue.domain.timers import next_due
 from legacy_queue.ports import BrokerAway, Changed, Clock
 from legacy_queue.services.event_publisher import EventPublisher
@@ -134,7 +134,7 @@ class Changes:
         if is_done and not ends:
             self._timers.complete(task.task_id, next_due(task))
         else:
-            self._timers.fall_behind(task.task_id, is_published=is_published)
+            self._timers.fall_behind(task.task_id, next_due(task), is_published=is_published)
         return task
 
     def _is_published(self, task: Task, events: Sequence[Event]) -> bool:
@@ -206,7 +206,7 @@ class Changes:
         if current == task:
             self.finish(replace(outcome, task=task), before)
             return task
-        if any(run in current.runs and run not in before.runs for run in task.runs):
+        if any(run not in before.runs and _was_written(run, current) for run in task.runs):
             self._timers.fall_behind(task_id)  # it was written, and another process wrote after it
         else:
             self._timers.abandon(task_id)
@@ -227,3 +227,14 @@ class Changes:
     def _withdraw_unless_held(self, task: Task, lease: Lease) -> None:
         if task.held is None or task.held.message_id != lease.message_id:
             self._messages.withdraw(task, lease)
+
+
+def _was_written(run: Run, task: Task) -> bool:
+    """Whether the task had this run, whatever became of it since."""
+    if run.run_id >= len(task.runs):
+        return False
+    now = task.runs[run.run_id]
+    if run.is_resolved:
+        return now == run
+    is_held = run.worker is None or (now.worker, now.started) == (run.worker, run.started)
+    return now.scheduled == run.scheduled and is_held

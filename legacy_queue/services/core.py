@@ -9,7 +9,7 @@ from legacy_queue.ports import Broker, Clock, ObjectStore
 from legacy_queue.services import Services
 from legacy_queue.services.advance import Advance
 from legacy_queue.services.artifacts import Artifacts
-from legacy_queue.services.background import Background, Flush
+from legacy_queue.services.background import Background, Flush, Pace
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.chores import Chore, Chores
 from legacy_queue.services.claim_work import ClaimWork
@@ -69,7 +69,7 @@ class Core:
     flushes: Sequence[Flush] = ()
     stopping: Event = field(default_factory=Event)
 
-    def background(self) -> Background:
+    def background(self, pace: Pace = Pace()) -> Background:  # noqa: B008 - it is frozen
         """The threads of a process that serves or resolves."""
         return Background(
             self.timers,
@@ -80,6 +80,7 @@ class Core:
             self.stopping,
             (self.services.claim_work.wake, self.services.event_feed.end),
             self.services.workers.flush_new,
+            pace,
         )
 
 

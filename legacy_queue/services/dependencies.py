@@ -1,7 +1,6 @@
 """What a task waits for, and who waits for a task."""
 
 from contextlib import suppress
-from datetime import datetime
 
 from legacy_queue.domain import transitions
 from legacy_queue.domain.definition import TaskDefinition
@@ -72,27 +71,22 @@ class Dependencies:
             if required and transitions.is_satisfied(task.definition.requires, required)
         ]
 
-    def release_dependents(
-        self, required: Task, run_id: int, after: str = "", stop: datetime | None = None
-    ) -> str | None:
+    def release_dependents(self, required: Task, run_id: int) -> None:
         """What waits for the task, which ended with that run, waits no longer, where that is enough for it.
 
-        Begins behind the taskId ``after``. Answers where it stopped, if that was not the end. Safe to repeat.
+        Safe to repeat.
         """
         if not self._dependencies.has_any(required.task_id):
-            return None
-        as_it_ended = required.up_to(run_id)
+            return
+        as_it_ended, after = required.up_to(run_id), ""
         while page := self._dependencies.dependents(required.task_id, after, _PAGE):
             for dependent in page:
-                if stop and self._clock.now() >= stop:
-                    return after
                 is_other = dependent.task_id != required.task_id  # itself it waits for until it is scheduled
                 if is_other and transitions.is_satisfied(dependent.requires, as_it_ended):
                     self._satisfy_if_there(dependent.task_id, required.task_id)
                 after = dependent.task_id
             if len(page) < _PAGE:
-                break
-        return None
+                return
 
     def _satisfy_if_there(self, task_id: str, required_id: str) -> None:
         # one that is being created looks for itself; others were refused, or have expired

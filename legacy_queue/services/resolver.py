@@ -1,6 +1,8 @@
 """Handles the timers that have fired: a few at a time, so that calls are not slowed."""
 
 import threading
+from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 
 import structlog
@@ -44,7 +46,7 @@ class Resolver:
     def _handle(self, due: Due) -> None:
         try:
             self._advance_task(due)
-        except (ServiceUnavailable, BrokerAway):
+        except ServiceUnavailable:
             self._try_again(due, _TRY_AGAIN, due.tries)
         except Corrupt:
             self._timers.complete(due.task_id, None)  # it is logged, and no retry cures it
@@ -58,9 +60,18 @@ class Resolver:
                 self._try_again(due, pause, due.tries + 1)
 
     def _advance_task(self, due: Due) -> None:
-        result = self._advance(
-            due.task_id, due.since, due.artifacts, due.task_group_id, is_published=due.is_published
-        )
+        try:
+            result = self._advance(
+                due.task_id,
+                due.since,
+                due.artifacts,
+                due.task_group_id,
+                is_published=due.is_published,
+                recalls=due.is_published and due.since is not None,  # this process has just written it
+            )
+        except BrokerAway:
+            self._go_on_without_broker(due)
+            return
         next_due, now = result.due, self._clock.now()
         age = now - due.since if due.since else None
         if age is not None and age < _WRITTEN_WITHIN and not result.is_there:
@@ -73,5 +84,16 @@ class Resolver:
             next_due = min(next_due, last_look) if next_due else last_look
         self._timers.complete(due.task_id, next_due)
 
+    def _go_on_without_broker(self, due: Due) -> None:
+        """Publish later. What needs no broker is done now, once, and when the task is due."""
+        next_due = due.due
+        if not due.is_published and (not due.tries or (next_due and self._clock.now() >= next_due)):
+            next_due = None  # of a task that has ended, if its group is published first
+            with suppress(BrokerAway):
+                next_due = self._advance(due.task_id, due.since, is_published=True).due
+        self._try_again(replace(due, due=next_due), _TRY_AGAIN, max(due.tries, 1))
+
     def _try_again(self, due: Due, after: timedelta, tries: int) -> None:
-        self._timers.fall_behind(due.task_id, is_published=due.is_published, again=after, tries=tries)
+        self._timers.fall_behind(
+            due.task_id, due.due, is_published=due.is_published, again=after, tries=tries
+        )

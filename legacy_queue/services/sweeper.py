@@ -70,7 +70,7 @@ class Sweeper:
         if due and due <= late:
             self._advance(task.task_id)
         elif (run is None or run.state == "pending") and is_due(waits_since, last_pass, now):
-            self._advance(task.task_id, now, is_published=True)
+            self._advance.offer_again(task.task_id)
 
     def _look_at_active(self, active: ActiveTask) -> None:
         stored = self._tasks.load(active.task_id)

@@ -12,7 +12,7 @@ from legacy_queue.domain.timers import ArtifactName, Timer
 class Due:
     """A timer that has fired. Effects of what happened ``since`` are missing, events only if not
     ``is_published``. ``is_foreign``: its process may live, and come to its write yet. ``tries`` is how often
-    handling it has failed before.
+    handling it has failed before. ``due`` is when the task is to be looked at whatever is missing.
     """
 
     task_id: str
@@ -22,6 +22,7 @@ class Due:
     task_group_id: str
     artifacts: Sequence[ArtifactName]
     tries: int
+    due: datetime | None = None
 
 
 @dataclass(eq=False)
@@ -95,6 +96,7 @@ class State:
             self.task_group_id,
             self.artifacts,
             self.tries,
+            self.due,
         )
         if not self.users:
             self.dues.clear()

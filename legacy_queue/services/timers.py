@@ -17,6 +17,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock
 
 from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.events import EVER
 from legacy_queue.domain.timers import MAX_TEXT, ArtifactName, Timer, text_length
 from legacy_queue.ports import Clock
 from legacy_queue.services.timer_state import Due, Message, State
@@ -84,14 +85,20 @@ class Timers:
             self._end_use(task_id, state, state.due)
 
     def fall_behind(
-        self, task_id: str, *, is_published: bool = False, again: timedelta = timedelta(0), tries: int = 0
+        self,
+        task_id: str,
+        due: datetime | None = None,
+        *,
+        is_published: bool = False,
+        again: timedelta = timedelta(0),
+        tries: int = 0,
     ) -> None:
         """Effects are missing, other than events if ``is_published``: the timer fires after ``again``."""
         with self._lock:
             state = self._states[task_id]
-            state.is_behind, state.tries = True, tries
+            state.is_behind, state.tries, state.due = True, tries, due
             state.is_unpublished |= not is_published
-            self._end_use(task_id, state, state.due)
+            self._end_use(task_id, state, due)
             self._fire_at(task_id, state, self._clock.now() + again)
 
     def is_unpublished(self, task_id: str) -> bool:
@@ -147,7 +154,8 @@ class Timers:
         """Leave all timers to other processes, before this one ends. Raises ServiceUnavailable."""
         self._fires = False
         with self._lock:
-            left = [one for one in self._messages.values() if one.is_open or self._has_unfinished(one)]
+            unfinished = {id(one.message) for one in self._states.values() if one.is_unfinished}
+            left = [one for one in self._messages.values() if one.is_open or id(one) in unfinished]
         self._move_on(left, timedelta(0))
         self._delete()
 
@@ -176,9 +184,6 @@ class Timers:
             message.is_open = False
             self._unused.append(message)
             del self._messages[message.lease.message_id]
-
-    def _has_unfinished(self, message: Message) -> bool:
-        return any(self._states[task_id].is_unfinished for task_id in message.task_ids)
 
     def _add(self, message: Message) -> None:
         self._messages[message.lease.message_id] = message
@@ -212,9 +217,12 @@ class Timers:
         due = []
         with self._lock:
             while self._renewals and self._renewals[0][0] <= now:
-                due.append(heapq.heappop(self._renewals)[2])
+                message = heapq.heappop(self._renewals)[2]
+                due += [message] if message.lease.message_id in self._messages else []
+        if not due:
+            return
         try:
-            self._move_on([one for one in due if one.lease.message_id in self._messages], LEASE)
+            self._move_on(due, LEASE)
         except ServiceUnavailable:
             with self._lock:
                 for message in due:
@@ -291,7 +299,7 @@ class Timers:
             state = self._states[timer.task_id] = State(message, due=timer.due)
             self._move(timer.task_id, state, message)
         if timer.since:
-            state.add(timer, timer.since - _SKEW)
+            state.add(timer, max(EVER, timer.since - _SKEW))
             state.is_behind = state.is_unpublished = state.is_foreign = True
             self._move(timer.task_id, state, message)
         self._fire_at(timer.task_id, state, now if timer.since else timer.due)

@@ -1,8 +1,7 @@
 """Task groups."""
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal, NamedTuple
 
@@ -65,7 +64,7 @@ class _Stored(NamedTuple):
 
 @dataclass(eq=False)
 class _Step:
-    """A change of one member, and what came of it: how many members are active after it.
+    """A change of one member, and what came of it: the group after it, None where there is none.
 
     ``is_done``: it needs nothing, since it has happened before.
     """
@@ -75,7 +74,7 @@ class _Step:
     activation: int
     expires: datetime
     is_done: bool = False
-    active: int = field(default=0)
+    group: Group | None = None
 
     @property
     def key(self) -> str:
@@ -118,19 +117,21 @@ class GroupStore(ExpiringRows):
         has another schedulerId, nothing is changed: the caller compares the group that is returned. Safe to
         repeat.
         """
-        stored = self._recent.get(task_group_id)
-        if stored is None or stored.group.scheduler_id != scheduler_id:
-            stored = self._read(task_group_id)
-        if stored is None:
-            group = Group(task_group_id, founder() or scheduler_id, expires)
-            if group.scheduler_id != scheduler_id:
-                return group
-            self._create(group)
-        elif stored.group.scheduler_id != scheduler_id:
-            return stored.group
-        self._step(task_group_id, _Step("join", task_id, 0, expires))
-        found = self._recent.get(task_group_id)
-        return found.group if found else Group(task_group_id, scheduler_id, expires)
+        while True:
+            stored = self._recent.get(task_group_id)
+            if stored is None or stored.group.scheduler_id != scheduler_id:
+                stored = self._read(task_group_id)
+            if stored is None:
+                group = Group(task_group_id, founder() or scheduler_id, expires)
+                if group.scheduler_id != scheduler_id:
+                    return group
+                if not self._create(group):
+                    continue
+            elif stored.group.scheduler_id != scheduler_id:
+                return stored.group
+            joined = self._step(task_group_id, _Step("join", task_id, 0, expires))
+            if joined:  # else what this process remembered has expired
+                return joined
 
     def leave(self, task_id: str, task_group_id: str) -> int:
         """Undo ``join`` for a task that did not come into being; see ``end``. Safe to repeat."""
@@ -140,13 +141,16 @@ class GroupStore(ExpiringRows):
 
     def activate(self, task_id: str, group: Group, activation: int) -> None:
         """The task is active again, from this run on, in the group, which may be new. Safe to repeat."""
-        if not (self._recent.get(group.task_group_id) or self._read(group.task_group_id)):
-            self._create(group)
-        self._step(group.task_group_id, _Step("activate", task_id, activation, group.expires))
+        while True:
+            if not (self._recent.get(group.task_group_id) or self._read(group.task_group_id)):
+                self._create(group)
+            if self._step(group.task_group_id, _Step("activate", task_id, activation, group.expires)):
+                return
 
     def end(self, task_id: str, task_group_id: str, activation: int) -> int:
         """The task is not active any more by this activation; how many members are then. Safe to repeat."""
-        return self._step(task_group_id, _Step("end", task_id, activation, self._clock.now()))
+        group = self._step(task_group_id, _Step("end", task_id, activation, self._clock.now()))
+        return group.active if group else 0
 
     def load(self, task_group_id: str) -> Group | None:
         """The group, if any task ever joined it."""
@@ -163,17 +167,22 @@ class GroupStore(ExpiringRows):
         found = page(self._table, conditions, after, limit)
         return ActivePage([*readable(found.rows, _active_task)], found.after)
 
-    def _create(self, group: Group) -> None:
+    def _create(self, group: Group) -> bool:
+        """False where another process was faster: its schedulerId may be another."""
         values: dict[str, Value] = {
             "expires": group.expires,
             "schedulerId": group.scheduler_id,
             "active": group.active,
         }
-        with suppress(AlreadyExists):  # another call was faster
+        try:
             etag = self._table.insert(group.task_group_id, _GROUP, values)
-            self._recent.put(group.task_group_id, _Stored(group, etag))
+        except AlreadyExists:
+            return False
+        self._recent.put(group.task_group_id, _Stored(group, etag))
+        return True
 
-    def _step(self, task_group_id: str, step: _Step) -> int:
+    def _step(self, task_group_id: str, step: _Step) -> Group | None:
+        """The group after the step; None where there is no group any more."""
         commits = self._commits.get(task_group_id)
         if commits is None:
             commits = GroupCommit(
@@ -181,20 +190,29 @@ class GroupStore(ExpiringRows):
             )
             self._commits.put(task_group_id, commits)
         commits.add([step])
-        return step.active
+        return step.group
 
     def _write(self, task_group_id: str, steps: Sequence[_Step]) -> None:
-        """All of the steps, in one batch; where it fails, those that have happened before are left out."""
+        """All of the steps, in one batch, unless a row is changed more than once."""
+        while steps:
+            first = {step.key: step for step in reversed(steps)}
+            self._write_batch(task_group_id, [step for step in steps if first[step.key] is step])
+            steps = [step for step in steps if first[step.key] is not step]
+
+    def _write_batch(self, task_group_id: str, steps: Sequence[_Step]) -> None:
+        """The steps in one batch; where it fails, those that have happened before are left out."""
         stored = self._recent.get(task_group_id)
         while True:
             stored = stored or self._read(task_group_id)
-            if stored is None:
-                return  # it has expired
+            if stored is None:  # it has expired
+                for step in steps:
+                    step.group = None
+                return
             group = stored.group
             for step in steps:
                 if not step.is_done:
                     group = _after(group, step)
-                step.active = group.active
+                step.group = group
             changes = _batch(steps, group, stored, self._clock.now())
             if not changes:
                 return

@@ -1,13 +1,14 @@
-"""A worker of all three generations, as short as the seeds' description of one.
+"""A worker of all three generations, as short as the seeds' description of it. Read it in this order.
 
-It finds work (``azure_polling`` or ``claim_work``), keeps its claim (``held_claim``) while the task's
-command runs (``task_run``), uploads the log and what else the task leaves behind (``uploads``) and reports
-what came of it. A sample: it runs commands with its own rights, without any isolation. It knows its
-credentials and the queue's URL and shares no code with the server but the signing of requests.
+``worker`` is the loop: it finds work (``azure_polling`` or ``claim_work``) and starts a ``task_run`` for each
+claim. That keeps the claim (``held_claim``) while the task's command runs (``command``), uploads the log and
+the declared artifacts (``uploads``) and reports the result. ``queue_client`` and ``azure_queue`` are the
+requests. A sample: it runs commands with its own rights, without any isolation. It knows its credentials and
+the queue's URL and shares no code with the server but the signing of requests.
 
     Worker(settings, on_step=print).run()
 
-Sources: queue-worker interaction, the draft (seed 004), the deployed one (seed 003) and the later one
+Sources: queue-worker interaction, the draft (seed 004), the deployed protocol (seed 003) and the later one
 (seeds 000 and 002); for logs and artifacts docker-worker of 2017.
 """
 

@@ -4,7 +4,6 @@ A signed URL and a receipt are secrets: neither is ever part of an error or of a
 """
 
 import base64
-import binascii
 import json
 import re
 from dataclasses import dataclass, field
@@ -18,16 +17,19 @@ from legacy_queue.worker.http import Http, Unavailable
 _TASK_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
 
-class PollRefused(Exception):
-    """A 4xx to a poll: the signed URLs are of no use any more, new ones may be."""
+class AzureRefused(Exception):
+    """A 4xx to a poll (only new signed URLs may help) or to a delete (the message may still be there)."""
 
-
-class DeleteFailed(Exception):
-    """The message is still in its queue."""
+    def __init__(self, operation: str, answer: requests.Response) -> None:
+        root = _parse(answer.content)
+        code = root.findtext("Code") if root is not None else None
+        super().__init__(
+            f"Azure answered {answer.status_code} {(code or '')[:64]}".rstrip() + f" to a {operation}"
+        )
 
 
 class MessageUnreadable(Exception):
-    """The message names no task, so nobody can ever claim by it."""
+    """The message names no task: no claim can ever be made with it."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +54,13 @@ class Message:
         """MessageText, base64 decoded and JSON parsed; raises MessageUnreadable."""
         try:
             content = json.loads(base64.b64decode(self.text, validate=True))
-        except (binascii.Error, ValueError, RecursionError):
-            raise MessageUnreadable("MessageText is not base64 of JSON") from None
-        match content:
-            case {"taskId": str(task_id), "runId": int(run_id)} if _TASK_ID.fullmatch(task_id):
-                pass
-            case _:
-                raise MessageUnreadable("MessageText is not an object with a taskId and a runId")
-        if isinstance(run_id, bool) or run_id < 0:
-            raise MessageUnreadable("the runId in MessageText is not a number from 0")
-        signature = content.get("signature")
+            task_id, run_id, signature = content["taskId"], content["runId"], content.get("signature")
+            if not _TASK_ID.fullmatch(task_id) or type(run_id) is not int or run_id < 0:
+                raise ValueError
+        except (KeyError, TypeError, ValueError, RecursionError):
+            raise MessageUnreadable(
+                "MessageText is not base64 of a JSON object with a taskId and a runId from 0"
+            ) from None
         return Work(task_id, run_id, signature if isinstance(signature, str) else None)
 
 
@@ -73,28 +72,24 @@ class AzureQueue:
     signed_delete_url: str = field(repr=False)
 
     def poll(self, http: Http, number: int) -> list[Message]:
-        """Up to ``number`` (1 to 32) messages, hidden from others from now on; none is no error.
+        """Up to ``number`` (1 to 32) messages, hidden from other workers from now on.
 
-        Raises Unavailable when the next poll may succeed, PollRefused when only new URLs can help.
+        Raises Unavailable when the next poll may succeed, AzureRefused when only new URLs can help.
         """
         answer = http.send("GET", f"{self.signed_poll_url}&numofmessages={number}", retries=0)
         if answer.status_code != 200:
-            raise PollRefused(f"Azure answered {_azure_error(answer)} to a poll")
+            raise AzureRefused("poll", answer)
         return parse_messages(answer.content)
 
     def delete(self, http: Http, message: Message) -> None:
-        """Take the message out of its queue; raises DeleteFailed.
+        """Delete the message from its queue; raises Unavailable and AzureRefused.
 
         Both ids are URI-encoded: a receipt may hold ``+``, which Azure would read as a space.
         """
         url = self.signed_delete_url.replace("{{messageId}}", quote(message.message_id, safe=""))
-        url = url.replace("{{popReceipt}}", quote(message.pop_receipt, safe=""))
-        try:
-            answer = http.send("DELETE", url)
-        except Unavailable as failure:
-            raise DeleteFailed(str(failure)) from None
+        answer = http.send("DELETE", url.replace("{{popReceipt}}", quote(message.pop_receipt, safe="")))
         if answer.status_code != 204:
-            raise DeleteFailed(f"Azure answered {_azure_error(answer)} to a delete")
+            raise AzureRefused("delete", answer)
 
 
 def parse_messages(xml: bytes) -> list[Message]:
@@ -113,15 +108,12 @@ def parse_messages(xml: bytes) -> list[Message]:
 
 
 def _message(element: etree._Element) -> Message:
-    message_id, pop_receipt = element.findtext("MessageId"), element.findtext("PopReceipt")
+    message_id, pop_receipt, dequeue_count, text = (
+        element.findtext(name) or "" for name in ("MessageId", "PopReceipt", "DequeueCount", "MessageText")
+    )
     if not message_id or not pop_receipt:
         raise ValueError
-    return Message(
-        message_id=message_id,
-        pop_receipt=pop_receipt,
-        dequeue_count=int(element.findtext("DequeueCount") or ""),
-        text=element.findtext("MessageText") or "",
-    )
+    return Message(message_id, pop_receipt, int(dequeue_count), text)
 
 
 def _parse(xml: bytes) -> etree._Element | None:
@@ -131,10 +123,3 @@ def _parse(xml: bytes) -> etree._Element | None:
     except etree.XMLSyntaxError:
         return None
     return None if root.getroottree().docinfo.internalDTD is not None else root
-
-
-def _azure_error(answer: requests.Response) -> str:
-    """``403 AuthenticationFailed``: the status, and the code from Azure's error XML where there is one."""
-    root = _parse(answer.content)
-    code = (root.findtext("Code") if root is not None else None) or ""
-    return f"{answer.status_code} {code[:64]}".strip()

@@ -2,17 +2,14 @@
 
 import threading
 import time
-from datetime import UTC, datetime, timedelta
-
-RECLAIM_MARGIN = timedelta(minutes=3)
-SHORTEST_DELAY = timedelta(seconds=1)
+from datetime import UTC, datetime
 
 
 class Clock:
-    """The machine's own time; a test hands in another one."""
+    """The machine's own time; a test hands in another clock."""
 
     def now(self) -> datetime:
-        """The time of day, to compare with what the queue says."""
+        """The time of day, to compare with the queue's times."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
@@ -22,13 +19,3 @@ class Clock:
     def wait(self, event: threading.Event, seconds: float) -> bool:
         """Wait until the event is set or the seconds are over; says whether it is set."""
         return event.wait(seconds)
-
-
-def reclaim_delay(left: timedelta) -> timedelta:
-    """How long to wait before reclaiming a claim that ends when ``left`` is over: until three minutes
-    before its end, or two thirds of it where it is shorter than nine minutes.
-
-    Never less than a second, so that a clock which is ahead of the queue's cannot make the worker spin.
-    Source: "a few minutes prior to expiration, to allow for clock drift" (seed 003).
-    """
-    return max(left - min(RECLAIM_MARGIN, left / 3), SHORTEST_DELAY)

@@ -11,67 +11,62 @@ from pathlib import Path
 
 from legacy_queue.worker.payload import Declared
 
-LARGEST = 5 * 1024**3  # bytes that S3 takes in one PUT
+MAX_SIZE = 5 * 1024**3  # bytes that S3 takes in one PUT
 
 
 @dataclass(frozen=True)
-class Made:
-    """A regular file, to be uploaded under this name."""
+class Found:
+    """A regular file, to be uploaded under this name; or the ``error`` artifact that stands for it.
+
+    ``reason`` is one of createArtifact's, and None for a file that can be uploaded.
+    """
 
     name: str
     path: Path
+    reason: str | None = None
+    message: str = ""
 
 
-@dataclass(frozen=True)
-class NotMade:
-    """What becomes an ``error`` artifact of this name; ``reason`` is one of createArtifact's."""
-
-    name: str
-    reason: str
-    message: str
-
-
-def look_for(declared: Declared, directory: Path) -> Iterator[Made | NotMade]:
+def look_for(declared: Declared, directory: Path) -> Iterator[Found]:
     """The declared file, or all files below the declared directory, each named by its path in it.
 
     As docker-worker did, what a directory holds beside files and directories is left out; only a link that
-    leads out of the working directory is told. Raises OSError for what cannot be read.
+    leads out of the working directory is an error. Raises OSError for what cannot be read.
     """
-    top, wanted = directory / declared.path, "directory" if declared.is_directory else "file"
-    is_wanted = os.path.isdir if declared.is_directory else os.path.isfile
+    top, kind = directory / declared.path, "directory" if declared.is_directory else "file"
     if _leads_out(top, directory):
-        yield _refused(declared.name, declared.path)
+        yield _invalid(declared.name, top, f"{declared.path} leads out of the task's working directory")
     elif not os.path.lexists(top):
-        yield NotMade(declared.name, "file-missing-on-worker", f"There is no {wanted} {declared.path}")
-    elif not is_wanted(top):
-        yield NotMade(declared.name, "invalid-resource-on-worker", f"{declared.path} is not a {wanted}")
+        message = f"There is no {kind} {declared.path}"
+        yield Found(declared.name, top, "file-missing-on-worker", message)
+    elif not (os.path.isdir if declared.is_directory else os.path.isfile)(top):
+        yield _invalid(declared.name, top, f"{declared.path} is not a {kind}")
     elif declared.is_directory:
         yield from _below(top, declared.name, directory)
     else:
         yield _file(declared.name, top)
 
 
-def _below(top: Path, name: str, directory: Path) -> Iterator[Made | NotMade]:
+def _below(top: Path, name: str, directory: Path) -> Iterator[Found]:
     for folder, folders, files in os.walk(top, onerror=_raise):
         folders.sort()
-        for entry in sorted(folders + files):
-            path = Path(folder, entry)
+        for path in (Path(folder, entry) for entry in sorted(folders + files)):
             inner = path.relative_to(top)
             if path.is_symlink() and _leads_out(path, directory):
-                yield _refused(f"{name}/{inner}", str(inner))
+                yield _invalid(f"{name}/{inner}", path, f"{inner} leads out of the task's working directory")
             elif os.path.isfile(path):
                 yield _file(f"{name}/{inner}", path)
 
 
-def _file(name: str, path: Path) -> Made | NotMade:
-    if (size := path.stat().st_size) > LARGEST:
-        message = f"{path.name} has {size} bytes; an upload may have {LARGEST}"
-        return NotMade(name, "too-large-file-on-worker", message)
-    return Made(name, path)
+def _file(name: str, path: Path) -> Found:
+    if (size := path.stat().st_size) > MAX_SIZE:
+        message = f"{path.name} has {size} bytes; an upload may have {MAX_SIZE}"
+        return Found(name, path, "too-large-file-on-worker", message)
+    return Found(name, path)
 
 
-def _refused(name: str, path: str) -> NotMade:
-    return NotMade(name, "invalid-resource-on-worker", f"{path} leads out of the task's working directory")
+def _invalid(name: str, path: Path, message: str) -> Found:
+    return Found(name, path, "invalid-resource-on-worker", message)
 
 
 def _leads_out(path: Path, directory: Path) -> bool:

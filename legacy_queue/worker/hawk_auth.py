@@ -31,13 +31,9 @@ def hawk_auth(client_id: str, access_token: str, ext: str | None, now: Callable[
             now=now(),
             nonce=secrets.token_urlsafe(6),
             ext=ext,
-            body=_body(request),
+            body=request.body if isinstance(request.body, bytes) else b"",
             content_type=request.headers.get("Content-Type", ""),
         )
         return request
 
     return sign
-
-
-def _body(request: requests.PreparedRequest) -> bytes:
-    return request.body if isinstance(request.body, bytes) else b""

@@ -1,31 +1,29 @@
-"""A claim that lasts for as long as its run needs it: reclaimed in time, by a thread of its own.
-
-So it is kept whatever else the worker does for the run: executing the task, uploading what it made.
-"""
+"""A claim that is reclaimed in time, by a thread of its own, whatever else the worker does for the run."""
 
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 
-from legacy_queue.worker.clock import Clock, reclaim_delay
 from legacy_queue.worker.http import Unavailable
-from legacy_queue.worker.queue_client import Claim, Connect, QueueRefused
-from legacy_queue.worker.steps import Step, Tell
+from legacy_queue.worker.queue_client import Claim, QueueRefused
+from legacy_queue.worker.settings import Context
+from legacy_queue.worker.steps import Step
+
+RECLAIM_MARGIN = timedelta(minutes=3)
+MIN_DELAY = timedelta(seconds=1)
 
 
 class HeldClaim:
-    """The newest form of one claim. ``on_lost`` is called once if the queue gives it to nobody or another."""
+    """``claim`` is its newest form. ``on_lost`` is called once if the queue takes the claim away."""
 
-    def __init__(
-        self, claim: Claim, connect: Connect, clock: Clock, tell: Tell, on_lost: Callable[[], None]
-    ) -> None:
+    def __init__(self, context: Context, claim: Claim, on_lost: Callable[[], None]) -> None:
         self.claim = claim
         self.is_lost = False
-        self._clock = clock
-        self._tell = tell
+        self._clock, self._notify = context.clock, context.notify
         self._on_lost = on_lost
         self._released = threading.Event()
-        self._client = connect(self._released)
-        self._reclaim_at = self._next_reclaim()
+        self._client = context.connect(self._released)
+        self._schedule_reclaim()
         self._thread = threading.Thread(target=self._keep, daemon=True)
 
     def keep(self) -> None:
@@ -33,7 +31,7 @@ class HeldClaim:
         self._thread.start()
 
     def release(self) -> None:
-        """Reclaim it no more; ``claim`` is its newest form for good. Waits for a reclaim under way."""
+        """Reclaim it no more; ``claim`` does not change any more. Waits for a reclaim under way."""
         self._released.set()
         self._thread.join()
         self._client.close()
@@ -45,28 +43,38 @@ class HeldClaim:
                 self._on_lost()
                 return
 
-    def _next_reclaim(self) -> float:
-        """When to reclaim, as the monotonic clock counts: a time of day that jumps changes nothing."""
-        left = self.claim.taken_until - self._clock.now()
-        return self._clock.monotonic() + reclaim_delay(left).total_seconds()
+    def _schedule_reclaim(self) -> None:
+        """By the monotonic clock: a time of day that jumps changes nothing."""
+        delay = reclaim_delay(self.claim.taken_until - self._clock.now())
+        self._reclaim_at = self._clock.monotonic() + delay.total_seconds()
 
     def _reclaim(self) -> bool:
         """Extend the claim. False when it is lost: refused (409: resolved, canceled or too late), or
-        out of time with no answer from the queue. Until then a reclaim that failed is tried again.
+        expired without an answer from the queue. Until then a reclaim that failed is tried again.
         """
         try:
             self.claim = self._client.reclaim_task(self.claim)
         except QueueRefused as refused:
-            self._tell(Step.CLAIM_LOST, detail=str(refused))
+            self._notify(Step.CLAIM_LOST, detail=str(refused))
             return False
         except Unavailable as failure:
             if self._clock.now() >= self.claim.taken_until:
-                self._tell(Step.CLAIM_LOST, detail=f"takenUntil is over; {failure}")
+                self._notify(Step.CLAIM_LOST, detail=f"takenUntil is over; {failure}")
                 return False
-            self._reclaim_at = self._next_reclaim()
+            self._schedule_reclaim()
             if not self._released.is_set():
-                self._tell(Step.RECLAIM_FAILED, detail=str(failure))
+                self._notify(Step.RECLAIM_FAILED, detail=str(failure))
         else:
-            self._reclaim_at = self._next_reclaim()
-            self._tell(Step.RECLAIM, taken_until=self.claim.taken_until)
+            self._schedule_reclaim()
+            self._notify(Step.RECLAIM, taken_until=self.claim.taken_until)
         return True
+
+
+def reclaim_delay(left: timedelta) -> timedelta:
+    """How long to wait before reclaiming a claim that ends when ``left`` is over: until three minutes
+    before its end, or two thirds of it where it is shorter than nine minutes.
+
+    Never less than a second, so that a clock which is ahead of the queue's cannot make the worker spin.
+    Source: "a few minutes prior to expiration, to allow for clock drift" (seed 003).
+    """
+    return max(left - min(RECLAIM_MARGIN, left / 3), MIN_DELAY)

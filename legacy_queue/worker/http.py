@@ -21,15 +21,14 @@ LONG_POLL = (5.0, 60.0)  # for an answer that may take 20 s
 UPLOAD = (30.0, 300.0)  # for a server that stores a large file before it answers
 RETRIES = 5
 FIRST_DELAY = 0.5  # seconds; doubled for each further retry
-LONGEST_DELAY = 30.0
-
+MAX_DELAY = 30.0
 PIECE = 64 * 1024  # bytes of a file that are in memory at a time
 
 Sign = Callable[[requests.PreparedRequest], requests.PreparedRequest]
 
 
 class Unavailable(Exception):
-    """No answer, a 5xx, or an answer that makes no sense: the same request may succeed later."""
+    """No answer, a 5xx, or an answer that is not understood: the same request may succeed later."""
 
 
 def unsigned(request: requests.PreparedRequest) -> requests.PreparedRequest:
@@ -61,7 +60,7 @@ class Content:
 
 
 class Http:
-    """A connection of one thread. Once ``give_up`` is set, no request is repeated any more."""
+    """The connections of one thread. Once ``give_up`` is set, no request is repeated any more."""
 
     def __init__(self, clock: Clock, give_up: threading.Event) -> None:
         self._session = requests.Session()
@@ -104,58 +103,50 @@ class Http:
                 if answer.status_code < 500:
                     return answer
                 failure, pause = f"answered {answer.status_code}", _retry_after(answer)
-            delay = min(max(pause, FIRST_DELAY * 2**attempt), LONGEST_DELAY)
+            delay = min(max(pause, FIRST_DELAY * 2**attempt), MAX_DELAY)
             if attempt < retries and self._clock.wait(self._give_up, delay):
                 break
         raise Unavailable(failure)
 
-    def hang_up(self) -> None:
-        """End the request at hand, and every later one, as if its connection broke. For any thread."""
-        self._connections.hang_up()
+    def disconnect(self) -> None:
+        """End the current request, and every later one, as if its connection broke. For any thread."""
+        self._connections.disconnect()
 
     def close(self) -> None:
         self._session.close()
 
 
 class _Connections(HTTPAdapter):
-    """What requests sends by, but that it can hang up: requests itself waits for an answer or its timeout."""
+    """Knows the sockets in use: requests itself cannot end a request from another thread."""
 
     def __init__(self) -> None:
         super().__init__()
         self._sockets: WeakSet[socket.socket] = WeakSet()
-        self._hung_up = False
+        self._is_disconnected = False
 
-    def hang_up(self) -> None:
-        self._hung_up = True
+    def disconnect(self) -> None:
+        self._is_disconnected = True
         for connected in list(self._sockets):
-            _shut(connected)
+            with suppress(OSError):  # it is closed already
+                connected.shutdown(socket.SHUT_RDWR)
 
-    def connected(self, new: socket.socket) -> None:
-        self._sockets.add(new)
-        if self._hung_up:
-            _shut(new)
+    def add(self, connected: socket.socket) -> None:
+        self._sockets.add(connected)
+        if self._is_disconnected:
+            self.disconnect()
 
     def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
         pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
-        if pool.ConnectionCls is type(pool).ConnectionCls:
-            pool.ConnectionCls = _telling(pool.ConnectionCls, self.connected)
+        if "ConnectionCls" not in vars(pool):
+            connections, plain_class = self, pool.ConnectionCls
+
+            class Observed(plain_class):  # type: ignore[misc, valid-type]
+                def connect(self) -> None:
+                    super().connect()
+                    connections.add(self.sock)
+
+            pool.ConnectionCls = Observed
         return pool
-
-
-def _telling(connection_class: Any, tell: Callable[[socket.socket], None]) -> Any:
-    """The same class of urllib3's connections, that tells of each socket once it is connected."""
-
-    class Telling(connection_class):  # type: ignore[misc]
-        def connect(self) -> None:
-            super().connect()
-            tell(self.sock)
-
-    return Telling
-
-
-def _shut(connected: socket.socket) -> None:
-    with suppress(OSError):  # it is closed already
-        connected.shutdown(socket.SHUT_RDWR)
 
 
 def _retry_after(answer: requests.Response) -> float:

@@ -1,7 +1,7 @@
 """The logs of running tasks, over HTTP, as they grow: what ``public/logs/live.log`` refers to at first.
 
-Only this machine can reach it, and only who knows the artifact's URL can read a log: tasks of others may
-run here too.
+Only this machine can reach it, and a log can be read only by its URL, which the artifact holds: tasks of
+other users may run here too.
 """
 
 import secrets
@@ -22,7 +22,7 @@ class LiveLogs:
 
     def __init__(self) -> None:
         self._logs: dict[str, TaskLog] = {}
-        self._server = _Server((HOST, 0), _handler(self._logs))
+        self._server = ThreadingHTTPServer((HOST, 0), _handler(self._logs))
         self._thread = threading.Thread(target=self._server.serve_forever, args=[END_WITHIN], daemon=True)
         self._thread.start()
 
@@ -42,32 +42,24 @@ class LiveLogs:
         self._thread.join()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False  # a reader that does not read keeps nobody waiting
-
-
 def _handler(logs: dict[str, TaskLog]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        timeout = 60  # seconds, for a reader that does not read
+        timeout = 60  # seconds, for a client that does not read
 
         def do_GET(self) -> None:
-            with suppress(OSError, ValueError):  # the reader has gone, or the log has just now
-                self._answer()
-
-        def _answer(self) -> None:
-            if (log := logs.get(self.path)) is None:
-                self.send_error(404, "There is no such log, or its task has ended: ask the queue again")
-                return
-            self.send_response(200)
-            self.send_header("Content-Type", CONTENT_TYPE)
-            self.send_header("X-Content-Type-Options", "nosniff")
-            self.send_header("Cache-Control", "no-store")
-            self.end_headers()
-            for piece in log.follow():
-                self.wfile.write(piece)
+            with suppress(OSError, ValueError):  # the client has disconnected, or the log was closed just now
+                if (log := logs.get(self.path)) is None:
+                    self.send_error(404, "There is no such log, or its task has ended: ask the queue again")
+                    return
+                self.send_response(200)
+                self.send_header("Content-Type", CONTENT_TYPE)
+                self.send_header("X-Content-Type-Options", "nosniff")
+                self.send_header("Cache-Control", "no-store")
+                self.end_headers()
+                for piece in log.follow():
+                    self.wfile.write(piece)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing: the path is what makes a log readable."""
+            """Log nothing: the path is what makes a log readable."""
 
     return Handler

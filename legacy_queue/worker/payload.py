@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 SHELL = ("/bin/sh", "-c")
-LONGEST_RUN = 10**9  # seconds; the task's deadline comes long before
+MAX_RUN_TIME = 10**9  # seconds; the task's deadline comes long before
 OF_THE_LOG = frozenset({"public/logs/live.log", "public/logs/live_backing.log"})
 
 _ARTIFACT_NAME = re.compile(r"[\x20-\x7e]{1,1024}")
@@ -36,14 +36,12 @@ class Declared:
 
 @dataclass(frozen=True)
 class Payload:
-    """A command to run, its environment, how long it may take (None is until the deadline) and what is
-    to be kept of what it makes.
-    """
+    """A command to run, its environment, how long it may take and what is to be kept of what it makes."""
 
     arguments: tuple[str, ...]
     env: Mapping[str, str] = field(repr=False)
-    max_run_time: timedelta | None
-    artifacts: tuple[Declared, ...] = ()
+    max_run_time: timedelta
+    artifacts: tuple[Declared, ...]
 
     @classmethod
     def from_wire(cls, payload: Any) -> "Payload":
@@ -53,7 +51,7 @@ class Payload:
         return cls(
             arguments=_arguments(payload.get("command")),
             env=_env(payload.get("env", {})),
-            max_run_time=_max_run_time(payload["maxRunTime"]) if "maxRunTime" in payload else None,
+            max_run_time=_max_run_time(payload.get("maxRunTime", MAX_RUN_TIME)),
             artifacts=_artifacts(payload.get("artifacts", [])),
         )
 
@@ -77,33 +75,30 @@ def _env(env: Any) -> Mapping[str, str]:
 def _max_run_time(seconds: Any) -> timedelta:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
         raise MalformedPayload("payload.maxRunTime must be a number of seconds above 0")
-    return timedelta(seconds=min(seconds, LONGEST_RUN))
+    return timedelta(seconds=min(seconds, MAX_RUN_TIME))
 
 
 def _artifacts(artifacts: Any) -> tuple[Declared, ...]:
     if isinstance(artifacts, dict):
-        declared = [_artifact(name, artifact) for name, artifact in artifacts.items()]
+        declared = tuple(_artifact(artifact, name) for name, artifact in artifacts.items())
     elif isinstance(artifacts, list):
-        declared = [_artifact(None, artifact) for artifact in artifacts]
+        declared = tuple(map(_artifact, artifacts))
     else:
         raise MalformedPayload("payload.artifacts must be an object, or a list of objects")
-    if len({one.name for one in declared}) < len(declared):
+    if len({artifact.name for artifact in declared}) < len(declared):
         raise MalformedPayload("payload.artifacts declares one name twice")
-    return tuple(declared)
+    return declared
 
 
-def _artifact(name: str | None, artifact: Any) -> Declared:
+def _artifact(artifact: Any, name: str | None = None) -> Declared:
     match artifact:
         case {"type": "file" | "directory" as kind, "path": str(path)} if path and _is_native(path):
             name = artifact.get("name", path) if name is None else name
         case _:
-            raise MalformedPayload(
-                "each of payload.artifacts must have a type, file or directory, and a path"
-            )
+            raise MalformedPayload("each of payload.artifacts needs a path and a type, file or directory")
     if not isinstance(name, str) or not _ARTIFACT_NAME.fullmatch(name):
-        raise MalformedPayload(
-            f"{name!r:.80} cannot be an artifact's name: 1 to 1024 printable ASCII characters"
-        )
+        must_be = "1 to 1024 printable ASCII characters"
+        raise MalformedPayload(f"{name!r:.80} cannot be an artifact's name: {must_be}")
     if name in OF_THE_LOG:
         raise MalformedPayload(f"{name} is the task's log: give what payload.artifacts declares another name")
     return Declared(name, kind == "directory", path, _expires(artifact.get("expires")))
@@ -123,11 +118,8 @@ def _expires(expires: Any) -> datetime | None:
 
 
 def _is_native(value: Any) -> bool:
-    """Whether the operating system can take it: no NUL, nothing that cannot be encoded."""
-    if not isinstance(value, str) or "\0" in value:
-        return False
+    """Whether it is a string that the operating system can take: no NUL, nothing that cannot be encoded."""
     try:
-        os.fsencode(value)
-    except UnicodeEncodeError:
+        return b"\0" not in os.fsencode(value)
+    except (TypeError, UnicodeEncodeError):
         return False
-    return True

@@ -1,14 +1,13 @@
 """The queue's methods that a worker calls, each request signed with Hawk.
 
-The worker's own credentials poll and claim; the temporary ones that come with a claim, and anew with
-each reclaim, do the rest: reclaim, create artifacts, report. A 4xx is a QueueRefused and never repeated;
-all else is Unavailable once the retries are used up.
+The worker's own credentials poll and claim; the temporary credentials that come with a claim, and anew with
+each reclaim, do the rest: reclaim, create artifacts, report. Every method raises QueueRefused for a 4xx,
+which is never repeated, and Unavailable for all else once the retries are used up.
 """
 
 import base64
 import json
 import os
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -28,13 +27,21 @@ Answer = TypeVar("Answer")
 
 
 class QueueRefused(Exception):
-    """The queue said no, with a status from 300 to 499; the same request would be refused again."""
+    """The queue refused, with a status from 300 to 499; the same request would be refused again.
 
-    def __init__(self, method: str, status: int, code: str, detail: str) -> None:
-        super().__init__(f"{method}: {status} {code}: {detail}")
-        self.status = status
-        self.code = code
-        self.detail = detail
+    ``detail`` is the first line of the queue's message: the original queue repeats the request below it.
+    """
+
+    def __init__(self, method: str, answer: requests.Response) -> None:
+        try:
+            body = answer.json()
+        except ValueError:
+            body = None
+        said = body if isinstance(body, dict) else {}
+        self.status = answer.status_code
+        self.code = str(said.get("code", ""))[:64]
+        self.detail = str(said.get("message", "")).partition("\n")[0][:300]
+        super().__init__(f"{method}: {self.status} {self.code}: {self.detail}")
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,7 @@ class Credentials:
 
 @dataclass(frozen=True)
 class PollUrls:
-    """Where to poll, the highest priority first, and when to ask for new URLs."""
+    """Where to poll, the highest priority first, and when to request new URLs."""
 
     queues: tuple[AzureQueue, ...]
     expires: datetime
@@ -79,9 +86,14 @@ class Claim:
     payload: Any = field(repr=False)  # task.payload, which the queue does not validate
     credentials: Credentials = field(repr=False)
 
+    @property
+    def run(self) -> dict[str, Any]:
+        """The fields that name the run in a step."""
+        return {"task_id": self.task_id, "run_id": self.run_id}
+
     @classmethod
     def from_wire(cls, claim: Any) -> "Claim":
-        """What claimTask answers, and claimWork a list of."""
+        """From an answer of claimTask, or an item of claimWork's ``tasks``."""
         return cls(
             task_id=str(claim["status"]["taskId"]),
             run_id=int(claim["runId"]),
@@ -92,20 +104,17 @@ class Claim:
         )
 
 
-Connect = Callable[[threading.Event], "QueueClient"]  # a client for one thread; once set, it repeats nothing
-
-
 class QueueClient:
     """The queue under one base URL, for one thread at a time."""
 
     def __init__(self, base_url: str, http: Http, clock: Clock) -> None:
+        self.http = http
         self._base_url = base_url.rstrip("/")
-        self._http = http
         self._clock = clock
 
     def poll_task_urls(self, credentials: Credentials, provisioner_id: str, worker_type: str) -> PollUrls:
-        """The signed URLs of all queues of a worker type, to be asked for again at ``refresh_at``:
-        five minutes before they expire, half way for those that live less than ten.
+        """The signed URLs of all queues of a worker type, to be requested again at ``refresh_at``:
+        five minutes before they expire, half way for URLs that live less than ten.
         """
         asked = self._clock.now()
 
@@ -126,17 +135,13 @@ class QueueClient:
     def claim_work(
         self, credentials: Credentials, provisioner_id: str, worker_type: str, body: Mapping[str, Any]
     ) -> list[Claim]:
-        """Claims on what is pending, at most as many as asked for; the queue may take 20 s to say none."""
+        """Claims on what is pending, at most as many as asked for; the queue may take 20 s to find none."""
 
         def read(answer: Any) -> list[Claim]:
             return [Claim.from_wire(claim) for claim in answer["tasks"]]
 
         path = f"/claim-work/{provisioner_id}/{worker_type}"
         return self._call("claimWork", "POST", path, credentials, body, timeout=LONG_POLL, read=read)
-
-    def hang_up(self) -> None:
-        """End the call at hand, and every later one, as if its connection broke. For any thread."""
-        self._http.hang_up()
 
     def reclaim_task(self, claim: Claim) -> Claim:
         """The same claim with a later ``taken_until`` and new credentials in place of the old."""
@@ -147,15 +152,11 @@ class QueueClient:
 
         return self._call("reclaimTask", "POST", _run_path(claim, "reclaim"), claim.credentials, read=read)
 
-    def report_completed(self, claim: Claim) -> None:
-        self._call("reportCompleted", "POST", _run_path(claim, "completed"), claim.credentials, read=_nothing)
-
-    def report_failed(self, claim: Claim) -> None:
-        self._call("reportFailed", "POST", _run_path(claim, "failed"), claim.credentials, read=_nothing)
-
-    def report_exception(self, claim: Claim, reason: str) -> None:
-        path, body = _run_path(claim, "exception"), {"reason": reason}
-        self._call("reportException", "POST", path, claim.credentials, body, read=_nothing)
+    def report(self, claim: Claim, result: str, reason: str | None = None) -> None:
+        """reportCompleted, reportFailed or, with its reason, reportException."""
+        body = {"reason": reason} if reason else None
+        name, path = f"report{result.capitalize()}", _run_path(claim, result)
+        self._call(name, "POST", path, claim.credentials, body, read=lambda _: None)
 
     def create_artifact(self, claim: Claim, name: str, artifact: Mapping[str, Any]) -> str | None:
         """Create it, or replace a reference; the URL to upload it to where ``storageType`` is s3."""
@@ -163,25 +164,20 @@ class QueueClient:
         def read(answer: Any) -> str | None:
             return str(answer["putUrl"]) if artifact["storageType"] == "s3" else None
 
-        # one segment of the path, whatever it holds; as bytes, since a file's name may be no text at all
+        # a single segment of the path; as bytes, since a file's name may be no text at all
         path = _run_path(claim, "artifacts/") + quote(os.fsencode(name), safe="")
         return self._call("createArtifact", "POST", path, claim.credentials, artifact, read=read)
 
     def upload(self, put_url: str, content: Content, content_type: str) -> None:
-        """PUT it there; repeated on a 5xx from the file's start. The signed URL is in no error."""
-        try:
-            answer = self._http.send("PUT", put_url, body=content, content_type=content_type, timeout=UPLOAD)
-        except Unavailable as failure:
-            raise Unavailable(f"PUT: {failure}") from None
-        if not 200 <= answer.status_code < 300:
-            raise _refusal("PUT", answer)
+        """PUT the content; repeated on a 5xx from its start. The signed URL is in no error."""
+        self._send("PUT", "PUT", put_url, body=content, content_type=content_type, timeout=UPLOAD)
 
     def artifact_url(self, claim: Claim, name: str) -> str:
-        """Where anybody can get the artifact."""
+        """Where a public artifact can be read."""
         return self._base_url + _run_path(claim, "artifacts/") + quote(name)
 
     def close(self) -> None:
-        self._http.close()
+        self.http.close()
 
     def _call(
         self,
@@ -196,24 +192,24 @@ class QueueClient:
     ) -> Answer:
         content = json.dumps(body).encode() if body is not None else None
         sign = hawk_auth(credentials.client_id, credentials.access_token, credentials.ext(), self._clock.now)
-        try:
-            answer = self._http.send(method, self._base_url + path, sign=sign, body=content, timeout=timeout)
-        except Unavailable as failure:
-            raise Unavailable(f"{name}: {failure}") from None
-        if not 200 <= answer.status_code < 300:
-            raise _refusal(name, answer)
+        answer = self._send(name, method, self._base_url + path, sign=sign, body=content, timeout=timeout)
         try:
             return read(answer.json())
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
             raise Unavailable(f"{name}: answered something else than documented") from None
 
+    def _send(self, name: str, method: str, url: str, **options: Any) -> requests.Response:
+        try:
+            answer = self.http.send(method, url, **options)
+        except Unavailable as failure:
+            raise Unavailable(f"{name}: {failure}") from None
+        if not 200 <= answer.status_code < 300:
+            raise QueueRefused(name, answer)
+        return answer
+
 
 def _run_path(claim: Claim, verb: str) -> str:
     return f"/task/{claim.task_id}/runs/{claim.run_id}/{verb}"
-
-
-def _nothing(_: Any) -> None:
-    """The answer's body is of no interest."""
 
 
 def _time(text: str) -> datetime:
@@ -221,15 +217,3 @@ def _time(text: str) -> datetime:
     if time.tzinfo is None:
         raise ValueError
     return time
-
-
-def _refusal(name: str, answer: requests.Response) -> QueueRefused:
-    """What the queue says, its first line only: the original queue repeats the request below it."""
-    try:
-        body = answer.json()
-    except ValueError:
-        body = None
-    code, message = "", ""
-    if isinstance(body, dict):
-        code, message = str(body.get("code", "")), str(body.get("message", ""))
-    return QueueRefused(name, answer.status_code, code[:64], message.partition("\n")[0][:300])

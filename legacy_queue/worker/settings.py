@@ -1,10 +1,14 @@
-"""What a worker is told about itself before it starts."""
+"""What a worker is given before it starts, and what all its parts share."""
 
+import threading
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
-from legacy_queue.worker.queue_client import Credentials
+from legacy_queue.worker.clock import Clock
+from legacy_queue.worker.http import Http
+from legacy_queue.worker.queue_client import Credentials, QueueClient
+from legacy_queue.worker.steps import Notify
 
 ROOT_URL_PREFIX = "/api/queue/v1"
 
@@ -27,9 +31,9 @@ class WorkerSettings:
     """One worker of the pool (provisioner_id, worker_type).
 
     ``base_url`` is what the queue's routes are appended to (``https://queue.example.net/v1``).
-    (worker_group, worker_id) names this worker and no other one: two workers of one name would be
-    given one claim. ``max_tasks`` tasks end the worker; None means no end. ``live_log`` says whether the
-    log of a running task can be read, by this machine alone.
+    (worker_group, worker_id) must be unique: two workers of one name would be given the same claim.
+    ``max_tasks`` tasks end the worker; None means no end. ``live_log`` says whether the log of a running
+    task can be read, on this machine alone.
     """
 
     base_url: str
@@ -43,6 +47,24 @@ class WorkerSettings:
     max_tasks: int | None = None
     poll_interval: timedelta = timedelta(seconds=1)
     live_log: bool = True
+
+    def name_to_wire(self) -> dict[str, str]:
+        """The worker's name, as every claim carries it."""
+        return {"workerGroup": self.worker_group, "workerId": self.worker_id}
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the parts of one worker share. Once ``stopping`` is set, nothing more is claimed."""
+
+    settings: WorkerSettings
+    clock: Clock
+    notify: Notify
+    stopping: threading.Event
+
+    def connect(self, give_up: threading.Event) -> QueueClient:
+        """A client for one thread, which must close it; once ``give_up`` is set, it repeats no request."""
+        return QueueClient(self.settings.base_url, Http(self.clock, give_up), self.clock)
 
 
 def base_url_of(root_url: str) -> str:

@@ -1,4 +1,4 @@
-"""A task's log: what it prints and what its worker has to say of it, readable while it grows."""
+"""A task's log: what it prints and what its worker says about it, readable while it grows."""
 
 import os
 import tempfile
@@ -12,22 +12,26 @@ from legacy_queue.worker.http import PIECE
 
 LOOK_AGAIN = 0.1  # seconds
 
-Output = int | IO[bytes] | None  # a file or its descriptor; None is the worker's own standard output
+Output = IO[bytes] | None  # None is the worker's own standard output
 
 
 class TaskLog:
-    """A file without a name, which only its holders find. It is written to by ``file`` and ``say``."""
+    """A file without a name, written to by ``file`` and ``say`` and copied to ``output`` meanwhile."""
 
-    def __init__(self, clock: Clock) -> None:
-        self.file: IO[bytes] = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  closed by __exit__
+    def __init__(self, clock: Clock, output: Output) -> None:
+        self._target = output.fileno() if output else 1
         self._clock = clock
         self._ended = threading.Event()
+        self.file: IO[bytes] = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  closed by __exit__
+        self._copying = threading.Thread(target=self._copy, daemon=True)
 
     def __enter__(self) -> Self:
+        self._copying.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.end()
+        self._copying.join()
         self.file.close()
 
     def say(self, sentence: str) -> None:
@@ -35,7 +39,7 @@ class TaskLog:
         self.file.write(f"[worker] {sentence}\n".encode(errors="replace"))
 
     def end(self) -> None:
-        """Nothing more will be written: whoever follows comes to an end."""
+        """Nothing more will be written: every ``follow`` comes to its end."""
         self._ended.set()
 
     def follow(self) -> Iterator[bytes]:
@@ -53,22 +57,8 @@ class TaskLog:
         finally:
             os.close(own)
 
-    def copy_to(self, output: Output) -> threading.Thread:
-        """Have it written there too, by a thread that ends with the log."""
-        match output:
-            case None:
-                target = 1
-            case int():
-                target = output
-            case _:
-                target = output.fileno()
-        copying = threading.Thread(target=self._copy, args=[target], daemon=True)
-        copying.start()
-        return copying
-
-    def _copy(self, target: int) -> None:
-        with suppress(OSError):  # nobody reads it any more: the log is kept all the same
+    def _copy(self) -> None:
+        with suppress(OSError), open(self._target, "wb", closefd=False) as target:  # its reader may be gone
             for piece in self.follow():
-                left = piece
-                while left:
-                    left = left[os.write(target, left) :]
+                target.write(piece)
+                target.flush()

@@ -1,29 +1,27 @@
 """One claimed run, from the claim to the report, in a thread of its own.
 
-The run's command, the queue's clock and the worker's end each may have the last word. What must never
-happen: that a task runs on after its claim is lost, that a run is left without report or reclaim, or that
-it is reported completed or failed before all that it leaves behind is uploaded.
+A run ends with its command, at its maxRunTime, with its claim or with the worker. What must never happen:
+that a task runs on after its claim is lost, that a run is left without report or reclaim, or that it is
+reported completed or failed before all that it leaves behind is uploaded.
 """
 
 import queue
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import timedelta
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from enum import Enum, auto
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from legacy_queue.worker.clock import Clock
 from legacy_queue.worker.command import Command
 from legacy_queue.worker.held_claim import HeldClaim
 from legacy_queue.worker.http import Unavailable
 from legacy_queue.worker.live_log import LiveLogs
 from legacy_queue.worker.payload import MalformedPayload, Payload
-from legacy_queue.worker.queue_client import Claim, Connect, QueueRefused
-from legacy_queue.worker.steps import Step, Tell
+from legacy_queue.worker.queue_client import Claim, QueueRefused
+from legacy_queue.worker.settings import Context
+from legacy_queue.worker.steps import Step
 from legacy_queue.worker.task_log import Output, TaskLog
 from legacy_queue.worker.uploads import Uploads
 
@@ -50,37 +48,28 @@ class _Event(Enum):
 
 
 class TaskRun:
-    """A run that this worker holds. ``see_through`` does it all; the rest may be called by any thread."""
+    """A run that this worker has claimed. ``run`` does it all; any thread may call the other methods."""
 
-    def __init__(
-        self,
-        claim: Claim,
-        connect: Connect,
-        clock: Clock,
-        tell: Tell,
-        output: Output,
-        live_logs: LiveLogs | None,
-    ) -> None:
-        self._claimed = claim
-        self._client = connect(threading.Event())
-        self._clock = clock
-        self._tell_step = tell
-        self._output = output
-        self._live_logs = live_logs
+    def __init__(self, context: Context, claim: Claim, output: Output, live_logs: LiveLogs | None) -> None:
+        context = replace(context, notify=partial(context.notify, **claim.run))
+        self._claimed, self._output, self._live_logs = claim, output, live_logs
+        self._clock, self._notify = context.clock, context.notify
+        self._client = context.connect(give_up=threading.Event())
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
-        self._held = HeldClaim(claim, connect, clock, self._tell, lambda: self._events.put(_Event.CLAIM_LOST))
-        self._shutting_down = threading.Event()
+        self._held = HeldClaim(context, claim, on_lost=lambda: self._events.put(_Event.CLAIM_LOST))
         self._command: Command | None = None
 
-    def see_through(self) -> None:
-        """Run the task while its claim is kept; upload its artifacts and its log and report what came of
-        it, unless the claim is lost.
+    def run(self) -> None:
+        """Run the task while its claim is kept; upload its artifacts and its log and report the result,
+        unless the claim is lost.
         """
         self._held.keep()
         try:
-            with TaskLog(self._clock) as log:
-                self._run(log)
-        except Exception as failure:  # noqa: BLE001  whatever it is, the queue must be told
+            if self._events.empty():
+                self._run()
+            else:
+                self._report(WORKER_SHUTDOWN)  # without having begun
+        except Exception as failure:  # noqa: BLE001  whatever it is, it must be reported to the queue
             self._report(self._internal_error(failure))
         finally:
             self._held.release()
@@ -88,7 +77,6 @@ class TaskRun:
 
     def shut_down(self) -> None:
         """Stop the task and report worker-shutdown, unless its command has already ended."""
-        self._shutting_down.set()
         self._events.put(_Event.SHUT_DOWN)
 
     def kill(self) -> None:
@@ -96,40 +84,20 @@ class TaskRun:
         if self._command:
             self._command.kill()
 
-    def _run(self, log: TaskLog) -> None:
-        if self._shutting_down.is_set():
-            self._report(WORKER_SHUTDOWN)
-            return
-        uploads = Uploads(self._held, self._client, self._tell, log)
-        copying = log.copy_to(self._output)
-        try:
-            with self._live_log(log, uploads):
-                outcome = self._outcome(log, uploads)
-                log.end()
-                if outcome:
-                    self._resolve(outcome, uploads)
-        finally:
+    def _run(self) -> None:
+        with TaskLog(self._clock, self._output) as log, ExitStack() as live:
+            uploads = Uploads(self._held, self._client, self._notify, log)
+            if self._live_logs:
+                uploads.live_log(live.enter_context(self._live_logs.serve(log)))
+            outcome = self._outcome(log, uploads)
             log.end()
-            copying.join()
-
-    def _resolve(self, outcome: Outcome, uploads: Uploads) -> None:
-        """Upload the log before a report of completed or failed, after which it would be refused; and after
-        one of exception, which must not wait for a worker that may be unstable (seed 000).
-        """
-        if outcome.result == "exception":
-            self._report(outcome)
-            uploads.log()
-        else:
-            self._report(outcome if uploads.log() else FAILED)
-
-    @contextmanager
-    def _live_log(self, log: TaskLog, uploads: Uploads) -> Iterator[None]:
-        if self._live_logs is None:
-            yield
-            return
-        with self._live_logs.serve(log) as url:
-            uploads.live_log(url)
-            yield
+            if outcome and outcome.result == "exception":
+                # the report must not wait for a worker that may be unstable (seed 000)
+                self._report(outcome)
+                uploads.log()
+            elif outcome:
+                # once this is reported, the queue would refuse the log
+                self._report(outcome if uploads.log() else FAILED)
 
     def _outcome(self, log: TaskLog, uploads: Uploads) -> Outcome | None:
         """What to report; None when the claim is lost and the run is to be forgotten."""
@@ -137,7 +105,7 @@ class TaskRun:
             return self._execute(log, uploads)
         except MalformedPayload as malformed:
             log.say(f"malformed payload: {malformed}")
-            self._tell(Step.PAYLOAD_MALFORMED, detail=str(malformed))
+            self._notify(Step.PAYLOAD_MALFORMED, detail=str(malformed))
             return MALFORMED_PAYLOAD
         except Exception as failure:  # noqa: BLE001  here, so that the log is uploaded
             return self._internal_error(failure)
@@ -147,68 +115,50 @@ class TaskRun:
         payload = Payload.from_wire(self._claimed.payload)
         names = {"TASK_ID": self._claimed.task_id, "RUN_ID": str(self._claimed.run_id)}
         with tempfile.TemporaryDirectory(prefix="task-", ignore_cleanup_errors=True) as directory:
-            command = Command.start(payload, names, Path(directory), log.file)
-            self._command = command
+            self._command = command = Command(payload, names, Path(directory), log.file)
             try:
-                outcome = self._watch(command, payload.max_run_time, log)
+                outcome = self._watch(command, payload.max_run_time.total_seconds(), log)
             finally:
                 command.end()
             if outcome in (COMPLETED, FAILED) and not uploads.declared(payload.artifacts, Path(directory)):
                 return FAILED
             return outcome
 
-    def _watch(self, command: Command, max_run_time: timedelta | None, log: TaskLog) -> Outcome | None:
+    def _watch(self, command: Command, max_run_time: float, log: TaskLog) -> Outcome | None:
         """Wait for whatever comes first: the command's end, the worker's, the claim's, or maxRunTime."""
-        limit = max_run_time.total_seconds() if max_run_time else float("inf")
-        ends_at = self._clock.monotonic() + limit
+        ends_at = self._clock.monotonic() + max_run_time
         command.call_at_exit(lambda: self._events.put(_Event.EXITED))
-        self._tell(Step.RUN)
-        match self._next_event(ends_at):
+        self._notify(Step.RUN)
+        try:
+            event = self._events.get(timeout=max(ends_at - self._clock.monotonic(), 0))
+        except queue.Empty:
+            log.say(f"maxRunTime is over, {max_run_time:g} seconds: the task is stopped")
+            self._notify(Step.TIME_OVER, max_run_time=max_run_time)
+            return FAILED
+        match event:
             case _Event.EXITED:
                 exit_code = command.end()
-                self._tell(Step.EXITED, exit_code=exit_code)
+                self._notify(Step.EXITED, exit_code=exit_code)
                 return FAILED if exit_code else COMPLETED
             case _Event.SHUT_DOWN:
                 log.say("the worker is shutting down: the task is stopped")
                 return WORKER_SHUTDOWN
             case _Event.CLAIM_LOST:
                 return None
-            case None:
-                log.say(f"maxRunTime is over, {limit:g} seconds: the task is stopped")
-                self._tell(Step.TIME_OVER, max_run_time=limit)
-                return FAILED
-
-    def _next_event(self, ends_at: float) -> _Event | None:
-        """What happens next; None when nothing has happened by then."""
-        left = max(ends_at - self._clock.monotonic(), 0)
-        try:
-            return self._events.get(timeout=None if left == float("inf") else left)
-        except queue.Empty:
-            return None
 
     def _report(self, outcome: Outcome) -> None:
-        """Tell the queue, with the latest credentials. A report that is refused is not repeated."""
+        """Report to the queue, with the newest credentials. A report that is refused is not repeated."""
         self._held.release()
         if self._held.is_lost:
             return
         fields = {"result": outcome.result} | ({"reason": outcome.reason} if outcome.reason else {})
-        claim = self._held.claim
         try:
-            match outcome:
-                case Outcome(result="completed"):
-                    self._client.report_completed(claim)
-                case Outcome(result="failed"):
-                    self._client.report_failed(claim)
-                case Outcome(reason=str(reason)):
-                    self._client.report_exception(claim, reason)
+            self._client.report(self._held.claim, **fields)
         except (QueueRefused, Unavailable) as failure:
-            self._tell(Step.REPORT_FAILED, **fields, detail=str(failure))
+            self._notify(Step.REPORT_FAILED, **fields, detail=str(failure))
         else:
-            self._tell(Step.REPORT, **fields)
+            self._notify(Step.REPORT, **fields)
 
     def _internal_error(self, failure: Exception) -> Outcome:
-        self._tell(Step.INTERNAL_ERROR, detail=f"{type(failure).__name__}: {failure}")
+        self._notify(Step.INTERNAL_ERROR, detail=f"{type(failure).__name__}: {failure}")
         return INTERNAL_ERROR
-
-    def _tell(self, step: Step, **fields: Any) -> None:
-        self._tell_step(step, task_id=self._claimed.task_id, run_id=self._claimed.run_id, **fields)

@@ -226,24 +226,20 @@ def test_preferred_ports_are_taken_as_far_as_they_are_free_and_kept(made: Callab
     assert second.ports == first.ports, "outstanding signed URLs are good for these"
 
 
-def test_a_restart_never_moves_to_other_ports(made: Callable[..., Azurite]) -> None:
+def test_a_restart_never_moves_to_other_ports_and_names_the_busy_one(made: Callable[..., Azurite]) -> None:
     azurite = made().start()
     ports = azurite.ports
     azurite.stop()
-    with socket.create_server(("127.0.0.1", ports.queue)), pytest.raises(AzuriteUnavailable):
+    with (
+        socket.create_server(("127.0.0.1", ports.queue)),
+        pytest.raises(AzuriteUnavailable) as refused,
+    ):
         azurite.restart()
+    assert str(refused.value) == (
+        f"Azurite cannot listen on 127.0.0.1:{ports.queue}: another program has that port."
+    )
     azurite.restart()
     assert azurite.ports == ports
-
-
-def test_a_busy_port_is_named(made: Callable[..., Azurite]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(AzuriteUnavailable) as refused:
-            made(ports=Ports(queue=port)).start()
-    assert str(refused.value) == (
-        f"Azurite cannot listen on 127.0.0.1:{port}: another program has that port."
-    )
 
 
 def test_a_second_one_on_the_same_folder_is_refused(made: Callable[..., Azurite], tmp_path: Path) -> None:

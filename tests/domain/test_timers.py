@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 import pytest
 
@@ -19,10 +19,11 @@ MOST = Timer(
     task_group_id="Zb0_Wh1pTLahDBzFxUqIyw",
     artifacts=((0, "public/a"), (49, 'a "name"\n\u20ac')),
 )
+EPOCH = replace(MOST, due=datetime(1970, 1, 1, tzinfo=UTC), since=datetime(1970, 1, 1, tzinfo=UTC))
 WIRE = LEAST.to_wire()
 
 
-@pytest.mark.parametrize("timer", [LEAST, MOST, replace(MOST, artifacts=())])
+@pytest.mark.parametrize("timer", [LEAST, MOST, replace(MOST, artifacts=()), EPOCH])
 def test_timers_are_read_as_they_were_written(timer: Timer) -> None:
     ((text, some),) = texts([timer, LEAST])
     assert timers_of(text) == some == [timer, LEAST]

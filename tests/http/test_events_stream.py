@@ -66,7 +66,7 @@ def exchanges_of(answer: TestResponse, count: int) -> list[str]:
     return [frame["event"] for frame in islice(frames(answer), count)]
 
 
-def test_what_is_told_is_not_in_the_stream(queue: Queue) -> None:
+def test_what_is_published_is_in_the_stream(queue: Queue) -> None:
     stream = frames(ask(queue.http))
     queue.running(TASK_ID, routes=["index.a.b", "tc-treeherder.v2"])
     told = queue.told()
@@ -82,14 +82,14 @@ def test_what_is_told_is_not_in_the_stream(queue: Queue) -> None:
         }
 
 
-def test_what_was_told_before_is_in_the_stream(queue: Queue) -> None:
+def test_what_was_published_before_is_not_in_the_stream(queue: Queue) -> None:
     queue.create(TASK_ID)
     stream = frames(ask(queue.http))
     queue.create(OTHER_ID)
     assert json.loads(next(stream)["data"])["payload"]["status"]["taskId"] == OTHER_ID
 
 
-def test_a_stream_may_be_kept_by_a_proxy(queue: Queue) -> None:
+def test_a_stream_is_not_to_be_kept_by_a_proxy(queue: Queue) -> None:
     headers = ask(queue.http).headers
     assert headers["cache-control"] == "no-cache"
     assert headers["x-accel-buffering"] == "no"
@@ -97,7 +97,7 @@ def test_a_stream_may_be_kept_by_a_proxy(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("way", ["header", "query", "header and query"])
-def test_a_stream_goes_on_elsewhere_than_behind_an_event(queue: Queue, way: str) -> None:
+def test_a_stream_goes_on_behind_an_event(queue: Queue, way: str) -> None:
     stream = frames(ask(queue.http))
     queue.running(TASK_ID)
     succeeded(queue.call("cancelTask", taskId=TASK_ID))
@@ -113,8 +113,23 @@ def test_a_stream_goes_on_elsewhere_than_behind_an_event(queue: Queue, way: str)
     assert [next(resumed), next(resumed)] == [third, fourth]
 
 
+def test_a_stream_says_that_it_begins_anew_after_a_restart(queue: Queue) -> None:
+    before = frames(ask(queue.http))
+    queue.create(TASK_ID)
+    last = [next(before) for _ in range(2)][-1]["id"]
+    restarted = Queue(clock=HandClock(NOW + SECOND))
+    restarted.create(OTHER_ID)
+    resumed = frames(ask(restarted.http, headers={"Last-Event-ID": last}))
+    first, second = next(resumed), next(resumed)
+    assert first == {"event": "begins-anew", "data": "{}"}
+    assert (second["event"], OTHER_ID in second["data"]) == ("task-defined", True)
+    assert (
+        next(frames(ask(restarted.http, headers={"Last-Event-ID": second["id"]})))["event"] == "task-pending"
+    )
+
+
 @pytest.mark.parametrize("bad", ["x", "0", "-1", "1" * 15, "1" * 17, "1" * 300, "\u00e4", "a b", "null"])
-def test_a_stream_goes_on_behind_an_id_that_is_none(queue: Queue, bad: str) -> None:
+def test_an_id_that_is_none_is_refused(queue: Queue, bad: str) -> None:
     refused(ask(queue.http, f"?lastEventId={quote(bad)}"), 400, "InvalidRequestArguments", "lastEventId is")
     answer = ask(queue.http, "", {"Last-Event-ID": bad})
     refused(answer, 400, "InvalidRequestArguments", "lastEventId is")
@@ -122,12 +137,12 @@ def test_a_stream_goes_on_behind_an_id_that_is_none(queue: Queue, bad: str) -> N
 
 @pytest.mark.parametrize("name", [name for name in EXCHANGES if name not in ("artifact-created",)])
 @pytest.mark.parametrize("prefix", ["", "exchange/taskcluster-queue/v1/"])
-def test_another_exchange_is_followed(queue: Queue, name: str, prefix: str) -> None:
+def test_one_exchange_is_followed(queue: Queue, name: str, prefix: str) -> None:
     answer = ask(queue.http, f"?exchange={quote(prefix + name, safe='')}")
     for report in ("reportCompleted", "reportFailed"):
         succeeded(queue.call(report, taskId=queue.running(), runId=0))
     queue.canceled()
-    queue.server.storage.event_log.append([TOLD])
+    queue.server.core.services.event_feed._buffer.append([TOLD])
     assert exchanges_of(answer, 1) == [name]
 
 
@@ -143,7 +158,7 @@ def test_the_exchanges_of_another_project_are_followed() -> None:
 @pytest.mark.parametrize(
     "name", ["task", "Task-Pending", "taskPending", "task-pending ", "exchange/task-pending", "%2A", "#"]
 )
-def test_an_exchange_that_is_not_there_is_followed(queue: Queue, name: str) -> None:
+def test_an_exchange_that_is_not_there_is_refused(queue: Queue, name: str) -> None:
     answer = ask(queue.http, f"?exchange={quote(name)}")
     refused(answer, 400, "InvalidRequestArguments", repr(name), *EXCHANGES)
 
@@ -165,9 +180,7 @@ def test_an_exchange_that_is_not_there_is_followed(queue: Queue, name: str) -> N
         ("*.index.#", [TASK_ID]),
     ],
 )
-def test_a_pattern_matches_others_than_a_broker_would_say(
-    queue: Queue, pattern: str, matching: list[str]
-) -> None:
+def test_a_pattern_matches_what_a_broker_would_say(queue: Queue, pattern: str, matching: list[str]) -> None:
     answer = ask(queue.http, f"?exchange=task-defined&routingKey={quote(pattern)}")
     queue.create(TASK_ID, routes=["index.a.b", "index.a.b.c"])
     queue.create(OTHER_ID, routes=["a route with ~ and spaces"], workerType="another-worker")
@@ -177,14 +190,14 @@ def test_a_pattern_matches_others_than_a_broker_would_say(
 
 
 @pytest.mark.parametrize("pattern", ["primary.#", "#", "*", "a..b", ".", "a" * 255, "*.#.*", "route.a b"])
-def test_a_good_pattern_is_refused(queue: Queue, pattern: str) -> None:
+def test_a_good_pattern_is_followed(queue: Queue, pattern: str) -> None:
     assert ask(queue.http, f"?routingKey={quote(pattern)}").status_code == 200
 
 
 @pytest.mark.parametrize(
     "pattern", ["", "a" * 256, "a*", "*a", "a.b#", "##", "**", "primary.*#", "\u00e4", "a\n", "a\tb", "\x00"]
 )
-def test_a_bad_pattern_is_followed(queue: Queue, pattern: str) -> None:
+def test_a_bad_pattern_is_refused(queue: Queue, pattern: str) -> None:
     answer = ask(queue.http, f"?routingKey={quote(pattern)}")
     refused(answer, 400, "InvalidRequestArguments", "routingKey is")
 
@@ -200,7 +213,7 @@ def test_a_bad_pattern_is_followed(queue: Queue, pattern: str) -> None:
         ("?taskId=a", "'taskId'"),
     ],
 )
-def test_a_query_that_means_nothing_is_overlooked(queue: Queue, query: str, mentioned: str) -> None:
+def test_a_query_that_means_nothing_is_refused(queue: Queue, query: str, mentioned: str) -> None:
     answer = ask(queue.http, query)
     refused(answer, 400, "InvalidRequestArguments", mentioned)
     assert answer.get_json()["requestInfo"]["method"] == "events"
@@ -213,11 +226,11 @@ def test_a_wrong_key_is_as_good_as_none(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
-def test_something_else_can_be_done_to_events(queue: Queue, method: str) -> None:
+def test_nothing_else_can_be_done_to_events(queue: Queue, method: str) -> None:
     refused(ask(queue.http, method=method), 404, "ResourceNotFound", "/events")
 
 
-def test_whoever_asks_for_the_headers_alone_follows_or_gets_others() -> None:
+def test_whoever_asks_for_the_headers_alone_gets_the_same_and_follows_nothing() -> None:
     answer = ask(serving(Feed(AssertionError("followed"))), method="HEAD")
     followed = ask(serving(Feed(("1", TOLD))))
     assert (answer.status_code, answer.data) == (200, b"")
@@ -227,7 +240,7 @@ def test_whoever_asks_for_the_headers_alone_follows_or_gets_others() -> None:
     followed.close()
 
 
-def test_events_are_an_endpoint_of_the_api(queue: Queue) -> None:
+def test_events_are_no_endpoint_of_the_api(queue: Queue) -> None:
     refused(queue.send("GET", "/v1/events", credentials=None), 404, "ResourceNotFound")
     reference = queue.send("GET", "/references/queue/v1/api.json", credentials=None).get_json()
     assert "events" not in {entry["name"] for entry in reference["entries"]}
@@ -275,7 +288,7 @@ def serving(feed: Feed, clock: HandClock | None = None, stopping: Flag | None = 
     )
 
 
-def test_a_stream_is_quiet_for_more_than_fifteen_seconds() -> None:
+def test_a_stream_is_never_quiet_for_more_than_fifteen_seconds() -> None:
     clock = HandClock(NOW)
 
     def later(seconds: float, event: tuple[str, Event] | None = None) -> Any:
@@ -291,24 +304,24 @@ def test_a_stream_is_quiet_for_more_than_fifteen_seconds() -> None:
     ]
 
 
-def test_an_event_of_a_broker_has_an_id() -> None:
+def test_an_event_of_a_broker_has_no_id() -> None:
     stream = frames(ask(serving(Feed(("", TOLD)))))
     assert set(next(stream)) == {"event", "data"}
 
 
-def test_a_stream_goes_on_when_the_server_stops() -> None:
+def test_a_stream_ends_when_the_server_stops() -> None:
     stopping = Flag()
     http = serving(Feed(None, ("1", TOLD), stopping.set), stopping=stopping)
     assert exchanges_of(ask(http), 9) == [TOLD.exchange]
 
 
 @pytest.mark.parametrize("away", [BrokerAway("away"), ServiceUnavailable("away")], ids=["broker", "storage"])
-def test_a_broker_that_goes_away_is_a_bug_of_the_stream(away: Exception) -> None:
+def test_a_stream_ends_when_the_broker_goes_away(away: Exception) -> None:
     assert exchanges_of(ask(serving(Feed(("1", TOLD), away))), 9) == [TOLD.exchange]
 
 
 @pytest.mark.parametrize("away", [BrokerAway("away"), ServiceUnavailable("away")], ids=["broker", "storage"])
-def test_a_broker_that_is_away_is_followed(away: Exception) -> None:
+def test_a_broker_that_is_away_is_not_followed(away: Exception) -> None:
     answer = ask(serving(Feed(away)))
     refused(answer, 503, "ServiceUnavailable", "away")
     assert answer.headers["retry-after"] == "2"

@@ -19,6 +19,7 @@ from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.timers import Timer, timers_of
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import Broker, Clock, ObjectStore
+from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import MessageNotFound, PopReceiptMismatch, QueuedMessage, QueueNotFound
 from legacy_queue.services import Services
 from legacy_queue.services.claims import ClaimRules, Presented
@@ -138,13 +139,15 @@ class Bench:
         resolves: bool = True,
         claim_work_wait: timedelta = CLAIM_WORK_WAIT,
         max_waiting: int = 3000,
+        account: StorageAccount | None = None,
     ) -> Core:
         """A server process. ``around`` sees each call of its stores; it reads tasks unless it ``remembers``.
 
-        ``wrapped`` gives it a task store made of its own. Its threads are not started.
+        ``wrapped`` gives it a task store made of its own. Its stores are those of the bench's account, or of
+        that one. Its threads are not started.
         """
         secrets = secrets or self._secrets
-        storage = around_storage(open_stores(self.account, PREFIX, clock or self.clock), around)
+        storage = around_storage(open_stores(account or self.account, PREFIX, clock or self.clock), around)
         if wrapped or not remembers:
             storage = replace(storage, tasks=(wrapped or ForgetfulTasks)(storage.tasks))
         broker = around_port(Broker, self.broker, around, "broker.")
@@ -283,6 +286,12 @@ class Bench:
         run_id = len(self.task(task_id).runs) - 1
         self.services.claims.claim(self.task(task_id), run_id, worker, Presented())
         return self.services.tasks.report(task_id, run_id, state, state)
+
+    def complete_by(self, server: Core, task_id: str) -> None:
+        """The task is claimed and completed by that server, which does all that follows from it."""
+        server.services.claims.claim(self.task(task_id), 0, ALICE, Presented())
+        self.complete(task_id, services=server.services)
+        self.run_timers(server=server)
 
     def shut_down(self, task_id: str, run_id: int = 0, services: Services | None = None) -> Task:
         """The worker reports worker-shutdown."""

@@ -21,7 +21,6 @@ from legacy_queue.services.pages import Page
 from legacy_queue.stores import StoredArtifact
 from tests.services.artifact_calls import CONTENT, NAME, TEXT, HandObjects, body, create, upload
 from tests.services.bench import HOUR, MINUTE, NOW, SECOND, At, Bench, Calls, Crash, failing
-from tests.services.ports import HandBroker
 
 each_type = pytest.mark.parametrize("storage_type", ["s3", "azure", "blob", "reference", "error"])
 TYPES_WITH_BYTES = ["s3", "azure", "blob"]
@@ -69,24 +68,22 @@ def test_a_url_outlives_its_artifact(storage_type: str) -> None:
 
 
 @each_type
-def test_an_artifact_is_told_of_once_only_or_with_another_name(storage_type: str) -> None:
+def test_an_artifact_is_published_with_each_call_as_it_is_stored(storage_type: str) -> None:
     bench = Bench()
     task_id = bench.claimed()
     bench.events()
     for _ in range(2):
         create(bench, task_id, storage_type)
         assert bench.events() == [("artifact-created", task_id, 0)]
-    _, event = bench.storage.event_log.read("", 100)[-1]
-    assert event.payload["artifact"] == stored(bench, task_id).artifact.to_wire()
+    assert bench.broker.told[-1].payload["artifact"] == stored(bench, task_id).artifact.to_wire()
 
 
 @each_type
-def test_an_artifact_costs_more_operations_or_is_answered_before_it_is_told_of(storage_type: str) -> None:
-    bench, calls = Bench(broker=HandBroker()), Calls()
+def test_an_artifact_costs_its_writes_and_is_published_before_it_is_answered(storage_type: str) -> None:
+    bench, calls = Bench(), Calls()
     server = bench.server(calls, remembers=True)
     bench.services = server.services
     task_id = bench.claimed()
-    server.announcer.drain()
     calls.names.clear()
     create(bench, task_id, storage_type)
     signed = {"azure": ["blob.upload_url"]}.get(storage_type, [])
@@ -241,15 +238,75 @@ def test_an_artifact_that_vanishes_meanwhile_is_not_created() -> None:
     assert stored(bench, task_id).artifact.storage_type == "s3"
 
 
-def test_a_crash_before_it_was_told_of_keeps_an_artifact_from_being_told_of() -> None:
+def test_an_artifact_is_published_by_the_next_call_where_the_server_died_before_it_was() -> None:
     bench = Bench()
     task_id = bench.claimed()
     bench.events()
     with pytest.raises(Crash):
-        create(bench, task_id, services=bench.replica(At(0, of="log.append", before=failing(Crash()))))
+        create(bench, task_id, services=bench.replica(At(0, of="broker.publish", before=failing(Crash()))))
     assert bench.events() == []
     create(bench, task_id)
     assert bench.events() == [("artifact-created", task_id, 0)]
+
+
+@each_type
+@pytest.mark.parametrize("dies", [False, True])
+def test_artifacts_are_published_in_their_place_when_the_broker_is_back(
+    storage_type: str, dies: bool
+) -> None:
+    bench = Bench()
+    task_id = bench.claimed()
+    bench.events()
+    bench.broker.room = 0
+    for name in ("one", "two"):
+        create(bench, task_id, storage_type, name)
+    bench.services.tasks.report(task_id, 0, "failed", "failed")
+    if dies:
+        bench.core = bench.server()
+    bench.run_timers(MINUTE)
+    assert bench.events() == []
+    bench.broker.room = None
+    bench.run_timers(MINUTE)
+    heard = len(bench.broker.told)
+    told = bench.broker.told[heard - len(bench.events()) :]
+    names = [one.payload["artifact"]["name"] for one in told if one.exchange == "artifact-created"]
+    assert list(dict.fromkeys(names)) == ["one", "two"]
+    exchanges = list(dict.fromkeys(one.exchange for one in told))
+    assert exchanges[-3:] == ["artifact-created", "task-failed", "task-group-resolved"]
+
+
+def test_an_artifact_waits_for_earlier_events_of_its_task() -> None:
+    bench = Bench()
+    bench.broker.room = 0
+    task_id = bench.claimed()
+    bench.broker.room = None
+    bench.core.publisher.check()
+    create(bench, task_id)
+    assert bench.events() == []
+    bench.run_timers(MINUTE)
+    exchanges = list(dict.fromkeys(exchange for exchange, _, _ in bench.events()))
+    assert exchanges == ["task-defined", "task-pending", "task-running", "artifact-created"]
+
+
+def test_an_artifact_that_is_gone_when_the_broker_is_back_is_not_published() -> None:
+    bench = Bench()
+    task_id = bench.claimed()
+    bench.events()
+    bench.broker.room = 0
+    create(bench, task_id)
+    bench.storage.artifacts.remove(stored(bench, task_id))
+    bench.broker.room = None
+    bench.run_timers(MINUTE)
+    assert "artifact-created" not in [exchange for exchange, _, _ in bench.events()]
+
+
+def test_where_storage_is_away_too_creating_an_artifact_is_to_be_repeated() -> None:
+    bench = Bench()
+    task_id = bench.claimed()
+    bench.broker.room = 0
+    away = At(0, of="timer.put", before=failing(ServiceUnavailable("storage is away")))
+    with pytest.raises(ServiceUnavailable):
+        create(bench, task_id, services=bench.replica(away))
 
 
 def test_an_artifact_is_not_where_it_should_be() -> None:

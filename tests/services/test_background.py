@@ -8,19 +8,30 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.domain.timers import FIRST_FIRES_AFTER
+from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.workers import worker_path
-from legacy_queue.services.background import Background
+from legacy_queue.services.background import Background, Pace
 from legacy_queue.services.core import Core
-from tests.services.bench import ALICE, CLAIM_TIMEOUT, HOUR, MINUTE, PROVISIONER, SECOND, WORKER_TYPE, Bench
-from tests.services.ports import HandBroker
+from tests.services.bench import (
+    ALICE,
+    CLAIM_TIMEOUT,
+    MINUTE,
+    PROVISIONER,
+    SECOND,
+    WORKER_TYPE,
+    At,
+    Bench,
+    failing,
+    task_body,
+)
 
-PATIENCE = 30  # seconds: of a test that would otherwise fail by never ending
+OFTEN = Pace(*[SECOND / 100] * 5)
+MAX_WAIT = 30  # seconds: of a test that would otherwise fail by never ending
 
 
 @contextmanager
 def running(server: Core) -> Iterator[Background]:
-    background = server.background()
+    background = server.background(OFTEN)
     background.start()
     try:
         yield background
@@ -28,15 +39,16 @@ def running(server: Core) -> Iterator[Background]:
         background.stop()
 
 
-def claimed_by(server: Core, bench: Bench) -> str:
-    task_id = bench.create()
+def claimed_by(server: Core, bench: Bench, **changes: Any) -> str:
+    task_id = slugid()
+    server.services.tasks.create(task_id, task_body(bench.clock.now(), **changes))
     message = next(one for one in bench.receive() if one.task_id == task_id)
     bench.claim(message, ALICE, server.services)
     return task_id
 
 
 class Seen:
-    """Around port calls: whether one of that name has been made, or that many."""
+    """Around port calls: whether one of that name has been made, or that many; they may fail."""
 
     def __init__(self, name: str, count: int = 1, error: Exception | None = None) -> None:
         self._name, self._left, self._error = name, count, error
@@ -55,131 +67,94 @@ class Seen:
                 self.happened.set()
 
     def wait(self) -> None:
-        assert self.happened.wait(PATIENCE)
+        assert self.happened.wait(MAX_WAIT)
 
 
 def test_what_is_resolved_is_followed_by_its_dependents_without_anybody_asking() -> None:
-    seen = Seen("deactivate")
     bench = Bench()
-    server = bench.server(seen)
+    released = Seen("end")
+    server = bench.server(released)
     with running(server):
-        task_id = claimed_by(server, bench)
+        task_id = claimed_by(server, bench, taskGroupId=slugid())
         waiting = bench.create(dependencies=[task_id])
         bench.complete(task_id, services=server.services)
-        seen.wait()
+        released.wait()
     assert bench.states(waiting) == ["pending"]
 
 
-def test_every_queue_of_timers_and_every_chore_is_looked_at() -> None:
+def test_a_claim_that_is_over_ends_and_timers_of_other_processes_are_received() -> None:
     bench = Bench()
-    bench.claimed(retries=0)
-    bench.core.timers.settle_all(HOUR)
-    bench.clock.advance(CLAIM_TIMEOUT + SECOND)
-    trimmed = Seen("log.trim")
-    removed = Seen("timer.remove")
-    server = bench.server(lambda name, call: trimmed(name, lambda: removed(name, call)))
-    with running(server):
-        trimmed.wait()
-        removed.wait()
-    assert bench.timers("claims") == []
-
-
-def test_who_is_new_is_written_while_the_process_runs() -> None:
-    bench = Bench()
-    written = Seen("worker.insert", 3)
-    server = bench.server(written)
+    bench.claimed()  # by a process that is gone
+    ended = Seen("replace", 3)
+    server = bench.server(ended)
     with running(server):
         claimed_by(server, bench)
+        bench.clock.advance(CLAIM_TIMEOUT + MINUTE)
+        ended.wait()
+    unresolved = bench.storage.tasks.unresolved("", 9).tasks
+    assert [len(stored.task.runs) for stored in unresolved] == [2, 2]
+
+
+def test_chores_are_done_and_what_is_counted_in_memory_is_written() -> None:
+    bench = Bench()
+    swept, written = Seen("turn.keep"), Seen("worker.insert")
+    server = bench.server(lambda name, call: swept(name, lambda: written(name, call)))
+    with running(server):
+        claimed_by(server, bench)
+        swept.wait()
         written.wait()
         path = worker_path(PROVISIONER, WORKER_TYPE, ALICE)
         assert bench.replica().workers.describe(path)["recentTasks"]
 
 
-def test_a_process_that_ends_has_confirmed_its_timers() -> None:
+def test_events_that_wait_are_published_when_the_broker_is_back() -> None:
+    bench = Bench()
+    published = Seen("broker.publish", 2)
+    server = bench.server(published, resolves=False)
+    bench.broker.room = 0
+    with running(server):
+        server.services.tasks.create(slugid(), task_body())
+        bench.broker.room = None
+        while not published.happened.wait(0.01):
+            bench.clock.advance(SECOND)  # it is tried again then
+    assert [event.exchange for event in bench.broker.told] == ["task-defined", "task-pending"]
+
+
+@pytest.mark.parametrize(
+    ("error", "event", "level"),
+    [
+        (ServiceUnavailable("storage is away"), "background-waits", "warning"),
+        (ValueError("a defect"), "background-failed", "error"),
+    ],
+    ids=["away", "a defect"],
+)
+def test_nothing_that_fails_ends_what_is_repeated(
+    error: Exception, event: str, level: str, logs: list[MutableMapping[str, Any]]
+) -> None:
+    bench = Bench()
+    fails, again = Seen("timer.receive", 2, error), Seen("timer.receive", 3)
+    with running(bench.server(lambda name, call: again(name, lambda: fails(name, call)))):
+        again.wait()
+    assert [(one["event"], one["log_level"]) for one in logs] == [(event, level)] * 2
+
+
+def test_a_process_that_ends_leaves_its_timers_to_others() -> None:
     bench = Bench()
     server = bench.server()
     with running(server):
         claimed_by(server, bench)
-    assert [timer.untold for timer, _ in bench.timers("claims")] == [()]
-
-
-def test_timers_are_confirmed_while_the_process_runs() -> None:
-    bench = Bench()
-    hidden = Seen("timer.hide")
-    server = bench.server(hidden)
-    with running(server):
-        claimed_by(server, bench)
-        bench.clock.advance(FIRST_FIRES_AFTER / 2)
-        hidden.wait()
-        assert [timer.untold for timer, _ in bench.timers("claims")] == [()]
-
-
-def test_events_that_wait_are_published_when_the_broker_is_back() -> None:
-    broker = HandBroker()
-    bench = Bench(broker=broker)
-    broker.room = 0
-    bench.create()
-    broker.room = None
-    published = Seen("turn.keep", 2)
-    with running(bench.server(published, resolves=False)):
-        published.wait()
-    assert [event.exchange for event in broker.told] == ["task-defined", "task-pending"]
-
-
-@pytest.mark.parametrize(
-    ("error", "event"),
-    [(ServiceUnavailable("storage is away"), None), (ValueError("a defect"), "events-not-published")],
-)
-def test_publishing_goes_on_after_a_failure(
-    error: Exception, event: str | None, logs: list[MutableMapping[str, Any]]
-) -> None:
-    broker = HandBroker()
-    bench = Bench(broker=broker)
-    bench.create()
-    failed, published = Seen("timer.peek", error=error), Seen("turn.keep", 2)
-    server = bench.server(lambda name, call: published(name, lambda: failed(name, call)), resolves=False)
-    with running(server):
-        published.wait()
-    assert [one.exchange for one in broker.told] == ["task-defined", "task-pending"]
-    assert [one["event"] for one in logs] == ([event] if event else [])
-
-
-def test_storage_that_is_away_does_not_end_the_confirming(logs: list[MutableMapping[str, Any]]) -> None:
-    bench = Bench()
-    away = Seen("timer.hide", error=ServiceUnavailable("storage is away"))
-    again = Seen("timer.hide", 2)
-    server = bench.server(lambda name, call: again(name, lambda: away(name, call)), resolves=False)
-    with running(server):
-        claimed_by(server, bench)
-        bench.clock.advance(FIRST_FIRES_AFTER / 2)
-        away.wait()
-        claimed_by(server, bench)
-        bench.clock.advance(FIRST_FIRES_AFTER / 2)
-        again.wait()
-    assert "timers-not-confirmed" in [one["event"] for one in logs]
-
-
-def test_a_defect_does_not_end_the_confirming(logs: list[MutableMapping[str, Any]]) -> None:
-    bench = Bench()
-    fails, again = Seen("timer.hide", error=ValueError("a defect")), Seen("timer.hide", 2)
-    server = bench.server(lambda name, call: again(name, lambda: fails(name, call)), resolves=False)
-    with running(server):
-        for _ in range(2):
-            claimed_by(server, bench)
-            bench.clock.advance(FIRST_FIRES_AFTER / 2)
-            fails.wait()
-        again.wait()
-    assert [one["log_level"] for one in logs if one["event"] == "timers-not-confirmed"] == ["error"]
+    ((timer, left),) = bench.timers()
+    assert (timer.since, timer.due - bench.clock.now(), left) == (None, CLAIM_TIMEOUT, CLAIM_TIMEOUT)
 
 
 def test_a_process_ends_though_storage_is_away(logs: list[MutableMapping[str, Any]]) -> None:
-    """Its timers fire then, and tell again what was told."""
+    """What it kept fires then, and is told again."""
     bench = Bench()
-    away = Seen("timer.hide", 99, error=ServiceUnavailable("storage is away"))
-    server = bench.server(away, resolves=False)
-    with running(server):
-        task_id = claimed_by(server, bench)
-    assert "timers-not-confirmed" in [one["event"] for one in logs]
+    server = bench.server(At(1, of="timer.put", before=failing(ServiceUnavailable("storage is away"))))
+    background = server.background(OFTEN)
+    task_id = claimed_by(server, bench)
+    background.stop()
+    assert [one["event"] for one in logs] == ["background-waits"]
     bench.run_timers(MINUTE)
     assert bench.events().count(("task-running", task_id, 0)) == 2
 
@@ -188,40 +163,28 @@ def test_a_process_that_does_not_resolve_has_no_threads_for_it() -> None:
     bench = Bench()
     before = threading.active_count()
     with running(bench.server(resolves=False)):
-        assert threading.active_count() == before + 4
+        assert threading.active_count() == before + 7
     with running(bench.server()):
-        assert threading.active_count() >= before + 7
+        assert threading.active_count() >= before + 9
     assert threading.active_count() == before
+
+
+def test_requests_that_wait_are_woken_when_the_process_is_to_end() -> None:
+    bench = Bench()
+    woken = threading.Event()
+    core = bench.core
+    background = Background(
+        core.timers, core.resolver, core.publisher, None, (), core.stopping, [woken.set], pace=OFTEN
+    )
+    background.announce_stop()
+    assert woken.is_set()
+    assert core.stopping.is_set()
 
 
 def test_what_is_stopped_twice_has_stopped() -> None:
     bench = Bench()
-    background = bench.server().background()
+    background = bench.server().background(OFTEN)
     background.start()
     for _ in range(2):
         background.stop()
     assert background.stopping.is_set()
-
-
-def test_what_was_never_started_is_stopped_too() -> None:
-    bench = Bench()
-    server = bench.server()
-    claimed_by(server, bench)
-    server.background().stop()
-    assert [timer.untold for timer, _ in bench.timers("claims")] == [()]
-
-
-def test_what_is_left_to_confirm_at_the_end_is_told(logs: list[MutableMapping[str, Any]]) -> None:
-    bench = Bench()
-
-    def slow(name: str, call: Callable[[], Any]) -> Any:
-        if name == "timer.hide":
-            bench.clock.advance(SECOND)
-        return call()
-
-    server = bench.server(slow, resolves=False)
-    for _ in range(70):
-        claimed_by(server, bench)
-    server.background().stop()
-    (told,) = [one for one in logs if one["event"] == "timers-not-confirmed"]
-    assert told["left"] > 0

@@ -129,7 +129,7 @@ def test_a_claim_costs_more_than_one_receive_and_that_of_claim_task() -> None:
     claim_work(services)
     calls.names.clear()
     claim_work(services)
-    assert calls.names == ["receive", "load", "timer.put", "hide", "replace", "log.append"]
+    assert calls.names == ["receive", "load", "timer.put", "hide", "replace", "broker.publish"]
 
 
 def test_several_tasks_are_not_claimed_at_once() -> None:

@@ -359,7 +359,7 @@ def test_a_run_that_there_is_not_is_not_found() -> None:
 
 
 def test_a_claim_costs_no_read_where_the_task_is_remembered() -> None:
-    """design/performance.md: arm the timer, hold the message, write the task; and here the events' log."""
+    """design/performance.md: schedule the timer, hold the message, write the task."""
     bench = Bench()
     calls = Calls()
     services = bench.replica(calls, remembers=True)
@@ -367,7 +367,7 @@ def test_a_claim_costs_no_read_where_the_task_is_remembered() -> None:
     services.workers.is_quarantined(PROVISIONER, WORKER_TYPE, ALICE)  # asks once in 5 s
     calls.names.clear()
     bench.claim(bench.receive_one(), services=services)
-    assert calls.names == ["timer.put", "hide", "replace", "log.append"]
+    assert calls.names == ["timer.put", "hide", "replace", "broker.publish"]
 
 
 def test_a_claim_without_signature_takes_the_message_of_another_task() -> None:

@@ -10,7 +10,6 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.stores import Dependent
 from tests.services.bench import (
-    ALICE,
     CLAIM_TIMEOUT,
     HOUR,
     MINUTE,
@@ -21,7 +20,6 @@ from tests.services.bench import (
     Calls,
     Crash,
     failing,
-    one_by_one,
     task_body,
 )
 
@@ -146,10 +144,10 @@ def test_a_task_that_depends_on_itself_is_not_written_again_when_it_is_resolved(
 
 def nothing_left(bench: Bench, task_id: str, group: str, *required: str) -> None:
     assert bench.storage.tasks.load(task_id) is None
-    assert list(bench.storage.groups.members(group, "", 9)) == []
-    assert not bench.storage.groups.has_active(group)
+    assert bench.storage.groups.load(group) is None
     assert [dependents(bench, one) for one in required] == [[] for _ in required]
-    assert task_id not in [timer.task_id for timer, _ in bench.timers("deadlines")]
+    bench.run_timers()
+    assert task_id not in [timer.task_id for timer, _ in bench.timers()]
     assert bench.events() == []
 
 
@@ -190,13 +188,14 @@ def resolved_at(call: str) -> Callable[[Bench, str], Any]:
     return lambda bench, required: At(0, of=call, before=lambda: (bench.run(required), bench.run_timers()))
 
 
-@pytest.mark.parametrize("call", ["join", "timer.put", "insert", "log.append", "dependency.add"])
+@pytest.mark.parametrize("call", ["join", "timer.put", "insert", "broker.publish", "dependency.add"])
 def test_a_dependency_that_is_resolved_while_the_task_is_created_is_not_overlooked(
     bench: Bench, call: str
 ) -> None:
     required, task_id = bench.create(), slugid()
     meanwhile = resolved_at(call)(bench, required)
-    task = bench.replica(meanwhile).tasks.create(task_id, task_body(dependencies=[required]))
+    body = task_body(dependencies=[required], taskGroupId=slugid())
+    task = bench.replica(meanwhile).tasks.create(task_id, body)
     assert meanwhile.happened
     assert dependents(bench, required) == [task_id]
     assert task.state == "pending"
@@ -205,7 +204,7 @@ def test_a_dependency_that_is_resolved_while_the_task_is_created_is_not_overlook
     assert of_it == [("task-defined", task_id, None), ("task-pending", task_id, 0)]
 
 
-@pytest.mark.parametrize("call", ["insert", "log.append", "dependency.add"])
+@pytest.mark.parametrize("call", ["insert", "broker.publish", "dependency.add"])
 def test_it_is_found_by_the_timer_where_the_server_dies_before_it_looks_again(
     bench: Bench, call: str
 ) -> None:
@@ -232,16 +231,16 @@ def test_a_task_that_waits_for_nobody_is_listed_though_the_server_died(bench: Be
     assert dependents(bench, required) == [task_id]
 
 
-def test_a_message_of_a_resolution_that_comes_twice_releases_once(bench: Bench) -> None:
+def test_a_timer_of_a_resolution_that_comes_twice_releases_once(bench: Bench) -> None:
     required = bench.create()
     waiting = bench.create(dependencies=[required])
     bench.run(required)
-    (message,) = bench.own_messages("resolved")
-    bench.storage.own_queues.put("resolved", message.text, 0 * SECOND)
+    bench.double_timers()
     bench.run_timers()
     bench.run(waiting)
+    bench.double_timers()
+    bench.run_timers(MINUTE)
     bench.events()
-    bench.storage.own_queues.put("resolved", message.text, 0 * SECOND)
     bench.run_timers(MINUTE)
     assert bench.states(waiting) == ["completed completed"]
     assert not [one for one in bench.events() if one[0] in ("task-pending", "task-running")]
@@ -308,11 +307,12 @@ def test_a_refused_definition_of_a_task_that_there_is_leaves_its_dependencies_as
 ) -> None:
     kept, other, task_id = bench.create(), bench.create(), slugid()
     bench.services.tasks.create(task_id, task_body(dependencies=[kept]))
-    timers = len(bench.timers("deadlines"))
+    timers = bench.timers()
     with pytest.raises(RequestConflict, match="dependencies differ"):
         bench.services.tasks.create(task_id, task_body(dependencies=[kept, other]))
     assert (dependents(bench, kept), dependents(bench, other)) == ([task_id], [])
-    assert len(bench.timers("deadlines")) == timers
+    bench.run_timers()
+    assert bench.timers() == timers
     bench.run(kept)
     bench.run_timers()
     assert bench.states(task_id) == ["pending"]
@@ -332,38 +332,43 @@ def test_a_dependent_past_its_deadline_is_not_scheduled(bench: Bench) -> None:
     waiting = bench.create(dependencies=[required], deadline=format_time(NOW + HOUR))
     bench.clock.advance(HOUR)
     bench.run(required)
-    bench.core.watchers["resolved"].look(one_by_one)
+    bench.core.resolver.handle_all()
     assert (bench.task(waiting).state, bench.task(waiting).waits_for) == ("unscheduled", ())
     bench.run_timers(SECOND)
     assert bench.states(waiting) == ["exception deadline-exceeded"]
 
 
-def test_many_dependents_are_released_in_several_turns_each_of_which_ends_in_time(bench: Bench) -> None:
-    """Each dependent takes a second: a turn ends after five, and the next goes on behind it."""
+def test_ten_thousand_dependents_are_released_and_cost_the_other_tasks_nothing(bench: Bench) -> None:
+    required, calls = bench.create(), Calls()
+    expires = NOW + 2 * DAY
+    for _ in range(9_999):  # rows of tasks that have expired
+        bench.storage.dependencies.add(required, Dependent(slugid(), "all-completed"), expires)
+    waiting = bench.create(dependencies=[required])
+    server = bench.server(calls)
+    bench.complete_by(server, required)
+    assert bench.states(waiting) == ["pending"]
+    assert calls.names.count("dependency.dependents") == 101
+    calls.names.clear()
+    bench.complete_by(server, bench.create())
+    assert [name for name in calls.names if name.startswith("dependency.")] == ["dependency.has_any"]
+
+
+def test_a_process_that_dies_among_many_dependents_leaves_none_behind(bench: Bench) -> None:
     required = bench.create()
     waiting = [bench.create(dependencies=[required]) for _ in range(130)]
-
-    def slow(name: str, call: Callable[[], Any]) -> Any:
-        if name == "replace":
-            bench.clock.advance(SECOND)
-        return call()
-
-    server = bench.server(slow)
-    bench.claim(next(one for one in bench.receive() if one.task_id == required), ALICE)
-    bench.complete(required)
-    bench.clock.advance(MINUTE)
-    turns = []
-    while server.watchers["resolved"].look(one_by_one):
-        turns.append(sum(bench.task(one).state == "pending" for one in waiting))
-        assert len(turns) < 99
-    assert turns == list(range(5, 131, 5))
-    assert not bench.storage.groups.has_active(required)
+    dying = bench.server(At(60, of="replace", before=failing(Crash())))
+    with pytest.raises(Crash):
+        bench.complete_by(dying, required)
+    states = [bench.task(one).state for one in waiting]
+    assert 0 < states.count("pending") < 130
+    bench.run_timers(MINUTE)
+    assert {bench.task(one).state for one in waiting} == {"pending"}
 
 
 def test_what_creating_with_a_dependency_costs(bench: Bench) -> None:
     required, calls = bench.create(), Calls()
     bench.replica(calls).tasks.create(slugid(), task_body(dependencies=[required]))
-    assert calls.names == ["load", "join", "timer.put", "insert", "log.append", "dependency.add", "load"]
+    assert calls.names == ["load", "timer.put", "insert", "broker.publish", "dependency.add", "load"]
 
 
 def test_a_task_that_waits_is_claimed_by_nobody(bench: Bench) -> None:

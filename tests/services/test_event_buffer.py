@@ -41,7 +41,7 @@ def test_it_knows_whether_it_has_all_behind_an_id() -> None:
     assert [buffer.has_all_after(one) for one in (first, second, buffer.last())] == [False, True, True]
 
 
-@pytest.mark.parametrize("bad", ["x", "1", "1" * 15, "1" * 17, "١" * 16])
+@pytest.mark.parametrize("bad", ["x", "1", "1" * 15, "1" * 17, "\u0661" * 16])
 def test_what_is_no_id_is_refused(bad: str) -> None:
     buffer = EventBuffer(NOW)
     for ask in (lambda: buffer.read(bad, 1), lambda: buffer.has_all_after(bad)):

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from legacy_queue.domain.errors import RequestConflict
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import BrokerAway
@@ -192,11 +193,11 @@ def test_ends_that_nobody_asked_for_while_the_broker_was_away_are_published(benc
     back(bench)
     bench.run_timers(MINUTE)
     events = bench.events()
-    assert of_task(events, expired) == [("task-pending", 1)]
-    assert of_task(events, late) == [("task-exception", 0), ("task-group-resolved", None)]
+    assert of_task(events, expired)[-1] == ("task-pending", 1)
+    assert of_task(events, late)[-2:] == [("task-exception", 0), ("task-group-resolved", None)]
 
 
-def create(bench: Bench, services: Services, task_id: str) -> None:
+def create(_bench: Bench, services: Services, task_id: str) -> None:
     services.tasks.create(task_id, task_body())
 
 
@@ -251,3 +252,32 @@ def test_a_process_that_dies_while_it_catches_up_loses_nothing(
         bench.run_timers(MINUTE)
     bench.run_timers(MINUTE)
     assert of_task(bench.events(), task_id) == OF_ITS_GROUP
+
+
+def test_what_a_repeated_create_has_to_publish_of_its_group_waits_for_the_broker(bench: Bench) -> None:
+    task_id, group = slugid(), slugid()
+    body = task_body(taskGroupId=group)
+    bench.services.tasks.create(task_id, body)
+    bench.run(task_id)
+    bench.run_timers()
+    bench.events()
+    away(bench)
+    bench.services.tasks.create(task_id, body)
+    with pytest.raises(RequestConflict):
+        bench.services.tasks.create(task_id, {**body, "retries": 1})
+    back(bench)
+    bench.run_timers(MINUTE)
+    assert ("task-group-resolved", group, None) in bench.events()
+    assert bench.storage.groups.all_active("", 9).active == []
+
+
+def test_the_broker_is_closed_with_the_publisher() -> None:
+    class Closing(HandBroker):
+        is_closed = False
+
+        def close(self) -> None:
+            self.is_closed = True
+
+    broker = Closing()
+    EventPublisher(broker, EventBuffer(NOW)).close()
+    assert broker.is_closed

@@ -260,7 +260,7 @@ def test_the_deadline_ends_a_task_whose_claim_outlasts_it() -> None:
     with pytest.raises(RequestConflict, match="only a running run can be reclaimed"):
         bench.services.claims.reclaim(task_id, 0)
     bench.run_timers(CLAIM_TIMEOUT)
-    assert bench.timers("claims") == []
+    assert bench.timers() == []
     assert bench.states(task_id) == ["exception deadline-exceeded"]
 
 

@@ -1,13 +1,18 @@
 """Task groups: one scheduler each, resolved each time that the last active task is."""
 
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
-from legacy_queue.domain.errors import RequestConflict
+from legacy_queue.domain.errors import RequestConflict, ResourceNotFound
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
+from legacy_queue.services.claims import Presented
+from tests.services import interleaving
 from tests.services.bench import (
+    ALICE,
     CLAIM_TIMEOUT,
     HOUR,
     MINUTE,
@@ -15,10 +20,12 @@ from tests.services.bench import (
     SECOND,
     At,
     Bench,
+    Calls,
     Crash,
     failing,
     task_body,
 )
+from tests.services.interleaving import every_order, run
 
 DAY = 24 * HOUR
 GROUP = "eWIgwMgxSfeXQ36iBbOxiQ"
@@ -329,3 +336,136 @@ def test_a_claim_that_expires_for_good_ends_the_group(bench: Bench) -> None:
     bench.claimed(taskGroupId=GROUP, retries=0)
     bench.run_timers(CLAIM_TIMEOUT + SECOND)
     assert bench.events()[-1] == RESOLVED
+
+
+# A task whose taskId is the taskGroupId
+
+
+def named_as_its_group(bench: Bench, **changes: object) -> str:
+    bench.services.tasks.create(GROUP, task_body(taskGroupId=GROUP, **changes))
+    return GROUP
+
+
+def listed(bench: Bench) -> list[str]:
+    page = bench.services.listing.group(GROUP, "", 99, lambda task: task.task_id.encode())
+    return [item.decode() for item in page.items]
+
+
+def test_a_group_of_such_a_task_alone_has_no_rows_and_is_resolved_with_it(bench: Bench) -> None:
+    calls = Calls()
+    bench.replica(calls).tasks.create(GROUP, task_body(taskGroupId=GROUP))
+    assert not {"join", "activate"} & set(calls.names)
+    assert listed(bench) == [GROUP]
+    bench.run(GROUP)
+    assert resolutions(bench) == 1
+    assert bench.storage.groups.load(GROUP) is None
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_with_other_members_the_group_is_resolved_with_the_last_of_them(bench: Bench, is_last: bool) -> None:
+    order = [named_as_its_group(bench), member(bench)]
+    assert listed(bench) == sorted(order, key=str.encode)
+    if is_last:
+        order.reverse()
+    bench.run(order[0])
+    assert resolutions(bench) == 0
+    bench.run(order[1])
+    assert resolutions(bench) == 1
+
+
+def test_it_is_listed_once_and_counted_when_it_is_rerun(bench: Bench) -> None:
+    named_as_its_group(bench)
+    other = member(bench)
+    bench.run(GROUP)
+    bench.run(other)
+    assert resolutions(bench) == 1
+    bench.services.tasks.rerun(GROUP)
+    assert (active(bench), listed(bench).count(GROUP)) == (1, 1)
+    bench.services.tasks.rerun(other)
+    bench.run(other)
+    assert resolutions(bench) == 0
+    bench.run(GROUP)
+    assert resolutions(bench) == 1
+    assert active(bench) == 0
+
+
+def test_its_schedulerid_is_that_of_the_group_before_another_joins(bench: Bench) -> None:
+    named_as_its_group(bench, schedulerId="founder's")
+    with pytest.raises(RequestConflict, match='has the schedulerId "founder\'s"'):
+        member(bench, schedulerId="another")
+    assert listed(bench) == [GROUP]
+    member(bench, schedulerId="founder's")
+    assert len(listed(bench)) == 2
+
+
+def test_a_task_of_that_taskid_in_another_group_is_no_member(bench: Bench) -> None:
+    bench.services.tasks.create(GROUP, task_body(taskGroupId=slugid(), schedulerId="elsewhere"))
+    with pytest.raises(ResourceNotFound):
+        listed(bench)
+    task_id = member(bench)
+    assert listed(bench) == [task_id]
+    bench.run(task_id)
+    assert resolutions(bench) == 1
+
+
+def test_pages_of_a_group_have_it_in_its_place(bench: Bench) -> None:
+    tasks = sorted([named_as_its_group(bench), *(member(bench) for _ in range(6))], key=str.encode)
+    found, after = [], ""
+    while after is not None:
+        page = bench.services.listing.group(GROUP, after, 2, lambda task: task.task_id.encode())
+        found += [item.decode() for item in page.items]
+        after = page.after
+    assert found == tasks
+
+
+# Several processes
+
+
+def pausing(name: str, call: Callable[[], Any]) -> Any:
+    """Around what the two may get in each other's way with."""
+    return interleaving.pausing(name, call) if name in ("join", "end", "insert", "replace") else call()
+
+
+def test_replicas_that_create_and_end_at_once_resolve_their_group_once_all_have_ended() -> None:
+    """In every order of their port calls: the last member ends in one, as another joins in the other."""
+
+    def scene(choose: Callable[[int], int]) -> None:
+        bench = Bench()
+        first, late = member(bench), slugid()
+        bench.services.claims.claim(bench.task(first), 0, ALICE, Presented())
+        one, other = bench.server(pausing), bench.server(pausing)
+
+        def end() -> None:
+            bench.complete(first, services=one.services)
+            one.resolver.handle_all()
+
+        def create() -> None:
+            other.services.tasks.create(late, task_body(taskGroupId=GROUP))
+
+        assert run([end, create], choose) == [None, None]
+        assert active(bench) == 1
+        bench.events()
+        bench.run(late)
+        bench.run_timers(MINUTE)
+        assert (active(bench), RESOLVED in bench.events()) == (0, True)
+
+    assert every_order(scene) > 5
+
+
+def test_members_that_end_at_once_in_two_replicas_resolve_their_group() -> None:
+    def scene(choose: Callable[[int], int]) -> None:
+        bench = Bench()
+        members = [member(bench), member(bench)]
+        servers = [bench.server(pausing), bench.server(pausing)]
+        for task_id in members:
+            bench.services.claims.claim(bench.task(task_id), 0, ALICE, Presented())
+
+        def end(index: int) -> None:
+            bench.complete(members[index], services=servers[index].services)
+            servers[index].resolver.handle_all()
+
+        assert run([lambda: end(0), lambda: end(1)], choose) == [None, None]
+        assert active(bench) == 0
+        assert bench.events().count(RESOLVED) >= 1
+
+    assert every_order(scene) > 5

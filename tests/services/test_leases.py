@@ -6,21 +6,17 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from legacy_queue.services.watcher import Watcher
 
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.timers import Timer
 from legacy_queue.ports import Changed
-from legacy_queue.services.leases import LEASE, LeasedMessage, RenewedTurn, repeated
-from legacy_queue.stores import OwnQueues, Turn, Turns
+from legacy_queue.services.leases import LEASE, RenewedTurn, repeated
+from legacy_queue.stores import Turn, Turns
 from tests.memory_server import HandClock, memory_storage
-from tests.services.bench import NOW, SECOND, At, failing, one_by_one
+from tests.services.bench import NOW, SECOND, At, failing
 from tests.services.ports import Around, around_port
 
 OFTEN = timedelta(milliseconds=1)
 LONG = 30  # seconds: of a test that would otherwise fail by never ending
-AT_ONCE = timedelta(0)
 AWAY = ServiceUnavailable("storage is away")
 
 
@@ -36,83 +32,6 @@ class Seen:
         if name == self._name:
             self.happened.set()
         return answer
-
-
-class Leased:
-    """A message of the queue ``claims`` that was received just now."""
-
-    def __init__(self, around: Around | None = None) -> None:
-        self.clock = HandClock(NOW)
-        self.queues: OwnQueues = memory_storage(self.clock).own_queues
-        self.queues.put("claims", "text", AT_ONCE)
-        (message,) = self.queues.receive("claims", 1, LEASE)
-        port = around_port(OwnQueues, self.queues, around) if around else self.queues
-        self.leased = LeasedMessage(port, "claims", message)
-
-    def is_visible(self) -> bool:
-        return bool(self.queues.peek("claims", 1))
-
-
-def test_a_renewed_message_stays_hidden_for_another_lease() -> None:
-    one = Leased()
-    one.clock.advance(LEASE - SECOND)
-    one.leased.renew()
-    one.clock.advance(LEASE - SECOND)
-    assert not one.is_visible()
-    one.clock.advance(SECOND)
-    assert one.is_visible()
-
-
-def test_the_newest_lease_of_a_message_removes_it() -> None:
-    one = Leased()
-    one.leased.renew()
-    one.queues.remove("claims", one.leased.end().lease)
-    one.clock.advance(LEASE)
-    assert not one.is_visible()
-
-
-def test_a_message_that_was_ended_is_not_renewed() -> None:
-    one = Leased()
-    one.leased.end()
-    one.clock.advance(LEASE - SECOND)
-    one.leased.renew()
-    one.clock.advance(SECOND)
-    assert one.is_visible()
-
-
-def test_a_message_that_another_process_has_received_is_left_to_it() -> None:
-    one = Leased()
-    one.clock.advance(LEASE)
-    (other,) = one.queues.receive("claims", 1, LEASE)
-    one.leased.renew()
-    one.queues.remove("claims", other.lease)
-
-
-def test_a_message_keeps_its_lease_where_storage_is_away_for_a_renewal() -> None:
-    one = Leased(At(0, of="hide", before=failing(AWAY)))
-    one.leased.renew()
-    one.leased.renew()
-    one.queues.remove("claims", one.leased.end().lease)
-
-
-def test_a_handler_that_takes_long_keeps_the_lease_of_its_timer() -> None:
-    clock = HandClock(NOW)
-    queues, renewed = memory_storage(clock).own_queues, Seen("hide")
-    queues.put("claims", Timer("claims", slugid(), NOW).text(), AT_ONCE)
-
-    def handle(_timer: Timer, _stop: object) -> None:
-        clock.advance(LEASE - SECOND)
-        for _ in range(2):  # the first may have read the clock before
-            renewed.happened.clear()
-            assert renewed.happened.wait(LONG)
-        clock.advance(LEASE - SECOND)
-        assert queues.peek("claims", 1) == []
-
-    port = around_port(OwnQueues, queues, renewed)
-    watcher = Watcher("claims", port, handle, clock, SECOND, renewed_every=OFTEN)
-    assert watcher.look(one_by_one) == 1
-    clock.advance(LEASE)
-    assert queues.peek("claims", 1) == []  # it was removed with the lease that it had in the end
 
 
 class Held:

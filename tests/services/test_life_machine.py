@@ -577,7 +577,7 @@ class Life(RuleBasedStateMachine):
                 queue.delete(one.lease)
                 for timer in timers_of(one.text):
                     self._lose(timer.task_id)
-                    if self.has_faults:
+                    if self.has_faults or not self.end_well:  # a crash comes together with the loss
                         self.forgotten.add(timer.task_id)
 
     @rule(

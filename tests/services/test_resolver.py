@@ -97,8 +97,14 @@ def test_a_task_is_looked_at_again_when_its_handler_says() -> None:
     assert one.bench.timers() == []
 
 
-@pytest.mark.parametrize("away", [ServiceUnavailable("storage is away"), BrokerAway()], ids=repr)
-@pytest.mark.parametrize("is_published", [False, True])
+@pytest.mark.parametrize(
+    ("away", "is_published"),
+    [
+        (ServiceUnavailable("storage is away"), False),
+        (ServiceUnavailable("storage is away"), True),
+        (BrokerAway(), True),  # of the event that its group is resolved
+    ],
+)
 def test_what_is_away_is_asked_again_every_other_second_for_as_long_as_it_takes(
     away: Exception, is_published: bool
 ) -> None:
@@ -108,6 +114,27 @@ def test_what_is_away_is_asked_again_every_other_second_for_as_long_as_it_takes(
     assert one.waits == [2 * SECOND] * 30
     assert {call[1:] for call in one.calls} == {((TASK_ID, NOW, (), ""), is_published)}
     assert one.bench.timers() == []
+
+
+def test_while_the_broker_is_away_the_rest_is_done_once_and_when_the_task_is_due() -> None:
+    away = BrokerAway()
+    one = Resolving(away, Next(NOW + 5 * SECOND), away, away, away, Next(None), *[away] * 20, DONE)
+    one.timers.schedule(TASK_ID, NOW)
+    one.timers.fall_behind(TASK_ID, NOW + HOUR)
+    one.pass_by(MINUTE)
+    done = [when for when, _, is_published in one.calls if is_published]
+    assert done == [AT_ONCE, 6 * SECOND]
+    published = [when for when, _, is_published in one.calls if not is_published]
+    assert published == [number * 2 * SECOND for number in range(25)]
+    assert one.bench.timers() == []
+
+
+def test_of_what_has_ended_the_rest_is_done_though_its_group_cannot_be_published() -> None:
+    away = BrokerAway()
+    one = Resolving(away, away, away, DONE)
+    one.fall_behind()
+    one.pass_by(MINUTE)
+    assert [is_published for _, _, is_published in one.calls] == [False, True, False, False]
 
 
 def test_a_handler_that_fails_is_tried_again_later_each_time_and_then_given_up(

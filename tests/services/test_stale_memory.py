@@ -203,9 +203,9 @@ def test_what_is_remembered_of_a_run_saves_a_read_and_of_no_run_costs_no_write()
     calls = Calls()
     history.bench.claim(history.messages[0], BOB, replica(history.bench, history.versions[0], calls))
     asked = "worker.quarantined"  # as a claim does once in 5 s
-    assert calls.names == [asked, "timer.put", "hide", "replace", "log.append"]
+    assert calls.names == [asked, "timer.put", "hide", "replace", "broker.publish"]
 
     history = HISTORIES["expired"]()
     calls = Calls()
     history.bench.claim(history.messages[0], BOB, replica(history.bench, history.versions[0], calls))
-    assert calls.names == [asked, "load", "timer.put", "hide", "replace", "log.append"]
+    assert calls.names == [asked, "load", "timer.put", "hide", "replace", "broker.publish"]

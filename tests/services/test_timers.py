@@ -99,7 +99,7 @@ class Kept:
 def fired(timers: Timers) -> list[Due]:
     found = []
     while due := timers.take(None):
-        found.append(due)
+        found.append(replace(due, due=None))
     return found
 
 
@@ -354,7 +354,15 @@ def test_waiting_for_a_timer_ends_by_the_next_one_or_by_being_woken() -> None:
         time.sleep(0.001)
     kept.timers.wake(1)
     thread.join(60)
-    assert found == [look(), None, None]
+    assert found == [look(due=NOW), None, None]
+
+
+def test_what_falls_behind_says_when_it_is_due_all_the_same() -> None:
+    kept = Kept()
+    for due in (None, NOW + HOUR):
+        kept.schedule()
+        kept.timers.fall_behind(A, due)
+        assert kept.timers.take(None) == behind(due=due)
 
 
 # moved on, with failures

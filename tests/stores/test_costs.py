@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.timers import Timer
 from legacy_queue.domain.usage import NOT_RECORDED, Calls, CountedUse
 from legacy_queue.stores import Dependent, Storage, StoredArtifact
 from legacy_queue.stores.blobs import BLOCK
@@ -79,14 +80,14 @@ def test_a_page_costs_one_operation(azure: Storage) -> None:
         assert [cost(azure, partial(ask, limit)) for limit in (3, 10, 100)] == [1, 1, 1], ask
 
 
-def test_own_messages_and_turns_cost_what_they_do(azure: Storage) -> None:
-    queues, turns = azure.own_queues, azure.turns
-    queues.put("claims", "first", NO_TIME)
-    assert cost(azure, lambda: queues.put("claims", "text", NO_TIME)) == 1
-    assert cost(azure, lambda: queues.receive("claims", 32, HOUR)) == 1
-    assert cost(azure, lambda: queues.receive("claims", 32, HOUR)) == 1
-    assert cost(azure, lambda: queues.receive("never-used", 32, HOUR)) == 1
-    assert cost(azure, lambda: queues.peek("claims", 32)) == 1
+def test_timers_and_turns_cost_one_operation_each(azure: Storage) -> None:
+    timers, turns = azure.timers, azure.turns
+    some = [Timer(slugid(), EXPIRES) for _ in range(100)]
+    list(timers.put(some, NO_TIME))  # makes the queue
+    assert cost(azure, lambda: list(timers.put(some, NO_TIME))) == 1
+    assert cost(azure, lambda: timers.receive(HOUR)) == 1
+    (message,) = timers.put(some, HOUR)
+    assert cost(azure, lambda: timers.remove(message.lease)) == 1
     assert cost(azure, lambda: turns.take("sweeping", EXPIRES)) == 2
     assert cost(azure, lambda: turns.take("sweeping", EXPIRES)) == 1
 

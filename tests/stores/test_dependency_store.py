@@ -5,13 +5,15 @@ from functools import partial
 
 import pytest
 
+from legacy_queue.domain.definition import MAX_DEADLINE
 from legacy_queue.domain.ids import slugid
 from legacy_queue.stores import Dependent, Storage
 
+from .conftest import Backend
 from .paging import keyed_pages, remove_all_expired
 
 EXPIRES = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
-HOUR = timedelta(hours=1)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
 def dependents(storage: Storage, required_id: str) -> list[Dependent]:
@@ -19,7 +21,9 @@ def dependents(storage: Storage, required_id: str) -> list[Dependent]:
 
 
 def test_nobody_depends_on_a_task_unless_it_was_said(storage: Storage) -> None:
-    assert dependents(storage, slugid()) == []
+    required_id = slugid()
+    assert dependents(storage, required_id) == []
+    assert not storage.dependencies.has_any(required_id)
 
 
 @pytest.mark.parametrize("requires", ["all-completed", "all-resolved"])
@@ -30,6 +34,7 @@ def test_a_dependent_is_remembered_with_what_it_requires(
     for _ in range(2):
         storage.dependencies.add(required_id, dependent, EXPIRES)
         assert dependents(other, required_id) == [dependent]
+        assert other.dependencies.has_any(required_id)
 
 
 def test_tasks_have_dependents_of_their_own(storage: Storage) -> None:
@@ -55,7 +60,7 @@ def test_dependents_come_in_pages_in_the_order_of_their_ids(storage: Storage, ot
     assert [dependent for page in found for dependent in page] == in_order
 
 
-def test_dependents_that_come_between_pages_move_another(storage: Storage) -> None:
+def test_dependents_that_come_between_pages_move_no_other(storage: Storage) -> None:
     required_id = slugid()
     before, first, second, third = (
         Dependent(task_id, "all-resolved") for task_id in sorted(slugid() for _ in range(4))
@@ -77,3 +82,15 @@ def test_a_dependency_is_removed_once_it_has_expired(storage: Storage) -> None:
     assert len(dependents(storage, required_id)) == 2
     remove_all_expired(storage.dependencies, EXPIRES + HOUR, 1)
     assert dependents(storage, required_id) == [late]
+
+
+def test_what_marks_a_task_with_dependents_is_removed_once_no_task_can_wait_any_more(
+    storage: Storage, backend: Backend
+) -> None:
+    required_id, now = slugid(), backend.clock.now()
+    storage.dependencies.add(required_id, Dependent(slugid(), "all-completed"), now + 30 * DAY)
+    remove_all_expired(storage.dependencies, now + MAX_DEADLINE)
+    assert storage.dependencies.has_any(required_id)
+    remove_all_expired(storage.dependencies, now + MAX_DEADLINE + 2 * DAY)
+    assert not storage.dependencies.has_any(required_id)
+    assert len(dependents(storage, required_id)) == 1

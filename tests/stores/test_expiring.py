@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from legacy_queue.adapters.memory.table import MemoryTable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import WorkQueue
+from legacy_queue.domain.timers import Timer
 from legacy_queue.stores import GroupStore, Storage
 from tests.memory_server import HandClock
 
@@ -48,11 +49,11 @@ def test_what_lives_longer_meanwhile_is_not_removed() -> None:
 
 def test_other_queues_are_never_taken_for_unused_work_queues(storage: Storage) -> None:
     names = queue_names(storage)
-    storage.own_queues.put("claims", "text", NO_TIME)
-    storage.own_queues.receive("claims", 1, HOUR)
+    list(storage.timers.put([Timer(slugid(), EXPIRES)], NO_TIME))
+    storage.timers.receive(HOUR)
     queue = WorkQueue("provisioner", "type", "high")
     used = {"provisioner_id": "provisioner", "worker_type": "type", "last_used": "2020-01-01"}
-    prefix = storage.own_queues._prefix
+    prefix = storage.work_queues._prefix
     for name, metadata in {
         f"{prefix}-plain": {},
         f"{prefix}-foreign": used,  # of a server with a longer prefix

@@ -1,25 +1,50 @@
 import itertools
+import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Any, cast
 
 import pytest
 
 from legacy_queue.domain.ids import slugid
-from legacy_queue.stores import ActiveTask, Group, Storage
+from legacy_queue.ports.table import Change, Table
+from legacy_queue.stores import ActiveTask, Group, GroupStore, Storage
+from tests.system.processes import wait_until
 
-from .conftest import Backend
+from .conftest import Backend, RealClock
 from .paging import keyed_pages, pages, remove_all_expired
 
 EXPIRES = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
+class TableOf:
+    """Another table as it is: what a test makes different, it overrides."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.table, name)
+
+
 def test_the_first_task_makes_the_group(storage: Storage) -> None:
     group_id = slugid()
-    assert storage.groups.join(slugid(), group_id, "scheduler", EXPIRES) == Group(
-        group_id, "scheduler", EXPIRES
-    )
+    made = Group(group_id, "scheduler", EXPIRES, 1)
+    assert storage.groups.join(slugid(), group_id, "scheduler", EXPIRES) == made
+    assert storage.groups.load(group_id) == made
+
+
+def test_a_group_has_the_scheduler_that_its_founder_has(storage: Storage) -> None:
+    group_id = slugid()
+    theirs = storage.groups.join(slugid(), group_id, "scheduler", EXPIRES, lambda: "founder's")
+    assert theirs.scheduler_id == "founder's"
+    assert storage.groups.load(group_id) is None
+    ours = storage.groups.join(slugid(), group_id, "founder's", EXPIRES, lambda: "founder's")
+    assert ours == Group(group_id, "founder's", EXPIRES, 1)
 
 
 def test_a_group_lives_as_long_as_the_longest_of_its_tasks(storage: Storage) -> None:
@@ -39,7 +64,7 @@ def test_another_scheduler_is_shown_the_group_and_changes_nothing(storage: Stora
     group_id = slugid()
     ours = storage.groups.join(slugid(), group_id, "scheduler", EXPIRES)
     assert storage.groups.join(slugid(), group_id, "other", EXPIRES + DAY) == ours
-    assert storage.groups.join(slugid(), group_id, "scheduler", EXPIRES) == ours
+    assert storage.groups.load(group_id) == ours
 
 
 def test_groups_are_apart(storage: Storage) -> None:
@@ -66,7 +91,7 @@ def test_of_several_schedulers_at_once_one_has_the_group(storage: Storage) -> No
         return storage.groups.join(slugid(), group_id, f"scheduler-{number}", EXPIRES)
 
     with ThreadPoolExecutor(8) as threads:
-        assert len(set(threads.map(join, range(8)))) == 1
+        assert len({group.scheduler_id for group in threads.map(join, range(8))}) == 1
 
 
 def test_a_group_is_loaded_as_it_was_joined(storage: Storage, other: Storage) -> None:
@@ -74,7 +99,7 @@ def test_a_group_is_loaded_as_it_was_joined(storage: Storage, other: Storage) ->
     assert storage.groups.load(group_id) is None
     storage.groups.join(slugid(), group_id, "scheduler", EXPIRES)
     other.groups.join(slugid(), group_id, "scheduler", EXPIRES + DAY)
-    assert storage.groups.load(group_id) == Group(group_id, "scheduler", EXPIRES + DAY)
+    assert storage.groups.load(group_id) == Group(group_id, "scheduler", EXPIRES + DAY, 2)
 
 
 def test_processes_that_join_a_group_at_once_lose_no_member_and_no_expiry(
@@ -91,7 +116,7 @@ def test_processes_that_join_a_group_at_once_lose_no_member_and_no_expiry(
 
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(join, range(8)))
-    assert storage.groups.load(group_id) == Group(group_id, "scheduler", EXPIRES + 15 * DAY)
+    assert storage.groups.load(group_id) == Group(group_id, "scheduler", EXPIRES + 15 * DAY, 16)
     assert storage.groups.members(group_id, "", 100) == sorted(task_ids)
     assert {active.task_id for active in all_active(other)} == set(task_ids)
 
@@ -104,7 +129,7 @@ def test_of_two_schedulers_in_two_processes_one_has_the_group(storage: Storage, 
             return (storage, other)[number].groups.join(slugid(), group_id, f"scheduler-{number}", EXPIRES)
 
         with ThreadPoolExecutor(2) as threads:
-            assert len(set(threads.map(join, range(2)))) == 1
+            assert len({group.scheduler_id for group in threads.map(join, range(2))}) == 1
         assert len(storage.groups.members(group_id, "", 10)) == 1
 
 
@@ -124,7 +149,22 @@ def test_what_a_process_remembers_of_a_group_that_is_gone_refuses_nobody(
     storage.groups.join(slugid(), group_id, "old", EXPIRES)
     remove_all_expired(other.groups, EXPIRES + DAY)
     later = EXPIRES + 9 * DAY
-    assert storage.groups.join(slugid(), group_id, "new", later) == Group(group_id, "new", later)
+    assert storage.groups.join(slugid(), group_id, "new", later) == Group(group_id, "new", later, 1)
+
+
+def test_a_task_joins_a_group_anew_that_has_expired_since_this_process_saw_it(
+    storage: Storage, other: Storage
+) -> None:
+    group, task_id, later = Group(slugid(), "scheduler", EXPIRES), slugid(), EXPIRES + 9 * DAY
+    for enter in (
+        lambda: storage.groups.join(task_id, group.task_group_id, "scheduler", later),
+        lambda: storage.groups.activate(task_id, replace(group, expires=later), 0),
+    ):
+        storage.groups.join(slugid(), group.task_group_id, "scheduler", EXPIRES)
+        remove_all_expired(other.groups, EXPIRES + DAY)
+        enter()
+        assert other.groups.load(group.task_group_id) == replace(group, expires=later, active=1)
+        remove_all_expired(other.groups, later + DAY)
 
 
 def test_members_come_in_pages_in_the_order_of_their_ids(storage: Storage, other: Storage) -> None:
@@ -168,10 +208,9 @@ def test_a_task_that_leaves_is_no_member_and_not_active_and_the_group_stays(stor
     task_id, group_id = slugid(), slugid()
     group = storage.groups.join(task_id, group_id, "scheduler", EXPIRES)
     for _ in range(2):
-        storage.groups.leave(task_id, group_id)
+        assert storage.groups.leave(task_id, group_id) == 0
         assert storage.groups.members(group_id, "", 10) == []
-        assert not storage.groups.has_active(group_id)
-        assert storage.groups.load(group_id) == group
+        assert storage.groups.load(group_id) == replace(group, active=0)
 
 
 def test_a_task_is_active_from_when_it_joined_until_it_is_not(storage: Storage, backend: Backend) -> None:
@@ -181,21 +220,20 @@ def test_a_task_is_active_from_when_it_joined_until_it_is_not(storage: Storage, 
     (active,) = all_active(storage)
     assert (active.task_group_id, active.task_id, active.activation) == (group_id, task_id, 0)
     assert earliest <= active.since <= backend.clock.now()
-    assert storage.groups.has_active(group_id)
     for _ in range(2):
-        storage.groups.deactivate(task_id, group_id, 0)
-        assert not storage.groups.has_active(group_id)
+        assert storage.groups.end(task_id, group_id, 0) == 0
         assert all_active(storage) == []
 
 
 def test_a_task_that_is_activated_again_is_active_once(storage: Storage, backend: Backend) -> None:
     task_id, group_id = slugid(), slugid()
     storage.groups.join(task_id, group_id, "scheduler", EXPIRES)
-    storage.groups.deactivate(task_id, group_id, 0)
+    storage.groups.end(task_id, group_id, 0)
     backend.clock.advance(HOUR)
     earliest = backend.clock.now()
     for _ in range(2):
-        storage.groups.activate(task_id, group_id, 3, EXPIRES)
+        storage.groups.activate(task_id, Group(group_id, "scheduler", EXPIRES), 3)
+        assert counted(storage, group_id) == 1
         (active,) = all_active(storage)
         assert (active.task_group_id, active.task_id, active.activation) == (group_id, task_id, 3)
         assert active.since >= earliest
@@ -206,26 +244,97 @@ def test_the_end_of_an_activation_ends_no_later_one(
     storage: Storage, other: Storage, later: int, earlier: int
 ) -> None:
     task_id, group_id = slugid(), slugid()
-    storage.groups.activate(task_id, group_id, earlier, EXPIRES)
+    group = Group(group_id, "scheduler", EXPIRES)
+    storage.groups.activate(task_id, group, earlier)
     with ThreadPoolExecutor(2) as threads:
-        threads.submit(storage.groups.activate, task_id, group_id, later, EXPIRES)
-        threads.submit(other.groups.deactivate, task_id, group_id, earlier)
+        threads.submit(storage.groups.activate, task_id, group, later)
+        threads.submit(other.groups.end, task_id, group_id, earlier)
     assert [active.activation for active in all_active(storage)] == [later]
-    other.groups.deactivate(task_id, group_id, later)
-    assert not storage.groups.has_active(group_id)
+    assert other.groups.end(task_id, group_id, later) == 0
 
 
-def test_a_group_is_active_while_any_of_its_tasks_is(storage: Storage) -> None:
+def test_the_end_of_a_task_answers_how_many_of_its_group_are_active(storage: Storage) -> None:
     task_ids, group_id = [slugid() for _ in range(3)], slugid()
     for task_id in task_ids:
         storage.groups.join(task_id, group_id, "scheduler", EXPIRES)
         storage.groups.join(slugid(), slugid(), "scheduler", EXPIRES)
-    seen = []
-    for task_id in task_ids:
-        seen.append(storage.groups.has_active(group_id))
-        storage.groups.deactivate(task_id, group_id, 0)
-    assert [*seen, storage.groups.has_active(group_id)] == [True, True, True, False]
+    assert [storage.groups.end(task_id, group_id, 0) for task_id in task_ids] == [2, 1, 0]
     assert len(storage.groups.members(group_id, "", 10)) == 3
+
+
+def test_what_ends_in_a_group_that_is_not_there_leaves_none_active(storage: Storage) -> None:
+    group_id = slugid()
+    assert storage.groups.end(slugid(), group_id, 0) == storage.groups.leave(slugid(), group_id) == 0
+    assert storage.groups.load(group_id) is None
+
+
+def test_steps_of_two_processes_at_once_are_all_counted(storage: Storage, other: Storage) -> None:
+    group_id, task_ids = slugid(), [slugid() for _ in range(12)]
+    for task_id in task_ids:
+        storage.groups.join(task_id, group_id, "scheduler", EXPIRES)
+
+    def step(number: int) -> int | None:
+        groups = (storage, other)[number % 2].groups
+        if number % 3:
+            return groups.end(task_ids[number], group_id, 0)
+        groups.join(slugid(), group_id, "scheduler", EXPIRES)
+        return None
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(step, range(12)))
+        assert counted(other, group_id) == 8
+        rest = [active.task_id for active in all_active(storage)]
+        left = list(threads.map(lambda one: other.groups.end(one, group_id, 0), rest))
+    assert left.count(0) == 1
+    assert counted(storage, group_id) == 0
+
+
+def test_a_step_that_several_callers_make_at_once_counts_once(storage: Storage, other: Storage) -> None:
+    """As where a client repeats a request that has not been answered yet."""
+    group_id, task_ids = slugid(), [slugid() for _ in range(4)]
+
+    def join(number: int) -> Group:
+        groups = (storage, storage, other)[number % 3].groups
+        return groups.join(task_ids[number // 4], group_id, "scheduler", EXPIRES)
+
+    def end(number: int) -> int:
+        groups = (storage, storage, other)[number % 3].groups
+        return groups.end(task_ids[number // 4], group_id, 0)
+
+    with ThreadPoolExecutor(16) as threads:
+        list(threads.map(join, range(16)))
+        assert counted(storage, group_id) == 4
+        assert 0 in list(threads.map(end, range(16)))
+    assert counted(storage, group_id) == 0
+
+
+def test_steps_at_once_share_a_batch(storage: Storage) -> None:
+    """What comes while a batch is being written goes with the next one."""
+    groups, task_ids = storage.groups, [slugid() for _ in range(40)]
+    writing, may_write = threading.Event(), threading.Event()
+    batches: list[int] = []
+
+    class HeldUp(TableOf):
+        def batch(self, partition: str, changes: Sequence[Change]) -> Sequence[str]:
+            writing.set()
+            assert may_write.wait(60)
+            batches.append(len(changes))
+            return self.table.batch(partition, changes)
+
+    group = Group(slugid(), "scheduler", EXPIRES)
+    groups = GroupStore(cast(Table, HeldUp(groups._table)), RealClock())
+    with ThreadPoolExecutor(41) as threads:
+        first = threads.submit(groups.activate, task_ids[0], group, 0)
+        assert writing.wait(60)
+        others = [threads.submit(groups.activate, one, group, 0) for one in task_ids[1:]]
+        others += [threads.submit(groups.activate, task_ids[1], group, 0)]  # the same again
+        wait_until(lambda: len(groups._commits.get(group.task_group_id)._waiting) == 40)  # type: ignore[union-attr]
+        may_write.set()
+        for one in (first, *others):
+            one.result(60)
+    assert batches[0] == 2
+    assert len(batches) <= 5
+    assert counted(storage, group.task_group_id) == 40
 
 
 def test_all_groups_active_tasks_come_in_pages_that_any_process_continues(
@@ -243,6 +352,14 @@ def test_all_groups_active_tasks_come_in_pages_that_any_process_continues(
     assert all(len(page.active) <= 2 for page in found)
     listed = [(active.task_group_id, active.task_id) for page in found for active in page.active]
     assert sorted(listed) == sorted(wanted)
+
+
+def counted(storage: Storage, group_id: str) -> int:
+    """How many members are active, by the group's row: as many as there are rows of active ones."""
+    group = storage.groups.load(group_id)
+    rows = [one for one in all_active(storage) if one.task_group_id == group_id]
+    assert len(rows) == (group.active if group else 0)
+    return len(rows)
 
 
 def all_active(storage: Storage) -> list[ActiveTask]:
@@ -263,8 +380,7 @@ def test_a_group_expires_with_its_members_and_active_tasks(storage: Storage, oth
     remove_all_expired(storage.groups, EXPIRES + HOUR, 2)
     assert other.groups.load(group_id) is None
     assert other.groups.members(group_id, "", 10) == []
-    assert not other.groups.has_active(group_id)
-    assert storage.groups.load(kept_id) == Group(kept_id, "scheduler", EXPIRES + DAY)
+    assert storage.groups.load(kept_id) == Group(kept_id, "scheduler", EXPIRES + DAY, 3)
     assert len(storage.groups.members(kept_id, "", 10)) == len(all_active(storage)) == 3
 
 
@@ -274,13 +390,15 @@ def test_a_group_outlives_the_members_that_expire_before_it(storage: Storage) ->
     storage.groups.join(late, group_id, "scheduler", EXPIRES + DAY)
     remove_all_expired(storage.groups, EXPIRES + HOUR)
     assert storage.groups.members(group_id, "", 10) == [late]
-    assert storage.groups.load(group_id) == Group(group_id, "scheduler", EXPIRES + DAY)
+    found = storage.groups.load(group_id)
+    assert found
+    assert found.expires == EXPIRES + DAY
 
 
 def test_a_rerun_is_active_for_as_long_as_its_task_lives(storage: Storage) -> None:
     task_id, group_id = slugid(), slugid()
-    storage.groups.activate(task_id, group_id, 1, EXPIRES)
+    storage.groups.activate(task_id, Group(group_id, "scheduler", EXPIRES), 1)
     remove_all_expired(storage.groups, EXPIRES)
-    assert storage.groups.has_active(group_id)
+    assert counted(storage, group_id) == 1
     remove_all_expired(storage.groups, EXPIRES + HOUR)
-    assert not storage.groups.has_active(group_id)
+    assert all_active(storage) == []

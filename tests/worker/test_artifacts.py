@@ -10,7 +10,7 @@ import pytest
 import requests
 
 from legacy_queue.worker import Step
-from legacy_queue.worker.declared import LARGEST
+from legacy_queue.worker.declared import MAX_SIZE
 from legacy_queue.worker.http import Content
 from legacy_queue.worker.uploads import content_type
 
@@ -186,7 +186,7 @@ MISSING, INVALID, LARGE = (
         ("ln -s /etc/passwd x", file("x"), INVALID, "leads out"),
         ("ln -s /etc x", file("x/passwd"), INVALID, "leads out"),
         ("ln -s /etc x", folder("x"), INVALID, "leads out"),
-        (f"truncate -s {LARGEST + 1} x", file("x"), LARGE, f"x has {LARGEST + 1} bytes"),
+        (f"truncate -s {MAX_SIZE + 1} x", file("x"), LARGE, f"x has {MAX_SIZE + 1} bytes"),
     ],
 )
 def test_an_error_stands_for_what_the_task_has_not_made_and_the_task_has_failed(

@@ -7,10 +7,9 @@ import pytest
 
 from legacy_queue.worker.azure_queue import (
     AzureQueue,
-    DeleteFailed,
+    AzureRefused,
     Message,
     MessageUnreadable,
-    PollRefused,
     Work,
     parse_messages,
 )
@@ -144,13 +143,13 @@ def test_a_receipt_with_plus_slash_and_equals_is_deleted(stand_in: StandIn, http
 def test_a_message_that_is_not_deleted_is_told_with_azures_code_and_no_url(
     stand_in: StandIn, http: Http
 ) -> None:
-    with pytest.raises(DeleteFailed) as failed:
+    with pytest.raises(AzureRefused) as failed:
         queue_of(stand_in).delete(http, message("eA=="))
     assert "404 ScriptedError" in str(failed.value)
     stand_in.script("delete", *[503] * 6)
-    with pytest.raises(DeleteFailed) as failed:
+    with pytest.raises(Unavailable) as unavailable:
         queue_of(stand_in).delete(http, message("eA=="))
-    assert str(failed.value) == "answered 503"
+    assert str(unavailable.value) == "answered 503"
 
 
 def test_a_poll_asks_for_so_many_messages_with_the_signed_query_untouched(
@@ -174,7 +173,7 @@ def test_a_signed_url_is_sent_without_what_a_netrc_file_says_of_its_host(
 
 def test_a_refused_poll_and_a_failed_one_are_told_apart(stand_in: StandIn, http: Http) -> None:
     stand_in.script("poll", 403, 500)
-    with pytest.raises(PollRefused):
+    with pytest.raises(AzureRefused):
         queue_of(stand_in).poll(http, 1)
     with pytest.raises(Unavailable):
         queue_of(stand_in).poll(http, 1)

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.worker.payload import Declared, MalformedPayload, Payload
+from legacy_queue.worker.payload import MAX_RUN_TIME, Declared, MalformedPayload, Payload
 
 
 def test_a_list_is_run_as_it_is_and_a_string_by_the_shell() -> None:
@@ -14,13 +14,15 @@ def test_a_list_is_run_as_it_is_and_a_string_by_the_shell() -> None:
 def test_env_and_max_run_time_may_be_left_out() -> None:
     payload = Payload.from_wire({"command": ["true"]})
     assert payload.env == {}
-    assert payload.max_run_time is None
+    assert payload.max_run_time == timedelta(seconds=MAX_RUN_TIME)
 
 
 def test_max_run_time_is_in_seconds() -> None:
     assert Payload.from_wire({"command": "x", "maxRunTime": 90}).max_run_time == timedelta(seconds=90)
     assert Payload.from_wire({"command": "x", "maxRunTime": 0.5}).max_run_time == timedelta(seconds=0.5)
-    assert Payload.from_wire({"command": "x", "maxRunTime": 10**400}).max_run_time is not None
+    assert Payload.from_wire({"command": "x", "maxRunTime": 10**400}).max_run_time == timedelta(
+        seconds=MAX_RUN_TIME
+    )
 
 
 def test_artifacts_are_declared_as_docker_worker_has_them_or_as_generic_worker() -> None:

@@ -46,7 +46,7 @@ def test_own_credentials_claim_and_the_claims_newest_do_the_rest(
     claim = client.claim_task(OWN, TASK_ID, 0, NAME)
     claim = client.reclaim_task(claim)
     claim = client.reclaim_task(claim)
-    client.report_completed(claim)
+    client.report(claim, "completed")
     asked = [(request.operation, request.client_id) for request in stand_in.requests]
     assert asked == [
         ("claimTask", CLIENT_ID),
@@ -58,7 +58,7 @@ def test_own_credentials_claim_and_the_claims_newest_do_the_rest(
 
 def test_a_certificate_is_sent_as_an_object_in_ext(stand_in: StandIn, client: QueueClient) -> None:
     claim = client.claim_task(OWN, TASK_ID, 0, NAME)
-    client.report_failed(claim)
+    client.report(claim, "failed")
     [report] = stand_in.asked("reportFailed")
     assert report.ext == {"certificate": {"version": 1, "scopes": [], "seed": "1"}}
 
@@ -74,9 +74,9 @@ def test_reclaims_and_reports_carry_no_body_but_the_reason_of_an_exception(
 ) -> None:
     claim = client.claim_task(OWN, TASK_ID, 0, NAME)
     client.reclaim_task(claim)
-    client.report_completed(claim)
-    client.report_failed(claim)
-    client.report_exception(claim, "worker-shutdown")
+    client.report(claim, "completed")
+    client.report(claim, "failed")
+    client.report(claim, "exception", "worker-shutdown")
     bodies = [request.raw_body for request in stand_in.requests[1:]]
     assert bodies == [b"", b"", b"", b'{"reason": "worker-shutdown"}']
 
@@ -189,7 +189,7 @@ def test_a_client_that_has_hung_up_sends_nothing_more(
 ) -> None:
     client.poll_task_urls(OWN, "provisioner", "type")
     give_up.set()
-    client.hang_up()
+    client.http.disconnect()
     for _ in range(2):
         with pytest.raises(Unavailable, match="no answer"):
             client.claim_work(OWN, "provisioner", "type", {**NAME, "tasks": 1})

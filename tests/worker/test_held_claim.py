@@ -2,7 +2,7 @@ from datetime import timedelta
 
 import pytest
 
-from legacy_queue.worker.clock import reclaim_delay
+from legacy_queue.worker.held_claim import reclaim_delay
 
 
 @pytest.mark.parametrize(

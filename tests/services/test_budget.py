@@ -1,0 +1,249 @@
+"""What each call costs in storage operations, counted where they leave the process.
+
+The budget is that of design/performance.md: *shared* is what concurrent calls write together.
+"""
+
+import secrets
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
+
+import pytest
+
+from legacy_queue.adapters.azure import AzureAccount
+from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.domain.ids import slugid
+from legacy_queue.ports.account import StorageAccount
+from legacy_queue.ports.queue import Queue
+from legacy_queue.ports.table import Table
+from legacy_queue.services.core import Core
+from tests.services.bench import (
+    ALICE,
+    MINUTE,
+    PREFIX,
+    PROVISIONER,
+    WORKER_TYPE,
+    Bench,
+    nothing_around,
+    task_body,
+)
+from tests.services.ports import Around
+from tests.system.processes import wait_until
+
+TIMERS = "timers"  # the queue of them
+TIMER = "timers.put"
+CREATED = ["tasks.insert", "work.put"]
+CLAIMED = ["tasks.merge", "work.update"]
+COMPLETED = ["tasks.merge", "work.delete"]
+
+
+class _Port:
+    def __init__(self, kind: type, port: object, name: str, operate: Around) -> None:
+        for method in vars(kind):
+            if not method.startswith("_"):
+                setattr(self, method, self._counted(getattr(port, method), f"{name}.{method}", operate))
+
+        self._port = port
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._port, name)
+
+    @staticmethod
+    def _counted(method: Callable[..., Any], name: str, operate: Around) -> Callable[..., Any]:
+        return lambda *args, **more: operate(name, lambda: method(*args, **more))
+
+
+class Metered:
+    """An account that notes each operation on a table or a queue: ``tasks.merge``, ``work.put``, ..."""
+
+    def __init__(self, account: StorageAccount, around: Around = nothing_around) -> None:
+        self._account, self._around = account, around
+        self.names: list[str] = []
+
+    def table(self, name: str) -> Table:
+        return cast(Table, _Port(Table, self._account.table(name), name.removeprefix(PREFIX), self._operate))
+
+    def queue(self, name: str) -> Queue:
+        short = name.removeprefix(f"{PREFIX}-")
+        known = short if short == TIMERS else "work"
+        return cast(Queue, _Port(Queue, self._account.queue(name), known, self._operate))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._account, name)
+
+    def _operate(self, name: str, call: Callable[[], Any]) -> Any:
+        self.names.append(name)
+        return self._around(name, call)
+
+    def taken(self) -> list[str]:
+        """What has been noted since the last look, sorted."""
+        names, self.names = sorted(self.names), []
+        return names
+
+
+class Process:
+    """A server that has served before, so that it has seen its queues, the worker type and the quarantine."""
+
+    def __init__(self, around: Around = nothing_around) -> None:
+        self.bench = Bench()
+        self.metered = Metered(self.bench.account, around)
+        self.core: Core = self.bench.server(remembers=True, account=cast(StorageAccount, self.metered))
+        self.bench.services = self.core.services
+        self.bench.complete(self.bench.claimed())
+        self.bench.run_timers(server=self.core)
+        self.costs()
+
+    def costs(self) -> list[str]:
+        """What was done since it was asked last."""
+        return self.metered.taken()
+
+    def follow_up(self) -> list[str]:
+        """What the background does at once, without the timers' tick."""
+        self.core.resolver.handle_all()
+        return self.costs()
+
+
+@pytest.fixture
+def process() -> Process:
+    return Process()
+
+
+def test_create_task_costs_two_operations_and_a_shared_timer(process: Process) -> None:
+    process.bench.create()
+    assert process.costs() == [*CREATED[:1], TIMER, *CREATED[1:]]
+    assert process.follow_up() == []
+
+
+def test_create_task_in_a_group_costs_a_shared_batch_more(process: Process) -> None:
+    group = slugid()
+    process.bench.create(taskGroupId=group)
+    process.costs()
+    process.bench.create(taskGroupId=group)
+    assert process.costs() == sorted([*CREATED, TIMER, "groups.batch"])
+
+
+@pytest.mark.parametrize("is_later", [False, True])
+def test_claim_task_costs_two_operations_and_at_most_a_shared_timer(process: Process, is_later: bool) -> None:
+    process.bench.create()
+    message = process.bench.receive_one()
+    if is_later:
+        process.bench.run_timers(MINUTE, process.core)
+    process.costs()
+    process.bench.claim(message)
+    costs = [one for one in process.costs() if one != "workers.page"]  # quarantine is looked up once in 5 s
+    assert costs == sorted([*CLAIMED, *([TIMER] if is_later else [])])
+    assert process.follow_up() == []
+
+
+def test_report_completed_costs_two_operations_and_then_two_point_reads(process: Process) -> None:
+    task_id = process.bench.claimed()
+    process.costs()
+    process.bench.complete(task_id)
+    assert process.costs() == COMPLETED
+    assert process.follow_up() == ["dependencies.get", "groups.get"]
+
+
+def test_the_end_of_a_member_costs_a_point_read_and_a_shared_batch(process: Process) -> None:
+    group = slugid()
+    process.bench.create(taskGroupId=group)
+    process.bench.receive()
+    task_id = process.bench.claimed(taskGroupId=group)
+    process.bench.complete(task_id)
+    process.costs()
+    assert process.follow_up() == ["dependencies.get", "groups.batch"]
+
+
+def test_claim_work_costs_a_receive_more_for_a_batch(process: Process) -> None:
+    def claim(tasks: int) -> list[str]:
+        for _ in range(tasks):
+            process.bench.create(priority="highest")
+        process.costs()
+        answer: Mapping[str, Any] = process.core.services.claim_work.claim(
+            PROVISIONER, WORKER_TYPE, ALICE, tasks, lambda: False
+        )
+        assert len(answer["tasks"]) == tasks
+        return process.costs()
+
+    claim(1)
+    for tasks in (1, 8):
+        assert claim(tasks) == sorted([*CLAIMED * tasks, "work.receive"])
+
+
+def test_a_cycle_of_one_client_costs_at_most_thirteen_operations(process: Process) -> None:
+    """Background included, and the deletion of its timers."""
+    task_id = process.bench.create()
+    process.bench.claim(process.bench.receive_one())
+    process.bench.complete(task_id)
+    process.core.resolver.handle_all()
+    process.core.timers.tick()
+    costs = process.costs()
+    assert "timers.delete" in costs
+    assert len(costs) <= 10
+    process.bench.run_timers(MINUTE, process.core)
+    assert process.costs() == ["timers.receive"]
+    assert process.bench.timers() == []
+
+
+def test_nothing_that_the_process_has_written_is_read_and_nothing_is_queried(process: Process) -> None:
+    group = slugid()
+    process.bench.create(taskGroupId=group, priority="low")
+    process.costs()
+    required = process.bench.create(taskGroupId=group)
+    process.bench.claim(process.bench.receive_one())
+    process.core.services.claims.reclaim(required, 0)
+    process.bench.complete(required)
+    process.core.resolver.handle_all()
+    costs = process.costs()
+    assert not {"tasks.get", "groups.page", "dependencies.page", "tasks.page"} & set(costs)
+
+
+def test_calls_at_once_share_their_timers_and_their_groups_steps() -> None:
+    """What comes while a message or a batch is being written goes with the next one."""
+    holds, may_go = threading.Event(), threading.Event()
+
+    def held_up(name: str, call: Callable[[], Any]) -> Any:
+        if holds.is_set() and name in (TIMER, "groups.batch"):
+            assert may_go.wait(60)
+        return call()
+
+    process, group = Process(held_up), slugid()
+    process.bench.create(taskGroupId=group)
+    process.costs()
+    commits = process.core.timers._commits
+    with ThreadPoolExecutor(16) as threads:
+        holds.set()
+        calls = [
+            threads.submit(process.core.services.tasks.create, slugid(), task_body(taskGroupId=group))
+            for _ in range(16)
+        ]
+        try:
+            wait_until(lambda: len(commits._waiting) == 15)
+        finally:
+            holds.clear()
+            may_go.set()
+        for call in calls:
+            call.result(60)
+    costs = process.costs()
+    assert costs.count(TIMER) == 2
+    assert costs.count("groups.batch") <= 16
+    assert [costs.count(name) for name in CREATED] == [16, 16]
+
+
+def test_a_cycle_on_azurite_costs_at_most_thirteen_requests(azurite: Azurite) -> None:
+    account = AzureAccount(azurite.connection_string, f"t{secrets.token_hex(4)}")
+    core = Bench().server(remembers=True, account=account)
+    account.check()
+
+    def cycle() -> int:
+        task_id, before = slugid(), account.operations.total()
+        core.services.tasks.create(task_id, task_body(priority="highest"))
+        answer = core.services.claim_work.claim(PROVISIONER, WORKER_TYPE, ALICE, 1, lambda: False)
+        assert [one["status"]["taskId"] for one in answer["tasks"]] == [task_id]
+        core.services.tasks.report(task_id, 0, "completed", "completed")
+        assert core.resolver.handle_all() == 1
+        core.timers.tick()
+        return account.operations.total() - before
+
+    cycle()
+    assert [cycle(), cycle()] == [11, 11]
