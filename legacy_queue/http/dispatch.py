@@ -159,9 +159,7 @@ def _body(environ: Environ) -> bytes:
     if len(raw) > MAX_BODY:
         raise too_large()
     if len(raw) < announced:
-        raise InvalidRequestArguments(
-            f"the request cannot be read: its body ended after {len(raw)} of {announced} bytes"
-        )
+        raise MalformedPayload(f"the body ended after {len(raw)} of {announced} bytes")
     return raw
 
 

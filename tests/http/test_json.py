@@ -227,7 +227,7 @@ def test_half_a_body_is_a_bug_of_the_server(queue: Queue) -> None:
             input_stream=io.BytesIO(body[:50]),
             environ_overrides={"CONTENT_LENGTH": "500"},
         )
-        refused(answer, 400, "InvalidRequestArguments", "cannot be read")
+        refused(answer, 400, "MalformedPayload", "50 of 500 bytes")
     refused(queue.call("task", taskId=TASK_ID), 404, "ResourceNotFound")
 
 
