@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from legacy_queue.worker.http import Unavailable
-from legacy_queue.worker.queue_client import Claim, QueueRefused
+from legacy_queue.worker.queue_client import Claim, QueueClient, QueueRefused
 from legacy_queue.worker.settings import Context
 from legacy_queue.worker.steps import Step
 
@@ -22,7 +22,7 @@ class HeldClaim:
         self._clock, self._notify = context.clock, context.notify
         self._on_lost = on_lost
         self._released = threading.Event()
-        self._client = context.connect(self._released)
+        self._client = QueueClient(context, give_up=self._released)
         self._schedule_reclaim()
         self._thread = threading.Thread(target=self._keep, daemon=True)
 

@@ -19,7 +19,7 @@ from legacy_queue.worker.held_claim import HeldClaim
 from legacy_queue.worker.http import Unavailable
 from legacy_queue.worker.live_log import LiveLogs
 from legacy_queue.worker.payload import MalformedPayload, Payload
-from legacy_queue.worker.queue_client import Claim, QueueRefused
+from legacy_queue.worker.queue_client import Claim, QueueClient, QueueRefused
 from legacy_queue.worker.settings import Context
 from legacy_queue.worker.steps import Step
 from legacy_queue.worker.task_log import Output, TaskLog
@@ -54,7 +54,7 @@ class TaskRun:
         context = replace(context, notify=partial(context.notify, **claim.run))
         self._claimed, self._output, self._live_logs = claim, output, live_logs
         self._clock, self._notify = context.clock, context.notify
-        self._client = context.connect(give_up=threading.Event())
+        self._client = QueueClient(context, give_up=threading.Event())
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._held = HeldClaim(context, claim, on_lost=lambda: self._events.put(_Event.CLAIM_LOST))
         self._command: Command | None = None
