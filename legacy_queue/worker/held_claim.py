@@ -14,7 +14,10 @@ MIN_DELAY = timedelta(seconds=1)
 
 
 class HeldClaim:
-    """``claim`` is its newest form. ``on_lost`` is called once if the queue takes the claim away."""
+    """Reclaims with the newest credentials each time, until it is released or lost.
+
+    ``claim`` is the newest form of the claim. ``on_lost`` is called once if it is lost, by another thread.
+    """
 
     def __init__(self, context: Context, claim: Claim, on_lost: Callable[[], None]) -> None:
         self.claim = claim
@@ -25,9 +28,6 @@ class HeldClaim:
         self._client = QueueClient(context, give_up=self._released)
         self._schedule_reclaim()
         self._thread = threading.Thread(target=self._keep, daemon=True)
-
-    def keep(self) -> None:
-        """Reclaim it from now on, with the newest credentials each time, until it is released or lost."""
         self._thread.start()
 
     def release(self) -> None:

@@ -11,8 +11,6 @@ from typing import Any
 from legacy_queue.worker.clock import Clock
 from legacy_queue.worker.steps import Notify
 
-ROOT_URL_PREFIX = "/api/queue/v1"
-
 
 class Protocol(StrEnum):
     """Which of the three ways of finding work the worker follows."""
@@ -88,4 +86,4 @@ class Context:
 
 def base_url_of(root_url: str) -> str:
     """The queue's base URL under a root URL: ``http://localhost:8080`` -> ``.../api/queue/v1``."""
-    return root_url.rstrip("/") + ROOT_URL_PREFIX
+    return root_url.rstrip("/") + "/api/queue/v1"

@@ -196,7 +196,7 @@ def test_no_token_is_in_a_repr(client: QueueClient, settings: WorkerSettings) ->
     assert "token" not in repr((claim, settings)).replace("access_token", "")
 
 
-def test_a_client_that_has_hung_up_sends_nothing_more(
+def test_a_client_that_has_disconnected_sends_nothing_more(
     stand_in: StandIn, client: QueueClient, give_up: threading.Event
 ) -> None:
     client.poll_task_urls()
