@@ -12,8 +12,8 @@ Sources: queue-worker interaction, the draft (seed 004), the deployed protocol (
 (seeds 000 and 002); for logs and artifacts docker-worker of 2017.
 """
 
-from legacy_queue.worker.queue_client import Credentials, QueueRefused
-from legacy_queue.worker.settings import Protocol, WorkerSettings
+from legacy_queue.worker.queue_client import QueueRefused
+from legacy_queue.worker.settings import Credentials, Protocol, WorkerSettings
 from legacy_queue.worker.steps import OnStep, Step, log_step
 from legacy_queue.worker.worker import Worker
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from legacy_queue.worker.azure_queue import AzureQueue, AzureRefused, Message, MessageUnreadable
 from legacy_queue.worker.http import Unavailable
-from legacy_queue.worker.queue_client import Claim, PollUrls, QueueRefused
+from legacy_queue.worker.queue_client import Claim, PollUrls, QueueClient, QueueRefused
 from legacy_queue.worker.settings import Context, Protocol
 from legacy_queue.worker.steps import Step
 
@@ -19,7 +19,7 @@ class AzurePolling:
 
     def __init__(self, context: Context) -> None:
         self._context, self._settings, self._notify = context, context.settings, context.notify
-        self.client = context.connect(context.stopping)
+        self.client = QueueClient(context, give_up=context.stopping)
         self._urls: PollUrls | None = None
 
     def claims(self, room: int) -> Iterator[Claim]:
@@ -53,14 +53,13 @@ class AzurePolling:
         settings, now = self._settings, self._context.clock.now()
         if self._urls and now < self._urls.refresh_at:
             return self._urls.queues
-        pool = settings.provisioner_id, settings.worker_type
         try:
-            self._urls = urls = self.client.poll_task_urls(settings.credentials, *pool)
+            self._urls = urls = self.client.poll_task_urls()
         except Unavailable as failure:
             self._notify(Step.POLL_URLS_FAILED, detail=str(failure))
             return self._urls.queues if self._urls and now < self._urls.expires else ()
-        named = dict(zip(("provisioner_id", "worker_type"), pool, strict=True))
-        self._notify(Step.POLL_URLS, **named, queues=len(urls.queues), expires=urls.expires)
+        pool = {"provisioner_id": settings.provisioner_id, "worker_type": settings.worker_type}
+        self._notify(Step.POLL_URLS, **pool, queues=len(urls.queues), expires=urls.expires)
         return urls.queues
 
     def _claim(self, azure_queue: AzureQueue, message: Message) -> Claim | None:
@@ -81,7 +80,7 @@ class AzurePolling:
             if is_draft:
                 body |= {"messageId": message_id, "receipt": message.pop_receipt}
                 body |= {"signature": work.signature} if work.signature is not None else {}
-            claim = self.client.claim_task(self._settings.credentials, work.task_id, work.run_id, body)
+            claim = self.client.claim_task(work.task_id, work.run_id, body)
         except MessageUnreadable as unreadable:
             self._notify(Step.MESSAGE_UNREADABLE, message_id=message_id, detail=str(unreadable))
         except QueueRefused as no:

@@ -98,13 +98,12 @@ def parse_messages(xml: bytes) -> list[Message]:
     Raises Unavailable for anything else, and for a document type: Azure sends none, and what it
     declares (entities, files, URLs) is never read.
     """
-    root = _parse(xml)
-    if root is None or root.tag != "QueueMessagesList":
-        raise Unavailable("a poll was answered with something else than a QueueMessagesList")
     try:
+        if (root := _parse(xml)) is None or root.tag != "QueueMessagesList":
+            raise ValueError
         return [_message(element) for element in root.findall("QueueMessage")]
     except ValueError:
-        raise Unavailable("a poll was answered with a QueueMessage that lacks something") from None
+        raise Unavailable("a poll was answered with something else than a whole QueueMessagesList") from None
 
 
 def _message(element: etree._Element) -> Message:

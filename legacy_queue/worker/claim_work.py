@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from legacy_queue.worker.http import Unavailable
-from legacy_queue.worker.queue_client import Claim
+from legacy_queue.worker.queue_client import Claim, QueueClient
 from legacy_queue.worker.settings import Context
 from legacy_queue.worker.steps import Step
 
@@ -13,7 +13,7 @@ class ClaimWork:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.client = context.connect(context.stopping)
+        self.client = QueueClient(context, give_up=context.stopping)
 
     def claims(self, room: int) -> Iterator[Claim]:
         """Wait for work, up to ``room`` tasks, for as long as the queue holds the request back.
@@ -25,9 +25,7 @@ class ClaimWork:
         asked_at, pause = clock.monotonic(), settings.poll_interval.total_seconds()
         body = {**settings.name_to_wire(), "tasks": room}
         try:
-            claims = self.client.claim_work(
-                settings.credentials, settings.provisioner_id, settings.worker_type, body
-            )
+            claims = self.client.claim_work(body)
         except Unavailable as failure:
             if not stopping.is_set():
                 self._context.notify(Step.CLAIM_WORK_FAILED, detail=str(failure))

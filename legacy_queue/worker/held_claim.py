@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from legacy_queue.worker.http import Unavailable
-from legacy_queue.worker.queue_client import Claim, QueueRefused
+from legacy_queue.worker.queue_client import Claim, QueueClient, QueueRefused
 from legacy_queue.worker.settings import Context
 from legacy_queue.worker.steps import Step
 
@@ -14,7 +14,10 @@ MIN_DELAY = timedelta(seconds=1)
 
 
 class HeldClaim:
-    """``claim`` is its newest form. ``on_lost`` is called once if the queue takes the claim away."""
+    """Reclaims with the newest credentials each time, until it is released or lost.
+
+    ``claim`` is the newest form of the claim. ``on_lost`` is called once if it is lost, by another thread.
+    """
 
     def __init__(self, context: Context, claim: Claim, on_lost: Callable[[], None]) -> None:
         self.claim = claim
@@ -22,12 +25,9 @@ class HeldClaim:
         self._clock, self._notify = context.clock, context.notify
         self._on_lost = on_lost
         self._released = threading.Event()
-        self._client = context.connect(self._released)
+        self._client = QueueClient(context, give_up=self._released)
         self._schedule_reclaim()
         self._thread = threading.Thread(target=self._keep, daemon=True)
-
-    def keep(self) -> None:
-        """Reclaim it from now on, with the newest credentials each time, until it is released or lost."""
         self._thread.start()
 
     def release(self) -> None:

@@ -5,9 +5,9 @@ each reclaim, do the rest: reclaim, create artifacts, report. Every method raise
 which is never repeated, and Unavailable for all else once the retries are used up.
 """
 
-import base64
 import json
 import os
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -17,9 +17,9 @@ from urllib.parse import quote
 import requests
 
 from legacy_queue.worker.azure_queue import AzureQueue
-from legacy_queue.worker.clock import Clock
 from legacy_queue.worker.hawk_auth import hawk_auth
 from legacy_queue.worker.http import LONG_POLL, TIMEOUT, UPLOAD, Content, Http, Unavailable
+from legacy_queue.worker.settings import Context, Credentials
 
 REFRESH_MARGIN = timedelta(minutes=5)
 
@@ -42,28 +42,6 @@ class QueueRefused(Exception):
         self.code = str(said.get("code", ""))[:64]
         self.detail = str(said.get("message", "")).partition("\n")[0][:300]
         super().__init__(f"{method}: {self.status} {self.code}: {self.detail}")
-
-
-@dataclass(frozen=True)
-class Credentials:
-    """A clientId and its accessToken, with a certificate (JSON text) when they are temporary."""
-
-    client_id: str
-    access_token: str = field(repr=False)
-    certificate: str | None = field(default=None, repr=False)
-
-    @classmethod
-    def from_wire(cls, credentials: Any) -> "Credentials":
-        return cls(credentials["clientId"], credentials["accessToken"], credentials.get("certificate"))
-
-    def ext(self) -> str | None:
-        """What Hawk's ``ext`` carries: base64 of JSON that holds the certificate as an object.
-
-        Raises ValueError for a certificate that is not JSON.
-        """
-        if not self.certificate:
-            return None
-        return base64.b64encode(json.dumps({"certificate": json.loads(self.certificate)}).encode()).decode()
 
 
 @dataclass(frozen=True)
@@ -105,15 +83,17 @@ class Claim:
 
 
 class QueueClient:
-    """The queue under one base URL, for one thread at a time."""
+    """The queue, for one thread, which must close this; once ``give_up`` is set, no request is repeated."""
 
-    def __init__(self, base_url: str, http: Http, clock: Clock) -> None:
-        self.http = http
-        self._base_url = base_url.rstrip("/")
-        self._clock = clock
+    def __init__(self, context: Context, give_up: threading.Event) -> None:
+        settings = context.settings
+        self.http = Http(context.clock, give_up)
+        self._clock, self._credentials = context.clock, settings.credentials
+        self._base_url = settings.base_url.rstrip("/")
+        self._pool = f"{settings.provisioner_id}/{settings.worker_type}"
 
-    def poll_task_urls(self, credentials: Credentials, provisioner_id: str, worker_type: str) -> PollUrls:
-        """The signed URLs of all queues of a worker type, to be requested again at ``refresh_at``:
+    def poll_task_urls(self) -> PollUrls:
+        """The signed URLs of all queues of the worker type, to be requested again at ``refresh_at``:
         five minutes before they expire, half way for URLs that live less than ten.
         """
         asked = self._clock.now()
@@ -124,24 +104,21 @@ class QueueClient:
             refresh_at = expires - min(REFRESH_MARGIN, max((expires - asked) / 2, timedelta(0)))
             return PollUrls(tuple(queues), expires, refresh_at)
 
-        path = f"/poll-task-url/{provisioner_id}/{worker_type}"
-        return self._call("pollTaskUrls", "GET", path, credentials, read=read)
+        return self._call("pollTaskUrls", "GET", f"/poll-task-url/{self._pool}", read=read)
 
-    def claim_task(self, credentials: Credentials, task_id: str, run_id: int, body: dict[str, str]) -> Claim:
+    def claim_task(self, task_id: str, run_id: int, body: Mapping[str, str]) -> Claim:
         """Claim a run. The claim may be for a later run than was asked for: go by ``claim.run_id``."""
         path = f"/task/{task_id}/runs/{run_id}/claim"
-        return self._call("claimTask", "POST", path, credentials, body, read=Claim.from_wire)
+        return self._call("claimTask", "POST", path, body=body, read=Claim.from_wire)
 
-    def claim_work(
-        self, credentials: Credentials, provisioner_id: str, worker_type: str, body: Mapping[str, Any]
-    ) -> list[Claim]:
+    def claim_work(self, body: Mapping[str, Any]) -> list[Claim]:
         """Claims on what is pending, at most as many as asked for; the queue may take 20 s to find none."""
 
         def read(answer: Any) -> list[Claim]:
             return [Claim.from_wire(claim) for claim in answer["tasks"]]
 
-        path = f"/claim-work/{provisioner_id}/{worker_type}"
-        return self._call("claimWork", "POST", path, credentials, body, timeout=LONG_POLL, read=read)
+        path = f"/claim-work/{self._pool}"
+        return self._call("claimWork", "POST", path, body=body, timeout=LONG_POLL, read=read)
 
     def reclaim_task(self, claim: Claim) -> Claim:
         """The same claim with a later ``taken_until`` and new credentials in place of the old."""
@@ -184,14 +161,16 @@ class QueueClient:
         name: str,
         method: str,
         path: str,
-        credentials: Credentials,
+        credentials: Credentials | None = None,
         body: Mapping[str, Any] | None = None,
         *,
         timeout: tuple[float, float] = TIMEOUT,
         read: Callable[[Any], Answer],
     ) -> Answer:
+        """``read`` makes of the answer what is returned. Without ``credentials`` the worker's own sign."""
+        own = credentials or self._credentials
         content = json.dumps(body).encode() if body is not None else None
-        sign = hawk_auth(credentials.client_id, credentials.access_token, credentials.ext(), self._clock.now)
+        sign = hawk_auth(own.client_id, own.access_token, own.ext(), self._clock.now)
         answer = self._send(name, method, self._base_url + path, sign=sign, body=content, timeout=timeout)
         try:
             return read(answer.json())

@@ -1,16 +1,15 @@
 """What a worker is given before it starts, and what all its parts share."""
 
+import base64
+import json
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
+from typing import Any
 
 from legacy_queue.worker.clock import Clock
-from legacy_queue.worker.http import Http
-from legacy_queue.worker.queue_client import Credentials, QueueClient
 from legacy_queue.worker.steps import Notify
-
-ROOT_URL_PREFIX = "/api/queue/v1"
 
 
 class Protocol(StrEnum):
@@ -24,6 +23,28 @@ class Protocol(StrEnum):
 
     CLAIMWORK = "claimwork"
     """Seed 000: asks the queue for claims, in a long poll, and never sees an Azure queue."""
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """A clientId and its accessToken, with a certificate (JSON text) when they are temporary."""
+
+    client_id: str
+    access_token: str = field(repr=False)
+    certificate: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def from_wire(cls, credentials: Any) -> "Credentials":
+        return cls(credentials["clientId"], credentials["accessToken"], credentials.get("certificate"))
+
+    def ext(self) -> str | None:
+        """What Hawk's ``ext`` carries: base64 of JSON that holds the certificate as an object.
+
+        Raises ValueError for a certificate that is not JSON.
+        """
+        if not self.certificate:
+            return None
+        return base64.b64encode(json.dumps({"certificate": json.loads(self.certificate)}).encode()).decode()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,11 +83,7 @@ class Context:
     notify: Notify
     stopping: threading.Event
 
-    def connect(self, give_up: threading.Event) -> QueueClient:
-        """A client for one thread, which must close it; once ``give_up`` is set, it repeats no request."""
-        return QueueClient(self.settings.base_url, Http(self.clock, give_up), self.clock)
-
 
 def base_url_of(root_url: str) -> str:
     """The queue's base URL under a root URL: ``http://localhost:8080`` -> ``.../api/queue/v1``."""
-    return root_url.rstrip("/") + ROOT_URL_PREFIX
+    return root_url.rstrip("/") + "/api/queue/v1"

@@ -8,43 +8,32 @@ reported completed or failed before all that it leaves behind is uploaded.
 import queue
 import tempfile
 import threading
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from enum import Enum, auto
+from dataclasses import replace
+from enum import Enum
 from functools import partial
 from pathlib import Path
 
 from legacy_queue.worker.command import Command
 from legacy_queue.worker.held_claim import HeldClaim
 from legacy_queue.worker.http import Unavailable
-from legacy_queue.worker.live_log import LiveLogs
 from legacy_queue.worker.payload import MalformedPayload, Payload
-from legacy_queue.worker.queue_client import Claim, QueueRefused
+from legacy_queue.worker.queue_client import Claim, QueueClient, QueueRefused
 from legacy_queue.worker.settings import Context
 from legacy_queue.worker.steps import Step
-from legacy_queue.worker.task_log import Output, TaskLog
+from legacy_queue.worker.task_log import LiveLogs, Output, TaskLog
 from legacy_queue.worker.uploads import Uploads
 
+Outcome = Mapping[str, str]  # what is reported of a run: its result and, of an exception, the reason
 
-@dataclass(frozen=True)
-class Outcome:
-    """What is reported of a run."""
+COMPLETED: Outcome = {"result": "completed"}
+FAILED: Outcome = {"result": "failed"}
+MALFORMED_PAYLOAD: Outcome = {"result": "exception", "reason": "malformed-payload"}
+INTERNAL_ERROR: Outcome = {"result": "exception", "reason": "internal-error"}
+WORKER_SHUTDOWN: Outcome = {"result": "exception", "reason": "worker-shutdown"}
 
-    result: str
-    reason: str | None = None
-
-
-COMPLETED = Outcome("completed")
-FAILED = Outcome("failed")
-MALFORMED_PAYLOAD = Outcome("exception", "malformed-payload")
-INTERNAL_ERROR = Outcome("exception", "internal-error")
-WORKER_SHUTDOWN = Outcome("exception", "worker-shutdown")
-
-
-class _Event(Enum):
-    EXITED = auto()
-    SHUT_DOWN = auto()
-    CLAIM_LOST = auto()
+_Event = Enum("_Event", ["EXITED", "SHUT_DOWN", "CLAIM_LOST"])
 
 
 class TaskRun:
@@ -54,7 +43,7 @@ class TaskRun:
         context = replace(context, notify=partial(context.notify, **claim.run))
         self._claimed, self._output, self._live_logs = claim, output, live_logs
         self._clock, self._notify = context.clock, context.notify
-        self._client = context.connect(give_up=threading.Event())
+        self._client = QueueClient(context, give_up=threading.Event())
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._held = HeldClaim(context, claim, on_lost=lambda: self._events.put(_Event.CLAIM_LOST))
         self._command: Command | None = None
@@ -63,7 +52,6 @@ class TaskRun:
         """Run the task while its claim is kept; upload its artifacts and its log and report the result,
         unless the claim is lost.
         """
-        self._held.keep()
         try:
             if self._events.empty():
                 self._run()
@@ -91,7 +79,7 @@ class TaskRun:
                 uploads.live_log(live.enter_context(self._live_logs.serve(log)))
             outcome = self._outcome(log, uploads)
             log.end()
-            if outcome and outcome.result == "exception":
+            if outcome and outcome["result"] == "exception":
                 # the report must not wait for a worker that may be unstable (seed 000)
                 self._report(outcome)
                 uploads.log()
@@ -151,13 +139,12 @@ class TaskRun:
         self._held.release()
         if self._held.is_lost:
             return
-        fields = {"result": outcome.result} | ({"reason": outcome.reason} if outcome.reason else {})
         try:
-            self._client.report(self._held.claim, **fields)
+            self._client.report(self._held.claim, **outcome)
         except (QueueRefused, Unavailable) as failure:
-            self._notify(Step.REPORT_FAILED, **fields, detail=str(failure))
+            self._notify(Step.REPORT_FAILED, **outcome, detail=str(failure))
         else:
-            self._notify(Step.REPORT, **fields)
+            self._notify(Step.REPORT, **outcome)
 
     def _internal_error(self, failure: Exception) -> Outcome:
         self._notify(Step.INTERNAL_ERROR, detail=f"{type(failure).__name__}: {failure}")

@@ -15,11 +15,10 @@ from legacy_queue.worker.http import Content, Unavailable
 from legacy_queue.worker.payload import Declared
 from legacy_queue.worker.queue_client import QueueClient, QueueRefused
 from legacy_queue.worker.steps import Notify, Step
-from legacy_queue.worker.task_log import TaskLog
+from legacy_queue.worker.task_log import LOG_TYPE, TaskLog
 
 LIVE_LOG = "public/logs/live.log"
 BACKING_LOG = "public/logs/live_backing.log"
-LOG_TYPE = "text/plain; charset=utf-8"
 UNKNOWN_TYPE = "application/octet-stream"
 MAX_MESSAGE = 4096  # characters of an error artifact
 
@@ -82,10 +81,9 @@ class Uploads:
         if self._held.is_lost:
             return False
         claim = self._held.claim
-        until = (
-            min(expires or claim.expires, claim.expires).astimezone(UTC).isoformat(timespec="milliseconds")
-        )
-        artifact = {"storageType": storage_type, "expires": until.replace("+00:00", "Z"), **more}
+        until = min(expires or claim.expires, claim.expires).astimezone(UTC)
+        wire_time = until.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        artifact = {"storageType": storage_type, "expires": wire_time, **more}
         try:
             put_url = self._client.create_artifact(claim, name, artifact)
             if put_url and content is not None:

@@ -10,11 +10,10 @@ from typing import Any
 from legacy_queue.worker.azure_polling import AzurePolling
 from legacy_queue.worker.claim_work import ClaimWork
 from legacy_queue.worker.clock import Clock
-from legacy_queue.worker.live_log import LiveLogs
 from legacy_queue.worker.queue_client import Claim
 from legacy_queue.worker.settings import Context, Protocol, WorkerSettings
 from legacy_queue.worker.steps import OnStep, Step, log_step
-from legacy_queue.worker.task_log import Output
+from legacy_queue.worker.task_log import LiveLogs, Output
 from legacy_queue.worker.task_run import TaskRun
 
 MAX_AT_ONCE = 32  # messages that Azure gives to one poll, and tasks that the queue gives to one claimWork

@@ -126,7 +126,7 @@ def test_a_worker_that_the_queue_refuses_ends(stand_in: StandIn, prepare: Prepar
     assert stand_in.operations() == ["claimWork"]
 
 
-def test_a_worker_that_is_told_to_stop_hangs_up_on_the_queue(stand_in: StandIn, prepare: Prepare) -> None:
+def test_a_worker_that_stops_disconnects_from_the_queue(stand_in: StandIn, prepare: Prepare) -> None:
     asked, answer_at_last = threading.Event(), threading.Event()
     stand_in.script("claimWork", lambda: (asked.set(), answer_at_last.wait()))
     session = prepare(**CLAIMWORK).start()

@@ -1,20 +1,22 @@
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from legacy_queue.worker import Credentials, QueueRefused
-from legacy_queue.worker.http import RETRIES, Http, Unavailable
+from legacy_queue.worker import Credentials, QueueRefused, WorkerSettings
+from legacy_queue.worker.http import RETRIES, Unavailable
 from legacy_queue.worker.queue_client import QueueClient
+from legacy_queue.worker.settings import Context
 
 from .conftest import HandClock
 from .stand_in import ACCESS_TOKEN, CLIENT_ID, StandIn
 
 TASK_ID = "fN1SbArXTPSVFNUvaOlinQ"
-OWN = Credentials(CLIENT_ID, ACCESS_TOKEN)
 NAME = {"workerGroup": "group", "workerId": "id"}
 
 
@@ -24,17 +26,24 @@ def give_up() -> threading.Event:
 
 
 @pytest.fixture
-def client(stand_in: StandIn, clock: HandClock, give_up: threading.Event) -> Iterator[QueueClient]:
-    client = QueueClient(stand_in.root_url + "/v1", Http(clock, give_up), clock)
+def client(settings: WorkerSettings, clock: HandClock, give_up: threading.Event) -> Iterator[QueueClient]:
+    with client_of(settings, clock, give_up) as client:
+        yield client
+
+
+@contextmanager
+def client_of(settings: WorkerSettings, clock: HandClock, give_up: threading.Event) -> Iterator[QueueClient]:
+    client = QueueClient(Context(settings, clock, print, threading.Event()), give_up)
     yield client
     client.close()
 
 
 @pytest.mark.parametrize("prefix", ["/v1", "/v1/", "/api/queue/v1"])
-def test_a_request_is_signed_under_every_prefix(stand_in: StandIn, clock: HandClock, prefix: str) -> None:
-    client = QueueClient(stand_in.root_url + prefix, Http(clock, threading.Event()), clock)
-    client.poll_task_urls(OWN, "provisioner", "type")
-    client.close()
+def test_a_request_is_signed_under_every_prefix(
+    stand_in: StandIn, settings: WorkerSettings, clock: HandClock, give_up: threading.Event, prefix: str
+) -> None:
+    with client_of(replace(settings, base_url=stand_in.root_url + prefix), clock, give_up) as client:
+        client.poll_task_urls()
     [request] = stand_in.asked("pollTaskUrls")
     assert request.client_id == CLIENT_ID
     assert request.ext is None
@@ -43,7 +52,7 @@ def test_a_request_is_signed_under_every_prefix(stand_in: StandIn, clock: HandCl
 def test_own_credentials_claim_and_the_claims_newest_do_the_rest(
     stand_in: StandIn, client: QueueClient
 ) -> None:
-    claim = client.claim_task(OWN, TASK_ID, 0, NAME)
+    claim = client.claim_task(TASK_ID, 0, NAME)
     claim = client.reclaim_task(claim)
     claim = client.reclaim_task(claim)
     client.report(claim, "completed")
@@ -57,22 +66,25 @@ def test_own_credentials_claim_and_the_claims_newest_do_the_rest(
 
 
 def test_a_certificate_is_sent_as_an_object_in_ext(stand_in: StandIn, client: QueueClient) -> None:
-    claim = client.claim_task(OWN, TASK_ID, 0, NAME)
+    claim = client.claim_task(TASK_ID, 0, NAME)
     client.report(claim, "failed")
     [report] = stand_in.asked("reportFailed")
     assert report.ext == {"certificate": {"version": 1, "scopes": [], "seed": "1"}}
 
 
-def test_a_worker_may_itself_have_temporary_credentials(stand_in: StandIn, client: QueueClient) -> None:
+def test_a_worker_may_itself_have_temporary_credentials(
+    stand_in: StandIn, settings: WorkerSettings, clock: HandClock, give_up: threading.Event
+) -> None:
     own = Credentials(CLIENT_ID, ACCESS_TOKEN, certificate=json.dumps({"version": 1}))
-    client.poll_task_urls(own, "provisioner", "type")
+    with client_of(replace(settings, credentials=own), clock, give_up) as client:
+        client.poll_task_urls()
     assert stand_in.asked("pollTaskUrls")[0].ext == {"certificate": {"version": 1}}
 
 
 def test_reclaims_and_reports_carry_no_body_but_the_reason_of_an_exception(
     stand_in: StandIn, client: QueueClient
 ) -> None:
-    claim = client.claim_task(OWN, TASK_ID, 0, NAME)
+    claim = client.claim_task(TASK_ID, 0, NAME)
     client.reclaim_task(claim)
     client.report(claim, "completed")
     client.report(claim, "failed")
@@ -85,11 +97,11 @@ def test_a_5xx_is_tried_again_five_times_with_growing_delays(
     stand_in: StandIn, client: QueueClient, clock: HandClock
 ) -> None:
     stand_in.script("claimTask", *[503] * RETRIES)
-    assert client.claim_task(OWN, TASK_ID, 0, NAME).task_id == TASK_ID
+    assert client.claim_task(TASK_ID, 0, NAME).task_id == TASK_ID
     assert clock.waits == [0.5, 1, 2, 4, 8]
     stand_in.script("claimTask", *[500] * (RETRIES + 1))
     with pytest.raises(Unavailable, match="claimTask: answered 500"):
-        client.claim_task(OWN, TASK_ID, 0, NAME)
+        client.claim_task(TASK_ID, 0, NAME)
 
 
 @pytest.mark.parametrize(
@@ -100,13 +112,13 @@ def test_a_queue_that_says_when_to_try_again_is_heard_up_to_half_a_minute(
 ) -> None:
     stand_in.retry_after = retry_after
     stand_in.script("claimTask", 503)
-    client.claim_task(OWN, TASK_ID, 0, NAME)
+    client.claim_task(TASK_ID, 0, NAME)
     assert clock.waits == [waited]
 
 
 def test_every_try_has_its_own_nonce(stand_in: StandIn, client: QueueClient) -> None:
     stand_in.script("claimTask", 503)
-    client.claim_task(OWN, TASK_ID, 0, NAME)
+    client.claim_task(TASK_ID, 0, NAME)
     headers = [request.headers["Authorization"] for request in stand_in.asked("claimTask")]
     assert len(set(headers)) == 2
 
@@ -114,7 +126,7 @@ def test_every_try_has_its_own_nonce(stand_in: StandIn, client: QueueClient) -> 
 def test_a_broken_connection_is_tried_again(stand_in: StandIn, client: QueueClient, clock: HandClock) -> None:
     stand_in.close()
     with pytest.raises(Unavailable, match="ConnectionError"):
-        client.poll_task_urls(OWN, "provisioner", "type")
+        client.poll_task_urls()
     assert len(clock.waits) == RETRIES
 
 
@@ -124,7 +136,7 @@ def test_no_request_is_repeated_once_the_worker_gives_up(
     give_up.set()
     stand_in.script("claimTask", 503)
     with pytest.raises(Unavailable):
-        client.claim_task(OWN, TASK_ID, 0, NAME)
+        client.claim_task(TASK_ID, 0, NAME)
     assert stand_in.operations() == ["claimTask"]
 
 
@@ -132,7 +144,7 @@ def test_no_request_is_repeated_once_the_worker_gives_up(
 def test_a_4xx_is_never_tried_again(stand_in: StandIn, client: QueueClient, status: int) -> None:
     stand_in.script("claimTask", status)
     with pytest.raises(QueueRefused) as refused:
-        client.claim_task(OWN, TASK_ID, 0, NAME)
+        client.claim_task(TASK_ID, 0, NAME)
     assert stand_in.operations() == ["claimTask"]
     assert (refused.value.status, refused.value.code) == (status, "Scripted")
     assert refused.value.detail == f"says {status}"  # and not the request, which the original repeats
@@ -160,7 +172,7 @@ def test_an_answer_that_makes_no_sense_is_no_claim(
 ) -> None:
     stand_in.script("claimTask", answer)
     with pytest.raises(Unavailable):
-        client.claim_task(OWN, TASK_ID, 0, NAME)
+        client.claim_task(TASK_ID, 0, NAME)
 
 
 @pytest.mark.parametrize(
@@ -175,22 +187,22 @@ def test_poll_urls_are_refreshed_five_minutes_before_they_expire(
     stand_in: StandIn, client: QueueClient, life: timedelta, left_at_refresh: timedelta
 ) -> None:
     stand_in.url_life = life
-    urls = client.poll_task_urls(OWN, "provisioner", "type")
+    urls = client.poll_task_urls()
     assert abs(urls.expires - urls.refresh_at - left_at_refresh) < timedelta(seconds=30)
 
 
-def test_no_token_is_in_a_repr(client: QueueClient) -> None:
-    claim = client.claim_task(OWN, TASK_ID, 0, NAME)
-    assert "token" not in repr((claim, OWN)).replace("access_token", "")
+def test_no_token_is_in_a_repr(client: QueueClient, settings: WorkerSettings) -> None:
+    claim = client.claim_task(TASK_ID, 0, NAME)
+    assert "token" not in repr((claim, settings)).replace("access_token", "")
 
 
-def test_a_client_that_has_hung_up_sends_nothing_more(
+def test_a_client_that_has_disconnected_sends_nothing_more(
     stand_in: StandIn, client: QueueClient, give_up: threading.Event
 ) -> None:
-    client.poll_task_urls(OWN, "provisioner", "type")
+    client.poll_task_urls()
     give_up.set()
     client.http.disconnect()
     for _ in range(2):
         with pytest.raises(Unavailable, match="no answer"):
-            client.claim_work(OWN, "provisioner", "type", {**NAME, "tasks": 1})
+            client.claim_work({**NAME, "tasks": 1})
     assert stand_in.operations() == ["pollTaskUrls"]
