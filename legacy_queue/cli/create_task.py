@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from legacy_queue.cli.queue_options import ask, pool_options, queue_of, queue_options
+from legacy_queue.cli.queue_options import ask, pool_options, queue_options
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.worker import Credentials
@@ -15,9 +15,10 @@ from legacy_queue.worker import Credentials
 @queue_options
 @pool_options(required=True)
 @click.argument("words", nargs=-1, required=True, metavar="-- COMMAND...")
-def create_task(provisioner: str, worker_type: str, words: tuple[str, ...], **queue: str | None) -> None:
+def create_task(
+    base_url: str, credentials: Credentials, provisioner: str, worker_type: str, words: tuple[str, ...]
+) -> None:
     """Create a task whose payload is a command, and print its taskId."""
-    base_url, credentials = queue_of(**queue)
     task_id = slugid()
     create(base_url, credentials, task_id, (provisioner, worker_type), words)
     click.echo(task_id)

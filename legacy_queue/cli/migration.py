@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from legacy_queue.cli.queue_options import ask, pool_options, queue_of, queue_options
+from legacy_queue.cli.queue_options import ask, pool_options, queue_options
 from legacy_queue.worker import Credentials
 
 _TIMEOUT = 120  # seconds: ten days of a large fleet are many pages
@@ -33,7 +33,8 @@ def migration(
     worker_type: str | None,
     dry_run: str | None,
     as_json: bool,
-    **queue: str | None,
+    base_url: str,
+    credentials: Credentials,
 ) -> None:
     """Tell which worker types can be required to present their message, and which speak claimWork alone.
 
@@ -45,7 +46,6 @@ def migration(
     policy can be, as far as these claims go. CLAIMWORK is ready once nobody has called pollTaskUrls or
     claimTask in that time, and somebody claimWork. What is in the way is told below; --json names everybody.
     """
-    base_url, credentials = queue_of(**queue)
     query = {"since": since, "provisionerId": provisioner, "workerType": worker_type}
     report = _report(base_url, credentials, query)
     shown = _dry_run(report) if dry_run else report
@@ -63,9 +63,9 @@ def _report(base_url: str, credentials: Credentials, query: Mapping[str, str | N
         body = answer.json()
         if answer.status_code != 200:
             raise click.ClickException(f"the queue refused with {answer.status_code}: {body['message']}")
-        if "workerTypes" in body.keys():  # noqa: SIM118  which only a JSON object has
+        if isinstance(body, dict) and "workerTypes" in body:
             return body
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError):
         pass
     raise click.ClickException(f"what answers at {root_url} is not a queue that knows this")
 
@@ -113,8 +113,7 @@ def _summary(report: Any) -> Iterable[str]:
         }
         if any(against.values()):
             yield f"\nIn the way of {_pool(one)}:"
-        for what, sentences in against.items():
-            yield from (f"  {what + ':':<10} {why}" for why in sentences)
+        yield from (f"  {what + ':':<10} {why}" for what, whys in against.items() for why in whys)
         to_be_moved = one["claimWork"]["toBeMoved"]
         if to_be_moved and any(call["method"] == "claimWork" for call in one["calls"]):
             more = f" and {len(to_be_moved) - _NAMED} more" if len(to_be_moved) > _NAMED else ""
@@ -135,11 +134,10 @@ def _row(one: Any) -> tuple[str, ...]:
     counts = dict.fromkeys(_COUNTED, 0)
     for call in one["calls"]:
         counts[_head(call)] += call["count"]
+    required = "can be" if one["required"]["possible"] else "not yet"
     if one["policy"] == "required":
         required = "in force"
-    elif _claims(one):
-        required = "can be" if one["required"]["possible"] else "not yet"
-    else:
+    elif not _claims(one):
         required = "-"
     ready = "ready" if one["claimWork"]["ready"] else "not yet"
     return (_pool(one), *(str(count or "-") for count in counts.values()), required, ready)

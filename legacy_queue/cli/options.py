@@ -1,10 +1,13 @@
-"""The settings as options of a command."""
+"""The settings as options of a command, and the option of those that run until a signal."""
 
+import _thread
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 
+from legacy_queue.cli.signals import stop_with_stdin
 from legacy_queue.config.settings import CONFIG, DECLARED, Settings, SettingsError, load, wire_name
 
 
@@ -24,3 +27,20 @@ def settings_of(
         return load({wire_name(name): value for name, value in options.items()}, environ)
     except SettingsError as error:
         raise click.ClickException(str(error)) from None
+
+
+def _watch_stdin(_ctx: click.Context, _param: click.Parameter, is_given: bool) -> None:
+    if not is_given:
+        return
+    if sys.stdin is None:
+        raise click.UsageError("--stop-with-stdin needs a standard input, and it is closed")
+    _thread.start_new_thread(stop_with_stdin, ())  # a Thread that gevent has patched would not bear a fork
+
+
+stop_with_stdin_option = click.option(
+    "--stop-with-stdin",
+    is_flag=True,
+    expose_value=False,
+    callback=_watch_stdin,
+    help="End as by SIGTERM when standard input ends: when the process that holds its pipe is gone.",
+)

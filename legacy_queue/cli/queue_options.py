@@ -1,5 +1,6 @@
 """How a command that talks to a queue is told where it is, and with which credentials; and how it asks."""
 
+import functools
 import json
 import re
 from collections.abc import Callable
@@ -68,26 +69,23 @@ def pool_options(required: bool = False) -> Callable[[Any], Any]:
 
 
 def queue_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give the command the options that ``queue_of`` reads."""
+    """Give the command a queue's ``base_url`` and ``credentials``, from options of its own."""
+
+    @functools.wraps(command)
+    def with_queue(
+        root_url: str | None, base_url: str | None, certificate: str | None, **options: Any
+    ) -> None:
+        url = base_url or (base_url_of(root_url) if root_url else "")
+        if not re.match(r"https?://[^/]", url):
+            raise click.UsageError(
+                "Say where the queue is: --root-url or --base-url, starting with http:// or https://"
+            )
+        credentials = Credentials(options.pop("client_id"), options.pop("access_token"), certificate)
+        command(base_url=url, credentials=credentials, **options)
+
     for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
-def queue_of(
-    root_url: str | None,
-    base_url: str | None,
-    client_id: str | None,
-    access_token: str | None,
-    certificate: str | None,
-) -> tuple[str, Credentials]:
-    """The queue's base URL, and the credentials; a mistake ends the command with a sentence."""
-    url = base_url or (base_url_of(root_url) if root_url else "")
-    if not re.match(r"https?://[^/]", url):
-        raise click.UsageError(
-            "Say where the queue is: --root-url or --base-url, starting with http:// or https://"
-        )
-    return url, Credentials(client_id or "", access_token or "", certificate)
+        with_queue = option(with_queue)
+    return with_queue
 
 
 def ask(

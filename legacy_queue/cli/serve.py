@@ -7,8 +7,6 @@ monkey.patch_all()  # before anything else is imported that holds a lock or a so
 import json
 import os
 import socket
-import sys
-import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -22,12 +20,12 @@ from legacy_queue.adapters.azurite import DEFAULT_PORTS, Azurite, AzuriteUnavail
 from legacy_queue.cli.file_descriptors import max_connections, raise_limit
 from legacy_queue.cli.gunicorn_worker import Arbiter, Worker
 from legacy_queue.cli.logs import log_to_standard_error
-from legacy_queue.cli.options import setting_options, settings_of
+from legacy_queue.cli.options import setting_options, settings_of, stop_with_stdin_option
 from legacy_queue.cli.preload import preload
+from legacy_queue.cli.resolve import wait_for
 from legacy_queue.cli.server_log import ServerLogger
-from legacy_queue.cli.signals import STOP_WITH_STDIN, Unwinding, stop_with_stdin
+from legacy_queue.cli.signals import Unwinding
 from legacy_queue.config import Settings, SettingsError, complete
-from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.wiring import Server, build
 
 _DRAIN = 30  # seconds that requests under way have left after SIGTERM
@@ -42,11 +40,9 @@ _KEEP_ALIVE = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 10, socket.TCP_KEE
     is_flag=True,
     help="Azurite on 10000, 10001, 10002 where they are free, unless this data directory has ports already.",
 )
-@click.option("--stop-with-stdin", "stops_with_stdin", is_flag=True, help=STOP_WITH_STDIN)
+@stop_with_stdin_option
 @setting_options
-def serve(
-    no_resolvers: bool, azurite_default_ports: bool, stops_with_stdin: bool, **options: str | None
-) -> None:
+def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None) -> None:
     """Serve the queue until SIGTERM or Ctrl-C: the exit code is 0 then, from the first moment on.
 
     It also fires timers, expires what is due and sweeps, unless --no-resolvers leaves that to
@@ -56,10 +52,6 @@ def serve(
     are those of the development client. Logs are on standard error: lines of JSON, or text at a terminal.
     """
     unwinding = Unwinding()
-    if stops_with_stdin and sys.stdin is None:
-        raise click.UsageError("--stop-with-stdin needs a standard input, and it is closed")
-    if stops_with_stdin:
-        gevent.spawn(stop_with_stdin)
     if no_resolvers:
         options["resolvers"] = "false"
     settings, _ = settings_of(options, os.environ)
@@ -70,11 +62,10 @@ def serve(
             listener = _listen(settings)
             azurite = None
             if settings.storage == "azurite":
-                preferred = DEFAULT_PORTS if azurite_default_ports else None
                 azurite = Azurite(
                     settings.data_dir / "azurite",
                     settings.azurite_dir,
-                    preferred=preferred,
+                    preferred=DEFAULT_PORTS if azurite_default_ports else None,
                     patches=settings.azurite_patches,
                 )
                 stack.callback(azurite.stop)  # first: a signal may end its start
@@ -155,12 +146,7 @@ class _Application(BaseApplication):
         """Once storage answers the background begins, and the first process says that the server is ready."""
 
         def begin() -> None:
-            while True:
-                try:
-                    self._server.storage.account.check()
-                    break
-                except ServiceUnavailable:
-                    time.sleep(0.5)
+            wait_for(self._server.storage)
             self._server.background.start()
             with suppress(BlockingIOError):  # another has said it
                 os.read(self._word, 1)
@@ -169,14 +155,13 @@ class _Application(BaseApplication):
         gevent.spawn(begin)
 
     def _ready_line(self, pid: int) -> dict[str, Any]:
-        settings = self._settings
         line: dict[str, Any] = {
             "rootUrl": self._root_url,
             "baseUrl": f"{self._root_url}/v1",
             "pid": pid,
             "storage": self._server.storage.account.endpoints,
         }
-        if settings.development_client:
-            client = next(one for one in settings.clients if one.client_id == settings.development_client)
+        if self._settings.development_client:
+            [client] = self._settings.clients  # none are configured
             line["credentials"] = {"clientId": client.client_id, "accessToken": client.access_token}
         return line

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from types import FrameType
 
 ENDS = (signal.SIGTERM, signal.SIGINT)
-STOP_WITH_STDIN = "End as by SIGTERM when standard input ends: when the process that holds its pipe is gone."
 
 
 def exit_when_told(code: int) -> None:

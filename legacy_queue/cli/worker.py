@@ -6,11 +6,12 @@ import socket
 import threading
 from concurrent.futures import Future
 from datetime import timedelta
+from typing import Any
 
 import click
 
 from legacy_queue.cli.logs import log_to_standard_error
-from legacy_queue.cli.queue_options import identifier, pool_options, queue_of, queue_options
+from legacy_queue.cli.queue_options import identifier, pool_options, queue_options
 from legacy_queue.cli.signals import Signals
 from legacy_queue.config.values import LOG_FORMATS, LOG_LEVELS
 from legacy_queue.worker import Protocol, QueueRefused, Worker, WorkerSettings
@@ -66,17 +67,11 @@ def _default_worker_id() -> str:
 @click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", show_default=True)
 def worker(
     provisioner: str,
-    worker_type: str,
-    worker_group: str,
     worker_id: str | None,
     protocol: str,
-    capacity: int,
-    max_tasks: int | None,
-    poll_interval: timedelta,
-    live_log: bool,
     log_format: str,
     log_level: str,
-    **queue: str | None,
+    **settings: Any,
 ) -> None:
     """Poll for tasks of a worker type, run them, upload what they leave behind and report what came of them.
 
@@ -84,22 +79,14 @@ def worker(
     artifacts too. Each step is a line on standard error; the logs go to standard output as well.
     SIGTERM or Ctrl-C reports the running tasks worker-shutdown; a second one exits at once.
     """
-    url, credentials = queue_of(**queue)
-    settings = WorkerSettings(
-        base_url=url,
-        credentials=credentials,
+    complete = WorkerSettings(
         provisioner_id=provisioner,
-        worker_type=worker_type,
-        worker_group=worker_group,
         worker_id=worker_id or _default_worker_id(),
         protocol=Protocol(protocol),
-        capacity=capacity,
-        max_tasks=max_tasks,
-        poll_interval=poll_interval,
-        live_log=live_log,
+        **settings,  # the other options are named as what they set
     )
     log_to_standard_error(log_format, log_level)
-    run_until_signalled(Worker(settings))
+    run_until_signalled(Worker(complete))
 
 
 def start(worker: Worker) -> Future[None]:

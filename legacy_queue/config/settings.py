@@ -90,22 +90,6 @@ class Settings:
     )
     development_client: str | None = None
 
-    @property
-    def is_loopback(self) -> bool:
-        """Whether only this machine can reach the server."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
-
-    @property
-    def is_everywhere(self) -> bool:
-        """Whether it listens on all addresses, so that none of them is its own."""
-        try:
-            return ipaddress.ip_address(self.host).is_unspecified
-        except ValueError:
-            return False
-
 
 DECLARED: tuple[Field[Any], ...] = tuple(one for one in fields(Settings) if one.metadata)
 
@@ -181,30 +165,36 @@ def _check(settings: Settings) -> None:
         raise SettingsError(f"a connection string goes with --storage azure, and this is {settings.storage}")
     if settings.storage == "memory" and settings.workers > 1:
         raise SettingsError("--storage memory lives in one process: --workers 1 is accepted")
-    _check_s3(settings)
-    if settings.is_loopback:
+    s3_names = ("s3_endpoint", "s3_bucket", "s3_access_key_id", "s3_secret_access_key")
+    missing = [wire_name(name) for name in s3_names if not getattr(settings, name)]
+    if 0 < len(missing) < len(s3_names):
+        raise SettingsError(
+            f"{' and '.join(missing)} must be set too: {', '.join(map(wire_name, s3_names))} go together"
+        )
+    _check_host(settings)
+
+
+def _check_host(settings: Settings) -> None:
+    """Only this machine reaches a loopback address; what others reach must be safe, and be reached."""
+    host = settings.host
+    try:
+        address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
+    except ValueError:  # a name
+        address = None
+    if address and address.is_loopback:
         return
     if not settings.clients or not settings.signing_secrets:
         raise SettingsError(
-            f"on {settings.host} others can reach the server: configure clients and signing-secrets, "
+            f"on {host} others can reach the server: configure clients and signing-secrets, "
             "or listen on 127.0.0.1 with the development client"
         )
-    if settings.is_everywhere and not settings.public_url:
+    if address and address.is_unspecified and not settings.public_url:
         raise SettingsError(
-            f"{settings.host} is no address that clients could be sent to: say with --public-url how they "
+            f"{host} is no address that clients could be sent to: say with --public-url how they "
             "reach the server, or listen on the one address that they know"
         )
     if settings.storage == "azurite" and not (settings.public_queue_url and settings.public_blob_url):
         raise SettingsError(
-            f"Azurite listens on this machine alone, and on {settings.host} others will be sent there: "
+            f"Azurite listens on this machine alone, and on {host} others will be sent there: "
             "use --storage azure, or say with --public-queue-url and --public-blob-url how they reach it"
-        )
-
-
-def _check_s3(settings: Settings) -> None:
-    names = ("s3_endpoint", "s3_bucket", "s3_access_key_id", "s3_secret_access_key")
-    missing = [wire_name(name) for name in names if not getattr(settings, name)]
-    if 0 < len(missing) < len(names):
-        raise SettingsError(
-            f"{' and '.join(missing)} must be set too: {', '.join(map(wire_name, names))} go together"
         )

@@ -7,6 +7,7 @@ nothing that it serves is ever shown by a browser as a page. Requests carry thei
 import base64
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import cast
 from urllib.parse import unquote
 
@@ -80,15 +81,6 @@ def blob_face(account: StorageAccount, clock: Clock, slots: UploadSlots) -> Blue
     return blueprint_of("blob_face", f"/{endpoint.account}/{container.name}/<path:path>", serve)
 
 
-def _write(container: BlobContainer, name: str, parameters: Mapping[str, str]) -> Response:
-    match parameters.get("comp"):
-        case "block":
-            return _put_block(container, name, parameters.get("blockid", ""))
-        case "blocklist":
-            return _put_block_list(container, name)
-    return _put(container, name)
-
-
 def _read(container: BlobContainer, name: str) -> Response:
     found = container.read(name)
     if found is None:
@@ -125,37 +117,29 @@ def _is_one_range(header: str | None) -> bool:
     return wanted is not None and wanted.units == "bytes" and len(wanted.ranges) == 1
 
 
-def _put(container: BlobContainer, name: str) -> Response:
-    headers = request.headers
-    if headers.get("x-ms-blob-type") != "BlockBlob":
+def _write(container: BlobContainer, name: str, parameters: Mapping[str, str]) -> Response:
+    sent, comp = request.headers, parameters.get("comp")
+    write: Callable[..., Written]
+    if comp == "block":
+        block_id = parameters.get("blockid", "")
+        if not _is_block_id(block_id):
+            raise AzureError("InvalidQueryParameterValue", "'blockid' is not base64 of 1 to 64 bytes.")
+        container.put_block(name, block_id, _body())
+        return answer(201)
+    if comp == "blocklist":
+        write = partial(container.put_block_list, name, _block_list(_body()))
+    elif sent.get("x-ms-blob-type") != "BlockBlob":
         raise AzureError("MissingRequiredHeader", "'x-ms-blob-type: BlockBlob' is what is kept here.")
-    content_type = (
-        headers.get("x-ms-blob-content-type") or headers.get("content-type") or "application/octet-stream"
-    )
-    encoding = headers.get("x-ms-blob-content-encoding") or headers.get("content-encoding")
-    body = _body()
-    return _written(lambda is_new: container.put(name, body, content_type, encoding, is_new=is_new))
+    else:
+        write = partial(container.put, name, _body())
 
+    def of_blob(header: str) -> str | None:
+        return sent.get(f"x-ms-blob-{header}") or (None if comp else sent.get(header))
 
-def _put_block(container: BlobContainer, name: str, block_id: str) -> Response:
-    if not _is_block_id(block_id):
-        raise AzureError("InvalidQueryParameterValue", "'blockid' is not base64 of 1 to 64 bytes.")
-    container.put_block(name, block_id, _body())
-    return answer(201)
-
-
-def _put_block_list(container: BlobContainer, name: str) -> Response:
-    blocks, headers = _block_list(_body()), request.headers
-    content_type = headers.get("x-ms-blob-content-type", "application/octet-stream")
-    encoding = headers.get("x-ms-blob-content-encoding")
-    return _written(
-        lambda is_new: container.put_block_list(name, blocks, content_type, encoding, is_new=is_new)
-    )
-
-
-def _written(write: Callable[[bool], Written]) -> Response:
+    content_type = of_blob("content-type") or "application/octet-stream"
+    is_new = sent.get("if-none-match") == "*"
     try:
-        written = write(request.headers.get("if-none-match") == "*")
+        written = write(content_type, of_blob("content-encoding"), is_new=is_new)
     except (BlobAlreadyExists, InvalidBlockList) as error:
         raise AzureError(type(error).__name__) from None
     response = answer(201)
