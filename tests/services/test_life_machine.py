@@ -332,7 +332,7 @@ class Life(RuleBasedStateMachine):
                 self._grant(answer, worker)
                 return
             self.unanswered[key] = worker, answer
-            if is_answered:
+            if is_answered or key in self.granted:  # the same worker has heard of it by claimTask meanwhile
                 self._answer(key)
 
         return act
