@@ -531,3 +531,13 @@ def test_a_race_that_was_lost_is_decided_again(bench: Bench) -> None:
     bench.run_timers(server=server)
     assert bench.states(task_id) == ["completed completed", "pending"]
     assert bench.events() == [("task-pending", task_id, 1)]
+
+
+def test_a_write_that_failed_by_a_defect_may_have_happened_and_is_looked_at(bench: Bench) -> None:
+    task_id = slugid()
+    server = bench.server(At(0, of="insert", after=failing(ValueError("a defect"))))
+    with pytest.raises(ValueError, match="a defect"):
+        server.services.tasks.create(task_id, task_body())
+    bench.run_timers(LEASE, server)
+    assert bench.events() == [("task-defined", task_id, None), ("task-pending", task_id, 0)]
+    assert bench.runs_to_come() == [(0, AT_ONCE)]
