@@ -502,3 +502,42 @@ def test_a_resolved_task_is_created_again_while_the_broker_is_away(bench: Bench)
     bench.broker.room = None
     bench.run_timers()
     assert bench.events()[-1] == ("task-group-resolved", group, None)
+
+
+def test_an_end_that_was_rerun_before_its_process_saw_it_is_followed_by_all_it_causes(bench: Bench) -> None:
+    """Its write was taken for lost."""
+    task_id = bench.claimed()
+    waiting = bench.create(dependencies=[task_id])
+
+    def rerun() -> None:
+        bench.services.tasks.rerun(task_id)
+        raise Changed
+
+    server = bench.server(At(0, of="replace", after=rerun))
+    bench.complete(task_id, services=server.services)
+    bench.run_timers(server=server)
+    assert bench.states(waiting) == ["pending"]
+    told = [event for event in bench.events() if event[1] == task_id]
+    assert ("task-completed", task_id, 0) in told
+
+
+def test_a_race_that_was_lost_is_decided_again(bench: Bench) -> None:
+    task_id = bench.create()
+    bench.run(task_id)
+    bench.run_timers()
+    bench.events()
+    server = bench.server(At(0, of="replace", before=failing(Changed())))
+    server.services.tasks.rerun(task_id)
+    bench.run_timers(server=server)
+    assert bench.states(task_id) == ["completed completed", "pending"]
+    assert bench.events() == [("task-pending", task_id, 1)]
+
+
+def test_a_write_that_failed_by_a_defect_may_have_happened_and_is_looked_at(bench: Bench) -> None:
+    task_id = slugid()
+    server = bench.server(At(0, of="insert", after=failing(ValueError("a defect"))))
+    with pytest.raises(ValueError, match="a defect"):
+        server.services.tasks.create(task_id, task_body())
+    bench.run_timers(LEASE, server)
+    assert bench.events() == [("task-defined", task_id, None), ("task-pending", task_id, 0)]
+    assert bench.runs_to_come() == [(0, AT_ONCE)]

@@ -725,7 +725,7 @@ class Life(RuleBasedStateMachine):
         hurried = {*self.bodies} if is_hurried else self.hurried
         check_told(tasks, told, forgotten, hurried, self.taken_back)
         if self.is_ordered:
-            check_order(tasks, told)
+            check_order([task for task in tasks if task.task_id not in forgotten], told)
 
     def _come_to_an_end(self, server: Core) -> None:
         """Every timer and, if there is a worker, every message as it comes.
