@@ -47,8 +47,8 @@ class Worker:
         self._taken = 0  # tasks started so far
         self._live_logs: LiveLogs | None = None
 
-    def run(self) -> int:
-        """Work until ``stop`` or ``max_tasks``; returns how many tasks were started, all of them ended.
+    def run(self) -> None:
+        """Work until ``stop`` or ``max_tasks``, and until all tasks that were started have ended.
 
         Raises QueueRefused when the queue refuses to be polled, after the running tasks have ended.
         """
@@ -64,7 +64,6 @@ class Worker:
             self._finding.client.close()
             if self._live_logs:
                 self._live_logs.close()
-        return self._taken
 
     def stop(self) -> None:
         """Claim nothing more, stop the running tasks and report them worker-shutdown. Does not wait.
@@ -88,15 +87,12 @@ class Worker:
     def _wait_for_room(self) -> int:
         """How many more tasks may be claimed now, waiting until there is room for one; 0 is the end."""
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._stopping.is_set() or len(self._running) < self._settings.capacity
-            )
+            capacity, max_tasks = self._settings.capacity, self._settings.max_tasks
+            self._changed.wait_for(lambda: self._stopping.is_set() or len(self._running) < capacity)
             if self._stopping.is_set():
                 return 0
-            room = self._settings.capacity - len(self._running)
-            if self._settings.max_tasks is not None:
-                room = min(room, self._settings.max_tasks - self._taken)
-            return min(room, MAX_AT_ONCE)
+            left = MAX_AT_ONCE if max_tasks is None else max_tasks - self._taken
+            return min(capacity - len(self._running), left, MAX_AT_ONCE)
 
     def _start(self, claim: Claim) -> None:
         """Run the claimed task in a thread. A second message of a run that is running here starts nothing:
