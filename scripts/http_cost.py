@@ -106,9 +106,8 @@ class Server:
 
 
 def _print(servers: dict[str, Server]) -> None:
-    print(
-        f"{'us of CPU for each call':<34}" + "".join(f"{name:>16}" for name in servers) + "  ratio, min-max"
-    )
+    names = "".join(f"{name:>16}" for name in servers)
+    print(f"{'us of CPU for each call':<34}{names}{'  ratio, min-max' if len(servers) > 1 else ''}")
     columns = [server.spent for server in servers.values()]
     for column in columns:
         column["cycle of the three"] = [sum(turn) for turn in zip(*map(column.get, _CYCLE), strict=True)]  # type: ignore[arg-type]
