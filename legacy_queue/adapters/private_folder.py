@@ -8,10 +8,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
-UMASK = _OTHERS  # of a process that writes there
-_FILE = stat.S_IRUSR | stat.S_IWUSR
-_FOLDER = stat.S_IRWXU
+UMASK = stat.S_IRWXG | stat.S_IRWXO  # what others may do; of a process that writes there
 
 
 def make_private(folder: Path) -> None:
@@ -22,7 +19,7 @@ def make_private(folder: Path) -> None:
     folder = folder.resolve()
     for path in reversed([folder, *folder.parents]):
         if not path.is_dir():
-            path.mkdir(_FOLDER, exist_ok=True)
+            path.mkdir(0o700, exist_ok=True)
     tighten(folder)
 
 
@@ -31,8 +28,8 @@ def tighten(path: Path) -> None:
     with suppress(FileNotFoundError):
         status = path.lstat()
         is_ours = status.st_uid == os.geteuid() and not status.st_mode & stat.S_ISVTX
-        if is_ours and not stat.S_ISLNK(status.st_mode) and status.st_mode & _OTHERS:
-            path.chmod(stat.S_IMODE(status.st_mode) & ~_OTHERS)
+        if is_ours and not stat.S_ISLNK(status.st_mode) and status.st_mode & UMASK:
+            path.chmod(stat.S_IMODE(status.st_mode) & ~UMASK)
 
 
 def tighten_all(folder: Path) -> None:
@@ -44,7 +41,7 @@ def tighten_all(folder: Path) -> None:
 
 def private_opener(path: str, flags: int) -> int:
     """For ``open``: a file that is made has mode 0600."""
-    return os.open(path, flags, _FILE)
+    return os.open(path, flags, 0o600)
 
 
 def write_private(path: Path, text: str) -> None:

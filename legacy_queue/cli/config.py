@@ -11,8 +11,7 @@ import click
 
 from legacy_queue.cli.options import setting_options, settings_of
 from legacy_queue.config.settings import DECLARED, wire_name
-from legacy_queue.config.values import without_secrets
-from legacy_queue.domain.credentials import Client
+from legacy_queue.config.values import UNITS, without_secrets
 
 # of one part of a connection string, what may be shown
 _HARMLESS = re.compile(
@@ -30,43 +29,35 @@ def config(**options: str | None) -> None:
     settings, sources = settings_of(options, os.environ)
     for one in DECLARED:
         name, value = wire_name(one.name), getattr(settings, one.name)
-        shown = _masked(one.name, value) if one.metadata["secret"] else _shown(value)
+        if value is None:
+            shown = "(none)"
+        elif one.name in ("clients", "signing_secrets") and not value:
+            shown = "(made up for development when the server starts)"
+        else:
+            shown = json.dumps(_harmless(one.name, value))
         click.echo(f"{name} = {shown}  # {sources[name]}")
 
 
-def _shown(value: Any) -> str:
-    match value:
-        case timedelta():
-            return json.dumps(_duration(value))
-        case Path():
-            return json.dumps(str(value))
-        case str():
-            return json.dumps(without_secrets(value))
-        case None:
-            return "(none)"
-    return json.dumps(value)
-
-
-def _duration(value: timedelta) -> str:
-    seconds = int(value.total_seconds())
-    unit, size = next((u, s) for u, s in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)) if seconds % s == 0)
-    return f"{seconds // size}{unit}"
-
-
-def _masked(name: str, value: Any) -> str:
+def _harmless(name: str, value: Any) -> Any:
+    """The value as JSON has it, with its secrets masked."""
     match name, value:
-        case "connection_string", str():
-            return json.dumps(";".join(_without_key(part) for part in value.split(";")))
-        case "clients", (Client(), *_):
-            shown = {client.client_id: {"accessToken": "***", "scopes": client.scopes} for client in value}
-            return json.dumps(shown)
-        case "clients" | "signing_secrets", ():
-            return "(made up for development when the server starts)"
-        case "s3_secret_access_key", str():
-            return json.dumps("***")
+        case "clients", _:
+            return {one.client_id: {"accessToken": "***", "scopes": one.scopes} for one in value}
         case "signing_secrets", _:
-            return json.dumps(["***"] * len(value))
-    return _shown(value)
+            return ["***"] * len(value)
+        case "s3_secret_access_key", _:
+            return "***"
+        case "connection_string", _:
+            return ";".join(_without_key(part) for part in value.split(";"))
+        case _, timedelta():
+            seconds = int(value.total_seconds())
+            size, unit = next((s, u) for u, s in reversed(UNITS.items()) if seconds % s == 0)
+            return f"{seconds // size}{unit}"
+        case _, Path():
+            return str(value)
+        case _, str():
+            return without_secrets(value)
+    return value
 
 
 def _without_key(part: str) -> str:

@@ -28,19 +28,14 @@ def log_to_standard_error(form: str = "auto", level: str = "info") -> None:
     """Set structlog and logging up. ``form`` is text, json, or auto: text at a terminal."""
     is_terminal = os.isatty(_STANDARD_ERROR)
     is_text = form == "text" or (form == "auto" and is_terminal)
+    stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
+    as_json = [stamp, structlog.processors.JSONRenderer(default=_plain)]
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.format_exc_info,
-            *(
-                [Text(is_terminal and "NO_COLOR" not in os.environ)]
-                if is_text
-                else [
-                    structlog.processors.TimeStamper(fmt="iso", utc=True),
-                    structlog.processors.JSONRenderer(default=_plain),
-                ]
-            ),
+            *([Text(is_terminal and "NO_COLOR" not in os.environ)] if is_text else as_json),
         ],
         logger_factory=_Lines,
         cache_logger_on_first_use=True,

@@ -17,7 +17,7 @@ from legacy_queue.domain.scopes import is_scope
 
 LOG_FORMATS = ("auto", "text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 Parse = Callable[[Any], Any]
 
@@ -50,7 +50,7 @@ def _duration(accepted: str, least: timedelta = timedelta(), most: timedelta = t
         match = re.fullmatch(r"([1-9]\d{0,6})([smhd])", str(value))
         if not match:
             raise ValueError("a duration is accepted, like 20m, 6s, 1h or 2d")
-        duration = timedelta(seconds=int(match[1]) * _UNITS[match[2]])
+        duration = timedelta(seconds=int(match[1]) * UNITS[match[2]])
         if not least <= duration <= most:
             raise ValueError(accepted)
         return duration
