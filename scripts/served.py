@@ -25,6 +25,7 @@ def served(folder: Path, *options: str) -> Iterator[tuple[Line, Popen[str]]]:
     """``legacy-queue serve`` with these options, its data and its log in the folder; SIGTERM ends it."""
     program = str(Path(sys.executable).parent / "legacy-queue")
     command = [program, "serve", "--port", "0", "--data-dir", str(folder / "data"), *options]
+    folder.mkdir(exist_ok=True)
     with (folder / "log").open("ab") as log, Popen(command, stdout=PIPE, stderr=log, text=True) as server:
         try:
             assert server.stdout
