@@ -127,7 +127,8 @@ install_rabbitmq() {
     rm -rf "$home"
     if ! { type -P apt-get dpkg-deb >/dev/null && fetch_rabbitmq "$home" && has_rabbitmq "$home"; } >&2 </dev/null; then
         rm -rf "$home"
-        fail "There is no RabbitMQ here, and Debian's packages cannot be fetched: install rabbitmq-server yourself"
+        fail "There is no RabbitMQ here, and Debian's packages cannot be fetched: install rabbitmq-server" \
+            "yourself${1:+, or give the URL of a broker with $1}"
     fi
     printf '%s\n' "$pins" >"$home/.installed"
 }

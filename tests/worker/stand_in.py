@@ -332,7 +332,11 @@ def _handler(stand_in: StandIn) -> type[BaseHTTPRequestHandler]:
         wbufsize = -1  # head and body in one packet: the other one would wait for an acknowledgement
 
         def answer(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            length = int(self.headers.get("Content-Length") or 0)
+            body = self.rfile.read(length)
+            if len(body) < length:  # a worker that is told to stop hangs up in the middle of a request
+                self.close_connection = True
+                return
             status, answer = stand_in.answer(self.command, self.path, dict(self.headers), body)
             self.send_response(status)
             self.send_header("Content-Length", str(len(answer)))
