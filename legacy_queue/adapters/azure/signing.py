@@ -49,17 +49,14 @@ class SharedKey:
         names = sorted(name for name in (*given, *headers) if name.startswith("x-ms-"))
         lines = [
             request.method,
-            "",  # Content-Encoding
-            "",  # Content-Language
+            *("", ""),  # Content-Encoding, Content-Language
             str(len(request.body)) if request.body else "",
             "",  # Content-MD5
             given.get("content-type", ""),
-            "",  # Date
-            "",  # If-Modified-Since
+            *("", ""),  # Date, If-Modified-Since
             given.get("if-match", ""),
             given.get("if-none-match", ""),
-            "",  # If-Unmodified-Since
-            "",  # Range
+            *("", ""),  # If-Unmodified-Since, Range
             *[f"{name}:{given.get(name) or headers[name]}" for name in names],
             f"/{self.account}{path}",
             *[f"{name}:{value}" for name, value in request.params],
@@ -68,9 +65,8 @@ class SharedKey:
 
     def table_header(self, request: Request, path: str, headers: Mapping[str, str]) -> str:
         """The Authorization of a request to tables; no such request has the parameter ``comp``."""
-        content_type = request.headers.get("content-type", "")
-        text = f"{request.method}\n\n{content_type}\n{headers['x-ms-date']}\n/{self.account}{path}"
-        return self._header(text)
+        content_type, date = request.headers.get("content-type", ""), headers["x-ms-date"]
+        return self._header(f"{request.method}\n\n{content_type}\n{date}\n/{self.account}{path}")
 
     def _header(self, text: str) -> str:
         inner, outer = self._inner.copy(), self._outer.copy()

@@ -11,7 +11,7 @@ import pytest
 from azure.storage.queue import QueueServiceClient
 from structlog.testing import capture_logs
 
-from legacy_queue.adapters.azure.account import AzureAccount
+from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.azure.connection import Connections, Timeouts
 from legacy_queue.adapters.azure.queue import AzureQueue
 from legacy_queue.adapters.azure.rest import QUEUE, TABLE, RestClient, Service, StorageRefused
