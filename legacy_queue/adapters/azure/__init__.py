@@ -16,9 +16,8 @@ from azure.storage.queue import QueueServiceClient
 from legacy_queue.adapters.azure.blob import AzureBlobContainer
 from legacy_queue.adapters.azure.connection import Connections
 from legacy_queue.adapters.azure.queue import AzureQueue
-from legacy_queue.adapters.azure.rest import BLOB, QUEUE, TABLE, RestClient
+from legacy_queue.adapters.azure.rest import BLOB, QUEUE, TABLE, RestClient, SharedKey
 from legacy_queue.adapters.azure.sdk import ask, connect
-from legacy_queue.adapters.azure.signing import SharedKey
 from legacy_queue.adapters.azure.table import AzureTable
 from legacy_queue.ports.account import Endpoint, StorageAccount
 

@@ -12,9 +12,8 @@ from azure.storage.blob import BlobProperties as AzureProperties
 
 from legacy_queue.adapters.azure import sdk
 from legacy_queue.adapters.azure.http_response import Response
-from legacy_queue.adapters.azure.rest import RestClient, StorageRefused, error_code
+from legacy_queue.adapters.azure.rest import Request, RestClient, StorageRefused, error_code
 from legacy_queue.adapters.azure.sdk import ask
-from legacy_queue.adapters.azure.signing import Request
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports.blob import (
     BlobAlreadyExists,

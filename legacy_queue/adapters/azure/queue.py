@@ -13,9 +13,8 @@ from azure.core.exceptions import ResourceExistsError
 from azure.storage.queue import QueueServiceClient
 
 from legacy_queue.adapters.azure.http_response import Response
-from legacy_queue.adapters.azure.rest import RestClient, error_code
+from legacy_queue.adapters.azure.rest import Request, RestClient, error_code
 from legacy_queue.adapters.azure.sdk import ask
-from legacy_queue.adapters.azure.signing import Request
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.times import whole_seconds
 from legacy_queue.ports.queue import (

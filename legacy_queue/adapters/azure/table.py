@@ -16,8 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from legacy_queue.adapters.azure.http_response import Response
-from legacy_queue.adapters.azure.rest import RestClient, StorageRefused, error_code_in, refusal
-from legacy_queue.adapters.azure.signing import Request
+from legacy_queue.adapters.azure.rest import Request, RestClient, StorageRefused, error_code_in, refusal
 from legacy_queue.ports import AlreadyExists, Changed
 from legacy_queue.ports.table import (
     KEY,
