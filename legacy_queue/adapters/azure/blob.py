@@ -12,7 +12,7 @@ from azure.storage.blob import BlobProperties as AzureProperties
 
 from legacy_queue.adapters.azure import sdk
 from legacy_queue.adapters.azure.http_response import Response
-from legacy_queue.adapters.azure.rest import Request, RestClient, StorageRefused, error_code
+from legacy_queue.adapters.azure.rest import Request, RestClient
 from legacy_queue.adapters.azure.sdk import ask
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports.blob import (
@@ -25,7 +25,11 @@ from legacy_queue.ports.blob import (
     Written,
 )
 
-_EXISTS = [(409, "BlobAlreadyExists"), (412, "ConditionNotMet")]
+_REFUSALS = {
+    "BlobAlreadyExists": BlobAlreadyExists,
+    "ConditionNotMet": BlobAlreadyExists,
+    "InvalidBlockList": InvalidBlockList,
+}
 
 
 class AzureBlobContainer(BlobContainer):
@@ -103,13 +107,7 @@ class AzureBlobContainer(BlobContainer):
             **({"if-none-match": "*"} if is_new else {}),
         }
         request = Request("PUT", f"/{self.name}/{quote(name)}", params, headers, body)
-        response = self._service.send(request, (400, 409, 412))
-        if response.status < 400:
-            return self._service.read(response, _written)
-        refused = response.status, error_code(response)
-        if refused in _EXISTS:
-            raise BlobAlreadyExists
-        raise InvalidBlockList if refused == (400, "InvalidBlockList") else StorageRefused(*refused)
+        return self._service.send(request, _written, _REFUSALS)
 
 
 def _written(response: Response) -> Written:
