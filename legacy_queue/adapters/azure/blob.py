@@ -1,7 +1,7 @@
 """A container of Azure Blob Storage."""
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote
@@ -19,8 +19,8 @@ from legacy_queue.ports.blob import (
     BlobAlreadyExists,
     BlobContainer,
     BlobProperties,
-    Block,
     BlockList,
+    Blocks,
     InvalidBlockList,
     Written,
 )
@@ -44,26 +44,21 @@ class AzureBlobContainer(BlobContainer):
     def put(
         self, name: str, content: bytes, content_type: str, encoding: str | None, *, is_new: bool = False
     ) -> Written:
-        headers = {"x-ms-blob-type": "BlockBlob"}
-        return self._write(name, [], headers, content, content_type, encoding, is_new)
+        request = Request("PUT", self._path(name), headers={"x-ms-blob-type": "BlockBlob"}, body=content)
+        return self._write(request, content_type, encoding, is_new)
 
     def put_block(self, name: str, block_id: str, content: bytes) -> None:
         ask(self._blob(name).stage_block, block_id, content)
 
     def put_block_list(
-        self,
-        name: str,
-        blocks: Sequence[Block],
-        content_type: str,
-        encoding: str | None,
-        *,
-        is_new: bool = False,
+        self, name: str, blocks: Blocks, content_type: str, encoding: str | None, *, is_new: bool = False
     ) -> Written:
         # Azure wants ids in base64, as the SDK sends those of blocks
         ids = [f"<{kind}>{base64.b64encode(one.encode()).decode()}</{kind}>" for kind, one in blocks]
         body = f"<?xml version='1.0' encoding='utf-8'?><BlockList>{''.join(ids)}</BlockList>".encode()
-        headers, params = {"content-type": "application/xml"}, [("comp", "blocklist")]
-        return self._write(name, params, headers, body, content_type, encoding, is_new)
+        headers = {"content-type": "application/xml"}
+        request = Request("PUT", self._path(name), [("comp", "blocklist")], headers, body)
+        return self._write(request, content_type, encoding, is_new)
 
     def block_list(self, name: str) -> BlockList | None:
         found = ask(self._blob(name).get_block_list, "all")
@@ -90,24 +85,17 @@ class AzureBlobContainer(BlobContainer):
     def _blob(self, name: str) -> BlobClient:
         return self._client.get_blob_client(name)
 
-    def _write(
-        self,
-        name: str,
-        params: Sequence[tuple[str, str]],
-        headers: Mapping[str, str],
-        body: bytes,
-        content_type: str,
-        encoding: str | None,
-        is_new: bool,
-    ) -> Written:
+    def _path(self, name: str) -> str:
+        return f"/{self.name}/{quote(name)}"
+
+    def _write(self, request: Request, content_type: str, encoding: str | None, is_new: bool) -> Written:
         headers = {
-            **headers,
+            **request.headers,
             "x-ms-blob-content-type": content_type,
             **({"x-ms-blob-content-encoding": encoding} if encoding else {}),
             **({"if-none-match": "*"} if is_new else {}),
         }
-        request = Request("PUT", f"/{self.name}/{quote(name)}", params, headers, body)
-        return self._service.send(request, _written, _REFUSALS)
+        return self._service.send(request._replace(headers=headers), _written, _REFUSALS)
 
 
 def _written(response: Response) -> Written:
