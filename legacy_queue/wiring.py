@@ -19,7 +19,8 @@ from legacy_queue.domain.scopes import Roles
 from legacy_queue.gateway.azure_face import azure_face
 from legacy_queue.gateway.blob_face import blob_face
 from legacy_queue.http import uploads
-from legacy_queue.http.app import Backend, create_app
+from legacy_queue.http.app import create_app
+from legacy_queue.http.dispatch import Backend
 from legacy_queue.ports import Broker, Clock, ObjectStore
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.services.background import Background

@@ -6,6 +6,8 @@ Source: "Authentication" in design/api.md.
 import json
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from threading import Event
 from typing import Any
 from urllib.parse import unquote
 
@@ -19,6 +21,7 @@ from legacy_queue.domain.errors import (
     MalformedPayload,
     QueueError,
 )
+from legacy_queue.domain.events import PROJECT
 from legacy_queue.domain.hawk import authentication_failed
 from legacy_queue.domain.scopes import reference
 from legacy_queue.http.bodies import MAX_BODY, parse, validate
@@ -27,12 +30,29 @@ from legacy_queue.http.error_answers import render, too_large
 from legacy_queue.http.request_log import Environ, RequestRecord, WsgiApp, record_of
 from legacy_queue.ports import Clock
 from legacy_queue.services import Services
+from legacy_queue.services.upload_slots import UploadSlots
+from legacy_queue.stores import Storage
 
 _PARAMETER = re.compile(r"<(\w+)>")
 _PATTERNS = {name: re.compile(pattern) for name, pattern in PARAMETERS.items()}
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What the application is built from. Its event streams end once ``stopping`` is set."""
+
+    services: Services
+    authenticator: Authenticator
+    storage: Storage
+    clock: Clock
+    root_url: str
+    trusts_proxy: bool = False
+    project: str = PROJECT
+    stopping: Event = field(default_factory=Event)
+    upload_slots: UploadSlots = field(default_factory=UploadSlots)
 
 
 class Dispatcher:
@@ -42,26 +62,12 @@ class Dispatcher:
     """
 
     def __init__(
-        self,
-        prefixed: Sequence[Endpoint],
-        bare: Sequence[Endpoint],
-        services: Services,
-        authenticator: Authenticator,
-        clock: Clock,
-        trusts_proxy: bool,
-        rest: WsgiApp,
+        self, prefixed: Sequence[Endpoint], bare: Sequence[Endpoint], backend: Backend, rest: WsgiApp
     ) -> None:
-        self._services, self._authenticator, self._clock = services, authenticator, clock
-        self._trusts_proxy, self._rest = trusts_proxy, rest
+        self._backend, self._rest = backend, rest
         routes = [f"(?:/v1|/api/queue/v1)(?:{'|'.join(map(_pattern, prefixed))})", *map(_pattern, bare)]
         self._route = re.compile(f"/*(?:{'|'.join(routes)})")
-        self._endpoints = {
-            one.name: (
-                one,
-                list(enumerate(_PARAMETER.findall(one.route), self._route.groupindex[one.name] + 1)),
-            )
-            for one in (*prefixed, *bare)
-        }
+        self._endpoints = {one.name: one for one in (*prefixed, *bare)}
 
     def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
         record = record_of(environ)
@@ -69,12 +75,12 @@ class Dispatcher:
         match = self._route.fullmatch(f"{record.path} {method}")
         if not match:
             return self._rest(environ, start_response)
-        endpoint, groups = self._endpoints[match.lastgroup or ""]
+        endpoint = self._endpoints[match.lastgroup or ""]
+        segments = match.groups()[match.re.groupindex[endpoint.name] :]
         try:
-            call = self._checked(endpoint, {name: match[group] for group, name in groups}, environ, record)
-            answer = endpoint.handler(call)
+            answer = endpoint.handler(self._checked(endpoint, segments, environ, record))
         except Exception as error:  # noqa: BLE001  a bug's too
-            answer = render(error, record, self._clock)
+            answer = render(error, record, self._backend.clock)
         if isinstance(answer, Response):
             return answer(environ, start_response)
         body = f"{_encode(answer)}\n".encode()
@@ -82,14 +88,14 @@ class Dispatcher:
         return () if record.method == "HEAD" else (body,)
 
     def _checked(
-        self, endpoint: Endpoint, segments: dict[str, str], environ: Environ, record: RequestRecord
+        self, endpoint: Endpoint, segments: Sequence[str], environ: Environ, record: RequestRecord
     ) -> Call:
         """Raw path -> parameters checked -> Hawk -> body validated; the handler checks the scopes first.
 
         A change without credentials is refused before its body is read as JSON: no stranger makes that work.
         Until its parameters are checked, an error shows no more of them than their beginning.
         """
-        params = {name: unquote(segment) for name, segment in segments.items()}
+        params = dict(zip(endpoint.args, map(unquote, segments), strict=False))
         record.call = endpoint.name, {name: value[:200] for name, value in params.items()}
         check_escapes(record.target)
         query = _query(endpoint, environ) if environ.get("QUERY_STRING") else {}
@@ -106,14 +112,14 @@ class Dispatcher:
             body = parse(raw, environ.get("CONTENT_TYPE", ""))
             record.payload = raw, body
             _check_body(endpoint, body)
-        return Call(endpoint, params, query, body, environ, identity, failure, self._services)
+        return Call(endpoint, params, query, body, environ, identity, failure, self._backend.services)
 
     def _authenticate(
         self, environ: Environ, record: RequestRecord, raw: bytes
     ) -> tuple[Identity | None, AuthenticationFailed | None]:
         try:
-            signed = _signed_request(environ, record.target, raw, self._trusts_proxy)
-            identity = self._authenticator.authenticate(signed, self._clock.now())
+            signed = _signed_request(environ, record.target, raw, self._backend.trusts_proxy)
+            identity = self._backend.authenticator.authenticate(signed, self._backend.clock.now())
         except AuthenticationFailed as failure:
             return None, failure
         record.client_id = identity.client_id if identity else None

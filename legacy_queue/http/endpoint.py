@@ -1,8 +1,10 @@
 """An endpoint as data, and a call of it: from these come routing, checks, and the reference."""
 
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import structlog
@@ -127,6 +129,11 @@ class Endpoint:
     output: str | None = None
     input_optional: bool = False
     stability: str = "stable"
+
+    @cached_property
+    def args(self) -> list[str]:
+        """The parameters of the route, in order."""
+        return re.findall(r"<(\w+)>", self.route)
 
     def refusal(self, identity: Identity | None, lacking: str) -> InsufficientScopes:
         """Of a caller that lacks these scopes."""
