@@ -18,15 +18,17 @@ Schema = dict[str, Any]
 _REASONS = (
     "worker-shutdown malformed-payload resource-unavailable internal-error superseded intermittent-task"
 )
-_MAX_SCOPES = 10_000  # more than their 30 KiB of JSON hold
 _MAX_PARTS = 10_000  # of a blob
-_MAX_ACTIONS = 32  # of a provisioner
 
 
 def _text(max_length: int, pattern: str | None = None) -> Schema:
     """Text of so many characters, all of which the pattern matches."""
     lengths = {"type": "string", "minLength": 0, "maxLength": max_length}
     return {**lengths, "pattern": f"^(?:{pattern})$"} if pattern else lengths
+
+
+def _id(pattern: str) -> Schema:
+    return {"type": "string", "pattern": f"^{pattern}$", "maxLength": 22}
 
 
 def _enum(values: str) -> Schema:
@@ -63,43 +65,37 @@ def _object(required: str = "", optional: str = "", **own: Schema) -> Schema:
 _STRING: Schema = {"type": "string"}
 _TIME: Schema = {"type": "string", "format": "date-time", "maxLength": 64}
 _COUNT: Schema = {"type": "integer", "minimum": 0}
-_BOOLEAN: Schema = {"type": "boolean"}
-_OBJECT: Schema = {"type": "object"}
-_SHA256 = _text(64, "[0-9a-fA-F]{64}")
 _URL = "https?://[!-~]+"
 _RUN_STATES = "pending running completed failed exception"
-
-_WORKER_TYPE = "provisionerId workerType "
-_WORKER = "workerGroup workerId "
+_POOL = "provisionerId workerType"
+_WORKER = "workerGroup workerId"
 
 _PROPERTIES: dict[str, Schema] = {
-    **_each(
-        f"{_WORKER_TYPE} {_WORKER} schedulerId",
-        {"type": "string", "pattern": f"^{IDENTIFIER}$", "maxLength": 22},
-    ),
-    **_each("taskId taskGroupId", {"type": "string", "pattern": f"^{TASK_ID}$", "maxLength": 22}),
+    **_each(f"{_POOL} {_WORKER} schedulerId", _id(IDENTIFIER)),
+    **_each("taskId taskGroupId", _id(TASK_ID)),
     **_each("created deadline expires scheduled started resolved takenUntil", _TIME),
     **_each("firstClaim lastDateActive quarantineUntil since until recordedSince last", _TIME),
     **_each("continuationToken clientId accessToken certificate caller putUrl", _STRING),
     **_each("signedPollUrl signedDeleteUrl", _STRING),
     **_each("count notRecorded refused pendingTasks", _COUNT),
-    **_each("success possible ready", _BOOLEAN),
-    **_each("payload extra", _OBJECT),
+    **_each("success possible ready", {"type": "boolean"}),
+    **_each("payload extra", {"type": "object"}),
     **_each("inTheWay toBeMoved", _list(_STRING)),
     **_each("size contentLength transferLength", _integer(2**53)),
-    **_each("sha256 contentSha256 transferSha256", _SHA256),
+    **_each("sha256 contentSha256 transferSha256", _text(64, "[0-9a-fA-F]{64}")),
     "version": {"enum": [1]},
     "alive": {"const": True},
     "uptime": {"type": "number"},
+    "name": _text(255),
     # of tasks
     "owner": {**_text(255), "format": "email"},
     "source": _text(4096, _URL),
-    "dependencies": _set({"type": "string", "pattern": f"^{TASK_ID}$", "maxLength": 22}, 100),
+    "dependencies": _set(_id(TASK_ID), 100),
     "requires": _enum("all-completed all-resolved"),
     "routes": _set(_text(249, "[ -~]+"), 64),
     "priority": {"enum": [*PRIORITIES, "normal"]},
     "retries": _integer(49),
-    "scopes": _list(_text(4096, "[ -~]+"), maxItems=_MAX_SCOPES),
+    "scopes": _list(_text(4096, "[ -~]+"), maxItems=10_000),  # more than their 30 KiB of JSON hold
     "tags": {"type": "object", "maxProperties": 1_000, "additionalProperties": _text(4096)},
     # of runs and claims
     "runId": _integer(1000),
@@ -120,22 +116,20 @@ _PROPERTIES: dict[str, Schema] = {
     "stability": {"enum": [*STABILITIES]},
     "context": {"enum": [*ACTION_CONTEXTS]},
     "title": _text(255),
+    "description": _text(16_384),
     # of the protocols in use
     "policy": _enum("optional required"),
     "missing": _set(_enum("messageId receipt signature"), 3),
 }
 
-_DEFINITION = f"{_WORKER_TYPE} created deadline payload metadata"
+_DEFINITION = f"{_POOL} created deadline payload metadata"
 _DEFAULTED = "schedulerId taskGroupId dependencies requires routes priority retries expires scopes tags extra"
-_PROPERTIES["metadata"] = _object("name description owner source", name=_text(255), description=_text(32_768))
+_PROPERTIES["metadata"] = _object("name description owner source", description=_text(32_768))
 _PROPERTIES["task"] = _object(f"{_DEFINITION} {_DEFAULTED}")
-_RUN = _object(
-    "runId state reasonCreated scheduled",
-    f"reasonResolved {_WORKER} takenUntil started resolved",
-    state=_enum(_RUN_STATES),
-)
+_RESOLVED = f"reasonResolved {_WORKER} takenUntil started resolved"
+_RUN = _object("runId state reasonCreated scheduled", _RESOLVED, state=_enum(_RUN_STATES))
 _PROPERTIES["status"] = _object(
-    f"taskId {_WORKER_TYPE} schedulerId taskGroupId deadline expires retriesLeft state runs",
+    f"taskId {_POOL} schedulerId taskGroupId deadline expires retriesLeft state runs",
     state=_enum(f"unscheduled {_RUN_STATES}"),
     runs=_list(_RUN),
 )
@@ -146,24 +140,25 @@ _TASK = _object("status task")
 
 _ACTION = _object(
     "name title context url method description",
-    name=_text(255),
     url=_text(4096, "[!-~]+"),  # no more than that: it holds <provisionerId> and the like
     method=_enum("POST PUT DELETE PATCH"),
     description=_text(1024),
 )
-_PROPERTIES["actions"] = _set(_ACTION, _MAX_ACTIONS)
+_PROPERTIES["actions"] = _set(_ACTION, 32)
 _PROPERTIES["latestTask"] = _object("taskId runId")
 _PROPERTIES["recentTasks"] = _list(_PROPERTIES["latestTask"])
-_ACTIVE = "description stability expires lastDateActive"
-_PROVISIONER = _object(f"provisionerId {_ACTIVE} actions", description=_STRING)
 _DECLARED = "description stability expires"
+_ACTIVE = f"{_DECLARED} lastDateActive"
+_PROVISIONER = _object(f"provisionerId {_ACTIVE} actions")
+_SEEN = f"{_WORKER} firstClaim lastDateActive"
 
 _PROPERTIES["artifact"] = _object("storageType name expires contentType", name=_text(1024))
+_PROPERTIES["queues"] = _list(_object("signedPollUrl signedDeleteUrl"))
 
 _PROPERTIES["required"] = _object("possible inTheWay refused")
 _PROPERTIES["claimWork"] = _object("ready inTheWay toBeMoved")
 _CALLS = _object("method missing caller count last", method={"enum": [*METHODS]})
-_USE = _object(f"{_WORKER_TYPE} policy calls required claimWork", calls=_list(_CALLS))
+_USES = _list(_object(f"{_POOL} policy calls required claimWork", calls=_list(_CALLS)))
 
 
 def _page(name: str, item: Schema, beside: str = "") -> Schema:
@@ -206,15 +201,12 @@ _ARTIFACT_RESPONSE = _by_storage_type(
 )
 
 _OF_WORKER = f"version status runId {_WORKER}"
-
 SCHEMAS: dict[str, Schema] = {
     "ping-response": _object("alive uptime"),
     "create-task-request": _object(_DEFINITION, _DEFAULTED),
     "task": _PROPERTIES["task"],
     "task-status-response": _object("status"),
-    "poll-task-urls-response": _object(
-        "queues expires", queues=_list(_object("signedPollUrl signedDeleteUrl"))
-    ),
+    "poll-task-urls-response": _object("queues expires"),
     "task-claim-request": _object(_WORKER, "messageId receipt signature"),
     "task-claim-response": _CLAIMED,
     "claim-work-request": _object(_WORKER, "tasks", tasks=_integer(32, minimum=1, default=1)),
@@ -222,30 +214,22 @@ SCHEMAS: dict[str, Schema] = {
     "task-reclaim-response": _object(_CLAIM),
     "task-completed-request": _object("", "success"),
     "task-exception-request": _object("reason", reason=_enum(f"{_REASONS} resources-unavailable")),
-    "pending-tasks-response": _object(f"{_WORKER_TYPE} pendingTasks"),
-    "migration-response": _object(
-        "since until notRecorded workerTypes", "recordedSince", workerTypes=_list(_USE)
-    ),
+    "pending-tasks-response": _object(f"{_POOL} pendingTasks"),
+    "migration-response": _object("since until notRecorded workerTypes", "recordedSince", workerTypes=_USES),
     "post-artifact-request": _ARTIFACT_REQUEST,
     "post-artifact-response": _ARTIFACT_RESPONSE,
     "put-artifact-request": _object("etags"),
     "list-artifacts-response": _page("artifacts", _PROPERTIES["artifact"]),
     "provisioner-response": _PROVISIONER,
-    "workertype-response": _object(f"{_WORKER_TYPE} {_ACTIVE} actions", description=_STRING),
-    "worker-response": _object(
-        f"{_WORKER_TYPE} {_WORKER} firstClaim lastDateActive expires recentTasks actions", "quarantineUntil"
-    ),
-    "update-provisioner-request": _object("", f"{_DECLARED} actions", description=_text(16_384)),
-    "update-workertype-request": _object("", _DECLARED, description=_text(16_384)),
+    "workertype-response": _object(f"{_POOL} {_ACTIVE} actions"),
+    "worker-response": _object(f"{_POOL} {_SEEN} expires recentTasks actions", "quarantineUntil"),
+    "update-provisioner-request": _object("", f"{_DECLARED} actions"),
+    "update-workertype-request": _object("", _DECLARED),
     "update-worker-request": _object("", "expires"),
     "quarantine-worker-request": _object("quarantineUntil"),
     "list-provisioners-response": _page("provisioners", _PROVISIONER),
-    "list-workertypes-response": _page(
-        "workerTypes", _object(f"{_WORKER_TYPE} {_ACTIVE}", description=_STRING)
-    ),
-    "list-workers-response": _page(
-        "workers", _object(f"{_WORKER} firstClaim lastDateActive", "quarantineUntil latestTask")
-    ),
+    "list-workertypes-response": _page("workerTypes", _object(f"{_POOL} {_ACTIVE}")),
+    "list-workers-response": _page("workers", _object(_SEEN, "quarantineUntil latestTask")),
     "list-task-group-response": _page("tasks", _TASK, beside="taskGroupId"),
     "list-dependent-tasks-response": _page("tasks", _TASK, beside="taskId"),
     "task-defined-message": _object("version status"),
