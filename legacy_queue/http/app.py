@@ -17,8 +17,6 @@ from legacy_queue.http.migration import migration
 from legacy_queue.http.references import api_reference, exchanges_reference
 from legacy_queue.http.request_log import RequestLog, record_of
 from legacy_queue.http.schemas import SCHEMAS, served
-from legacy_queue.http.uploads import PATH as UPLOADS
-from legacy_queue.http.uploads import upload_view
 
 _started = time.monotonic()
 
@@ -45,8 +43,8 @@ def create_app(backend: Backend) -> Flask:
     app.register_error_handler(
         Exception, lambda error: render(error, record_of(request.environ), backend.clock)
     )
-    upload = upload_view(backend.services, backend.upload_slots)
-    app.put(f"{UPLOADS}/<ticket>", endpoint="upload", provide_automatic_options=False)(upload)
+    upload = artifacts.upload_view(backend.services, backend.upload_slots)
+    app.put(f"{artifacts.UPLOADS}/<ticket>", endpoint="upload", provide_automatic_options=False)(upload)
 
     @app.before_request
     def check_target() -> None:

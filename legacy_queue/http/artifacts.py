@@ -1,24 +1,39 @@
-"""Endpoints about artifacts. Source: "Methods" and "Bodies worth spelling out" in design/api.md."""
+"""Endpoints about artifacts, and where signed URLs lead that upload them through this server.
+
+Source: "Methods" and "Bodies worth spelling out" in design/api.md.
+"""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from flask import Response
+from flask import Response, request
+from werkzeug.exceptions import HTTPException
 
 from legacy_queue.domain.artifacts import Artifact
-from legacy_queue.domain.errors import InputError, ResourceNotFound
+from legacy_queue.domain.errors import (
+    InputError,
+    LengthRequired,
+    MalformedPayload,
+    QueueError,
+    ResourceNotFound,
+)
 from legacy_queue.domain.scopes import AllOf, AnyOf, ForEach
 from legacy_queue.http.endpoint import Call, endpoint
 from legacy_queue.http.paging import PAGED, page_answer, render
 from legacy_queue.services import Services
 from legacy_queue.services.artifacts import Found
 from legacy_queue.services.pages import Page
+from legacy_queue.services.upload_slots import UploadSlots
+from legacy_queue.services.uploads import Sent
+
+UPLOADS = "/uploads"  # a path
 
 _OF_RUN = "/task/<taskId>/runs/<runId>/artifacts"
-_LATEST = "/task/<taskId>/artifacts"
+_OF_LATEST = "/task/<taskId>/artifacts"
+_ONE = f"{_OF_RUN}/<name>"
 _CREATING = AnyOf(
     (
         "queue:claim-task:<taskId>/<runId>",
@@ -28,19 +43,13 @@ _CREATING = AnyOf(
 )
 _GETTING = AllOf((ForEach("private", "privateNames", "queue:get-artifact:<private>"),))
 _NAME = r"[ -~]{1,1024}"
-
+_CHUNK = 256 * 1024  # bytes
 
 _putting = partial(endpoint, scopes=_CREATING)
 _listing = partial(endpoint, "GET", query=PAGED, output="list-artifacts-response", stability="experimental")
 
 
-@_putting(
-    "POST",
-    f"{_OF_RUN}/<name>",
-    "Create Artifact",
-    input="post-artifact-request",
-    output="post-artifact-response",
-)
+@_putting("POST", _ONE, "Create Artifact", input="post-artifact-request", output="post-artifact-response")
 def create_artifact(call: Call) -> Mapping[str, Any]:
     """Put an artifact of a run on record, and learn how to upload it. Safe to repeat, for fresh URLs.
 
@@ -51,26 +60,22 @@ def create_artifact(call: Call) -> Mapping[str, Any]:
     return services.artifacts.create(call.task_id, call.run_id, call.params["name"], call.body)
 
 
-@_putting(
-    "PUT", f"{_OF_RUN}/<name>", "Complete Artifact", input="put-artifact-request", stability="experimental"
-)
+@_putting("PUT", _ONE, "Complete Artifact", input="put-artifact-request", stability="experimental")
 def complete_artifact(call: Call) -> Response:
     """Say that a blob is uploaded, with the ETags of its uploads: now it can be had. Safe to repeat."""
     services = _as_creator(call)
     services.artifacts.complete(call.task_id, call.run_id, call.params["name"], call.body["etags"])
-    response = Response(status=204)
-    del response.headers["Content-Type"]
-    return response
+    return _empty(204)
 
 
-@endpoint("GET", f"{_OF_RUN}/<name>", "Get Artifact from Run", scopes=_GETTING)
+@endpoint("GET", _ONE, "Get Artifact from Run", scopes=_GETTING)
 def get_artifact(call: Call) -> Response:
     """Redirect to the artifact; one whose name begins with public/ anybody may get."""
     services = _as_reader(call)
     return _redirect(services.artifacts.find(call.task_id, call.run_id, call.params["name"]))
 
 
-@endpoint("GET", f"{_LATEST}/<name>", "Get Artifact from Latest Run", scopes=_GETTING)
+@endpoint("GET", f"{_OF_LATEST}/<name>", "Get Artifact from Latest Run", scopes=_GETTING)
 def get_latest_artifact(call: Call) -> Response:
     """As getArtifact, of the last run."""
     artifacts = _as_reader(call).artifacts
@@ -85,7 +90,7 @@ def list_artifacts(call: Call) -> Response:
     return page_answer(call, services, "artifacts", _NAME, ask)
 
 
-@_listing(_LATEST, "Get Artifacts from Latest Run")
+@_listing(_OF_LATEST, "Get Artifacts from Latest Run")
 def list_latest_artifacts(call: Call) -> Response:
     """As listArtifacts, of the last run; the pages of one list are of one run, though another begins."""
     services = call.authorize()
@@ -151,3 +156,41 @@ def _location_headers(artifact: Artifact) -> Mapping[str, str]:
 
 def _listed(artifact: Artifact) -> bytes:
     return render(artifact.to_wire())
+
+
+def upload_view(services: Services, slots: UploadSlots) -> Callable[[str], Response]:
+    """``PUT /uploads/<ticket>?signature=..``: 200 and an ETag once the body is stored as a whole, as by S3.
+
+    What signs the URL is all the authorization there is. An upload that finds no slot is refused unread.
+    """
+
+    def upload(ticket: str) -> Response:
+        length, headers = request.environ.get("CONTENT_LENGTH", ""), request.headers
+        if not length.isdecimal():
+            raise LengthRequired("content-length is missing: a body in chunks is not accepted")
+        # in place of the limit of JSON; where it is reached, Werkzeug refuses
+        request.max_content_length = int(length) + 1
+        encoding, md5 = headers.get("content-encoding"), headers.get("content-md5")
+        sent = Sent(int(length), headers.get("content-type", ""), encoding, md5)
+        with slots.taken(ticket):
+            etag = services.uploads.receive(ticket, request.args.get("signature", ""), sent, _chunks())
+        return _empty(200, ETag=f'"{etag}"')
+
+    return upload
+
+
+def _chunks() -> Iterator[bytes]:
+    """The body as it comes in: no faster than it is taken."""
+    try:
+        while chunk := request.stream.read(_CHUNK):
+            yield chunk
+    except (HTTPException, QueueError):
+        raise
+    except Exception as error:  # noqa: BLE001  gunicorn's, or a connection that ends
+        raise MalformedPayload(f"the body cannot be read ({type(error).__name__})") from None
+
+
+def _empty(status: int, **headers: str) -> Response:
+    response = Response(status=status, headers=headers)
+    del response.headers["Content-Type"]
+    return response

@@ -25,13 +25,9 @@ _TOPIC_PATTERN = r"(?=[ -~]{1,255}\Z)(?:[*#]|[^.*#]*)(?:\.(?:[*#]|[^.*#]*))*"
 
 # the parameters of routes and of queries, and what each must match
 PARAMETERS = {
-    "taskId": TASK_ID,
-    "taskGroupId": TASK_ID,
+    **dict.fromkeys(("taskId", "taskGroupId"), TASK_ID),
     "runId": RUN_ID,
-    "provisionerId": IDENTIFIER,
-    "workerType": IDENTIFIER,
-    "workerGroup": IDENTIFIER,
-    "workerId": IDENTIFIER,
+    **dict.fromkeys(("provisionerId", "workerType", "workerGroup", "workerId"), IDENTIFIER),
     "quarantined": r"true|false",
     "name": r"[ -~]{1,1024}",
     "continuationToken": r"[A-Za-z0-9_-]{0,3500}",  # one may hold the name of an artifact, escaped

@@ -29,9 +29,8 @@ _CLAIMING = AnyOf(
 
 def _on_run(verb: str, legacy_verb: str) -> AnyOf:
     """What the holder of a claim may: with the claim's credentials, or with those of the worker."""
-    right = f"queue:{verb}:<taskId>/<runId>"
     legacy = AllOf((f"queue:{legacy_verb}", _AS_WORKER))
-    return AnyOf(("queue:claim-task:<taskId>/<runId>", right, legacy))
+    return AnyOf(("queue:claim-task:<taskId>/<runId>", f"queue:{verb}:<taskId>/<runId>", legacy))
 
 
 _resolving = partial(endpoint, scopes=_on_run("resolve-task", "resolve-task"), output="task-status-response")
@@ -111,11 +110,7 @@ def reclaim_task(call: Call) -> Answer:
 
 
 @_resolving(
-    "POST",
-    f"{_RUN}/completed",
-    "Report Run Completed",
-    input="task-completed-request",
-    input_optional=True,
+    "POST", f"{_RUN}/completed", "Report Run Completed", input="task-completed-request", input_optional=True
 )
 def report_completed(call: Call) -> Answer:
     """Resolve a running run as completed; as failed where a very old worker says ``success: false``."""

@@ -1,6 +1,6 @@
 """Endpoints about tasks. Source: "Methods" in design/api.md."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -10,7 +10,7 @@ from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.priority import at_least
 from legacy_queue.domain.scopes import AllOf, AnyOf, Expression, ForEach
 from legacy_queue.domain.task import Task
-from legacy_queue.http.endpoint import Call, endpoint
+from legacy_queue.http.endpoint import Call, Endpoint, Handler, endpoint
 from legacy_queue.http.paging import PAGED, page_answer, render
 from legacy_queue.services import Services
 
@@ -19,17 +19,25 @@ Answer = Mapping[str, Any]
 _POOL = "<provisionerId>/<workerType>"
 _GROUP = "<schedulerId>/<taskGroupId>"
 
+_CREATE = f"queue:create-task:{_POOL}"
+_DEFINE = f"queue:define-task:{_POOL}"
+_SCHEDULE = (f"queue:task-group-id:{_GROUP}", f"queue:schedule-task:{_GROUP}/<taskId>")
+
+_listing = partial(endpoint, "GET", query=PAGED)
 _changing = partial(endpoint, output="task-status-response")
 
 
-def _creating(*legacy: Expression) -> AllOf:
-    """What the creator of a task may; ``legacy`` are alternatives for tasks of the lowest priority only."""
+def _creating(
+    method: str, route: str, title: str, *legacy: Expression, **more: str
+) -> Callable[[Handler], Endpoint]:
+    """``legacy`` are alternatives for tasks of the lowest priority only."""
     modern = AllOf(("queue:scheduler-id:<schedulerId>", f"queue:create-task:<priority>:{_POOL}"))
     any_priority = ForEach("priority", "priorities", modern)
     alternatives = (any_priority, *(ForEach("legacy", "legacyPriority", one) for one in legacy))
     each_scope = ForEach("scope", "scopes", "<scope>")
     each_route = ForEach("route", "routes", "queue:route:<route>")
-    return AllOf((each_scope, each_route, AnyOf(alternatives)))
+    scopes = AllOf((each_scope, each_route, AnyOf(alternatives)))
+    return _changing(method, route, title, scopes=scopes, input="create-task-request", **more)
 
 
 def _on_task(verb: str) -> AnyOf:
@@ -49,35 +57,13 @@ def status(call: Call) -> Answer:
     return _status(call.authorize().tasks.load(call.task_id))
 
 
-@_changing(
-    "PUT",
-    "/task/<taskId>",
-    "Create New Task",
-    scopes=_creating(
-        f"queue:create-task:{_POOL}",
-        AllOf(
-            (
-                f"queue:define-task:{_POOL}",
-                f"queue:task-group-id:{_GROUP}",
-                f"queue:schedule-task:{_GROUP}/<taskId>",
-            )
-        ),
-    ),
-    input="create-task-request",
-)
+@_creating("PUT", "/task/<taskId>", "Create New Task", _CREATE, AllOf((_DEFINE, *_SCHEDULE)))
 def create_task(call: Call) -> Answer:
     """Create a task, which is pending at once unless it has dependencies. Safe to repeat."""
     return _status(_as_creator(call).tasks.create(call.task_id, call.body))
 
 
-@_changing(
-    "POST",
-    "/task/<taskId>/define",
-    "Define Task",
-    scopes=_creating(f"queue:create-task:{_POOL}", f"queue:define-task:{_POOL}"),
-    input="create-task-request",
-    stability="deprecated",
-)
+@_creating("POST", "/task/<taskId>/define", "Define Task", _CREATE, _DEFINE, stability="deprecated")
 def define_task(call: Call) -> Answer:
     """Create a task that depends on itself: only scheduleTask makes it pending. Safe to repeat."""
     return _status(_as_creator(call).tasks.define(call.task_id, call.body))
@@ -107,9 +93,7 @@ def cancel_task(call: Call) -> Answer:
     return _status(_as_scheduler(call).tasks.cancel(call.task_id))
 
 
-@endpoint(
-    "GET", "/task-group/<taskGroupId>/list", "List Task Group", query=PAGED, output="list-task-group-response"
-)
+@_listing("/task-group/<taskGroupId>/list", "List Task Group", output="list-task-group-response")
 def list_task_group(call: Call) -> Response:
     """The tasks of a group, up to ``limit`` at a time; a page may hold fewer and not be the last: it has
     about 4 MiB of JSON at most.
@@ -122,13 +106,7 @@ def list_task_group(call: Call) -> Response:
     return page_answer(call, services, "tasks", TASK_ID, ask, beside=call.params)
 
 
-@endpoint(
-    "GET",
-    "/task/<taskId>/dependents",
-    "List Dependent Tasks",
-    query=PAGED,
-    output="list-dependent-tasks-response",
-)
+@_listing("/task/<taskId>/dependents", "List Dependent Tasks", output="list-dependent-tasks-response")
 def list_dependent_tasks(call: Call) -> Response:
     """The tasks that depend on a task, in pages as those of listTaskGroup."""
     services = call.authorize()
@@ -161,4 +139,4 @@ def _status(task: Task) -> Answer:
 
 
 def _listed(task: Task) -> bytes:
-    return render({"status": task.status(), "task": task.definition.wire})
+    return render({**_status(task), "task": task.definition.wire})
