@@ -18,8 +18,9 @@ from legacy_queue.domain.credentials import Client
 from legacy_queue.domain.scopes import Roles
 from legacy_queue.gateway.azure_face import azure_face
 from legacy_queue.gateway.blob_face import blob_face
-from legacy_queue.http import uploads
-from legacy_queue.http.app import Backend, create_app
+from legacy_queue.http.app import create_app
+from legacy_queue.http.artifacts import UPLOADS
+from legacy_queue.http.dispatch import Backend
 from legacy_queue.ports import Broker, Clock, ObjectStore
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.services.background import Background
@@ -137,7 +138,7 @@ def _core(
         settings.sas_life,
         settings.poll_visibility,
         settings.claim_work_wait,
-        root_url + uploads.PATH,
+        root_url + UPLOADS,
         settings.resolvers,
         max_waiting=max_connections * 5 // 8,
         max_streams=min(_MAX_STREAMS, max_connections // 8),
