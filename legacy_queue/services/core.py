@@ -96,7 +96,7 @@ def build_core(
     publisher = EventPublisher(broker, buffer)
     event_feed = EventFeed(broker, buffer, rules.max_streams)
     timers = Timers(storage.timers, clock, fires=rules.resolves)
-    counts = PendingCounts(storage.work_queues, clock)
+    counts = PendingCounts(storage.work_queues, storage.tasks, clock)
     messages = WorkMessages(storage.work_queues, clock, rules.claims.secrets, counts)
     changes = Changes(storage.tasks, messages, timers, publisher, clock)
     dependencies = Dependencies(storage.tasks, storage.dependencies, changes, clock)

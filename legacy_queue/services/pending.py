@@ -9,7 +9,7 @@ from threading import Lock
 from legacy_queue.domain.priority import WorkQueue, work_queues
 from legacy_queue.ports import Clock
 from legacy_queue.services.together import for_each
-from legacy_queue.stores import WorkQueues
+from legacy_queue.stores import TaskStore, WorkQueues
 
 KNOWN_FOR = timedelta(seconds=2)  # the original's 20 s start machines for work that others have done
 MOST_KNOWN = 1000  # worker types
@@ -29,18 +29,22 @@ class _Count:
 class PendingCounts:
     """One count for whoever asks about a worker type within 2 s, and what this process did since."""
 
-    def __init__(self, queues: WorkQueues, clock: Clock) -> None:
-        self._queues, self._clock = queues, clock
+    def __init__(self, queues: WorkQueues, tasks: TaskStore, clock: Clock) -> None:
+        self._queues, self._tasks, self._clock = queues, tasks, clock
         self._counts: OrderedDict[_Pool, _Count] = OrderedDict()
         self._lock = Lock()
 
     def count(self, provisioner_id: str, worker_type: str) -> int:
-        """How many messages the queues of the worker type have held within the last 2 s, visible or not.
+        """How many tasks of the worker type are pending, where the task store knows that.
 
-        That is at least how many tasks are pending; never older than what this process did. Raises
-        ServiceUnavailable, all who asked meanwhile, and then the next one counts again.
+        Else how many messages its queues have held within the last 2 s, visible or not: at least as many, and
+        never older than what this process did. Raises ServiceUnavailable, all who asked meanwhile, and then
+        the next one counts again.
         """
         pool = provisioner_id, worker_type
+        pending = self._tasks.pending(*pool)
+        if pending is not None:
+            return pending
         with self._lock:
             now = self._clock.now()
             count = self._counts.get(pool)

@@ -43,12 +43,15 @@ class Storage:
     expiring: Mapping[str, Expiring]
 
 
-def open_stores(account: StorageAccount, prefix: str, clock: Clock) -> Storage:
+def open_stores(
+    account: StorageAccount, prefix: str, clock: Clock, *, is_only_process: bool = False
+) -> Storage:
     """Tables ``<prefix>tasks``, ..., queues ``<prefix>-...``; nothing is sent yet.
 
-    What a process remembers is in its stores: two that are opened on one account are as two processes.
+    ``is_only_process``: no other process uses the account, and nothing is stored in it yet. What a process
+    remembers is in its stores: two that are opened on one account are as two processes.
     """
-    tasks = TaskStore(account.table(f"{prefix}tasks"))
+    tasks = TaskStore(account.table(f"{prefix}tasks"), is_only_writer=is_only_process)
     groups = GroupStore(account.table(f"{prefix}groups"), clock)
     dependencies = DependencyStore(account.table(f"{prefix}dependencies"), clock)
     work_queues = WorkQueues(account, prefix, clock)

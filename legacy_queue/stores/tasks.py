@@ -1,7 +1,9 @@
 """Tasks."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from threading import Lock
 
 from legacy_queue.domain.task import Task
 from legacy_queue.ports import Changed
@@ -46,9 +48,12 @@ class TaskStore(ExpiringRows):
 
     _FURTHER = (_RESOLVED,)
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, *, is_only_writer: bool = False) -> None:
+        """``is_only_writer``: no other store writes to the table, so that pending tasks can be counted."""
         super().__init__(table)
         self._recent: Recent[str, StoredTask] = Recent(_REMEMBERED)
+        self._pending: Counter[tuple[str, str]] | None = Counter() if is_only_writer else None
+        self._lock = Lock()
 
     def load(self, task_id: str) -> StoredTask | None:
         """The task as it is now."""
@@ -68,6 +73,7 @@ class TaskStore(ExpiringRows):
         """Store a task that was not there; raises AlreadyExists."""
         values = new_values(task)
         stored = StoredTask(task, self._table.insert(task.task_id, KEY, values), is_own=True)
+        self._count(task, task.state == "pending")
         return self._remember(stored, values)
 
     def replace(self, stored: StoredTask, task: Task) -> StoredTask:
@@ -77,10 +83,15 @@ class TaskStore(ExpiringRows):
         except Changed:
             self._recent.forget(task.task_id)
             raise
+        self._count(task, (task.state == "pending") - (stored.task.state == "pending"))
         stored_now = StoredTask(task, etag, is_own=True)
         if self._recent.get(task.task_id):
             self._recent.put(task.task_id, stored_now)
         return stored_now
+
+    def pending(self, provisioner_id: str, worker_type: str) -> int | None:
+        """How many tasks of the worker type are pending; None where another process may write tasks too."""
+        return None if self._pending is None else max(0, self._pending[provisioner_id, worker_type])
 
     def unresolved(self, after: str, limit: int) -> TaskPage:
         """Up to ``limit`` tasks that are unscheduled, pending or running, in any order that stays the same.
@@ -89,6 +100,15 @@ class TaskStore(ExpiringRows):
         """
         found = page(self._table, [_UNRESOLVED], after, limit)
         return TaskPage([*readable(found.rows, _stored)], found.after)
+
+    def _count(self, task: Task, more: int) -> None:
+        queue = task.definition.work_queue
+        pool = queue.provisioner_id, queue.worker_type
+        with self._lock:
+            if self._pending is not None and more:
+                self._pending[pool] += more
+                if not self._pending[pool]:
+                    del self._pending[pool]
 
     def _remember(self, stored: StoredTask, values: Mapping[str, Value]) -> StoredTask:
         if len(joined("definition", values)) <= _LARGEST_REMEMBERED:

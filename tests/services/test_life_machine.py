@@ -206,7 +206,7 @@ class Life(RuleBasedStateMachine):
         required = [f"{PROVISIONER}/{WORKER_TYPE}"] if is_required else []
         self.bench = Bench(required=required)
         queues, clock = self.bench.storage.work_queues, self.bench.clock
-        counts = PendingCounts(queues, clock)
+        counts = PendingCounts(queues, self.bench.storage.tasks, clock)
         self.messages = WorkMessages(queues, clock, [SECRET], counts)
         self.around: Callable[..., Any] | None = None
         self.servers = [self._server()] * 2 if is_alone else [self._server(), self._server()]

@@ -13,11 +13,15 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.services.pending import MOST_KNOWN
 from legacy_queue.services.polling import Polling
+from legacy_queue.stores import TaskStore
 from tests.services.bench import (
+    BOB,
     CLAIM_TIMEOUT,
+    HOUR,
     POLL_VISIBILITY,
     PREFIX,
     PROVISIONER,
+    QUEUE,
     SECOND,
     WORKER_TYPE,
     Bench,
@@ -60,6 +64,36 @@ def test_the_count_is_an_upper_bound_while_claims_hold_messages() -> None:
     bench.create()
     bench.claim(bench.receive()[0])
     assert bench.services.polling.pending_tasks(PROVISIONER, WORKER_TYPE) == 2
+
+
+def test_the_count_is_exact_where_no_other_process_writes_tasks() -> None:
+    """As with memory storage: held messages, doubles, and dependents that wait do not count."""
+    bench = Bench()
+    tasks = TaskStore(bench.account.table(f"{PREFIX}tasks"), is_only_writer=True)
+    bench.core = bench.server(wrapped=lambda _: tasks)
+    bench.services = bench.core.services
+
+    def pending(worker_type: str = WORKER_TYPE) -> int:
+        return bench.services.polling.pending_tasks(PROVISIONER, worker_type)
+
+    first, second = bench.create(), bench.create(priority="high")
+    bench.create(workerType="another")
+    bench.create(dependencies=[first])
+    assert (pending(), pending("another"), pending("none")) == (2, 1, 0)
+    bench.storage.work_queues.put(QUEUE, bench.messages()[0].text, HOUR, 0 * SECOND)
+    bench.claim(bench.receive(1)[0])
+    assert bench.states(first) == ["running by alice"]
+    assert pending() == 1
+    bench.services.tasks.cancel(second)
+    assert pending() == 0
+    bench.shut_down(first)
+    assert pending() == 1
+    bench.run(first, worker=BOB)
+    bench.run_timers()
+    assert pending() == 1  # the dependent
+    bench.sweep(400 * 24 * HOUR)
+    bench.run_timers()
+    assert pending() == 0
 
 
 def test_the_count_is_never_older_than_what_this_process_did_and_that_costs_no_operation() -> None:
