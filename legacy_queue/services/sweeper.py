@@ -34,8 +34,8 @@ class Sweeper:
 
     def sweep_tasks(self, after: str, limit: int, last_pass: datetime | None) -> str | None:
         """Look at up to ``limit`` unresolved tasks; where to go on, None at the end."""
-        page = self._tasks.unresolved(after, limit)
-        for stored in page.tasks:
+        tasks, next_after = self._tasks.unresolved(after, limit)
+        for stored in tasks:
             try:
                 self._look_at(stored.task, last_pass)
             except (ServiceUnavailable, BrokerAway):
@@ -44,12 +44,12 @@ class Sweeper:
                 continue  # it has just expired, or depends on what cannot be read
             except Exception:
                 log.exception("not-swept", task_id=stored.task.task_id)  # the others are
-        return page.after
+        return next_after
 
     def sweep_groups(self, after: str, limit: int, last_pass: datetime | None) -> str | None:
         """Look at up to ``limit`` active tasks of groups; where to go on, None at the end."""
-        page = self._group_store.all_active(after, limit)
-        for active in page.active:
+        tasks, next_after = self._group_store.all_active(after, limit)
+        for active in tasks:
             if not is_due(active.since, last_pass, self._clock.now()):
                 continue
             try:
@@ -60,7 +60,7 @@ class Sweeper:
                 continue
             except Exception:
                 log.exception("not-swept", task_id=active.task_id, task_group_id=active.task_group_id)
-        return page.after
+        return next_after
 
     def _look_at(self, task: Task, last_pass: datetime | None) -> None:
         now, run = self._clock.now(), task.last_run

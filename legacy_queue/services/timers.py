@@ -45,7 +45,7 @@ class Timers:
     ) -> None:
         """Beyond ``max_kept`` timers in memory, those that wait do so in their messages alone."""
         self._store, self._clock, self._fires, self._max_kept = store, clock, fires, max_kept
-        self._commits = GroupCommit(self._commit, text_length, 1000, MAX_TEXT)
+        self._commits = GroupCommit(self._commit, 1000, MAX_TEXT, text_length)
         self._states: dict[str, State] = {}
         self._messages: dict[str, Message] = {}  # by messageId
         self._renewals: list[tuple[datetime, int, Message]] = []  # a heap: when to renew which
@@ -69,7 +69,7 @@ class Timers:
             if state and is_open and not (artifacts or task_group_id):  # which that message may not name
                 state.use(timer)
                 return
-        self._commits.add([timer])
+        self._commits.add(timer)
 
     def complete(self, task_id: str, due: datetime | None) -> None:
         """All effects are there; the task is to be looked at again when it is ``due``, None for never."""

@@ -106,11 +106,10 @@ class Usage:
                 yield one
         after: str | None = ""
         while after is not None:
-            page = self._store.since(hour, provisioner_id, worker_type, after, _PAGE)
-            for one in page.counted:
+            counted, after = self._store.since(hour, provisioner_id, worker_type, after, _PAGE)
+            for one in counted:
                 if one.process != self._process or (one.hour, one.use) not in own:
                     yield one
-            after = page.after
 
     def _count(self, use: Use) -> None:
         with self._lock:

@@ -1,19 +1,20 @@
-"""Rows of a table in the order of their keys: in pages, between two keys, and until they expire.
+"""Rows of a table: converted, in pages, between two keys, and until they expire.
 
 A row that cannot be read is logged once and left out; the other rows are served.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
 from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.ports import Changed, Corrupt
-from legacy_queue.ports.table import KEY, PARTITION, Condition, Page, Row, Table, Value
+from legacy_queue.ports.table import KEY, PARTITION, Condition, Row, Table, Value
 from legacy_queue.stores.recent import Recent
 
 log = structlog.get_logger()
@@ -30,23 +31,23 @@ NOTHING: Sequence[str] = ()  # of a row's properties: its keys are enough
 
 
 def page(
-    table: Table,
-    conditions: Sequence[Condition],
-    after: str,
-    limit: int,
-    select: Sequence[str] | None = None,
-) -> Page:
-    """As ``Table.page``, of any limit; fewer rows than asked for may be found at any time."""
-    return table.page(conditions, after, min(limit, _MAX_PAGE), select)
+    table: Table, conditions: Sequence[Condition], after: str, limit: int, convert: Callable[[Row], Item]
+) -> tuple[list[Item], str | None]:
+    """What ``convert`` makes of up to ``limit`` (1..1000) rows, and where to go on, None at the end.
+
+    Begins where ``after`` says, "" being the beginning. A page may be empty and not the last.
+    """
+    found = table.page(conditions, after, limit)
+    return [*readable(found.rows, convert)], found.after
 
 
 def matching(
     table: Table, conditions: Sequence[Condition], limit: int, select: Sequence[str] | None = None
 ) -> Iterator[Row]:
-    """All rows that meet the conditions, read in pages of ``limit`` as they are asked for."""
+    """All rows that meet the conditions, read in pages of ``limit``, at most 1000, as they are asked for."""
     after: str | None = ""
     while after is not None:
-        found = page(table, conditions, after, limit, select)
+        found = table.page(conditions, after, min(limit, _MAX_PAGE), select)
         yield from found.rows
         after = found.after
 
@@ -61,8 +62,8 @@ def between(
     select: Sequence[str] | None = None,
 ) -> list[Item]:
     """The first ``limit`` readable rows of the partition with keys between these two, neither included."""
-    conditions = in_partition(partition, first, end)
-    return list(islice(readable(matching(table, conditions, limit, select), convert), limit))
+    rows = matching(table, in_partition(partition, first, end), limit, select)
+    return list(islice(readable(rows, convert), limit))
 
 
 def in_partition(partition: str, first: str, end: str) -> list[Condition]:
@@ -105,22 +106,31 @@ def of_kind(kind: type[Kind], value: object) -> Kind:
     return value
 
 
-def chunked(name: str, value: bytes) -> dict[str, Value]:
-    """The value as properties ``<name>0``, ``<name>1``, ... of 64 KiB, Azure's limit."""
-    starts = range(0, len(value), _CHUNK)
-    return {f"{name}{number}": value[start : start + _CHUNK] for number, start in enumerate(starts)}
+def properties(row: Row, **kinds: type) -> tuple[Any, ...]:
+    """The row's properties of these names, each of its type; raises KeyError, TypeError."""
+    return tuple(of_kind(kind, row.values[name]) for name, kind in kinds.items())
 
 
-def counted_chunks(name: str, value: bytes) -> dict[str, Value]:
-    """The same, to be merged over another value of any length: how many are good is a property too."""
-    chunks = chunked(name, value)
-    return {**chunks, _CHUNKS: len(chunks)}
+def as_json(value: Any) -> bytes:
+    """Compact JSON, the inverse of ``json.loads``."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
 
 
-def joined(name: str, values: Mapping[str, Value]) -> bytes:
-    """The inverse of ``chunked`` and ``counted_chunks``."""
-    count = values.get(_CHUNKS, sum(key.startswith(name) for key in values))
-    return b"".join(of_kind(bytes, values[f"{name}{number}"]) for number in range(of_kind(int, count)))
+def json_values(name: str, value: Mapping[str, Any]) -> dict[str, Value]:
+    """The value as JSON in properties ``<name>0``, ``<name>1``, ... of 64 KiB, and how many are good.
+
+    So it may be merged over a longer value: merge cannot remove a property.
+    """
+    content = as_json(dict(value))
+    chunks = [content[start : start + _CHUNK] for start in range(0, len(content), _CHUNK)]
+    return {**{f"{name}{number}": chunk for number, chunk in enumerate(chunks)}, _CHUNKS: len(chunks)}
+
+
+def json_in(name: str, row: Row) -> dict[str, Any]:
+    """The inverse of ``json_values``, also for rows of before the chunks were counted."""
+    count = of_kind(int, row.values.get(_CHUNKS, sum(key.startswith(name) for key in row.values)))
+    content = b"".join(of_kind(bytes, row.values[f"{name}{number}"]) for number in range(count))
+    return of_kind(dict, json.loads(content))
 
 
 class ExpiringRows:
@@ -137,8 +147,7 @@ class ExpiringRows:
         Returns where to go on, None at the end. A row that has changed since it was read stays.
         Safe to repeat, and in several processes at once.
         """
-        conditions = [Condition("expires", "lt", now), *self._FURTHER]
-        expired = page(self._table, conditions, after, limit, NOTHING)
+        expired = self._table.page([Condition("expires", "lt", now), *self._FURTHER], after, limit, NOTHING)
         for row in expired.rows:
             try:
                 self._table.delete(row.partition, row.key, row.etag)

@@ -13,7 +13,6 @@ from legacy_queue.stores import (
     ArtifactStore,
     Blobs,
     DependencyStore,
-    Expiring,
     GroupStore,
     Storage,
     TaskStore,
@@ -137,7 +136,4 @@ def around_storage(storage: Storage, around: Around) -> Storage:
         blobs=around_port(Blobs, storage.blobs, around, "blob."),
         usage=around_port(UsageStore, storage.usage, around, "usage."),
         workers=around_port(WorkerStore, storage.workers, around, "worker."),
-        expiring={
-            name: around_port(Expiring, one, around, "expire.") for name, one in storage.expiring.items()
-        },
     )
