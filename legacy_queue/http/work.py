@@ -41,7 +41,7 @@ def pending_tasks(call: Call) -> Mapping[str, Any]:
     """How many tasks of a worker type are pending, at most; with memory storage exactly so many."""
     names = ("provisionerId", "workerType")
     pool = {name: call.params[name] for name in names}
-    return {**pool, "pendingTasks": call.authorize().polling.pending_tasks(*pool.values())}
+    return {**pool, "pendingTasks": call.authorize().pending.count(*pool.values())}
 
 
 @endpoint(

@@ -123,9 +123,8 @@ def build_core(
             stopping,
             rules.max_waiting,
         ),
-        polling=Polling(
-            storage.work_queues, clock, rules.sas_life, rules.poll_visibility, usage, workers, counts
-        ),
+        polling=Polling(storage.work_queues, clock, rules.sas_life, rules.poll_visibility, usage, workers),
+        pending=counts,
         listing=Listing(storage.tasks, groups, storage.dependencies),
         page_memory=PageMemory(),
         event_feed=event_feed,

@@ -4,6 +4,8 @@ Source: "Sweeper" in design/protocol.md. It finds what any lost message would ha
 nobody can poll, a claim or a deadline that nobody ended, a dependency or a group that nobody was told of.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 
 import structlog
@@ -36,30 +38,17 @@ class Sweeper:
         """Look at up to ``limit`` unresolved tasks; where to go on, None at the end."""
         tasks, next_after = self._tasks.unresolved(after, limit)
         for stored in tasks:
-            try:
+            with _looking(task_id=stored.task.task_id):
                 self._look_at(stored.task, last_pass)
-            except (ServiceUnavailable, BrokerAway):
-                raise
-            except (ResourceNotFound, Corrupt):
-                continue  # it has just expired, or depends on what cannot be read
-            except Exception:
-                log.exception("not-swept", task_id=stored.task.task_id)  # the others are
         return next_after
 
     def sweep_groups(self, after: str, limit: int, last_pass: datetime | None) -> str | None:
         """Look at up to ``limit`` active tasks of groups; where to go on, None at the end."""
         tasks, next_after = self._group_store.all_active(after, limit)
         for active in tasks:
-            if not is_due(active.since, last_pass, self._clock.now()):
-                continue
-            try:
-                self._look_at_active(active)
-            except (ServiceUnavailable, BrokerAway):
-                raise
-            except Corrupt:
-                continue
-            except Exception:
-                log.exception("not-swept", task_id=active.task_id, task_group_id=active.task_group_id)
+            if is_due(active.since, last_pass, self._clock.now()):
+                with _looking(task_id=active.task_id, task_group_id=active.task_group_id):
+                    self._look_at_active(active)
         return next_after
 
     def _look_at(self, task: Task, last_pass: datetime | None) -> None:
@@ -84,3 +73,16 @@ class Sweeper:
         if task.is_resolved:
             log.info("resolution-seen-through", task_id=task.task_id)
             self._advance(task.task_id, active.since, is_published=True)
+
+
+@contextmanager
+def _looking(**ids: str) -> Iterator[None]:
+    """Around the look at one task: what fails for it alone keeps no other from being looked at."""
+    try:
+        yield
+    except (ServiceUnavailable, BrokerAway):
+        raise
+    except (ResourceNotFound, Corrupt):
+        pass  # it has just expired, or depends on what cannot be read
+    except Exception:
+        log.exception("not-swept", **ids)

@@ -7,17 +7,7 @@ from datetime import datetime
 
 from legacy_queue.domain.artifacts import Artifact
 from legacy_queue.ports.table import Condition, Row, Table, Value
-from legacy_queue.stores.rows import (
-    between,
-    in_partition,
-    json_in,
-    json_values,
-    matching,
-    page,
-    properties,
-    read,
-    readable,
-)
+from legacy_queue.stores.rows import between, json_in, json_values, page, properties, read
 
 _LONGEST_PREFIX = 400  # characters of a key, which may have 512
 _UNFIT = str.maketrans(
@@ -72,12 +62,9 @@ class ArtifactStore:
     def incomplete(self, task_id: str, run_id: int, now: datetime) -> Artifact | None:
         """One of the run's artifacts that is neither complete nor expired, if there is any."""
         run = _run_key(run_id)
-        conditions = [
-            *in_partition(task_id, run, run + _END),
-            Condition("isComplete", "eq", False),
-            Condition("expires", "gt", now),
-        ]
-        return next(readable(matching(self._table, conditions, 1), _artifact), None)
+        open_ones = Condition("isComplete", "eq", False), Condition("expires", "gt", now)
+        found = between(self._table, task_id, run, run + _END, 1, _artifact, further=open_ones)
+        return found[0] if found else None
 
     def expired(self, now: datetime, after: str, limit: int) -> tuple[Sequence[StoredArtifact], str | None]:
         """A page of the artifacts that expired before ``now``, and where to go on: see ``rows.page``."""

@@ -5,9 +5,9 @@ A row that cannot be read is logged once and left out; the other rows are served
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
-from itertools import islice
 from typing import Any, TypeVar
 
 import structlog
@@ -31,25 +31,22 @@ NOTHING: Sequence[str] = ()  # of a row's properties: its keys are enough
 
 
 def page(
-    table: Table, conditions: Sequence[Condition], after: str, limit: int, convert: Callable[[Row], Item]
+    table: Table,
+    conditions: Sequence[Condition],
+    after: str,
+    limit: int,
+    convert: Callable[[Row], Item],
+    select: Sequence[str] | None = None,
 ) -> tuple[list[Item], str | None]:
     """What ``convert`` makes of up to ``limit`` (1..1000) rows, and where to go on, None at the end.
 
     Begins where ``after`` says, "" being the beginning. A page may be empty and not the last.
     """
-    found = table.page(conditions, after, limit)
-    return [*readable(found.rows, convert)], found.after
-
-
-def matching(
-    table: Table, conditions: Sequence[Condition], limit: int, select: Sequence[str] | None = None
-) -> Iterator[Row]:
-    """All rows that meet the conditions, read in pages of ``limit``, at most 1000, as they are asked for."""
-    after: str | None = ""
-    while after is not None:
-        found = table.page(conditions, after, min(limit, _MAX_PAGE), select)
-        yield from found.rows
-        after = found.after
+    found, items = table.page(conditions, after, limit, select), []
+    for row in found.rows:
+        with suppress(Corrupt):
+            items.append(read(row, convert))
+    return items, found.after
 
 
 def between(
@@ -60,15 +57,16 @@ def between(
     limit: int,
     convert: Callable[[Row], Item],
     select: Sequence[str] | None = None,
+    further: Sequence[Condition] = (),
 ) -> list[Item]:
     """The first ``limit`` readable rows of the partition with keys between these two, neither included."""
-    rows = matching(table, in_partition(partition, first, end), limit, select)
-    return list(islice(readable(rows, convert), limit))
-
-
-def in_partition(partition: str, first: str, end: str) -> list[Condition]:
-    """For the rows of the partition with keys between these two, neither included."""
-    return [Condition(PARTITION, "eq", partition), Condition(KEY, "gt", first), Condition(KEY, "lt", end)]
+    keys = (Condition(PARTITION, "eq", partition), Condition(KEY, "gt", first), Condition(KEY, "lt", end))
+    found: list[Item] = []
+    after: str | None = ""
+    while after is not None and len(found) < limit:
+        items, after = page(table, [*keys, *further], after, min(limit, _MAX_PAGE), convert, select)
+        found += items
+    return found[:limit]
 
 
 def read(row: Row, convert: Callable[[Row], Item]) -> Item:
@@ -81,15 +79,6 @@ def read(row: Row, convert: Callable[[Row], Item]) -> Item:
             _logged.put(version, True)
             log.error("row-corrupt", partition=row.partition, row=row.key, why=type(error).__name__)
         raise Corrupt(f"the row {row.partition} {row.key} cannot be read") from error
-
-
-def readable(rows: Iterable[Row], convert: Callable[[Row], Item]) -> Iterator[Item]:
-    """What ``convert`` makes of the rows; corrupt rows are left out."""
-    for row in rows:
-        try:
-            yield read(row, convert)
-        except Corrupt:
-            continue
 
 
 def slugid_in(key: str) -> str:
