@@ -40,7 +40,7 @@ class Timers:
 
     def __init__(self, store: TimerStore, clock: Clock, fires: bool = True, max_kept: int = 100_000) -> None:
         self._store, self._clock, self._fires, self._max_kept = store, clock, fires, max_kept
-        self._commits = GroupCommit(self._commit, text_length, 1000, MAX_TEXT)
+        self._commits = GroupCommit(self._commit, 1000, MAX_TEXT, text_length)
         self._states: dict[str, State] = {}
         self._messages: dict[str, Message] = {}  # by messageId
         self._renewals: list[tuple[datetime, int, Message]] = []  # a heap: when to renew which
@@ -63,7 +63,7 @@ class Timers:
             if state and state.message.is_open and self._clock.now() < state.message.fires:
                 state.use(timer)
                 return
-        self._commits.add([timer])
+        self._commits.add(timer)
 
     def complete(self, task_id: str, due: datetime | None) -> None:
         """All effects are there; the task is to be looked at again when it is ``due``, None for never."""
