@@ -6,20 +6,13 @@ Source: design/api.md "Authentication", and taskcluster-auth's signature validat
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Self
+from datetime import datetime
 
 from legacy_queue.domain.credentials import Certificate, Client
 from legacy_queue.domain.errors import AuthenticationFailed
-from legacy_queue.domain.hawk import (
-    Signature,
-    SignedRequest,
-    authentication_failed,
-    decode_base64,
-    read_signature,
-    verify,
-)
+from legacy_queue.domain.hawk import Signature, SignedRequest, decode_base64, read_signature, verify
 from legacy_queue.domain.scopes import Roles, covers, is_scope
+from legacy_queue.domain.times import from_epoch
 
 __all__ = ["Authenticator", "Client", "Identity", "SignedRequest"]
 
@@ -42,29 +35,19 @@ class Identity:
         return f"{self.client_id} (temporary, issued by {self.issuer})" if self.issuer else self.client_id
 
 
-@dataclass(frozen=True)
-class _Extension:
-    """What the client says in ``ext``, all of it covered by the MAC."""
-
-    certificate: Certificate | None
-    authorized_scopes: tuple[str, ...] | None
-
-    @classmethod
-    def read(cls, ext: str) -> Self:
-        """Base64 of JSON, or nothing at all; what is null is not there, and unknown keys say nothing."""
-        try:
-            wire = json.loads(decode_base64(ext)) if ext else {}
-        except (ValueError, RecursionError):
-            raise authentication_failed("malformed ext") from None
-        if not isinstance(wire, dict):
-            raise authentication_failed("malformed ext")
+def _read_ext(ext: str) -> tuple[Certificate | None, tuple[str, ...] | None]:
+    """The certificate and authorizedScopes: base64 of JSON, or nothing; what is null is not there."""
+    try:
+        wire = json.loads(decode_base64(ext)) if ext else {}
         certificate, scopes = wire.get("certificate"), wire.get("authorizedScopes")
-        if scopes is not None and not (isinstance(scopes, list) and all(is_scope(one) for one in scopes)):
-            raise authentication_failed("malformed authorizedScopes")
-        return cls(
-            certificate=None if certificate is None else Certificate.from_wire(certificate),
-            authorized_scopes=None if scopes is None else tuple(scopes),
-        )
+    except (ValueError, RecursionError, AttributeError):
+        raise AuthenticationFailed("malformed ext") from None
+    if scopes is not None and not (isinstance(scopes, list) and all(is_scope(one) for one in scopes)):
+        raise AuthenticationFailed("malformed authorizedScopes")
+    return (
+        None if certificate is None else Certificate.from_wire(certificate),
+        None if scopes is None else tuple(scopes),
+    )
 
 
 class Authenticator:
@@ -85,31 +68,25 @@ class Authenticator:
         try:
             return self._identify(signature, request, now)
         except AuthenticationFailed as error:
-            raise authentication_failed(error.reason, signature.client_id) from None
+            raise AuthenticationFailed(error.reason, signature.client_id) from None
 
     def _identify(self, signature: Signature, request: SignedRequest, now: datetime) -> Identity:
-        extension = _Extension.read(signature.ext)
-        certificate = extension.certificate
+        certificate, authorized_scopes = _read_ext(signature.ext)
         issuer_id = (certificate and certificate.issuer) or signature.client_id
         client = self._clients.get(issuer_id)
         if client is None:
-            raise authentication_failed("no such issuer" if certificate else "no such client")
+            raise AuthenticationFailed("no such issuer" if certificate else "no such client")
         if client.expires is not None and client.expires <= now:
-            raise authentication_failed("issuer expired" if certificate else "client expired")
+            raise AuthenticationFailed("issuer expired" if certificate else "client expired")
         access_token, scopes, expires = client.access_token, self._roles.expand(client.scopes), client.expires
         if certificate:
             access_token = certificate.access_token(signature.client_id, client, scopes, now)
         verify(signature, request, access_token, now)
         if certificate:
-            scopes, expires = self._roles.expand(certificate.scopes), _earlier(expires, certificate.expiry)
-        if extension.authorized_scopes is not None:
-            if not covers(scopes, extension.authorized_scopes):
-                raise authentication_failed("authorizedScopes exceed the credentials' scopes")
-            scopes = self._roles.expand(extension.authorized_scopes)
+            scopes, end = self._roles.expand(certificate.scopes), from_epoch(certificate.expiry)
+            expires = min(end, expires or end)
+        if authorized_scopes is not None:
+            if not covers(scopes, authorized_scopes):
+                raise AuthenticationFailed("authorizedScopes exceed the credentials' scopes")
+            scopes = self._roles.expand(authorized_scopes)
         return Identity(signature.client_id, scopes, expires, issuer_id if certificate else None)
-
-
-def _earlier(expires: datetime | None, expiry: int) -> datetime:
-    """The earlier of a client's end and its certificate's, which is in ms."""
-    end = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=expiry)
-    return end if expires is None else min(expires, end)

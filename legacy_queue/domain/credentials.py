@@ -14,15 +14,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Self
 
-from legacy_queue.domain.hawk import authentication_failed
+from legacy_queue.domain.errors import AuthenticationFailed
 from legacy_queue.domain.scopes import covers, is_scope
-from legacy_queue.domain.times import epoch_milliseconds
+from legacy_queue.domain.times import MILLISECOND, epoch_milliseconds
 
 MAX_LIFE = timedelta(days=31)
 MAX_DRIFT = timedelta(minutes=5)  # at both ends
 SEED_LENGTH = 44  # two slugids
-
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True)
@@ -79,11 +77,10 @@ class Certificate:
                 "signature": str(signature),
                 **others,
             } if len(seed) == SEED_LENGTH:
-                issuer = others.get("issuer") or None
-                texts_are_plain = all(is_scope(text) for text in [*scopes, seed, signature])
-                if texts_are_plain and (issuer is None or is_scope(issuer)):
-                    return cls(tuple(scopes), start, expiry, seed, issuer, signature)
-        raise authentication_failed("malformed certificate")
+                issuer = others.get("issuer") or ""
+                if is_scope(issuer) and all(is_scope(text) for text in [*scopes, seed, signature]):
+                    return cls(tuple(scopes), start, expiry, seed, issuer or None, signature)
+        raise AuthenticationFailed("malformed certificate")
 
     def access_token(self, client_id: str, issuer: Client, held: Sequence[str], now: datetime) -> str:
         """The token of this certificate's bearer; raises AuthenticationFailed when it is not valid now.
@@ -91,31 +88,24 @@ class Certificate:
         ``held`` are the issuer's scopes, expanded: they must cover the certificate's and, when it is named,
         ``auth:create-client:<client_id>``.
         """
-        if self.issuer == client_id:
-            raise authentication_failed("certificate names its bearer as issuer")
-        if not self._is_signed(client_id, issuer):
-            raise authentication_failed("certificate signature does not match")
-        self._check_times(now)
-        wanted = [*self.scopes, *([f"auth:create-client:{client_id}"] if self.issuer else [])]
-        if not covers(held, wanted):
-            raise authentication_failed("certificate exceeds its issuer's scopes")
-        return _temporary_token(issuer, self.seed)
-
-    def _check_times(self, now: datetime) -> None:
-        time, drift = epoch_milliseconds(now), MAX_DRIFT // _MILLISECOND
-        if time < self.start - drift:
-            raise authentication_failed("certificate not valid yet")
-        if time > self.expiry + drift:
-            raise authentication_failed("certificate expired")
-        if self.expiry - self.start > MAX_LIFE // _MILLISECOND:
-            raise authentication_failed("certificate lasts longer than 31 days")
-
-    def _is_signed(self, client_id: str, issuer: Client) -> bool:
-        """JavaScript ends the text with a newline when there are no scopes, Python does not."""
-        text = self._signed_text(client_id)
-        texts = [text] if self.scopes else [text, f"{text}\n"]
+        time, drift = epoch_milliseconds(now), MAX_DRIFT // MILLISECOND
+        # JavaScript ends the text with a newline when there are no scopes, Python does not
+        texts = [self._signed_text(client_id) + end for end in ([""] if self.scopes else ["", "\n"])]
         given = self.signature.encode()
-        return any(hmac.compare_digest(_signature(issuer, one).encode(), given) for one in texts)
+        is_signed = any(hmac.compare_digest(_signature(issuer, text).encode(), given) for text in texts)
+        wanted = [*self.scopes, *([f"auth:create-client:{client_id}"] if self.issuer else [])]
+        checks = {
+            "certificate names its bearer as issuer": self.issuer != client_id,
+            "certificate signature does not match": is_signed,
+            "certificate not valid yet": time >= self.start - drift,
+            "certificate expired": time <= self.expiry + drift,
+            "certificate lasts longer than 31 days": self.expiry - self.start <= MAX_LIFE // MILLISECOND,
+            "certificate exceeds its issuer's scopes": covers(held, wanted),
+        }
+        for reason, is_right in checks.items():
+            if not is_right:
+                raise AuthenticationFailed(reason)
+        return _temporary_token(issuer, self.seed)
 
     def signed_by(self, issuer: Client, client_id: str) -> Self:
         """The certificate with the issuer's signature, for the bearer of that name."""
@@ -128,26 +118,14 @@ class Certificate:
 
     def to_json(self) -> str:
         """The inverse of ``from_wire``, as text."""
-        issuer = {"issuer": self.issuer} if self.issuer else {}
-        wire = {
-            "version": 1,
-            "scopes": self.scopes,
-            "start": self.start,
-            "expiry": self.expiry,
-            "seed": self.seed,
-            "signature": self.signature,
-            **issuer,
-        }
+        wire = {"version": 1, **vars(self)}
+        if not self.issuer:
+            del wire["issuer"]
         return json.dumps(wire, separators=(",", ":"))
 
 
 def create_temporary_credentials(
-    issuer: Client,
-    client_id: str | None,
-    scopes: Sequence[str],
-    start: datetime,
-    expiry: datetime,
-    seed: str,
+    issuer: Client, client_id: str | None, scopes: Sequence[str], start: datetime, expiry: datetime, seed: str
 ) -> TemporaryCredentials:
     """Credentials for these scopes and this time, named ``client_id`` or, when that is None, as the issuer.
 
@@ -157,13 +135,9 @@ def create_temporary_credentials(
     if expiry - start > MAX_LIFE or len(seed) != SEED_LENGTH:
         raise ValueError("temporary credentials last 31 days at most, and their seed has 44 characters")
     name = client_id or issuer.client_id
-    certificate = Certificate(
-        scopes=tuple(scopes),
-        start=epoch_milliseconds(start),
-        expiry=epoch_milliseconds(expiry),
-        seed=seed,
-        issuer=None if name == issuer.client_id else issuer.client_id,
-    ).signed_by(issuer, name)
+    issued_by = None if name == issuer.client_id else issuer.client_id
+    times = epoch_milliseconds(start), epoch_milliseconds(expiry)
+    certificate = Certificate(tuple(scopes), *times, seed, issued_by).signed_by(issuer, name)
     return TemporaryCredentials(name, _temporary_token(issuer, seed), certificate.to_json())
 
 

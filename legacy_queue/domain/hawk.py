@@ -1,6 +1,6 @@
-"""Hawk, the HTTP authentication of Taskcluster: both ends, pure, as npm's hawk 2 to 6 and mohawk speak it.
+"""Hawk, the HTTP authentication of Taskcluster, as npm's hawk 2 to 6 and mohawk speak it: pure.
 
-A request is signed in its Authorization header or, a GET, in the ``bewit`` parameter of its target. The
+A request is signed in its Authorization header (here too) or, a GET, in the ``bewit`` parameter of its target. The
 MAC covers the raw request target: whoever hands in a decoded one gets a refusal. Whatever is wrong with
 a signature, the same sentence says so, and no key, MAC or header is ever in it. Nonces are not
 remembered: nothing is kept in the process, and every call of the queue is safe to repeat.
@@ -15,13 +15,18 @@ from typing import Literal
 from urllib.parse import unquote
 
 from legacy_queue.domain.errors import AuthenticationFailed
-from legacy_queue.domain.times import epoch_milliseconds
+from legacy_queue.domain.times import MILLISECOND, epoch_milliseconds
 
 MAX_SKEW = timedelta(minutes=15)  # design/api.md; just this much is still accepted
 MAX_LENGTH = 65_536  # of a header or a bewit; a certificate holds every scope of its task
-MAX_LOGGED = 255  # characters of a clientId that is not known to be one
 
-_FIELDS = {"id", "ts", "nonce", "hash", "ext", "mac", "app", "dlg"}
+_SAME_NAME = ("nonce", "ext", "mac", "app", "dlg")  # in the header as in Signature
+_FIELDS = {
+    "id": "client_id",
+    "ts": "timestamp",
+    "hash": "payload_hash",
+    **{name: name for name in _SAME_NAME},
+}
 _REQUIRED = {"id", "ts", "nonce", "mac"}
 _MALFORMED_HEADER, _MALFORMED_BEWIT = "malformed header", "malformed bewit"
 
@@ -62,18 +67,6 @@ class Signature:
     dlg: str = ""
 
 
-def authentication_failed(reason: str, client_id: str = "") -> AuthenticationFailed:
-    """The one refusal of credentials: the same sentence for every reason, which is for a log alone.
-
-    ``reason`` quotes nothing from the request, so that it never holds a secret.
-    """
-    return AuthenticationFailed(
-        "Authentication failed: check the credentials, when they expire, and the clock they are used by",
-        reason,
-        client_id[:MAX_LOGGED],
-    )
-
-
 def read_signature(request: SignedRequest) -> Signature | None:
     """How the request is signed; None when it is not signed at all.
 
@@ -83,9 +76,9 @@ def read_signature(request: SignedRequest) -> Signature | None:
     if bewit is None:
         return None if request.authorization is None else _read_header(request.authorization, target)
     if request.authorization is not None:
-        raise authentication_failed("header and bewit at once")
+        raise AuthenticationFailed("header and bewit at once")
     if request.method.upper() not in ("GET", "HEAD"):
-        raise authentication_failed("bewit on a request that is no GET")
+        raise AuthenticationFailed("bewit on a request that is no GET")
     return _read_bewit(bewit, target)
 
 
@@ -99,42 +92,29 @@ def _split_bewit(target: str) -> tuple[str | None, str]:
     if not bewits:
         return None, target
     if len(bewits) > 1:
-        raise authentication_failed("more than one bewit")
+        raise AuthenticationFailed("more than one bewit")
     parameters.remove(bewits[0])
     return bewits[0].partition("=")[2], "?".join([path, "&".join(parameters)] if parameters else [path])
 
 
 def _read_header(header: str, target: str) -> Signature:
+    """``Hawk id="a", ts="1", ..``"""
     scheme, _, text = header.partition(" ")
     if scheme.lower() != "hawk":
-        raise authentication_failed("authorization scheme other than Hawk")
+        raise AuthenticationFailed("authorization scheme other than Hawk")
     if len(header) > MAX_LENGTH or not _is_plain(header):
-        raise authentication_failed(_MALFORMED_HEADER)
-    fields = _header_fields(text)
-    return Signature(
-        kind="header",
-        client_id=fields["id"],
-        timestamp=_seconds(fields["ts"]),
-        target=target,
-        mac=fields["mac"],
-        nonce=fields["nonce"],
-        payload_hash=fields.get("hash", ""),
-        ext=fields.get("ext", ""),
-        app=fields.get("app", ""),
-        dlg=fields.get("dlg", ""),
-    )
-
-
-def _header_fields(text: str) -> dict[str, str]:
-    """The fields of ``id="a", ts="1", ..``: in any order, each once, none empty; a value holds no quote."""
+        raise AuthenticationFailed(_MALFORMED_HEADER)
+    # in any order, each once, none empty; a value holds no quote
     *parts, end = f",{text}".split('"')
     labels, values = [part.strip() for part in parts[::2]], parts[1::2]
     names = [label[1:-1].lstrip() for label in labels if label.startswith(",") and label.endswith("=")]
     if not len(names) == len(set(names)) == len(labels) == len(values) or end.strip() or "" in values:
-        raise authentication_failed(_MALFORMED_HEADER)
-    if not _REQUIRED <= set(names) <= _FIELDS:
-        raise authentication_failed("header with fields missing or unknown")
-    return dict(zip(names, values, strict=True))
+        raise AuthenticationFailed(_MALFORMED_HEADER)
+    if not _REQUIRED <= set(names) <= _FIELDS.keys():
+        raise AuthenticationFailed("header with fields missing or unknown")
+    fields = {_FIELDS[name]: value for name, value in zip(names, values, strict=True)}
+    _check_seconds(fields["timestamp"])
+    return Signature("header", target=target, **fields)
 
 
 def _read_bewit(bewit: str, target: str) -> Signature:
@@ -143,16 +123,16 @@ def _read_bewit(bewit: str, target: str) -> Signature:
         text = decode_base64(unquote(bewit) if len(bewit) <= MAX_LENGTH else "").decode("ascii")
         client_id, expires, mac, ext = text.split("\\")
     except ValueError:
-        raise authentication_failed(_MALFORMED_BEWIT) from None
+        raise AuthenticationFailed(_MALFORMED_BEWIT) from None
     if not _is_plain(client_id + mac + ext) or not client_id or not mac:
-        raise authentication_failed(_MALFORMED_BEWIT)
-    return Signature("bewit", client_id, _seconds(expires), target, mac, ext=ext)
+        raise AuthenticationFailed(_MALFORMED_BEWIT)
+    _check_seconds(expires)
+    return Signature("bewit", client_id, expires, target, mac, ext=ext)
 
 
-def _seconds(text: str) -> str:
+def _check_seconds(text: str) -> None:
     if not (text.isascii() and text.isdecimal() and len(text) <= 15):
-        raise authentication_failed("timestamp is not a number of seconds")
-    return text
+        raise AuthenticationFailed("timestamp is not a number of seconds")
 
 
 def _is_plain(text: str) -> bool:
@@ -168,15 +148,15 @@ def verify(signature: Signature, request: SignedRequest, access_token: str, now:
     is_bewit = signature.kind == "bewit"
     mac = _mac(signature, access_token, "GET" if is_bewit else request.method, request.host, request.port)
     if not _equal(mac, signature.mac):
-        raise authentication_failed("wrong key (MAC), or another method, host, port or target was signed")
+        raise AuthenticationFailed("wrong key (MAC), or another method, host, port or target was signed")
     if not _payload_matches(signature, request):
-        raise authentication_failed("payload hash does not match")
+        raise AuthenticationFailed("payload hash does not match")
     ahead = int(signature.timestamp) * 1000 - epoch_milliseconds(now)
     if is_bewit and ahead <= 0:
-        raise authentication_failed("bewit expired")
-    if not is_bewit and abs(ahead) > MAX_SKEW // timedelta(milliseconds=1):
+        raise AuthenticationFailed("bewit expired")
+    if not is_bewit and abs(ahead) > MAX_SKEW // MILLISECOND:
         direction = "ahead" if ahead > 0 else "behind"
-        raise authentication_failed(f"clock off by {abs(ahead) // 1000} s ({direction})")
+        raise AuthenticationFailed(f"clock off by {abs(ahead) // 1000} s ({direction})")
 
 
 def _payload_matches(signature: Signature, request: SignedRequest) -> bool:
@@ -212,41 +192,12 @@ def sign_header(
     content_type: str = "",
 ) -> str:
     """The Authorization header of a request; the body is covered when it is given, an empty one too."""
-    signature = Signature(
-        kind="header",
-        client_id=client_id,
-        timestamp=str(epoch_milliseconds(now) // 1000),
-        target=target,
-        nonce=nonce,
-        payload_hash="" if body is None else payload_hash(body, content_type),
-        ext=ext or "",
-    )
-    fields = {
-        "id": client_id,
-        "ts": signature.timestamp,
-        "nonce": nonce,
-        "hash": signature.payload_hash,
-        "ext": signature.ext,
-        "mac": _mac(signature, access_token, method, host, port),
-    }
-    return "Hawk " + ", ".join(f'{name}="{value}"' for name, value in fields.items() if value)
-
-
-def sign_bewit(
-    *,
-    client_id: str,
-    access_token: str,
-    target: str,
-    host: str,
-    port: int,
-    expires: datetime,
-    ext: str | None = None,
-) -> str:
-    """The bewit of a GET until ``expires``: to be added to the target as ``?bewit=`` or ``&bewit=``."""
-    unsigned = Signature("bewit", client_id, str(epoch_milliseconds(expires) // 1000), target, ext=ext or "")
-    signed = replace(unsigned, mac=_mac(unsigned, access_token, "GET", host, port))
-    text = "\\".join([client_id, signed.timestamp, signed.mac, signed.ext])
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+    covered = "" if body is None else payload_hash(body, content_type)
+    timestamp = str(epoch_milliseconds(now) // 1000)
+    signature = Signature("header", client_id, timestamp, target, "", nonce, covered, ext or "")
+    signature = replace(signature, mac=_mac(signature, access_token, method, host, port))
+    values = {name: getattr(signature, attribute) for name, attribute in _FIELDS.items()}
+    return "Hawk " + ", ".join(f'{name}="{value}"' for name, value in values.items() if value)
 
 
 def decode_base64(text: str) -> bytes:

@@ -4,8 +4,7 @@ import re
 from typing import Any
 
 from legacy_queue.domain.authentication import SignedRequest
-from legacy_queue.domain.errors import InvalidRequestArguments
-from legacy_queue.domain.hawk import authentication_failed
+from legacy_queue.domain.errors import AuthenticationFailed, InvalidRequestArguments
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -41,7 +40,7 @@ def signed_request(environ: dict[str, Any], body: bytes, trusts_proxy: bool) -> 
     host, _, host_port = address.rpartition(":") if _has_port(address) else (address, "", "")
     port = port or host_port or str(_DEFAULT_PORTS.get(scheme, 80))
     if not (port.isascii() and port.isdigit() and len(port) <= 5):
-        raise authentication_failed("host without a usable port")
+        raise AuthenticationFailed("host without a usable port")
     return SignedRequest(
         method=environ["REQUEST_METHOD"],
         target=raw_target(environ),

@@ -69,7 +69,7 @@ def who(signed: SignedRequest, now: datetime = NOW) -> Identity:
 def refused(signed: SignedRequest, now: datetime = NOW) -> None:
     with pytest.raises(AuthenticationFailed) as error:
         AUTHENTICATOR.authenticate(signed, now)
-    assert str(error.value) == str(hawk.authentication_failed(""))
+    assert str(error.value) == str(AuthenticationFailed(""))
     assert error.value.details == {}
 
 
