@@ -1,9 +1,9 @@
 """Hawk, the HTTP authentication of Taskcluster, as npm's hawk 2 to 6 and mohawk speak it: pure.
 
-A request is signed in its Authorization header (here too) or, a GET, in the ``bewit`` parameter of its target. The
-MAC covers the raw request target: whoever hands in a decoded one gets a refusal. Whatever is wrong with
-a signature, the same sentence says so, and no key, MAC or header is ever in it. Nonces are not
-remembered: nothing is kept in the process, and every call of the queue is safe to repeat.
+A request is signed in its Authorization header or, a GET, in the ``bewit`` parameter of its target. The
+MAC covers the raw request target: whoever hands in a decoded one gets a refusal. No key, MAC or header is
+ever in a refusal. Nonces are not remembered: nothing is kept in the process, and every call of the queue
+is safe to repeat.
 """
 
 import base64

@@ -22,17 +22,7 @@ from legacy_queue.domain.errors import QueueError, RequestConflict, ServiceUnava
 from legacy_queue.domain.events import Event, task_event
 from legacy_queue.domain.ids import MAX_RUNS
 from legacy_queue.domain.messages import Lease
-from legacy_queue.domain.outcome import (
-    After,
-    Hold,
-    Offer,
-    Outcome,
-    Release,
-    Withdraw,
-    created,
-    now_pending,
-    resolved,
-)
+from legacy_queue.domain.outcome import Hold, Outcome, Withdraw, created, now_pending, resolved
 from legacy_queue.domain.task import Run, Task, Worker
 from legacy_queue.domain.times import format_time, whole_seconds
 
@@ -75,9 +65,7 @@ def schedule(task: Task, now: datetime) -> Outcome:
     Raises RequestConflict past the deadline.
     """
     _check_deadline(task, now)
-    if task.runs:
-        return now_pending(task)
-    return now_pending(task.with_new_run("scheduled", now))
+    return now_pending(task if task.runs else task.with_new_run("scheduled", now))
 
 
 def satisfy(task: Task, required_id: str, now: datetime) -> Outcome:
@@ -107,8 +95,7 @@ def rerun(task: Task, now: datetime) -> Outcome:
     if room <= 0:
         raise _conflict(task, f"it has had {MAX_RUNS} runs, the most that are ever created for one task")
     task = replace(task, retries_left=min(task.definition.retries, room - 1))
-    task = task.with_new_run("rerun", now)
-    return now_pending(task)
+    return now_pending(task.with_new_run("rerun", now))
 
 
 def claim(
@@ -173,7 +160,7 @@ def resolve(task: Task, run_id: int, state: str, reason: str, now: datetime) -> 
     run = task.run(run_id)
     if run.is_resolved and run.worker and (run.state, run.reason_resolved) == (state, reason):
         if run_id == len(task.runs) - 1:
-            return Outcome(task, events=(task_event(f"task-{state}", task),))
+            return resolved(task)
         return now_pending(task) if run_id == len(task.runs) - 2 else Outcome(task)
     if run.state != "running":
         raise _conflict(task, f"{_as_it_is(run)}, only a running run can be reported {state}")
@@ -188,8 +175,7 @@ def cancel(task: Task, now: datetime) -> Outcome:
     _check_deadline(task, now)
     last = task.last_run
     if last and last.is_resolved:
-        canceled = last.reason_resolved == "canceled"
-        return Outcome(task, events=(task_event("task-exception", task),) if canceled else ())
+        return resolved(task) if last.reason_resolved == "canceled" else Outcome(task)
     if not last:
         task = task.with_new_run("exception", now)
     return _ended(task, "exception", "canceled", now)
@@ -221,11 +207,26 @@ def exceed_deadline(task: Task, now: datetime) -> Outcome:
     return _ended(task, "exception", "deadline-exceeded", now)
 
 
+def unclaim(task: Task, run_id: int, worker: Worker, taken_until: datetime) -> Outcome:
+    """The run is pending as before its claim, no retry is used up, and the held message is visible again.
+
+    Only that very claim is taken back: where the run was resolved or reclaimed, nothing changes.
+    Source: claimWork in design/api.md, a client that hangs up costs no claim.
+    """
+    last = task.last_run
+    if last is None or last.run_id != run_id or last.state != "running":
+        return Outcome(task)
+    if (last.worker, last.taken_until) != (worker, taken_until):
+        return Outcome(task)
+    held = task.held
+    task = task.with_last_run(state="pending", worker=None, taken_until=None, started=None)
+    return now_pending(replace(task, held=None), held)
+
+
 def _ended(task: Task, state: str, reason: str, now: datetime) -> Outcome:
     """The last run is resolved: the task with it, or a retry follows."""
     ended = _resolve_last(task, state, reason, now)
-    outcome = now_pending(ended) if ended.state == "pending" else resolved(ended)
-    return replace(outcome, after=_let_go(task.held, ended))
+    return now_pending(ended, task.held) if ended.state == "pending" else resolved(ended, task.held)
 
 
 def _check_deadline(task: Task, now: datetime) -> None:
@@ -265,15 +266,7 @@ def _held(task: Task, lease: Lease | None, now: datetime) -> Outcome:
     room = task.definition.deadline - now - _EXPIRY_MARGIN
     if timedelta(seconds=whole_seconds(until - now)) < room:
         return Outcome(task, hold=Hold(run.run_id + 1, until, lease))
-    return Outcome(replace(task, held=None), after=(Withdraw(lease),) if lease else ())
-
-
-def _let_go(held: Lease | None, task: Task) -> tuple[After, ...]:
-    """What becomes of a held message once the run before it is resolved."""
-    if task.state == "pending":
-        run_id = task.runs[-1].run_id
-        return (Release(run_id, held) if held else Offer(run_id),)
-    return (Withdraw(held),) if held else ()
+    return Outcome(replace(task, held=None), after=Withdraw(lease) if lease else None)
 
 
 def _has_expired(run: Run, now: datetime) -> bool:

@@ -17,7 +17,6 @@ from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.times import epoch_milliseconds, format_time, parse_time
-from legacy_queue.domain.unclaim import unclaim
 from legacy_queue.ports import Clock, Corrupt
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.usage import Usage
@@ -138,7 +137,7 @@ class Claims:
         taken_until = parse_time(claim["takenUntil"])
         log.info("claim-taken-back", task_id=task_id, run_id=run_id)
         with suppress(ResourceNotFound):
-            self._changes.apply(task_id, lambda task: unclaim(task, run_id, worker, taken_until))
+            self._changes.apply(task_id, lambda task: transitions.unclaim(task, run_id, worker, taken_until))
 
     def reclaim(self, task_id: str, run_id: int) -> Mapping[str, Any]:
         """The claim lasts longer; the body that reclaimTask answers, with new credentials.
