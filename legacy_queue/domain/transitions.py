@@ -15,7 +15,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from functools import partial
 
 from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.errors import QueueError, RequestConflict, ServiceUnavailable
@@ -33,6 +33,8 @@ RETRIED = {"claim-expired": "retry", "worker-shutdown": "retry", "intermittent-t
 # the message was put, in whole seconds; two seconds cover both roundings.
 _EXPIRY_MARGIN = timedelta(seconds=2)
 
+_json = partial(json.dumps, sort_keys=True)  # to compare: 1 and true are equal to Python
+
 
 def create(task_id: str, definition: TaskDefinition, waits_for: Sequence[str], now: datetime) -> Outcome:
     """A new task: pending with run 0, or unscheduled while there are dependencies to wait for."""
@@ -43,12 +45,8 @@ def create(task_id: str, definition: TaskDefinition, waits_for: Sequence[str], n
 
 
 def create_again(task: Task, definition: TaskDefinition) -> Outcome:
-    """The same definition changes nothing, tells again, and offers a pending run again.
-
-    Another one is a RequestConflict.
-    """
+    """The same definition changes nothing, and tells and offers again; another one is a RequestConflict."""
     existing, given = dict(task.definition.wire), dict(definition.wire)
-    # as JSON: 1 and true are equal to Python
     different = [name for name in sorted(given) if _json(given[name]) != _json(existing.get(name))]
     if different:
         raise RequestConflict(
@@ -121,7 +119,8 @@ def claim(
     retried: tuple[Event, ...] = ()
     if last and run_id in (len(task.runs), len(task.runs) + 1):
         if last.state == "running":
-            task = _expire_when_due(task, last, message_id, now)
+            _check_expired(task, last, message_id, now)
+            task = _resolve_last(task, "exception", "claim-expired", now)
             if task.state != "pending":
                 refusal = _conflict(task, "its claim expired and no retries are left")
                 return replace(resolved(task), refusal=refusal)
@@ -173,38 +172,23 @@ def cancel(task: Task, now: datetime) -> Outcome:
     Raises RequestConflict past the deadline.
     """
     _check_deadline(task, now)
-    last = task.last_run
-    if last and last.is_resolved:
-        return resolved(task) if last.reason_resolved == "canceled" else Outcome(task)
-    if not last:
-        task = task.with_new_run("exception", now)
+    if task.is_resolved:
+        return resolved(task) if task.runs[-1].reason_resolved == "canceled" else Outcome(task)
     return _ended(task, "exception", "canceled", now)
 
 
-def expire_claim(task: Task, run_id: int, now: datetime) -> Outcome:
-    """A run whose takenUntil has passed is exception/claim-expired, and retried while there are retries left.
-
-    Past the deadline the task ends by that instead. Where it is not so, nothing changes: the run was resolved
-    or reclaimed, or was never claimed.
+def expire(task: Task, now: datetime) -> Outcome:
+    """What ends by time: from its deadline on, a task that is not resolved is exception/deadline-exceeded;
+    before that, a run whose takenUntil has passed is exception/claim-expired, and retried while there are
+    retries left. Otherwise nothing changes.
     """
-    last = task.last_run
-    if last is None or last.run_id != run_id or last.state != "running" or not _has_expired(last, now):
+    if task.is_resolved:
         return Outcome(task)
     if now >= task.definition.deadline:
-        return exceed_deadline(task, now)
-    return _ended(task, "exception", "claim-expired", now)
-
-
-def exceed_deadline(task: Task, now: datetime) -> Outcome:
-    """A task that is not resolved by its deadline is exception/deadline-exceeded.
-
-    One that was never scheduled gets a run that says so. Before the deadline nothing changes.
-    """
-    if now < task.definition.deadline or task.is_resolved:
-        return Outcome(task)
-    if not task.runs:
-        task = task.with_new_run("exception", now)
-    return _ended(task, "exception", "deadline-exceeded", now)
+        return _ended(task, "exception", "deadline-exceeded", now)
+    if task.runs and _has_expired(task.runs[-1], now):
+        return _ended(task, "exception", "claim-expired", now)
+    return Outcome(task)
 
 
 def unclaim(task: Task, run_id: int, worker: Worker, taken_until: datetime) -> Outcome:
@@ -214,9 +198,8 @@ def unclaim(task: Task, run_id: int, worker: Worker, taken_until: datetime) -> O
     Source: claimWork in design/api.md, a client that hangs up costs no claim.
     """
     last = task.last_run
-    if last is None or last.run_id != run_id or last.state != "running":
-        return Outcome(task)
-    if (last.worker, last.taken_until) != (worker, taken_until):
+    claim = run_id, "running", worker, taken_until
+    if last is None or (last.run_id, last.state, last.worker, last.taken_until) != claim:
         return Outcome(task)
     held = task.held
     task = task.with_last_run(state="pending", worker=None, taken_until=None, started=None)
@@ -224,7 +207,9 @@ def unclaim(task: Task, run_id: int, worker: Worker, taken_until: datetime) -> O
 
 
 def _ended(task: Task, state: str, reason: str, now: datetime) -> Outcome:
-    """The last run is resolved: the task with it, or a retry follows."""
+    """The last run is resolved, of a task without runs a new one: the task with it, or a retry follows."""
+    if not task.runs:
+        task = task.with_new_run("exception", now)
     ended = _resolve_last(task, state, reason, now)
     return now_pending(ended, task.held) if ended.state == "pending" else resolved(ended, task.held)
 
@@ -234,17 +219,14 @@ def _check_deadline(task: Task, now: datetime) -> None:
         raise _conflict(task, f"its deadline {format_time(task.definition.deadline)} has passed")
 
 
-def _expire_when_due(task: Task, run: Run, message_id: str | None, now: datetime) -> Task:
-    """The task after its running run was found expired by somebody who has the message for the next."""
-    if not _has_expired(run, now):
-        if message_id is not None and task.held and message_id != task.held.message_id:
-            raise _conflict(
-                task, f"run {run.run_id} is claimed until {_taken_until(run)}; this message is a stray double"
-            )
-        raise ServiceUnavailable(
-            f"task {task.task_id}: run {run.run_id} is claimed until {_taken_until(run)}, try again then"
-        )
-    return _resolve_last(task, "exception", "claim-expired", now)
+def _check_expired(task: Task, run: Run, message_id: str | None, now: datetime) -> None:
+    """The claim on the run has ended, as somebody expects who has the message for the next."""
+    if _has_expired(run, now):
+        return
+    claimed = f"run {run.run_id} is claimed until {_taken_until(run)}"
+    if message_id is not None and task.held and message_id != task.held.message_id:
+        raise _conflict(task, f"{claimed}; this message is a stray double")
+    raise ServiceUnavailable(f"task {task.task_id}: {claimed}, try again then")
 
 
 def _resolve_last(task: Task, state: str, reason: str, now: datetime) -> Task:
@@ -283,7 +265,3 @@ def _taken_until(run: Run) -> str:
 
 def _conflict(task: Task, why: str) -> QueueError:
     return RequestConflict(f"task {task.task_id}: {why}", {"status": task.status()})
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)

@@ -228,22 +228,14 @@ class Life(RuleBasedStateMachine):
             expected = [*self.words, "pending"]
         self._step(lambda task: transitions.rerun(task, self.now), expected)
 
-    @rule(ahead=RUNS)
-    def expire_claim(self, ahead: int) -> None:
-        run_id = max(0, self.last + ahead)
-        expected: Expected = self.words
-        if run_id == self.last and self.has_expired:
-            reason = "deadline-exceeded" if self.is_late else "claim-expired"
-            expected = self._ended("exception", reason)
-        self._step(lambda task: transitions.expire_claim(task, run_id, self.now), expected)
-
     @rule()
-    def exceed_deadline(self) -> None:
-        is_over = self.is_late and not self.is_resolved
-        self._step(
-            lambda task: transitions.exceed_deadline(task, self.now),
-            [*self.words[:-1], "exception deadline-exceeded"] if is_over else self.words,
-        )
+    def expire(self) -> None:
+        expected: Expected = self.words
+        if self.is_late and not self.is_resolved:
+            expected = [*self.words[:-1], "exception deadline-exceeded"]
+        elif self.has_expired:
+            expected = self._ended("exception", "claim-expired")
+        self._step(lambda task: transitions.expire(task, self.now), expected)
 
     # what the rules above come to too seldom
 
@@ -276,7 +268,7 @@ class Life(RuleBasedStateMachine):
         self.now = max(self.now, self.taken_until - early)
         if keep:
             self.reclaim(0, CLAIM_TIMEOUT)
-        self.expire_claim(0)
+        self.expire()
 
     @precondition(lambda self: self.state == "pending" and not self.is_late and self.last < 10)
     @rule(runs=st.sampled_from([3, MOST_RUNS]))

@@ -544,7 +544,7 @@ def test_nothing_is_canceled_from_the_deadline_on(task: Task) -> None:
 
 
 def test_a_run_whose_claim_has_ended_is_retried() -> None:
-    outcome = transitions.expire_claim(running(), 0, TAKEN_UNTIL)
+    outcome = transitions.expire(running(), TAKEN_UNTIL)
     first, second = outcome.task.runs
     assert (first.state, first.reason_resolved, first.resolved) == ("exception", "claim-expired", TAKEN_UNTIL)
     assert (second.state, second.reason_created, second.scheduled) == ("pending", "retry", TAKEN_UNTIL)
@@ -555,7 +555,7 @@ def test_a_run_whose_claim_has_ended_is_retried() -> None:
 
 
 def test_without_retries_the_end_of_a_claim_ends_the_task() -> None:
-    outcome = transitions.expire_claim(running(retries=0), 0, TAKEN_UNTIL)
+    outcome = transitions.expire(running(retries=0), TAKEN_UNTIL)
     assert [(run.state, run.reason_resolved) for run in outcome.task.runs] == [("exception", "claim-expired")]
     assert outcome.after == Withdraw(HELD)
     assert told(outcome) == ["task-exception 0"]
@@ -563,29 +563,28 @@ def test_without_retries_the_end_of_a_claim_ends_the_task() -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "run_id", "now"),
+    ("task", "now"),
     [
-        (Task(TASK_ID, definition(), 5), 0, TAKEN_UNTIL),
-        (pending(), 0, TAKEN_UNTIL),
-        (running(), 1, TAKEN_UNTIL),
-        (running(), 0, TAKEN_UNTIL - MS),
-        (resolved("completed", state="completed"), 0, TAKEN_UNTIL),
-        (claim(resolved("worker-shutdown"), 1, BOB).task, 0, TAKEN_UNTIL + HOUR),
+        (Task(TASK_ID, definition(), 5), TAKEN_UNTIL),
+        (pending(), TAKEN_UNTIL),
+        (running(), TAKEN_UNTIL - MS),
+        (resolved("completed", state="completed"), TAKEN_UNTIL),
+        (resolved("worker-shutdown"), TAKEN_UNTIL + HOUR),
     ],
 )
-def test_a_claim_that_has_not_ended_is_not_expired(task: Task, run_id: int, now: datetime) -> None:
-    assert transitions.expire_claim(task, run_id, now) == Outcome(task)
+def test_a_claim_that_has_not_ended_is_not_expired(task: Task, now: datetime) -> None:
+    assert transitions.expire(task, now) == Outcome(task)
 
 
 def test_a_claim_that_outlives_its_task_ends_as_the_deadline_says() -> None:
-    outcome = transitions.expire_claim(running(), 0, DEADLINE)
+    outcome = transitions.expire(running(), DEADLINE)
     assert [run.reason_resolved for run in outcome.task.runs] == ["deadline-exceeded"]
     assert outcome.task.retries_left == 5
 
 
 @pytest.mark.parametrize("task", [pending(), running(), resolved("worker-shutdown")])
 def test_a_task_that_is_not_resolved_by_its_deadline_ends(task: Task) -> None:
-    outcome = transitions.exceed_deadline(task, DEADLINE)
+    outcome = transitions.expire(task, DEADLINE)
     run = outcome.task.runs[-1]
     assert (run.state, run.reason_resolved, run.resolved) == ("exception", "deadline-exceeded", DEADLINE)
     assert len(outcome.task.runs) == len(task.runs)
@@ -595,7 +594,7 @@ def test_a_task_that_is_not_resolved_by_its_deadline_ends(task: Task) -> None:
 
 
 def test_a_task_that_was_never_scheduled_gets_a_run_that_says_so_at_its_deadline() -> None:
-    outcome = transitions.exceed_deadline(unscheduled(), DEADLINE)
+    outcome = transitions.expire(unscheduled(), DEADLINE)
     (run,) = outcome.task.runs
     assert (run.state, run.reason_created, run.reason_resolved) == (
         "exception",
@@ -609,12 +608,12 @@ def test_a_task_that_was_never_scheduled_gets_a_run_that_says_so_at_its_deadline
     ("task", "now"),
     [
         (Task(TASK_ID, definition(), 5), DEADLINE - MS),
-        (running(), DEADLINE - MS),
+        (pending(), DEADLINE - MS),
         (resolved("completed", state="completed"), DEADLINE),
     ],
 )
 def test_a_deadline_that_has_not_passed_or_came_too_late_changes_nothing(task: Task, now: datetime) -> None:
-    assert transitions.exceed_deadline(task, now) == Outcome(task)
+    assert transitions.expire(task, now) == Outcome(task)
 
 
 @pytest.mark.parametrize("reason", ["worker-shutdown", "intermittent-task"])
