@@ -20,13 +20,8 @@ from legacy_queue.domain.times import MILLISECOND, epoch_milliseconds
 MAX_SKEW = timedelta(minutes=15)  # design/api.md; just this much is still accepted
 MAX_LENGTH = 65_536  # of a header or a bewit; a certificate holds every scope of its task
 
-_SAME_NAME = ("nonce", "ext", "mac", "app", "dlg")  # in the header as in Signature
-_FIELDS = {
-    "id": "client_id",
-    "ts": "timestamp",
-    "hash": "payload_hash",
-    **{name: name for name in _SAME_NAME},
-}
+_FIELDS = {"id": "client_id", "ts": "timestamp", "hash": "payload_hash"}  # of a header, and of Signature
+_FIELDS |= {name: name for name in ("nonce", "ext", "mac", "app", "dlg")}
 _REQUIRED = {"id", "ts", "nonce", "mac"}
 _MALFORMED_HEADER, _MALFORMED_BEWIT = "malformed header", "malformed bewit"
 
@@ -146,8 +141,7 @@ def verify(signature: Signature, request: SignedRequest, access_token: str, now:
     A payload hash is checked where the signature has one; where it has none, the body is not covered.
     """
     is_bewit = signature.kind == "bewit"
-    mac = _mac(signature, access_token, "GET" if is_bewit else request.method, request.host, request.port)
-    if not _equal(mac, signature.mac):
+    if not _equal(_mac(signature, request, access_token), signature.mac):
         raise AuthenticationFailed("wrong key (MAC), or another method, host, port or target was signed")
     if not _payload_matches(signature, request):
         raise AuthenticationFailed("payload hash does not match")
@@ -174,28 +168,18 @@ def _payload_matches(signature: Signature, request: SignedRequest) -> bool:
 def payload_hash(body: bytes, content_type: str) -> str:
     """Base64 SHA-256 of the body under its content type, lower-cased and without parameters."""
     media_type = content_type.partition(";")[0].strip().lower()
-    return _base64(hashlib.sha256(_bytes(f"hawk.1.payload\n{media_type}\n") + body + b"\n").digest())
+    digest = hashlib.sha256(_bytes(f"hawk.1.payload\n{media_type}\n") + body + b"\n").digest()
+    return base64.b64encode(digest).decode()
 
 
 def sign_header(
-    *,
-    client_id: str,
-    access_token: str,
-    method: str,
-    target: str,
-    host: str,
-    port: int,
-    now: datetime,
-    nonce: str,
-    ext: str | None = None,
-    body: bytes | None = None,
-    content_type: str = "",
+    request: SignedRequest, client_id: str, access_token: str, now: datetime, nonce: str, ext: str = ""
 ) -> str:
-    """The Authorization header of a request; the body is covered when it is given, an empty one too."""
-    covered = "" if body is None else payload_hash(body, content_type)
+    """The Authorization header of a request; the body is covered where it has a content type, "" too."""
+    covered = "" if request.content_type is None else payload_hash(request.body, request.content_type)
     timestamp = str(epoch_milliseconds(now) // 1000)
-    signature = Signature("header", client_id, timestamp, target, "", nonce, covered, ext or "")
-    signature = replace(signature, mac=_mac(signature, access_token, method, host, port))
+    signature = Signature("header", client_id, timestamp, request.target, "", nonce, covered, ext)
+    signature = replace(signature, mac=_mac(signature, request, access_token))
     values = {name: getattr(signature, attribute) for name, attribute in _FIELDS.items()}
     return "Hawk " + ", ".join(f'{name}="{value}"' for name, value in values.items() if value)
 
@@ -206,21 +190,21 @@ def decode_base64(text: str) -> bytes:
     return base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)
 
 
-def _mac(signature: Signature, access_token: str, method: str, host: str, port: int) -> str:
+def _mac(signature: Signature, request: SignedRequest, access_token: str) -> str:
     lines = [
         f"hawk.1.{signature.kind}",
         signature.timestamp,
         signature.nonce,
-        method.upper(),
+        "GET" if signature.kind == "bewit" else request.method.upper(),
         signature.target,
-        host.lower(),
-        str(port),
+        request.host.lower(),
+        str(request.port),
         signature.payload_hash,
         signature.ext,
         *([signature.app, signature.dlg] if signature.app else []),
     ]
     text = "".join(f"{line}\n" for line in lines)
-    return _base64(hmac.digest(_bytes(access_token), _bytes(text), hashlib.sha256))
+    return base64.b64encode(hmac.digest(_bytes(access_token), _bytes(text), hashlib.sha256)).decode()
 
 
 def _equal(ours: str, theirs: str) -> bool:
@@ -231,7 +215,3 @@ def _equal(ours: str, theirs: str) -> bool:
 def _bytes(text: str) -> bytes:
     """UTF-8 of any text: what a client sends is never a crash."""
     return text.encode("utf-8", "surrogatepass")
-
-
-def _base64(digest: bytes) -> str:
-    return base64.b64encode(digest).decode()

@@ -4,7 +4,6 @@ import base64
 import hmac
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -22,17 +21,15 @@ REQUEST = SignedRequest("POST", TARGET, "Queue.example.com", 8080, None, "Applic
 EXT = "eyJhdXRob3JpemVkU2NvcGVzIjpbXX0="
 
 
-def signed(request: SignedRequest = REQUEST, now: datetime = NOW, **options: Any) -> SignedRequest:
-    header = hawk.sign_header(
-        client_id=CREDENTIALS["id"],
-        access_token=KEY,
-        method=request.method,
-        target=request.target,
-        host=request.host,
-        port=request.port,
-        now=now,
-        **{"nonce": "Ab3-_x", "ext": EXT, **options},
-    )
+def signed(
+    request: SignedRequest = REQUEST,
+    now: datetime = NOW,
+    body: bytes = b"",
+    content_type: str | None = None,
+) -> SignedRequest:
+    """The body is covered where its content type is given."""
+    covered = replace(request, body=body, content_type=content_type)
+    header = hawk.sign_header(covered, CREDENTIALS["id"], KEY, now, "Ab3-_x", EXT)
     return replace(request, authorization=header)
 
 

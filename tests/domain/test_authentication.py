@@ -40,18 +40,11 @@ def ext_of(credentials: TemporaryCredentials | None = None, **extension: Any) ->
 def request(
     credentials: Client | TemporaryCredentials = WORKER, ext: str | None = None, now: datetime = NOW
 ) -> SignedRequest:
+    unsigned = SignedRequest("POST", "/v1/task/T/runs/0/claim", "localhost", 8080)
     header = hawk.sign_header(
-        client_id=credentials.client_id,
-        access_token=credentials.access_token,
-        method="POST",
-        target="/v1/task/T/runs/0/claim",
-        host="localhost",
-        port=8080,
-        now=now,
-        nonce="abcdef",
-        ext=ext,
+        unsigned, credentials.client_id, credentials.access_token, now, "abcdef", ext or ""
     )
-    return SignedRequest("POST", "/v1/task/T/runs/0/claim", "localhost", 8080, header)
+    return replace(unsigned, authorization=header)
 
 
 def temporary(
