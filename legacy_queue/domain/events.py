@@ -5,7 +5,7 @@ Source: seeds/001 (payloads and routing keys) and "Events (AMQP)" in design/prot
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
@@ -17,42 +17,31 @@ PROJECT = "taskcluster-queue"
 EVER = datetime(2000, 1, 1, tzinfo=UTC)  # since then: all that happened
 
 
-@dataclass(frozen=True)
-class Key:
-    """A word of a routing key; ``constant`` is what it always is, ``optional`` may be ``_``."""
-
-    name: str
-    summary: str
-    constant: str | None = None
-    optional: bool = False
-    several_words: bool = False
-
-
-_KIND = Key("routingKeyKind", "The kind of routing key: always 'primary'.", constant="primary")
-_RESERVED = Key("reserved", "For words to come: match it with '#'.", optional=True, several_words=True)
-TASK_KEYS = (
-    _KIND,
-    Key("taskId", "The task that the message is about."),
-    Key("runId", "The latest run, '_' if there is none.", optional=True),
-    Key("workerGroup", "The workerGroup of the latest run, '_' if there is none.", optional=True),
-    Key("workerId", "The workerId of the latest run, '_' if there is none.", optional=True),
-    Key("provisionerId", "The provisionerId of the task."),
-    Key("workerType", "The workerType of the task."),
-    Key("schedulerId", "The schedulerId of the task."),
-    Key("taskGroupId", "The taskGroupId of the task."),
-    _RESERVED,
-)
-GROUP_KEYS = (
-    _KIND,
-    Key("taskGroupId", "The task group that the message is about."),
-    Key("schedulerId", "The schedulerId of the task group."),
-    _RESERVED,
-)
+# the words of a routing key, each with what it is
+TASK_KEY = {
+    "routingKeyKind": "The kind of routing key: always 'primary'.",
+    "taskId": "The task that the message is about.",
+    "runId": "The latest run, '_' if there is none.",
+    "workerGroup": "The workerGroup of the latest run, '_' if there is none.",
+    "workerId": "The workerId of the latest run, '_' if there is none.",
+    "provisionerId": "The provisionerId of the task.",
+    "workerType": "The workerType of the task.",
+    "schedulerId": "The schedulerId of the task.",
+    "taskGroupId": "The taskGroupId of the task.",
+    "reserved": "For words to come: match it with '#'.",
+}
+GROUP_KEY = {
+    "routingKeyKind": TASK_KEY["routingKeyKind"],
+    "taskGroupId": "The task group that the message is about.",
+    "schedulerId": "The schedulerId of the task group.",
+    "reserved": TASK_KEY["reserved"],
+}
+OPTIONAL = ("runId", "workerGroup", "workerId", "reserved")  # they may be ``_``
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """A topic exchange; ``always`` are optional words that are always in its keys.
+    """A topic exchange; ``always`` are optional words that are never ``_`` in its keys.
 
     Source: seeds/001, which leaves task-failed out.
     """
@@ -61,7 +50,7 @@ class Exchange:
     title: str
     description: str
     always: tuple[str, ...] = ()
-    keys: tuple[Key, ...] = TASK_KEYS
+    key: Mapping[str, str] = field(default_factory=lambda: TASK_KEY)
 
     @property
     def entry(self) -> str:
@@ -87,7 +76,7 @@ EXCHANGES: Mapping[str, Exchange] = {
         Exchange("task-completed", "Task Completed Messages", "A task completed.", _WORKER),
         Exchange("task-failed", "Task Failed Messages", "A task ran and failed."),
         Exchange("task-exception", "Task Exception Messages", _EXCEPTION),
-        Exchange("task-group-resolved", "Task Group Resolved Messages", _RESOLVED, keys=GROUP_KEYS),
+        Exchange("task-group-resolved", "Task Group Resolved Messages", _RESOLVED, key=GROUP_KEY),
     )
 }
 

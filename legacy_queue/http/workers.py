@@ -11,7 +11,8 @@ from flask import Response
 from legacy_queue.domain.errors import InsufficientScopes
 from legacy_queue.domain.ids import IDENTIFIER
 from legacy_queue.domain.scopes import AllOf, ForEach
-from legacy_queue.domain.workers import ID_NAMES, Known, Path, given_time
+from legacy_queue.domain.times import given_time
+from legacy_queue.domain.workers import ID_NAMES, Known, Path
 from legacy_queue.http.endpoint import Call, endpoint
 from legacy_queue.http.paging import PAGED, after, limit, page_answer, render
 
