@@ -3,18 +3,21 @@
 Source: "Bodies worth spelling out" in design/api.md; the original's src/artifacts.js and its schemas.
 """
 
+import base64
 import hashlib
+import hmac
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import starmap
 from typing import Any, Self
 
-from legacy_queue.domain.errors import InputError, InputTooLarge, RequestConflict
+from legacy_queue.domain.errors import AuthorizationFailed, InputError, InputTooLarge, RequestConflict
 from legacy_queue.domain.events import Event, task_event
 from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task
-from legacy_queue.domain.times import epoch_milliseconds, format_time, given_time
+from legacy_queue.domain.times import epoch_milliseconds, format_time, given_time, parse_time
 
 LARGEST_UPLOAD = 5 * 1024**3  # bytes in one request, as S3 has it
 LARGEST_BLOB = 150 * 1024**3  # bytes: in blocks of 4 MiB it stays below the 50,000 that Azure allows
@@ -228,3 +231,47 @@ def _check_parts(sizes: Sequence[int], length: int) -> None:
 def _check_size(what: str, size: int, most: int, where: str) -> None:
     if size > most:
         raise InputTooLarge(f"{what} is {size}: at most {most} bytes are accepted {where}")
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """The permission to upload that artifact until ``expiry``: as a whole, or its part ``number``, 1.., that
+    has this SHA-256, in hex, and size in bytes.
+    """
+
+    task_id: str
+    run_id: int
+    name: str
+    expiry: datetime
+    number: int = 0
+    sha256: str = ""
+    size: int = 0
+
+    def text(self) -> str:
+        """Letters, digits, ``-`` and ``_``."""
+        wire = [self.task_id, self.run_id, self.name, format_time(self.expiry)]
+        if self.number:
+            wire += [self.number, self.sha256, self.size]
+        return base64.urlsafe_b64encode(json.dumps(wire, separators=(",", ":")).encode()).decode().rstrip("=")
+
+    @classmethod
+    def verified(cls, text: str, signature: str, secrets: Sequence[bytes], now: datetime) -> Self:
+        """The ticket, if one of the secrets signed it and it has not ended; raises AuthorizationFailed."""
+        given = signature.encode()
+        if not any(hmac.compare_digest(given, ticket_signature(text, one).encode()) for one in secrets):
+            raise AuthorizationFailed(
+                "the URL is not signed for this upload: use it as createArtifact answered it"
+            )
+        wire = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        task_id, run_id, name, expiry, *part = wire
+        if parse_time(expiry) <= now:
+            raise AuthorizationFailed(
+                f"the URL ended at {expiry}: createArtifact with the same body answers a new one"
+            )
+        return cls(task_id, run_id, name, parse_time(expiry), *part)
+
+
+def ticket_signature(text: str, secret: bytes) -> str:
+    """64 hex digits. The key is the secret's for this purpose alone: messages are signed with another."""
+    key = hmac.digest(secret, b"legacy-queue/upload", hashlib.sha256)
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()

@@ -1,20 +1,154 @@
-"""From a request to who sent it and which scopes that gives: why it does not is told to a log alone.
+"""Who sent a request and which scopes that gives; and the temporary credentials that clients issue.
 
-Source: design/api.md "Authentication", and taskcluster-auth's signature validator of 2017.
+A temporary access token is derived from the issuer's, so a certificate proves itself without being
+stored anywhere. Tokens and signatures are in no message and no repr; why credentials are refused is told to
+a log alone. Source: design/api.md "Authentication", design/clients.md 4, and taskcluster-auth's signature
+validator of 2017.
 """
 
+import base64
+import hashlib
+import hmac
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Self
 
-from legacy_queue.domain.credentials import Certificate, Client
 from legacy_queue.domain.errors import AuthenticationFailed
 from legacy_queue.domain.hawk import Signature, SignedRequest, decode_base64, read_signature, verify
 from legacy_queue.domain.scopes import Roles, covers, is_scope
-from legacy_queue.domain.times import from_epoch
+from legacy_queue.domain.times import MILLISECOND, epoch_milliseconds, from_epoch
 
-__all__ = ["Authenticator", "Client", "Identity", "SignedRequest"]
+MAX_LIFE = timedelta(days=31)
+MAX_DRIFT = timedelta(minutes=5)  # at both ends
+SEED_LENGTH = 44  # two slugids
+
+
+@dataclass(frozen=True)
+class Client:
+    """Permanent credentials, as the operator configures them; ``scopes`` are not expanded yet."""
+
+    client_id: str
+    access_token: str = field(repr=False)
+    scopes: tuple[str, ...]
+    expires: datetime | None = None
+
+
+@dataclass(frozen=True)
+class TemporaryCredentials:
+    """What a worker is given for its claim; ``certificate`` is a JSON string."""
+
+    client_id: str
+    access_token: str = field(repr=False)
+    certificate: str = field(repr=False)
+
+    def to_wire(self) -> dict[str, str]:
+        """``credentials`` of a claim."""
+        return {"clientId": self.client_id, "accessToken": self.access_token, "certificate": self.certificate}
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What an issuer signed: these scopes, from ``start`` to ``expiry`` (ms since 1970).
+
+    ``issuer`` is set when the certificate is for a client id other than the issuer's: a named one.
+    """
+
+    scopes: tuple[str, ...]
+    start: int
+    expiry: int
+    seed: str = field(repr=False)
+    issuer: str | None = None
+    signature: str = field(default="", repr=False)
+
+    @classmethod
+    def from_wire(cls, wire: object) -> Self:
+        """Read it, its keys in any order; raises AuthenticationFailed. An empty issuer is none."""
+        match wire:
+            case {
+                "version": 1,
+                "scopes": [*scopes],
+                "start": int(start),
+                "expiry": int(expiry),
+                "seed": str(seed),
+                "signature": str(signature),
+                **others,
+            } if len(seed) == SEED_LENGTH:
+                issuer = others.get("issuer") or ""
+                if is_scope(issuer) and all(is_scope(text) for text in [*scopes, seed, signature]):
+                    return cls(tuple(scopes), start, expiry, seed, issuer or None, signature)
+        raise AuthenticationFailed("malformed certificate")
+
+    def access_token(self, client_id: str, issuer: Client, held: Sequence[str], now: datetime) -> str:
+        """The token of this certificate's bearer; raises AuthenticationFailed when it is not valid now.
+
+        ``held`` are the issuer's scopes, expanded: they must cover the certificate's and, when it is named,
+        ``auth:create-client:<client_id>``.
+        """
+        time, drift = epoch_milliseconds(now), MAX_DRIFT // MILLISECOND
+        # JavaScript ends the text with a newline when there are no scopes, Python does not
+        texts = [self._signed_text(client_id) + end for end in ([""] if self.scopes else ["", "\n"])]
+        given = self.signature.encode()
+        is_signed = any(hmac.compare_digest(_signature(issuer, text).encode(), given) for text in texts)
+        wanted = [*self.scopes, *([f"auth:create-client:{client_id}"] if self.issuer else [])]
+        checks = {
+            "certificate names its bearer as issuer": self.issuer != client_id,
+            "certificate signature does not match": is_signed,
+            "certificate not valid yet": time >= self.start - drift,
+            "certificate expired": time <= self.expiry + drift,
+            "certificate lasts longer than 31 days": self.expiry - self.start <= MAX_LIFE // MILLISECOND,
+            "certificate exceeds its issuer's scopes": covers(held, wanted),
+        }
+        for reason, is_right in checks.items():
+            if not is_right:
+                raise AuthenticationFailed(reason)
+        return _temporary_token(issuer, self.seed)
+
+    def signed_by(self, issuer: Client, client_id: str) -> Self:
+        """The certificate with the issuer's signature, for the bearer of that name."""
+        return replace(self, signature=_signature(issuer, self._signed_text(client_id)))
+
+    def _signed_text(self, client_id: str) -> str:
+        names = [f"clientId:{client_id}", f"issuer:{self.issuer}"] if self.issuer else []
+        times = [f"start:{self.start}", f"expiry:{self.expiry}"]
+        return "\n".join(["version:1", *names, f"seed:{self.seed}", *times, "scopes:", *self.scopes])
+
+    def to_json(self) -> str:
+        """The inverse of ``from_wire``, as text."""
+        wire = {"version": 1, **vars(self)}
+        if not self.issuer:
+            del wire["issuer"]
+        return json.dumps(wire, separators=(",", ":"))
+
+
+def create_temporary_credentials(
+    issuer: Client, client_id: str | None, scopes: Sequence[str], start: datetime, expiry: datetime, seed: str
+) -> TemporaryCredentials:
+    """Credentials for these scopes and this time, named ``client_id`` or, when that is None, as the issuer.
+
+    ``seed`` is 44 fresh random characters (two slugids). Whether the issuer may is decided when they
+    are used. Raises ValueError for more than 31 days, or another length of seed.
+    """
+    if expiry - start > MAX_LIFE or len(seed) != SEED_LENGTH:
+        raise ValueError("temporary credentials last 31 days at most, and their seed has 44 characters")
+    name = client_id or issuer.client_id
+    issued_by = None if name == issuer.client_id else issuer.client_id
+    times = epoch_milliseconds(start), epoch_milliseconds(expiry)
+    certificate = Certificate(tuple(scopes), *times, seed, issued_by).signed_by(issuer, name)
+    return TemporaryCredentials(name, _temporary_token(issuer, seed), certificate.to_json())
+
+
+def _signature(issuer: Client, text: str) -> str:
+    return base64.b64encode(_hmac(issuer, text)).decode()
+
+
+def _temporary_token(issuer: Client, seed: str) -> str:
+    return base64.urlsafe_b64encode(_hmac(issuer, seed)).decode().rstrip("=")
+
+
+def _hmac(issuer: Client, text: str) -> bytes:
+    return hmac.digest(issuer.access_token.encode(), text.encode(), hashlib.sha256)
 
 
 @dataclass(frozen=True)

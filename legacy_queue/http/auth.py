@@ -3,8 +3,8 @@
 import re
 from typing import Any
 
-from legacy_queue.domain.authentication import SignedRequest
 from legacy_queue.domain.errors import AuthenticationFailed, InvalidRequestArguments
+from legacy_queue.domain.hawk import SignedRequest
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 

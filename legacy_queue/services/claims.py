@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 
 from legacy_queue.domain import transitions
-from legacy_queue.domain.credentials import Client, create_temporary_credentials
+from legacy_queue.domain.authentication import Client, create_temporary_credentials
 from legacy_queue.domain.errors import AuthorizationFailed, InputError, RequestConflict, ResourceNotFound
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import Lease, read_message, signature_is_valid

@@ -12,8 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from legacy_queue.domain import hawk
-from legacy_queue.domain.authentication import Authenticator, Client, Identity, SignedRequest
-from legacy_queue.domain.credentials import TemporaryCredentials, create_temporary_credentials
+from legacy_queue.domain.authentication import (
+    Authenticator,
+    Client,
+    Identity,
+    SignedRequest,
+    TemporaryCredentials,
+    create_temporary_credentials,
+)
 from legacy_queue.domain.errors import AuthenticationFailed
 from legacy_queue.domain.scopes import Roles
 from tests.clients.javascript import javascript
