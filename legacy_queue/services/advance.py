@@ -130,7 +130,7 @@ class Advance:
         due, now = _due(task, is_own=is_own), self._clock.now()
         if due is None or now < due:
             return task
-        return self._changes.apply(task.task_id, lambda one: transitions.expire(one, now))
+        return self._changes.apply(task.task_id, transitions.expire)
 
 
 def _due(task: Task, *, is_own: bool) -> datetime | None:
