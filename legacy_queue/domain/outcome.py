@@ -1,6 +1,6 @@
 """What a transition decided: the task as it is to be stored, what to tell, what becomes of its messages."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from legacy_queue.domain.errors import QueueError
@@ -55,8 +55,8 @@ class Outcome:
 
 def created(task: Task) -> Outcome:
     """There is a task, pending or unscheduled; or it was asked for again."""
-    outcome = now_pending(task)
-    return replace(outcome, events=(task_event("task-defined", task), *outcome.events))
+    pending = now_pending(task)
+    return Outcome(task, after=pending.after, events=(task_event("task-defined", task), *pending.events))
 
 
 def now_pending(task: Task, held: Lease | None = None) -> Outcome:
