@@ -13,8 +13,7 @@ from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.clock import SystemClock
 from legacy_queue.adapters.memory import MemoryAccount
 from legacy_queue.config import Settings, SettingsError
-from legacy_queue.domain.authentication import Authenticator
-from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.authentication import Authenticator, Client
 from legacy_queue.domain.scopes import Roles
 from legacy_queue.gateway.azure_face import azure_face
 from legacy_queue.gateway.blob_face import blob_face

@@ -21,18 +21,16 @@ def hawk_auth(client_id: str, access_token: str, ext: str | None, now: Callable[
 
     def sign(request: requests.PreparedRequest) -> requests.PreparedRequest:
         url = urlsplit(str(request.url))
-        request.headers["Authorization"] = hawk.sign_header(
-            client_id=client_id,
-            access_token=access_token,
-            method=str(request.method),
-            target=request.path_url,
-            host=url.hostname or "",
-            port=url.port or _PORTS[url.scheme],
-            now=now(),
-            nonce=secrets.token_urlsafe(6),
-            ext=ext,
-            body=request.body if isinstance(request.body, bytes) else b"",
+        signed = hawk.SignedRequest(
+            str(request.method),
+            request.path_url,
+            url.hostname or "",
+            url.port or _PORTS[url.scheme],
             content_type=request.headers.get("Content-Type", ""),
+            body=request.body if isinstance(request.body, bytes) else b"",
+        )
+        request.headers["Authorization"] = hawk.sign_header(
+            signed, client_id, access_token, now(), secrets.token_urlsafe(6), ext or ""
         )
         return request
 
