@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from legacy_queue.domain.errors import RequestConflict
+from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
@@ -134,6 +134,21 @@ def test_a_transition_after_the_broker_is_back_does_not_overtake_what_waits(benc
     bench.run(task_id)  # before the timer fired
     bench.run_timers(MINUTE)
     assert of_task(bench.events(), task_id) == OF_ITS_GROUP
+
+
+def test_a_transition_does_not_overtake_what_waits_though_the_task_does_not_say_that_it_does(
+    bench: Bench,
+) -> None:
+    task_id = slugid()
+    server = bench.server(At(0, of="replace", before=failing(ServiceUnavailable("storage is away"))))
+    away(bench)
+    server.services.tasks.create(task_id, task_body())
+    assert not bench.task(task_id).is_unpublished
+    back(bench)
+    server.publisher.check()
+    server.services.claims.claim(server.services.tasks.load(task_id), 0, ALICE, Presented())
+    bench.run_timers(SECOND, server=server)
+    assert of_task(bench.events(), task_id) == LIFE[:3]
 
 
 def test_a_transition_of_another_process_does_not_overtake_what_waits(bench: Bench) -> None:
