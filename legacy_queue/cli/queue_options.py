@@ -12,8 +12,6 @@ import requests
 
 from legacy_queue.domain.ids import IDENTIFIER
 from legacy_queue.worker import Credentials
-from legacy_queue.worker.hawk_auth import hawk_auth
-from legacy_queue.worker.settings import base_url_of
 
 
 def identifier(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
@@ -75,7 +73,7 @@ def queue_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_queue(
         root_url: str | None, base_url: str | None, certificate: str | None, **options: Any
     ) -> None:
-        url = base_url or (base_url_of(root_url) if root_url else "")
+        url = base_url or (root_url.rstrip("/") + "/api/queue/v1" if root_url else "")
         if not re.match(r"https?://[^/]", url):
             raise click.UsageError(
                 "Say where the queue is: --root-url or --base-url, starting with http:// or https://"
@@ -92,9 +90,7 @@ def ask(
     method: str, url: str, path: str, credentials: Credentials, timeout: float = 30, **content: Any
 ) -> requests.Response:
     """What the queue at ``url`` answers to a signed request; where nothing answers, the command ends."""
-    sign = hawk_auth(
-        credentials.client_id, credentials.access_token, credentials.ext(), lambda: datetime.now(UTC)
-    )
+    sign = credentials.hawk(lambda: datetime.now(UTC))
     try:
         return requests.request(method, url + path, auth=sign, timeout=timeout, **content)
     except requests.RequestException as error:

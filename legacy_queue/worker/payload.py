@@ -17,8 +17,6 @@ SHELL = ("/bin/sh", "-c")
 MAX_RUN_TIME = 10**9  # seconds; the task's deadline comes long before
 OF_THE_LOG = frozenset({"public/logs/live.log", "public/logs/live_backing.log"})
 
-_ARTIFACT_NAME = re.compile(r"[\x20-\x7e]{1,1024}")
-
 
 class MalformedPayload(Exception):
     """Another run of the task would have the same result. The message shows no value of ``env``."""
@@ -96,7 +94,7 @@ def _artifact(artifact: Any, name: str | None = None) -> Declared:
             name = artifact.get("name", path) if name is None else name
         case _:
             raise MalformedPayload("each of payload.artifacts needs a path and a type, file or directory")
-    if not isinstance(name, str) or not _ARTIFACT_NAME.fullmatch(name):
+    if not isinstance(name, str) or not re.fullmatch(r"[\x20-\x7e]{1,1024}", name):
         must_be = "1 to 1024 printable ASCII characters"
         raise MalformedPayload(f"{name!r:.80} cannot be an artifact's name: {must_be}")
     if name in OF_THE_LOG:

@@ -1,15 +1,17 @@
-"""A run's artifacts: created with the claim's newest credentials, and uploaded.
+"""A run's artifacts: looked for, created with the claim's newest credentials, and uploaded.
 
 An artifact that fails raises nothing: a line of the log and a step say so, and the caller decides what that
-means for the task.
+means for the task. Nothing outside of the task's working directory is uploaded, whatever path is declared and
+whatever links the task has made.
 """
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from mimetypes import MimeTypes
 from pathlib import Path
 
-from legacy_queue.worker.declared import Found, look_for
 from legacy_queue.worker.held_claim import HeldClaim
 from legacy_queue.worker.http import Content, Unavailable
 from legacy_queue.worker.payload import Declared
@@ -21,6 +23,7 @@ LIVE_LOG = "public/logs/live.log"
 BACKING_LOG = "public/logs/live_backing.log"
 UNKNOWN_TYPE = "application/octet-stream"
 MAX_MESSAGE = 4096  # characters of an error artifact
+MAX_SIZE = 5 * 1024**3  # bytes that S3 takes in one PUT
 
 _TYPES = MimeTypes()  # the same on every machine
 _TYPES.add_type("text/plain", ".log")
@@ -52,12 +55,12 @@ class Uploads:
 
     def _declared(self, artifact: Declared, directory: Path) -> bool:
         try:
-            are_there = [self._found(found, artifact.expires) for found in look_for(artifact, directory)]
+            are_there = [self._found(found, artifact.expires) for found in _look_for(artifact, directory)]
             return all(are_there)
         except OSError as failure:
             return self._failed(artifact.name, f"{artifact.path} cannot be read: {failure.strerror}")
 
-    def _found(self, found: Found, expires: datetime | None) -> bool:
+    def _found(self, found: "_Found", expires: datetime | None) -> bool:
         name = found.name
         if name in self._names:
             return self._failed(name, "another file that was declared has this name")
@@ -103,3 +106,60 @@ def content_type(name: str) -> str:
     """By the name's ending; a compressed file does not have the type of its content."""
     guessed, encoding = _TYPES.guess_type(f"/{name}")
     return guessed if guessed and not encoding else UNKNOWN_TYPE
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A regular file, to be uploaded under this name; or, with createArtifact's reason, why there is none."""
+
+    name: str
+    path: Path
+    reason: str | None = None
+    message: str = ""
+
+
+def _look_for(declared: Declared, directory: Path) -> Iterator[_Found]:
+    """The declared file, or all files below the declared directory, each named by its path in it.
+
+    As docker-worker did, what a directory holds beside files and directories is left out; only a link that
+    leads out of the working directory is an error. Raises OSError for what cannot be read.
+    """
+    top, kind = directory / declared.path, "directory" if declared.is_directory else "file"
+    if _leads_out(top, directory):
+        yield _outside(declared.name, top, declared.path)
+    elif not os.path.lexists(top):
+        yield _Found(declared.name, top, "file-missing-on-worker", f"There is no {kind} {declared.path}")
+    elif not (os.path.isdir if declared.is_directory else os.path.isfile)(top):
+        message = f"{declared.path} is not a {kind}"
+        yield _Found(declared.name, top, "invalid-resource-on-worker", message)
+    elif not declared.is_directory:
+        yield _file(declared.name, top)
+    else:
+        for folder, folders, files in os.walk(top, onerror=_raise):
+            folders.sort()
+            for path in (Path(folder, entry) for entry in sorted(folders + files)):
+                inner = path.relative_to(top)
+                if path.is_symlink() and _leads_out(path, directory):
+                    yield _outside(f"{declared.name}/{inner}", path, inner)
+                elif os.path.isfile(path):
+                    yield _file(f"{declared.name}/{inner}", path)
+
+
+def _file(name: str, path: Path) -> _Found:
+    if (size := path.stat().st_size) > MAX_SIZE:
+        message = f"{path.name} has {size} bytes; an upload may have {MAX_SIZE}"
+        return _Found(name, path, "too-large-file-on-worker", message)
+    return _Found(name, path)
+
+
+def _leads_out(path: Path, directory: Path) -> bool:
+    return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(directory))
+
+
+def _outside(name: str, path: Path, shown: str | Path) -> _Found:
+    message = f"{shown} leads out of the task's working directory"
+    return _Found(name, path, "invalid-resource-on-worker", message)
+
+
+def _raise(failure: OSError) -> None:
+    raise failure
