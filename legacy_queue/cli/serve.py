@@ -70,7 +70,7 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
     unwinding = Unwinding()
     if no_resolvers:
         options["resolvers"] = "false"
-    settings, _ = settings_of(options, os.environ)
+    settings, _ = settings_of(options)
     log_to_standard_error(settings.log_format, settings.log_level)
     with ExitStack() as stack:
         try:
