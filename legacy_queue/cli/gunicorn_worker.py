@@ -20,13 +20,14 @@ from gevent.socket import wait_read
 from gunicorn import arbiter
 from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
+from gunicorn.http.body import LengthReader
 from gunicorn.http.errors import LimitRequestHeaders, LimitRequestLine, NoMoreData, ParseException
 from gunicorn.util import write_error
 from gunicorn.workers.ggevent import GeventWorker
 
 from legacy_queue.adapters.azurite import Azurite, AzuriteUnavailable
 from legacy_queue.cli.logs import ToStructlog
-from legacy_queue.cli.request_head import HeadParser, HeadTimeout, SettingsReadOnce, Timeouts, is_read
+from legacy_queue.cli.request_head import HeadParser, HeadTimeout, SettingsReadOnce, Timeouts
 from legacy_queue.cli.response import ClientSocket, respond
 from legacy_queue.cli.signals import ENDS, Unwinding
 
@@ -136,12 +137,17 @@ class Worker(GeventWorker):
         name, is_first = listener.getsockname(), True
         while is_first or self._surplus() <= 0:
             is_first = False
-            with self._idling(connection):
+            with self._among(self._idle, connection):
                 if not self.alive and connection not in self._fresh:
                     _hear_no_more(connection)  # its last answer was under way when the end began
                 req = next(parser)
             req.proxy_protocol_info = {}
-            self.handle_request(name, req, connection, addr)
+            self._under_way.add(req)
+            try:
+                respond(self.wsgi, req, (connection, addr, name), self._settings, not self.alive)
+            finally:
+                self._under_way.discard(req)
+                self._discard(req.body, connection)
 
     def _make_room(self) -> None:
         """For a new connection: close idle ones until there are no more than there may be.
@@ -161,20 +167,17 @@ class Worker(GeventWorker):
     def _surplus(self) -> int:
         return len(self._connections) - len(self._closing) - self._max_connections
 
-    def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> bool:
-        """Answer one request, and discard what is left of its body: else the answer might never be read."""
-        self._under_way.add(req)
-        try:
-            respond(self.wsgi, req, (sock, addr, listener_name), self._settings, not self.alive)
-        finally:
-            self._under_way.discard(req)
-            if not is_read(req.body) and not req.body.failed:
-                self._discard(req.body, sock)
-        return True
-
     def _discard(self, body: Any, connection: Any) -> None:
+        """Read what is left of the body of an answered request: else the answer might never be read."""
+        is_at_end = isinstance(body.reader, LengthReader) and body.reader.length == 0
+        if is_at_end or body.failed:
+            return
         body.failed = True  # the connection is closed, unless the end is reached
-        with self._idling(connection), gevent.Timeout(self.cfg.keepalive, _QUIET), suppress(Exception):
+        with (
+            self._among(self._idle, connection),
+            gevent.Timeout(self.cfg.keepalive, _QUIET),
+            suppress(Exception),
+        ):
             while body.read(_DISCARDED):
                 gevent.sleep(0)
             body.failed = False
@@ -185,7 +188,7 @@ class Worker(GeventWorker):
         tell = log.info if status < 500 else log.error
         tell("connection-given-up", status=status, error=type(error).__name__)
         # what is on its way is discarded: else the answer might never be read
-        with self._idling(connection), gevent.Timeout(_LINGER, _QUIET), suppress(OSError):
+        with self._among(self._idle, connection), gevent.Timeout(_LINGER, _QUIET), suppress(OSError):
             write_error(connection, status, reason, "")
             connection.shutdown(socket.SHUT_WR)
             left = _MAX_LINGERING
@@ -193,20 +196,13 @@ class Worker(GeventWorker):
                 left -= len(data)
 
     @contextmanager
-    def _idling(self, connection: socket.socket) -> Iterator[None]:
-        """Around what is done for a connection without a request under way."""
-        with self._among(self._idle, connection):
-            try:
-                yield
-            finally:
-                self._fresh.discard(connection)
-
-    @contextmanager
     def _among(self, connections: dict[socket.socket, None], connection: socket.socket) -> Iterator[None]:
+        """Around what is done for a connection that may be closed for another one meanwhile."""
         connections[connection] = None
         try:
             yield
         finally:
+            self._fresh.discard(connection)
             connections.pop(connection, None)
 
     def notify(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from gevent import sleep
 from gunicorn.http import errors
-from gunicorn.http.body import Body, ChunkedReader, LengthReader
+from gunicorn.http.body import Body, ChunkedReader
 from gunicorn.http.message import Request
 from gunicorn.http.parser import RequestParser
 from gunicorn.http.unreader import SocketUnreader
@@ -52,11 +52,6 @@ class SettingsReadOnce:
         value = getattr(self._cfg, name)
         setattr(self, name, value)
         return value
-
-
-def is_read(body: Any) -> bool:
-    """Whether the connection is certainly at the end of a request's body."""
-    return isinstance(body.reader, LengthReader) and body.reader.length == 0
 
 
 class _BoundedRequest(Request):
@@ -173,8 +168,9 @@ class _Reader(SocketUnreader):
 class HeadParser(RequestParser):
     """gunicorn's parser of the requests on one connection, which is given whole heads.
 
-    ``next`` raises StopIteration when the client closes the connection or stays idle, HeadTimeout,
-    LimitRequestLine, LimitRequestHeaders, and what gunicorn raises for a malformed head.
+    Before ``next`` the body of the last request must have been read to its end, if it has not failed. Raises
+    StopIteration when the client closes the connection or stays idle, HeadTimeout, LimitRequestLine,
+    LimitRequestHeaders, and what gunicorn raises for a malformed head.
     """
 
     mesg_class = _BoundedRequest
@@ -188,13 +184,9 @@ class HeadParser(RequestParser):
         self.unreader = self._reader = _Reader(connection, cfg.limit_request_line, timeouts, stalling)
 
     def __next__(self) -> Any:
-        last: Any = self.mesg
+        last: Any = self.mesg  # whose body was read to its end, or has failed
         if last and (last.should_close() or last.body.failed):
             raise StopIteration
-        finish_body: Any = self.finish_body
-        if last and not is_read(last.body) and not finish_body():
-            raise StopIteration
-        self.mesg = None  # else gunicorn would look for the rest of its body again
         connection = self._reader.sock
         try:
             self._reader.receive_head()
