@@ -74,27 +74,20 @@ class Http:
         url: str,
         *,
         sign: Sign = unsigned,
-        body: bytes | Content | None = None,
-        content_type: str = "application/json",
         timeout: tuple[float, float] = TIMEOUT,
         retries: int = RETRIES,
+        **content: Any,
     ) -> requests.Response:
         """The first answer below 500; 5xx and broken connections are tried again with growing delays.
 
-        Raises Unavailable when the last try failed as well. A 4xx is an answer and never tried again.
+        ``content`` is requests' ``json``, or ``data`` and ``headers``. Raises Unavailable when the last try
+        failed as well. A 4xx is an answer and never tried again.
         """
-        headers = {"Content-Type": content_type} if body is not None else {}
         for attempt in range(retries + 1):
             delay = FIRST_DELAY * 2**attempt
             try:
                 answer = self._session.request(
-                    method,
-                    url,
-                    data=body or b"",  # requests would send an empty file chunked
-                    headers=headers,
-                    auth=sign,
-                    timeout=timeout,
-                    allow_redirects=False,
+                    method, url, auth=sign, timeout=timeout, allow_redirects=False, **content
                 )
             except requests.RequestException as broken:
                 failure = f"no answer ({type(broken).__name__})"

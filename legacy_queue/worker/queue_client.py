@@ -5,7 +5,6 @@ each reclaim, do the rest: reclaim, create artifacts, report. Every method raise
 which is never repeated, and Unavailable for all else once the retries are used up.
 """
 
-import json
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -17,7 +16,7 @@ from urllib.parse import quote
 import requests
 
 from legacy_queue.worker.azure_queue import AzureQueue
-from legacy_queue.worker.http import LONG_POLL, TIMEOUT, UPLOAD, Content, Http, Unavailable
+from legacy_queue.worker.http import LONG_POLL, UPLOAD, Content, Http, Unavailable
 from legacy_queue.worker.settings import Context, Credentials
 
 REFRESH_MARGIN = timedelta(minutes=5)
@@ -113,7 +112,7 @@ class QueueClient:
 
     def claim_task(self, task_id: str, run_id: int, body: Mapping[str, str]) -> Claim:
         """Claim a run. The claim may be for a later run than was asked for: go by ``claim.run_id``."""
-        return self._call("claimTask", f"/task/{task_id}/runs/{run_id}/claim", Claim.from_wire, body=body)
+        return self._call("claimTask", f"/task/{task_id}/runs/{run_id}/claim", Claim.from_wire, json=body)
 
     def claim_work(self, body: Mapping[str, Any]) -> list[Claim]:
         """Claims on what is pending, at most as many as asked for; the queue may take 20 s to find none."""
@@ -121,7 +120,7 @@ class QueueClient:
         def read(answer: Any) -> list[Claim]:
             return [Claim.from_wire(claim) for claim in answer["tasks"]]
 
-        return self._call("claimWork", f"/claim-work/{self._pool}", read, body=body, timeout=LONG_POLL)
+        return self._call("claimWork", f"/claim-work/{self._pool}", read, json=body, timeout=LONG_POLL)
 
     def reclaim_task(self, claim: Claim) -> Claim:
         """The same claim with a later ``taken_until`` and new credentials in place of the old."""
@@ -135,7 +134,7 @@ class QueueClient:
     def report(self, claim: Claim, result: str, reason: str | None = None) -> None:
         """reportCompleted, reportFailed or, with its reason, reportException."""
         name, body = f"report{result.capitalize()}", {"reason": reason} if reason else None
-        self._call(name, f"{claim.path}/{result}", lambda _: None, claim.credentials, body)
+        self._call(name, f"{claim.path}/{result}", lambda _: None, claim.credentials, json=body)
 
     def create_artifact(self, claim: Claim, name: str, artifact: Mapping[str, Any]) -> str | None:
         """Create it, or replace a reference; the URL to upload it to where ``storageType`` is s3."""
@@ -145,11 +144,12 @@ class QueueClient:
 
         # a single segment of the path; as bytes, since a file's name may be no text at all
         path = f"{claim.path}/artifacts/{quote(os.fsencode(name), safe='')}"
-        return self._call("createArtifact", path, read, claim.credentials, artifact)
+        return self._call("createArtifact", path, read, claim.credentials, json=artifact)
 
     def upload(self, put_url: str, content: Content, content_type: str) -> None:
         """PUT the content; repeated on a 5xx from its start. The signed URL is in no error."""
-        self._send("PUT", "PUT", put_url, body=content, content_type=content_type, timeout=UPLOAD)
+        data = content or b""  # requests would send an empty file chunked
+        self._send("PUT", "PUT", put_url, data=data, headers={"Content-Type": content_type}, timeout=UPLOAD)
 
     def artifact_url(self, claim: Claim, name: str) -> str:
         """Where a public artifact can be read."""
@@ -161,15 +161,12 @@ class QueueClient:
         path: str,
         read: Callable[[Any], Answer],
         credentials: Credentials | None = None,
-        body: Mapping[str, Any] | None = None,
-        *,
         method: str = "POST",
-        timeout: tuple[float, float] = TIMEOUT,
+        **options: Any,
     ) -> Answer:
         """``read`` makes of the answer what is returned. Without ``credentials`` the worker's own sign."""
         sign = (credentials or self._credentials).hawk(self._clock.now)
-        content = json.dumps(body).encode() if body is not None else None
-        answer = self._send(name, method, self._base_url + path, sign=sign, body=content, timeout=timeout)
+        answer = self._send(name, method, self._base_url + path, sign=sign, **options)
         try:
             return read(answer.json())
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
