@@ -37,10 +37,9 @@ from legacy_queue.ports.table import (
     Row,
     Table,
     Value,
-    check_batch,
+    check_changes,
     check_key,
     check_limit,
-    check_values,
 )
 
 
@@ -86,7 +85,7 @@ class AzureTable(Table):
         return None
 
     def batch(self, partition: str, changes: Sequence[Change]) -> Sequence[str]:
-        check_batch(changes)
+        check_changes(partition, changes)
         content_type, body = _batch(self._url, partition, changes)
         request = Request("POST", "/$batch", headers={"content-type": content_type}, body=body)
         return self._service.send(request, lambda answer: _etags(answer.body, changes), _LOST_RACE)
@@ -106,6 +105,7 @@ class AzureTable(Table):
         return self._service.send(Request("GET", f"{self._path}()", pairs), _page)
 
     def _change(self, partition: str, change: Change) -> str:
+        check_changes(partition, [change])
         request, refusals = _request(self._path, partition, change), _KINDS[change.kind][2]
         with suppress(_Gone):
             if change.kind != "delete":
@@ -115,8 +115,7 @@ class AzureTable(Table):
 
 
 def entity(partition: str, key: str, values: Mapping[str, Value]) -> bytes:
-    """The row as JSON; raises ValueError or TypeError for what Azure would refuse."""
-    check_values(values)
+    """The row as JSON."""
     properties: dict[str, Any] = {PARTITION: partition, KEY: key}
     for name, value in values.items():
         if type(value) in _WRITERS:
@@ -171,7 +170,6 @@ def _key_path(partition: str, key: str) -> str:
 def _request(path: str, partition: str, change: Change) -> Request:
     """That changes a row of the table at ``path``, which a batch has as a URL."""
     method, headers, _ = _KINDS[change.kind]
-    check_key(partition, change.key)
     body = None if change.kind == "delete" else entity(partition, change.key, change.values)
     if change.kind != "insert":
         path += _key_path(partition, change.key)
