@@ -199,11 +199,10 @@ class OwnServer(ABC):
             time.sleep(_LOOK_AGAIN)
 
     def _end(self) -> None:
-        if self._process is None:
+        if self._process is None or self._process.stdin is None:
             return
         self._process.terminate()
-        if self._process.stdin is not None:
-            self._process.stdin.close()  # the same, for one that is too young to hear a signal
+        self._process.stdin.close()  # the same, for one that is too young to hear a signal
         try:
             self._process.wait(_LAST_SAVE)
         except subprocess.TimeoutExpired:
