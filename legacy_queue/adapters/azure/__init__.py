@@ -84,8 +84,7 @@ class AzureAccount(StorageAccount):
                 ask(self._container.create_container)
         wanted = sorted(self._of_name) or [""]
         found = self._tables.query_tables(  # an account may have thousands of other tables
-            "TableName ge @first and TableName le @last",
-            parameters={"first": wanted[0], "last": wanted[-1]},
+            "TableName ge @first and TableName le @last", parameters={"first": wanted[0], "last": wanted[-1]}
         )
         there = {table.name for table in ask(list, found) or ()}
         for name in self._of_name.keys() - there:

@@ -46,10 +46,7 @@ def connect(kind: Any, service: str, connection_string: str, counts: Counter[tup
     for scheme in ("http://", "https://"):
         session.mount(scheme, requests.adapters.HTTPAdapter(pool_maxsize=MAX_IDLE))
     transport = RequestsTransport(
-        session=session,
-        session_owner=False,
-        connection_timeout=timeouts.connect,
-        read_timeout=timeouts.read,
+        session=session, session_owner=False, connection_timeout=timeouts.connect, read_timeout=timeouts.read
     )
     return kind.from_connection_string(
         connection_string,
