@@ -86,6 +86,6 @@ class AzureAccount(StorageAccount):
         found = self._tables.query_tables(  # an account may have thousands of other tables
             "TableName ge @first and TableName le @last", parameters={"first": wanted[0], "last": wanted[-1]}
         )
-        there = {table.name for table in ask(list, found) or ()}
+        there = {table.name for table in ask(list, found)}
         for name in self._of_name.keys() - there:
             ask(self._tables.create_table_if_not_exists, name)

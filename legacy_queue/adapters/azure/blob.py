@@ -13,7 +13,7 @@ from azure.storage.blob import BlobProperties as AzureProperties
 from legacy_queue.adapters.azure import sdk
 from legacy_queue.adapters.azure.http_response import Response
 from legacy_queue.adapters.azure.rest import Request, RestClient
-from legacy_queue.adapters.azure.sdk import ask
+from legacy_queue.adapters.azure.sdk import ask, find
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports.blob import (
     BlobAlreadyExists,
@@ -61,26 +61,26 @@ class AzureBlobContainer(BlobContainer):
         return self._write(request, content_type, encoding, is_new)
 
     def block_list(self, name: str) -> BlockList | None:
-        found = ask(self._blob(name).get_block_list, "all")
+        found = find(self._blob(name).get_block_list, "all")
         return BlockList(*([str(block.id) for block in blocks] for blocks in found)) if found else None
 
     def properties(self, name: str) -> BlobProperties | None:
-        found = ask(self._blob(name).get_blob_properties)
+        found = find(self._blob(name).get_blob_properties)
         return _properties(found) if found else None
 
     def read(self, name: str) -> tuple[BlobProperties, Iterator[bytes]] | None:
-        found = ask(self._blob(name).download_blob, decompress=False)
+        found = find(self._blob(name).download_blob, decompress=False)
         return None if found is None else (_properties(found.properties), _each(found.chunks()))
 
     def delete(self, name: str) -> None:
         blob = self._blob(name)
         try:
-            ask(blob.delete_blob, delete_snapshots="include")
+            find(blob.delete_blob, delete_snapshots="include")
         except HttpResponseError as error:
             if sdk.error_code(error) != "LeaseIdMissing":
                 raise
-            ask(BlobLeaseClient(blob).break_lease, 0)
-            ask(blob.delete_blob, delete_snapshots="include")
+            find(BlobLeaseClient(blob).break_lease, 0)
+            find(blob.delete_blob, delete_snapshots="include")
 
     def _blob(self, name: str) -> BlobClient:
         return self._client.get_blob_client(name)
@@ -112,7 +112,7 @@ def _properties(found: AzureProperties) -> BlobProperties:
 def _each(chunks: Iterator[Any]) -> Iterator[bytes]:
     while True:
         try:
-            chunk = ask(next, chunks, b"")
+            chunk = find(next, chunks, b"")
         except ResourceModifiedError:
             chunk = None
         if chunk is None:

@@ -14,7 +14,7 @@ from azure.storage.queue import QueueServiceClient
 
 from legacy_queue.adapters.azure.http_response import Response
 from legacy_queue.adapters.azure.rest import Refusals, Request, RestClient
-from legacy_queue.adapters.azure.sdk import ask
+from legacy_queue.adapters.azure.sdk import ask, find
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.times import whole_seconds
 from legacy_queue.ports.queue import (
@@ -54,7 +54,7 @@ class AzureQueue(Queue):
 
     def create(self, metadata: Mapping[str, str]) -> None:
         client = self._queues.get_queue_client(self.name)
-        while ask(client.set_queue_metadata, dict(metadata)) is None:
+        while find(client.set_queue_metadata, dict(metadata)) is None:
             with suppress(ResourceExistsError):  # another process made it in between
                 ask(client.create_queue, metadata=dict(metadata))
                 return
@@ -91,7 +91,7 @@ class AzureQueue(Queue):
         return self._properties().approximate_message_count or 0
 
     def remove(self) -> None:
-        ask(self._queues.get_queue_client(self.name).delete_queue)
+        find(self._queues.get_queue_client(self.name).delete_queue)
 
     def _path(self, lease: Lease) -> str:
         # a worker wrote these: a messageId such as ".." would be another resource by the time it is sent
@@ -100,7 +100,7 @@ class AzureQueue(Queue):
         return f"{self._messages}/{lease.message_id}"
 
     def _properties(self) -> Any:
-        found = ask(self._queues.get_queue_client(self.name).get_queue_properties)
+        found = find(self._queues.get_queue_client(self.name).get_queue_properties)
         if not found:
             raise QueueNotFound
         return found

@@ -5,6 +5,7 @@ Source: "The SDK" in design/azurite.md.
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
 import requests
@@ -63,8 +64,15 @@ def error_code(error: HttpResponseError) -> str:
     return str(getattr(code, "value", code) or "")
 
 
-def ask(call: Callable[Asked, Found], *args: Asked.args, **kwargs: Asked.kwargs) -> Found | None:
-    """What the SDK's ``call`` answers, None where there is nothing of that name.
+def find(call: Callable[Asked, Found], *args: Asked.args, **kwargs: Asked.kwargs) -> Found | None:
+    """As ``ask``, None where there is nothing of that name."""
+    with suppress(ResourceNotFoundError):
+        return ask(call, *args, **kwargs)
+    return None
+
+
+def ask(call: Callable[Asked, Found], *args: Asked.args, **kwargs: Asked.kwargs) -> Found:
+    """What the SDK's ``call`` answers.
 
     What means that storage cannot answer now becomes ServiceUnavailable; Azure's other answers go through.
     """
@@ -74,8 +82,6 @@ def ask(call: Callable[Asked, Found], *args: Asked.args, **kwargs: Asked.kwargs)
         refused = refusal(error.status_code or 500, error_code(error))
         if not isinstance(refused, StorageRefused):
             raise refused from error
-        if isinstance(error, ResourceNotFoundError):
-            return None
         raise
     except AzureError as error:
         log.error("storage-unreachable", error=type(error).__name__)
