@@ -120,11 +120,14 @@ def check_changes(partition: str, changes: Sequence[Change]) -> None:
         raise ValueError("a batch has 1 to 100 changes of different rows")
     for change in changes:
         check_key(partition, change.key)
-        sizes = {name: _size(value) for name, value in change.values.items()}
-        if sum(sizes.values()) > _MAX_ROW:
+        row_size = 0
+        for name, value in change.values.items():
+            size = _size(value)
+            if size > _MAX_VALUE:
+                raise ValueError(f"{name} has more than 64 KiB")
+            row_size += size
+        if row_size > _MAX_ROW:
             raise ValueError("a row has up to 1 MiB")
-        if too_large := [name for name, size in sizes.items() if size > _MAX_VALUE]:
-            raise ValueError(f"{too_large[0]} has more than 64 KiB")
 
 
 def _size(value: Any) -> int:

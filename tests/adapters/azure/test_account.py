@@ -21,6 +21,8 @@ from legacy_queue.ports.queue import QueueNotFound
 from legacy_queue.ports.table import PARTITION, Change, Condition
 from legacy_queue.stores.signed_urls import blob_url as signed_blob_url
 
+from .stub import Stub, refused
+
 NO_TIME, HOUR = timedelta(0), timedelta(hours=1)
 LEASE = Lease("00000000-0000-0000-0000-000000000000", "receipt")
 MIB = 1024 * 1024
