@@ -115,19 +115,24 @@ def check_key(partition: str, key: str) -> None:
 
 
 def check_changes(partition: str, changes: Sequence[Change]) -> None:
-    """Raise ValueError or TypeError for what is no batch, of no valid keys, or has values of no row."""
+    """Raise ValueError or TypeError for what is no batch."""
     if not 1 <= len({change.key for change in changes}) == len(changes) <= 100:
         raise ValueError("a batch has 1 to 100 changes of different rows")
     for change in changes:
-        check_key(partition, change.key)
-        row_size = 0
-        for name, value in change.values.items():
-            size = _size(value)
-            if size > _MAX_VALUE:
-                raise ValueError(f"{name} has more than 64 KiB")
-            row_size += size
-        if row_size > _MAX_ROW:
-            raise ValueError("a row has up to 1 MiB")
+        check_change(partition, change)
+
+
+def check_change(partition: str, change: Change) -> None:
+    """Raise ValueError or TypeError for what is no key, or no values of a row."""
+    check_key(partition, change.key)
+    row_size = 0
+    for name, value in change.values.items():
+        size = _size(value)
+        if size > _MAX_VALUE:
+            raise ValueError(f"{name} has more than 64 KiB")
+        row_size += size
+    if row_size > _MAX_ROW:
+        raise ValueError("a row has up to 1 MiB")
 
 
 def _size(value: Any) -> int:

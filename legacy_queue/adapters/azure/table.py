@@ -10,7 +10,6 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -37,6 +36,7 @@ from legacy_queue.ports.table import (
     Row,
     Table,
     Value,
+    check_change,
     check_changes,
     check_key,
     check_limit,
@@ -47,13 +47,14 @@ class _Gone(Exception):
     """There is no such row."""
 
 
+_NO_ROW = {404: _Gone}
 _JSON = {"content-type": "application/json"}
 _LOST_RACE = dict.fromkeys((404, 409, 412), Changed)  # alone or in a batch: another writer was first
 _KINDS: Mapping[str, tuple[str, Mapping[str, str], Refusals]] = {
     "insert": ("POST", {**_JSON, "prefer": "return-no-content"}, {409: AlreadyExists}),
     "put": ("PUT", _JSON, {}),
     "merge": ("PATCH", _JSON, _LOST_RACE),
-    "delete": ("DELETE", {}, {404: _Gone, 412: Changed}),
+    "delete": ("DELETE", {}, {**_NO_ROW, 412: Changed}),
 }
 _NEXT = "x-ms-continuation-next"
 _TYPE = "@odata.type"
@@ -80,9 +81,10 @@ class AzureTable(Table):
     def get(self, partition: str, key: str) -> Row | None:
         check_key(partition, key)
         request = Request("GET", self._path + _key_path(partition, key))
-        with suppress(_Gone):
-            return self._service.send(request, lambda answer: row(json.loads(answer.body)), {404: _Gone})
-        return None
+        try:
+            return self._service.send(request, lambda answer: row(json.loads(answer.body)), _NO_ROW)
+        except _Gone:
+            return None
 
     def batch(self, partition: str, changes: Sequence[Change]) -> Sequence[str]:
         check_changes(partition, changes)
@@ -105,13 +107,12 @@ class AzureTable(Table):
         return self._service.send(Request("GET", f"{self._path}()", pairs), _page)
 
     def _change(self, partition: str, change: Change) -> str:
-        check_changes(partition, [change])
+        check_change(partition, change)
         request, refusals = _request(self._path, partition, change), _KINDS[change.kind][2]
-        with suppress(_Gone):
-            if change.kind != "delete":
-                return self._service.send(request, lambda answer: answer.headers["etag"], refusals)
-            self._service.send(request, bool, refusals)
-        return ""
+        try:
+            return self._service.send(request, _no_etag if change.kind == "delete" else _etag, refusals)
+        except _Gone:
+            return ""
 
 
 def entity(partition: str, key: str, values: Mapping[str, Value]) -> bytes:
@@ -209,6 +210,14 @@ def _etags(body: bytes, changes: Sequence[Change]) -> Sequence[str]:
             raise ValueError("an etag is missing")
         etags.append("" if etag is None or change.kind == "delete" else etag[1].decode("latin-1"))
     return etags
+
+
+def _etag(response: Response) -> str:
+    return response.headers["etag"]
+
+
+def _no_etag(_: Response) -> str:
+    return ""
 
 
 def _page(response: Response) -> Page:
