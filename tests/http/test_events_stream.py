@@ -142,7 +142,7 @@ def test_one_exchange_is_followed(queue: Queue, name: str, prefix: str) -> None:
     for report in ("reportCompleted", "reportFailed"):
         succeeded(queue.call(report, taskId=queue.running(), runId=0))
     queue.canceled()
-    queue.server.core.services.event_feed._buffer.append([TOLD])
+    queue.server.core.services.event_feed.append([TOLD])
     assert exchanges_of(answer, 1) == [name]
 
 
