@@ -33,12 +33,6 @@ class Use:
     caller: str
     missing: tuple[str, ...] = ()
 
-    def is_of(self, provisioner_id: str | None, worker_type: str | None) -> bool:
-        """Whether it is for that worker type, None being any; NOT_RECORDED is for all."""
-        return self == NOT_RECORDED or (
-            provisioner_id in (None, self.provisioner_id) and worker_type in (None, self.worker_type)
-        )
-
 
 NOT_RECORDED = Use("", "", "not recorded", "")  # calls for which there was no room
 
@@ -56,9 +50,8 @@ class Calls:
 
 @dataclass(frozen=True)
 class CountedUse:
-    """What one process has counted of one use in the hour that begins then."""
+    """What a process has counted of one use in the hour that begins then."""
 
-    process: str
     hour: datetime
     use: Use
     calls: Calls
@@ -96,11 +89,14 @@ class WorkerTypeUse:
         """Why the policy should not be ``required`` yet; nothing where every claim presented its message."""
         if not self.of(CLAIM_TASK):
             return ["nobody called claimTask: there is nothing to go by", *self._unknown]
-        found = self._unknown
-        for missing in sorted({use.missing for use in self.refused_if_required}):
-            uses = {use: calls for use, calls in self.refused_if_required.items() if use.missing == missing}
-            found.append(_sentence(uses, f"claimTask without {', '.join(missing)}"))
-        return found
+        by_missing: dict[tuple[str, ...], dict[Use, Calls]] = defaultdict(dict)
+        for use, calls in self.refused_if_required.items():
+            by_missing[use.missing][use] = calls
+        refused = sorted(by_missing.items())
+        return [
+            *self._unknown,
+            *(_sentence(uses, f"claimTask without {', '.join(missing)}") for missing, uses in refused),
+        ]
 
     def against_claim_work(self) -> list[str]:
         """Why it cannot be said that its workers speak claimWork alone; nothing where they do."""
@@ -139,40 +135,24 @@ def report(counted: Iterable[CountedUse], since: datetime, until: datetime) -> R
     """Who called what in that time, by worker type. Who did not call since then is not in it; of who did,
     all calls of the hour in which it begins count. Those of earlier hours tell that there is a record.
     """
-    recorded_since, not_recorded = None, 0
+    recorded_since, nothing = None, Calls(0, since)
     pools: dict[tuple[str, str], dict[Use, Calls]] = defaultdict(dict)
     for one in counted:
         use, calls = one.use, one.calls
         # when a call was made for the first time in its hour is not known, and so never claimed too early
         first = since if one.hour < beginning_of_hour(since) else max(since, calls.last)
         recorded_since = min(first, recorded_since or first)
-        if calls.last < since:
-            continue
-        if use == NOT_RECORDED:
-            not_recorded += calls.count
-            continue
-        uses = pools[use.provisioner_id, use.worker_type]
-        uses[use] = uses[use].plus(calls) if use in uses else calls
+        if calls.last >= since:
+            uses = pools[use.provisioner_id, use.worker_type]
+            uses[use] = calls.plus(uses.get(use, nothing))
+    not_recorded = pools.pop(("", ""), {}).get(NOT_RECORDED, nothing).count
     worker_types = [WorkerTypeUse(*pool, uses, not_recorded) for pool, uses in sorted(pools.items())]
     return Report(since, until, recorded_since, not_recorded, worker_types)
 
 
-def total(calls: Iterable[Calls]) -> Calls:
-    """All of them together: one at least."""
-    return reduce(Calls.plus, calls)
-
-
-def callers(uses: Mapping[Use, Calls]) -> dict[str, Calls]:
-    """The calls of each caller, in the order in which they come."""
-    found: dict[str, Calls] = {}
-    for use, calls in uses.items():
-        found[use.caller] = found[use.caller].plus(calls) if use.caller in found else calls
-    return found
-
-
 def _sentence(uses: Mapping[Use, Calls], call: str) -> str:
     """``a, b, c and 2 more called claimTask: 14 times, last at 2015-01-22T19:05:57.000Z``."""
-    names, calls = list(callers(uses)), total(uses.values())
+    names, calls = list(dict.fromkeys(use.caller for use in uses)), reduce(Calls.plus, uses.values())
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     times = "once" if calls.count == 1 else f"{calls.count} times, last"
     return f"{', '.join(names[:_NAMED])}{more} called {call}: {times} at {format_time(calls.last)}"

@@ -14,7 +14,7 @@ from legacy_queue.stores.storage import Expiring, Storage, open_stores
 from legacy_queue.stores.tasks import StoredTask, TaskPage, TaskStore
 from legacy_queue.stores.timers import TimerMessage, TimerStore
 from legacy_queue.stores.turns import Turn, Turns
-from legacy_queue.stores.usage import UsagePage, UsageStore
+from legacy_queue.stores.usage import UsageStore
 from legacy_queue.stores.work_queues import ReceivedMessage, WorkQueues
 from legacy_queue.stores.workers import StoredKnown, WorkerStore
 
@@ -41,7 +41,6 @@ __all__ = [
     "TimerStore",
     "Turn",
     "Turns",
-    "UsagePage",
     "UsageStore",
     "WorkQueues",
     "WorkerStore",

@@ -3,24 +3,16 @@
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.usage import HOUR, KEPT, Calls, CountedUse, Use
 from legacy_queue.ports.table import PARTITION, Change, Condition, Row
-from legacy_queue.stores.rows import ExpiringRows, of_kind, page, readable
+from legacy_queue.stores.rows import ExpiringRows, matching, of_kind, readable
 
 _MAX_ROWS = 100  # in a batch
-
-
-@dataclass(frozen=True)
-class UsagePage:
-    """Some of what was asked for; ``after`` continues, None at the end."""
-
-    counted: Sequence[CountedUse]
-    after: str | None
+_PAGE = 1000
 
 
 class UsageStore(ExpiringRows):
@@ -29,29 +21,27 @@ class UsageStore(ExpiringRows):
     Azurite takes the longer for a row the more there are in its partition.
     """
 
-    def put(self, counted: Sequence[CountedUse]) -> None:
+    def put(self, process: str, counted: Sequence[CountedUse]) -> None:
         """Keep each, in the place of what is there of the same process, hour and use. Safe to repeat."""
-        partitions: dict[str, list[Change]] = defaultdict(list)
+        hours: dict[datetime, list[Change]] = defaultdict(list)
         for one in counted:
-            partitions[f"{format_time(one.hour)} {one.process}"].append(_change(one))
-        for partition, changes in partitions.items():
+            hours[one.hour].append(_change(one))
+        for hour, changes in hours.items():
             for start in range(0, len(changes), _MAX_ROWS):
-                self._table.batch(partition, changes[start : start + _MAX_ROWS])
+                self._table.batch(f"{format_time(hour)} {process}", changes[start : start + _MAX_ROWS])
 
     def since(
-        self, hour: datetime, provisioner_id: str | None, worker_type: str | None, after: str, limit: int
-    ) -> UsagePage:
-        """Up to ``limit`` of what was counted from that hour on, from where ``after`` says, "" the beginning.
+        self, hour: datetime, provisioner_id: str | None, worker_type: str | None
+    ) -> Iterator[CountedUse]:
+        """What all processes have counted from that hour on, read in pages as it is asked for.
 
-        Of that provisionerId and that workerType, None being any; NOT_RECORDED belongs to each. A page may be
-        empty and not the last.
+        Of that provisionerId and that workerType, None being any; NOT_RECORDED belongs to each.
         """
         conditions = [Condition(PARTITION, "ge", format_time(hour))]
         for name, value in (("provisionerId", provisioner_id), ("workerType", worker_type)):
             if value is not None:
                 conditions.append(Condition(name, "in", (value, "")))
-        found = page(self._table, conditions, after, limit)
-        return UsagePage([*readable(found.rows, _counted)], found.after)
+        return readable(matching(self._table, conditions, _PAGE), _counted)
 
 
 def _change(counted: CountedUse) -> Change:
@@ -62,7 +52,6 @@ def _change(counted: CountedUse) -> Change:
         "put",
         digest,
         {
-            "process": counted.process,
             "hour": counted.hour,
             "provisionerId": use.provisioner_id,
             "workerType": use.worker_type,
@@ -78,10 +67,11 @@ def _change(counted: CountedUse) -> Change:
 
 def _counted(row: Row) -> CountedUse:
     values = row.values
-    missing = json.loads(of_kind(str, values["missing"]))
-    names = ("provisionerId", "workerType", "method", "caller")
-    provisioner_id, worker_type, method, caller = (of_kind(str, values[name]) for name in names)
-    callers = tuple(of_kind(str, one) for one in of_kind(list, missing))
-    use = Use(provisioner_id, worker_type, method, caller, callers)
-    calls = Calls(of_kind(int, values["count"]), of_kind(datetime, values["last"]))
-    return CountedUse(of_kind(str, values["process"]), of_kind(datetime, values["hour"]), use, calls)
+    names = ("provisionerId", "workerType", "method", "caller", "missing")
+    provisioner_id, worker_type, method, caller, text = (of_kind(str, values[name]) for name in names)
+    missing = tuple(of_kind(str, one) for one in of_kind(list, json.loads(text)))
+    return CountedUse(
+        of_kind(datetime, values["hour"]),
+        Use(provisioner_id, worker_type, method, caller, missing),
+        Calls(of_kind(int, values["count"]), of_kind(datetime, values["last"])),
+    )

@@ -34,9 +34,9 @@ def used(*uses: Use) -> WorkerTypeUse:
     return WorkerTypeUse("p", "w", {one: Calls(1, time) for one, time in zip(uses, times, strict=True)})
 
 
-def counted(one: Use, count: int = 1, ago: timedelta = timedelta(0), process: str = "one") -> CountedUse:
+def counted(one: Use, count: int = 1, ago: timedelta = timedelta(0)) -> CountedUse:
     last = NOW - ago
-    return CountedUse(process, beginning_of_hour(last), one, Calls(count, last))
+    return CountedUse(beginning_of_hour(last), one, Calls(count, last))
 
 
 def test_an_hour_begins_at_its_first_moment() -> None:
@@ -61,33 +61,13 @@ def test_a_client_is_named_as_itself_but_for_its_task(client_id: str, name: str)
     assert client_name(client_id) == name
 
 
-@pytest.mark.parametrize(
-    ("provisioner_id", "worker_type", "is_of"),
-    [
-        (None, None, True),
-        ("p", None, True),
-        (None, "w", True),
-        ("p", "w", True),
-        ("x", None, False),
-        ("x", "w", False),
-        (None, "x", False),
-        ("p", "x", False),
-    ],
-)
-def test_a_use_is_of_its_worker_type_and_what_was_not_recorded_is_of_all(
-    provisioner_id: str | None, worker_type: str | None, is_of: bool
-) -> None:
-    assert use(CLAIM_TASK).is_of(provisioner_id, worker_type) == is_of
-    assert NOT_RECORDED.is_of(provisioner_id, worker_type)
-
-
 def test_the_calls_of_all_processes_and_hours_are_added_up() -> None:
     claim = use(CLAIM_TASK)
     found = report(
         [
             counted(claim, 2, HOUR),
             counted(claim, 3),
-            counted(claim, 4, SECOND, "another"),
+            counted(claim, 4, SECOND),
             counted(use(CLAIM_TASK, "group/bob")),
         ],
         NOW - 2 * HOUR,
