@@ -33,11 +33,9 @@ def migration(call: Call) -> Mapping[str, Any]:
     services = call.authorize()
     window = _window(call.query.get("since", "24h"))
     report = services.usage.report(window, call.query.get("provisionerId"), call.query.get("workerType"))
-    recorded = {"recordedSince": format_time(report.recorded_since)} if report.recorded_since else {}
+    times = {"since": report.since, "until": report.until, "recordedSince": report.recorded_since}
     return {
-        "since": format_time(report.since),
-        "until": format_time(report.until),
-        **recorded,
+        **{name: format_time(time) for name, time in times.items() if time},
         "notRecorded": report.not_recorded,
         "workerTypes": [
             _to_wire(one, services.claims.policy(one.provisioner_id, one.worker_type))
