@@ -2,11 +2,10 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import timedelta
 from threading import Lock, Semaphore, Thread
-from typing import Any
 
 import structlog
 
@@ -20,7 +19,6 @@ _WAIT = timedelta(seconds=15)  # a client gives up after 30
 _ASK_AGAIN = timedelta(seconds=5)
 
 _Key = tuple[str, str, str]  # the blob, and what was announced
-_Check = Future[BaseException | None]  # what it ended with
 
 
 class BlobChecks:
@@ -31,7 +29,7 @@ class BlobChecks:
 
     def __init__(self, blobs: Blobs, at_once: int = 16, most: int = 256) -> None:
         self._blobs, self._most = blobs, most
-        self._checks: dict[_Key, _Check] = {}
+        self._checks: dict[_Key, Future[None]] = {}
         self._lock, self._room = Lock(), Semaphore(at_once)
 
     def see(self, artifact: Artifact, then: Callable[[], object], wait: timedelta = _WAIT) -> None:
@@ -45,40 +43,41 @@ class BlobChecks:
         with self._lock:
             check = self._checks.get(key) or self._begin(key, artifact, then)
         try:
-            error = check.result(wait.total_seconds())
+            check.result(wait.total_seconds())
         except TimeoutError:
             raise ServiceUnavailable(
                 f"artifact {artifact.name!r} is being checked: ask again for what comes of it", _ASK_AGAIN
             ) from None
-        self._forget(key, check)
-        if error:
-            raise error
+        finally:
+            if check.done():
+                self._forget(key, check)
 
-    def _begin(self, key: _Key, artifact: Artifact, then: Callable[[], object]) -> _Check:
+    def _begin(self, key: _Key, artifact: Artifact, then: Callable[[], object]) -> Future[None]:
         if len(self._checks) >= self._most:
             self._checks = {one: check for one, check in self._checks.items() if not check.done()}
         if len(self._checks) >= self._most:
             raise ServiceUnavailable(f"{self._most} blobs are being checked already, ask again", _ASK_AGAIN)
-        check: _Check = Future()
+        check: Future[None] = Future()
         Thread(target=self._do, args=[key, check, artifact, then], name="blob-check", daemon=True).start()
         self._checks[key] = check
         return check
 
-    def _do(self, key: _Key, check: _Check, artifact: Artifact, then: Callable[[], object]) -> None:
-        error: BaseException | None = None
+    def _do(self, key: _Key, check: Future[None], artifact: Artifact, then: Callable[[], object]) -> None:
         try:
             with self._room:
                 self._compare(artifact)
                 then()
-        except BaseException as caught:  # also when the thread is being ended: others wait
-            error = caught
+            check.set_result(None)
+        except RequestConflict as conflict:  # it is kept until it is told
+            check.set_exception(conflict)
+            return
+        except BaseException as error:  # also when the thread is being ended: others wait
             if not isinstance(error, QueueError):
                 log.error("blob-not-checked", task_id=artifact.task_id, exc_info=error)
-        check.set_result(error)
-        if not isinstance(error, RequestConflict):  # which is kept until it is told
-            self._forget(key, check)
+            check.set_exception(error)
+        self._forget(key, check)
 
-    def _forget(self, key: _Key, check: _Check) -> None:
+    def _forget(self, key: _Key, check: Future[None]) -> None:
         with self._lock:
             if self._checks.get(key) is check:
                 del self._checks[key]
@@ -94,19 +93,15 @@ class BlobChecks:
             raise RequestConflict(
                 f"not all {details['partCount']} parts of artifact {artifact.name!r} were uploaded yet"
             ) from None
-        found = _summed(self._blobs.read(name))
+        length, sha256 = 0, hashlib.sha256()
+        for chunk in self._blobs.read(name):
+            length += len(chunk)
+            sha256.update(chunk)
+            time.sleep(0)  # gevent's way to let others run, where reading never waits
+        found = {"transferLength": length, "transferSha256": sha256.hexdigest()}
         wanted = {what: details[what] for what in found}
         if found != wanted:
             raise RequestConflict(
                 f"the parts of artifact {artifact.name!r} do not make what was announced",
                 {"announced": wanted, "found": found},
             )
-
-
-def _summed(chunks: Iterable[bytes]) -> Mapping[str, Any]:
-    length, sha256 = 0, hashlib.sha256()
-    for chunk in chunks:
-        length += len(chunk)
-        sha256.update(chunk)
-        time.sleep(0)  # gevent's way to let others run, where reading never waits
-    return {"transferLength": length, "transferSha256": sha256.hexdigest()}

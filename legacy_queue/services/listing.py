@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from threading import BoundedSemaphore
 
 from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.task import Task
 from legacy_queue.ports import Corrupt
 from legacy_queue.services.groups import Groups
-from legacy_queue.services.pages import Page, fill, rows_behind
+from legacy_queue.services.pages import Page, read_page
 from legacy_queue.stores import DependencyStore, Dependent, TaskStore
 
 _AT_ONCE = 4  # tasks that all listings of a process read together: each may have a megabyte
@@ -33,10 +34,7 @@ class Listing:
             # a task that was refused may have left a row behind
             return self._item(task_id, lambda task: task.definition.task_group_id == task_group_id, render)
 
-        members = rows_behind(
-            after, limit, lambda place, count: self._groups.members(task_group_id, place, count), str
-        )
-        return fill(members, limit, str, item, _AT_ONCE)
+        return read_page(partial(self._groups.members, task_group_id), str, after, limit, item, _AT_ONCE)
 
     def dependents(self, task_id: str, after: str, limit: int, render: Render) -> Page[str]:
         """Tasks that depend on the task; raises ResourceNotFound."""
@@ -46,20 +44,11 @@ class Listing:
         def item(dependent: Dependent) -> bytes | None:
             return self._item(dependent.task_id, lambda task: task_id in task.definition.dependencies, render)
 
-        dependents = rows_behind(
-            after,
-            limit,
-            lambda place, count: self._dependencies.dependents(task_id, place, count),
-            _id_of,
-        )
-        return fill(dependents, limit, _id_of, item, _AT_ONCE)
+        ask = partial(self._dependencies.dependents, task_id)
+        return read_page(ask, lambda one: one.task_id, after, limit, item, _AT_ONCE)
 
     def _item(self, task_id: str, belongs: Callable[[Task], bool], render: Render) -> bytes | None:
         with self._places, suppress(Corrupt):
             stored = self._tasks.load(task_id)
             return render(stored.task) if stored and belongs(stored.task) else None
         return None
-
-
-def _id_of(dependent: Dependent) -> str:
-    return dependent.task_id

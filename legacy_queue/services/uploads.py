@@ -79,14 +79,15 @@ class Uploads:
         ticket = Ticket.verified(ticket_text, signature, self._secrets, self._clock.now())
         artifact = self._awaited(ticket)
         self._check_open(ticket)
-        expected = _expected(artifact, ticket, sent)
+        length, expected_sha256, content_encoding = _announced(artifact, ticket, sent)
+        _check_headers(sent, length, content_encoding)
         md5 = hashlib.md5(usedforsecurity=False)
-        body = self._checked(chunks, expected, ticket, md5)
+        body = self._checked(chunks, sent, expected_sha256, ticket, md5)
         if ticket.number:
             self._blobs.write_part(artifact.blob_name, ticket.number, body)
         else:
-            self._blobs.write(artifact.blob_name, body, artifact.content_type, expected.content_encoding)
-        return blob_etag(expected.sha256, expected.length) if expected.sha256 else md5.hexdigest()
+            self._blobs.write(artifact.blob_name, body, artifact.content_type, content_encoding)
+        return blob_etag(expected_sha256, length) if expected_sha256 else md5.hexdigest()
 
     def _request(self, ticket: Ticket, length: int, headers: Mapping[str, str]) -> Mapping[str, Any]:
         headers = {"content-length": str(length), **headers}
@@ -113,24 +114,25 @@ class Uploads:
         check_open(self._changes.read(ticket.task_id).task, ticket.run_id, self._clock.now())
 
     def _checked(
-        self, chunks: Iterable[bytes], expected: "_Expected", ticket: Ticket, md5: "hashlib._Hash"
+        self, chunks: Iterable[bytes], sent: Sent, expected: str | None, ticket: Ticket, md5: "hashlib._Hash"
     ) -> Iterator[bytes]:
-        """The same chunks; in place of their end an error, if they are not what was expected, or too late."""
+        """The same chunks; in place of their end an error, if they are not what was sent or have another
+        SHA-256 than ``expected``, or come too late.
+        """
         length, sha256 = 0, hashlib.sha256()
         for chunk in chunks:
             length += len(chunk)
             md5.update(chunk)
-            if expected.sha256:
+            if expected:
                 sha256.update(chunk)
             yield chunk
-        if length != expected.length:
-            raise MalformedPayload(f"the body ended after {length} of {expected.length} bytes")
-        if expected.md5 not in (None, base64.b64encode(md5.digest()).decode()):
-            raise InputError(f"content-md5 is {expected.md5!r}: the body has another, nothing is stored")
-        if expected.sha256 not in (None, sha256.hexdigest()):
+        if length != sent.length:
+            raise MalformedPayload(f"the body ended after {length} of {sent.length} bytes")
+        if sent.md5 not in (None, base64.b64encode(md5.digest()).decode()):
+            raise InputError(f"content-md5 is {sent.md5!r}: the body has another, nothing is stored")
+        if expected not in (None, sha256.hexdigest()):
             raise InputError(
-                f"the body has the SHA-256 {sha256.hexdigest()}, announced was {expected.sha256}: "
-                "nothing is stored"
+                f"the body has the SHA-256 {sha256.hexdigest()}, announced was {expected}: nothing is stored"
             )
         self._check_open(ticket)
 
@@ -139,36 +141,24 @@ def _ticket(artifact: Artifact, expiry: datetime) -> Ticket:
     return Ticket(artifact.task_id, artifact.run_id, artifact.name, expiry)
 
 
-@dataclass(frozen=True)
-class _Expected:
-    """Of a body. ``sha256`` is None where it was not announced."""
-
-    length: int
-    sha256: str | None
-    content_encoding: str | None
-    md5: str | None
-
-
-def _expected(artifact: Artifact, ticket: Ticket, sent: Sent) -> _Expected:
-    """What was announced to createArtifact, or in the headers where that left it open."""
+def _announced(artifact: Artifact, ticket: Ticket, sent: Sent) -> tuple[int, str | None, str | None]:
+    """Length, SHA-256 and content encoding as createArtifact was told, or as sent where it was not."""
     if ticket.number:
-        expected = _Expected(ticket.size, ticket.sha256, None, sent.md5)
-    else:
-        if sent.content_type != artifact.content_type:
-            raise AuthorizationFailed(
-                f"content-type is {sent.content_type[:255]!r}: the URL is for {artifact.content_type!r}"
-            )
-        if artifact.storage_type == "blob":
-            length, sha256 = artifact.details["transferLength"], artifact.details["transferSha256"]
-            expected = _Expected(length, sha256, artifact.content_encoding, sent.md5)
-        else:
-            expected = _Expected(sent.length, None, sent.content_encoding, sent.md5)
-    if sent.length != expected.length:
-        raise InputError(f"content-length is {sent.length}: {expected.length} bytes were announced")
-    if sent.length > LARGEST_UPLOAD:
-        raise InputTooLarge(f"content-length is {sent.length}: at most {LARGEST_UPLOAD} bytes are accepted")
-    if expected.content_encoding and not re.fullmatch(_ENCODING, expected.content_encoding):
-        raise InputError(
-            f"content-encoding is {expected.content_encoding[:255]!r}: gzip and the like is accepted"
+        return ticket.size, ticket.sha256, None
+    if sent.content_type != artifact.content_type:
+        raise AuthorizationFailed(
+            f"content-type is {sent.content_type[:255]!r}: the URL is for {artifact.content_type!r}"
         )
-    return expected
+    if artifact.storage_type == "blob":
+        details = artifact.details
+        return details["transferLength"], details["transferSha256"], artifact.content_encoding
+    return sent.length, None, sent.content_encoding
+
+
+def _check_headers(sent: Sent, length: int, content_encoding: str | None) -> None:
+    if sent.length != length:
+        raise InputError(f"content-length is {sent.length}: {length} bytes were announced")
+    if length > LARGEST_UPLOAD:
+        raise InputTooLarge(f"content-length is {length}: at most {LARGEST_UPLOAD} bytes are accepted")
+    if content_encoding and not re.fullmatch(_ENCODING, content_encoding):
+        raise InputError(f"content-encoding is {content_encoding[:255]!r}: gzip and the like is accepted")
