@@ -131,8 +131,10 @@ class Advance:
         if due is None or now < due:
             return task
         if now >= task.definition.deadline or run is None:
-            return self._changes.apply(task.task_id, lambda one: transitions.exceed_deadline(one, now))
-        return self._changes.apply(task.task_id, lambda one: transitions.expire_claim(one, run.run_id, now))
+            return self._changes.apply(task.task_id, transitions.exceed_deadline)
+        return self._changes.apply(
+            task.task_id, lambda one, now: transitions.expire_claim(one, run.run_id, now)
+        )
 
 
 def _due(task: Task, *, is_own: bool) -> datetime | None:

@@ -210,9 +210,7 @@ class Artifacts:
         if artifact.is_complete:
             return artifact
         try:
-            self._changes.apply(
-                given.task_id, lambda task: note_blob(task, artifact, self._clock.now()), given.run_id
-            )
+            self._changes.apply(given.task_id, lambda task, now: note_blob(task, artifact, now), given.run_id)
         except RequestConflict:
             if is_new:
                 with suppress(Changed):

@@ -43,7 +43,7 @@ class Changes:
     def apply(
         self,
         task_id: str,
-        decide: Callable[[Task], Outcome],
+        decide: Callable[[Task, datetime], Outcome],
         run_id: int = 0,
         presented: Lease | None = None,
     ) -> Task:
@@ -64,7 +64,7 @@ class Changes:
             if stored is None:
                 stored, is_fresh = self.read(task_id), True
             try:
-                outcome = decide(stored.task)
+                outcome = decide(stored.task, self._clock.now())  # no earlier than ``began``
             except QueueError as refusal:
                 if is_fresh:
                     self._withdraw_useless(stored.task, presented, refusal)

@@ -138,7 +138,7 @@ class Claims:
         taken_until = parse_time(claim["takenUntil"])
         log.info("claim-taken-back", task_id=task_id, run_id=run_id)
         with suppress(ResourceNotFound):
-            self._changes.apply(task_id, lambda task: unclaim(task, run_id, worker, taken_until))
+            self._changes.apply(task_id, lambda task, _: unclaim(task, run_id, worker, taken_until))
 
     def reclaim(self, task_id: str, run_id: int) -> Mapping[str, Any]:
         """The claim lasts longer; the body that reclaimTask answers, with new credentials.
@@ -146,8 +146,8 @@ class Claims:
         Raises ResourceNotFound, RequestConflict.
         """
 
-        def decide(task: Task) -> Outcome:
-            return transitions.reclaim(task, run_id, self._rules.claim_timeout, self._clock.now())
+        def decide(task: Task, now: datetime) -> Outcome:
+            return transitions.reclaim(task, run_id, self._rules.claim_timeout, now)
 
         task = self._changes.apply(task_id, decide)
         queue = task.definition.work_queue
@@ -166,15 +166,9 @@ class Claims:
     def _claim(
         self, task_id: str, run_id: int, worker: Worker, presented: Presented, is_new: bool = False
     ) -> Mapping[str, Any]:
-        def decide(task: Task) -> Outcome:
+        def decide(task: Task, now: datetime) -> Outcome:
             outcome = transitions.claim(
-                task,
-                run_id,
-                worker,
-                presented.lease,
-                presented.message_id,
-                self._rules.claim_timeout,
-                self._clock.now(),
+                task, run_id, worker, presented.lease, presented.message_id, self._rules.claim_timeout, now
             )
             if is_new and outcome.task == task:
                 raise RequestConflict(f"task {task_id}: this worker holds run {run_id} already")

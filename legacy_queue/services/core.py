@@ -139,7 +139,7 @@ def build_core(
     resolver = Resolver(timers, advance, groups, clock)
     chores = None
     if rules.resolves:
-        sweeper = Sweeper(storage.tasks, storage.groups, advance, groups, clock)
+        sweeper = Sweeper(storage.tasks, storage.groups, timers, advance, clock)
         chores = Chores(_chores(storage, sweeper, artifacts, clock), storage.turns, clock)
     return Core(services, timers, resolver, publisher, chores, flushes, stopping)
 

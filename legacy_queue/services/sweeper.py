@@ -14,7 +14,7 @@ from legacy_queue.domain.task import Task
 from legacy_queue.domain.timers import next_due
 from legacy_queue.ports import BrokerAway, Clock, Corrupt
 from legacy_queue.services.advance import Advance
-from legacy_queue.services.groups import Groups
+from legacy_queue.services.timers import Timers
 from legacy_queue.stores import ActiveTask, GroupStore, TaskStore
 
 log = structlog.get_logger()
@@ -27,10 +27,10 @@ class Sweeper:
     """
 
     def __init__(
-        self, tasks: TaskStore, group_store: GroupStore, advance: Advance, groups: Groups, clock: Clock
+        self, tasks: TaskStore, groups: GroupStore, timers: Timers, advance: Advance, clock: Clock
     ) -> None:
-        self._tasks, self._group_store = tasks, group_store
-        self._advance, self._groups, self._clock = advance, groups, clock
+        self._tasks, self._groups, self._timers = tasks, groups, timers
+        self._advance, self._clock = advance, clock
 
     def sweep_tasks(self, after: str, limit: int, last_pass: datetime | None) -> str | None:
         """Look at up to ``limit`` unresolved tasks; where to go on, None at the end."""
@@ -48,7 +48,7 @@ class Sweeper:
 
     def sweep_groups(self, after: str, limit: int, last_pass: datetime | None) -> str | None:
         """Look at up to ``limit`` active tasks of groups; where to go on, None at the end."""
-        page = self._group_store.all_active(after, limit)
+        page = self._groups.all_active(after, limit)
         for active in page.active:
             if not is_due(active.since, last_pass, self._clock.now()):
                 continue
@@ -73,14 +73,20 @@ class Sweeper:
             self._advance.offer_again(task.task_id)
 
     def _look_at_active(self, active: ActiveTask) -> None:
+        """What is not active any more ends by a timer: without it, a group whose last row is gone is lost."""
         stored = self._tasks.load(active.task_id)
-        if stored is None or stored.task.definition.task_group_id != active.task_group_id:
-            self._groups.leave(active.task_id, active.task_group_id)
+        is_member = stored and stored.task.definition.task_group_id == active.task_group_id
+        if stored and is_member and not stored.task.is_resolved:
+            if active.activation < stored.task.activation(len(stored.task.runs) - 1):
+                self._end(active)  # what a rerun left that crashed, or lost a race
             return
-        task = stored.task
-        # what a rerun left that crashed, or lost a race
-        if task.is_resolved or active.activation < task.activation(len(task.runs) - 1):
-            self._group_store.end(active.task_id, active.task_group_id, active.activation)
-        if task.is_resolved:
-            log.info("resolution-seen-through", task_id=task.task_id)
-            self._advance(task.task_id, active.since, is_published=True)
+        self._timers.schedule(active.task_id, active.since, active.task_group_id)
+        try:
+            if is_member:
+                log.info("resolution-seen-through", task_id=active.task_id)
+                self._end(active)
+        finally:
+            self._timers.fall_behind(active.task_id, is_published=True)
+
+    def _end(self, active: ActiveTask) -> None:
+        self._groups.end(active.task_id, active.task_group_id, active.activation)

@@ -748,6 +748,7 @@ class Life(RuleBasedStateMachine):
                 next_sweep, pause = self.bench.clock.now() + pause, 2 * pause
             if self.has_worker:
                 self._work(server)
+                server.resolver.handle_all()  # nothing but the process may know of it: a message was lost
             if self._has_ended():
                 return
         raise AssertionError("it never comes to an end")
