@@ -97,7 +97,7 @@ def build_core(
     counts = PendingCounts(storage.work_queues, clock)
     messages = WorkMessages(storage.work_queues, clock, rules.claims.secrets, counts)
     changes = Changes(storage.tasks, messages, timers, publisher, clock)
-    dependencies = Dependencies(storage.tasks, storage.dependencies, changes, clock)
+    dependencies = Dependencies(storage.tasks, storage.dependencies, changes)
     groups = Groups(storage.groups, storage.tasks, publisher)
     usage = Usage(storage.usage, clock)
     workers = Workers(storage.workers, clock)
