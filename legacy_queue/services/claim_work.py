@@ -95,14 +95,12 @@ class ClaimWork:
         is_quarantined: Callable[[], bool],
     ) -> Sequence[Claim]:
         while not self._stopping.is_set():
-            poller.wait(request, end - self._clock.now())
-            polled = request.take()
-            if not polled and request.failure:
-                raise request.failure
+            polled = poller.wait(request, end - self._clock.now())
             if not polled:
                 break
             if request.is_gone() or is_quarantined():
-                self._put_back(polled)
+                for queue, message in polled:
+                    self._messages.put_back(queue, message)
                 break
             claims = self._claimed(polled, worker)
             if claims and request.is_gone():
@@ -158,10 +156,6 @@ class ClaimWork:
             return None
 
         return [claim for claim in for_each(claim, polled) if claim]
-
-    def _put_back(self, polled: Sequence[Polled]) -> None:
-        for queue, message in polled:
-            self._messages.put_back(queue, message)
 
     def _take_back(self, claims: Sequence[Claim], worker: Worker) -> None:
         for claim in claims:

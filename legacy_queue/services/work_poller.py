@@ -47,11 +47,6 @@ class Wait:
     def room(self) -> int:
         return self.count - len(self.polled)
 
-    def take(self) -> Sequence[Polled]:
-        """What it got, which is then somebody else's to see to."""
-        polled, self.polled = self.polled, []
-        return polled
-
 
 class WorkPoller:
     """``put_back`` is given what nobody waits for any more."""
@@ -84,12 +79,19 @@ class WorkPoller:
     def is_idle(self) -> bool:
         return not self._is_running
 
-    def wait(self, request: Wait, timeout: timedelta) -> None:
-        """Until the request has something, or cannot get anything, or the time is over."""
+    def wait(self, request: Wait, timeout: timedelta) -> Sequence[Polled]:
+        """What the request got in that time, at once when it got anything: the caller sees to it from here.
+
+        Raises ServiceUnavailable where it cannot get anything.
+        """
         if self.enter(request):
             threading.Thread(target=self._run, daemon=True).start()
         request.ready.wait(max(0.0, timeout.total_seconds()))
         self.leave(request)
+        polled, request.polled = request.polled, []
+        if request.failure and not polled:
+            raise request.failure
+        return polled
 
     def enter(self, request: Wait) -> bool:
         """The request waits from now on; whether there is nobody yet who looks for it."""
