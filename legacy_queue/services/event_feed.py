@@ -5,7 +5,7 @@ So a stream costs memory, but neither storage nor the broker anything, however m
 
 import re
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -36,10 +36,13 @@ _TICK = timedelta(seconds=1)
 
 @dataclass(eq=False)
 class _Stream:
-    """``waiting`` is what it was handed and has not read yet, None behind its last event."""
+    """``waiting`` is what it was handed and has not read yet, None behind its last event. ``followers`` is
+    whose it is.
+    """
 
     exchange: str | None
     pattern: str
+    followers: Sequence[str]
     waiting: SimpleQueue[Told | None] = field(default_factory=SimpleQueue)
 
 
@@ -60,7 +63,6 @@ class EventFeed:
         self._last_id = epoch_milliseconds(born) * 1000
         self._streams: set[_Stream] = set()
         self._topics: TopicIndex[_Stream] = TopicIndex()
-        self._of_followers: Counter[str] = Counter()
         self._reader: Future[None] | None = None  # done once the broker is followed
 
     def append(self, events: Sequence[Event]) -> None:
@@ -83,7 +85,7 @@ class EventFeed:
         ValueError for an id that is none, BrokerAway, ServiceUnavailable, also where too many follow, or one
         of the ``followers`` (the address and the client that ask) follows too often.
         """
-        following = self._follow(_Stream(exchange, pattern), after, followers)
+        following = self._follow(_Stream(exchange, pattern, followers), after)
         next(following)  # closing it gives its place back from here on
         return following
 
@@ -93,12 +95,10 @@ class EventFeed:
             for stream in self._streams:
                 stream.waiting.put(None)
 
-    def _follow(
-        self, stream: _Stream, after: str, followers: Sequence[str]
-    ) -> Iterator[Told | BeginsAnew | None]:
+    def _follow(self, stream: _Stream, after: str) -> Iterator[Told | BeginsAnew | None]:
         with self._lock:
             kept = [] if self._broker else self._kept_after(after)
-            self._open(stream, followers)
+            self._open(stream)
             reader = self._reader
         try:
             if reader:
@@ -122,8 +122,6 @@ class EventFeed:
             with self._lock:
                 self._streams.discard(stream)
                 self._topics.remove(stream.pattern, stream)
-                self._of_followers.subtract(followers)
-                self._of_followers += Counter()  # without those that have none
 
     def _kept_after(self, after: str) -> Sequence[Told | BeginsAnew]:
         """The events behind that id, all that are kept where some are missing; raises ValueError."""
@@ -136,10 +134,11 @@ class EventFeed:
             return [*islice(self._events, before, None)]
         return ["begins-anew", *self._events]
 
-    def _open(self, stream: _Stream, followers: Sequence[str]) -> None:
+    def _open(self, stream: _Stream) -> None:
         if len(self._streams) >= self._max_streams:
             raise ServiceUnavailable(f"{self._max_streams} streams of events are open: try again later")
-        if any(self._of_followers[one] >= self._max_of_one for one in followers):
+        open_by = [sum(one in other.followers for other in self._streams) for one in stream.followers]
+        if max(open_by, default=0) >= self._max_of_one:
             raise ServiceUnavailable(
                 f"{self._max_of_one} streams of events are open by this client or address: try again"
             )
@@ -149,7 +148,6 @@ class EventFeed:
                 target=self._read, args=[self._broker, self._reader], name="event-feed", daemon=True
             )
             reading.start()
-        self._of_followers.update(followers)
         self._streams.add(stream)
         self._topics.add(stream.pattern, stream)
 

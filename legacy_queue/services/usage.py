@@ -67,18 +67,15 @@ class Usage:
         """Write down what was counted since the last time; raises ServiceUnavailable, and then it is kept."""
         with self._flushing:
             with self._lock:
-                unwritten, self._unwritten = self._unwritten, set()
-                counted = [CountedUse(*key, self._counted[key]) for key in unwritten]
+                counted = [CountedUse(*key, self._counted[key]) for key in self._unwritten]
             for one in counted:
                 if one.use == NOT_RECORDED:
                     log.warning("calls-not-recorded", hour=format_time(one.hour), count=one.calls.count)
-            try:
-                self._store.put(self._process, counted)
-            except BaseException:
-                with self._lock:
-                    self._unwritten |= unwritten
-                raise
+            self._store.put(self._process, counted)
             with self._lock:
+                for one in counted:
+                    if self._counted[one.hour, one.use] == one.calls:  # else it was called meanwhile
+                        self._unwritten.remove((one.hour, one.use))
                 over = self._clock.now() - HOUR - _STEP_BACK
                 for key in [key for key in self._counted if key[0] <= over and key not in self._unwritten]:
                     del self._counted[key]

@@ -157,7 +157,8 @@ class WorkPoller:
 
     def _room(self) -> int:
         """How many messages are waited for."""
-        return sum(one.room for one in self._line())
+        with self._lock:
+            return sum(one.room for one in self._waiting)
 
     def _send_away(self, requests: Sequence[Wait], failure: ServiceUnavailable | None = None) -> None:
         with self._lock:
