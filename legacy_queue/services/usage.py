@@ -6,6 +6,7 @@ It is bookkeeping: nothing here may fail or slow the call that it counts.
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from threading import Lock
+from typing import Any
 
 import structlog
 
@@ -20,7 +21,6 @@ from legacy_queue.domain.usage import (
     POLL_TASK_URLS,
     Calls,
     CountedUse,
-    Report,
     Use,
     beginning_of_hour,
     client_name,
@@ -82,8 +82,9 @@ class Usage:
 
     def report(
         self, window: timedelta, provisioner_id: str | None = None, worker_type: str | None = None
-    ) -> Report:
-        """Who called what, by all processes, in the time up to now, of that provisionerId and workerType.
+    ) -> dict[str, Any]:
+        """Who called what, by all processes, in the time up to now, of that provisionerId and workerType: as
+        ``domain.usage.report`` says.
 
         What other processes have not written down yet is not in it. Raises ServiceUnavailable.
         """
