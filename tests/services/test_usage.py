@@ -49,7 +49,7 @@ def seen(services: Services, window: timedelta = DAY) -> dict[Use, int]:
     return {
         Use(
             one["provisionerId"], one["workerType"], call["method"], call["caller"], tuple(call["missing"])
-        ): (call["count"])
+        ): call["count"]
         for one in services.usage.report(window)["workerTypes"]
         for call in one["calls"]
     }
