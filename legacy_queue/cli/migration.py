@@ -2,11 +2,11 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
-import requests
 
 from legacy_queue.cli.queue_options import ask, pool_options, queue_options
 from legacy_queue.worker import Credentials
@@ -47,19 +47,19 @@ def migration(
     policy can be, as far as these claims go. CLAIMWORK is ready once nobody has called pollTaskUrls or
     claimTask in that time, and somebody claimWork. What is in the way is told below; --json names everybody.
     """
-    root_url = re.sub(r"(/api/queue)?/v1/?$", "", base_url)
     query = {"since": since, "provisionerId": provisioner, "workerType": worker_type}
-    report = _report(root_url, ask("GET", root_url, "/migration", credentials, _TIMEOUT, params=query))
+    shown = report = _report(re.sub(r"(/api/queue)?/v1/?$", "", base_url), credentials, query)
     if dry_run:
-        report = _dry_run(report)
+        shown = _dry_run(report)
     if as_json:
-        click.echo(json.dumps(report, indent=2))
+        click.echo(json.dumps(shown, indent=2))
     else:
-        click.echo("\n".join(_refusals(report) if dry_run else _summary(report)))
+        click.echo("\n".join(_refusals(shown) if dry_run else _summary(report)))
 
 
-def _report(root_url: str, answer: requests.Response) -> Any:
+def _report(root_url: str, credentials: Credentials, query: Mapping[str, str | None]) -> Any:
     """What ``GET /migration`` answers; a refusal ends the command with the queue's sentence."""
+    answer = ask("GET", root_url, "/migration", credentials, _TIMEOUT, params=query)
     try:
         body = answer.json()
         if answer.status_code != 200:
@@ -73,15 +73,15 @@ def _report(root_url: str, answer: requests.Response) -> Any:
 
 def _dry_run(report: Any) -> dict[str, Any]:
     """The claims that the policy ``required`` refuses."""
-    worker_types = report.pop("workerTypes")
     claims = [
         {"provisionerId": one["provisionerId"], "workerType": one["workerType"], **call}
-        for one in worker_types
+        for one in report["workerTypes"]
         for call in _claims(one)
     ]
     refused = [claim for claim in claims if claim["missing"]]
-    counts = {"claims": _count(claims), "refused": _count(refused)}
-    return {**report, **counts, "by": refused}
+    count, of_those = (sum(claim["count"] for claim in some) for some in (claims, refused))
+    about = {name: value for name, value in report.items() if name != "workerTypes"}
+    return {**about, "claims": count, "refused": of_those, "by": refused}
 
 
 def _refusals(shown: Mapping[str, Any]) -> Iterable[str]:
@@ -106,16 +106,14 @@ def _summary(report: Any) -> Iterable[str]:
         return
     yield from _aligned([_HEADS, *map(_row, report["workerTypes"])])
     for one in report["workerTypes"]:
-        claim_work = one["claimWork"]
-        against = [f"required:  {why}" for why in one["required"]["inTheWay"] if _claims(one)]
-        against += [f"claimWork: {why}" for why in claim_work["inTheWay"]]
-        to_be_moved = claim_work["toBeMoved"]
+        against = [f"  required:  {why}" for why in one["required"]["inTheWay"] if _claims(one)]
+        against += [f"  claimWork: {why}" for why in one["claimWork"]["inTheWay"]]
+        if against:
+            yield from (f"\nIn the way of {_pool(one)}:", *against)
+        to_be_moved = one["claimWork"]["toBeMoved"]
         if to_be_moved and any(call["method"] == "claimWork" for call in one["calls"]):
             more = f" and {len(to_be_moved) - _NAMED} more" if len(to_be_moved) > _NAMED else ""
-            against.append(f"still to be moved: {', '.join(to_be_moved[:_NAMED])}{more}")
-        if against:
-            yield f"\nIn the way of {_pool(one)}:"
-            yield from (f"  {why}" for why in against)
+            yield f"  still to be moved: {', '.join(to_be_moved[:_NAMED])}{more}"
 
 
 def _caveats(report: Any) -> Iterable[str]:
@@ -129,32 +127,30 @@ def _caveats(report: Any) -> Iterable[str]:
 
 
 def _row(one: Any) -> tuple[str, ...]:
-    counts = [_count(call for call in one["calls"] if _head(call) == head) for head in _COUNTED]
+    counts = Counter[str]()
+    for call in one["calls"]:
+        counts[_head(call)] += call["count"]
     required = "can be" if one["required"]["possible"] else "not yet"
     if one["policy"] == "required":
         required = "in force"
     elif not _claims(one):
         required = "-"
     ready = "ready" if one["claimWork"]["ready"] else "not yet"
-    return (_pool(one), *(str(count or "-") for count in counts), required, ready)
+    return (_pool(one), *(str(counts[head] or "-") for head in _COUNTED), required, ready)
 
 
 def _claims(one: Any) -> list[Any]:
     return [call for call in one["calls"] if call["method"] == "claimTask"]
 
 
-def _count(calls: Iterable[Any]) -> int:
-    return sum(call["count"] for call in calls)
-
-
 def _head(call: Mapping[str, Any]) -> str:
     """The column that the call counts in."""
     missing = call["missing"]
+    if not missing:
+        return str(call["method"])
     if len(missing) == len(_WHOLE):
         return "bare"
-    if missing:
-        return "unsigned" if "signature" in missing else "no receipt"
-    return str(call["method"])
+    return "unsigned" if "signature" in missing else "no receipt"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterable[str]:

@@ -16,7 +16,6 @@ _UNITS = {"m": timedelta(minutes=1), "h": HOUR, "d": timedelta(days=1)}
 
 
 @endpoint(
-    "migration",
     "GET",
     "/migration",
     "Get Protocols in Use",

@@ -145,9 +145,9 @@ class Artifacts:
 
         An object store that is away keeps its own; raises ServiceUnavailable where the storage is.
         """
-        page = self._artifacts.expired(self._clock.now() - EXPIRED_FOR, after, limit)
+        expired, next_after = self._artifacts.expired(self._clock.now() - EXPIRED_FOR, after, limit)
         objects_are_away = False
-        for stored in page.artifacts:
+        for stored in expired:
             artifact = stored.artifact
             try:
                 if not (artifact.is_object and objects_are_away):
@@ -160,7 +160,7 @@ class Artifacts:
             except Exception:  # the others are removed
                 ids = {"task_id": artifact.task_id, "run_id": artifact.run_id, "name": artifact.name}
                 log.exception("artifact-not-removed", **ids)
-        return page.after
+        return next_after
 
     def _remove(self, stored: StoredArtifact) -> None:
         artifact = stored.artifact

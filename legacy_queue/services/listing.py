@@ -30,11 +30,11 @@ class Listing:
             if not self._groups.exists(task_group_id):
                 raise ResourceNotFound(f"there is no task group {task_group_id}; it may have expired")
 
-        def item(task_id: str) -> bytes | None:
-            # a task that was refused may have left a row behind
-            return self._item(task_id, lambda task: task.definition.task_group_id == task_group_id, render)
+        def belongs(task: Task) -> bool:  # a task that was refused may have left a row behind
+            return task.definition.task_group_id == task_group_id
 
-        return read_page(partial(self._groups.members, task_group_id), str, after, limit, item, _AT_ONCE)
+        ask = partial(self._groups.members, task_group_id)
+        return read_page(ask, str, after, limit, lambda row: self._item(row, belongs, render), _AT_ONCE)
 
     def dependents(self, task_id: str, after: str, limit: int, render: Render) -> Page[str]:
         """Tasks that depend on the task; raises ResourceNotFound."""

@@ -15,7 +15,14 @@ from typing import Any
 
 import structlog
 
-from legacy_queue.domain.artifacts import LARGEST_UPLOAD, Artifact, blob_etag, check_open
+from legacy_queue.domain.artifacts import (
+    LARGEST_UPLOAD,
+    Artifact,
+    Ticket,
+    blob_etag,
+    check_open,
+    ticket_signature,
+)
 from legacy_queue.domain.errors import (
     AuthorizationFailed,
     InputError,
@@ -26,7 +33,6 @@ from legacy_queue.domain.errors import (
     ResourceNotFound,
     ServiceUnavailable,
 )
-from legacy_queue.domain.uploads import Ticket, ticket_signature
 from legacy_queue.ports import Clock
 from legacy_queue.services.changes import Changes
 from legacy_queue.stores import ArtifactStore, Blobs

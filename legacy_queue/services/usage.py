@@ -38,8 +38,8 @@ Key = tuple[datetime, Use]
 
 
 class Usage:
-    """Counts calls, each whatever comes of it: also those that are refused by the policy, a wrong signature,
-    a conflict. Only a call that its scopes do not allow is nobody's.
+    """Counts calls, also those that are refused by the policy, a wrong signature, a conflict: all but those
+    that their scopes do not allow.
     """
 
     def __init__(self, store: UsageStore, clock: Clock) -> None:

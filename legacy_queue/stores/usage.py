@@ -9,7 +9,7 @@ from datetime import datetime
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.usage import HOUR, KEPT, Calls, CountedUse, Use
 from legacy_queue.ports.table import PARTITION, Change, Condition, Row
-from legacy_queue.stores.rows import ExpiringRows, matching, of_kind, readable
+from legacy_queue.stores.rows import ExpiringRows, of_kind, page, properties
 
 _MAX_ROWS = 100  # in a batch
 _PAGE = 1000
@@ -41,11 +41,14 @@ class UsageStore(ExpiringRows):
         for name, value in (("provisionerId", provisioner_id), ("workerType", worker_type)):
             if value is not None:
                 conditions.append(Condition(name, "in", (value, "")))
-        return readable(matching(self._table, conditions, _PAGE), _counted)
+        after: str | None = ""
+        while after is not None:
+            found, after = page(self._table, conditions, after, _PAGE, _counted)
+            yield from found
 
 
 def _change(counted: CountedUse) -> Change:
-    use = counted.use
+    use, calls = counted.use, counted.calls
     words = [use.provisioner_id, use.worker_type, use.method, use.caller, *use.missing]
     digest = hashlib.sha256(json.dumps(words).encode()).hexdigest()[:32]  # a clientId may hold a /
     return Change(
@@ -58,20 +61,16 @@ def _change(counted: CountedUse) -> Change:
             "method": use.method,
             "caller": use.caller,
             "missing": json.dumps(use.missing),
-            "count": counted.calls.count,
-            "last": counted.calls.last,
+            "count": calls.count,
+            "last": calls.last,
             "expires": counted.hour + HOUR + KEPT,
         },
     )
 
 
 def _counted(row: Row) -> CountedUse:
-    values = row.values
-    names = ("provisionerId", "workerType", "method", "caller", "missing")
-    provisioner_id, worker_type, method, caller, text = (of_kind(str, values[name]) for name in names)
-    missing = tuple(of_kind(str, one) for one in of_kind(list, json.loads(text)))
-    return CountedUse(
-        of_kind(datetime, values["hour"]),
-        Use(provisioner_id, worker_type, method, caller, missing),
-        Calls(of_kind(int, values["count"]), of_kind(datetime, values["last"])),
-    )
+    provisioner, worker_type, method = properties(row, provisionerId=str, workerType=str, method=str)
+    caller, missing, *calls = properties(row, caller=str, missing=str, count=int, last=datetime)
+    names = tuple(of_kind(str, name) for name in of_kind(list, json.loads(missing)))
+    use = Use(provisioner, worker_type, method, caller, names)
+    return CountedUse(of_kind(datetime, row.values["hour"]), use, Calls(*calls))

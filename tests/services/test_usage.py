@@ -60,7 +60,7 @@ def written(bench: Bench) -> list[tuple[Use, int]]:
 
 
 def forget_written(bench: Bench) -> None:
-    bench.storage.usage.remove_expired(NOW + 100 * DAY, "", 100_000)
+    bench.storage.usage.remove_expired(NOW + 100 * DAY, "", 1000)
     assert written(bench) == []
 
 
