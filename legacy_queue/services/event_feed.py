@@ -31,14 +31,13 @@ _ID = re.compile(r"[0-9]{16}", re.ASCII)
 _MAX_EVENTS = 10_000  # that are kept
 _MIN_SHARE = 4  # streams of one follower, however few there may be
 _ROOM = 1_000  # events that wait for a slow stream
+_PAGE = 100  # events that a stream which resumes takes at once
 _TICK = timedelta(seconds=1)
 
 
 @dataclass(eq=False)
 class _Stream:
-    """``waiting`` is what it was handed and has not read yet, None behind its last event. ``followers`` is
-    whose it is.
-    """
+    """``waiting`` is what it was handed and has not read yet, None behind its last event."""
 
     exchange: str | None
     pattern: str
@@ -96,17 +95,19 @@ class EventFeed:
                 stream.waiting.put(None)
 
     def _follow(self, stream: _Stream, after: str) -> Iterator[Told | BeginsAnew | None]:
+        resumes = after != "" and not self._broker
+        if resumes and not _ID.fullmatch(after):
+            raise ValueError(f"{after!r} is not the id of an event: an id is 16 digits")
         with self._lock:
-            kept = [] if self._broker else self._kept_after(after)
             self._open(stream)
-            reader = self._reader
+            reader, last_id = self._reader, self._last_id
         try:
             if reader:
                 reader.result()
             yield None
             own: TopicIndex[_Stream] = TopicIndex()
             own.add(stream.pattern, stream)
-            for one in kept:
+            for one in self._kept(int(after), last_id) if resumes else ():
                 if isinstance(one, str) or _followed_by(own, one[1]):
                     yield one
             while True:
@@ -123,16 +124,19 @@ class EventFeed:
                 self._streams.discard(stream)
                 self._topics.remove(stream.pattern, stream)
 
-    def _kept_after(self, after: str) -> Sequence[Told | BeginsAnew]:
-        """The events behind that id, all that are kept where some are missing; raises ValueError."""
-        if not after:
-            return []
-        if not _ID.fullmatch(after):
-            raise ValueError(f"{after!r} is not the id of an event: an id is 16 digits")
-        before = int(after) - (self._last_id - len(self._events))  # of those that are kept
-        if 0 <= before <= len(self._events):
-            return [*islice(self._events, before, None)]
-        return ["begins-anew", *self._events]
+    def _kept(self, after: int, until: int) -> Iterator[Told | BeginsAnew]:
+        """The events behind one id up to another, as far as they are kept when it is their turn."""
+        after = after if after <= until else -1  # it is of a process whose ids are ahead of these
+        while after < until:
+            with self._lock:
+                forgotten = self._last_id - len(self._events)  # up to this id
+                is_missing, after = after < forgotten, max(after, forgotten)
+                end = max(0, min(after + _PAGE, until) - forgotten)
+                page = [*islice(self._events, after - forgotten, end)]
+            if is_missing:
+                yield "begins-anew"
+            yield from page
+            after += len(page)
 
     def _open(self, stream: _Stream) -> None:
         if len(self._streams) >= self._max_streams:
