@@ -50,7 +50,7 @@ class Workers:
         self._noted: dict[Path, Activity] = {}  # who waits longest to be written comes first
         self._written: Recent[Path, StoredKnown] = Recent(MOST_NOTED)
         self._dropped = 0
-        self._lock = Lock()
+        self._lock, self._writing_new = Lock(), Lock()
 
     def claimed(
         self, provisioner_id: str, worker_type: str, worker: Worker, claims: Sequence[Claimed]
@@ -145,11 +145,17 @@ class Workers:
         """Write down some who were seen and are new to this process, so that others see them soon.
 
         Each is written once more than by ``flush`` alone, at most. While storage is away ``flush`` says so.
+        Does nothing while another thread is at it.
         """
-        new = [path for path in [*self._noted] if not self._written.get(path)]
-        with suppress(ServiceUnavailable):
-            for path in new[:MAX_NEW]:
-                self._write(path)
+        if self._writing_new.acquire(blocking=False):
+            try:
+                new = [path for path in [*self._noted] if not self._written.get(path)]
+                for path in new[:MAX_NEW]:
+                    self._write(path)
+            except ServiceUnavailable:
+                pass
+            finally:
+                self._writing_new.release()
 
     def _note(self, path: Path, claims: tuple[Claimed, ...]) -> None:
         now = self._clock.now()

@@ -206,6 +206,15 @@ def test_of_a_thousand_who_are_new_32_are_written_at_a_time(bench: Bench) -> Non
     assert calls.names.count("worker.insert") == 1002
 
 
+def test_who_is_new_is_written_by_one_of_many_listings_at_once(bench: Bench) -> None:
+    calls = Calls()
+    list_again = At(0, of="worker.load", before=lambda: workers.list(POOL, (), 9, repr_of))
+    workers = bench.replica(lambda name, call: list_again(name, lambda: calls(name, call))).workers
+    workers.seen(*POOL, ALICE)
+    assert len(workers.list(POOL, (), 9, repr_of).items) == 1
+    assert calls.names.count("worker.load") == calls.names.count("worker.insert") == 3
+
+
 def test_who_is_new_while_storage_is_away_is_written_later(bench: Bench) -> None:
     workers = bench.replica(At(2, before=failing(AWAY))).workers
     workers.seen(*POOL, ALICE)
