@@ -5,7 +5,7 @@ So a stream costs memory, but neither storage nor the broker anything, however m
 
 import re
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -91,7 +91,7 @@ class EventFeed:
     def end(self) -> None:
         """The streams that are open now end, behind what they have been handed."""
         with self._lock:
-            for stream in self._streams:
+            for stream in tuple(self._streams):
                 stream.waiting.put(None)
 
     def _follow(self, stream: _Stream, after: str) -> Iterator[Told | BeginsAnew | None]:
@@ -141,17 +141,18 @@ class EventFeed:
     def _open(self, stream: _Stream) -> None:
         if len(self._streams) >= self._max_streams:
             raise ServiceUnavailable(f"{self._max_streams} streams of events are open: try again later")
-        open_by = [sum(one in other.followers for other in self._streams) for one in stream.followers]
-        if max(open_by, default=0) >= self._max_of_one:
+        followers = Counter(one for other in tuple(self._streams) for one in other.followers)
+        if any(followers[one] >= self._max_of_one for one in stream.followers):
             raise ServiceUnavailable(
                 f"{self._max_of_one} streams of events are open by this client or address: try again"
             )
         if self._broker and not self._reader:
-            self._reader = Future()
+            reader: Future[None] = Future()
             reading = threading.Thread(
-                target=self._read, args=[self._broker, self._reader], name="event-feed", daemon=True
+                target=self._read, args=[self._broker, reader], name="event-feed", daemon=True
             )
             reading.start()
+            self._reader = reader
         self._streams.add(stream)
         self._topics.add(stream.pattern, stream)
 
