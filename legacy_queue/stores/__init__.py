@@ -15,12 +15,11 @@ from legacy_queue.stores.artifacts import ArtifactStore, StoredArtifact
 from legacy_queue.stores.blobs import Blobs
 from legacy_queue.stores.dependencies import DependencyStore, Dependent
 from legacy_queue.stores.groups import ActiveTask, Group, GroupStore
-from legacy_queue.stores.signed_urls import SignedUrls
 from legacy_queue.stores.tasks import StoredTask, TaskStore
 from legacy_queue.stores.timers import TimerMessage, TimerStore
 from legacy_queue.stores.turns import Turn, Turns
 from legacy_queue.stores.usage import UsageStore
-from legacy_queue.stores.work_queues import ReceivedMessage, WorkQueues
+from legacy_queue.stores.work_queues import ReceivedMessage, SignedUrls, WorkQueues
 from legacy_queue.stores.workers import StoredKnown, WorkerStore
 
 

@@ -6,12 +6,13 @@ from datetime import datetime, timedelta
 from itertools import chain, groupby
 from typing import NamedTuple
 
+from azure.storage.blob import generate_blob_sas
+
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import epoch_milliseconds
 from legacy_queue.ports import Clock
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.blob import BlobProperties, Block, InvalidBlockList
-from legacy_queue.stores.signed_urls import blob_url
 
 BLOCK = 4 * 1024 * 1024  # bytes
 
@@ -120,8 +121,19 @@ class Blobs:
         self._container.delete(name)
 
     def _url(self, name: str, permission: str, expiry: datetime, disposition: str | None = None) -> str:
-        start = self._clock.now() - _DRIFT
-        return blob_url(self._endpoint, self._container.name, name, permission, start, expiry, disposition)
+        endpoint, container = self._endpoint, self._container.name
+        sas = generate_blob_sas(
+            endpoint.account,
+            container,
+            name,
+            account_key=endpoint.key,
+            permission=permission,
+            start=self._clock.now() - _DRIFT,
+            expiry=expiry,
+            protocol=endpoint.sas_protocol,
+            content_disposition=disposition,
+        )
+        return f"{endpoint.url.rstrip('/')}/{container}/{name}?{sas}"
 
     def _stage(self, name: str, part: int, blocks: Iterable[_Block]) -> list[_BlockId]:
         write = f"{epoch_milliseconds(self._clock.now()):013}-{secrets.token_hex(8)}"
