@@ -55,12 +55,10 @@ class TaskStore(ExpiringRows):
     Only a resolved task expires: an unresolved one still has to end, and its dependents wait for that.
     """
 
-    _FURTHER = (_RESOLVED,)
-
     def __init__(self, table: Table, *, is_only_writer: bool = False) -> None:
         """``is_only_writer``: no other store writes to the table, so that pending tasks can be counted."""
-        super().__init__(table)
         self._recent: Recent[str, StoredTask] = Recent(_REMEMBERED)
+        super().__init__(table, self._recent.forget, (_RESOLVED,))
         self._pending: Counter[tuple[str, str]] | None = Counter() if is_only_writer else None
         self._lock = Lock()
 
@@ -120,9 +118,6 @@ class TaskStore(ExpiringRows):
         if isinstance(definition, bytes) and len(definition) <= _LARGEST_REMEMBERED:
             self._recent.put(stored.task.task_id, stored)
         return stored
-
-    def _forget(self, partition: str) -> None:
-        self._recent.forget(partition)
 
 
 def new_values(task: Task) -> Mapping[str, Value]:
