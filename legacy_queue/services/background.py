@@ -76,7 +76,8 @@ class Background:
     def announce_stop(self) -> None:
         """Nothing new begins, and requests that wait are answered. Returns at once, may be repeated."""
         self.stopping.set()
-        self._timers.wake(_RESOLVERS)
+        for _ in range(_RESOLVERS):
+            self._timers.wake()
         for wake in self._waiting:
             wake()
 

@@ -11,7 +11,7 @@ import pytest
 import requests
 from azure.storage.blob import BlobClient
 
-from legacy_queue.adapters.azure.account import AzureAccount
+from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.azure.rest import StorageRefused
 from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.adapters.clock import SystemClock
