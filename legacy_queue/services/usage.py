@@ -3,7 +3,7 @@
 It is bookkeeping: nothing here may fail or slow the call that it counts.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from threading import Lock
 
@@ -47,7 +47,7 @@ class Usage:
         self._store, self._clock = store, clock
         self._lock = Lock()
         self._counted: dict[Key, Calls] = {}
-        self._unwritten: set[Key] = set()
+        self._written: dict[Key, Calls] = {}
         self._process = ""  # named by its first call: it may still have to be forked
 
     def saw_poll(self, provisioner_id: str, worker_type: str, client_id: str) -> None:
@@ -67,21 +67,17 @@ class Usage:
     def flush(self) -> None:
         """Write down what was counted since the last time; raises ServiceUnavailable, and then it is kept."""
         with self._lock:
-            unwritten, self._unwritten = self._unwritten, set()
-            counted = self._snapshot(unwritten)
-        for one in counted:
-            if one.use == NOT_RECORDED:
-                log.warning("calls-not-recorded", hour=format_time(one.hour), count=one.calls.count)
-        try:
-            self._store.put(counted)
-        except BaseException:
-            with self._lock:
-                self._unwritten |= unwritten
-            raise
+            new = {key: calls for key, calls in self._counted.items() if self._written.get(key) is not calls}
+        for (hour, use), calls in new.items():
+            if use == NOT_RECORDED:
+                log.warning("calls-not-recorded", hour=format_time(hour), count=calls.count)
+        self._store.put(self._snapshot(new))
         with self._lock:
+            self._written |= new
             over = self._clock.now() - HOUR - _STEP_BACK
-            kept = {key for key in self._counted if key[0] > over} | self._unwritten
-            self._counted = {key: self._counted[key] for key in kept}
+            for key, calls in [*self._written.items()]:
+                if key[0] <= over and self._counted.get(key) is calls:
+                    del self._counted[key], self._written[key]
 
     def report(
         self, window: timedelta, provisioner_id: str | None = None, worker_type: str | None = None
@@ -119,11 +115,10 @@ class Usage:
             key, calls = (hour, use), Calls(1, now)
             known = self._counted.get(key)
             self._counted[key] = known.plus(calls) if known else calls
-            self._unwritten.add(key)
             self._process = self._process or slugid()
 
-    def _snapshot(self, keys: Iterable[Key]) -> list[CountedUse]:
-        return [CountedUse(self._process, *key, self._counted[key]) for key in keys]
+    def _snapshot(self, counted: Mapping[Key, Calls]) -> list[CountedUse]:
+        return [CountedUse(self._process, *key, calls) for key, calls in counted.items()]
 
 
 def _name(worker: Worker) -> str:
