@@ -134,17 +134,18 @@ class GroupStore(ExpiringRows):
         task_id: str,
         activation: int,
         wanted: Group,
-        founder: Callable[[], str | None] = lambda: None,
+        founder: Callable[[], str | None] | None = None,
         *further: Change,
     ) -> Group:
+        """The group with the task active in it; of any schedulerId where no ``founder`` is given."""
         values = {"since": self._clock.now(), "expires": wanted.expires}
         changes = [Change("insert", _active_key(task_id, activation), values), *further]
         while True:
             group = self._recent.get(wanted.task_group_id)
-            if group is None or group.scheduler_id != wanted.scheduler_id:
+            if group is None or (founder and group.scheduler_id != wanted.scheduler_id):
                 group = self.load(wanted.task_group_id)
-            found = group or replace(wanted, scheduler_id=founder() or wanted.scheduler_id)
-            if found.scheduler_id != wanted.scheduler_id:
+            found = group or replace(wanted, scheduler_id=(founder and founder()) or wanted.scheduler_id)
+            if founder and found.scheduler_id != wanted.scheduler_id:
                 return found
             if group is None:
                 self._create(wanted)
