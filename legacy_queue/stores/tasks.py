@@ -105,13 +105,14 @@ class TaskStore(ExpiringRows):
         return page(self._table, [_UNRESOLVED], after, limit, _stored)
 
     def _count(self, task: Task, more: int) -> None:
+        if self._pending is None or not more:
+            return
         queue = task.definition.work_queue
         pool = queue.provisioner_id, queue.worker_type
         with self._lock:
-            if self._pending is not None and more:
-                self._pending[pool] += more
-                if not self._pending[pool]:
-                    del self._pending[pool]
+            self._pending[pool] += more
+            if not self._pending[pool]:
+                del self._pending[pool]
 
     def _remember(self, stored: StoredTask, values: Mapping[str, Value]) -> StoredTask:
         definition = values["definition0"]
