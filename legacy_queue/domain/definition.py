@@ -1,7 +1,6 @@
-"""The task definition: what createTask is given, with its defaults filled in.
+"""The task definition: what createTask is given, with its defaults filled in. Source: design/api.md.
 
-Source: "Task definition" in design/api.md. The JSON schema has checked types, patterns and lengths
-before anything here is called; the rules between fields are here.
+The JSON schema has checked types, patterns and lengths before; the rules between fields are here.
 """
 
 import json
@@ -55,7 +54,10 @@ class TaskDefinition:
     def from_wire(cls, task_id: str, body: Mapping[str, Any], now: datetime) -> Self:
         """Fill in the defaults and check the rules; raises InputError or InputTooLarge."""
         times = {name: given_time(body, name) for name in _TIMES if name in body}
-        times.setdefault("expires", _add_year(times["deadline"]))
+        try:
+            times.setdefault("expires", times["deadline"] + timedelta(days=365))
+        except OverflowError:
+            raise InputError(f"deadline: {body['deadline']} is out of range") from None
         _check_times(**times, now=now)
         for scope in body.get("scopes", ()):
             if scope.endswith("**"):
@@ -78,13 +80,6 @@ class TaskDefinition:
             wire["priority"] = "lowest"
         _check_size("the task definition has", wire, MAX_SIZE)
         return cls(wire)
-
-
-def _add_year(time: datetime) -> datetime:
-    try:
-        return time + timedelta(days=365)
-    except OverflowError:
-        raise InputError(f"deadline: {format_time(time)} is out of range") from None
 
 
 def _check_times(created: datetime, deadline: datetime, expires: datetime, now: datetime) -> None:

@@ -11,9 +11,8 @@ from legacy_queue.domain.task import Task
 
 @dataclass(frozen=True)
 class Hold:
-    """Before the task is written: a message for ``run_id`` is to be invisible until then.
-
-    ``lease`` names the message to be used for it; without one, or when it is good no more, a fresh one.
+    """Before the task is written: a message for ``run_id`` is to be invisible until then, the leased one
+    while that lease is good, else a fresh one.
     """
 
     run_id: int
@@ -23,10 +22,7 @@ class Hold:
 
 @dataclass(frozen=True)
 class Offer:
-    """After the task is written: a message for the pending run ``run_id`` becomes visible at once.
-
-    ``lease`` names the held message to be used for it; without one, or when it is good no more, a fresh one.
-    """
+    """After the task is written: a message for the pending ``run_id`` becomes visible, chosen as for Hold."""
 
     run_id: int
     lease: Lease | None = None
@@ -41,9 +37,8 @@ class Withdraw:
 
 @dataclass(frozen=True)
 class Outcome:
-    """``events`` are published once the task is written, and ``after`` is done then.
-
-    ``refusal`` is what the caller is told once ``task`` is stored, instead of the task.
+    """``events`` are published once the task is written, and ``after`` is done then; ``refusal`` is what the
+    caller is told then, instead of the task.
     """
 
     task: Task
@@ -60,9 +55,7 @@ def created(task: Task) -> Outcome:
 
 
 def now_pending(task: Task, held: Lease | None = None) -> Outcome:
-    """The task has a new run, offered by the held message; or it is pending already, which is offered and
-    published again. Nothing is where it is not pending.
-    """
+    """The task has a new run, offered by the held message, or is pending as before; else nothing is to do."""
     if task.state != "pending":
         return Outcome(task)
     return Outcome(task, after=Offer(len(task.runs) - 1, held), events=(task_event("task-pending", task),))

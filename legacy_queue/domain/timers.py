@@ -86,10 +86,7 @@ def text_length(timer: Timer) -> int:
 
 
 def timers_of(text: str) -> list[Timer]:
-    """The timers of a message; raises ValueError for what is none.
-
-    What is read holds nothing that storage would refuse for ever.
-    """
+    """The timers of a message, with nothing that storage would refuse for ever; raises ValueError."""
     try:
         return [Timer.from_wire(wire) for wire in json.loads(text)["timers"]]
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -106,9 +103,7 @@ def next_due(task: Task) -> datetime | None:
 
 def is_due(since: datetime, last_pass: datetime | None, now: datetime) -> bool:
     """Whether what waits since then, which no timer names, is to be looked after now: after 10 minutes, 20,
-    40, and so on, so that it is not offered again every few minutes.
-
-    ``last_pass`` is when everything was looked through before.
+    40, and so on. ``last_pass`` is when everything was looked through before.
     """
     return _looks(now - since) > (_looks(last_pass - since) if last_pass else 0)
 

@@ -58,8 +58,7 @@ def create_again(task: Task, definition: TaskDefinition) -> Outcome:
 
 
 def schedule(task: Task, now: datetime) -> Outcome:
-    """An unscheduled task is pending, whatever it waits for; of any other, what it is is told again.
-
+    """An unscheduled task is pending, whatever it waits for; any other stays as it is.
     Raises RequestConflict past the deadline.
     """
     _check_deadline(task, now)
@@ -83,7 +82,6 @@ def is_satisfied(requires: str, required: Task) -> bool:
 
 def rerun(task: Task, now: datetime) -> Outcome:
     """A resolved task is pending again, with all its retries; any other stays as it is.
-
     Raises RequestConflict past the deadline, and where all its runs are used up.
     """
     _check_deadline(task, now)
@@ -111,7 +109,6 @@ def claim(
     where the worker told it. A message for the run after the last one is the held message of an expired
     claim, or what a crash between holding and writing left: see design/protocol.md, "The held message".
     Where both came together, the claim that crashed being one of an expired run, it is one further ahead.
-
     Raises ResourceNotFound, RequestConflict, or ServiceUnavailable for a clock that is ahead of ours.
     """
     _check_deadline(task, now)
@@ -153,7 +150,6 @@ def reclaim(task: Task, run_id: int, claim_timeout: timedelta, now: datetime) ->
 
 def resolve(task: Task, run_id: int, state: str, reason: str, now: datetime) -> Outcome:
     """The run ends as ``state`` for ``reason``; what may be retried is, while there is time and retries left.
-
     Raises ResourceNotFound; RequestConflict for a run that no worker holds, or that ended otherwise.
     """
     run = task.run(run_id)
@@ -167,10 +163,7 @@ def resolve(task: Task, run_id: int, state: str, reason: str, now: datetime) -> 
 
 
 def cancel(task: Task, now: datetime) -> Outcome:
-    """The task ends as exception/canceled, unless it has ended already: then nothing changes.
-
-    Raises RequestConflict past the deadline.
-    """
+    """The task ends as exception/canceled, unless it has ended. Raises RequestConflict past the deadline."""
     _check_deadline(task, now)
     if task.is_resolved:
         return resolved(task) if task.runs[-1].reason_resolved == "canceled" else Outcome(task)
@@ -192,10 +185,8 @@ def expire(task: Task, now: datetime) -> Outcome:
 
 
 def unclaim(task: Task, run_id: int, worker: Worker, taken_until: datetime) -> Outcome:
-    """The run is pending as before its claim, no retry is used up, and the held message is visible again.
-
-    Only that very claim is taken back: where the run was resolved or reclaimed, nothing changes.
-    Source: claimWork in design/api.md, a client that hangs up costs no claim.
+    """The run is pending as before that very claim, and the held message visible again; where it was resolved
+    or reclaimed, nothing changes. Source: claimWork in design/api.md, a client that hangs up costs no claim.
     """
     last = task.last_run
     claim = run_id, "running", worker, taken_until
@@ -238,10 +229,8 @@ def _resolve_last(task: Task, state: str, reason: str, now: datetime) -> Task:
 
 
 def _held(task: Task, lease: Lease | None, now: datetime) -> Outcome:
-    """The outcome that holds the message for the next run until takenUntil.
-
-    A message ends at the deadline, and Azure hides none up to its end: where takenUntil is later than that,
-    or nearly as late, nothing is held. The deadline ends the task.
+    """The message for the next run is held until takenUntil. A message ends at the deadline, and Azure hides
+    none up to its end: where takenUntil is nearly as late, nothing is held. The deadline ends the task.
     """
     run = task.runs[-1]
     until = run.taken_until or now
