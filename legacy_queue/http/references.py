@@ -1,6 +1,5 @@
 """Machine-readable descriptions of the API and of the exchanges, generated from what the server acts by."""
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,7 +29,7 @@ def _entry(endpoint: Endpoint) -> dict[str, Any]:
         "method": endpoint.method.lower(),
         "route": endpoint.route,
         "query": list(endpoint.query),
-        "args": re.findall(r"<(\w+)>", endpoint.route),
+        "args": endpoint.args,
         "name": endpoint.name,
         "stability": endpoint.stability,
         "title": endpoint.title,
