@@ -141,7 +141,7 @@ def reclaim(task: Task, run_id: int, claim_timeout: timedelta, now: datetime) ->
     if run.state != "running":
         raise _conflict(task, f"{_as_it_is(run)}, only a running run can be reclaimed")
     if _has_expired(run, now):
-        raise _conflict(task, f"the claim on run {run_id} ended at {_taken_until(run)}")
+        raise _conflict(task, f"the claim on run {run_id} ended at {format_time(run.taken_until or now)}")
     _check_deadline(task, now)
     extended = now + claim_timeout
     taken_until = max(extended, run.taken_until or extended)
@@ -214,7 +214,7 @@ def _check_expired(task: Task, run: Run, message_id: str | None, now: datetime) 
     """The claim on the run has ended, as somebody expects who has the message for the next."""
     if _has_expired(run, now):
         return
-    claimed = f"run {run.run_id} is claimed until {_taken_until(run)}"
+    claimed = f"run {run.run_id} is claimed until {format_time(run.taken_until or now)}"
     if message_id is not None and task.held and message_id != task.held.message_id:
         raise _conflict(task, f"{claimed}; this message is a stray double")
     raise ServiceUnavailable(f"task {task.task_id}: {claimed}, try again then")
@@ -246,10 +246,6 @@ def _has_expired(run: Run, now: datetime) -> bool:
 
 def _as_it_is(run: Run) -> str:
     return f"run {run.run_id} is {run.state}" + (f" ({run.reason_resolved})" if run.is_resolved else "")
-
-
-def _taken_until(run: Run) -> str:
-    return format_time(run.taken_until) if run.taken_until else "nobody knows when"
 
 
 def _conflict(task: Task, why: str) -> QueueError:
