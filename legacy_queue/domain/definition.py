@@ -50,6 +50,13 @@ class TaskDefinition:
     def work_queue(self) -> WorkQueue:
         return WorkQueue(self.wire["provisionerId"], self.wire["workerType"], self.wire["priority"])
 
+    def differences(self, other: "TaskDefinition") -> list[str]:
+        """The names of what the other says differently, as JSON: 1 and true are equal to Python."""
+        mine, theirs = (
+            {k: json.dumps(v, sort_keys=True) for k, v in one.wire.items()} for one in (self, other)
+        )
+        return [name for name in sorted(theirs) if theirs[name] != mine.get(name)]
+
     @classmethod
     def from_wire(cls, task_id: str, body: Mapping[str, Any], now: datetime) -> Self:
         """Fill in the defaults and check the rules; raises InputError or InputTooLarge."""

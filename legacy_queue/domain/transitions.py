@@ -11,18 +11,15 @@ same messages and events, so that a crash heals when the request is repeated; wh
 it. Source: design/protocol.md.
 """
 
-import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import partial
 
 from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.errors import QueueError, RequestConflict, ServiceUnavailable
 from legacy_queue.domain.events import Event, task_event
 from legacy_queue.domain.ids import MAX_RUNS
 from legacy_queue.domain.messages import Lease
-from legacy_queue.domain.outcome import Hold, Outcome, Withdraw, created, now_pending, resolved
 from legacy_queue.domain.task import Run, Task, Worker
 from legacy_queue.domain.times import format_time, whole_seconds
 
@@ -33,7 +30,44 @@ RETRIED = {"claim-expired": "retry", "worker-shutdown": "retry", "intermittent-t
 # the message was put, in whole seconds; two seconds cover both roundings.
 _EXPIRY_MARGIN = timedelta(seconds=2)
 
-_json = partial(json.dumps, sort_keys=True)  # to compare: 1 and true are equal to Python
+
+@dataclass(frozen=True)
+class Hold:
+    """Before the task is written: a message for ``run_id`` is to be invisible until then, the leased one
+    while that lease is good, else a fresh one.
+    """
+
+    run_id: int
+    until: datetime
+    lease: Lease | None
+
+
+@dataclass(frozen=True)
+class Offer:
+    """After the task is written: a message for the pending ``run_id`` becomes visible, chosen as for Hold."""
+
+    run_id: int
+    lease: Lease | None = None
+
+
+@dataclass(frozen=True)
+class Withdraw:
+    """After the task is written: the message is deleted if that is still possible."""
+
+    lease: Lease
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``events`` are published once the task is written, and ``after`` is done then; ``refusal`` is what the
+    caller is told then, instead of the task.
+    """
+
+    task: Task
+    hold: Hold | None = None
+    after: Offer | Withdraw | None = None
+    events: tuple[Event, ...] = ()
+    refusal: QueueError | None = None
 
 
 def create(task_id: str, definition: TaskDefinition, waits_for: Sequence[str], now: datetime) -> Outcome:
@@ -41,28 +75,24 @@ def create(task_id: str, definition: TaskDefinition, waits_for: Sequence[str], n
     task = Task(task_id, definition, definition.retries, waits_for=tuple(waits_for))
     if not waits_for:
         task = task.with_new_run("scheduled", now)
-    return created(task)
+    return _created(task)
 
 
 def create_again(task: Task, definition: TaskDefinition) -> Outcome:
     """The same definition changes nothing, and tells and offers again; another one is a RequestConflict."""
-    existing, given = dict(task.definition.wire), dict(definition.wire)
-    different = [name for name in sorted(given) if _json(given[name]) != _json(existing.get(name))]
-    if different:
+    if different := task.definition.differences(definition):
         raise RequestConflict(
             f"task {task.task_id} exists with another definition: {', '.join(different)} differ. "
             "Use another taskId, or the same definition",
-            {"existing": existing, "given": given},
+            {"existing": dict(task.definition.wire), "given": dict(definition.wire)},
         )
-    return created(task)
+    return _created(task)
 
 
 def schedule(task: Task, now: datetime) -> Outcome:
-    """An unscheduled task is pending, whatever it waits for; any other stays as it is.
-    Raises RequestConflict past the deadline.
-    """
+    """An unscheduled task is pending, any other stays as it is. Raises RequestConflict past the deadline."""
     _check_deadline(task, now)
-    return now_pending(task if task.runs else task.with_new_run("scheduled", now))
+    return _now_pending(task if task.runs else task.with_new_run("scheduled", now))
 
 
 def satisfy(task: Task, required_id: str, now: datetime) -> Outcome:
@@ -72,7 +102,7 @@ def satisfy(task: Task, required_id: str, now: datetime) -> Outcome:
     task = replace(task, waits_for=tuple(one for one in task.waits_for if one != required_id))
     if task.runs or task.waits_for or now >= task.definition.deadline:
         return Outcome(task)
-    return now_pending(task.with_new_run("scheduled", now))
+    return _now_pending(task.with_new_run("scheduled", now))
 
 
 def is_satisfied(requires: str, required: Task) -> bool:
@@ -86,12 +116,12 @@ def rerun(task: Task, now: datetime) -> Outcome:
     """
     _check_deadline(task, now)
     if not task.is_resolved:
-        return now_pending(task)
+        return _now_pending(task)
     room = MAX_RUNS - len(task.runs)
     if room <= 0:
         raise _conflict(task, f"it has had {MAX_RUNS} runs, the most that are ever created for one task")
     task = replace(task, retries_left=min(task.definition.retries, room - 1))
-    return now_pending(task.with_new_run("rerun", now))
+    return _now_pending(task.with_new_run("rerun", now))
 
 
 def claim(
@@ -120,7 +150,7 @@ def claim(
             task = _resolve_last(task, "exception", "claim-expired", now)
             if task.state != "pending":
                 refusal = _conflict(task, "its claim expired and no retries are left")
-                return replace(resolved(task), refusal=refusal)
+                return replace(_resolved(task), refusal=refusal)
             retried = (task_event("task-pending", task),)
         elif last.is_resolved:
             raise _conflict(task, f"it was resolved as {last.state} ({last.reason_resolved})")
@@ -155,8 +185,8 @@ def resolve(task: Task, run_id: int, state: str, reason: str, now: datetime) -> 
     run = task.run(run_id)
     if run.is_resolved and run.worker and (run.state, run.reason_resolved) == (state, reason):
         if run_id == len(task.runs) - 1:
-            return resolved(task)
-        return now_pending(task) if run_id == len(task.runs) - 2 else Outcome(task)
+            return _resolved(task)
+        return _now_pending(task) if run_id == len(task.runs) - 2 else Outcome(task)
     if run.state != "running":
         raise _conflict(task, f"{_as_it_is(run)}, only a running run can be reported {state}")
     return _ended(task, state, reason, now)
@@ -166,7 +196,7 @@ def cancel(task: Task, now: datetime) -> Outcome:
     """The task ends as exception/canceled, unless it has ended. Raises RequestConflict past the deadline."""
     _check_deadline(task, now)
     if task.is_resolved:
-        return resolved(task) if task.runs[-1].reason_resolved == "canceled" else Outcome(task)
+        return _resolved(task) if task.runs[-1].reason_resolved == "canceled" else Outcome(task)
     return _ended(task, "exception", "canceled", now)
 
 
@@ -192,9 +222,27 @@ def unclaim(task: Task, run_id: int, worker: Worker, taken_until: datetime) -> O
     claim = run_id, "running", worker, taken_until
     if last is None or (last.run_id, last.state, last.worker, last.taken_until) != claim:
         return Outcome(task)
-    held = task.held
-    task = task.with_last_run(state="pending", worker=None, taken_until=None, started=None)
-    return now_pending(replace(task, held=None), held)
+    pending = task.with_last_run(state="pending", worker=None, taken_until=None, started=None)
+    return _now_pending(replace(pending, held=None), task.held)
+
+
+def _created(task: Task) -> Outcome:
+    """There is a task, pending or unscheduled; or it was asked for again."""
+    pending = _now_pending(task)
+    return Outcome(task, after=pending.after, events=(task_event("task-defined", task), *pending.events))
+
+
+def _now_pending(task: Task, held: Lease | None = None) -> Outcome:
+    """The task has a new run, offered by the held message, or is pending as before; else nothing is to do."""
+    if task.state != "pending":
+        return Outcome(task)
+    return Outcome(task, after=Offer(len(task.runs) - 1, held), events=(task_event("task-pending", task),))
+
+
+def _resolved(task: Task, held: Lease | None = None) -> Outcome:
+    """The task has ended, and others may wait for that; nothing needs the held message."""
+    after = Withdraw(held) if held else None
+    return Outcome(task, after=after, events=(task_event(f"task-{task.state}", task),))
 
 
 def _ended(task: Task, state: str, reason: str, now: datetime) -> Outcome:
@@ -202,7 +250,7 @@ def _ended(task: Task, state: str, reason: str, now: datetime) -> Outcome:
     if not task.runs:
         task = task.with_new_run("exception", now)
     ended = _resolve_last(task, state, reason, now)
-    return now_pending(ended, task.held) if ended.state == "pending" else resolved(ended, task.held)
+    return _now_pending(ended, task.held) if ended.state == "pending" else _resolved(ended, task.held)
 
 
 def _check_deadline(task: Task, now: datetime) -> None:
