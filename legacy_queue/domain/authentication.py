@@ -183,8 +183,7 @@ class Authenticator:
     """Knows the permanent clients and the roles; everything else comes with the request."""
 
     def __init__(self, clients: Mapping[str, Client], roles: Roles) -> None:
-        self._clients = clients
-        self._roles = roles
+        self._clients, self._roles = clients, roles
 
     def authenticate(self, request: SignedRequest, now: datetime) -> Identity | None:
         """Who sent the request; None when it bears no credentials. Raises AuthenticationFailed."""

@@ -58,8 +58,8 @@ class Timer:
             raise ValueError("not timers: a name is no text")
         return cls(
             _id(wire["taskId"]),
-            _time(wire["due"]),
-            _time(wire["since"]) if "since" in wire else None,
+            from_epoch(_number(wire["due"], _MAX_TIME)),
+            from_epoch(_number(wire["since"], _MAX_TIME)) if "since" in wire else None,
             _id(wire["taskGroupId"]) if "taskGroupId" in wire else "",
             artifacts,
         )
@@ -126,7 +126,3 @@ def _number(value: Any, maximum: int) -> int:
     if type(value) is not int or not 0 <= value <= maximum:
         raise ValueError(f"not timers: a number is not between 0 and {maximum}")
     return value
-
-
-def _time(value: Any) -> datetime:
-    return from_epoch(_number(value, _MAX_TIME))
