@@ -49,7 +49,7 @@ def messages_in(account: StorageAccount, name: str) -> list[QueuedMessage]:
     assert isinstance(account, MemoryAccount)
     queue = account._queues.get(name)
     now = account._clock.now()
-    alive = [one for one in queue._messages.values() if one.expires > now] if queue else []
+    alive = [one for one in queue.by_id.values() if one.expires > now] if queue else []
     return sorted(alive, key=lambda one: one.next_visible or now)
 
 
