@@ -275,6 +275,7 @@ class Life(RuleBasedStateMachine):
     def wear_out(self, runs: int) -> None:
         """One worker after the other shuts down, and when that is the end the task is rerun."""
         for _ in range(runs):
+            self.now += MS  # so that few events are of the same moment: each of them is derived
             self.claim(0, ALICE, "its message")
             self.resolve(0, ("exception", "worker-shutdown"))
             self.rerun()
