@@ -19,7 +19,6 @@ from legacy_queue.domain.errors import (
     InputValidationError,
     InvalidRequestArguments,
     MalformedPayload,
-    QueueError,
 )
 from legacy_queue.domain.events import PROJECT
 from legacy_queue.domain.hawk import authentication_failed
@@ -159,13 +158,8 @@ def _body(environ: Environ) -> bytes:
     if announced > MAX_BODY:
         raise too_large()
     left = announced if "HTTP_TRANSFER_ENCODING" not in environ else MAX_BODY + 1
-    try:
-        while left > 0 and (chunk := environ["wsgi.input"].read(left)):
-            raw, left = raw + chunk, left - len(chunk)
-    except QueueError:
-        raise
-    except Exception as error:  # noqa: BLE001  gunicorn's, for chunks that are none, or a connection that ends
-        raise MalformedPayload(f"the body cannot be read ({type(error).__name__})") from None
+    while left > 0 and (chunk := environ["wsgi.input"].read(left)):
+        raw, left = raw + chunk, left - len(chunk)
     if len(raw) > MAX_BODY:
         raise too_large()
     if len(raw) < announced:

@@ -1,16 +1,12 @@
 """Endpoints for workers: where work is, and what becomes of a run. Source: "Methods" in design/api.md."""
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from legacy_queue.domain.scopes import AllOf, AnyOf
 from legacy_queue.domain.task import Worker
 from legacy_queue.http.connection import disconnected
-from legacy_queue.http.endpoint import Call, endpoint
+from legacy_queue.http.endpoint import Answer, Call, endpoint
 from legacy_queue.services.claims import Presented
-
-Answer = Mapping[str, Any]
 
 _RUN = "/task/<taskId>/runs/<runId>"
 _POOL = "<provisionerId>/<workerType>"
