@@ -60,7 +60,12 @@ def build(
     that cannot be used.
     """
     clock = clock or SystemClock()
-    storage = storage or open_stores(_account(settings, root_url, clock), settings.queue_prefix, clock)
+    storage = storage or open_stores(
+        _account(settings, root_url, clock),
+        settings.queue_prefix,
+        clock,
+        is_only_process=settings.storage == "memory",
+    )
     issuers = [_issuer(secret) for secret in settings.signing_secrets]
     clients = {client.client_id: client for client in (*settings.clients, *issuers)}
     core = _core(settings, storage, clock, issuers[0], broker or _broker(settings), root_url, max_connections)

@@ -67,7 +67,7 @@ def claim_work(call: Call) -> Answer:
 @endpoint("GET", f"/pending/{_POOL}", "Get Number of Pending Tasks", output="pending-tasks-response")
 def pending_tasks(call: Call) -> Answer:
     """How many tasks of a worker type are pending, at most; with memory storage exactly so many."""
-    return {**call.params, "pendingTasks": call.authorize().polling.pending_tasks(*_pool(call))}
+    return {**call.params, "pendingTasks": call.authorize().pending.count(*_pool(call))}
 
 
 @endpoint(

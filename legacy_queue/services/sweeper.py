@@ -4,6 +4,8 @@ Source: "Sweeper" in design/protocol.md. It finds what any lost message would ha
 nobody can poll, a claim or a deadline that nobody ended, a dependency or a group that nobody was told of.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 
 import structlog
@@ -34,33 +36,20 @@ class Sweeper:
 
     def sweep_tasks(self, after: str, limit: int, last_pass: datetime | None) -> str | None:
         """Look at up to ``limit`` unresolved tasks; where to go on, None at the end."""
-        page = self._tasks.unresolved(after, limit)
-        for stored in page.tasks:
-            try:
+        tasks, next_after = self._tasks.unresolved(after, limit)
+        for stored in tasks:
+            with _looking(task_id=stored.task.task_id):
                 self._look_at(stored.task, last_pass)
-            except (ServiceUnavailable, BrokerAway):
-                raise
-            except (ResourceNotFound, Corrupt):
-                continue  # it has just expired, or depends on what cannot be read
-            except Exception:
-                log.exception("not-swept", task_id=stored.task.task_id)  # the others are
-        return page.after
+        return next_after
 
     def sweep_groups(self, after: str, limit: int, last_pass: datetime | None) -> str | None:
         """Look at up to ``limit`` active tasks of groups; where to go on, None at the end."""
-        page = self._groups.all_active(after, limit)
-        for active in page.active:
-            if not is_due(active.since, last_pass, self._clock.now()):
-                continue
-            try:
-                self._look_at_active(active)
-            except (ServiceUnavailable, BrokerAway):
-                raise
-            except Corrupt:
-                continue
-            except Exception:
-                log.exception("not-swept", task_id=active.task_id, task_group_id=active.task_group_id)
-        return page.after
+        tasks, next_after = self._groups.all_active(after, limit)
+        for active in tasks:
+            if is_due(active.since, last_pass, self._clock.now()):
+                with _looking(task_id=active.task_id, task_group_id=active.task_group_id):
+                    self._look_at_active(active)
+        return next_after
 
     def _look_at(self, task: Task, last_pass: datetime | None) -> None:
         now, run = self._clock.now(), task.last_run
@@ -90,3 +79,16 @@ class Sweeper:
 
     def _end(self, active: ActiveTask) -> None:
         self._groups.end(active.task_id, active.task_group_id, active.activation)
+
+
+@contextmanager
+def _looking(**ids: str) -> Iterator[None]:
+    """Around the look at one task: what fails for it alone keeps no other from being looked at."""
+    try:
+        yield
+    except (ServiceUnavailable, BrokerAway):
+        raise
+    except (ResourceNotFound, Corrupt):
+        pass  # it has just expired, or depends on what cannot be read
+    except Exception:
+        log.exception("not-swept", **ids)

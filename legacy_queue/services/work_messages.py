@@ -26,8 +26,7 @@ _AT_ONCE = timedelta(0)
 class WorkMessages:
     """Signs with the first of the secrets. No message outlives its task's deadline.
 
-    ``counts`` learns of each message that is put or removed; ``offered`` is told of each queue in which a
-    message has become visible.
+    ``offered`` is called with each queue in which a message has become visible.
     """
 
     def __init__(
@@ -39,8 +38,8 @@ class WorkMessages:
     def hold(self, task: Task, hold: Hold) -> Lease:
         """The message for ``hold.run_id`` is invisible until then; its new lease.
 
-        The leased message is used while the lease is good, else a fresh one. Repeating it is safe: a double
-        is refused when it is claimed.
+        The leased message is used while the lease is good, else a fresh one. Safe to repeat: a double is
+        refused when it is claimed.
         """
         hidden_for = max(_AT_ONCE, hold.until - self._clock.now())
         text = message_text(task.task_id, hold.run_id, self._secret)
@@ -53,7 +52,7 @@ class WorkMessages:
         return self._put(queue, text, self._time_left(task), hidden_for)
 
     def settle(self, task: Task, after: Iterable[After]) -> None:
-        """Do what a transition left to be done once the task is stored. Repeating it is safe."""
+        """Do what a transition left to be done once the task is stored. Safe to repeat."""
         for one in after:
             match one:
                 case Offer(run_id):

@@ -268,7 +268,7 @@ def test_what_a_repeated_create_has_to_publish_of_its_group_waits_for_the_broker
     back(bench)
     bench.run_timers(MINUTE)
     assert ("task-group-resolved", group, None) in bench.events()
-    assert bench.storage.groups.all_active("", 9).active == []
+    assert bench.storage.groups.all_active("", 9)[0] == []
 
 
 def test_the_broker_is_closed_with_the_publisher() -> None:

@@ -206,7 +206,7 @@ class Life(RuleBasedStateMachine):
         required = [f"{PROVISIONER}/{WORKER_TYPE}"] if is_required else []
         self.bench = Bench(required=required)
         queues, clock = self.bench.storage.work_queues, self.bench.clock
-        counts = PendingCounts(queues, clock)
+        counts = PendingCounts(queues, self.bench.storage.tasks, clock)
         self.messages = WorkMessages(queues, clock, [SECRET], counts)
         self.around: Callable[..., Any] | None = None
         self.servers = [self._server()] * 2 if is_alone else [self._server(), self._server()]
@@ -757,20 +757,20 @@ class Life(RuleBasedStateMachine):
         """The sweeper is not needed but for what a rerun leaves that loses a race."""
         if self.has_faults or self.ever_lost:
             return
-        for active in self.bench.storage.groups.all_active("", 100).active:
+        for active in self.bench.storage.groups.all_active("", 100)[0]:
             task = self.bench.task(active.task_id)
             is_current = active.activation in (0, task.activation(len(task.runs)))
             assert not is_current, "a group waits for a task that has ended"
 
     def _unresolved(self) -> bool:
-        return bool(self.bench.storage.tasks.unresolved("", 1).tasks)
+        return bool(self.bench.storage.tasks.unresolved("", 1)[0])
 
     def _has_ended(self) -> bool:
         storage = self.bench.storage
         return (
             not self.bench.timer_messages()
             and not self._unresolved()
-            and not storage.groups.all_active("", 1).active
+            and not storage.groups.all_active("", 1)[0]
         )
 
     def _work(self, server: Core) -> None:
