@@ -27,18 +27,13 @@ UPLOADS = "/uploads"  # a path
 _OF_RUN = "/task/<taskId>/runs/<runId>/artifacts"
 _OF_LATEST = "/task/<taskId>/artifacts"
 _ONE = f"{_OF_RUN}/<name>"
-_CREATING = AnyOf(
-    (
-        "queue:claim-task:<taskId>/<runId>",
-        "queue:create-artifact:<taskId>/<runId>",
-        AllOf(("queue:create-artifact:<name>", "assume:worker-id:<workerGroup>/<workerId>")),
-    )
-)
+_AS_WORKER = AllOf(("queue:create-artifact:<name>", "assume:worker-id:<workerGroup>/<workerId>"))
+_AS_HOLDER = ("queue:claim-task:<taskId>/<runId>", "queue:create-artifact:<taskId>/<runId>")
 _GETTING = AllOf((ForEach("private", "privateNames", "queue:get-artifact:<private>"),))
 _NAME = r"[ -~]{1,1024}"
 _CHUNK = 256 * 1024  # bytes
 
-_putting = partial(endpoint, scopes=_CREATING)
+_putting = partial(endpoint, scopes=AnyOf((*_AS_HOLDER, _AS_WORKER)))
 _listing = partial(endpoint, "GET", query=PAGED, output="list-artifacts-response", stability="experimental")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from flask import Request, Response
+from werkzeug.exceptions import RequestEntityTooLarge
 
 from legacy_queue.domain.authentication import Authenticator, Identity, SignedRequest
 from legacy_queue.domain.errors import (
@@ -25,7 +26,7 @@ from legacy_queue.domain.hawk import authentication_failed
 from legacy_queue.domain.scopes import reference
 from legacy_queue.http.bodies import MAX_BODY, parse, validate
 from legacy_queue.http.endpoint import PARAMETERS, Call, Endpoint
-from legacy_queue.http.error_answers import render, too_large
+from legacy_queue.http.error_answers import render
 from legacy_queue.http.request_log import Environ, RequestRecord, WsgiApp, record_of
 from legacy_queue.ports import Clock
 from legacy_queue.services import Services
@@ -156,12 +157,12 @@ def _body(environ: Environ) -> bytes:
     """Of MAX_BODY bytes at most; what a request without a length and without chunks sends is none."""
     announced, raw = int(environ.get("CONTENT_LENGTH") or 0), b""
     if announced > MAX_BODY:
-        raise too_large()
+        raise RequestEntityTooLarge
     left = announced if "HTTP_TRANSFER_ENCODING" not in environ else MAX_BODY + 1
     while left > 0 and (chunk := environ["wsgi.input"].read(left)):
         raw, left = raw + chunk, left - len(chunk)
     if len(raw) > MAX_BODY:
-        raise too_large()
+        raise RequestEntityTooLarge
     if len(raw) < announced:
         raise MalformedPayload(f"the body ended after {len(raw)} of {announced} bytes")
     return raw

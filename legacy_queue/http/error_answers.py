@@ -44,14 +44,9 @@ def render(error: Exception, record: RequestRecord, clock: Clock) -> Response:
     return response
 
 
-def too_large() -> InputTooLarge:
-    """Of a body."""
-    return InputTooLarge(f"the body is larger than {MAX_BODY} bytes, the most that is accepted")
-
-
 def _translated(error: HTTPException, record: RequestRecord) -> QueueError:
     if error.code == 413:
-        return too_large()
+        return InputTooLarge(f"the body is larger than {MAX_BODY} bytes, the most that is accepted")
     if error.code in (404, 405):
         return ResourceNotFound(
             f"there is no {record.method} {record.path[:200]}; "

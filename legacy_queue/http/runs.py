@@ -15,12 +15,8 @@ _AS_WORKER = "assume:worker-id:<workerGroup>/<workerId>"
 _AS_WORKER_TYPE = f"assume:worker-type:{_POOL}"
 
 _POLLING = AnyOf((f"queue:poll-task-urls:{_POOL}", AllOf(("queue:poll-task-urls", _AS_WORKER_TYPE))))
-_CLAIMING = AnyOf(
-    (
-        AllOf((f"queue:claim-task:{_POOL}", _WORKER_ID)),
-        AllOf(("queue:claim-task", _AS_WORKER_TYPE, _AS_WORKER)),
-    )
-)
+_LEGACY_CLAIMING = AllOf(("queue:claim-task", _AS_WORKER_TYPE, _AS_WORKER))
+_CLAIMING = AnyOf((AllOf((f"queue:claim-task:{_POOL}", _WORKER_ID)), _LEGACY_CLAIMING))
 
 
 def _on_run(verb: str, legacy_verb: str) -> AnyOf:

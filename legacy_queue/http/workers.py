@@ -72,10 +72,7 @@ def get_worker_type(call: Call) -> Answer:
 
 @_declaring(_WORKER_TYPE, "Update a worker-type", f"worker-type:{_OF_POOL}", "workertype")
 def declare_worker_type(call: Call) -> Answer:
-    """Declare some properties of a worker type, known before or not; the others stay as they are.
-
-    None at all says that it is active: any client may.
-    """
+    """Declare some properties of a worker type, as declareProvisioner does those of a provisioner."""
     return _declared(call)
 
 
