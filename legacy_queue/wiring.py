@@ -13,8 +13,7 @@ from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.clock import SystemClock
 from legacy_queue.adapters.memory import MemoryAccount
 from legacy_queue.config import Settings, SettingsError
-from legacy_queue.domain.authentication import Authenticator
-from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.authentication import Authenticator, Client
 from legacy_queue.domain.scopes import Roles
 from legacy_queue.gateway.azure_face import azure_face
 from legacy_queue.gateway.blob_face import blob_face
@@ -56,8 +55,7 @@ def build(
 
     Of ``max_connections`` of clients five eighths may wait for work, and an eighth may follow events.
     ``storage`` and ``broker`` stand in for those that the settings name. The background is to be started in
-    the process that serves. Raises SettingsError for a connection string
-    that cannot be used.
+    the process that serves. Raises SettingsError for what cannot be used.
     """
     clock = clock or SystemClock()
     storage = storage or open_stores(
@@ -68,9 +66,9 @@ def build(
     )
     issuers = [_issuer(secret) for secret in settings.signing_secrets]
     clients = {client.client_id: client for client in (*settings.clients, *issuers)}
-    core = _core(settings, storage, clock, issuers[0], broker or _broker(settings), root_url, max_connections)
-    background = core.background()
-    upload_slots = UploadSlots()
+    rules = _rules(settings, issuers[0], root_url, max_connections)
+    core = build_core(storage, broker or _broker(settings), clock, rules, _object_store(settings, clock))
+    background, upload_slots = core.background(), UploadSlots()
     app = create_app(
         Backend(
             services=core.services,
@@ -96,12 +94,8 @@ def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
         queue_url, blob_url = settings.public_queue_url or own, settings.public_blob_url or own
         return MemoryAccount(clock, queue_url, settings.queue_prefix, blob_url=blob_url)
     try:
-        return AzureAccount(
-            settings.connection_string or "",
-            settings.queue_prefix,
-            settings.public_queue_url,
-            settings.public_blob_url,
-        )
+        public = settings.public_queue_url, settings.public_blob_url
+        return AzureAccount(settings.connection_string or "", settings.queue_prefix, *public)
     except ValueError as error:
         raise SettingsError(f"the connection string cannot be used: {error}") from None
 
@@ -127,18 +121,10 @@ def _object_store(settings: Settings, clock: Clock) -> ObjectStore | None:
         raise SettingsError(f"s3-endpoint cannot be used: {error}") from None
 
 
-def _core(
-    settings: Settings,
-    storage: Storage,
-    clock: Clock,
-    issuer: Client,
-    broker: Broker | None,
-    root_url: str,
-    max_connections: int,
-) -> Core:
+def _rules(settings: Settings, issuer: Client, root_url: str, max_connections: int) -> Rules:
     secrets = [secret.encode() for secret in settings.signing_secrets]
     required = frozenset(name for name, policy in settings.worker_types.items() if policy == "required")
-    rules = Rules(
+    return Rules(
         ClaimRules(secrets, settings.claim_timeout, required, issuer),
         settings.sas_life,
         settings.poll_visibility,
@@ -148,7 +134,6 @@ def _core(
         max_waiting=max_connections * 5 // 8,
         max_streams=min(_MAX_STREAMS, max_connections // 8),
     )
-    return build_core(storage, broker, clock, rules, _object_store(settings, clock))
 
 
 def _issuer(secret: str) -> Client:

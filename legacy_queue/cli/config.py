@@ -1,7 +1,6 @@
 """legacy-queue config: what is in force, and where it was found."""
 
 import json
-import os
 import re
 from datetime import timedelta
 from pathlib import Path
@@ -26,7 +25,7 @@ _HARMLESS = re.compile(
 @setting_options
 def config(**options: str | None) -> None:
     """Print the settings in force, one a line, each with where it was found. Secrets are masked."""
-    settings, sources = settings_of(options, os.environ)
+    settings, sources = settings_of(options)
     for one in DECLARED:
         name, value = wire_name(one.name), getattr(settings, one.name)
         if value is None:

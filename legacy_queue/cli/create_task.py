@@ -27,7 +27,7 @@ def create_task(
 def create(
     base_url: str, credentials: Credentials, task_id: str, pool: tuple[str, str], words: Sequence[str]
 ) -> None:
-    """Create the task, with a deadline in an hour; a refusal ends the command with the queue's sentence."""
+    """Create the task, with a deadline in an hour; a refusal ends the command with the queue's answer."""
     now = datetime.now(UTC)
     definition = {
         "provisionerId": pool[0],

@@ -4,6 +4,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -18,7 +19,7 @@ _CONNECTING, _SILENCE = 10.0, 45.0  # seconds; the server says something every 1
 
 
 @click.command()
-@root_url_option("http://127.0.0.1:8080")
+@root_url_option(default="http://127.0.0.1:8080", show_default=True)
 @click.option("--exchange", help="task-pending and the like. Default: all.")
 @click.option("--routing-key", default="#", show_default=True, help="A pattern, as queues are bound with.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON for each event.")
@@ -66,13 +67,8 @@ def _follow(root_url: str, query: Mapping[str, str]) -> Iterator[str]:
     while True:
         headers = {"Last-Event-ID": position.last_id} if position.last_id else {}
         try:
-            with requests.get(
-                f"{root_url}/events",
-                params=query,
-                headers=headers,
-                stream=True,
-                timeout=(_CONNECTING, _SILENCE),
-            ) as answer:
+            url, timeout = f"{root_url}/events", (_CONNECTING, _SILENCE)
+            with requests.get(url, query, headers=headers, stream=True, timeout=timeout) as answer:
                 if answer.status_code == 400 and position.last_id:
                     click.echo("The queue has lost its earlier events: going on from now.", err=True)
                     position.last_id = ""
@@ -94,10 +90,9 @@ def _follow(root_url: str, query: Mapping[str, str]) -> Iterator[str]:
 
 def _check(answer: requests.Response) -> None:
     if answer.status_code != 200:
-        try:
+        why = answer.reason
+        with suppress(ValueError, KeyError, TypeError):
             why = answer.json()["message"]
-        except (ValueError, KeyError, TypeError):
-            why = answer.reason
         raise click.ClickException(f"the queue refused with {answer.status_code}: {why}")
     if not answer.headers.get("content-type", "").startswith("text/event-stream"):
         raise click.ClickException("what answers there is not a queue: it sends no events")

@@ -1,6 +1,7 @@
 """gunicorn's worker and arbiter as `legacy-queue serve` runs them: to be imported once gevent has patched."""
 
 import errno
+import logging
 import os
 import signal
 import socket
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, islice
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import gevent
 import structlog
@@ -18,14 +19,16 @@ from gevent.server import StreamServer
 from gevent.socket import wait_read
 from gunicorn import arbiter
 from gunicorn.app.base import BaseApplication
+from gunicorn.glogging import Logger
+from gunicorn.http.body import LengthReader
 from gunicorn.http.errors import LimitRequestHeaders, LimitRequestLine, NoMoreData, ParseException
 from gunicorn.util import write_error
 from gunicorn.workers.ggevent import GeventWorker
 
 from legacy_queue.adapters.azurite import Azurite, AzuriteUnavailable
-from legacy_queue.cli.client_socket import ClientSocket
-from legacy_queue.cli.request_head import HeadParser, HeadTimeout, SettingsReadOnce, Timeouts, is_read
-from legacy_queue.cli.response import respond
+from legacy_queue.cli.logs import ToStructlog
+from legacy_queue.cli.request_head import HeadParser, HeadTimeout, SettingsReadOnce, Timeouts
+from legacy_queue.cli.response import ClientSocket, respond
 from legacy_queue.cli.signals import ENDS, Unwinding
 
 log = structlog.get_logger()
@@ -34,23 +37,20 @@ _WORKER_ENDS = (*ENDS, signal.SIGQUIT)
 # by which gunicorn changes the number of its processes, starts itself again, or leaves the terminal
 _UNUSED = (signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR2, signal.SIGWINCH)
 _FRESH = 0.2  # seconds that a connection has for its first request once the process ends
+_QUIET: Any = False  # of a gevent.Timeout: it ends what is done within it, without an error
 _DISCARDED = 64 * 1024  # bytes at once of what nobody reads
 _LINGER, _MAX_LINGERING = 1.0, 1024 * 1024  # seconds and bytes
 _MAX_ARRIVALS = 128  # connections beyond the most, while others are being closed for them
 _DISCONNECTED = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF)
 
-
-@runtime_checkable
-class EndsStreams(Protocol):
-    """An application whose event streams can be ended."""
-
-    def end_streams(self) -> None:
-        """The process is about to end: event streams end too, and nothing new begins in the background."""
-
-
-def _timeout(seconds: float) -> gevent.Timeout:
-    """Ends what is done within it, without an error."""
-    return gevent.Timeout(seconds, False)  # type: ignore[arg-type]
+# what is answered to what never reached the application
+_ANSWERS: tuple[tuple[type[Exception], int, str], ...] = (
+    (HeadTimeout, 408, "Request Timeout"),
+    (LimitRequestLine, 414, "URI Too Long"),
+    (LimitRequestHeaders, 431, "Request Header Fields Too Large"),
+    (ParseException, 400, "Bad Request"),
+    (Exception, 500, "Internal Server Error"),
+)
 
 
 class Worker(GeventWorker):
@@ -71,7 +71,7 @@ class Worker(GeventWorker):
         super().__init__(*args, **kwargs)
         # its greenlets: where all of them are taken, new connections wait in the kernel
         self._max_connections = self.worker_connections - min(_MAX_ARRIVALS, self.worker_connections // 4)
-        self._connections: dict[Any, socket.socket] = {}  # by the greenlet that serves it
+        self._connections: set[socket.socket] = set()
         self._idle: dict[socket.socket, None] = {}  # without a request under way, the longest first
         self._stalled: dict[socket.socket, None] = {}  # whose body is waited for, likewise
         self._closing: set[socket.socket] = set()  # for others, their greenlets having to hear of it
@@ -89,22 +89,19 @@ class Worker(GeventWorker):
 
         gunicorn's own looks once a second; here a signal, and the end of the last connection, wake it.
         """
+        (listener,) = self.sockets
+        listener.setblocking(True)
         connections = Pool(self.worker_connections)
-        servers = []
-        for listener in self.sockets:
-            listener.setblocking(True)
-            server = StreamServer(listener, handle=partial(self.handle, listener), spawn=connections)
-            if self.cfg.workers > 1:
-                server.max_accept = 1
-            server.start()
-            servers.append(server)
+        server = StreamServer(listener, handle=partial(self.handle, listener), spawn=connections)
+        if self.cfg.workers > 1:
+            server.max_accept = 1
+        server.start()
         while self.alive:
             self.notify()
             with suppress(TimeoutError):  # gunicorn has each signal write to this pipe
                 wait_read(self.PIPE[0], timeout=1.0)
                 os.read(self.PIPE[0], 4096)
-        for server in servers:
-            server.close()
+        server.close()
         end = time.monotonic() + self.cfg.graceful_timeout
         while connections and time.monotonic() < end:
             self.notify()
@@ -113,9 +110,8 @@ class Worker(GeventWorker):
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         """Serve one connection."""
-        greenlet = gevent.getcurrent()
         connection = ClientSocket(client.family, client.type, client.proto, fileno=client.detach())
-        self._connections[greenlet] = connection
+        self._connections.add(connection)
         self._fresh.add(connection)
         try:
             self._make_room()
@@ -127,31 +123,31 @@ class Worker(GeventWorker):
         except OSError as error:
             if error.errno not in _DISCONNECTED:
                 log.exception("connection-failed")
+        except Exception as error:  # noqa: BLE001  gunicorn's, or a bug's
+            self._refuse(connection, error)
         finally:
-            self._fresh.discard(connection)
-            self._closing.discard(connection)
-            del self._connections[greenlet]
+            for connections in (self._fresh, self._closing, self._connections):
+                connections.discard(connection)
             connection.close()
 
     def _serve(self, listener: Any, connection: Any, addr: Any) -> None:
         timeouts = Timeouts(self.cfg.keepalive, self.head_timeout, self.body_timeout, self.send_timeout)
         stalling = partial(self._among, self._stalled, connection)
         parser = HeadParser(self._settings, connection, addr, timeouts, stalling)
-        name, req = listener.getsockname(), None
-        try:
-            while req is None or self._surplus() <= 0:
-                req = None
-                with self._idling(connection):
-                    if not self.alive and connection not in self._fresh:
-                        _hear_no_more(connection)  # its last answer was under way when the end began
-                    req = next(parser)
-                req.proxy_protocol_info = {}
-                self.handle_request(name, req, connection, addr)
-        except (NoMoreData, StopIteration, OSError):
-            raise
-        except Exception as error:  # noqa: BLE001  gunicorn's, or a bug's
-            self.handle_error(req, connection, addr, error)
-            self._linger(connection)
+        name, is_first = listener.getsockname(), True
+        while is_first or self._surplus() <= 0:
+            is_first = False
+            with self._among(self._idle, connection):
+                if not self.alive and connection not in self._fresh:
+                    _hear_no_more(connection)  # its last answer was under way when the end began
+                req = next(parser)
+            req.proxy_protocol_info = {}
+            self._under_way.add(req)
+            try:
+                respond(self.wsgi, req, (connection, addr, name), self._settings, not self.alive)
+            finally:
+                self._under_way.discard(req)
+                self._discard(req.body, connection)
 
     def _make_room(self) -> None:
         """For a new connection: close idle ones until there are no more than there may be.
@@ -171,65 +167,42 @@ class Worker(GeventWorker):
     def _surplus(self) -> int:
         return len(self._connections) - len(self._closing) - self._max_connections
 
-    def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> bool:
-        """Answer one request, and discard what is left of its body: else the answer might never be read."""
-        self._under_way.add(req)
-        try:
-            respond(self.wsgi, req, (sock, addr, listener_name), self._settings, not self.alive)
-        finally:
-            self._under_way.discard(req)
-            if not is_read(req.body) and not req.body.failed:
-                self._discard(req.body, sock)
-        return True
-
     def _discard(self, body: Any, connection: Any) -> None:
+        """Read what is left of the body of an answered request: else the answer might never be read."""
+        is_at_end = isinstance(body.reader, LengthReader) and body.reader.length == 0
+        if is_at_end or body.failed:
+            return
         body.failed = True  # the connection is closed, unless the end is reached
-        with self._idling(connection), _timeout(self.cfg.keepalive), suppress(Exception):
+        with (
+            self._among(self._idle, connection),
+            gevent.Timeout(self.cfg.keepalive, _QUIET),
+            suppress(Exception),
+        ):
             while body.read(_DISCARDED):
                 gevent.sleep(0)
             body.failed = False
 
-    def _linger(self, connection: Any) -> None:
-        """Discard what is on its way: else the answer to what cannot be read might never be read."""
-        with self._idling(connection), _timeout(_LINGER), suppress(OSError):
+    def _refuse(self, connection: Any, error: Exception) -> None:
+        """Answer to what never reached the application."""
+        status, reason = next((code, said) for kind, code, said in _ANSWERS if isinstance(error, kind))
+        tell = log.info if status < 500 else log.error
+        tell("connection-given-up", status=status, error=type(error).__name__)
+        # what is on its way is discarded: else the answer might never be read
+        with self._among(self._idle, connection), gevent.Timeout(_LINGER, _QUIET), suppress(OSError):
+            write_error(connection, status, reason, "")
             connection.shutdown(socket.SHUT_WR)
             left = _MAX_LINGERING
             while left > 0 and (data := connection.recv(_DISCARDED)):
                 left -= len(data)
 
-    def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:  # noqa: ARG002
-        """Answer to what never reached the application."""
-        match exc:
-            case HeadTimeout():
-                status, reason = 408, "Request Timeout"
-            case LimitRequestLine():
-                status, reason = 414, "URI Too Long"
-            case LimitRequestHeaders():
-                status, reason = 431, "Request Header Fields Too Large"
-            case ParseException():
-                status, reason = 400, "Bad Request"
-            case _:
-                status, reason = 500, "Internal Server Error"
-        tell = log.info if status < 500 else log.error
-        tell("connection-given-up", status=status, error=type(exc).__name__)
-        with suppress(OSError):
-            write_error(client, status, reason, "")
-
-    @contextmanager
-    def _idling(self, connection: socket.socket) -> Iterator[None]:
-        """Around what is done for a connection without a request under way."""
-        with self._among(self._idle, connection):
-            try:
-                yield
-            finally:
-                self._fresh.discard(connection)
-
     @contextmanager
     def _among(self, connections: dict[socket.socket, None], connection: socket.socket) -> Iterator[None]:
+        """Around what is done for a connection that may be closed for another one meanwhile."""
         connections[connection] = None
         try:
             yield
         finally:
+            self._fresh.discard(connection)
             connections.pop(connection, None)
 
     def notify(self) -> None:
@@ -239,8 +212,8 @@ class Worker(GeventWorker):
         """
         super().notify()
         if not self.alive:
-            assert isinstance(self.app, EndsStreams)  # noqa: S101
-            self.app.end_streams()
+            app: Any = self.app
+            app.end_streams()
             for client in self._idle.keys() - self._fresh:
                 _hear_no_more(client)
             self._fresh.clear()
@@ -297,3 +270,13 @@ class Arbiter(arbiter.Arbiter):
                 log.warning("azurite-restarted")
                 self.reload()
         super().murder_workers()
+
+
+class ServerLogger(Logger):
+    """gunicorn's own words, from warnings on, as lines of the same log as all others."""
+
+    def setup(self, cfg: Any) -> None:
+        super().setup(cfg)
+        self.error_log.handlers = [ToStructlog()]
+        self.error_log.propagate = False
+        self.error_log.setLevel(logging.WARNING)

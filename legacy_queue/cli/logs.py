@@ -89,25 +89,22 @@ class Text:
 
     def _request(self, event: Event) -> str:
         """``PUT /v1/task/T createTask 200 12 ms client``; what else there is remains in the event."""
-        taken = {name: event.pop(name) for name in _LINE_OF_A_REQUEST if name in event}
-        status = taken["status"]
+        status, ms, event["req"] = event["status"], event["ms"], event.pop("request_id")
+        event["ms"] = f"{ms:.{0 if ms >= 10 else 1}f} ms"
+        words = {name: _harmless(str(event.pop(name))) for name in _LINE_OF_A_REQUEST if name in event}
         colour = _RED if status >= 500 else _YELLOW if status >= 400 else _GREEN
-        taken["status"] = self._coloured(str(status), colour)
-        taken["ms"] = f"{taken['ms']:.{0 if taken['ms'] >= 10 else 1}f} ms"
-        event["req"] = event.pop("request_id")
-        return " ".join(_harmless(str(value)) if name != "status" else value for name, value in taken.items())
+        return " ".join({**words, "status": self._coloured(words["status"], colour)}.values())
 
     def _coloured(self, text: str, colour: int) -> str:
         return f"\x1b[{colour}m{text}\x1b[0m" if self._colours else text
 
 
 def _value(value: object) -> str:
-    if isinstance(value, datetime):
-        return format_time(value)
-    if isinstance(value, str):
-        is_word = value.isprintable() and re.fullmatch(r'[^ "]+', value)
-        return value if is_word else json.dumps(value, ensure_ascii=not value.isprintable())
-    return json.dumps(value, default=_plain)
+    if not isinstance(value, str | datetime):
+        return json.dumps(value, default=_plain)
+    text = _plain(value)
+    is_word = text.isprintable() and re.fullmatch(r'[^ "]+', text)
+    return text if is_word else json.dumps(text, ensure_ascii=not text.isprintable())
 
 
 def _harmless(text: str) -> str:

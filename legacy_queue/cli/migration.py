@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -47,17 +48,17 @@ def migration(
     claimTask in that time, and somebody claimWork. What is in the way is told below; --json names everybody.
     """
     query = {"since": since, "provisionerId": provisioner, "workerType": worker_type}
-    report = _report(base_url, credentials, query)
-    shown = _dry_run(report) if dry_run else report
+    shown = report = _report(re.sub(r"(/api/queue)?/v1/?$", "", base_url), credentials, query)
+    if dry_run:
+        shown = _dry_run(report)
     if as_json:
         click.echo(json.dumps(shown, indent=2))
     else:
         click.echo("\n".join(_refusals(shown) if dry_run else _summary(report)))
 
 
-def _report(base_url: str, credentials: Credentials, query: Mapping[str, str | None]) -> Any:
+def _report(root_url: str, credentials: Credentials, query: Mapping[str, str | None]) -> Any:
     """What ``GET /migration`` answers; a refusal ends the command with the queue's sentence."""
-    root_url = re.sub(r"(/api/queue)?/v1/?$", "", base_url)
     answer = ask("GET", root_url, "/migration", credentials, _TIMEOUT, params=query)
     try:
         body = answer.json()
@@ -77,12 +78,10 @@ def _dry_run(report: Any) -> dict[str, Any]:
         for one in report["workerTypes"]
         for call in _claims(one)
     ]
-    return {
-        **{name: value for name, value in report.items() if name != "workerTypes"},
-        "claims": sum(claim["count"] for claim in claims),
-        "refused": sum(claim["count"] for claim in claims if claim["missing"]),
-        "by": [claim for claim in claims if claim["missing"]],
-    }
+    refused = [claim for claim in claims if claim["missing"]]
+    count, of_those = (sum(claim["count"] for claim in some) for some in (claims, refused))
+    about = {name: value for name, value in report.items() if name != "workerTypes"}
+    return {**about, "claims": count, "refused": of_those, "by": refused}
 
 
 def _refusals(shown: Mapping[str, Any]) -> Iterable[str]:
@@ -107,13 +106,10 @@ def _summary(report: Any) -> Iterable[str]:
         return
     yield from _aligned([_HEADS, *map(_row, report["workerTypes"])])
     for one in report["workerTypes"]:
-        against = {
-            "required": one["required"]["inTheWay"] if _claims(one) else [],
-            "claimWork": one["claimWork"]["inTheWay"],
-        }
-        if any(against.values()):
-            yield f"\nIn the way of {_pool(one)}:"
-        yield from (f"  {what + ':':<10} {why}" for what, whys in against.items() for why in whys)
+        against = [f"  required:  {why}" for why in one["required"]["inTheWay"] if _claims(one)]
+        against += [f"  claimWork: {why}" for why in one["claimWork"]["inTheWay"]]
+        if against:
+            yield from (f"\nIn the way of {_pool(one)}:", *against)
         to_be_moved = one["claimWork"]["toBeMoved"]
         if to_be_moved and any(call["method"] == "claimWork" for call in one["calls"]):
             more = f" and {len(to_be_moved) - _NAMED} more" if len(to_be_moved) > _NAMED else ""
@@ -131,7 +127,7 @@ def _caveats(report: Any) -> Iterable[str]:
 
 
 def _row(one: Any) -> tuple[str, ...]:
-    counts = dict.fromkeys(_COUNTED, 0)
+    counts = Counter[str]()
     for call in one["calls"]:
         counts[_head(call)] += call["count"]
     required = "can be" if one["required"]["possible"] else "not yet"
@@ -140,7 +136,7 @@ def _row(one: Any) -> tuple[str, ...]:
     elif not _claims(one):
         required = "-"
     ready = "ready" if one["claimWork"]["ready"] else "not yet"
-    return (_pool(one), *(str(count or "-") for count in counts.values()), required, ready)
+    return (_pool(one), *(str(counts[head] or "-") for head in _COUNTED), required, ready)
 
 
 def _claims(one: Any) -> list[Any]:

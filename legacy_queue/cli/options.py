@@ -1,6 +1,7 @@
 """The settings as options of a command, and the option of those that run until a signal."""
 
 import _thread
+import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,22 +20,19 @@ def setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(f"--{CONFIG}", metavar="FILE", help="Settings as TOML.")(command)
 
 
-def settings_of(
-    options: Mapping[str, str | None], environ: Mapping[str, str]
-) -> tuple[Settings, Mapping[str, str]]:
+def settings_of(options: Mapping[str, str | None]) -> tuple[Settings, Mapping[str, str]]:
     """What ``config.load`` finds; a mistake ends the command with a sentence."""
     try:
-        return load({wire_name(name): value for name, value in options.items()}, environ)
+        return load({wire_name(name): value for name, value in options.items()}, os.environ)
     except SettingsError as error:
         raise click.ClickException(str(error)) from None
 
 
 def _watch_stdin(_ctx: click.Context, _param: click.Parameter, is_given: bool) -> None:
-    if not is_given:
-        return
-    if sys.stdin is None:
+    if is_given and sys.stdin is None:
         raise click.UsageError("--stop-with-stdin needs a standard input, and it is closed")
-    _thread.start_new_thread(stop_with_stdin, ())  # a Thread that gevent has patched would not bear a fork
+    if is_given:  # a Thread that gevent has patched would not bear a fork
+        _thread.start_new_thread(stop_with_stdin, ())
 
 
 stop_with_stdin_option = click.option(

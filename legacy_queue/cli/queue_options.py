@@ -12,8 +12,8 @@ import requests
 
 from legacy_queue.domain.ids import IDENTIFIER
 from legacy_queue.worker import Credentials
-from legacy_queue.worker.hawk_auth import hawk_auth
-from legacy_queue.worker.settings import base_url_of
+
+Decorator = Callable[[Any], Any]
 
 
 def identifier(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
@@ -31,32 +31,26 @@ def _certificate(_ctx: click.Context, _param: click.Parameter, value: str | None
     return value
 
 
-def root_url_option(default: str | None = None) -> Callable[[Any], Any]:
+def _option(name: str, *envvar: str, **more: Any) -> Decorator:
+    return click.option(name, envvar=envvar, show_envvar=True, **more)
+
+
+def root_url_option(**more: Any) -> Decorator:
     """``--root-url``, and the variables that may say it."""
-    return click.option(
-        "--root-url",
-        envvar=["LEGACY_QUEUE_ROOT_URL", "TASKCLUSTER_ROOT_URL"],
-        default=default,
-        show_envvar=True,
-        show_default=default is not None,
-        help="The queue's root URL.",
-    )
-
-
-def _option(name: str, envvar: str, help: str | None = None, **more: Any) -> Callable[[Any], Any]:  # noqa: A002
-    return click.option(name, envvar=envvar, show_envvar=True, help=help, **more)
+    variables = ("LEGACY_QUEUE_ROOT_URL", "TASKCLUSTER_ROOT_URL")
+    return _option("--root-url", *variables, help="The queue's root URL.", **more)
 
 
 _OPTIONS = (
     root_url_option(),
-    _option("--base-url", "LEGACY_QUEUE_BASE_URL", "Instead: its legacy base URL, with the /v1."),
+    _option("--base-url", "LEGACY_QUEUE_BASE_URL", help="Instead: its legacy base URL, with the /v1."),
     _option("--client-id", "TASKCLUSTER_CLIENT_ID", required=True),
-    _option("--access-token", "TASKCLUSTER_ACCESS_TOKEN", "Better in the environment.", required=True),
-    _option("--certificate", "TASKCLUSTER_CERTIFICATE", "For temporary ones.", callback=_certificate),
+    _option("--access-token", "TASKCLUSTER_ACCESS_TOKEN", help="Better in the environment.", required=True),
+    _option("--certificate", "TASKCLUSTER_CERTIFICATE", help="For temporary ones.", callback=_certificate),
 )
 
 
-def pool_options(required: bool = False) -> Callable[[Any], Any]:
+def pool_options(required: bool = False) -> Decorator:
     """``--provisioner`` and ``--worker-type``."""
 
     def with_pool(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -75,7 +69,7 @@ def queue_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_queue(
         root_url: str | None, base_url: str | None, certificate: str | None, **options: Any
     ) -> None:
-        url = base_url or (base_url_of(root_url) if root_url else "")
+        url = base_url or (root_url.rstrip("/") + "/api/queue/v1" if root_url else "")
         if not re.match(r"https?://[^/]", url):
             raise click.UsageError(
                 "Say where the queue is: --root-url or --base-url, starting with http:// or https://"
@@ -92,9 +86,7 @@ def ask(
     method: str, url: str, path: str, credentials: Credentials, timeout: float = 30, **content: Any
 ) -> requests.Response:
     """What the queue at ``url`` answers to a signed request; where nothing answers, the command ends."""
-    sign = hawk_auth(
-        credentials.client_id, credentials.access_token, credentials.ext(), lambda: datetime.now(UTC)
-    )
+    sign = credentials.hawk(lambda: datetime.now(UTC))
     try:
         return requests.request(method, url + path, auth=sign, timeout=timeout, **content)
     except requests.RequestException as error:

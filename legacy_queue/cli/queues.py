@@ -1,7 +1,5 @@
 """legacy-queue queues: the Azure queues behind a worker type."""
 
-import os
-
 import click
 
 from legacy_queue.cli.options import setting_options, settings_of
@@ -17,7 +15,7 @@ def queues(provisioner: str, worker_type: str, **options: str | None) -> None:
 
     Of the settings queue-prefix counts. Nothing is asked of storage: a queue is there once it was used.
     """
-    settings, _ = settings_of(options, os.environ)
+    settings, _ = settings_of(options)
     click.echo(named_queues(provisioner, worker_type, settings.queue_prefix))
 
 

@@ -11,14 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gevent import sleep
-from gunicorn.http.body import Body, ChunkedReader, LengthReader
-from gunicorn.http.errors import (
-    InvalidChunkSize,
-    InvalidHeader,
-    LimitRequestHeaders,
-    LimitRequestLine,
-    ParseException,
-)
+from gunicorn.http import errors
+from gunicorn.http.body import Body, ChunkedReader
 from gunicorn.http.message import Request
 from gunicorn.http.parser import RequestParser
 from gunicorn.http.unreader import SocketUnreader
@@ -31,25 +25,21 @@ _MIN_RATE = 1024  # bytes of a body in each second that is spent waiting for it
 _TURN = 32 * 1024  # bytes that are read before other connections get their turn
 _REQUEST = 4 * 1024  # bytes of this that a request counts for, beside its own
 
-
 Stalling = Callable[[], AbstractContextManager[None]]
 
 
-class HeadTimeout(ParseException):
+class HeadTimeout(errors.ParseException):
     """The head was not complete in time."""
 
 
 @dataclass(frozen=True)
 class Timeouts:
-    """In seconds: until the first byte of a request, and from there until its head is complete; how long the
-    server waits for a body before less than a KiB for each of these seconds is too little; for ``send`` until
-    the client takes a byte of the answer.
-    """
+    """In seconds."""
 
-    idle: float
-    head: float
-    body: float
-    send: float
+    idle: float  # until the first byte of a request
+    head: float  # from there until its head is complete
+    body: float  # of waiting for a body, before less than a KiB for each of them is too little
+    send: float  # until the client takes a byte of the answer
 
 
 class SettingsReadOnce:
@@ -64,11 +54,6 @@ class SettingsReadOnce:
         return value
 
 
-def is_read(body: Any) -> bool:
-    """Whether the connection is certainly at the end of a request's body."""
-    return isinstance(body.reader, LengthReader) and body.reader.length == 0
-
-
 class _BoundedRequest(Request):
     """A request whose head is complete."""
 
@@ -80,7 +65,7 @@ class _BoundedRequest(Request):
         """Raises InvalidHeader for HTTP/1.1 without Host. Source: RFC 9112, 3.2."""
         version: Any = self.version
         if version >= (1, 1) and not any(name == "HOST" for name, _ in self.headers):
-            raise InvalidHeader("HOST", req=self)
+            raise errors.InvalidHeader("HOST", req=self)
         super().set_body_reader()
         body: Any = self.body
         if isinstance(body.reader, ChunkedReader):
@@ -97,7 +82,7 @@ class _BoundedChunks(ChunkedReader):
         """Raises InvalidChunkSize for a chunk too many."""
         self._chunks += 1
         if self._chunks > _MAX_CHUNKS:
-            raise InvalidChunkSize(b"more than %d chunks" % _MAX_CHUNKS)
+            raise errors.InvalidChunkSize(b"more than %d chunks" % _MAX_CHUNKS)
         return super().parse_chunk_size(unreader, data)
 
 
@@ -183,8 +168,9 @@ class _Reader(SocketUnreader):
 class HeadParser(RequestParser):
     """gunicorn's parser of the requests on one connection, which is given whole heads.
 
-    ``next`` raises StopIteration when the client closes the connection or stays idle, HeadTimeout,
-    LimitRequestLine, LimitRequestHeaders, and what gunicorn raises for a malformed head.
+    Before ``next`` the body of the last request must have been read to its end, if it has not failed. Raises
+    StopIteration when the client closes the connection or stays idle, HeadTimeout, LimitRequestLine,
+    LimitRequestHeaders, and what gunicorn raises for a malformed head.
     """
 
     mesg_class = _BoundedRequest
@@ -198,13 +184,9 @@ class HeadParser(RequestParser):
         self.unreader = self._reader = _Reader(connection, cfg.limit_request_line, timeouts, stalling)
 
     def __next__(self) -> Any:
-        last: Any = self.mesg
+        last: Any = self.mesg  # whose body was read to its end, or has failed
         if last and (last.should_close() or last.body.failed):
             raise StopIteration
-        finish_body: Any = self.finish_body
-        if last and not is_read(last.body) and not finish_body():
-            raise StopIteration
-        self.mesg = None  # else gunicorn would look for the rest of its body again
         connection = self._reader.sock
         try:
             self._reader.receive_head()
@@ -226,13 +208,13 @@ def _scanner(head: bytearray, max_line: int) -> Callable[[], bool]:
         size = len(head) if end < 0 else end + 4
         added = head[scanned - 1 if head[scanned - 1 : scanned] == b"\r" else scanned : size]
         if added.count(b"\n") != added.count(b"\r\n"):
-            raise InvalidHeader("bare LF as line terminator")
+            raise errors.InvalidHeader("bare LF as line terminator")
         if not has_line and size > max_line + 4:  # an empty line may come first
             if head.find(b"\r\n", 2, max_line + 4) < 0:
-                raise LimitRequestLine(len(head), max_line)
+                raise errors.LimitRequestLine(len(head), max_line)
             has_line = True
         if size > MAX_HEAD:
-            raise LimitRequestHeaders("the head is too long")
+            raise errors.LimitRequestHeaders("the head is too long")
         scanned = size
         return end >= 0
 

@@ -30,7 +30,7 @@ def resolve(**options: str | None) -> None:
     begun, one line of JSON on standard output says so. Logs are on standard error: lines of JSON, or text
     at a terminal.
     """
-    settings, _ = settings_of({**options, "resolvers": "true"}, os.environ)
+    settings, _ = settings_of({**options, "resolvers": "true"})
     log_to_standard_error(settings.log_format, settings.log_level)
     if settings.storage == "memory":
         raise click.ClickException(

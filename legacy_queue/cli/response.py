@@ -1,26 +1,50 @@
 """Responses as gunicorn writes them, at less cost: a head goes out with what comes first of its body."""
 
+import fcntl
 import socket
-import time
+import struct
+import termios
 from collections.abc import Callable
 from contextlib import suppress
-from functools import lru_cache
 from typing import Any
 
 import structlog
+from gevent import socket as gevent_socket
 from gunicorn.http import wsgi
-from gunicorn.util import http_date
 
 log = structlog.get_logger()
+
+
+class ClientSocket(gevent_socket.socket):
+    """A client's connection, whose time-out is for each byte of an answer, not for the whole."""
+
+    def sendall(self, data: Any, flags: int = 0) -> None:
+        """Raises TimeoutError once the client has taken nothing for as long as the time-out."""
+        left, at_once = memoryview(data), self._sock  # type: ignore[attr-defined]
+        with suppress(BlockingIOError):
+            left = left[at_once.send(data, flags) :]
+        queued = self.queued() if left else 0
+        while left:
+            try:
+                left = left[self.send(left, flags) :]
+            except TimeoutError:
+                before, queued = queued, self.queued()
+                if queued >= before:  # else it is slow: a socket takes more once much of its buffer is free
+                    raise
+            else:
+                queued = self.queued()
+
+    def queued(self) -> int:
+        """Bytes that the client has not acknowledged. Source: tcp(7), SIOCOUTQ."""
+        return int(struct.unpack("i", fcntl.ioctl(self.fileno(), termios.TIOCOUTQ, bytes(4)))[0])
 
 
 def respond(app: Callable[..., Any], req: Any, peers: tuple[Any, Any, Any], cfg: Any, is_last: bool) -> None:
     """Have the application answer the request; raises StopIteration where the connection is to be closed.
 
-    ``peers`` are the connection, the client's address and the server's.
-
-    It closes it where the answer breaks off, so that the client sees that, and raises what the application
-    raises before it has begun to answer.
+    ``peers`` are the connection, the client's address and the server's. Where the answer breaks off, the
+    connection is shut down, so that the client sees that; what the application raises before it has begun
+    to answer is raised.
     """
     response, environ = wsgi.create(req, *peers, cfg, _Response)
     environ["wsgi.multithread"] = True
@@ -53,37 +77,17 @@ class _Response(wsgi.Response):
 
     def send_headers(self) -> None:
         """Once: with the next bytes that are sent."""
-        if self.headers_sent:
-            return
-        version: Any = self.req.version
-        lines = [
-            f"HTTP/{version[0]}.{version[1]} {self.status}",
-            f"Server: {self.version}",
-            f"Date: {_date(int(time.time()))}",
-            f"Connection: {'close' if self.should_close() else 'keep-alive'}",
-            *(["Transfer-Encoding: chunked"] if self.chunked else []),
-            *(f"{name}: {value}" for name, value in self.headers),
-            "\r\n",
-        ]
-        self._head = "\r\n".join(lines).encode("latin-1")
-        self.headers_sent = True
+        if not self.headers_sent:
+            headers = (f"{name}: {value}\r\n" for name, value in self.headers)
+            self._head = "".join([*self.default_headers(), *headers, "\r\n"]).encode("latin-1")
+            self.headers_sent = True
 
     def close(self) -> None:
         """What is left of the response is sent."""
         self.send_headers()
-        if self.chunked:
+        if self.chunked or self._head:
             self._emit_body(b"")
-        elif self._head:
-            self._send(b"")
 
     def _emit_body(self, data: bytes) -> None:
-        self._send(b"%X\r\n%b\r\n" % (len(data), data) if self.chunked else data)
-
-    def _send(self, data: bytes) -> None:
         head, self._head = self._head, b""
-        self.sock.sendall(head + data if head else data)
-
-
-@lru_cache(maxsize=1)
-def _date(seconds: int) -> str:
-    return str(http_date(seconds))
+        self.sock.sendall(head + (b"%X\r\n%b\r\n" % (len(data), data) if self.chunked else data))

@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import click
@@ -18,19 +19,34 @@ from gunicorn.app.base import BaseApplication
 
 from legacy_queue.adapters.azurite import DEFAULT_PORTS, Azurite, AzuriteUnavailable
 from legacy_queue.cli.file_descriptors import max_connections, raise_limit
-from legacy_queue.cli.gunicorn_worker import Arbiter, Worker
+from legacy_queue.cli.gunicorn_worker import Arbiter, ServerLogger, Worker
 from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.cli.options import setting_options, settings_of, stop_with_stdin_option
-from legacy_queue.cli.preload import preload
 from legacy_queue.cli.resolve import wait_for
-from legacy_queue.cli.server_log import ServerLogger
 from legacy_queue.cli.signals import Unwinding
 from legacy_queue.config import Settings, SettingsError, complete
+from legacy_queue.http.bodies import build_validators
 from legacy_queue.wiring import Server, build
 
 _DRAIN = 30  # seconds that requests under way have left after SIGTERM
 # whether a silent client is still there is asked after a minute, and every ten seconds six times
 _KEEP_ALIVE = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 6}
+# what Python and the libraries import within functions, or as attributes of a package: within a request that
+# takes long, and fails where the process has no file descriptor left
+_LAZY = (
+    "_strptime",
+    "azure.core.rest._requests_basic",
+    "concurrent.futures.thread",
+    "email.generator",
+    "encodings.idna",
+    "encodings.utf_8_sig",
+    "gevent._threading",
+    "gevent.fileobject",
+    "gevent.resolver._addresses",
+    "gevent.util",
+    "idna",
+    "netrc",
+)
 
 
 @click.command()
@@ -54,7 +70,7 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
     unwinding = Unwinding()
     if no_resolvers:
         options["resolvers"] = "false"
-    settings, _ = settings_of(options, os.environ)
+    settings, _ = settings_of(options)
     log_to_standard_error(settings.log_format, settings.log_level)
     with ExitStack() as stack:
         try:
@@ -62,18 +78,19 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
             listener = _listen(settings)
             azurite = None
             if settings.storage == "azurite":
-                azurite = Azurite(
+                folder, preferred = (
                     settings.data_dir / "azurite",
-                    settings.azurite_dir,
-                    preferred=DEFAULT_PORTS if azurite_default_ports else None,
-                    patches=settings.azurite_patches,
+                    DEFAULT_PORTS if azurite_default_ports else None,
+                )
+                azurite = Azurite(
+                    folder, settings.azurite_dir, preferred=preferred, patches=settings.azurite_patches
                 )
                 stack.callback(azurite.stop)  # first: a signal may end its start
                 azurite.start()
                 settings = replace(settings, connection_string=azurite.connection_string)
             root_url = settings.public_url or _url_of(listener)
             connections = max_connections(raise_limit(), settings)
-            preload()
+            _preload()
             # before any process is forked: what is wrong is said once
             server = build(settings, root_url, max_connections=connections)
             application = _Application(settings, root_url, server, listener.detach(), connections)
@@ -81,6 +98,13 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
             Arbiter(application, azurite, unwinding).run()
         except (SettingsError, AzuriteUnavailable) as error:
             raise click.ClickException(str(error)) from None
+
+
+def _preload() -> None:
+    for name in _LAZY:
+        with suppress(ImportError):  # of other versions
+            import_module(name)
+    build_validators()
 
 
 def _listen(settings: Settings) -> socket.socket:
@@ -128,7 +152,7 @@ class _Application(BaseApplication):
             "limit_request_field_size": 65536,  # a certificate in a Hawk header holds every scope of its task
             "forwarded_allow_ips": "*" if self._settings.trusted_proxy else "",
             "logger_class": ServerLogger,
-            "post_worker_init": self._begin,
+            "post_worker_init": lambda worker: gevent.spawn(self._begin, worker.ppid),
             "worker_exit": lambda _arbiter, _worker: self._server.background.stop(),
             "control_socket_disable": True,
         }
@@ -142,19 +166,10 @@ class _Application(BaseApplication):
         """The process is about to end: event streams end too, and nothing new begins in the background."""
         self._server.background.announce_stop()
 
-    def _begin(self, worker: Any) -> None:
+    def _begin(self, pid: int) -> None:
         """Once storage answers the background begins, and the first process says that the server is ready."""
-
-        def begin() -> None:
-            wait_for(self._server.storage)
-            self._server.background.start()
-            with suppress(BlockingIOError):  # another has said it
-                os.read(self._word, 1)
-                print(json.dumps(self._ready_line(worker.ppid)), flush=True)  # noqa: T201
-
-        gevent.spawn(begin)
-
-    def _ready_line(self, pid: int) -> dict[str, Any]:
+        wait_for(self._server.storage)
+        self._server.background.start()
         line: dict[str, Any] = {
             "rootUrl": self._root_url,
             "baseUrl": f"{self._root_url}/v1",
@@ -164,4 +179,6 @@ class _Application(BaseApplication):
         if self._settings.development_client:
             [client] = self._settings.clients  # none are configured
             line["credentials"] = {"clientId": client.client_id, "accessToken": client.access_token}
-        return line
+        with suppress(BlockingIOError):  # another has said it
+            os.read(self._word, 1)
+            print(json.dumps(line), flush=True)  # noqa: T201

@@ -71,9 +71,9 @@ def _is_in_background() -> bool:
 
 
 def stop_with_stdin() -> None:
-    """Send this process a SIGTERM at the end of its standard input: for a thread, or a greenlet.
+    """Send this process a SIGTERM once the holder of the other end of its standard input is gone.
 
-    Whoever held the other end is gone then.
+    For a thread, or a greenlet.
     """
     owner = os.getpid()
     while True:

@@ -5,12 +5,13 @@ import os
 import secrets
 import shlex
 import signal
-import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import wait
 from contextlib import ExitStack, contextmanager
+from datetime import datetime
 from pathlib import Path
+from subprocess import PIPE, Popen
 from textwrap import indent
 from time import monotonic
 from typing import Any
@@ -51,7 +52,7 @@ def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
 
     Takes the options of serve.
     """
-    settings, _ = settings_of(options, os.environ)  # a mistake is told at once
+    settings, _ = settings_of(options)  # a mistake is told at once
     if rabbitmq and settings.amqp_url:
         raise click.ClickException("--rabbitmq starts a broker, and amqp-url names another: give one of them")
     given = {name: value for name, value in options.items() if value is not None}
@@ -71,8 +72,7 @@ def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
                 started.callback(broker.stop)  # first: a signal may end its start
                 broker.start()
                 environment[f"{PREFIX}AMQP_URL"] = broker.url  # a command line is read by everybody
-            server = started.enter_context(_server(command, environment))
-            ready = _ready_line(server)
+            server, ready = started.enter_context(_server(command, environment))
             if demo:
                 _demonstrate(ready)
             else:
@@ -92,33 +92,25 @@ def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
 
 
 @contextmanager
-def _server(command: list[str], environment: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """A server that ends in order with this process, however that ends."""
+def _server(
+    command: list[str], environment: Mapping[str, str]
+) -> Iterator[tuple[Popen[str], Mapping[str, Any]]]:
+    """A server and what it says when it is ready; it ends in order with this process, however that ends."""
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)  # the server unblocks them
     # a session of its own: Ctrl-C reaches this process alone, which ends the server in order
-    server = subprocess.Popen(  # noqa: S603 - this very program
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env=environment,
+    server = Popen(  # noqa: S603 - this very program
+        command, stdin=PIPE, stdout=PIPE, text=True, start_new_session=True, env=environment
     )
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
-        yield server
+        assert server.stdout  # noqa: S101
+        line = server.stdout.readline()
+        if not line:  # it has said why on standard error
+            raise SystemExit(server.wait())
+        yield server, json.loads(line)
     finally:
         server.terminate()
         server.wait()
-
-
-def _ready_line(server: subprocess.Popen[str]) -> Mapping[str, Any]:
-    assert server.stdout  # noqa: S101
-    line = server.stdout.readline()
-    if not line:  # it has said why on standard error
-        raise SystemExit(server.wait())
-    ready: Mapping[str, Any] = json.loads(line)
-    return ready
 
 
 def _say_what_to_try(ready: Mapping[str, Any], broker: RabbitMQ | None) -> None:
@@ -176,8 +168,7 @@ def _demonstrate(ready: Mapping[str, Any]) -> None:
 
     def on_step(step: Step, fields: Mapping[str, Any]) -> None:
         if step is not Step.POLL or fields["messages"]:
-            who, what = _CHART.get(step, ("Worker", lambda fields: f"{step.value} {dict(fields)}"))
-            tell(who, what(fields))
+            tell(*_charted(step, fields))
 
     create(base_url, credentials, task_id, (_PROVISIONER, worker_type), _DEMO_COMMAND)
     tell("Scheduler -> Queue", f"createTask {task_id}")
@@ -211,30 +202,24 @@ def _run(worker: Worker) -> None:
         raise
 
 
-def _until(fields: Mapping[str, Any]) -> str:
-    return format_time(fields["taken_until"])
-
-
-_CHART: Mapping[Step, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
-    Step.POLL_URLS: (
-        "Worker -> Queue",
-        lambda f: f"pollTaskUrls: {f['queues']} signed URLs, good until {format_time(f['expires'])}",
-    ),
-    Step.POLL: (
-        "Worker -> AzureQueue",
-        lambda f: f"get signedPollUrls[{f['queue'] - 1}]: {f['messages']} message",
-    ),
-    Step.CLAIM: (
-        "Worker -> Queue",
-        lambda f: f"claimTask run {f['run_id']} with {', '.join(f['sent'])}",
-    ),
-    Step.HELD: (
-        "Queue -> AzureQueue",
-        lambda f: f"message for run {f['run_id'] + 1} held, invisible until {_until(f)}",
-    ),
-    Step.RUN: ("Worker", lambda f: f"executing run {f['run_id']} ..."),
-    Step.RECLAIM: ("Worker -> Queue", lambda f: f"reclaimTask: taken until {_until(f)}"),
-    Step.EXITED: ("Worker", lambda f: f"the command ended with {f['exit_code']}"),
-    Step.ARTIFACT: ("Worker -> Queue", lambda f: f"createArtifact {f['name']} ({f['storage_type']})"),
-    Step.REPORT: ("Worker -> Queue", lambda f: f"report {f['result']}"),
+_CHART = {
+    Step.POLL_URLS: ("Worker -> Queue", "pollTaskUrls: {queues} signed URLs, good until {expires}"),
+    Step.POLL: ("Worker -> AzureQueue", "get signedPollUrls[{index}]: {messages} message"),
+    Step.CLAIM: ("Worker -> Queue", "claimTask run {run_id} with {names}"),
+    Step.HELD: ("Queue -> AzureQueue", "message for run {next_run} held, invisible until {taken_until}"),
+    Step.RUN: ("Worker", "executing run {run_id} ..."),
+    Step.RECLAIM: ("Worker -> Queue", "reclaimTask: taken until {taken_until}"),
+    Step.EXITED: ("Worker", "the command ended with {exit_code}"),
+    Step.ARTIFACT: ("Worker -> Queue", "createArtifact {name} ({storage_type})"),
+    Step.REPORT: ("Worker -> Queue", "report {result}"),
 }
+
+
+def _charted(step: Step, fields: Mapping[str, Any]) -> tuple[str, str]:
+    """Who does what in this step, as the chart says it."""
+    if step not in _CHART:
+        return "Worker", f"{step.value} {dict(fields)}"
+    who, what = _CHART[step]
+    told = {name: format_time(it) if isinstance(it, datetime) else it for name, it in fields.items()}
+    index, next_run, names = fields.get("queue", 0) - 1, fields.get("run_id", 0) + 1, fields.get("sent", ())
+    return who, what.format(**told, index=index, next_run=next_run, names=", ".join(names))

@@ -96,10 +96,9 @@ def start(worker: Worker) -> Future[None]:
     def work() -> None:
         try:
             worker.run()
+            ended.set_result(None)
         except Exception as failure:  # noqa: BLE001  raised by whoever waits
             ended.set_exception(failure)
-        else:
-            ended.set_result(None)
 
     threading.Thread(target=work, daemon=True).start()
     return ended

@@ -6,19 +6,19 @@ Each raises ValueError, whose message says what is accepted and never repeats a 
 import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.ids import IDENTIFIER
 from legacy_queue.domain.scopes import is_scope
 
 LOG_FORMATS = ("auto", "text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
 Parse = Callable[[Any], Any]
 
 
@@ -104,31 +104,24 @@ def flag(value: Any) -> bool:
 
 
 def amqp_url(value: Any) -> str:
-    try:
-        url = urlsplit(text(value))
-        is_one = url.scheme in ("amqp", "amqps") and bool(url.hostname) and url.port != 0
-        is_one = is_one and not url.query and not url.fragment
-    except ValueError:  # whose message may hold a part of the password
-        is_one = False
-    if not is_one or not re.fullmatch(r"[!-~]+", value):
-        raise ValueError(
-            "a URL is accepted like amqp://user:password@host:5672/vhost, or with amqps://, and no query; "
-            "what is special in a URL is percent-encoded in the password"
-        )
-    return str(value)
+    with suppress(ValueError):  # whose message may hold a part of the password
+        url = urlsplit(word(value))
+        is_broker = url.scheme in ("amqp", "amqps") and url.hostname and url.port != 0
+        if is_broker and not url.query and not url.fragment:
+            return str(value)
+    raise ValueError(
+        "a URL is accepted like amqp://user:password@host:5672/vhost, or with amqps://, and no query; "
+        "what is special in a URL is percent-encoded in the password"
+    )
 
 
-def _structure(value: Any) -> Any:
+def _structure(value: Any, kind: type[Any], accepted: str) -> Any:
     """A table or list of the file, or its JSON in an option or the environment."""
     try:
-        return json.loads(value) if isinstance(value, str) else value
+        value = json.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
         raise ValueError("JSON is accepted here, a table or list in the file") from None
-
-
-def _table(value: Any, accepted: str) -> dict[str, Any]:
-    value = _structure(value)
-    if not isinstance(value, dict):
+    if not isinstance(value, kind):
         raise ValueError(accepted)
     return value
 
@@ -142,11 +135,11 @@ def _scopes(value: Any) -> tuple[str, ...]:
 def clients(value: Any) -> tuple[Client, ...]:
     accepted = "a table is accepted for each clientId: accessToken (at least 22 characters) and scopes"
     clients = []
-    for client_id, one in _table(value, accepted).items():
+    for client_id, one in _structure(value, dict, accepted).items():
         if not isinstance(one, dict) or set(one) != {"accessToken", "scopes"}:
             raise ValueError(f"client {client_id!r}: {accepted}")
         token = one["accessToken"]
-        if not isinstance(token, str) or not re.fullmatch(r"[!-~]{22,128}", token):
+        if not is_secret(token) or len(token) > 128:
             raise ValueError(
                 f"client {client_id!r}: its accessToken must be 22 to 128 printable ASCII characters"
             )
@@ -157,19 +150,20 @@ def clients(value: Any) -> tuple[Client, ...]:
 
 
 def roles(value: Any) -> Mapping[str, tuple[str, ...]]:
-    table = _table(value, "a table is accepted: a list of scopes for each role")
+    table = _structure(value, dict, "a table is accepted: a list of scopes for each role")
     return {role: _scopes(scopes) for role, scopes in table.items()}
 
 
 def secrets(value: Any) -> tuple[str, ...]:
+    accepted = (
+        "a list of secrets is accepted, or text with commas between them, each of 22 printable ASCII "
+        "characters or more and no space: the first signs, all verify"
+    )
     if isinstance(value, str) and not value.startswith("["):
         value = [one for one in value.split(",") if one]
-    value = _structure(value)
-    if not isinstance(value, list) or not all(is_secret(one) for one in value):
-        raise ValueError(
-            "a list of secrets is accepted, or text with commas between them, each of 22 printable ASCII "
-            "characters or more and no space: the first signs, all verify"
-        )
+    value = _structure(value, list, accepted)
+    if not all(map(is_secret, value)):
+        raise ValueError(accepted)
     return tuple(value)
 
 
@@ -179,7 +173,7 @@ def is_secret(value: Any) -> bool:
 
 def policies(value: Any) -> Mapping[str, str]:
     accepted = 'a table is accepted: "provisionerId/workerType" = "optional" or "required"'
-    table = _table(value, accepted)
+    table: dict[str, str] = _structure(value, dict, accepted)
     for name, policy in table.items():
         if not re.fullmatch(f"{IDENTIFIER}/{IDENTIFIER}", name) or policy not in ("optional", "required"):
             raise ValueError(f"{name!r} = {policy!r}: {accepted}")

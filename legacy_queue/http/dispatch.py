@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from flask import Request, Response
 from werkzeug.exceptions import RequestEntityTooLarge
 
-from legacy_queue.domain.authentication import Authenticator, Identity, SignedRequest
+from legacy_queue.domain.authentication import Authenticator, Identity
 from legacy_queue.domain.errors import (
     AuthenticationFailed,
     InputValidationError,
@@ -22,7 +22,7 @@ from legacy_queue.domain.errors import (
     MalformedPayload,
 )
 from legacy_queue.domain.events import PROJECT
-from legacy_queue.domain.hawk import authentication_failed
+from legacy_queue.domain.hawk import SignedRequest
 from legacy_queue.domain.scopes import reference
 from legacy_queue.http.bodies import MAX_BODY, parse, validate
 from legacy_queue.http.endpoint import PARAMETERS, Call, Endpoint
@@ -193,7 +193,7 @@ def _signed_request(environ: Environ, target: str, body: bytes, trusts_proxy: bo
     host, _, port = address.rpartition(":") if has_port else (address, "", "")
     port = forwarded("PORT", "") or port or _DEFAULT_PORTS.get(scheme, "80")
     if not (port.isascii() and port.isdigit() and len(port) <= 5):
-        raise authentication_failed("host without a usable port")
+        raise AuthenticationFailed("host without a usable port")
     return SignedRequest(
         method=environ["REQUEST_METHOD"],
         target=target,

@@ -10,7 +10,8 @@ from typing import Any
 from legacy_queue.domain.errors import InsufficientScopes
 from legacy_queue.domain.ids import IDENTIFIER
 from legacy_queue.domain.scopes import AllOf, ForEach
-from legacy_queue.domain.workers import Known, Path, given_time
+from legacy_queue.domain.times import given_time
+from legacy_queue.domain.workers import Known, Path
 from legacy_queue.http.endpoint import Answer, Call, Endpoint, Handler, endpoint
 from legacy_queue.http.paging import PAGED, page_answer, render
 from legacy_queue.services.pages import Page

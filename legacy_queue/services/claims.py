@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 
 from legacy_queue.domain import transitions
-from legacy_queue.domain.credentials import Client, create_temporary_credentials
+from legacy_queue.domain.authentication import Client, create_temporary_credentials
 from legacy_queue.domain.errors import AuthorizationFailed, InputError, RequestConflict, ResourceNotFound
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import Lease, read_message, signature_is_valid
@@ -17,7 +17,6 @@ from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.times import epoch_milliseconds, format_time, parse_time
-from legacy_queue.domain.unclaim import unclaim
 from legacy_queue.ports import Clock, Corrupt
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.usage import Usage
@@ -138,7 +137,9 @@ class Claims:
         taken_until = parse_time(claim["takenUntil"])
         log.info("claim-taken-back", task_id=task_id, run_id=run_id)
         with suppress(ResourceNotFound):
-            self._changes.apply(task_id, lambda task, _: unclaim(task, run_id, worker, taken_until))
+            self._changes.apply(
+                task_id, lambda task, _: transitions.unclaim(task, run_id, worker, taken_until)
+            )
 
     def reclaim(self, task_id: str, run_id: int) -> Mapping[str, Any]:
         """The claim lasts longer; the body that reclaimTask answers, with new credentials.

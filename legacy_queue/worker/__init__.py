@@ -1,10 +1,10 @@
 """A worker of all three generations, as short as the seeds' description of it. Read it in this order.
 
-``worker`` is the loop: it finds work (``azure_polling`` or ``claim_work``) and starts a ``task_run`` for each
-claim. That keeps the claim (``held_claim``) while the task's command runs (``command``), uploads the log and
-the declared artifacts (``uploads``) and reports the result. ``queue_client`` and ``azure_queue`` are the
-requests. A sample: it runs commands with its own rights, without any isolation. It knows its credentials and
-the queue's URL and shares no code with the server but the signing of requests.
+``worker`` is the loop: it finds work (``finding``) and starts a ``task_run`` for each claim. That keeps the
+claim (``held_claim``) while the task's command runs (``command``), uploads the log and the declared artifacts
+(``uploads``) and reports the result. ``queue_client`` and ``azure_queue`` are the requests. A sample: it runs
+commands with its own rights, without any isolation. It knows its credentials and the queue's URL and shares
+no code with the server but the signing of requests.
 
     Worker(settings, on_step=print).run()
 
@@ -14,16 +14,7 @@ Sources: queue-worker interaction, the draft (seed 004), the deployed protocol (
 
 from legacy_queue.worker.queue_client import QueueRefused
 from legacy_queue.worker.settings import Credentials, Protocol, WorkerSettings
-from legacy_queue.worker.steps import OnStep, Step, log_step
+from legacy_queue.worker.steps import Step
 from legacy_queue.worker.worker import Worker
 
-__all__ = [
-    "Credentials",
-    "OnStep",
-    "Protocol",
-    "QueueRefused",
-    "Step",
-    "Worker",
-    "WorkerSettings",
-    "log_step",
-]
+__all__ = ["Credentials", "Protocol", "QueueRefused", "Step", "Worker", "WorkerSettings"]

@@ -14,18 +14,16 @@ from lxml import etree
 
 from legacy_queue.worker.http import Http, Unavailable
 
-_TASK_ID = re.compile(r"[A-Za-z0-9_-]{22}")
-
 
 class AzureRefused(Exception):
     """A 4xx to a poll (only new signed URLs may help) or to a delete (the message may still be there)."""
 
     def __init__(self, operation: str, answer: requests.Response) -> None:
-        root = _parse(answer.content)
-        code = root.findtext("Code") if root is not None else None
-        super().__init__(
-            f"Azure answered {answer.status_code} {(code or '')[:64]}".rstrip() + f" to a {operation}"
-        )
+        try:
+            code = (_parse(answer.content).findtext("Code") or "")[:64]
+        except ValueError:
+            code = ""
+        super().__init__(f"Azure answered {answer.status_code} {code}".rstrip() + f" to a {operation}")
 
 
 class MessageUnreadable(Exception):
@@ -55,7 +53,7 @@ class Message:
         try:
             content = json.loads(base64.b64decode(self.text, validate=True))
             task_id, run_id, signature = content["taskId"], content["runId"], content.get("signature")
-            if not _TASK_ID.fullmatch(task_id) or type(run_id) is not int or run_id < 0:
+            if not re.fullmatch("[A-Za-z0-9_-]{22}", task_id) or type(run_id) is not int or run_id < 0:
                 raise ValueError
         except (KeyError, TypeError, ValueError, RecursionError):
             raise MessageUnreadable(
@@ -98,27 +96,28 @@ def parse_messages(xml: bytes) -> list[Message]:
     Raises Unavailable for anything else, and for a document type: Azure sends none, and what it
     declares (entities, files, URLs) is never read.
     """
+    names, messages = ("MessageId", "PopReceipt", "DequeueCount", "MessageText"), []
     try:
-        if (root := _parse(xml)) is None or root.tag != "QueueMessagesList":
+        root = _parse(xml)
+        if root.tag != "QueueMessagesList":
             raise ValueError
-        return [_message(element) for element in root.findall("QueueMessage")]
+        for element in root.findall("QueueMessage"):
+            message_id, pop_receipt, count, text = (element.findtext(name) or "" for name in names)
+            if not message_id or not pop_receipt:
+                raise ValueError
+            messages.append(Message(message_id, pop_receipt, int(count), text))
     except ValueError:
         raise Unavailable("a poll was answered with something else than a whole QueueMessagesList") from None
+    return messages
 
 
-def _message(element: etree._Element) -> Message:
-    message_id, pop_receipt, dequeue_count, text = (
-        element.findtext(name) or "" for name in ("MessageId", "PopReceipt", "DequeueCount", "MessageText")
-    )
-    if not message_id or not pop_receipt:
-        raise ValueError
-    return Message(message_id, pop_receipt, int(dequeue_count), text)
-
-
-def _parse(xml: bytes) -> etree._Element | None:
+def _parse(xml: bytes) -> etree._Element:
+    """Raises ValueError."""
     parser = etree.XMLParser(resolve_entities=False, load_dtd=False, no_network=True, huge_tree=False)
     try:
         root = etree.fromstring(xml, parser)
     except etree.XMLSyntaxError:
-        return None
-    return None if root.getroottree().docinfo.internalDTD is not None else root
+        raise ValueError from None
+    if root.getroottree().docinfo.internalDTD is not None:
+        raise ValueError
+    return root

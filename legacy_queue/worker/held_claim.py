@@ -20,10 +20,8 @@ class HeldClaim:
     """
 
     def __init__(self, context: Context, claim: Claim, on_lost: Callable[[], None]) -> None:
-        self.claim = claim
-        self.is_lost = False
+        self.claim, self.is_lost, self._on_lost = claim, False, on_lost
         self._clock, self._notify = context.clock, context.notify
-        self._on_lost = on_lost
         self._released = threading.Event()
         self._client = QueueClient(context, give_up=self._released)
         self._schedule_reclaim()
@@ -38,7 +36,8 @@ class HeldClaim:
 
     def _keep(self) -> None:
         while not self._clock.wait(self._released, max(self._reclaim_at - self._clock.monotonic(), 0)):
-            if self._clock.monotonic() >= self._reclaim_at and not self._reclaim():
+            if self._clock.monotonic() >= self._reclaim_at and (lost := self._reclaim()):
+                self._notify(Step.CLAIM_LOST, detail=lost)
                 self.is_lost = True
                 self._on_lost()
                 return
@@ -48,26 +47,24 @@ class HeldClaim:
         delay = reclaim_delay(self.claim.taken_until - self._clock.now())
         self._reclaim_at = self._clock.monotonic() + delay.total_seconds()
 
-    def _reclaim(self) -> bool:
-        """Extend the claim. False when it is lost: refused (409: resolved, canceled or too late), or
+    def _reclaim(self) -> str | None:
+        """Extend the claim; why it is lost, where it is: refused (409: resolved, canceled or too late), or
         expired without an answer from the queue. Until then a reclaim that failed is tried again.
         """
         try:
             self.claim = self._client.reclaim_task(self.claim)
         except QueueRefused as refused:
-            self._notify(Step.CLAIM_LOST, detail=str(refused))
-            return False
+            return str(refused)
         except Unavailable as failure:
             if self._clock.now() >= self.claim.taken_until:
-                self._notify(Step.CLAIM_LOST, detail=f"takenUntil is over; {failure}")
-                return False
+                return f"takenUntil is over; {failure}"
             self._schedule_reclaim()
             if not self._released.is_set():
                 self._notify(Step.RECLAIM_FAILED, detail=str(failure))
         else:
             self._schedule_reclaim()
             self._notify(Step.RECLAIM, taken_until=self.claim.taken_until)
-        return True
+        return None
 
 
 def reclaim_delay(left: timedelta) -> timedelta:

@@ -14,7 +14,7 @@ from weakref import WeakSet
 import requests
 from requests.adapters import HTTPAdapter
 
-from legacy_queue.worker.clock import Clock
+from legacy_queue.worker.settings import Clock, Sign
 
 TIMEOUT = (5.0, 30.0)  # seconds to connect, and between two bytes of the answer
 LONG_POLL = (5.0, 60.0)  # for an answer that may take 20 s
@@ -23,8 +23,6 @@ RETRIES = 5
 FIRST_DELAY = 0.5  # seconds; doubled for each further retry
 MAX_DELAY = 30.0
 PIECE = 64 * 1024  # bytes of a file that are in memory at a time
-
-Sign = Callable[[requests.PreparedRequest], requests.PreparedRequest]
 
 
 class Unavailable(Exception):
@@ -43,32 +41,32 @@ class Content:
     """
 
     def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self._length = os.fstat(file.fileno()).st_size
+        self._fd = file.fileno()
+        self._length = os.fstat(self._fd).st_size
 
     def __len__(self) -> int:
         return self._length
 
     def __iter__(self) -> Iterator[bytes]:
-        at = 0
-        while at < self._length:
-            piece = os.pread(self._file.fileno(), min(PIECE, self._length - at), at)
-            if not piece:
+        for at in range(0, self._length, PIECE):
+            size = min(PIECE, self._length - at)
+            piece = os.pread(self._fd, size, at)
+            if len(piece) < size:
                 raise OSError("the file has become shorter")
             yield piece
-            at += len(piece)
 
 
 class Http:
     """The connections of one thread. Once ``give_up`` is set, no request is repeated any more."""
 
     def __init__(self, clock: Clock, give_up: threading.Event) -> None:
+        self._clock, self._give_up = clock, give_up
         self._session = requests.Session()
-        self._connections = _Connections()
         for scheme in ("http://", "https://"):
-            self._session.mount(scheme, self._connections)
-        self._clock = clock
-        self._give_up = give_up
+            self._session.mount(scheme, _Adapter(self._connected))
+        self._sockets: WeakSet[socket.socket] = WeakSet()
+        self._is_disconnected = False
+        self.close = self._session.close
 
     def send(
         self,
@@ -76,79 +74,61 @@ class Http:
         url: str,
         *,
         sign: Sign = unsigned,
-        body: bytes | Content | None = None,
-        content_type: str = "application/json",
         timeout: tuple[float, float] = TIMEOUT,
         retries: int = RETRIES,
+        **content: Any,
     ) -> requests.Response:
         """The first answer below 500; 5xx and broken connections are tried again with growing delays.
 
-        Raises Unavailable when the last try failed as well. A 4xx is an answer and never tried again.
+        ``content`` is requests' ``json``, or ``data`` and ``headers``. Raises Unavailable when the last try
+        failed as well. A 4xx is an answer and never tried again.
         """
-        headers = {"Content-Type": content_type} if body is not None else {}
         for attempt in range(retries + 1):
+            delay = FIRST_DELAY * 2**attempt
             try:
                 answer = self._session.request(
-                    method,
-                    url,
-                    data=body or b"",  # requests would send an empty file chunked
-                    headers=headers,
-                    auth=sign,
-                    timeout=timeout,
-                    allow_redirects=False,
+                    method, url, auth=sign, timeout=timeout, allow_redirects=False, **content
                 )
             except requests.RequestException as broken:
-                failure, pause = f"no answer ({type(broken).__name__})", 0.0
+                failure = f"no answer ({type(broken).__name__})"
             else:
                 if answer.status_code < 500:
                     return answer
-                failure, pause = f"answered {answer.status_code}", _retry_after(answer)
-            delay = min(max(pause, FIRST_DELAY * 2**attempt), MAX_DELAY)
-            if attempt < retries and self._clock.wait(self._give_up, delay):
+                failure, pause = f"answered {answer.status_code}", answer.headers.get("Retry-After", "")
+                delay = max(delay, float(pause) if pause.isdecimal() else 0)
+            if attempt < retries and self._clock.wait(self._give_up, min(delay, MAX_DELAY)):
                 break
         raise Unavailable(failure)
 
     def disconnect(self) -> None:
         """End the current request, and every later one, as if its connection broke. For any thread."""
-        self._connections.disconnect()
-
-    def close(self) -> None:
-        self._session.close()
-
-
-class _Connections(HTTPAdapter):
-    """Knows the sockets in use: requests itself cannot end a request from another thread."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._sockets: WeakSet[socket.socket] = WeakSet()
-        self._is_disconnected = False
-
-    def disconnect(self) -> None:
         self._is_disconnected = True
         for connected in list(self._sockets):
             with suppress(OSError):  # it is closed already
                 connected.shutdown(socket.SHUT_RDWR)
 
-    def add(self, connected: socket.socket) -> None:
+    def _connected(self, connected: socket.socket) -> None:
         self._sockets.add(connected)
         if self._is_disconnected:
             self.disconnect()
 
+
+class _Adapter(HTTPAdapter):
+    """Tells of each socket that is connected: requests cannot end a request from another thread."""
+
+    def __init__(self, on_connect: Callable[[socket.socket], None]) -> None:
+        super().__init__()
+        self._on_connect = on_connect
+
     def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
         pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
         if "ConnectionCls" not in vars(pool):
-            connections, plain_class = self, pool.ConnectionCls
+            on_connect = self._on_connect
 
-            class Observed(plain_class):  # type: ignore[misc, valid-type]
+            class Observed(pool.ConnectionCls):  # type: ignore[misc]
                 def connect(self) -> None:
                     super().connect()
-                    connections.add(self.sock)
+                    on_connect(self.sock)
 
             pool.ConnectionCls = Observed
         return pool
-
-
-def _retry_after(answer: requests.Response) -> float:
-    seconds = answer.headers.get("Retry-After", "")
-    return float(seconds) if seconds.isdecimal() else 0.0

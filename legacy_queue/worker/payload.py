@@ -17,8 +17,6 @@ SHELL = ("/bin/sh", "-c")
 MAX_RUN_TIME = 10**9  # seconds; the task's deadline comes long before
 OF_THE_LOG = frozenset({"public/logs/live.log", "public/logs/live_backing.log"})
 
-_ARTIFACT_NAME = re.compile(r"[\x20-\x7e]{1,1024}")
-
 
 class MalformedPayload(Exception):
     """Another run of the task would have the same result. The message shows no value of ``env``."""
@@ -48,34 +46,23 @@ class Payload:
         """Read task.payload; raises MalformedPayload before anything of the task has run."""
         if not isinstance(payload, dict):
             raise MalformedPayload("payload must be an object")
+        command, env = payload.get("command"), payload.get("env", {})
+        seconds = payload.get("maxRunTime", MAX_RUN_TIME)
+        words = [command] if isinstance(command, str) else command
+        if not isinstance(words, list) or not words or not words[0] or not all(map(_is_native, words)):
+            raise MalformedPayload("payload.command must be a list of strings or one string, and not empty")
+        if not isinstance(env, dict) or not all(map(_is_native, env.values())):
+            raise MalformedPayload("payload.env must be an object whose values are strings")
+        if not all(name and "=" not in name and _is_native(name) for name in env):
+            raise MalformedPayload("payload.env holds a name that no environment variable can have")
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+            raise MalformedPayload("payload.maxRunTime must be a number of seconds above 0")
         return cls(
-            arguments=_arguments(payload.get("command")),
-            env=_env(payload.get("env", {})),
-            max_run_time=_max_run_time(payload.get("maxRunTime", MAX_RUN_TIME)),
+            arguments=(*SHELL, command) if isinstance(command, str) else tuple(words),
+            env=env,
+            max_run_time=timedelta(seconds=min(seconds, MAX_RUN_TIME)),
             artifacts=_artifacts(payload.get("artifacts", [])),
         )
-
-
-def _arguments(command: Any) -> tuple[str, ...]:
-    if isinstance(command, str) and command and _is_native(command):
-        return (*SHELL, command)
-    if isinstance(command, list) and command and command[0] and all(map(_is_native, command)):
-        return tuple(command)
-    raise MalformedPayload("payload.command must be a list of strings or one string, and not empty")
-
-
-def _env(env: Any) -> Mapping[str, str]:
-    if not isinstance(env, dict) or not all(map(_is_native, env.values())):
-        raise MalformedPayload("payload.env must be an object whose values are strings")
-    if not all(name and "=" not in name and _is_native(name) for name in env):
-        raise MalformedPayload("payload.env holds a name that no environment variable can have")
-    return env
-
-
-def _max_run_time(seconds: Any) -> timedelta:
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-        raise MalformedPayload("payload.maxRunTime must be a number of seconds above 0")
-    return timedelta(seconds=min(seconds, MAX_RUN_TIME))
 
 
 def _artifacts(artifacts: Any) -> tuple[Declared, ...]:
@@ -96,7 +83,7 @@ def _artifact(artifact: Any, name: str | None = None) -> Declared:
             name = artifact.get("name", path) if name is None else name
         case _:
             raise MalformedPayload("each of payload.artifacts needs a path and a type, file or directory")
-    if not isinstance(name, str) or not _ARTIFACT_NAME.fullmatch(name):
+    if not isinstance(name, str) or not re.fullmatch(r"[\x20-\x7e]{1,1024}", name):
         must_be = "1 to 1024 printable ASCII characters"
         raise MalformedPayload(f"{name!r:.80} cannot be an artifact's name: {must_be}")
     if name in OF_THE_LOG:

@@ -5,7 +5,6 @@ each reclaim, do the rest: reclaim, create artifacts, report. Every method raise
 which is never repeated, and Unavailable for all else once the retries are used up.
 """
 
-import json
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -17,8 +16,7 @@ from urllib.parse import quote
 import requests
 
 from legacy_queue.worker.azure_queue import AzureQueue
-from legacy_queue.worker.hawk_auth import hawk_auth
-from legacy_queue.worker.http import LONG_POLL, TIMEOUT, UPLOAD, Content, Http, Unavailable
+from legacy_queue.worker.http import LONG_POLL, UPLOAD, Content, Http, Unavailable
 from legacy_queue.worker.settings import Context, Credentials
 
 REFRESH_MARGIN = timedelta(minutes=5)
@@ -69,6 +67,11 @@ class Claim:
         """The fields that name the run in a step."""
         return {"task_id": self.task_id, "run_id": self.run_id}
 
+    @property
+    def path(self) -> str:
+        """Of the run, below the queue's base URL."""
+        return f"/task/{self.task_id}/runs/{self.run_id}"
+
     @classmethod
     def from_wire(cls, claim: Any) -> "Claim":
         """From an answer of claimTask, or an item of claimWork's ``tasks``."""
@@ -88,6 +91,7 @@ class QueueClient:
     def __init__(self, context: Context, give_up: threading.Event) -> None:
         settings = context.settings
         self.http = Http(context.clock, give_up)
+        self.close = self.http.close
         self._clock, self._credentials = context.clock, settings.credentials
         self._base_url = settings.base_url.rstrip("/")
         self._pool = f"{settings.provisioner_id}/{settings.worker_type}"
@@ -104,12 +108,11 @@ class QueueClient:
             refresh_at = expires - min(REFRESH_MARGIN, max((expires - asked) / 2, timedelta(0)))
             return PollUrls(tuple(queues), expires, refresh_at)
 
-        return self._call("pollTaskUrls", "GET", f"/poll-task-url/{self._pool}", read=read)
+        return self._call("pollTaskUrls", f"/poll-task-url/{self._pool}", read, method="GET")
 
     def claim_task(self, task_id: str, run_id: int, body: Mapping[str, str]) -> Claim:
         """Claim a run. The claim may be for a later run than was asked for: go by ``claim.run_id``."""
-        path = f"/task/{task_id}/runs/{run_id}/claim"
-        return self._call("claimTask", "POST", path, body=body, read=Claim.from_wire)
+        return self._call("claimTask", f"/task/{task_id}/runs/{run_id}/claim", Claim.from_wire, json=body)
 
     def claim_work(self, body: Mapping[str, Any]) -> list[Claim]:
         """Claims on what is pending, at most as many as asked for; the queue may take 20 s to find none."""
@@ -117,8 +120,7 @@ class QueueClient:
         def read(answer: Any) -> list[Claim]:
             return [Claim.from_wire(claim) for claim in answer["tasks"]]
 
-        path = f"/claim-work/{self._pool}"
-        return self._call("claimWork", "POST", path, body=body, timeout=LONG_POLL, read=read)
+        return self._call("claimWork", f"/claim-work/{self._pool}", read, json=body, timeout=LONG_POLL)
 
     def reclaim_task(self, claim: Claim) -> Claim:
         """The same claim with a later ``taken_until`` and new credentials in place of the old."""
@@ -127,13 +129,12 @@ class QueueClient:
             credentials = Credentials.from_wire(answer["credentials"])
             return replace(claim, taken_until=_time(answer["takenUntil"]), credentials=credentials)
 
-        return self._call("reclaimTask", "POST", _run_path(claim, "reclaim"), claim.credentials, read=read)
+        return self._call("reclaimTask", f"{claim.path}/reclaim", read, claim.credentials)
 
     def report(self, claim: Claim, result: str, reason: str | None = None) -> None:
         """reportCompleted, reportFailed or, with its reason, reportException."""
-        body = {"reason": reason} if reason else None
-        name, path = f"report{result.capitalize()}", _run_path(claim, result)
-        self._call(name, "POST", path, claim.credentials, body, read=lambda _: None)
+        name, body = f"report{result.capitalize()}", {"reason": reason} if reason else None
+        self._call(name, f"{claim.path}/{result}", lambda _: None, claim.credentials, json=body)
 
     def create_artifact(self, claim: Claim, name: str, artifact: Mapping[str, Any]) -> str | None:
         """Create it, or replace a reference; the URL to upload it to where ``storageType`` is s3."""
@@ -142,36 +143,30 @@ class QueueClient:
             return str(answer["putUrl"]) if artifact["storageType"] == "s3" else None
 
         # a single segment of the path; as bytes, since a file's name may be no text at all
-        path = _run_path(claim, "artifacts/") + quote(os.fsencode(name), safe="")
-        return self._call("createArtifact", "POST", path, claim.credentials, artifact, read=read)
+        path = f"{claim.path}/artifacts/{quote(os.fsencode(name), safe='')}"
+        return self._call("createArtifact", path, read, claim.credentials, json=artifact)
 
     def upload(self, put_url: str, content: Content, content_type: str) -> None:
         """PUT the content; repeated on a 5xx from its start. The signed URL is in no error."""
-        self._send("PUT", "PUT", put_url, body=content, content_type=content_type, timeout=UPLOAD)
+        data = content or b""  # requests would send an empty file chunked
+        self._send("PUT", "PUT", put_url, data=data, headers={"Content-Type": content_type}, timeout=UPLOAD)
 
     def artifact_url(self, claim: Claim, name: str) -> str:
         """Where a public artifact can be read."""
-        return self._base_url + _run_path(claim, "artifacts/") + quote(name)
-
-    def close(self) -> None:
-        self.http.close()
+        return f"{self._base_url}{claim.path}/artifacts/{quote(name)}"
 
     def _call(
         self,
         name: str,
-        method: str,
         path: str,
-        credentials: Credentials | None = None,
-        body: Mapping[str, Any] | None = None,
-        *,
-        timeout: tuple[float, float] = TIMEOUT,
         read: Callable[[Any], Answer],
+        credentials: Credentials | None = None,
+        method: str = "POST",
+        **options: Any,
     ) -> Answer:
         """``read`` makes of the answer what is returned. Without ``credentials`` the worker's own sign."""
-        own = credentials or self._credentials
-        content = json.dumps(body).encode() if body is not None else None
-        sign = hawk_auth(own.client_id, own.access_token, own.ext(), self._clock.now)
-        answer = self._send(name, method, self._base_url + path, sign=sign, body=content, timeout=timeout)
+        sign = (credentials or self._credentials).hawk(self._clock.now)
+        answer = self._send(name, method, self._base_url + path, sign=sign, **options)
         try:
             return read(answer.json())
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
@@ -185,10 +180,6 @@ class QueueClient:
         if not 200 <= answer.status_code < 300:
             raise QueueRefused(name, answer)
         return answer
-
-
-def _run_path(claim: Claim, verb: str) -> str:
-    return f"/task/{claim.task_id}/runs/{claim.run_id}/{verb}"
 
 
 def _time(text: str) -> datetime:

@@ -2,27 +2,32 @@
 
 import base64
 import json
+import secrets
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
+from urllib.parse import urlsplit
 
-from legacy_queue.worker.clock import Clock
+import requests
+
+from legacy_queue.domain import hawk
 from legacy_queue.worker.steps import Notify
+
+Sign = Callable[[requests.PreparedRequest], requests.PreparedRequest]
+
+_PORTS = {"http": 80, "https": 443}
 
 
 class Protocol(StrEnum):
     """Which of the three ways of finding work the worker follows."""
 
-    DRAFT = "draft"
-    """Seed 004: claims with the message's id, receipt and signature; the queue holds the message."""
-
-    DEPLOYED = "deployed"
-    """Seed 003: claims with its own name alone, and deletes the message itself."""
-
-    CLAIMWORK = "claimwork"
-    """Seed 000: asks the queue for claims, in a long poll, and never sees an Azure queue."""
+    DRAFT = "draft"  # seed 004: sends the message's id, receipt and signature; the queue holds the message
+    DEPLOYED = "deployed"  # seed 003: claims with its own name alone, and deletes the message itself
+    CLAIMWORK = "claimwork"  # seed 000: asks the queue for claims, in a long poll; sees no Azure queue
 
 
 @dataclass(frozen=True)
@@ -37,14 +42,34 @@ class Credentials:
     def from_wire(cls, credentials: Any) -> "Credentials":
         return cls(credentials["clientId"], credentials["accessToken"], credentials.get("certificate"))
 
-    def ext(self) -> str | None:
-        """What Hawk's ``ext`` carries: base64 of JSON that holds the certificate as an object.
+    def hawk(self, now: Callable[[], datetime]) -> Sign:
+        """What signs a request just before it is sent; a repeated request is signed anew.
 
+        The target is signed as it goes over the wire, after requests has quoted it, and so is the body.
         Raises ValueError for a certificate that is not JSON.
         """
-        if not self.certificate:
-            return None
-        return base64.b64encode(json.dumps({"certificate": json.loads(self.certificate)}).encode()).decode()
+        ext = ""
+        if self.certificate:
+            as_object = json.dumps({"certificate": json.loads(self.certificate)})
+            ext = base64.b64encode(as_object.encode()).decode()
+
+        def sign(request: requests.PreparedRequest) -> requests.PreparedRequest:
+            url = urlsplit(str(request.url))
+            signed = hawk.SignedRequest(
+                str(request.method),
+                request.path_url,
+                url.hostname or "",
+                url.port or _PORTS[url.scheme],
+                content_type=request.headers.get("Content-Type", ""),
+                body=request.body if isinstance(request.body, bytes) else b"",
+            )
+            nonce = secrets.token_urlsafe(6)
+            request.headers["Authorization"] = hawk.sign_header(
+                signed, self.client_id, self.access_token, now(), nonce, ext
+            )
+            return request
+
+        return sign
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +99,20 @@ class WorkerSettings:
         return {"workerGroup": self.worker_group, "workerId": self.worker_id}
 
 
+class Clock:
+    """The machine's own time, read and waited for nowhere else; a test hands in another clock."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        """Wait until the event is set or the seconds are over; says whether it is set."""
+        return event.wait(seconds)
+
+
 @dataclass(frozen=True)
 class Context:
     """What the parts of one worker share. Once ``stopping`` is set, nothing more is claimed."""
@@ -82,8 +121,3 @@ class Context:
     clock: Clock
     notify: Notify
     stopping: threading.Event
-
-
-def base_url_of(root_url: str) -> str:
-    """The queue's base URL under a root URL: ``http://localhost:8080`` -> ``.../api/queue/v1``."""
-    return root_url.rstrip("/") + "/api/queue/v1"

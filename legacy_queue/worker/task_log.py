@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import IO, Self
 
-from legacy_queue.worker.clock import Clock
 from legacy_queue.worker.http import PIECE
+from legacy_queue.worker.settings import Clock
 
 LOOK_AGAIN = 0.1  # seconds
 HOST = "127.0.0.1"

@@ -40,18 +40,16 @@ class TaskRun:
     """A run that this worker has claimed. ``run`` does it all; any thread may call the other methods."""
 
     def __init__(self, context: Context, claim: Claim, output: Output, live_logs: LiveLogs | None) -> None:
-        context = replace(context, notify=partial(context.notify, **claim.run))
         self._claimed, self._output, self._live_logs = claim, output, live_logs
-        self._clock, self._notify = context.clock, context.notify
+        self._clock, self._notify = context.clock, partial(context.notify, **claim.run)
+        context = replace(context, notify=self._notify)
         self._client = QueueClient(context, give_up=threading.Event())
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._held = HeldClaim(context, claim, on_lost=lambda: self._events.put(_Event.CLAIM_LOST))
         self._command: Command | None = None
 
     def run(self) -> None:
-        """Run the task while its claim is kept; upload its artifacts and its log and report the result,
-        unless the claim is lost.
-        """
+        """Run the task while its claim is kept, upload what it leaves behind and report the result."""
         try:
             if self._events.empty():
                 self._run()
@@ -141,10 +139,9 @@ class TaskRun:
             return
         try:
             self._client.report(self._held.claim, **outcome)
+            self._notify(Step.REPORT, **outcome)
         except (QueueRefused, Unavailable) as failure:
             self._notify(Step.REPORT_FAILED, **outcome, detail=str(failure))
-        else:
-            self._notify(Step.REPORT, **outcome)
 
     def _internal_error(self, failure: Exception) -> Outcome:
         self._notify(Step.INTERNAL_ERROR, detail=f"{type(failure).__name__}: {failure}")

@@ -1,15 +1,16 @@
-"""A run's artifacts: created with the claim's newest credentials, and uploaded.
+"""A run's artifacts: looked for, created with the claim's newest credentials, and uploaded.
 
 An artifact that fails raises nothing: a line of the log and a step say so, and the caller decides what that
-means for the task.
+means for the task. Nothing outside of the task's working directory is uploaded, whatever path is declared and
+whatever links the task has made.
 """
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from mimetypes import MimeTypes
 from pathlib import Path
 
-from legacy_queue.worker.declared import Found, look_for
 from legacy_queue.worker.held_claim import HeldClaim
 from legacy_queue.worker.http import Content, Unavailable
 from legacy_queue.worker.payload import Declared
@@ -21,6 +22,7 @@ LIVE_LOG = "public/logs/live.log"
 BACKING_LOG = "public/logs/live_backing.log"
 UNKNOWN_TYPE = "application/octet-stream"
 MAX_MESSAGE = 4096  # characters of an error artifact
+MAX_SIZE = 5 * 1024**3  # bytes that S3 takes in one PUT
 
 _TYPES = MimeTypes()  # the same on every machine
 _TYPES.add_type("text/plain", ".log")
@@ -35,7 +37,7 @@ class Uploads:
 
     def live_log(self, url: str) -> bool:
         """``public/logs/live.log`` leads to this URL, where the log can be read while it grows."""
-        return self._create(LIVE_LOG, "reference", contentType=LOG_TYPE, url=url)
+        return self._create(LIVE_LOG, "reference", {"contentType": LOG_TYPE, "url": url})
 
     def log(self) -> bool:
         """The whole log is ``public/logs/live_backing.log``, and ``public/logs/live.log`` leads there.
@@ -43,7 +45,8 @@ class Uploads:
         docker-worker's way: a reference is the only kind of artifact that may be replaced.
         """
         content, url = Content(self._log.file), self._client.artifact_url(self._held.claim, BACKING_LOG)
-        return self._create(BACKING_LOG, "s3", content=content, contentType=LOG_TYPE) and self.live_log(url)
+        is_there = self._create(BACKING_LOG, "s3", {"contentType": LOG_TYPE}, content=content)
+        return is_there and self.live_log(url)
 
     def declared(self, artifacts: Iterable[Declared], directory: Path) -> bool:
         """All that the payload declares; an ``error`` artifact stands for what the task has not made."""
@@ -52,30 +55,28 @@ class Uploads:
 
     def _declared(self, artifact: Declared, directory: Path) -> bool:
         try:
-            are_there = [self._found(found, artifact.expires) for found in look_for(artifact, directory)]
+            are_there = [self._found(*one, artifact.expires) for one in _look_for(artifact, directory)]
             return all(are_there)
         except OSError as failure:
             return self._failed(artifact.name, f"{artifact.path} cannot be read: {failure.strerror}")
 
-    def _found(self, found: Found, expires: datetime | None) -> bool:
-        name = found.name
+    def _found(self, name: str, path: Path, why_not: dict[str, str], expires: datetime | None) -> bool:
         if name in self._names:
             return self._failed(name, "another file that was declared has this name")
         self._names.add(name)
-        if found.reason:
-            message = found.message[:MAX_MESSAGE]
-            self._create(name, "error", expires, reason=found.reason, message=message)
-            return self._failed(name, message)
-        with found.path.open("rb") as file:
-            return self._create(name, "s3", expires, Content(file), contentType=content_type(name))
+        if why_not:
+            self._create(name, "error", why_not, expires)
+            return self._failed(name, why_not["message"])
+        with path.open("rb") as file:
+            return self._create(name, "s3", {"contentType": content_type(name)}, expires, Content(file))
 
     def _create(
         self,
         name: str,
         storage_type: str,
+        fields: Mapping[str, str],
         expires: datetime | None = None,
         content: Content | None = None,
-        **more: str,
     ) -> bool:
         """Without ``expires`` it lives as long as its task, which it cannot outlive."""
         if self._held.is_lost:
@@ -83,11 +84,11 @@ class Uploads:
         claim = self._held.claim
         until = min(expires or claim.expires, claim.expires).astimezone(UTC)
         wire_time = until.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        artifact = {"storageType": storage_type, "expires": wire_time, **more}
+        artifact = {"storageType": storage_type, "expires": wire_time, **fields}
         try:
             put_url = self._client.create_artifact(claim, name, artifact)
             if put_url and content is not None:
-                self._client.upload(put_url, content, more["contentType"])
+                self._client.upload(put_url, content, fields["contentType"])
         except (QueueRefused, Unavailable) as failure:
             return self._failed(name, str(failure))
         self._notify(Step.ARTIFACT, name=name, storage_type=storage_type)
@@ -103,3 +104,56 @@ def content_type(name: str) -> str:
     """By the name's ending; a compressed file does not have the type of its content."""
     guessed, encoding = _TYPES.guess_type(f"/{name}")
     return guessed if guessed and not encoding else UNKNOWN_TYPE
+
+
+def _look_for(declared: Declared, directory: Path) -> Iterator[tuple[str, Path, dict[str, str]]]:
+    """The declared file, or all files below the declared directory, each named by its path in it.
+
+    With each comes createArtifact's reason and a message where it cannot be uploaded. As docker-worker did,
+    what a directory holds beside files and directories is left out; only a link that leads out of the working
+    directory is an error. Raises OSError for what cannot be read.
+    """
+    name, top, kind = (
+        declared.name,
+        directory / declared.path,
+        "directory" if declared.is_directory else "file",
+    )
+    if _leads_out(top, directory):
+        yield name, top, _outside(declared.path)
+    elif not os.path.lexists(top):
+        yield name, top, _why("file-missing-on-worker", f"There is no {kind} {declared.path}")
+    elif not (os.path.isdir if declared.is_directory else os.path.isfile)(top):
+        yield name, top, _why("invalid-resource-on-worker", f"{declared.path} is not a {kind}")
+    elif not declared.is_directory:
+        yield name, top, _too_large(top)
+    else:
+        for folder, folders, files in os.walk(top, onerror=_raise):
+            folders.sort()
+            for path in (Path(folder, entry) for entry in sorted(folders + files)):
+                inner = path.relative_to(top)
+                if path.is_symlink() and _leads_out(path, directory):
+                    yield f"{name}/{inner}", path, _outside(inner)
+                elif os.path.isfile(path):
+                    yield f"{name}/{inner}", path, _too_large(path)
+
+
+def _leads_out(path: Path, directory: Path) -> bool:
+    return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(directory))
+
+
+def _outside(shown: str | Path) -> dict[str, str]:
+    return _why("invalid-resource-on-worker", f"{shown} leads out of the task's working directory")
+
+
+def _too_large(path: Path) -> dict[str, str]:
+    if (size := path.stat().st_size) <= MAX_SIZE:
+        return {}
+    return _why("too-large-file-on-worker", f"{path.name} has {size} bytes; an upload may have {MAX_SIZE}")
+
+
+def _why(reason: str, message: str) -> dict[str, str]:
+    return {"reason": reason, "message": message[:MAX_MESSAGE]}
+
+
+def _raise(failure: OSError) -> None:
+    raise failure

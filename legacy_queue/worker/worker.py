@@ -1,17 +1,14 @@
 """The worker's loop: find work, claim it, run it.
 
-The calling thread polls and claims, as ``azure_polling`` or ``claim_work`` describes it; each task runs in a
-thread of its own. The protocols differ only in how work is found.
+The calling thread polls and claims, as ``finding`` describes it; each task runs in a thread of its own.
 """
 
 import threading
 from typing import Any
 
-from legacy_queue.worker.azure_polling import AzurePolling
-from legacy_queue.worker.claim_work import ClaimWork
-from legacy_queue.worker.clock import Clock
-from legacy_queue.worker.queue_client import Claim
-from legacy_queue.worker.settings import Context, Protocol, WorkerSettings
+from legacy_queue.worker.finding import AzurePolling, ClaimWork
+from legacy_queue.worker.queue_client import Claim, QueueClient
+from legacy_queue.worker.settings import Clock, Context, Protocol, WorkerSettings
 from legacy_queue.worker.steps import OnStep, Step, log_step
 from legacy_queue.worker.task_log import LiveLogs, Output
 from legacy_queue.worker.task_run import TaskRun
@@ -34,14 +31,11 @@ class Worker:
         clock: Clock | None = None,
         output: Output = None,
     ) -> None:
-        self._settings = settings
-        self._on_step = on_step
+        self._settings, self._on_step, self._output = settings, on_step, output
         self._one_step = threading.RLock()
-        self._output = output
         self._stopping = threading.Event()
         self._context = Context(settings, clock or Clock(), self._notify, self._stopping)
-        finding = ClaimWork if settings.protocol is Protocol.CLAIMWORK else AzurePolling
-        self._finding: ClaimWork | AzurePolling = finding(self._context)
+        self._client = QueueClient(self._context, give_up=self._stopping)
         self._changed = threading.Condition()  # guards the next two
         self._running: dict[tuple[str, int], TaskRun] = {}
         self._taken = 0  # tasks started so far
@@ -52,16 +46,18 @@ class Worker:
 
         Raises QueueRefused when the queue refuses to be polled, after the running tasks have ended.
         """
+        finding = ClaimWork if self._settings.protocol is Protocol.CLAIMWORK else AzurePolling
+        find: ClaimWork | AzurePolling = finding(self._context, self._client)
         if self._settings.live_log:
             self._live_logs = LiveLogs()
         try:
             while (room := self._wait_for_room()) > 0:
-                for claim in self._finding.claims(room):
+                for claim in find.claims(room):
                     self._start(claim)
         finally:
             with self._changed:
                 self._changed.wait_for(lambda: not self._running)
-            self._finding.client.close()
+            self._client.close()
             if self._live_logs:
                 self._live_logs.close()
 
@@ -72,8 +68,8 @@ class Worker:
         Azure queue answers at once, and a message that was claimed is yet to be deleted.
         """
         self._stopping.set()
-        if isinstance(self._finding, ClaimWork):
-            self._finding.client.http.disconnect()
+        if self._settings.protocol is Protocol.CLAIMWORK:
+            self._client.http.disconnect()
         with self._changed:
             for task_run in self._running.values():
                 task_run.shut_down()

@@ -5,8 +5,6 @@ do. What a worker does with a run is written in its task's payload: ``plan`` has
 one is for all that follow.
 """
 
-import base64
-import json
 import random
 import threading
 import time
@@ -19,7 +17,7 @@ import requests
 
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
-from legacy_queue.worker.hawk_auth import hawk_auth
+from legacy_queue.worker import Credentials
 
 from .record import RETRIES, Json, Record, Resolution
 from .servers import Server
@@ -96,11 +94,7 @@ class Caller:
         return None
 
     def _send(self, method: str, url: str, body: Any, credentials: Json) -> Answer:
-        ext = None
-        if "certificate" in credentials:
-            certificate = json.dumps({"certificate": json.loads(credentials["certificate"])})
-            ext = base64.b64encode(certificate.encode()).decode()
-        sign = hawk_auth(credentials["clientId"], credentials["accessToken"], ext, lambda: datetime.now(UTC))
+        sign = Credentials.from_wire(credentials).hawk(lambda: datetime.now(UTC))
         try:
             answer = self.session.request(method, url, json=body, auth=sign, timeout=_TIMEOUT)
             return answer.status_code, answer.json() if answer.content else {}

@@ -17,10 +17,9 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.config import Config
 from gunicorn.sock import TCPSocket
 
-from legacy_queue.cli.client_socket import ClientSocket
-from legacy_queue.cli.gunicorn_worker import Worker
+from legacy_queue.cli.gunicorn_worker import ServerLogger, Worker
 from legacy_queue.cli.request_head import MAX_HEAD
-from legacy_queue.cli.server_log import ServerLogger
+from legacy_queue.cli.response import ClientSocket
 from tests.http.calls import ROOT, temporary
 from tests.system.processes import wait_until
 

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from gunicorn.config import Config
 
-from legacy_queue.cli.client_socket import ClientSocket
 from legacy_queue.cli.request_head import HeadParser, SettingsReadOnce, Timeouts
-from legacy_queue.cli.response import respond
+from legacy_queue.cli.response import ClientSocket, respond
 
 
 def answered(

@@ -10,7 +10,7 @@ import pytest
 from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.memory import MemoryAccount
 from legacy_queue.config import Settings, SettingsError
-from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.authentication import Client
 from legacy_queue.wiring import build
 
 SETTINGS = Settings(

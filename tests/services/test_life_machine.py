@@ -37,9 +37,8 @@ from legacy_queue.domain.errors import (
 )
 from legacy_queue.domain.messages import message_text
 from legacy_queue.domain.priority import WorkQueue
-from legacy_queue.domain.sweep import FIRST_LOOK
 from legacy_queue.domain.task import Task, Worker
-from legacy_queue.domain.timers import timers_of
+from legacy_queue.domain.timers import FIRST_LOOK, timers_of
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.domain.transitions import is_satisfied
 from legacy_queue.ports import BrokerAway, Changed

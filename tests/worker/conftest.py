@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from legacy_queue.worker import Credentials, Step, Worker, WorkerSettings
-from legacy_queue.worker.clock import Clock
+from legacy_queue.worker.settings import Clock
 
 from .stand_in import ACCESS_TOKEN, CLIENT_ID, StandIn
 

@@ -10,9 +10,8 @@ import pytest
 import requests
 
 from legacy_queue.worker import Step
-from legacy_queue.worker.declared import MAX_SIZE
 from legacy_queue.worker.http import Content
-from legacy_queue.worker.uploads import content_type
+from legacy_queue.worker.uploads import MAX_SIZE, content_type
 
 from .conftest import LONG, HandClock, Prepare, Session
 from .stand_in import StandIn, wire

@@ -1,6 +1,7 @@
-"""Finding work in Azure queues, as the draft (seed 004) and the deployed protocol (seed 003) describe it.
+"""Finding work: in Azure queues, as the draft (seed 004) and the deployed protocol (seed 003) describe it, or
+by claimWork (seed 000).
 
-The two differ only in what is sent with a claim and in who removes the message afterwards.
+The first two differ only in what is sent with a claim and in who removes the message afterwards.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,12 +15,43 @@ from legacy_queue.worker.steps import Step
 DEQUEUED_OFTEN = 10
 
 
+class ClaimWork:
+    """Asks the queue itself, which hands out claims, in a long poll."""
+
+    def __init__(self, context: Context, client: QueueClient) -> None:
+        self._context, self._client = context, client
+
+    def claims(self, room: int) -> Iterator[Claim]:
+        """Wait for work, up to ``room`` tasks, for as long as the queue holds the request back.
+
+        The queue waits where there is none, except for a worker that it keeps from working: then this waits
+        for the rest of the poll interval. Raises QueueRefused.
+        """
+        settings, clock, stopping = self._context.settings, self._context.clock, self._context.stopping
+        asked_at, pause = clock.monotonic(), settings.poll_interval.total_seconds()
+        body = {**settings.name_to_wire(), "tasks": room}
+        try:
+            claims = self._client.claim_work(body)
+        except Unavailable as failure:
+            if not stopping.is_set():
+                self._context.notify(Step.CLAIM_WORK_FAILED, detail=str(failure))
+            clock.wait(stopping, pause)
+            return
+        self._context.notify(Step.CLAIM_WORK, tasks=room, claims=len(claims))
+        for claim in claims:
+            self._context.notify(Step.CLAIM, **claim.run, taken_until=claim.taken_until, sent=sorted(body))
+            yield claim
+        left = pause - (clock.monotonic() - asked_at)
+        if not claims and left > 0:
+            clock.wait(stopping, left)
+
+
 class AzurePolling:
     """Polls the queues of a worker type in order, the highest priority first."""
 
-    def __init__(self, context: Context) -> None:
-        self._context, self._settings, self._notify = context, context.settings, context.notify
-        self.client = QueueClient(context, give_up=context.stopping)
+    def __init__(self, context: Context, client: QueueClient) -> None:
+        self._context, self._client = context, client
+        self._settings, self._notify = context.settings, context.notify
         self._urls: PollUrls | None = None
 
     def claims(self, room: int) -> Iterator[Claim]:
@@ -33,7 +65,7 @@ class AzurePolling:
             if stopping.is_set():
                 return
             try:
-                messages = azure_queue.poll(self.client.http, room)
+                messages = azure_queue.poll(self._client.http, room)
             except (Unavailable, AzureRefused) as failure:
                 self._notify(Step.POLL_FAILED, queue=number, detail=str(failure))
                 if isinstance(failure, AzureRefused):
@@ -54,7 +86,7 @@ class AzurePolling:
         if self._urls and now < self._urls.refresh_at:
             return self._urls.queues
         try:
-            self._urls = urls = self.client.poll_task_urls()
+            self._urls = urls = self._client.poll_task_urls()
         except Unavailable as failure:
             self._notify(Step.POLL_URLS_FAILED, detail=str(failure))
             return self._urls.queues if self._urls and now < self._urls.expires else ()
@@ -69,20 +101,20 @@ class AzurePolling:
         is not there, not scheduled or already claimed) and when it names no task; it is kept when the queue
         failed to answer. Draft: the queue holds the message, the worker never deletes it.
         """
-        claim, message_id, is_draft = None, message.message_id, self._settings.protocol is Protocol.DRAFT
+        claim, named = None, {"message_id": message.message_id}
+        is_draft = self._settings.protocol is Protocol.DRAFT
         if message.dequeue_count > DEQUEUED_OFTEN:
-            count = message.dequeue_count
-            self._notify(Step.MESSAGE_DEQUEUED_OFTEN, message_id=message_id, dequeue_count=count)
+            self._notify(Step.MESSAGE_DEQUEUED_OFTEN, **named, dequeue_count=message.dequeue_count)
         body = self._settings.name_to_wire()
         try:
             work = message.work()
             run = {"task_id": work.task_id, "run_id": work.run_id}
             if is_draft:
-                body |= {"messageId": message_id, "receipt": message.pop_receipt}
+                body |= {"messageId": message.message_id, "receipt": message.pop_receipt}
                 body |= {"signature": work.signature} if work.signature is not None else {}
-            claim = self.client.claim_task(work.task_id, work.run_id, body)
+            claim = self._client.claim_task(work.task_id, work.run_id, body)
         except MessageUnreadable as unreadable:
-            self._notify(Step.MESSAGE_UNREADABLE, message_id=message_id, detail=str(unreadable))
+            self._notify(Step.MESSAGE_UNREADABLE, **named, detail=str(unreadable))
         except QueueRefused as no:
             self._notify(Step.CLAIM_REFUSED, **run, status=no.status, code=no.code, detail=no.detail)
         except Unavailable as failure:
@@ -92,15 +124,11 @@ class AzurePolling:
             held = {**claim.run, "taken_until": claim.taken_until}
             self._notify(Step.CLAIM, **held, sent=sorted(body))
             if is_draft:
-                self._notify(Step.HELD, **held, message_id=message_id)
+                self._notify(Step.HELD, **held, **named)
         if not is_draft:
-            self._delete(azure_queue, message)
+            try:
+                azure_queue.delete(self._client.http, message)
+                self._notify(Step.DELETED, **named)
+            except (Unavailable, AzureRefused) as failure:
+                self._notify(Step.DELETE_FAILED, **named, detail=str(failure))
         return claim
-
-    def _delete(self, azure_queue: AzureQueue, message: Message) -> None:
-        try:
-            azure_queue.delete(self.client.http, message)
-        except (Unavailable, AzureRefused) as failure:
-            self._notify(Step.DELETE_FAILED, message_id=message.message_id, detail=str(failure))
-        else:
-            self._notify(Step.DELETED, message_id=message.message_id)
