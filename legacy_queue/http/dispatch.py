@@ -142,7 +142,8 @@ def _pattern(endpoint: Endpoint) -> str:
 
 def _query(endpoint: Endpoint, environ: Environ) -> dict[str, str]:
     """The query's parameters, each given once and known to the endpoint; a bewit is not one of them."""
-    given = {name: values for name, values in Request(environ).args.lists() if name != "bewit"}
+    given = Request(environ).args.to_dict(flat=False)
+    given.pop("bewit", None)
     for name, values in sorted(given.items()):
         if name not in endpoint.query:
             raise InvalidRequestArguments(f"{endpoint.name} takes no query parameter {name[:200]!r}")
