@@ -105,6 +105,7 @@ class Dispatcher:
         record.call = endpoint.name, params
         raw = _body(environ)
         identity, failure = self._authenticate(environ, record, raw)
+        record.client_id = identity.client_id if identity else None
         body = None
         if endpoint.method != "GET":
             if endpoint.scopes is not None and identity is None:
@@ -119,11 +120,9 @@ class Dispatcher:
     ) -> tuple[Identity | None, AuthenticationFailed | None]:
         try:
             signed = _signed_request(environ, record.target, raw, self._backend.trusts_proxy)
-            identity = self._backend.authenticator.authenticate(signed, self._backend.clock.now())
+            return self._backend.authenticator.authenticate(signed, self._backend.clock.now()), None
         except AuthenticationFailed as failure:
             return None, failure
-        record.client_id = identity.client_id if identity else None
-        return identity, None
 
 
 def check_escapes(target: str) -> None:

@@ -31,7 +31,7 @@ def render(error: Exception, record: RequestRecord, clock: Clock) -> Response:
     if isinstance(error, HTTPException):
         error = _translated(error, record)
     if not isinstance(error, QueueError):
-        return _answer(500, "InternalServerError", _internal(error, record), record, clock)
+        return _answer(500, "InternalServerError", _logged(error, record), record, clock)
     record.refusal = error
     message = cut(error.message)
     if error.details:
@@ -55,8 +55,8 @@ def _translated(error: HTTPException, record: RequestRecord) -> QueueError:
     return InvalidRequestArguments(f"the request cannot be read: {error.name}")
 
 
-def _internal(error: Exception, record: RequestRecord) -> str:
-    """What the caller is told; the details are in the log."""
+def _logged(error: Exception, record: RequestRecord) -> str:
+    """What the caller is told of an error whose details are in the log."""
     if isinstance(error, Corrupt):  # it is logged already, once
         return "what is stored about this cannot be read: the log of the server says so as row-corrupt"
     incident = str(uuid.uuid4())

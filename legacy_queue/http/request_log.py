@@ -63,19 +63,17 @@ class RequestRecord:
     def write(self) -> None:
         """Write the line."""
         error, refusal = self.refusal, {}
-        if error:
-            refusal["code"] = error.code
         if isinstance(error, AuthenticationFailed):
-            refusal |= {"reason": error.reason, "claimed_client_id": error.client_id}
+            refusal = {"reason": error.reason, "claimed_client_id": error.client_id}
         if isinstance(error, AuthorizationFailed):
-            refusal["reason"] = error.message[:_MAX_LENGTH]
+            refusal = {"reason": error.message[:_MAX_LENGTH]}
         fields = {
             "method": self.method,
             "path": self.shown_path,
             "endpoint": self.call[0] if self.call else self.endpoint,
             "status": self.status,
             "client_id": self.client_id,
-            "code": self.code,
+            "code": error.code if error else self.code,
             **refusal,
             "request_id": self.request_id,
         }
