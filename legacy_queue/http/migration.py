@@ -4,13 +4,11 @@ It names clients and workers, so it takes a scope of its own: ``queue:migration`
 """
 
 import re
-from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
 
 from legacy_queue.domain.errors import InvalidRequestArguments
 from legacy_queue.domain.usage import HOUR, KEPT
-from legacy_queue.http.endpoint import Call, endpoint
+from legacy_queue.http.endpoint import Answer, Call, endpoint
 
 _UNITS = {"m": timedelta(minutes=1), "h": HOUR, "d": timedelta(days=1)}
 
@@ -23,7 +21,7 @@ _UNITS = {"m": timedelta(minutes=1), "h": HOUR, "d": timedelta(days=1)}
     query=("provisionerId", "since", "workerType"),
     output="migration-response",
 )
-def migration(call: Call) -> Mapping[str, Any]:
+def migration(call: Call) -> Answer:
     """Who called pollTaskUrls, claimTask and claimWork since so long ago (``24h``), and what that stands in
     the way of, for each worker type. All calls count that their scopes allowed, whatever came of them, those
     of the hour in which the time begins too.
