@@ -7,6 +7,7 @@ every run, and none is shrunk. Before that, machines and tests must find nothing
 
 import argparse
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,12 +22,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.mutants import ROOT, Mutant, mutants
 
 AT_ONCE = 2
-LONGEST = 150  # s; what takes longer does not end, and that is found out too
+LONGEST = 150  # s of processor time; what takes longer does not end, and that is found out too
 MACHINES = {"domain": "tests.domain.test_life_machine", "services": "tests.services.test_life_machine"}
 FOUND = 3
 
-HERE = """
-import pathlib, sys
+HERE = f"""
+import pathlib, resource, sys
+resource.setrlimit(resource.RLIMIT_CPU, ({LONGEST}, {LONGEST + 1}))
 import legacy_queue
 assert pathlib.Path(legacy_queue.__file__).is_relative_to(pathlib.Path.cwd())
 """
@@ -94,10 +96,13 @@ def run(copy: Path, name: str) -> str | None:
     """What the machine or the tests found in the copy; raises RuntimeError where they do not even start."""
     machine = MACHINES.get(name)
     command = [sys.executable, "-c", *([RUN_MACHINE, machine] if machine else [RUN_TESTS, f"tests/{name}"])]
+    limit = 10 * LONGEST  # of a process that waits, on a machine that is busy
     try:
-        done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=LONGEST, check=False)
+        done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=limit, check=False)
     except subprocess.TimeoutExpired:
-        return f"does not end in {LONGEST} s"
+        return "does not end"
+    if done.returncode == -signal.SIGXCPU:
+        return "does not end"
     if done.returncode not in (0, FOUND):
         raise RuntimeError(done.stdout + done.stderr)
     return done.stdout.splitlines()[-1] if done.returncode == FOUND else None

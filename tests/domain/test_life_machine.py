@@ -23,10 +23,10 @@ from legacy_queue.domain import transitions
 from legacy_queue.domain.errors import QueueError, RequestConflict, ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.events import Event, events_since
 from legacy_queue.domain.messages import Lease
-from legacy_queue.domain.outcome import Offer, Outcome
 from legacy_queue.domain.task import Run, Task, Worker
 from legacy_queue.domain.timers import next_due
 from legacy_queue.domain.times import format_time
+from legacy_queue.domain.transitions import Offer, Outcome
 from tests.domain.tasks import (
     ALICE,
     BOB,
@@ -275,6 +275,7 @@ class Life(RuleBasedStateMachine):
     def wear_out(self, runs: int) -> None:
         """One worker after the other shuts down, and when that is the end the task is rerun."""
         for _ in range(runs):
+            self.now += MS  # so that few events are of the same moment: each of them is derived
             self.claim(0, ALICE, "its message")
             self.resolve(0, ("exception", "worker-shutdown"))
             self.rerun()
