@@ -13,13 +13,13 @@ from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.clock import SystemClock
 from legacy_queue.adapters.memory import MemoryAccount
 from legacy_queue.config import Settings, SettingsError
-from legacy_queue.domain.authentication import Authenticator
-from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.authentication import Authenticator, Client
 from legacy_queue.domain.scopes import Roles
 from legacy_queue.gateway.azure_face import azure_face
 from legacy_queue.gateway.blob_face import blob_face
-from legacy_queue.http import uploads
-from legacy_queue.http.app import Backend, create_app
+from legacy_queue.http.app import create_app
+from legacy_queue.http.artifacts import UPLOADS
+from legacy_queue.http.dispatch import Backend
 from legacy_queue.ports import Broker, Clock, ObjectStore
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.services.background import Background
@@ -58,7 +58,12 @@ def build(
     the process that serves. Raises SettingsError for what cannot be used.
     """
     clock = clock or SystemClock()
-    storage = storage or open_stores(_account(settings, root_url, clock), settings.queue_prefix, clock)
+    storage = storage or open_stores(
+        _account(settings, root_url, clock),
+        settings.queue_prefix,
+        clock,
+        is_only_process=settings.storage == "memory",
+    )
     issuers = [_issuer(secret) for secret in settings.signing_secrets]
     clients = {client.client_id: client for client in (*settings.clients, *issuers)}
     rules = _rules(settings, issuers[0], root_url, max_connections)
@@ -124,7 +129,7 @@ def _rules(settings: Settings, issuer: Client, root_url: str, max_connections: i
         settings.sas_life,
         settings.poll_visibility,
         settings.claim_work_wait,
-        root_url + uploads.PATH,
+        root_url + UPLOADS,
         settings.resolvers,
         max_waiting=max_connections * 5 // 8,
         max_streams=min(_MAX_STREAMS, max_connections // 8),

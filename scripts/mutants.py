@@ -67,7 +67,7 @@ class Result:
 
 def copy_of(tree: Path, folder: str) -> Path:
     """What machines and tests need of the tree, in the folder."""
-    unneeded = shutil.ignore_patterns("node_modules", "system")
+    unneeded = shutil.ignore_patterns("node_modules", "__pycache__")
     for name in ("legacy_queue", "tests"):
         shutil.copytree(tree / name, Path(folder) / name, ignore=unneeded)
     return Path(folder)

@@ -25,7 +25,7 @@ from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.config import Settings, complete
 from legacy_queue.domain.events import Event
-from legacy_queue.domain.hawk import sign_header
+from legacy_queue.domain.hawk import SignedRequest, sign_header
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
@@ -66,16 +66,8 @@ class Replica:
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """The body of the answer, which must not be an error."""
         data = b"" if body is None else json.dumps(body).encode()
-        authorization = sign_header(
-            client_id=self._credentials.client_id,
-            access_token=self._credentials.access_token,
-            method=method,
-            target=path,
-            host="localhost",
-            port=80,
-            now=datetime.now(UTC),
-            nonce=slugid(),
-        )
+        who, request = self._credentials, SignedRequest(method, path, "localhost", 80)
+        authorization = sign_header(request, who.client_id, who.access_token, datetime.now(UTC), slugid())
         headers = {"Authorization": authorization, "Content-Type": "application/json"}
         answer = self._client.open(path, method=method, data=data, headers=headers)
         assert answer.status_code in (200, 204, 303), answer.text

@@ -12,7 +12,7 @@ from subprocess import PIPE, Popen
 from typing import Any
 from urllib.parse import urlsplit
 
-from legacy_queue.domain.hawk import sign_header
+from legacy_queue.domain.hawk import SignedRequest, sign_header
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 
@@ -91,19 +91,12 @@ def authorization(
     who = credentials or line["credentials"]
     certificate = who.get("certificate")
     ext = f'{{"certificate":{certificate}}}' if certificate else ""
-    return sign_header(
-        client_id=who["clientId"],
-        access_token=who["accessToken"],
-        ext=base64.b64encode(ext.encode()).decode(),
-        method=method,
-        target=target,
-        host=url.hostname or "",
-        port=url.port or 80,
-        now=datetime.now(UTC),
-        nonce=slugid(),
-        body=body,
-        content_type="application/json",
+    content_type = None if body is None else "application/json"
+    request = SignedRequest(
+        method, target, url.hostname or "", url.port or 80, None, content_type, body or b""
     )
+    ext = base64.b64encode(ext.encode()).decode()
+    return sign_header(request, who["clientId"], who["accessToken"], datetime.now(UTC), slugid(), ext)
 
 
 def definition(worker_type: str, **more: Any) -> dict[str, Any]:

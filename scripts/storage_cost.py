@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from azure.core import MatchConditions
-from azure.data.tables import TableClient, UpdateMode
-from azure.storage.queue import QueueClient
+from azure.data.tables import TableClient, TableServiceClient, UpdateMode
+from azure.storage.queue import QueueClient, QueueServiceClient
 
-from legacy_queue.adapters.azure.account import AzureAccount
-from legacy_queue.adapters.azure.client import queue_service, table_service
+from legacy_queue.adapters.azure import AzureAccount
+from legacy_queue.adapters.azure.sdk import connect
 from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.ports.queue import Queue
 from legacy_queue.ports.table import PARTITION, Change, Condition, Table, Value
@@ -161,12 +161,12 @@ def both(azurite: Azurite, messages: int) -> tuple[Operations, Operations]:
         queue.create({})
         for _ in range(messages):
             queue.put(_TEXT, timedelta(0))
-    requests: Counter[tuple[str, str]] = Counter()
-    theirs = sdk(
-        table_service(azurite.connection_string, requests).get_table_client("cost"),
-        queue_service(azurite.connection_string, requests).get_queue_client(queues[1].name),
-        numbers,
+    counts: Counter[tuple[str, str]] = Counter()
+    tables, queues_ = (
+        connect(kind, name, azurite.connection_string, counts)
+        for name, kind in (("table", TableServiceClient), ("queue", QueueServiceClient))
     )
+    theirs = sdk(tables.get_table_client("cost"), queues_.get_queue_client(queues[1].name), numbers)
     return lean(table, queues[0], numbers), theirs
 
 

@@ -67,10 +67,11 @@ class AmqpBroker(Broker):
         self._address, self._names = _address(url), {e.full_name(project): e.name for e in EXCHANGES.values()}
         self._full_names = {name: full_name for full_name, name in self._names.items()}
         self._nobodys = f"exchange/{project}/check"  # an exchange that nobody has a reason to bind to
-        self._patience = confirm_timeout.total_seconds()
+        self._patience, self._monotonic = confirm_timeout.total_seconds(), monotonic
         self._idle: list[_Link] = []
         self._places = threading.BoundedSemaphore(_CONNECTIONS)
-        self._failures = _Failures(monotonic)
+        self._failures = 0
+        self._level, self._said_at = 0, 0.0  # of the log; a level of 0: the broker does not fail
 
     def publish(self, events: Sequence[Event]) -> None:
         with self._link() as link:
@@ -93,8 +94,8 @@ class AmqpBroker(Broker):
             self._idle.pop().leave()
 
     def _follow(self, names: Iterable[str], pattern: str) -> Iterator[Event | None]:
-        with self._told_failures():
-            link = self._connect(_HEARTBEAT)
+        with self._failures_logged():
+            link = _Link(self._address, self._names, self._patience, _HEARTBEAT)
             try:
                 arrived = link.consume(names, pattern)
                 yield None
@@ -118,12 +119,12 @@ class AmqpBroker(Broker):
     @contextmanager
     def _link(self) -> Iterator["_Link"]:
         """A connection for one caller at a time, kept for the next one unless it fails."""
-        with self._told_failures():
-            begun = self._failures.count
+        with self._failures_logged():
+            failures = self._failures
             if not self._places.acquire(timeout=self._patience):
                 raise TimeoutError("all connections wait for confirms")
             try:
-                link = self._kept() or self._connect()
+                link = self._kept() or _Link(self._address, self._names, self._patience)
                 try:
                     yield link
                 except BaseException:  # also a greenlet's end: an answer may be outstanding
@@ -132,7 +133,8 @@ class AmqpBroker(Broker):
                 self._idle.append(link)
             finally:
                 self._places.release()
-            self._failures.end(begun)
+            if failures == self._failures:  # else another connection has failed since this began
+                self._level = 0
 
     def _kept(self) -> "_Link | None":
         """A connection that the broker has not closed meanwhile."""
@@ -143,56 +145,27 @@ class AmqpBroker(Broker):
                     return link
         return None
 
-    def _connect(self, heartbeat: int = 0) -> "_Link":
-        link = _Link(self._address, heartbeat, self._patience)
-        try:
-            link.open()
-            for name in self._names:
-                link.declare(name, "topic")
-        except BaseException:
-            link.drop()
-            raise
-        return link
-
     @contextmanager
-    def _told_failures(self) -> Iterator[None]:
+    def _failures_logged(self) -> Iterator[None]:
+        """A failure is BrokerAway; the log has it where it is new, worse than the last, or a minute later."""
         try:
             yield
         except _FAILURES as error:
-            self._fail(error)
-
-    def _fail(self, error: Exception) -> NoReturn:
-        why = f"{type(error).__name__}: {error}"
-        self._failures.log(why, logging.ERROR if isinstance(error, _SET_UP_WRONGLY) else logging.WARNING)
-        raise BrokerAway(why) from error
-
-
-class _Failures:
-    """What the log is told of a broker that fails, not for each event and each connection again."""
-
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
-        self._level, self._said_at = 0, 0.0  # a level of 0: it does not fail
-        self.count = 0
-
-    def log(self, why: str, level: int) -> None:
-        """Say so if that is new, worse than what was said, or said a minute ago."""
-        self.count += 1
-        now = self._monotonic()
-        if level > self._level or now - self._said_at >= _SAID_AGAIN:
-            self._level, self._said_at = max(level, self._level), now
-            log.log(level, "broker-failed", why=why)
-
-    def end(self, begun: int) -> None:
-        """Something has succeeded that began at this count: another connection may have failed since."""
-        if begun == self.count:
-            self._level = 0
+            why, now = f"{type(error).__name__}: {error}", self._monotonic()
+            level = logging.ERROR if isinstance(error, _SET_UP_WRONGLY) else logging.WARNING
+            self._failures += 1
+            if level > self._level or now - self._said_at >= _SAID_AGAIN:
+                self._level, self._said_at = max(level, self._level), now
+                log.log(level, "broker-failed", why=why)
+            raise BrokerAway(why) from error
 
 
 class _Link:
     """A connection and its one channel, which confirms."""
 
-    def __init__(self, address: Mapping[str, Any], heartbeat: int, patience: float) -> None:
+    def __init__(
+        self, address: Mapping[str, Any], exchanges: Iterable[str], patience: float, heartbeat: int = 0
+    ) -> None:
         self._patience = patience
         self._sent = 0
         self._unconfirmed: set[int] = set()
@@ -203,14 +176,18 @@ class _Link:
             on_blocked=lambda _: _refuse("it is short of memory or disk"),
             socket_settings={socket.TCP_USER_TIMEOUT: int(patience * 1000)},
         )
-
-    def open(self) -> None:
-        self._connection.connect()
-        self._connection.sock.settimeout(self._patience)  # of each send and receive from here on
-        self._channel = self._connection.channel()
-        self._channel.confirm_select()
-        self._channel.events["basic_ack"].add(self._confirmed)
-        self._channel.events["basic_nack"].add(lambda *_: _refuse("it has rejected a message"))
+        try:
+            self._connection.connect()
+            self._connection.sock.settimeout(patience)  # of each send and receive from here on
+            self._channel = self._connection.channel()
+            self._channel.confirm_select()
+            self._channel.events["basic_ack"].add(self._confirmed)
+            self._channel.events["basic_nack"].add(lambda *_: _refuse("it has rejected a message"))
+            for exchange in exchanges:
+                self.declare(exchange, "topic")
+        except BaseException:
+            self.drop()
+            raise
 
     def declare(self, exchange: str, kind: str, durable: bool = True) -> None:
         self._channel.exchange_declare(exchange, kind, durable=durable, auto_delete=False)
@@ -255,16 +232,6 @@ class _Link:
         self._channel.basic_consume(queue, no_ack=True, callback=arrived.append)
         return self._drain(arrived)
 
-    def leave(self) -> None:
-        """Say goodbye, if the broker listens."""
-        with suppress(*_FAILURES):
-            self._connection.sock.settimeout(_LEAVE)
-            self._connection.close()
-        self.drop()
-
-    def drop(self) -> None:
-        self._connection.collect()
-
     def _drain(self, arrived: deque[Any]) -> Iterator[Any]:
         while True:
             while arrived:
@@ -274,6 +241,16 @@ class _Link:
             self._connection.heartbeat_tick()
             if not arrived:
                 yield None
+
+    def leave(self) -> None:
+        """Say goodbye, if the broker listens."""
+        with suppress(*_FAILURES):
+            self._connection.sock.settimeout(_LEAVE)
+            self._connection.close()
+        self.drop()
+
+    def drop(self) -> None:
+        self._connection.collect()
 
     def _confirmed(self, last: int, multiple: bool) -> None:
         self._unconfirmed -= {one for one in self._unconfirmed if one == last or (multiple and one < last)}

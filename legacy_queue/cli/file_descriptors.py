@@ -2,7 +2,7 @@
 
 import resource
 
-from legacy_queue.adapters.azure.client import MAX_CONNECTIONS as MAX_TO_STORAGE
+from legacy_queue.adapters.azure.connection import MAX_IDLE as MAX_TO_STORAGE
 from legacy_queue.config import Settings
 
 _MAX_CONNECTIONS = 4000

@@ -8,7 +8,7 @@ from typing import Any
 from legacy_queue.adapters.private_folder import make_private, private_opener, tighten
 from legacy_queue.config.settings import Settings, SettingsError
 from legacy_queue.config.values import is_secret
-from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.ids import slugid
 
 CLIENT_ID = "development"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from legacy_queue.config import values
-from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.events import PROJECT
 
 PREFIX = "LEGACY_QUEUE_"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.ids import IDENTIFIER
 from legacy_queue.domain.scopes import is_scope
 

@@ -3,18 +3,21 @@
 Source: "Bodies worth spelling out" in design/api.md; the original's src/artifacts.js and its schemas.
 """
 
+import base64
 import hashlib
+import hmac
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import starmap
 from typing import Any, Self
 
-from legacy_queue.domain.errors import InputError, InputTooLarge, RequestConflict
+from legacy_queue.domain.errors import AuthorizationFailed, InputError, InputTooLarge, RequestConflict
 from legacy_queue.domain.events import Event, task_event
 from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task
-from legacy_queue.domain.times import epoch_milliseconds, format_time, parse_time
+from legacy_queue.domain.times import epoch_milliseconds, format_time, given_time, parse_time
 
 LARGEST_UPLOAD = 5 * 1024**3  # bytes in one request, as S3 has it
 LARGEST_BLOB = 150 * 1024**3  # bytes: in blocks of 4 MiB it stays below the 50,000 that Azure allows
@@ -23,7 +26,6 @@ UPLOAD_WINDOW = timedelta(minutes=25)  # after an exception: 20, and 5 for clock
 EXPIRED_FOR = timedelta(minutes=15)  # an artifact is kept, and may be created, for so long after it expired
 IDENTITY = "identity"  # the encoding that is none
 
-_TYPE_OF_ERRORS = "application/json"  # what getArtifact answers for them
 _IS_OBJECT, _BEGUN_ANEW = "isObject", "begunAnew"
 _BYTES_KEPT = EXPIRED_FOR - timedelta(minutes=5)  # after it expired: then expiry removes them, by any clock
 
@@ -34,9 +36,8 @@ class Artifact:
 
     ``details`` is what the type has beside, JSON throughout: ``url``; ``reason`` and ``message``;
     ``isObject`` of s3 whose bytes are in the object store; ``begunAnew`` in the name of bytes that do not
-    replace those of long ago; of a blob the properties of its request, all of
-    them filled in, but ``partCount`` and ``partsSha256`` for its parts. ``is_complete`` is False for a blob
-    until completeArtifact.
+    replace those of long ago; of a blob what its request says, all of it filled in, but ``partCount`` and
+    ``partsSha256`` for its parts. ``is_complete`` is False for a blob until completeArtifact.
     """
 
     task_id: str
@@ -51,16 +52,16 @@ class Artifact:
     @classmethod
     def from_wire(cls, task: Task, run_id: int, name: str, body: Mapping[str, Any], now: datetime) -> Self:
         """What createArtifact was asked for, its schema checked; raises InputError, InputTooLarge."""
-        storage_type = body["storageType"]
+        expires = given_time(body, "expires")
+        _check_expires(expires, task.definition.expires, now)
+        if body["storageType"] == "blob":
+            is_complete, details = False, _blob_details(body)
+        else:
+            names = ("url", "reason", "message")
+            is_complete, details = True, {key: body[key] for key in names if key in body}
+        content_type = body.get("contentType", "application/json")  # what getArtifact answers for an error
         return cls(
-            task.task_id,
-            run_id,
-            name,
-            storage_type,
-            body.get("contentType", _TYPE_OF_ERRORS),
-            _expires(body["expires"], task, now),
-            _blob_details(body) if storage_type == "blob" else _plain_details(body),
-            is_complete=storage_type != "blob",
+            task.task_id, run_id, name, body["storageType"], content_type, expires, details, is_complete
         )
 
     @property
@@ -106,15 +107,13 @@ class Artifact:
 def check_open(task: Task, run_id: int, now: datetime) -> None:
     """The run's artifacts may be created and uploaded; raises ResourceNotFound, RequestConflict."""
     run = task.run(run_id)
-    if run.state == "running":
-        return
-    if run.worker and run.state == "exception" and run.resolved and now <= run.resolved + UPLOAD_WINDOW:
-        return
-    raise RequestConflict(
-        f"run {run_id} of task {task.task_id} is {run.state}: artifacts are created and uploaded while the "
-        "run is running, and for up to 20 minutes after a worker's run was resolved as exception",
-        {"status": task.status()},
-    )
+    ended = run.resolved if run.worker and run.state == "exception" else None
+    if run.state != "running" and not (ended and now <= ended + UPLOAD_WINDOW):
+        raise RequestConflict(
+            f"run {run_id} of task {task.task_id} is {run.state}: artifacts are created and uploaded while "
+            "the run is running, and for up to 20 minutes after a worker's run was resolved as exception",
+            {"status": task.status()},
+        )
 
 
 def note_blob(task: Task, artifact: Artifact, now: datetime) -> Outcome:
@@ -137,11 +136,12 @@ def created_again(existing: Artifact, given: Artifact, now: datetime) -> Artifac
     is_reference = existing.storage_type == given.storage_type == "reference"
     details = given.details if is_reference else existing.details
     wanted = replace(existing, expires=given.expires, details=details)
-    if _told(wanted) != _told(given) or given.expires < existing.expires:
+    told = {"existing": _told(existing), "given": _told(given)}
+    if _told(wanted) != told["given"] or given.expires < existing.expires:
         raise RequestConflict(
             f"artifact {existing.name!r} exists, and is another one: only a later expires is accepted, and "
             "another url for a reference",
-            {"existing": _told(existing), "given": _told(given)},
+            told,
         )
     if existing.has_bytes and existing.expires <= now - _BYTES_KEPT:
         return replace(given, details={**given.details, _BEGUN_ANEW: f"-{epoch_milliseconds(now)}"})
@@ -174,79 +174,104 @@ def _hash_of(etags: Iterable[str]) -> str:
 
 
 def _told(artifact: Artifact) -> dict[str, Any]:
-    details = {
-        name: value for name, value in artifact.details.items() if name not in (_IS_OBJECT, _BEGUN_ANEW)
-    }
-    return {**artifact.to_wire(), **details}
+    wire = {**artifact.to_wire(), **artifact.details}
+    return {name: value for name, value in wire.items() if name not in (_IS_OBJECT, _BEGUN_ANEW)}
 
 
-def _expires(text: str, task: Task, now: datetime) -> datetime:
-    try:
-        expires = parse_time(text)
-    except ValueError as error:
-        raise InputError(f"expires: {error}") from None
+def _check_expires(expires: datetime, latest: datetime, now: datetime) -> None:
     if expires <= now - EXPIRED_FOR:
-        raise InputError(
-            f"expires is {format_time(expires)}: it must not be more than 15 minutes ago, "
-            f"now is {format_time(now)}"
-        )
-    if expires > task.definition.expires:
-        raise InputError(
-            f"expires is {format_time(expires)}: it must not be after the task's, "
-            f"{format_time(task.definition.expires)}"
-        )
-    return expires
-
-
-def _plain_details(body: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: body[name] for name in ("url", "reason", "message") if name in body}
+        rule = f"be more than 15 minutes ago, now is {format_time(now)}"
+    elif expires > latest:
+        rule = f"be after the task's, {format_time(latest)}"
+    else:
+        return
+    raise InputError(f"expires is {format_time(expires)}: it must not {rule}")
 
 
 def _blob_details(body: Mapping[str, Any]) -> dict[str, Any]:
-    content = int(body["contentLength"]), body["contentSha256"].lower()
+    length, sha256 = int(body["contentLength"]), body["contentSha256"].lower()
+    sent, sent_sha256 = int(body.get("transferLength", length)), body.get("transferSha256", sha256).lower()
     encoding = body.get("contentEncoding", IDENTITY)
     if encoding != IDENTITY and not {"transferLength", "transferSha256"} <= body.keys():
         raise InputError(
             f"contentEncoding is {encoding!r}: it needs transferLength and transferSha256, of what is sent"
         )
-    transfer = (
-        int(body.get("transferLength", content[0])),
-        body.get("transferSha256", content[1]).lower(),
-    )
-    if encoding == IDENTITY and transfer != content:
+    if encoding == IDENTITY and (sent, sent_sha256) != (length, sha256):
         raise InputError(
             "transferLength and transferSha256 differ from contentLength and contentSha256: without a "
             "contentEncoding they must be the same, or left out"
         )
     details = {
-        "contentLength": content[0],
-        "contentSha256": content[1],
-        "transferLength": transfer[0],
-        "transferSha256": transfer[1],
+        "contentLength": length,
+        "contentSha256": sha256,
+        "transferLength": sent,
+        "transferSha256": sent_sha256,
         "contentEncoding": encoding,
     }
     if "parts" not in body:
-        _check_size("transferLength", transfer[0], LARGEST_UPLOAD, "in one request; send more in parts")
+        _check_size("transferLength", sent, LARGEST_UPLOAD, "in one request; send more in parts")
         return details
     parts = [(part["sha256"].lower(), int(part["size"])) for part in body["parts"]]
-    _check_parts(parts, transfer[0])
+    _check_parts([size for _, size in parts], sent)
     return {**details, "partCount": len(parts), "partsSha256": _hash_of(starmap(blob_etag, parts))}
 
 
-def _check_parts(parts: list[tuple[str, int]], length: int) -> None:
+def _check_parts(sizes: Sequence[int], length: int) -> None:
     _check_size("transferLength", length, LARGEST_BLOB, "for one artifact")
-    for number, (_, size) in enumerate(parts, 1):
+    for number, size in enumerate(sizes, 1):
         _check_size(f"the size of part {number}", size, LARGEST_UPLOAD, "for a part")
-        least = SMALLEST_PART if number < len(parts) else 1
-        if size < least:
+        if size < (SMALLEST_PART if number < len(sizes) else 1):
             raise InputError(
                 f"part {number} has {size} bytes: at least {SMALLEST_PART} are accepted, 1 for the last part"
             )
-    total = sum(size for _, size in parts)
-    if total != length:
-        raise InputError(f"the parts have {total} bytes together: what is transferred has {length}")
+    if sum(sizes) != length:
+        raise InputError(f"the parts have {sum(sizes)} bytes together: what is transferred has {length}")
 
 
 def _check_size(what: str, size: int, most: int, where: str) -> None:
     if size > most:
         raise InputTooLarge(f"{what} is {size}: at most {most} bytes are accepted {where}")
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """The permission to upload that artifact until ``expiry``: as a whole, or its part ``number``, 1.., that
+    has this SHA-256, in hex, and size in bytes.
+    """
+
+    task_id: str
+    run_id: int
+    name: str
+    expiry: datetime
+    number: int = 0
+    sha256: str = ""
+    size: int = 0
+
+    def text(self) -> str:
+        """Letters, digits, ``-`` and ``_``."""
+        wire = [self.task_id, self.run_id, self.name, format_time(self.expiry)]
+        if self.number:
+            wire += [self.number, self.sha256, self.size]
+        return base64.urlsafe_b64encode(json.dumps(wire, separators=(",", ":")).encode()).decode().rstrip("=")
+
+    @classmethod
+    def verified(cls, text: str, signature: str, secrets: Sequence[bytes], now: datetime) -> Self:
+        """The ticket, if one of the secrets signed it and it has not ended; raises AuthorizationFailed."""
+        given = signature.encode()
+        if not any(hmac.compare_digest(given, ticket_signature(text, one).encode()) for one in secrets):
+            raise AuthorizationFailed(
+                "the URL is not signed for this upload: use it as createArtifact answered it"
+            )
+        wire = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        task_id, run_id, name, expiry, *part = wire
+        if parse_time(expiry) <= now:
+            raise AuthorizationFailed(
+                f"the URL ended at {expiry}: createArtifact with the same body answers a new one"
+            )
+        return cls(task_id, run_id, name, parse_time(expiry), *part)
+
+
+def ticket_signature(text: str, secret: bytes) -> str:
+    """64 hex digits. The key is the secret's for this purpose alone: messages are signed with another."""
+    key = hmac.digest(secret, b"legacy-queue/upload", hashlib.sha256)
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()

@@ -1,27 +1,154 @@
-"""From a request to who sent it and which scopes that gives: why it does not is told to a log alone.
+"""Who sent a request and which scopes that gives; and the temporary credentials that clients issue.
 
-Source: design/api.md "Authentication", and taskcluster-auth's signature validator of 2017.
+A temporary access token is derived from the issuer's, so a certificate proves itself without being
+stored anywhere. Tokens and signatures are in no message and no repr; why credentials are refused is told to
+a log alone. Source: design/api.md "Authentication", design/clients.md 4, and taskcluster-auth's signature
+validator of 2017.
 """
 
+import base64
+import hashlib
+import hmac
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Self
 
-from legacy_queue.domain.credentials import Certificate, Client
 from legacy_queue.domain.errors import AuthenticationFailed
-from legacy_queue.domain.hawk import (
-    Signature,
-    SignedRequest,
-    authentication_failed,
-    decode_base64,
-    read_signature,
-    verify,
-)
+from legacy_queue.domain.hawk import Signature, SignedRequest, decode_base64, read_signature, verify
 from legacy_queue.domain.scopes import Roles, covers, is_scope
+from legacy_queue.domain.times import MILLISECOND, epoch_milliseconds, from_epoch
 
-__all__ = ["Authenticator", "Client", "Identity", "SignedRequest"]
+MAX_LIFE = timedelta(days=31)
+MAX_DRIFT = timedelta(minutes=5)  # at both ends
+SEED_LENGTH = 44  # two slugids
+
+
+@dataclass(frozen=True)
+class Client:
+    """Permanent credentials, as the operator configures them; ``scopes`` are not expanded yet."""
+
+    client_id: str
+    access_token: str = field(repr=False)
+    scopes: tuple[str, ...]
+    expires: datetime | None = None
+
+
+@dataclass(frozen=True)
+class TemporaryCredentials:
+    """What a worker is given for its claim; ``certificate`` is a JSON string."""
+
+    client_id: str
+    access_token: str = field(repr=False)
+    certificate: str = field(repr=False)
+
+    def to_wire(self) -> dict[str, str]:
+        """``credentials`` of a claim."""
+        return {"clientId": self.client_id, "accessToken": self.access_token, "certificate": self.certificate}
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What an issuer signed: these scopes, from ``start`` to ``expiry`` (ms since 1970).
+
+    ``issuer`` is set when the certificate is for a client id other than the issuer's: a named one.
+    """
+
+    scopes: tuple[str, ...]
+    start: int
+    expiry: int
+    seed: str = field(repr=False)
+    issuer: str | None = None
+    signature: str = field(default="", repr=False)
+
+    @classmethod
+    def from_wire(cls, wire: object) -> Self:
+        """Read it, its keys in any order; raises AuthenticationFailed. An empty issuer is none."""
+        match wire:
+            case {
+                "version": 1,
+                "scopes": [*scopes],
+                "start": int(start),
+                "expiry": int(expiry),
+                "seed": str(seed),
+                "signature": str(signature),
+                **others,
+            } if len(seed) == SEED_LENGTH:
+                issuer = others.get("issuer") or ""
+                if is_scope(issuer) and all(is_scope(text) for text in [*scopes, seed, signature]):
+                    return cls(tuple(scopes), start, expiry, seed, issuer or None, signature)
+        raise AuthenticationFailed("malformed certificate")
+
+    def access_token(self, client_id: str, issuer: Client, held: Sequence[str], now: datetime) -> str:
+        """The token of this certificate's bearer; raises AuthenticationFailed when it is not valid now.
+
+        ``held`` are the issuer's scopes, expanded: they must cover the certificate's and, when it is named,
+        ``auth:create-client:<client_id>``.
+        """
+        time, drift = epoch_milliseconds(now), MAX_DRIFT // MILLISECOND
+        # JavaScript ends the text with a newline when there are no scopes, Python does not
+        texts = [self._signed_text(client_id) + end for end in ([""] if self.scopes else ["", "\n"])]
+        given = self.signature.encode()
+        is_signed = any(hmac.compare_digest(_signature(issuer, text).encode(), given) for text in texts)
+        wanted = [*self.scopes, *([f"auth:create-client:{client_id}"] if self.issuer else [])]
+        checks = {
+            "certificate names its bearer as issuer": self.issuer != client_id,
+            "certificate signature does not match": is_signed,
+            "certificate not valid yet": time >= self.start - drift,
+            "certificate expired": time <= self.expiry + drift,
+            "certificate lasts longer than 31 days": self.expiry - self.start <= MAX_LIFE // MILLISECOND,
+            "certificate exceeds its issuer's scopes": covers(held, wanted),
+        }
+        for reason, is_right in checks.items():
+            if not is_right:
+                raise AuthenticationFailed(reason)
+        return _temporary_token(issuer, self.seed)
+
+    def signed_by(self, issuer: Client, client_id: str) -> Self:
+        """The certificate with the issuer's signature, for the bearer of that name."""
+        return replace(self, signature=_signature(issuer, self._signed_text(client_id)))
+
+    def _signed_text(self, client_id: str) -> str:
+        names = [f"clientId:{client_id}", f"issuer:{self.issuer}"] if self.issuer else []
+        times = [f"start:{self.start}", f"expiry:{self.expiry}"]
+        return "\n".join(["version:1", *names, f"seed:{self.seed}", *times, "scopes:", *self.scopes])
+
+    def to_json(self) -> str:
+        """The inverse of ``from_wire``, as text."""
+        wire = {"version": 1, **vars(self)}
+        if not self.issuer:
+            del wire["issuer"]
+        return json.dumps(wire, separators=(",", ":"))
+
+
+def create_temporary_credentials(
+    issuer: Client, client_id: str | None, scopes: Sequence[str], start: datetime, expiry: datetime, seed: str
+) -> TemporaryCredentials:
+    """Credentials for these scopes and this time, named ``client_id`` or, when that is None, as the issuer.
+
+    ``seed`` is 44 fresh random characters (two slugids). Whether the issuer may is decided when they
+    are used. Raises ValueError for more than 31 days, or another length of seed.
+    """
+    if expiry - start > MAX_LIFE or len(seed) != SEED_LENGTH:
+        raise ValueError("temporary credentials last 31 days at most, and their seed has 44 characters")
+    name = client_id or issuer.client_id
+    issued_by = None if name == issuer.client_id else issuer.client_id
+    times = epoch_milliseconds(start), epoch_milliseconds(expiry)
+    certificate = Certificate(tuple(scopes), *times, seed, issued_by).signed_by(issuer, name)
+    return TemporaryCredentials(name, _temporary_token(issuer, seed), certificate.to_json())
+
+
+def _signature(issuer: Client, text: str) -> str:
+    return base64.b64encode(_hmac(issuer, text)).decode()
+
+
+def _temporary_token(issuer: Client, seed: str) -> str:
+    return base64.urlsafe_b64encode(_hmac(issuer, seed)).decode().rstrip("=")
+
+
+def _hmac(issuer: Client, text: str) -> bytes:
+    return hmac.digest(issuer.access_token.encode(), text.encode(), hashlib.sha256)
 
 
 @dataclass(frozen=True)
@@ -42,29 +169,19 @@ class Identity:
         return f"{self.client_id} (temporary, issued by {self.issuer})" if self.issuer else self.client_id
 
 
-@dataclass(frozen=True)
-class _Extension:
-    """What the client says in ``ext``, all of it covered by the MAC."""
-
-    certificate: Certificate | None
-    authorized_scopes: tuple[str, ...] | None
-
-    @classmethod
-    def read(cls, ext: str) -> Self:
-        """Base64 of JSON, or nothing at all; what is null is not there, and unknown keys say nothing."""
-        try:
-            wire = json.loads(decode_base64(ext)) if ext else {}
-        except (ValueError, RecursionError):
-            raise authentication_failed("malformed ext") from None
-        if not isinstance(wire, dict):
-            raise authentication_failed("malformed ext")
+def _read_ext(ext: str) -> tuple[Certificate | None, tuple[str, ...] | None]:
+    """The certificate and authorizedScopes: base64 of JSON, or nothing; what is null is not there."""
+    try:
+        wire = json.loads(decode_base64(ext)) if ext else {}
         certificate, scopes = wire.get("certificate"), wire.get("authorizedScopes")
-        if scopes is not None and not (isinstance(scopes, list) and all(is_scope(one) for one in scopes)):
-            raise authentication_failed("malformed authorizedScopes")
-        return cls(
-            certificate=None if certificate is None else Certificate.from_wire(certificate),
-            authorized_scopes=None if scopes is None else tuple(scopes),
-        )
+    except (ValueError, RecursionError, AttributeError):
+        raise AuthenticationFailed("malformed ext") from None
+    if scopes is not None and not (isinstance(scopes, list) and all(is_scope(one) for one in scopes)):
+        raise AuthenticationFailed("malformed authorizedScopes")
+    return (
+        None if certificate is None else Certificate.from_wire(certificate),
+        None if scopes is None else tuple(scopes),
+    )
 
 
 class Authenticator:
@@ -85,31 +202,25 @@ class Authenticator:
         try:
             return self._identify(signature, request, now)
         except AuthenticationFailed as error:
-            raise authentication_failed(error.reason, signature.client_id) from None
+            raise AuthenticationFailed(error.reason, signature.client_id) from None
 
     def _identify(self, signature: Signature, request: SignedRequest, now: datetime) -> Identity:
-        extension = _Extension.read(signature.ext)
-        certificate = extension.certificate
+        certificate, authorized_scopes = _read_ext(signature.ext)
         issuer_id = (certificate and certificate.issuer) or signature.client_id
         client = self._clients.get(issuer_id)
         if client is None:
-            raise authentication_failed("no such issuer" if certificate else "no such client")
+            raise AuthenticationFailed("no such issuer" if certificate else "no such client")
         if client.expires is not None and client.expires <= now:
-            raise authentication_failed("issuer expired" if certificate else "client expired")
+            raise AuthenticationFailed("issuer expired" if certificate else "client expired")
         access_token, scopes, expires = client.access_token, self._roles.expand(client.scopes), client.expires
         if certificate:
             access_token = certificate.access_token(signature.client_id, client, scopes, now)
         verify(signature, request, access_token, now)
         if certificate:
-            scopes, expires = self._roles.expand(certificate.scopes), _earlier(expires, certificate.expiry)
-        if extension.authorized_scopes is not None:
-            if not covers(scopes, extension.authorized_scopes):
-                raise authentication_failed("authorizedScopes exceed the credentials' scopes")
-            scopes = self._roles.expand(extension.authorized_scopes)
+            scopes, end = self._roles.expand(certificate.scopes), from_epoch(certificate.expiry)
+            expires = min(end, expires or end)
+        if authorized_scopes is not None:
+            if not covers(scopes, authorized_scopes):
+                raise AuthenticationFailed("authorizedScopes exceed the credentials' scopes")
+            scopes = self._roles.expand(authorized_scopes)
         return Identity(signature.client_id, scopes, expires, issuer_id if certificate else None)
-
-
-def _earlier(expires: datetime | None, expiry: int) -> datetime:
-    """The earlier of a client's end and its certificate's, which is in ms."""
-    end = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=expiry)
-    return end if expires is None else min(expires, end)

@@ -1,23 +1,7 @@
-"""Everything that can be refused, by the code that the caller sees.
-
-QueueError
-  x MalformedPayload         400  the body is not JSON
-  x InvalidRequestArguments  400  the URL or its query does not match
-  x InputValidationError     400  the body does not match its schema
-  x InputError               400  other bad input
-  x AuthenticationFailed     401
-  x AuthorizationFailed      403  a message signature that is wrong
-    . InsufficientScopes     403
-  x ResourceNotFound         404
-  x RequestConflict          409  the state does not allow it
-  x ResourceExpired          410
-  x LengthRequired           411
-  x InputTooLarge            413
-  x ServiceUnavailable       503  a retry cures it
+"""Everything that can be refused: a class for each code that the caller sees.
 
 A legacy worker deletes its message on any 4xx and keeps it on a 5xx: what a retry could cure
-is never a 4xx. Source: the table of codes in the HTTP contract (design/api.md). AuthorizationFailed
-is Taskcluster's own name of that time for a 403 that no scope would cure.
+is never a 4xx. Source: the table of codes in the HTTP contract (design/api.md).
 """
 
 import re
@@ -25,8 +9,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-# what a slugid is, or several of them
-_TOKEN = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])[A-Za-z0-9_-]{22,}")
+_TOKEN = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])[A-Za-z0-9_-]{22,}")  # a slugid, or several of them
+_MAX_LOGGED = 255  # characters of a clientId that is not known to be one
 
 
 class QueueError(Exception):
@@ -49,39 +33,41 @@ class QueueError(Exception):
 
 
 class MalformedPayload(QueueError):
-    status = 400
+    status = 400  # the body is not JSON
 
 
 class InvalidRequestArguments(QueueError):
-    status = 400
+    status = 400  # the URL or its query does not match
 
 
 class InputValidationError(QueueError):
-    status = 400
+    status = 400  # the body does not match its schema
 
 
 class InputError(QueueError):
-    status = 400
+    status = 400  # other bad input
 
 
 class AuthenticationFailed(QueueError):
-    """The credentials are not valid. The message says that, never why.
+    """The credentials are not valid: the same sentence for every reason.
 
-    ``reason`` says why, for a log alone, and ``client_id`` which client the request claims to come from, ""
-    where it names none. Neither is ever part of an answer, and neither holds a secret: an access token that
-    was given as the clientId is not shown.
+    ``reason`` says why, for a log alone; it quotes nothing from the request. ``client_id`` is the client that
+    the request claims to come from, "" where it names none; an access token in its place is not shown.
     """
 
     status = 401
 
-    def __init__(self, message: str, reason: str = "", client_id: str = "") -> None:
-        super().__init__(message)
+    def __init__(self, reason: str, client_id: str = "") -> None:
+        super().__init__(
+            "Authentication failed: check the credentials, when they expire, and the clock they are used by"
+        )
         self.reason = reason
-        self.client_id = "(looks like an access token)" if _TOKEN.fullmatch(client_id) else client_id
+        named = client_id[:_MAX_LOGGED]
+        self.client_id = "(looks like an access token)" if _TOKEN.fullmatch(named) else named
 
 
 class AuthorizationFailed(QueueError):
-    status = 403
+    status = 403  # no scope would cure it: Taskcluster's own name of that time
 
 
 class InsufficientScopes(AuthorizationFailed):
@@ -93,7 +79,7 @@ class ResourceNotFound(QueueError):
 
 
 class RequestConflict(QueueError):
-    status = 409
+    status = 409  # the state does not allow it
 
 
 class ResourceExpired(QueueError):

@@ -1,9 +1,9 @@
-"""Hawk, the HTTP authentication of Taskcluster: both ends, pure, as npm's hawk 2 to 6 and mohawk speak it.
+"""Hawk, the HTTP authentication of Taskcluster, as npm's hawk 2 to 6 and mohawk speak it: pure.
 
 A request is signed in its Authorization header or, a GET, in the ``bewit`` parameter of its target. The
-MAC covers the raw request target: whoever hands in a decoded one gets a refusal. Whatever is wrong with
-a signature, the same sentence says so, and no key, MAC or header is ever in it. Nonces are not
-remembered: nothing is kept in the process, and every call of the queue is safe to repeat.
+MAC covers the raw request target: whoever hands in a decoded one gets a refusal. No key, MAC or header is
+ever in a refusal. Nonces are not remembered: nothing is kept in the process, and every call of the queue
+is safe to repeat.
 """
 
 import base64
@@ -15,13 +15,13 @@ from typing import Literal
 from urllib.parse import unquote
 
 from legacy_queue.domain.errors import AuthenticationFailed
-from legacy_queue.domain.times import epoch_milliseconds
+from legacy_queue.domain.times import MILLISECOND, epoch_milliseconds
 
 MAX_SKEW = timedelta(minutes=15)  # design/api.md; just this much is still accepted
 MAX_LENGTH = 65_536  # of a header or a bewit; a certificate holds every scope of its task
-MAX_LOGGED = 255  # characters of a clientId that is not known to be one
 
-_FIELDS = {"id", "ts", "nonce", "hash", "ext", "mac", "app", "dlg"}
+_FIELDS = {"id": "client_id", "ts": "timestamp", "hash": "payload_hash"}  # of a header, and of Signature
+_FIELDS |= {name: name for name in ("nonce", "ext", "mac", "app", "dlg")}
 _REQUIRED = {"id", "ts", "nonce", "mac"}
 _MALFORMED_HEADER, _MALFORMED_BEWIT = "malformed header", "malformed bewit"
 
@@ -62,18 +62,6 @@ class Signature:
     dlg: str = ""
 
 
-def authentication_failed(reason: str, client_id: str = "") -> AuthenticationFailed:
-    """The one refusal of credentials: the same sentence for every reason, which is for a log alone.
-
-    ``reason`` quotes nothing from the request, so that it never holds a secret.
-    """
-    return AuthenticationFailed(
-        "Authentication failed: check the credentials, when they expire, and the clock they are used by",
-        reason,
-        client_id[:MAX_LOGGED],
-    )
-
-
 def read_signature(request: SignedRequest) -> Signature | None:
     """How the request is signed; None when it is not signed at all.
 
@@ -83,9 +71,9 @@ def read_signature(request: SignedRequest) -> Signature | None:
     if bewit is None:
         return None if request.authorization is None else _read_header(request.authorization, target)
     if request.authorization is not None:
-        raise authentication_failed("header and bewit at once")
+        raise AuthenticationFailed("header and bewit at once")
     if request.method.upper() not in ("GET", "HEAD"):
-        raise authentication_failed("bewit on a request that is no GET")
+        raise AuthenticationFailed("bewit on a request that is no GET")
     return _read_bewit(bewit, target)
 
 
@@ -99,42 +87,29 @@ def _split_bewit(target: str) -> tuple[str | None, str]:
     if not bewits:
         return None, target
     if len(bewits) > 1:
-        raise authentication_failed("more than one bewit")
+        raise AuthenticationFailed("more than one bewit")
     parameters.remove(bewits[0])
     return bewits[0].partition("=")[2], "?".join([path, "&".join(parameters)] if parameters else [path])
 
 
 def _read_header(header: str, target: str) -> Signature:
+    """``Hawk id="a", ts="1", ..``"""
     scheme, _, text = header.partition(" ")
     if scheme.lower() != "hawk":
-        raise authentication_failed("authorization scheme other than Hawk")
+        raise AuthenticationFailed("authorization scheme other than Hawk")
     if len(header) > MAX_LENGTH or not _is_plain(header):
-        raise authentication_failed(_MALFORMED_HEADER)
-    fields = _header_fields(text)
-    return Signature(
-        kind="header",
-        client_id=fields["id"],
-        timestamp=_seconds(fields["ts"]),
-        target=target,
-        mac=fields["mac"],
-        nonce=fields["nonce"],
-        payload_hash=fields.get("hash", ""),
-        ext=fields.get("ext", ""),
-        app=fields.get("app", ""),
-        dlg=fields.get("dlg", ""),
-    )
-
-
-def _header_fields(text: str) -> dict[str, str]:
-    """The fields of ``id="a", ts="1", ..``: in any order, each once, none empty; a value holds no quote."""
+        raise AuthenticationFailed(_MALFORMED_HEADER)
+    # in any order, each once, none empty; a value holds no quote
     *parts, end = f",{text}".split('"')
     labels, values = [part.strip() for part in parts[::2]], parts[1::2]
     names = [label[1:-1].lstrip() for label in labels if label.startswith(",") and label.endswith("=")]
     if not len(names) == len(set(names)) == len(labels) == len(values) or end.strip() or "" in values:
-        raise authentication_failed(_MALFORMED_HEADER)
-    if not _REQUIRED <= set(names) <= _FIELDS:
-        raise authentication_failed("header with fields missing or unknown")
-    return dict(zip(names, values, strict=True))
+        raise AuthenticationFailed(_MALFORMED_HEADER)
+    if not _REQUIRED <= set(names) <= _FIELDS.keys():
+        raise AuthenticationFailed("header with fields missing or unknown")
+    fields = {_FIELDS[name]: value for name, value in zip(names, values, strict=True)}
+    _check_seconds(fields["timestamp"])
+    return Signature("header", target=target, **fields)
 
 
 def _read_bewit(bewit: str, target: str) -> Signature:
@@ -143,16 +118,16 @@ def _read_bewit(bewit: str, target: str) -> Signature:
         text = decode_base64(unquote(bewit) if len(bewit) <= MAX_LENGTH else "").decode("ascii")
         client_id, expires, mac, ext = text.split("\\")
     except ValueError:
-        raise authentication_failed(_MALFORMED_BEWIT) from None
+        raise AuthenticationFailed(_MALFORMED_BEWIT) from None
     if not _is_plain(client_id + mac + ext) or not client_id or not mac:
-        raise authentication_failed(_MALFORMED_BEWIT)
-    return Signature("bewit", client_id, _seconds(expires), target, mac, ext=ext)
+        raise AuthenticationFailed(_MALFORMED_BEWIT)
+    _check_seconds(expires)
+    return Signature("bewit", client_id, expires, target, mac, ext=ext)
 
 
-def _seconds(text: str) -> str:
+def _check_seconds(text: str) -> None:
     if not (text.isascii() and text.isdecimal() and len(text) <= 15):
-        raise authentication_failed("timestamp is not a number of seconds")
-    return text
+        raise AuthenticationFailed("timestamp is not a number of seconds")
 
 
 def _is_plain(text: str) -> bool:
@@ -166,17 +141,16 @@ def verify(signature: Signature, request: SignedRequest, access_token: str, now:
     A payload hash is checked where the signature has one; where it has none, the body is not covered.
     """
     is_bewit = signature.kind == "bewit"
-    mac = _mac(signature, access_token, "GET" if is_bewit else request.method, request.host, request.port)
-    if not _equal(mac, signature.mac):
-        raise authentication_failed("wrong key (MAC), or another method, host, port or target was signed")
+    if not _equal(_mac(signature, request, access_token), signature.mac):
+        raise AuthenticationFailed("wrong key (MAC), or another method, host, port or target was signed")
     if not _payload_matches(signature, request):
-        raise authentication_failed("payload hash does not match")
+        raise AuthenticationFailed("payload hash does not match")
     ahead = int(signature.timestamp) * 1000 - epoch_milliseconds(now)
     if is_bewit and ahead <= 0:
-        raise authentication_failed("bewit expired")
-    if not is_bewit and abs(ahead) > MAX_SKEW // timedelta(milliseconds=1):
+        raise AuthenticationFailed("bewit expired")
+    if not is_bewit and abs(ahead) > MAX_SKEW // MILLISECOND:
         direction = "ahead" if ahead > 0 else "behind"
-        raise authentication_failed(f"clock off by {abs(ahead) // 1000} s ({direction})")
+        raise AuthenticationFailed(f"clock off by {abs(ahead) // 1000} s ({direction})")
 
 
 def _payload_matches(signature: Signature, request: SignedRequest) -> bool:
@@ -194,59 +168,20 @@ def _payload_matches(signature: Signature, request: SignedRequest) -> bool:
 def payload_hash(body: bytes, content_type: str) -> str:
     """Base64 SHA-256 of the body under its content type, lower-cased and without parameters."""
     media_type = content_type.partition(";")[0].strip().lower()
-    return _base64(hashlib.sha256(_bytes(f"hawk.1.payload\n{media_type}\n") + body + b"\n").digest())
+    digest = hashlib.sha256(_bytes(f"hawk.1.payload\n{media_type}\n") + body + b"\n").digest()
+    return base64.b64encode(digest).decode()
 
 
 def sign_header(
-    *,
-    client_id: str,
-    access_token: str,
-    method: str,
-    target: str,
-    host: str,
-    port: int,
-    now: datetime,
-    nonce: str,
-    ext: str | None = None,
-    body: bytes | None = None,
-    content_type: str = "",
+    request: SignedRequest, client_id: str, access_token: str, now: datetime, nonce: str, ext: str = ""
 ) -> str:
-    """The Authorization header of a request; the body is covered when it is given, an empty one too."""
-    signature = Signature(
-        kind="header",
-        client_id=client_id,
-        timestamp=str(epoch_milliseconds(now) // 1000),
-        target=target,
-        nonce=nonce,
-        payload_hash="" if body is None else payload_hash(body, content_type),
-        ext=ext or "",
-    )
-    fields = {
-        "id": client_id,
-        "ts": signature.timestamp,
-        "nonce": nonce,
-        "hash": signature.payload_hash,
-        "ext": signature.ext,
-        "mac": _mac(signature, access_token, method, host, port),
-    }
-    return "Hawk " + ", ".join(f'{name}="{value}"' for name, value in fields.items() if value)
-
-
-def sign_bewit(
-    *,
-    client_id: str,
-    access_token: str,
-    target: str,
-    host: str,
-    port: int,
-    expires: datetime,
-    ext: str | None = None,
-) -> str:
-    """The bewit of a GET until ``expires``: to be added to the target as ``?bewit=`` or ``&bewit=``."""
-    unsigned = Signature("bewit", client_id, str(epoch_milliseconds(expires) // 1000), target, ext=ext or "")
-    signed = replace(unsigned, mac=_mac(unsigned, access_token, "GET", host, port))
-    text = "\\".join([client_id, signed.timestamp, signed.mac, signed.ext])
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+    """The Authorization header of a request; the body is covered where it has a content type, "" too."""
+    covered = "" if request.content_type is None else payload_hash(request.body, request.content_type)
+    timestamp = str(epoch_milliseconds(now) // 1000)
+    signature = Signature("header", client_id, timestamp, request.target, "", nonce, covered, ext)
+    signature = replace(signature, mac=_mac(signature, request, access_token))
+    values = {name: getattr(signature, attribute) for name, attribute in _FIELDS.items()}
+    return "Hawk " + ", ".join(f'{name}="{value}"' for name, value in values.items() if value)
 
 
 def decode_base64(text: str) -> bytes:
@@ -255,21 +190,21 @@ def decode_base64(text: str) -> bytes:
     return base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)
 
 
-def _mac(signature: Signature, access_token: str, method: str, host: str, port: int) -> str:
+def _mac(signature: Signature, request: SignedRequest, access_token: str) -> str:
     lines = [
         f"hawk.1.{signature.kind}",
         signature.timestamp,
         signature.nonce,
-        method.upper(),
+        "GET" if signature.kind == "bewit" else request.method.upper(),
         signature.target,
-        host.lower(),
-        str(port),
+        request.host.lower(),
+        str(request.port),
         signature.payload_hash,
         signature.ext,
         *([signature.app, signature.dlg] if signature.app else []),
     ]
     text = "".join(f"{line}\n" for line in lines)
-    return _base64(hmac.digest(_bytes(access_token), _bytes(text), hashlib.sha256))
+    return base64.b64encode(hmac.digest(_bytes(access_token), _bytes(text), hashlib.sha256)).decode()
 
 
 def _equal(ours: str, theirs: str) -> bool:
@@ -280,7 +215,3 @@ def _equal(ours: str, theirs: str) -> bool:
 def _bytes(text: str) -> bytes:
     """UTF-8 of any text: what a client sends is never a crash."""
     return text.encode("utf-8", "surrogatepass")
-
-
-def _base64(digest: bytes) -> str:
-    return base64.b64encode(digest).decode()

@@ -23,17 +23,13 @@ class Hold:
 
 @dataclass(frozen=True)
 class Offer:
-    """After the task is written: a fresh message for the pending run ``run_id``, visible at once."""
+    """After the task is written: a message for the pending run ``run_id`` becomes visible at once.
+
+    ``lease`` names the held message to be used for it; without one, or when it is good no more, a fresh one.
+    """
 
     run_id: int
-
-
-@dataclass(frozen=True)
-class Release:
-    """After the task is written: the held message becomes visible now, or a fresh one is put."""
-
-    run_id: int
-    lease: Lease
+    lease: Lease | None = None
 
 
 @dataclass(frozen=True)
@@ -41,9 +37,6 @@ class Withdraw:
     """After the task is written: the message is deleted if that is still possible."""
 
     lease: Lease
-
-
-After = Offer | Release | Withdraw
 
 
 @dataclass(frozen=True)
@@ -55,27 +48,27 @@ class Outcome:
 
     task: Task
     hold: Hold | None = None
-    after: tuple[After, ...] = ()
+    after: Offer | Withdraw | None = None
     events: tuple[Event, ...] = ()
     refusal: QueueError | None = None
 
 
 def created(task: Task) -> Outcome:
     """There is a task, pending or unscheduled; or it was asked for again."""
-    names = ["task-defined", "task-pending"] if task.state == "pending" else ["task-defined"]
-    return Outcome(task, after=_offered(task), events=tuple(task_event(name, task) for name in names))
+    pending = now_pending(task)
+    return Outcome(task, after=pending.after, events=(task_event("task-defined", task), *pending.events))
 
 
-def now_pending(task: Task) -> Outcome:
-    """The task has a new run; or it is pending already, which is offered and published again."""
-    events = (task_event("task-pending", task),) if task.state == "pending" else ()
-    return Outcome(task, after=_offered(task), events=events)
+def now_pending(task: Task, held: Lease | None = None) -> Outcome:
+    """The task has a new run, offered by the held message; or it is pending already, which is offered and
+    published again. Nothing is where it is not pending.
+    """
+    if task.state != "pending":
+        return Outcome(task)
+    return Outcome(task, after=Offer(len(task.runs) - 1, held), events=(task_event("task-pending", task),))
 
 
-def resolved(task: Task) -> Outcome:
-    """The task has ended, and others may wait for that."""
-    return Outcome(task, events=(task_event(f"task-{task.state}", task),))
-
-
-def _offered(task: Task) -> tuple[After, ...]:
-    return (Offer(task.runs[-1].run_id),) if task.state == "pending" else ()
+def resolved(task: Task, held: Lease | None = None) -> Outcome:
+    """The task has ended, and others may wait for that; nothing needs the held message."""
+    after = Withdraw(held) if held else None
+    return Outcome(task, after=after, events=(task_event(f"task-{task.state}", task),))

@@ -11,11 +11,6 @@ from functools import lru_cache
 PRIORITIES = ("highest", "very-high", "high", "medium", "low", "very-low", "lowest")
 
 
-def rank(priority: str) -> int:
-    """7 for ``highest`` down to 1 for ``lowest``."""
-    return len(PRIORITIES) - PRIORITIES.index(priority)
-
-
 def at_least(priority: str) -> tuple[str, ...]:
     """The priority itself and all above it, highest first."""
     return PRIORITIES[: PRIORITIES.index(priority) + 1]
@@ -35,7 +30,7 @@ class WorkQueue:
         Source: design/protocol.md, "Storage is the truth".
         """
         ids = "-".join(_short_hash(one) for one in (self.provisioner_id, self.worker_type))
-        return f"{prefix}-{ids}-{rank(self.priority)}"
+        return f"{prefix}-{ids}-{len(PRIORITIES) - PRIORITIES.index(self.priority)}"
 
 
 def work_queues(provisioner_id: str, worker_type: str) -> tuple[WorkQueue, ...]:

@@ -6,7 +6,7 @@ come from that. Source: taskcluster-lib-scopes and taskcluster-auth of 2017, des
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, TypeAlias, TypeGuard
@@ -18,17 +18,16 @@ _PARAMETER = re.compile(r"<([a-zA-Z][a-zA-Z0-9_]*)>")
 
 
 @dataclass(frozen=True)
-class AnyOf:
+class _Parts:
+    parts: tuple[Expression, ...]
+
+
+class AnyOf(_Parts):
     """One alternative is enough; without alternatives nothing is."""
 
-    alternatives: tuple[Expression, ...]
 
-
-@dataclass(frozen=True)
-class AllOf:
+class AllOf(_Parts):
     """Every requirement; without requirements nothing is needed."""
-
-    requirements: tuple[Expression, ...]
 
 
 @dataclass(frozen=True)
@@ -55,12 +54,10 @@ def render(expression: Expression, params: Params) -> Expression:
     """
     match expression:
         case str():
-            parts = [*_template(expression)]
-            for at in range(1, len(parts), 2):
-                parts[at] = _text(params, parts[at])
-                if not parts[at]:
-                    return _NEVER
-            return "".join(parts)
+            texts: list[Any] = [*_template(expression)]
+            for at in range(1, len(texts), 2):
+                texts[at] = params[texts[at]]
+            return _NEVER if "" in texts[1::2] else "".join(texts)
         case AnyOf(parts):
             return AnyOf(tuple(part for part in _render_parts(parts, params) if part != _NEVER))
         case AllOf(parts):
@@ -79,25 +76,14 @@ def _render_parts(parts: tuple[Expression, ...], params: Params) -> tuple[Expres
     rendered: list[Expression] = []
     for part in parts:
         if isinstance(part, ForEach):
-            for value in _list(params, part.in_):
+            values = params[part.in_]
+            if isinstance(values, str):
+                raise TypeError(f"the parameter {part.in_} is text, and a list is due")
+            for value in values:
                 rendered += _render_parts((part.each,), {**params, part.variable: value})
         else:
             rendered.append(render(part, params))
     return tuple(rendered)
-
-
-def _text(params: Params, name: str) -> str:
-    value = params[name]
-    if not isinstance(value, str):
-        raise TypeError(f"the parameter {name} is a list, and text is due")
-    return value
-
-
-def _list(params: Params, name: str) -> Sequence[str]:
-    value = params[name]
-    if isinstance(value, str):
-        raise TypeError(f"the parameter {name} is text, and a list is due")
-    return value
 
 
 def reference(expression: Expression) -> Any:
@@ -105,44 +91,37 @@ def reference(expression: Expression) -> Any:
     match expression:
         case str():
             return expression
-        case AnyOf(parts):
-            return {"AnyOf": [reference(part) for part in parts]}
-        case AllOf(parts):
-            return {"AllOf": [reference(part) for part in parts]}
-    return {"for": expression.variable, "in": expression.in_, "each": reference(expression.each)}
+        case ForEach(variable, in_, each):
+            return {"for": variable, "in": in_, "each": reference(each)}
+    return {type(expression).__name__: [reference(part) for part in expression.parts]}
 
 
-class _Held:
-    """Scopes arranged so that asking for one costs about the same however many there are."""
-
-    def __init__(self, scopes: Iterable[str]) -> None:
-        self._exact = frozenset(scopes)
-        self._prefixes = tuple(scope[:-1] for scope in self._exact if scope.endswith("*"))
-
-    def has(self, scope: str) -> bool:
-        """Whether all that the scope stands for is held: ``a**`` must not pass for the wider ``a*``."""
-        return scope in self._exact or scope.removesuffix("*").startswith(self._prefixes)
+def _holder(scopes: Iterable[str]) -> Callable[[str], bool]:
+    """Whether all that a scope stands for is held: at about the same cost however many the scopes are."""
+    exact = frozenset(scopes)
+    prefixes = tuple(scope[:-1] for scope in exact if scope.endswith("*"))
+    # of a pattern its prefix: ``a**`` must not pass for the wider ``a*``
+    return lambda scope: scope in exact or scope.removesuffix("*").startswith(prefixes)
 
 
 def covers(scopes: Iterable[str], wanted: Iterable[str]) -> bool:
     """Whether the scopes satisfy every wanted one."""
-    held = _Held(scopes)
-    return all(held.has(scope) for scope in wanted)
+    return all(map(_holder(scopes), wanted))
 
 
 def missing(scopes: Iterable[str], rendered: Expression) -> str | None:
     """What the scopes lack of a rendered expression, in words: ``(`a` and (`b` or `c`))``; None: nothing."""
-    return _lack(_Held(scopes), rendered) or None
+    return _lack(_holder(scopes), rendered) or None
 
 
-def _lack(held: _Held, rendered: Expression) -> str:
+def _lack(holds: Callable[[str], bool], rendered: Expression) -> str:
     match rendered:
         case str():
-            return "" if held.has(rendered) else f"`{rendered}`"
+            return "" if holds(rendered) else f"`{rendered}`"
         case AllOf(parts):
-            return _joined(" and ", [lack for part in parts if (lack := _lack(held, part))])
+            return _joined(" and ", [lack for part in parts if (lack := _lack(holds, part))])
         case AnyOf(parts):
-            lacks = [_lack(held, part) for part in parts]
+            lacks = [_lack(holds, part) for part in parts]
             return "" if "" in lacks else _joined(" or ", lacks) or "something that no scope gives"
     raise TypeError(f"{type(rendered).__name__} is rendered before scopes are held against it")
 
@@ -180,12 +159,11 @@ class Roles:
             scope = to_follow.pop()
             if not scope.startswith("assume:") and not scope.endswith("*"):
                 continue
-            assumed = {role for role, _ in roles if _is_within(scope, role) or _is_within(role, scope)}
-            for given in (given for role, held in roles if role in assumed for given in held):
-                if given not in found:
-                    found[given] = None
-                    to_follow.append(given)
-            roles = [(role, held) for role, held in roles if role not in assumed]
+            assumed = [one for one in roles if _is_within(scope, one[0]) or _is_within(one[0], scope)]
+            roles = [one for one in roles if one not in assumed]
+            gained = [given for _, held in assumed for given in held if given not in found]
+            found |= dict.fromkeys(gained)
+            to_follow += gained
         return tuple(found)
 
 

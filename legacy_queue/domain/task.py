@@ -39,39 +39,33 @@ class Run:
 
     def to_wire(self) -> dict[str, Any]:
         """The run as the status structure shows it: what it does not have yet is left out."""
-        optional = {
-            "reasonResolved": self.reason_resolved,
-            "workerGroup": self.worker and self.worker.worker_group,
-            "workerId": self.worker and self.worker.worker_id,
-            "takenUntil": self.taken_until and format_time(self.taken_until),
-            "started": self.started and format_time(self.started),
-            "resolved": self.resolved and format_time(self.resolved),
-        }
-        return {
+        worker = self.worker
+        wire = {
             "runId": self.run_id,
             "state": self.state,
             "reasonCreated": self.reason_created,
             "scheduled": format_time(self.scheduled),
-            **{name: value for name, value in optional.items() if value is not None},
+            "reasonResolved": self.reason_resolved,
+            "workerGroup": worker and worker.worker_group,
+            "workerId": worker and worker.worker_id,
+            "takenUntil": self.taken_until and format_time(self.taken_until),
+            "started": self.started and format_time(self.started),
+            "resolved": self.resolved and format_time(self.resolved),
         }
+        return {name: value for name, value in wire.items() if value is not None}
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Self:
         """The inverse of ``to_wire``."""
-
-        def time(name: str) -> datetime | None:
-            return parse_time(wire[name]) if name in wire else None
-
+        times = ("takenUntil", "started", "resolved")
         return cls(
-            run_id=wire["runId"],
-            state=wire["state"],
-            reason_created=wire["reasonCreated"],
-            scheduled=parse_time(wire["scheduled"]),
-            reason_resolved=wire.get("reasonResolved"),
-            worker=Worker(wire["workerGroup"], wire["workerId"]) if "workerId" in wire else None,
-            taken_until=time("takenUntil"),
-            started=time("started"),
-            resolved=time("resolved"),
+            wire["runId"],
+            wire["state"],
+            wire["reasonCreated"],
+            parse_time(wire["scheduled"]),
+            wire.get("reasonResolved"),
+            Worker(wire["workerGroup"], wire["workerId"]) if "workerId" in wire else None,
+            *(parse_time(wire[name]) if name in wire else None for name in times),
         )
 
 
@@ -109,9 +103,8 @@ class Task:
 
     def activation(self, run_id: int) -> int:
         """The run up to this one with which it last became active in its group: 0, or that of a rerun."""
-        return max(
-            (run.run_id for run in self.runs[: run_id + 1] if run.reason_created == "rerun"), default=0
-        )
+        reruns = (run.run_id for run in self.runs[: run_id + 1] if run.reason_created == "rerun")
+        return max(reruns, default=0)
 
     @property
     def last_run(self) -> Run | None:

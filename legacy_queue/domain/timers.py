@@ -3,25 +3,25 @@
 A timer is put *before* the write that makes it necessary. Until every effect of that write is there, it is
 ``since`` some time: if its process dies, the message soon becomes visible, and whoever receives it repeats
 the effects. After that it waits until ``due``. What is to be done then, the task alone says.
-Source: "Timers and recovery" in design/protocol.md.
+Source: "Timers and recovery" and "Sweeper" in design/protocol.md.
 """
 
 import json
+import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 from legacy_queue.domain.ids import MAX_RUNS, TASK_ID
 from legacy_queue.domain.task import Task
-from legacy_queue.domain.times import epoch_milliseconds
+from legacy_queue.domain.times import epoch_milliseconds, from_epoch
 
 MAX_TEXT = 40 * 1024  # characters of a message: Azure takes 48 KiB
+FIRST_LOOK = timedelta(minutes=10)
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_TIME = epoch_milliseconds(datetime(9999, 1, 1, tzinfo=UTC))
-
 
 ArtifactName = tuple[int, str]  # runId, name
 
@@ -53,33 +53,36 @@ class Timer:
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Self:
         """The inverse of ``to_wire``; raises ValueError, KeyError or TypeError."""
+        artifacts = tuple((_number(run_id, MAX_RUNS), name) for run_id, name in wire.get("artifacts", ()))
+        if not all(isinstance(name, str) for _, name in artifacts):
+            raise ValueError("not timers: a name is no text")
         return cls(
             _id(wire["taskId"]),
             _time(wire["due"]),
             _time(wire["since"]) if "since" in wire else None,
             _id(wire["taskGroupId"]) if "taskGroupId" in wire else "",
-            tuple((_number(run_id, MAX_RUNS), _text(name)) for run_id, name in wire.get("artifacts", ())),
+            artifacts,
         )
 
 
 def texts(timers: Iterable[Timer]) -> Iterator[tuple[str, list[Timer]]]:
     """The texts of as few messages as hold all of the timers, each with its own."""
-    some: list[Timer] = []
-    size = 0
+    messages: list[list[Timer]] = []
+    left = 0
     for timer in timers:
         length = text_length(timer)
-        if some and size + length > MAX_TEXT:
-            yield _text_of(some), some
-            some, size = [], 0
-        some.append(timer)
-        size += length
-    if some:
-        yield _text_of(some), some
+        if not messages or length > left:
+            messages.append([])
+            left = MAX_TEXT
+        messages[-1].append(timer)
+        left -= length
+    for some in messages:
+        yield _json({"timers": [timer.to_wire() for timer in some]}), some
 
 
 def text_length(timer: Timer) -> int:
     """How many characters the timer takes of a message."""
-    return len(json.dumps(timer.to_wire(), separators=(",", ":"))) + 1
+    return len(_json(timer.to_wire())) + 1
 
 
 def timers_of(text: str) -> list[Timer]:
@@ -101,20 +104,27 @@ def next_due(task: Task) -> datetime | None:
     return min(deadline, last.taken_until) if last and last.taken_until else deadline
 
 
-def _text_of(timers: Sequence[Timer]) -> str:
-    return json.dumps({"timers": [timer.to_wire() for timer in timers]}, separators=(",", ":"))
+def is_due(since: datetime, last_pass: datetime | None, now: datetime) -> bool:
+    """Whether what waits since then, which no timer names, is to be looked after now: after 10 minutes, 20,
+    40, and so on, so that it is not offered again every few minutes.
+
+    ``last_pass`` is when everything was looked through before.
+    """
+    return _looks(now - since) > (_looks(last_pass - since) if last_pass else 0)
+
+
+def _looks(age: timedelta) -> int:
+    return 0 if age < FIRST_LOOK else 1 + math.floor(math.log2(age / FIRST_LOOK))
+
+
+def _json(wire: Mapping[str, Any]) -> str:
+    return json.dumps(wire, separators=(",", ":"))
 
 
 def _id(value: Any) -> str:
     if not re.fullmatch(TASK_ID, value):
         raise ValueError("not timers: an id is no slugid")
     return str(value)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError("not timers: a name is no text")
-    return value
 
 
 def _number(value: Any, maximum: int) -> int:
@@ -124,4 +134,4 @@ def _number(value: Any, maximum: int) -> int:
 
 
 def _time(value: Any) -> datetime:
-    return _EPOCH + timedelta(milliseconds=_number(value, _MAX_TIME))
+    return from_epoch(_number(value, _MAX_TIME))

@@ -2,11 +2,16 @@
 
 import math
 import re
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
+from legacy_queue.domain.errors import InputError
+
+MILLISECOND = timedelta(milliseconds=1)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
-
-_EPOCH, _MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 
 
 def to_milliseconds(time: datetime) -> datetime:
@@ -29,6 +34,14 @@ def parse_time(text: str) -> datetime:
         raise ValueError(f"{text!r} is out of range: there is no such time") from None
 
 
+def given_time(body: Mapping[str, Any], name: str) -> datetime:
+    """The time that a body gives under that name; raises InputError."""
+    try:
+        return parse_time(body[name])
+    except ValueError as error:
+        raise InputError(f"{name}: {error}") from None
+
+
 def format_time(time: datetime) -> str:
     """``2015-01-22T19:05:57.000Z``: the one form in which a time leaves this server."""
     if time.tzinfo is not UTC:
@@ -38,7 +51,12 @@ def format_time(time: datetime) -> str:
 
 def epoch_milliseconds(time: datetime) -> int:
     """Milliseconds since 1970, as certificates count them."""
-    return (time - _EPOCH) // _MILLISECOND
+    return (time - _EPOCH) // MILLISECOND
+
+
+def from_epoch(milliseconds: int) -> datetime:
+    """The inverse of ``epoch_milliseconds``."""
+    return _EPOCH + milliseconds * MILLISECOND
 
 
 def whole_seconds(duration: timedelta) -> int:

@@ -15,24 +15,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from functools import partial
 
 from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.errors import QueueError, RequestConflict, ServiceUnavailable
 from legacy_queue.domain.events import Event, task_event
 from legacy_queue.domain.ids import MAX_RUNS
 from legacy_queue.domain.messages import Lease
-from legacy_queue.domain.outcome import (
-    After,
-    Hold,
-    Offer,
-    Outcome,
-    Release,
-    Withdraw,
-    created,
-    now_pending,
-    resolved,
-)
+from legacy_queue.domain.outcome import Hold, Outcome, Withdraw, created, now_pending, resolved
 from legacy_queue.domain.task import Run, Task, Worker
 from legacy_queue.domain.times import format_time, whole_seconds
 
@@ -42,6 +32,8 @@ RETRIED = {"claim-expired": "retry", "worker-shutdown": "retry", "intermittent-t
 # Azure refuses an invisibility that reaches the end of a message's time to live. That end was counted when
 # the message was put, in whole seconds; two seconds cover both roundings.
 _EXPIRY_MARGIN = timedelta(seconds=2)
+
+_json = partial(json.dumps, sort_keys=True)  # to compare: 1 and true are equal to Python
 
 
 def create(task_id: str, definition: TaskDefinition, waits_for: Sequence[str], now: datetime) -> Outcome:
@@ -53,12 +45,8 @@ def create(task_id: str, definition: TaskDefinition, waits_for: Sequence[str], n
 
 
 def create_again(task: Task, definition: TaskDefinition) -> Outcome:
-    """The same definition changes nothing, tells again, and offers a pending run again.
-
-    Another one is a RequestConflict.
-    """
+    """The same definition changes nothing, and tells and offers again; another one is a RequestConflict."""
     existing, given = dict(task.definition.wire), dict(definition.wire)
-    # as JSON: 1 and true are equal to Python
     different = [name for name in sorted(given) if _json(given[name]) != _json(existing.get(name))]
     if different:
         raise RequestConflict(
@@ -75,9 +63,7 @@ def schedule(task: Task, now: datetime) -> Outcome:
     Raises RequestConflict past the deadline.
     """
     _check_deadline(task, now)
-    if task.runs:
-        return now_pending(task)
-    return now_pending(task.with_new_run("scheduled", now))
+    return now_pending(task if task.runs else task.with_new_run("scheduled", now))
 
 
 def satisfy(task: Task, required_id: str, now: datetime) -> Outcome:
@@ -107,8 +93,7 @@ def rerun(task: Task, now: datetime) -> Outcome:
     if room <= 0:
         raise _conflict(task, f"it has had {MAX_RUNS} runs, the most that are ever created for one task")
     task = replace(task, retries_left=min(task.definition.retries, room - 1))
-    task = task.with_new_run("rerun", now)
-    return now_pending(task)
+    return now_pending(task.with_new_run("rerun", now))
 
 
 def claim(
@@ -134,7 +119,8 @@ def claim(
     retried: tuple[Event, ...] = ()
     if last and run_id in (len(task.runs), len(task.runs) + 1):
         if last.state == "running":
-            task = _expire_when_due(task, last, message_id, now)
+            _check_expired(task, last, message_id, now)
+            task = _resolve_last(task, "exception", "claim-expired", now)
             if task.state != "pending":
                 refusal = _conflict(task, "its claim expired and no retries are left")
                 return replace(resolved(task), refusal=refusal)
@@ -173,7 +159,7 @@ def resolve(task: Task, run_id: int, state: str, reason: str, now: datetime) -> 
     run = task.run(run_id)
     if run.is_resolved and run.worker and (run.state, run.reason_resolved) == (state, reason):
         if run_id == len(task.runs) - 1:
-            return Outcome(task, events=(task_event(f"task-{state}", task),))
+            return resolved(task)
         return now_pending(task) if run_id == len(task.runs) - 2 else Outcome(task)
     if run.state != "running":
         raise _conflict(task, f"{_as_it_is(run)}, only a running run can be reported {state}")
@@ -186,46 +172,46 @@ def cancel(task: Task, now: datetime) -> Outcome:
     Raises RequestConflict past the deadline.
     """
     _check_deadline(task, now)
-    last = task.last_run
-    if last and last.is_resolved:
-        canceled = last.reason_resolved == "canceled"
-        return Outcome(task, events=(task_event("task-exception", task),) if canceled else ())
-    if not last:
-        task = task.with_new_run("exception", now)
+    if task.is_resolved:
+        return resolved(task) if task.runs[-1].reason_resolved == "canceled" else Outcome(task)
     return _ended(task, "exception", "canceled", now)
 
 
-def expire_claim(task: Task, run_id: int, now: datetime) -> Outcome:
-    """A run whose takenUntil has passed is exception/claim-expired, and retried while there are retries left.
-
-    Past the deadline the task ends by that instead. Where it is not so, nothing changes: the run was resolved
-    or reclaimed, or was never claimed.
+def expire(task: Task, now: datetime) -> Outcome:
+    """What ends by time: from its deadline on, a task that is not resolved is exception/deadline-exceeded;
+    before that, a run whose takenUntil has passed is exception/claim-expired, and retried while there are
+    retries left. Otherwise nothing changes.
     """
-    last = task.last_run
-    if last is None or last.run_id != run_id or last.state != "running" or not _has_expired(last, now):
+    if task.is_resolved:
         return Outcome(task)
     if now >= task.definition.deadline:
-        return exceed_deadline(task, now)
-    return _ended(task, "exception", "claim-expired", now)
+        return _ended(task, "exception", "deadline-exceeded", now)
+    if task.runs and _has_expired(task.runs[-1], now):
+        return _ended(task, "exception", "claim-expired", now)
+    return Outcome(task)
 
 
-def exceed_deadline(task: Task, now: datetime) -> Outcome:
-    """A task that is not resolved by its deadline is exception/deadline-exceeded.
+def unclaim(task: Task, run_id: int, worker: Worker, taken_until: datetime) -> Outcome:
+    """The run is pending as before its claim, no retry is used up, and the held message is visible again.
 
-    One that was never scheduled gets a run that says so. Before the deadline nothing changes.
+    Only that very claim is taken back: where the run was resolved or reclaimed, nothing changes.
+    Source: claimWork in design/api.md, a client that hangs up costs no claim.
     """
-    if now < task.definition.deadline or task.is_resolved:
+    last = task.last_run
+    claim = run_id, "running", worker, taken_until
+    if last is None or (last.run_id, last.state, last.worker, last.taken_until) != claim:
         return Outcome(task)
-    if not task.runs:
-        task = task.with_new_run("exception", now)
-    return _ended(task, "exception", "deadline-exceeded", now)
+    held = task.held
+    task = task.with_last_run(state="pending", worker=None, taken_until=None, started=None)
+    return now_pending(replace(task, held=None), held)
 
 
 def _ended(task: Task, state: str, reason: str, now: datetime) -> Outcome:
-    """The last run is resolved: the task with it, or a retry follows."""
+    """The last run is resolved, of a task without runs a new one: the task with it, or a retry follows."""
+    if not task.runs:
+        task = task.with_new_run("exception", now)
     ended = _resolve_last(task, state, reason, now)
-    outcome = now_pending(ended) if ended.state == "pending" else resolved(ended)
-    return replace(outcome, after=_let_go(task.held, ended))
+    return now_pending(ended, task.held) if ended.state == "pending" else resolved(ended, task.held)
 
 
 def _check_deadline(task: Task, now: datetime) -> None:
@@ -233,17 +219,14 @@ def _check_deadline(task: Task, now: datetime) -> None:
         raise _conflict(task, f"its deadline {format_time(task.definition.deadline)} has passed")
 
 
-def _expire_when_due(task: Task, run: Run, message_id: str | None, now: datetime) -> Task:
-    """The task after its running run was found expired by somebody who has the message for the next."""
-    if not _has_expired(run, now):
-        if message_id is not None and task.held and message_id != task.held.message_id:
-            raise _conflict(
-                task, f"run {run.run_id} is claimed until {_taken_until(run)}; this message is a stray double"
-            )
-        raise ServiceUnavailable(
-            f"task {task.task_id}: run {run.run_id} is claimed until {_taken_until(run)}, try again then"
-        )
-    return _resolve_last(task, "exception", "claim-expired", now)
+def _check_expired(task: Task, run: Run, message_id: str | None, now: datetime) -> None:
+    """The claim on the run has ended, as somebody expects who has the message for the next."""
+    if _has_expired(run, now):
+        return
+    claimed = f"run {run.run_id} is claimed until {_taken_until(run)}"
+    if message_id is not None and task.held and message_id != task.held.message_id:
+        raise _conflict(task, f"{claimed}; this message is a stray double")
+    raise ServiceUnavailable(f"task {task.task_id}: {claimed}, try again then")
 
 
 def _resolve_last(task: Task, state: str, reason: str, now: datetime) -> Task:
@@ -265,15 +248,7 @@ def _held(task: Task, lease: Lease | None, now: datetime) -> Outcome:
     room = task.definition.deadline - now - _EXPIRY_MARGIN
     if timedelta(seconds=whole_seconds(until - now)) < room:
         return Outcome(task, hold=Hold(run.run_id + 1, until, lease))
-    return Outcome(replace(task, held=None), after=(Withdraw(lease),) if lease else ())
-
-
-def _let_go(held: Lease | None, task: Task) -> tuple[After, ...]:
-    """What becomes of a held message once the run before it is resolved."""
-    if task.state == "pending":
-        run_id = task.runs[-1].run_id
-        return (Release(run_id, held) if held else Offer(run_id),)
-    return (Withdraw(held),) if held else ()
+    return Outcome(replace(task, held=None), after=Withdraw(lease) if lease else None)
 
 
 def _has_expired(run: Run, now: datetime) -> bool:
@@ -290,7 +265,3 @@ def _taken_until(run: Run) -> str:
 
 def _conflict(task: Task, why: str) -> QueueError:
     return RequestConflict(f"task {task.task_id}: {why}", {"status": task.status()})
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)

@@ -96,9 +96,9 @@ class WorkerTypeUse:
         """Why the policy should not be ``required`` yet; nothing where every claim presented its message."""
         if not self.of(CLAIM_TASK):
             return ["nobody called claimTask: there is nothing to go by", *self._unknown]
-        found = self._unknown
-        for missing in sorted({use.missing for use in self.refused_if_required}):
-            uses = {use: calls for use, calls in self.refused_if_required.items() if use.missing == missing}
+        found, refused = self._unknown, self.refused_if_required
+        for missing in sorted({use.missing for use in refused}):
+            uses = {use: calls for use, calls in refused.items() if use.missing == missing}
             found.append(_sentence(uses, f"claimTask without {', '.join(missing)}"))
         return found
 
@@ -122,10 +122,8 @@ class WorkerTypeUse:
 
 @dataclass(frozen=True)
 class Report:
-    """``recorded_since``: from when on there is anything on record; ``since`` where that is all of the time,
-    None where there is nothing at all.
-
-    ``not_recorded`` calls are in none of ``worker_types``.
+    """``recorded_since``: from when on there is anything on record, ``since`` where that is all of the time,
+    None where there is nothing at all. ``not_recorded`` calls are in none of ``worker_types``.
     """
 
     since: datetime
@@ -157,22 +155,9 @@ def report(counted: Iterable[CountedUse], since: datetime, until: datetime) -> R
     return Report(since, until, recorded_since, not_recorded, worker_types)
 
 
-def total(calls: Iterable[Calls]) -> Calls:
-    """All of them together: one at least."""
-    return reduce(Calls.plus, calls)
-
-
-def callers(uses: Mapping[Use, Calls]) -> dict[str, Calls]:
-    """The calls of each caller, in the order in which they come."""
-    found: dict[str, Calls] = {}
-    for use, calls in uses.items():
-        found[use.caller] = found[use.caller].plus(calls) if use.caller in found else calls
-    return found
-
-
 def _sentence(uses: Mapping[Use, Calls], call: str) -> str:
     """``a, b, c and 2 more called claimTask: 14 times, last at 2015-01-22T19:05:57.000Z``."""
-    names, calls = list(callers(uses)), total(uses.values())
+    names, calls = list(dict.fromkeys(use.caller for use in uses)), reduce(Calls.plus, uses.values())
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     times = "once" if calls.count == 1 else f"{calls.count} times, last"
     return f"{', '.join(names[:_NAMED])}{more} called {call}: {times} at {format_time(calls.last)}"

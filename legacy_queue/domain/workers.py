@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Self
 
-from legacy_queue.domain.errors import InputError
 from legacy_queue.domain.task import Worker
-from legacy_queue.domain.times import format_time, parse_time
+from legacy_queue.domain.times import format_time, given_time, parse_time
 
 # provisionerId; and workerType; and workerGroup and workerId
 Path = tuple[str, ...]
@@ -152,14 +151,6 @@ class Known:
             recent_claims=tuple((one["taskId"], one["runId"]) for one in wire.get("recentTasks", ())),
             quarantine_until=parse_time(wire["quarantineUntil"]) if "quarantineUntil" in wire else None,
         )
-
-
-def given_time(body: Mapping[str, Any], name: str) -> datetime:
-    """The time that a body gives; raises InputError."""
-    try:
-        return parse_time(body[name])
-    except ValueError as error:
-        raise InputError(f"{name}: {error}") from None
 
 
 def _life(path: Path) -> timedelta:

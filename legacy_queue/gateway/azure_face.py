@@ -11,14 +11,20 @@ from datetime import timedelta
 from urllib.parse import unquote
 
 from flask import Blueprint, Response, request
+from lxml import etree
+from werkzeug.http import http_date
 
 from legacy_queue.domain.messages import Lease
-from legacy_queue.gateway.azure_answers import AzureError, answer, blueprint_of, check_names
-from legacy_queue.gateway.azure_xml import messages_xml
-from legacy_queue.gateway.shared_access import SAS_FIELDS, authenticate, parse_query
-from legacy_queue.ports import Clock
+from legacy_queue.gateway.azure_protocol import (
+    AzureError,
+    answer,
+    authenticated,
+    blueprint_of,
+    check_names,
+    element,
+)
+from legacy_queue.ports import Clock, queue
 from legacy_queue.ports.account import StorageAccount
-from legacy_queue.ports.queue import MessageNotFound, PopReceiptMismatch, Queue, QueueNotFound
 
 _DENIED = (  # by segments after the queue's: what Azure knows and a permission to process does not cover
     ("GET", "HEAD", "PUT", "DELETE"),
@@ -37,38 +43,55 @@ def azure_face(account: StorageAccount, clock: Clock) -> Blueprint:
     To be mounted where the signed URLs point. The scheme that a SAS is checked for is that of the request:
     behind a proxy that ends TLS, the application must have been told.
     """
-    name, key = account.public_queues.account, base64.b64decode(account.public_queues.key)
+    name, key = account.public_queues.account, account.public_queues.key
 
     def serve(path: str) -> Response:
-        parameters = parse_query(request.query_string)
         segments = [unquote(segment) for segment in path.split("/")]
         if segments[0] != name or len(segments) == 1:
             raise AzureError("AuthenticationFailed")
         queue_name, resource = segments[1], segments[2:]
-        authenticate(parameters, f"/queue/{name}/{queue_name}", "p", key, request.scheme, clock.now())
+        parameters = authenticated(f"/queue/{name}/{queue_name}", "p", key, clock.now())
         match request.method, resource:
             case "GET", ["messages"] if parameters.get("peekonly") != "true":
                 return _receive(account.queue(queue_name), parameters)
             case "DELETE", ["messages", message_id]:
                 return _delete(account.queue(queue_name), message_id, parameters)
-        raise _refusal(request.method, resource)
+        if resource[:1] not in ([], ["messages"]) or len(resource) >= len(_DENIED):
+            raise AzureError("InvalidUri")
+        denied = request.method in _DENIED[len(resource)]
+        raise AzureError("AuthorizationPermissionMismatch" if denied else "UnsupportedHttpVerb")
 
     return blueprint_of("azure_face", "/<path:path>", serve)
 
 
-def _receive(queue: Queue, parameters: Mapping[str, str]) -> Response:
-    check_names(parameters, _RECEIVE_PARAMETERS, SAS_FIELDS)
+def _receive(source: queue.Queue, parameters: Mapping[str, str]) -> Response:
+    check_names(parameters, _RECEIVE_PARAMETERS)
     count = _whole_number(parameters, "numofmessages", 1, _MAX_MESSAGES)
     seconds = _whole_number(parameters, "visibilitytimeout", 30, _MAX_VISIBILITY)
     try:
-        messages = queue.receive(count, timedelta(seconds=seconds))
-    except QueueNotFound:
+        messages = source.receive(count, timedelta(seconds=seconds))
+    except queue.QueueNotFound:
         raise AzureError("QueueNotFound") from None
-    return answer(200, messages_xml(messages))
+    root = element("QueueMessagesList")
+    root.extend(map(_to_xml, messages))
+    return answer(200, root)
 
 
-def _delete(queue: Queue, message_id: str, parameters: Mapping[str, str]) -> Response:
-    check_names(parameters, _DELETE_PARAMETERS, SAS_FIELDS)
+def _to_xml(message: queue.QueuedMessage) -> etree._Element:
+    return element(
+        "QueueMessage",
+        MessageId=message.lease.message_id,
+        InsertionTime=http_date(message.inserted),
+        ExpirationTime=http_date(message.expires),
+        PopReceipt=message.lease.receipt,
+        TimeNextVisible=http_date(message.next_visible or message.inserted),
+        DequeueCount=str(message.dequeue_count),
+        MessageText=message.text,
+    )
+
+
+def _delete(source: queue.Queue, message_id: str, parameters: Mapping[str, str]) -> Response:
+    check_names(parameters, _DELETE_PARAMETERS)
     receipt = parameters.get("popreceipt")
     if receipt is None:
         raise AzureError("MissingRequiredQueryParameter", "'popreceipt' is missing.")
@@ -77,24 +100,16 @@ def _delete(queue: Queue, message_id: str, parameters: Mapping[str, str]) -> Res
     except ValueError:
         raise AzureError("InvalidQueryParameterValue", "'popreceipt' is not a URI-encoded receipt.") from None
     try:
-        queue.delete(Lease(message_id, receipt))
-    except (QueueNotFound, MessageNotFound, PopReceiptMismatch) as error:
+        source.delete(Lease(message_id, receipt))
+    except (queue.QueueNotFound, queue.MessageNotFound, queue.PopReceiptMismatch) as error:
         raise AzureError(type(error).__name__) from None
     return answer(204)
 
 
-def _whole_number(parameters: Mapping[str, str], name: str, default: int, most: int) -> int:
+def _whole_number(parameters: Mapping[str, str], name: str, default: int, maximum: int) -> int:
     text = parameters.get(name, str(default))
-    if not re.fullmatch("[0-9]{1,9}", text) or not 1 <= int(text) <= most:
+    if not re.fullmatch("[0-9]{1,9}", text) or not 1 <= int(text) <= maximum:
         raise AzureError(
-            "OutOfRangeQueryParameterValue", f"{name!r} must be a whole number from 1 to {most}."
+            "OutOfRangeQueryParameterValue", f"{name!r} must be a whole number from 1 to {maximum}."
         )
     return int(text)
-
-
-def _refusal(method: str, resource: list[str]) -> AzureError:
-    """Why something other than receiving and deleting is not done."""
-    if resource[:1] not in ([], ["messages"]) or len(resource) >= len(_DENIED):
-        return AzureError("InvalidUri")
-    denied = method in _DENIED[len(resource)]
-    return AzureError("AuthorizationPermissionMismatch" if denied else "UnsupportedHttpVerb")

@@ -1,21 +1,39 @@
-"""Endpoints about artifacts. Source: "Methods" and "Bodies worth spelling out" in design/api.md."""
+"""Endpoints about artifacts, and where signed URLs lead that upload them through this server.
+
+Source: "Methods" and "Bodies worth spelling out" in design/api.md.
+"""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from flask import Response
+from flask import Response, request
+from werkzeug.exceptions import HTTPException
 
 from legacy_queue.domain.artifacts import Artifact
-from legacy_queue.domain.errors import InputError, ResourceNotFound
+from legacy_queue.domain.errors import (
+    InputError,
+    LengthRequired,
+    MalformedPayload,
+    QueueError,
+    ResourceNotFound,
+)
 from legacy_queue.domain.scopes import AllOf, AnyOf, ForEach
 from legacy_queue.http.endpoint import Call, endpoint
-from legacy_queue.http.paging import PAGED, after, limit, page_answer, render
+from legacy_queue.http.paging import PAGED, page_answer, render
 from legacy_queue.services import Services
 from legacy_queue.services.artifacts import Found
+from legacy_queue.services.pages import Page
+from legacy_queue.services.upload_slots import UploadSlots
+from legacy_queue.services.uploads import Sent
+
+UPLOADS = "/uploads"  # a path
 
 _OF_RUN = "/task/<taskId>/runs/<runId>/artifacts"
-_LATEST = "/task/<taskId>/artifacts"
+_OF_LATEST = "/task/<taskId>/artifacts"
+_ONE = f"{_OF_RUN}/<name>"
 _CREATING = AnyOf(
     (
         "queue:claim-task:<taskId>/<runId>",
@@ -24,19 +42,14 @@ _CREATING = AnyOf(
     )
 )
 _GETTING = AllOf((ForEach("private", "privateNames", "queue:get-artifact:<private>"),))
-_PUBLIC = "public/"
 _NAME = r"[ -~]{1,1024}"
+_CHUNK = 256 * 1024  # bytes
+
+_putting = partial(endpoint, scopes=_CREATING)
+_listing = partial(endpoint, "GET", query=PAGED, output="list-artifacts-response", stability="experimental")
 
 
-@endpoint(
-    "createArtifact",
-    "POST",
-    f"{_OF_RUN}/<name>",
-    "Create Artifact",
-    scopes=_CREATING,
-    input="post-artifact-request",
-    output="post-artifact-response",
-)
+@_putting("POST", _ONE, "Create Artifact", input="post-artifact-request", output="post-artifact-response")
 def create_artifact(call: Call) -> Mapping[str, Any]:
     """Put an artifact of a run on record, and learn how to upload it. Safe to repeat, for fresh URLs.
 
@@ -47,82 +60,48 @@ def create_artifact(call: Call) -> Mapping[str, Any]:
     return services.artifacts.create(call.task_id, call.run_id, call.params["name"], call.body)
 
 
-@endpoint(
-    "completeArtifact",
-    "PUT",
-    f"{_OF_RUN}/<name>",
-    "Complete Artifact",
-    scopes=_CREATING,
-    input="put-artifact-request",
-    stability="experimental",
-)
+@_putting("PUT", _ONE, "Complete Artifact", input="put-artifact-request", stability="experimental")
 def complete_artifact(call: Call) -> Response:
     """Say that a blob is uploaded, with the ETags of its uploads: now it can be had. Safe to repeat."""
     services = _as_creator(call)
     services.artifacts.complete(call.task_id, call.run_id, call.params["name"], call.body["etags"])
-    response = Response(status=204)
-    del response.headers["Content-Type"]
-    return response
+    return _empty(204)
 
 
-@endpoint("getArtifact", "GET", f"{_OF_RUN}/<name>", "Get Artifact from Run", scopes=_GETTING)
+@endpoint("GET", _ONE, "Get Artifact from Run", scopes=_GETTING)
 def get_artifact(call: Call) -> Response:
     """Redirect to the artifact; one whose name begins with public/ anybody may get."""
     services = _as_reader(call)
     return _redirect(services.artifacts.find(call.task_id, call.run_id, call.params["name"]))
 
 
-@endpoint("getLatestArtifact", "GET", f"{_LATEST}/<name>", "Get Artifact from Latest Run", scopes=_GETTING)
+@endpoint("GET", f"{_OF_LATEST}/<name>", "Get Artifact from Latest Run", scopes=_GETTING)
 def get_latest_artifact(call: Call) -> Response:
     """As getArtifact, of the last run."""
     artifacts = _as_reader(call).artifacts
     return _redirect(artifacts.find(call.task_id, artifacts.latest_run(call.task_id), call.params["name"]))
 
 
-@endpoint(
-    "listArtifacts",
-    "GET",
-    _OF_RUN,
-    "Get Artifacts from Run",
-    query=PAGED,
-    output="list-artifacts-response",
-    stability="experimental",
-)
+@_listing(_OF_RUN, "Get Artifacts from Run")
 def list_artifacts(call: Call) -> Response:
     """The artifacts of a run, in pages as those of listTaskGroup."""
-    list_id, services = f"{call.task_id}/{call.run_id}", call.authorize()
-    begin = after(call, list_id, _NAME)
-    return page_answer(
-        call,
-        services,
-        list_id,
-        "artifacts",
-        lambda: services.artifacts.list(call.task_id, call.run_id, begin, limit(call), _listed),
-    )
+    services = call.authorize()
+    ask = partial(services.artifacts.list, call.task_id, call.run_id, render=_listed)
+    return page_answer(call, services, "artifacts", _NAME, ask)
 
 
-@endpoint(
-    "listLatestArtifacts",
-    "GET",
-    _LATEST,
-    "Get Artifacts from Latest Run",
-    query=PAGED,
-    output="list-artifacts-response",
-    stability="experimental",
-)
+@_listing(_OF_LATEST, "Get Artifacts from Latest Run")
 def list_latest_artifacts(call: Call) -> Response:
     """As listArtifacts, of the last run; the pages of one list are of one run, though another begins."""
     services = call.authorize()
-    run, _, begin = after(call, call.task_id, rf"[0-9]{{1,4}} {_NAME}").partition(" ")
-    run_id = int(run) if run else services.artifacts.latest_run(call.task_id)
-    return page_answer(
-        call,
-        services,
-        call.task_id,
-        "artifacts",
-        lambda: services.artifacts.list(call.task_id, run_id, begin, limit(call), _listed),
-        place=lambda name: f"{run_id} {name}",
-    )
+
+    def ask(after: str, limit: int) -> Page[str]:
+        run, _, name = after.partition(" ")
+        run_id = int(run) if run else services.artifacts.latest_run(call.task_id)
+        page = services.artifacts.list(call.task_id, run_id, name, limit, _listed)
+        return replace(page, after=page.after and f"{run_id} {page.after}")
+
+    return page_answer(call, services, "artifacts", rf"[0-9]{{1,4}} {_NAME}", ask)
 
 
 def _as_creator(call: Call) -> Services:
@@ -135,7 +114,7 @@ def _as_creator(call: Call) -> Services:
 
 def _as_reader(call: Call) -> Services:
     name = call.params["name"]
-    return call.authorize(privateNames=[] if name.startswith(_PUBLIC) else [name])
+    return call.authorize(privateNames=[] if name.startswith("public/") else [name])
 
 
 class _Redirect(Response):
@@ -179,11 +158,39 @@ def _listed(artifact: Artifact) -> bytes:
     return render(artifact.to_wire())
 
 
-ENDPOINTS = (
-    create_artifact,
-    complete_artifact,
-    get_artifact,
-    get_latest_artifact,
-    list_artifacts,
-    list_latest_artifacts,
-)
+def upload_view(services: Services, slots: UploadSlots) -> Callable[[str], Response]:
+    """``PUT /uploads/<ticket>?signature=..``: 200 and an ETag once the body is stored as a whole, as by S3.
+
+    What signs the URL is all the authorization there is. An upload that finds no slot is refused unread.
+    """
+
+    def upload(ticket: str) -> Response:
+        length, headers = request.environ.get("CONTENT_LENGTH", ""), request.headers
+        if not length.isdecimal():
+            raise LengthRequired("content-length is missing: a body in chunks is not accepted")
+        # in place of the limit of JSON; where it is reached, Werkzeug refuses
+        request.max_content_length = int(length) + 1
+        encoding, md5 = headers.get("content-encoding"), headers.get("content-md5")
+        sent = Sent(int(length), headers.get("content-type", ""), encoding, md5)
+        with slots.taken(ticket):
+            etag = services.uploads.receive(ticket, request.args.get("signature", ""), sent, _chunks())
+        return _empty(200, ETag=f'"{etag}"')
+
+    return upload
+
+
+def _chunks() -> Iterator[bytes]:
+    """The body as it comes in: no faster than it is taken."""
+    try:
+        while chunk := request.stream.read(_CHUNK):
+            yield chunk
+    except (HTTPException, QueueError):
+        raise
+    except Exception as error:  # noqa: BLE001  gunicorn's, or a connection that ends
+        raise MalformedPayload(f"the body cannot be read ({type(error).__name__})") from None
+
+
+def _empty(status: int, **headers: str) -> Response:
+    response = Response(status=status, headers=headers)
+    del response.headers["Content-Type"]
+    return response

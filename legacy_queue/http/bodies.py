@@ -11,17 +11,19 @@ from typing import Any
 import jsonschema_rs
 
 from legacy_queue.domain.errors import InputValidationError, MalformedPayload
-from legacy_queue.http.outline import MAX_ERRORS, outline, validator
-from legacy_queue.http.schemas import SCHEMAS
+from legacy_queue.http.schemas import SCHEMAS, Schema
 
-SECRET_FIELDS = ("receipt", "signature", "accessToken", "certificate")
-MAX_ECHO = 4096  # characters of what was sent, in an error
-_LARGEST_INTEGER = 2**63
-_LONGEST_NUMBER = 400  # characters, more than any float needs
-_EXACT_DIGITS = 15  # every decimal number of so many survives as a float
 MAX_BODY = 1024 * 1024  # bytes
-_DEEPEST = 200  # well below what Python's own stack and the validator's allow
-_TOO_DEEP = f"the body is nested too deeply: {_DEEPEST} arrays and objects within each other are accepted"
+MAX_ECHO = 4096  # characters of what was sent, in an error
+
+_SECRET_FIELDS = ("receipt", "signature", "accessToken", "certificate")
+_MAX_INTEGER = 2**63
+_MAX_NUMBER_LENGTH = 400  # characters, more than any float needs
+_EXACT_DIGITS = 15  # every decimal number of so many survives as a float
+_MAX_DEPTH = 200  # well below what Python's own stack and the validator's allow
+_TOO_DEEP = f"the body is nested too deeply: {_MAX_DEPTH} arrays and objects within each other are accepted"
+_MAX_ERRORS = 20
+_MAX_TEXT = 255  # characters of text that has no maxLength: no value of an enum is longer
 
 
 def parse(body: bytes, content_type: str) -> Any:
@@ -42,7 +44,7 @@ def parse(body: bytes, content_type: str) -> Any:
             parse_float=_float,
             parse_int=_int,
         )
-        if body.count(b"{") + body.count(b"[") > _DEEPEST:
+        if body.count(b"{") + body.count(b"[") > _MAX_DEPTH:
             _check_depth(value)
         if b"\\u" in body:  # nothing else makes a surrogate: UTF-8 has none
             json.dumps(value, ensure_ascii=False).encode("utf-8")
@@ -57,69 +59,60 @@ def parse(body: bytes, content_type: str) -> Any:
 
 def validate(value: Any, schema: str) -> None:
     """Raises InputValidationError: it names the first places, what is there and what would be accepted."""
-    if validator(_as_json(schema)).is_valid(value):
+    validator = _validator(_as_json(schema))
+    if validator.is_valid(value):
         return
     errors = []
-    for error in islice(validator(_as_json(schema)).iter_errors(outline(value, SCHEMAS[schema])), MAX_ERRORS):
+    for error in islice(validator.iter_errors(_outline(value, SCHEMAS[schema])), _MAX_ERRORS):
         path = "/".join(["body", *map(str, error.instance_path)])
-        is_secret = bool(error.instance_path) and error.instance_path[-1] in SECRET_FIELDS
+        is_secret = bool(error.instance_path) and error.instance_path[-1] in _SECRET_FIELDS
         if not is_secret and not isinstance(error.instance, dict | list):  # which may hold a secret
             path += f" is {json.dumps(error.instance)[:200]}"
-        errors.append(f"{path}: {_accepted(error)}")
+        accepted = error.message[:1000]
+        if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Enum):
+            accepted = f"one of {', '.join(map(str, error.kind.options))} is accepted"
+        errors.append(f"{path}: {accepted}")
     described = cut("; ".join(errors), MAX_ECHO - 200)
     raise InputValidationError(f"{described}. See /schemas/queue/v1/{schema}.json")
-
-
-def shown(raw: bytes, value: Any) -> Any:
-    """A body as it may be shown to the caller again: without secrets, and only where it is small."""
-    if len(raw) <= MAX_ECHO:
-        value = without_secrets(value)
-        if len(json.dumps(value)) <= MAX_ECHO:
-            return value
-    return f"({len(raw)} bytes, which are not shown)"
-
-
-def cut(text: str, most: int = MAX_ECHO) -> str:
-    """The text, where its JSON has that many characters at most, else its beginning."""
-    if len(text) <= most and len(json.dumps(text)) <= most + 2:
-        return text
-    return text[:most].encode("ascii", "backslashreplace").decode()[: most - 10] + " (cut)"
 
 
 def build_validators() -> None:
     """Make the validators of all bodies, each of which is otherwise made when it is first needed."""
     for schema in SCHEMAS:
-        validator(_as_json(schema))
+        _validator(_as_json(schema))
 
 
-def without_secrets(value: Any) -> Any:
-    match value:
-        case dict():
-            return {
-                name: "(hidden)" if name in SECRET_FIELDS else without_secrets(one)
-                for name, one in value.items()
-            }
-        case list():
-            return [without_secrets(one) for one in value]
-    return value
+def shown(raw: bytes, value: Any) -> Any:
+    """A body as it may be shown to the caller again: without secrets, and only where it is small."""
+    if len(raw) <= MAX_ECHO:
+        value = _without_secrets(value)
+        if len(json.dumps(value)) <= MAX_ECHO:
+            return value
+    return f"({len(raw)} bytes, which are not shown)"
 
 
-def _accepted(error: jsonschema_rs.ValidationError) -> str:
-    if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Enum):
-        return f"one of {', '.join(map(str, error.kind.options))} is accepted"
-    return error.message[:1000]
+def cut(text: str, max_length: int = MAX_ECHO) -> str:
+    """The text if its JSON has that many characters at most, else its beginning."""
+    if len(text) <= max_length and len(json.dumps(text)) <= max_length + 2:
+        return text
+    return text[:max_length].encode("ascii", "backslashreplace").decode()[: max_length - 10] + " (cut)"
 
 
-@cache
-def _as_json(schema: str) -> str:
-    return json.dumps(SCHEMAS[schema])
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_secrets(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: "(hidden)" if name in _SECRET_FIELDS else _without_secrets(one) for name, one in value.items()
+    }
 
 
 def _check_depth(value: Any) -> None:
     level, depth = [value], 0
     while level := [one for one in level if isinstance(one, dict | list)]:
         depth += 1
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             raise RecursionError
         level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
 
@@ -138,8 +131,8 @@ def _refuse_constant(text: str) -> Any:
 
 def _float(text: str) -> float:
     """The number that is written there, and no other: what is stored is what was sent."""
-    if len(text) > _LONGEST_NUMBER:
-        raise ValueError(f"the number {text[:40]}.. has more than {_LONGEST_NUMBER} characters")
+    if len(text) > _MAX_NUMBER_LENGTH:
+        raise ValueError(f"the number {text[:40]}.. has more than {_MAX_NUMBER_LENGTH} characters")
     value = float(text)
     if math.isinf(value):
         raise ValueError(f"the number {text[:40]} is out of range")
@@ -158,6 +151,63 @@ def _is_exact(text: str, value: float) -> bool:
 
 
 def _int(text: str) -> int:
-    if len(text) > 20 or not -_LARGEST_INTEGER <= (value := int(text)) < _LARGEST_INTEGER:
+    if len(text) > 20 or not -_MAX_INTEGER <= (value := int(text)) < _MAX_INTEGER:
         raise ValueError(f"the integer {text[:40]} is out of range: 64 bits are accepted")
     return value
+
+
+def _outline(value: Any, schema: Schema) -> Any:
+    """The part of the value that its schema decides by: valid if, and only if, the value is.
+
+    Each error of the validator copies the value that it is about, and all errors are found before the first
+    is shown: of a body of a megabyte there are hundreds of thousands. The outline has errors at the same
+    places, but not all of them. Arrays have a maxItems in the schema; they keep their first _MAX_ERRORS wrong
+    items and all before those.
+    """
+    match value:
+        case str():
+            return value[: schema.get("maxLength", _MAX_TEXT) + 1]
+        case list() if schema.get("type") == "array":
+            return [_outline(one, schema["items"]) for one in _first_wrong(value, schema)]
+        case dict() if schema.get("type") == "object":
+            return _outlined_object(value, schema)
+        case list() | dict():
+            return type(value)()
+    return value
+
+
+def _first_wrong(items: list[Any], schema: Schema) -> list[Any]:
+    items, wrong = items[: schema["maxItems"] + 1], 0
+    item = _validator(json.dumps(schema["items"]))
+    for number, one in enumerate(items, 1):
+        wrong += not item.is_valid(one)
+        if wrong == _MAX_ERRORS:
+            return items[:number]
+    return items
+
+
+def _outlined_object(value: dict[str, Any], schema: Schema) -> dict[str, Any]:
+    properties, others = schema.get("properties", {}), schema.get("additionalProperties", {})
+    known = {name: _outline(one, properties[name]) for name, one in value.items() if name in properties}
+    further = [name for name in value if name not in properties]
+    if others is False:
+        return {**known, **dict.fromkeys(further[:_MAX_ERRORS])}
+    if not others:
+        return known
+    further = further[: schema["maxProperties"] + 1]
+    return {**known, **{name: _outline(value[name], others) for name in further}}
+
+
+@cache
+def _as_json(schema: str) -> str:
+    return json.dumps(SCHEMAS[schema])
+
+
+@cache
+def _validator(schema: str) -> Any:
+    """The validator of a schema that is given as JSON."""
+    return jsonschema_rs.validator_for(
+        {"$schema": "http://json-schema.org/draft-07/schema#", **json.loads(schema)},
+        validate_formats=True,
+        mask="it",
+    )

@@ -1,15 +1,35 @@
-"""Whether the client of a request is still there."""
+"""The connection of a request: its body as it arrives, and whether the client is still connected."""
 
 import socket
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from legacy_queue.domain.errors import ServiceUnavailable
 
-def hung_up(environ: Mapping[str, Any]) -> Callable[[], bool]:
-    """Whether the client has closed its side of the connection, or the connection is broken: asked at any
-    time, from any thread, at the cost of a system call, and nothing is read.
 
-    Only gunicorn says which connection that is; elsewhere nobody hangs up.
+class FairBody:
+    """A request's body that makes no other request wait; a read raises ServiceUnavailable on a timeout.
+
+    gunicorn's worker raises the TimeoutError, and closes the connection as after every error of reading.
+    """
+
+    def __init__(self, body: Any) -> None:
+        self._body = body
+
+    def read(self, size: int = -1) -> bytes:
+        time.sleep(0)  # let others run: gevent's recv does not yield while there are bytes
+        try:
+            return bytes(self._body.read(size))
+        except TimeoutError:
+            raise ServiceUnavailable("the body came too slowly: send it again") from None
+
+
+def disconnected(environ: Mapping[str, Any]) -> Callable[[], bool]:
+    """Whether the client has closed its side of the connection, or the connection is broken.
+
+    The answer can be asked for at any time, from any thread; it costs a system call and reads nothing.
+    Only gunicorn says which connection that is; elsewhere the client counts as connected.
     """
     connection = environ.get("gunicorn.socket")
     if connection is None:

@@ -1,14 +1,19 @@
-"""Requests to declared endpoints: found, checked, answered. What has another path goes on to Flask."""
+"""Requests to declared endpoints: found, checked, answered. What has another path goes on to Flask.
+
+Source: "Authentication" in design/api.md.
+"""
 
 import json
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from threading import Event
 from typing import Any
 from urllib.parse import unquote
 
 from flask import Request, Response
 
-from legacy_queue.domain.authentication import Authenticator
+from legacy_queue.domain.authentication import Authenticator, Identity
 from legacy_queue.domain.errors import (
     AuthenticationFailed,
     InputValidationError,
@@ -16,126 +21,131 @@ from legacy_queue.domain.errors import (
     MalformedPayload,
     QueueError,
 )
-from legacy_queue.http.auth import check_escapes, raw_target, signed_request
+from legacy_queue.domain.events import PROJECT
+from legacy_queue.domain.hawk import SignedRequest
+from legacy_queue.domain.scopes import reference
 from legacy_queue.http.bodies import MAX_BODY, parse, validate
-from legacy_queue.http.endpoint import PARAMETERS, Call, Caller, Endpoint
+from legacy_queue.http.endpoint import PARAMETERS, Call, Endpoint
 from legacy_queue.http.error_answers import render, too_large
 from legacy_queue.http.request_log import Environ, RequestRecord, WsgiApp, record_of
 from legacy_queue.ports import Clock
 from legacy_queue.services import Services
+from legacy_queue.services.upload_slots import UploadSlots
+from legacy_queue.stores import Storage
 
-_PREFIXES = r"(?:/v1|/api/queue/v1)"
 _PARAMETER = re.compile(r"<(\w+)>")
 _PATTERNS = {name: re.compile(pattern) for name, pattern in PARAMETERS.items()}
+_DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
+@dataclass(frozen=True)
+class Backend:
+    """What the application is built from. Its event streams end once ``stopping`` is set."""
+
+    services: Services
+    authenticator: Authenticator
+    storage: Storage
+    clock: Clock
+    root_url: str
+    trusts_proxy: bool = False
+    project: str = PROJECT
+    stopping: Event = field(default_factory=Event)
+    upload_slots: UploadSlots = field(default_factory=UploadSlots)
+
+
 class Dispatcher:
-    """A WSGI application: the endpoints, ``prefixed`` under both prefixes; ``rest`` has all other paths."""
+    """A WSGI application: the endpoints, ``prefixed`` under both prefixes; ``rest`` has all other paths.
+
+    A client whose base URL ends in a slash sends two.
+    """
 
     def __init__(
-        self,
-        prefixed: Sequence[Endpoint],
-        bare: Sequence[Endpoint],
-        services: Services,
-        authenticator: Authenticator,
-        clock: Clock,
-        trusts_proxy: bool,
-        rest: WsgiApp,
+        self, prefixed: Sequence[Endpoint], bare: Sequence[Endpoint], backend: Backend, rest: WsgiApp
     ) -> None:
-        self._services, self._authenticator, self._clock = services, authenticator, clock
-        self._trusts_proxy, self._rest = trusts_proxy, rest
-        self._routes = {
-            method: _Routes(*([one for one in kind if one.method == method] for kind in (prefixed, bare)))
-            for method in {one.method for one in (*prefixed, *bare)}
-        }
+        self._backend, self._rest = backend, rest
+        routes = [f"(?:/v1|/api/queue/v1)(?:{'|'.join(map(_pattern, prefixed))})", *map(_pattern, bare)]
+        self._route = re.compile(f"/*(?:{'|'.join(routes)})")
+        self._endpoints = {one.name: one for one in (*prefixed, *bare)}
 
     def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
-        method = environ["REQUEST_METHOD"]
-        routes = self._routes.get("GET" if method == "HEAD" else method)
-        found = routes and routes.find(environ["PATH_INFO"])
-        if not found:
-            return self._rest(environ, start_response)
         record = record_of(environ)
+        method = "GET" if record.method == "HEAD" else record.method
+        match = self._route.fullmatch(f"{record.path} {method}")
+        if not match:
+            return self._rest(environ, start_response)
+        endpoint = self._endpoints[match.lastgroup or ""]
+        segments = match.groups()[match.re.groupindex[endpoint.name] :]
         try:
-            answer = found[0].handler(self._checked(*found, environ, record))
+            answer = endpoint.handler(self._checked(endpoint, segments, environ, record))
         except Exception as error:  # noqa: BLE001  a bug's too
-            answer = render(error, record, self._clock)
+            answer = render(error, record, self._backend.clock)
         if isinstance(answer, Response):
             return answer(environ, start_response)
         body = f"{_encode(answer)}\n".encode()
         start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
-        return () if method == "HEAD" else (body,)
+        return () if record.method == "HEAD" else (body,)
 
     def _checked(
-        self, declared: Endpoint, segments: dict[str, str], environ: Environ, record: RequestRecord
+        self, endpoint: Endpoint, segments: Sequence[str], environ: Environ, record: RequestRecord
     ) -> Call:
         """Raw path -> parameters checked -> Hawk -> body validated; the handler checks the scopes first.
 
         A change without credentials is refused before its body is read as JSON: no stranger makes that work.
         Until its parameters are checked, an error shows no more of them than their beginning.
         """
-        params = {name: unquote(segment) for name, segment in segments.items()}
-        record.call = declared.name, {name: value[:200] for name, value in params.items()}
-        check_escapes(raw_target(environ))
-        query = _query(declared, environ) if environ.get("QUERY_STRING") else {}
+        params = dict(zip(endpoint.args, map(unquote, segments), strict=False))
+        record.call = endpoint.name, {name: value[:200] for name, value in params.items()}
+        check_escapes(record.target)
+        query = _query(endpoint, environ) if environ.get("QUERY_STRING") else {}
         for name, value in (*params.items(), *query.items()):
             if not _PATTERNS[name].fullmatch(value):
                 raise InvalidRequestArguments(f"{name} is {value[:200]!r}: it must match {PARAMETERS[name]}")
-        record.call = declared.name, params
+        record.call = endpoint.name, params
         raw = _body(environ)
-        caller = self._caller(environ, raw)
-        record.client_id = caller.client_id
+        identity, failure = self._authenticate(environ, record, raw)
         body = None
-        if declared.method != "GET":
-            caller.require_credentials(declared)
+        if endpoint.method != "GET":
+            if endpoint.scopes is not None and identity is None:
+                raise failure or endpoint.refusal(None, json.dumps(reference(endpoint.scopes)))
             body = parse(raw, environ.get("CONTENT_TYPE", ""))
             record.payload = raw, body
-            _check_body(declared, body)
-        return Call(declared, params, query, body, caller, self._services, environ)
+            _check_body(endpoint, body)
+        return Call(endpoint, params, query, body, environ, identity, failure, self._backend.services)
 
-    def _caller(self, environ: Environ, raw: bytes) -> Caller:
+    def _authenticate(
+        self, environ: Environ, record: RequestRecord, raw: bytes
+    ) -> tuple[Identity | None, AuthenticationFailed | None]:
         try:
-            signed = signed_request(environ, raw, self._trusts_proxy)
-            return Caller(self._authenticator.authenticate(signed, self._clock.now()))
+            signed = _signed_request(environ, record.target, raw, self._backend.trusts_proxy)
+            identity = self._backend.authenticator.authenticate(signed, self._backend.clock.now())
         except AuthenticationFailed as failure:
-            return Caller(None, failure)
+            return None, failure
+        record.client_id = identity.client_id if identity else None
+        return identity, None
 
 
-class _Routes:
-    """Those of one method, as one pattern. A client whose base URL ends in a slash sends two."""
-
-    def __init__(self, prefixed: Sequence[Endpoint], bare: Sequence[Endpoint]) -> None:
-        ours = "|".join(map(_pattern, prefixed))
-        routes = "|".join([f"{_PREFIXES}(?:{ours})", *map(_pattern, bare)])
-        self._pattern = re.compile(f"/*(?:{routes})")
-        self._endpoints = {
-            one.name: (one, _PARAMETER.findall(one.route), self._pattern.groupindex[one.name])
-            for one in (*prefixed, *bare)
-        }
-
-    def find(self, path: str) -> tuple[Endpoint, dict[str, str]] | None:
-        """The endpoint and its segments of the path, as they were sent."""
-        match = self._pattern.fullmatch(path)
-        if not match:
-            return None
-        endpoint, names, group = self._endpoints[match.lastgroup or ""]
-        return endpoint, dict(zip(names, match.groups()[group:], strict=False))
+def check_escapes(target: str) -> None:
+    """Raises InvalidRequestArguments for a ``%`` that escapes nothing, which could mean two things."""
+    if broken := "%" in target and re.search("%(?![0-9a-fA-F]{2}).{0,2}", target):
+        raise InvalidRequestArguments(
+            f"{broken[0]!r} in the request's target is no percent escape: write % as %25"
+        )
 
 
 def _pattern(endpoint: Endpoint) -> str:
     """In a group with the endpoint's name. A ``name`` is data: all the rest of a path, slashes and all."""
     route = _PARAMETER.sub(lambda one: "(.*)" if one[1] == "name" else "([^/]+)", endpoint.route)
-    return f"(?P<{endpoint.name}>{route})"
+    return f"(?P<{endpoint.name}>{route}) {endpoint.method}"
 
 
-def _query(declared: Endpoint, environ: Environ) -> dict[str, str]:
+def _query(endpoint: Endpoint, environ: Environ) -> dict[str, str]:
     """The query's parameters, each given once and known to the endpoint; a bewit is not one of them."""
     given = {name: values for name, values in Request(environ).args.lists() if name != "bewit"}
     for name, values in sorted(given.items()):
-        if name not in declared.query:
-            raise InvalidRequestArguments(f"{declared.name} takes no query parameter {name[:200]!r}")
+        if name not in endpoint.query:
+            raise InvalidRequestArguments(f"{endpoint.name} takes no query parameter {name[:200]!r}")
         if len(values) > 1:
             raise InvalidRequestArguments(
                 f"{name} is given {len(values)} times in the query: once is accepted"
@@ -163,9 +173,38 @@ def _body(environ: Environ) -> bytes:
     return raw
 
 
-def _check_body(declared: Endpoint, body: Any) -> None:
-    if declared.input is None:
+def _check_body(endpoint: Endpoint, body: Any) -> None:
+    if endpoint.input is None:
         if body not in (None, {}):
-            raise InputValidationError(f"{declared.name} takes no body: send none, or {{}}")
-    elif body is not None or not declared.input_optional:
-        validate(body, declared.input)
+            raise InputValidationError(f"{endpoint.name} takes no body: send none, or {{}}")
+    elif body is not None or not endpoint.input_optional:
+        validate(body, endpoint.input)
+
+
+def _signed_request(environ: Environ, target: str, body: bytes, trusts_proxy: bool) -> SignedRequest:
+    """What the client signed; raises AuthenticationFailed for a Host that names no port.
+
+    Behind a trusted proxy the x-forwarded headers say which host and port the client addressed.
+    """
+
+    def forwarded(header: str, otherwise: str) -> str:
+        if not trusts_proxy:
+            return otherwise
+        return str(environ.get(f"HTTP_X_FORWARDED_{header}", otherwise).split(",")[0].strip())
+
+    scheme = forwarded("PROTO", environ["wsgi.url_scheme"])
+    address = forwarded("HOST", environ.get("HTTP_HOST", ""))
+    has_port = ":" in address and not address.endswith("]")  # [::1] alone has none
+    host, _, port = address.rpartition(":") if has_port else (address, "", "")
+    port = forwarded("PORT", "") or port or _DEFAULT_PORTS.get(scheme, "80")
+    if not (port.isascii() and port.isdigit() and len(port) <= 5):
+        raise AuthenticationFailed("host without a usable port")
+    return SignedRequest(
+        method=environ["REQUEST_METHOD"],
+        target=target,
+        host=host.strip("[]"),  # clients sign ::1 where they write [::1]
+        port=int(port),
+        authorization=environ.get("HTTP_AUTHORIZATION"),
+        content_type=environ.get("CONTENT_TYPE", ""),
+        body=body,
+    )

@@ -5,10 +5,9 @@ Source: "Errors" in design/api.md.
 
 import json
 import uuid
-from typing import Any
 
 import structlog
-from flask import Flask, Response, request
+from flask import Response
 from werkzeug.exceptions import HTTPException
 
 from legacy_queue.domain.errors import (
@@ -21,28 +20,28 @@ from legacy_queue.domain.errors import (
 )
 from legacy_queue.domain.times import format_time, whole_seconds
 from legacy_queue.http.bodies import MAX_BODY, MAX_ECHO, cut, shown
-from legacy_queue.http.request_log import RequestRecord, record_of
+from legacy_queue.http.request_log import RequestRecord
 from legacy_queue.ports import Clock, Corrupt
 
 log = structlog.get_logger()
 
 
-def render_errors(app: Flask, clock: Clock) -> None:
-    """Answer whatever the application raises with ``render``."""
-    app.register_error_handler(Exception, lambda error: render(error, record_of(request.environ), clock))
-
-
 def render(error: Exception, record: RequestRecord, clock: Clock) -> Response:
     """The error's code, a message, and what was asked."""
-    match error:
-        case QueueError():
-            return _render(error, record, clock)
-        case HTTPException():
-            return _render(_translated(error, record), record, clock)
-        case Corrupt():  # it is logged already, once
-            message = "what is stored about this cannot be read: the log of the server says so as row-corrupt"
-            return _json(_error_body("InternalServerError", message, record, clock), 500)
-    return _render_bug(error, record, clock)
+    if isinstance(error, HTTPException):
+        error = _translated(error, record)
+    if not isinstance(error, QueueError):
+        return _answer(500, "InternalServerError", _internal(error, record), record, clock)
+    record.refusal = error
+    message = cut(error.message)
+    if error.details:
+        message = "\n\n".join([message, cut(json.dumps(error.details, indent=2), 2 * MAX_ECHO)])
+    response = _answer(error.status, error.code, message, record, clock)
+    if isinstance(error, AuthenticationFailed):
+        response.headers["www-authenticate"] = "hawk"
+    if isinstance(error, ServiceUnavailable):
+        response.headers["retry-after"] = str(whole_seconds(error.retry_after))
+    return response
 
 
 def too_large() -> InputTooLarge:
@@ -61,20 +60,10 @@ def _translated(error: HTTPException, record: RequestRecord) -> QueueError:
     return InvalidRequestArguments(f"the request cannot be read: {error.name}")
 
 
-def _render(error: QueueError, record: RequestRecord, clock: Clock) -> Response:
-    record.refusal = error
-    message = cut(error.message)
-    if error.details:
-        message = "\n\n".join([message, cut(json.dumps(error.details, indent=2), 2 * MAX_ECHO)])
-    response = _json(_error_body(error.code, message, record, clock), error.status)
-    if isinstance(error, AuthenticationFailed):
-        response.headers["www-authenticate"] = "hawk"
-    if isinstance(error, ServiceUnavailable):
-        response.headers["retry-after"] = str(whole_seconds(error.retry_after))
-    return response
-
-
-def _render_bug(error: Exception, record: RequestRecord, clock: Clock) -> Response:
+def _internal(error: Exception, record: RequestRecord) -> str:
+    """What the caller is told; the details are in the log."""
+    if isinstance(error, Corrupt):  # it is logged already, once
+        return "what is stored about this cannot be read: the log of the server says so as row-corrupt"
     incident = str(uuid.uuid4())
     log.error(
         "internal-error",
@@ -84,24 +73,17 @@ def _render_bug(error: Exception, record: RequestRecord, clock: Clock) -> Respon
         request_id=record.request_id,
         exc_info=error,
     )
-    message = f"an error of the server, incident {incident}: its log has the details under that id"
-    return _json(_error_body("InternalServerError", message, record, clock), 500)
+    return f"an error of the server, incident {incident}: its log has the details under that id"
 
 
-def _error_body(code: str, message: str, record: RequestRecord, clock: Clock) -> dict[str, Any]:
+def _answer(status: int, code: str, message: str, record: RequestRecord, clock: Clock) -> Response:
     name, params = record.call or (None, {})
-    return {
-        "code": code,
-        "message": message,
-        "requestInfo": {
-            "method": name,
-            "params": params,
-            "payload": shown(*record.payload) if record.payload else None,
-            "time": format_time(clock.now()),
-            "requestId": record.request_id,
-        },
+    info = {
+        "method": name,
+        "params": params,
+        "payload": shown(*record.payload) if record.payload else None,
+        "time": format_time(clock.now()),
+        "requestId": record.request_id,
     }
-
-
-def _json(body: Any, status: int) -> Response:
-    return Response(json.dumps(body), status, content_type="application/json")
+    body = json.dumps({"code": code, "message": message, "requestInfo": info})
+    return Response(body, status, content_type="application/json")

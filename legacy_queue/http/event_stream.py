@@ -12,7 +12,7 @@ from flask import Response
 
 from legacy_queue.domain.errors import InvalidRequestArguments, ServiceUnavailable
 from legacy_queue.domain.events import EXCHANGES
-from legacy_queue.http.connection import hung_up
+from legacy_queue.http.connection import disconnected
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
 from legacy_queue.ports import BrokerAway, Clock
 from legacy_queue.services.event_feed import BeginsAnew, Told
@@ -27,7 +27,7 @@ Followed = Iterator[Told | BeginsAnew | None]
 def events_endpoint(project: str, clock: Clock, stopping: Flag, trusts_proxy: bool) -> Endpoint:
     """``/events`` of a server whose exchanges are the project's; its streams end once ``stopping`` is set."""
 
-    @endpoint("events", "GET", "/events", "Follow Events", query=("exchange", "lastEventId", "routingKey"))
+    @endpoint("GET", "/events", "Follow Events", query=("exchange", "lastEventId", "routingKey"))
     def events(call: Call) -> Response:
         """Events from now on, or behind the one with the id that Last-Event-ID gives, until one side ends it.
 
@@ -50,7 +50,7 @@ def events_endpoint(project: str, clock: Clock, stopping: Flag, trusts_proxy: bo
             ) from None
         except BrokerAway:
             raise ServiceUnavailable("the broker is away: its events cannot be followed now") from None
-        return _answer(_stream(followed, project, clock, stopping, hung_up(call.environ)))
+        return _answer(_stream(followed, project, clock, stopping, disconnected(call.environ)))
 
     return events
 

@@ -17,7 +17,6 @@ _UNITS = {"m": timedelta(minutes=1), "h": HOUR, "d": timedelta(days=1)}
 
 
 @endpoint(
-    "migration",
     "GET",
     "/migration",
     "Get Protocols in Use",
@@ -33,11 +32,10 @@ def migration(call: Call) -> Mapping[str, Any]:
     services = call.authorize()
     window = _window(call.query.get("since", "24h"))
     report = services.usage.report(window, call.query.get("provisionerId"), call.query.get("workerType"))
-    recorded = {"recordedSince": format_time(report.recorded_since)} if report.recorded_since else {}
+    recorded = {"recordedSince": report.recorded_since} if report.recorded_since else {}
+    times = {"since": report.since, "until": report.until, **recorded}
     return {
-        "since": format_time(report.since),
-        "until": format_time(report.until),
-        **recorded,
+        **{name: format_time(time) for name, time in times.items()},
         "notRecorded": report.not_recorded,
         "workerTypes": [
             _to_wire(one, services.claims.policy(one.provisioner_id, one.worker_type))

@@ -1,11 +1,12 @@
-"""Lists in pages: how many are asked for, and the token with which a list goes on."""
+"""Lists in pages: how many items are asked for, and the token with which a list goes on."""
 
 import base64
 import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any
 
 from flask import Response
 
@@ -14,16 +15,10 @@ from legacy_queue.http.endpoint import Call
 from legacy_queue.services import Services
 from legacy_queue.services.pages import Page
 
-Place = TypeVar("Place")
-
 PAGED = ("continuationToken", "limit")
+_MAX_LIMIT = 1000
 
-_MOST = 1000
-
-
-def limit(call: Call) -> int:
-    """How many the caller wants at most."""
-    return int(call.query.get("limit", _MOST))
+Ask = Callable[[str, int], Page[str]]
 
 
 def render(item: Any) -> bytes:
@@ -34,24 +29,24 @@ def render(item: Any) -> bytes:
 def page_answer(
     call: Call,
     services: Services,
-    list_id: str,
     name: str,
-    ask: Callable[[], Page[Place]],
-    *,
-    beside: Mapping[str, str] | None = None,
-    place: Callable[[Place], str] = str,
+    pattern: str,
+    ask: Ask,
+    beside: Mapping[str, str] = MappingProxyType({}),
 ) -> Response:
-    """The page that ``ask`` gives, as the list ``name`` and what is ``beside`` it.
+    """The page that ``ask`` gives, as the list ``name``, and what is ``beside`` it.
 
-    ``place`` is what its continuationToken holds, if the list goes on. The page counts among the memory of
-    all listings until it is sent.
+    ``ask`` is given the place behind which the page begins ("" at first; else the pattern matches it) and a
+    limit. Raises InvalidRequestArguments for a continuationToken of another list. The page counts among the
+    memory of all listings until it is sent.
     """
+    begin = _place(call, pattern)
     memory = services.page_memory.acquire()
     try:
-        page = ask()
-        properties = dict(beside or {})
+        page = ask(begin, int(call.query.get("limit", _MAX_LIMIT)))
+        properties = dict(beside)
         if page.after is not None:
-            properties["continuationToken"] = _token(call.name, list_id, place(page.after))
+            properties["continuationToken"] = _token(call, page.after)
         start = render({**properties, name: []}).removesuffix(b"]}")
         body = b"".join((start, b", ".join(page.items), b"]}"))
         memory.keep(len(body))
@@ -63,11 +58,8 @@ def page_answer(
     return response
 
 
-def after(call: Call, list_id: str, pattern: str) -> str:
-    """Where the caller's token says that this list goes on, which the pattern matches; "", its beginning.
-
-    An empty token is none: so a JavaScript client sends one that is undefined.
-    """
+def _place(call: Call, pattern: str) -> str:
+    """What the caller's token holds, if there is one. JavaScript clients send an empty one for undefined."""
     token = call.query.get("continuationToken")
     if not token:
         return ""
@@ -76,15 +68,21 @@ def after(call: Call, list_id: str, pattern: str) -> str:
         place = str(content["after"])
     except (ValueError, KeyError, TypeError, RecursionError):
         place = ""
-    if not re.fullmatch(pattern, place) or token != _token(call.name, list_id, place):
+    if not re.fullmatch(pattern, place) or token != _token(call, place):
         raise InvalidRequestArguments(
-            f"continuationToken is {token[:300]!r}: one is accepted that {call.name} gave for {list_id}"
+            f"continuationToken is {token[:300]!r}: "
+            f"one is accepted that {call.endpoint.name} gave for {_list_id(call)}"
         )
     return place
 
 
-def _token(name: str, list_id: str, after: str) -> str:
+def _token(call: Call, place: str) -> str:
     """The check tells a token that was cut, changed, or given for another list."""
-    check = hashlib.sha256(f"{name}/{list_id}/{after}".encode()).hexdigest()[:16]
-    content = json.dumps({"list": name, "of": list_id, "after": after, "check": check})
+    name, list_id = call.endpoint.name, _list_id(call)
+    check = hashlib.sha256(f"{name}/{list_id}/{place}".encode()).hexdigest()[:16]
+    content = json.dumps({"list": name, "of": list_id, "after": place, "check": check})
     return base64.urlsafe_b64encode(content.encode()).decode().rstrip("=")
+
+
+def _list_id(call: Call) -> str:
+    return "/".join(call.params.values()) or "all provisioners"

@@ -1,10 +1,9 @@
 """Machine-readable descriptions of the API and of the exchanges, generated from what the server acts by."""
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
-from legacy_queue.domain.events import EXCHANGES, Exchange, Key
+from legacy_queue.domain.events import EXCHANGES, OPTIONAL, Exchange
 from legacy_queue.domain.scopes import reference
 from legacy_queue.http.endpoint import Endpoint
 from legacy_queue.http.schemas import message_schema
@@ -30,7 +29,7 @@ def _entry(endpoint: Endpoint) -> dict[str, Any]:
         "method": endpoint.method.lower(),
         "route": endpoint.route,
         "query": list(endpoint.query),
-        "args": re.findall(r"<(\w+)>", endpoint.route),
+        "args": endpoint.args,
         "name": endpoint.name,
         "stability": endpoint.stability,
         "title": endpoint.title,
@@ -61,16 +60,16 @@ def _exchange_entry(exchange: Exchange) -> dict[str, Any]:
         "name": exchange.entry,
         "title": exchange.title,
         "description": exchange.description,
-        "routingKey": [_key_entry(exchange, key) for key in exchange.keys],
+        "routingKey": [_word_entry(exchange, *word) for word in exchange.key.items()],
         "schema": f"/schemas/queue/v1/{message_schema(exchange.name)}.json#",
     }
 
 
-def _key_entry(exchange: Exchange, key: Key) -> dict[str, Any]:
+def _word_entry(exchange: Exchange, name: str, summary: str) -> dict[str, Any]:
     return {
-        "name": key.name,
-        "summary": key.summary,
-        **({"constant": key.constant} if key.constant else {}),
-        "multipleWords": key.several_words,
-        "required": not key.optional or key.name in exchange.always,
+        "name": name,
+        "summary": summary,
+        **({"constant": "primary"} if name == "routingKeyKind" else {}),
+        "multipleWords": name == "reserved",
+        "required": name not in OPTIONAL or name in exchange.always,
     }

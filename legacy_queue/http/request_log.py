@@ -14,13 +14,12 @@ import structlog
 from werkzeug.wsgi import ClosingIterator
 
 from legacy_queue.domain.errors import AuthenticationFailed, AuthorizationFailed, QueueError
-from legacy_queue.http.auth import raw_target
+from legacy_queue.http.connection import FairBody
 
 log = structlog.get_logger()
 
-HEADER = "x-request-id"
 _HARMLESS = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_LONGEST = 1000  # characters of a path or a reason
+_MAX_LENGTH = 1000  # characters of a path or a reason
 # a client that escapes the "?" of a signed URL too sends it as a path
 _SIGNED = re.compile(r"(sig|signature|bewit|mac|accountkey|accesstoken|popreceipt)(=|%3d).*", re.IGNORECASE)
 _RECORD = "legacy_queue.record"  # in a WSGI environment
@@ -32,16 +31,19 @@ WsgiApp = Callable[[Environ, Any], Iterable[bytes]]
 class RequestRecord:
     """What the log line of a request, and its error, say of it.
 
-    ``path`` is as it was sent. ``call`` is the declared endpoint and its parameters, ``endpoint`` what serves
-    a path beside those. ``payload`` is the body, as it was sent and as it was read. ``refusal`` is the error
-    that was answered, ``code`` Azure's.
+    ``target`` (path and query) and ``path`` are as they were sent. ``call`` is the declared endpoint and its
+    parameters, ``endpoint`` what serves a path beside those. ``payload`` is the body, raw and as it was read.
+    ``refusal`` is the error that was answered, ``code`` Azure's.
     """
 
     def __init__(self, environ: Environ) -> None:
         given = environ.get("HTTP_X_REQUEST_ID", "")
         self.request_id = given if _HARMLESS.fullmatch(given) else secrets.token_urlsafe(9)
         self.method: str = environ["REQUEST_METHOD"]
-        self.path: str = environ["PATH_INFO"]
+        self.target: str = environ["RAW_URI"]
+        if not self.target.startswith("/"):  # a proxy's absolute form
+            self.target = "/" + self.target.partition("://")[2].partition("/")[2]
+        self.path = self.target.partition("?")[0]
         self.call: tuple[str, Mapping[str, str]] | None = None
         self.endpoint: str | None = None
         self.client_id: str | None = None
@@ -56,10 +58,10 @@ class RequestRecord:
         """The path without what might sign it."""
         path = self.path
         is_plain = "=" not in path and "%3" not in path
-        return (path if is_plain else _SIGNED.sub("***", path))[:_LONGEST]
+        return (path if is_plain else _SIGNED.sub("***", path))[:_MAX_LENGTH]
 
     def write(self) -> None:
-        """The line."""
+        """Write the line."""
         fields = {
             "method": self.method,
             "path": self.shown_path,
@@ -80,12 +82,12 @@ class RequestRecord:
             case AuthenticationFailed():
                 return {"code": error.code, "reason": error.reason, "claimed_client_id": error.client_id}
             case AuthorizationFailed():
-                return {"code": error.code, "reason": error.message[:_LONGEST]}
+                return {"code": error.code, "reason": error.message[:_MAX_LENGTH]}
         return {"code": error.code}
 
 
 def record_of(environ: Environ) -> RequestRecord:
-    """That of the request under way."""
+    """The record of the request."""
     record: RequestRecord = environ[_RECORD]
     return record
 
@@ -100,13 +102,14 @@ class RequestLog:
         self._app = app
 
     def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
-        environ["PATH_INFO"] = raw_target(environ).partition("?")[0]
         record = environ[_RECORD] = RequestRecord(environ)
+        environ["PATH_INFO"] = record.path
+        environ["wsgi.input"] = FairBody(environ["wsgi.input"])
 
         def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
             record.status = int(status[:3])
             if record.status >= 400:
                 record.code = next((value for name, value in headers if name == "x-ms-error-code"), None)
-            return start_response(status, [*headers, (HEADER, record.request_id)], *error)
+            return start_response(status, [*headers, ("x-request-id", record.request_id)], *error)
 
         return ClosingIterator(self._app(environ, start), record.write)

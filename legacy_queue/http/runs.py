@@ -1,10 +1,12 @@
-"""Endpoints about runs, for workers. Source: "Methods" in design/api.md."""
+"""Endpoints for workers: where work is, and what becomes of a run. Source: "Methods" in design/api.md."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from legacy_queue.domain.scopes import AllOf, AnyOf
 from legacy_queue.domain.task import Worker
+from legacy_queue.http.connection import disconnected
 from legacy_queue.http.endpoint import Call, endpoint
 from legacy_queue.services.claims import Presented
 
@@ -12,48 +14,90 @@ Answer = Mapping[str, Any]
 
 _RUN = "/task/<taskId>/runs/<runId>"
 _POOL = "<provisionerId>/<workerType>"
+_WORKER_ID = "queue:worker-id:<workerGroup>/<workerId>"
 _AS_WORKER = "assume:worker-id:<workerGroup>/<workerId>"
+_AS_WORKER_TYPE = f"assume:worker-type:{_POOL}"
+
+_POLLING = AnyOf((f"queue:poll-task-urls:{_POOL}", AllOf(("queue:poll-task-urls", _AS_WORKER_TYPE))))
+_CLAIMING = AnyOf(
+    (
+        AllOf((f"queue:claim-task:{_POOL}", _WORKER_ID)),
+        AllOf(("queue:claim-task", _AS_WORKER_TYPE, _AS_WORKER)),
+    )
+)
 
 
 def _on_run(verb: str, legacy_verb: str) -> AnyOf:
     """What the holder of a claim may: with the claim's credentials, or with those of the worker."""
-    right = f"queue:{verb}:<taskId>/<runId>"
     legacy = AllOf((f"queue:{legacy_verb}", _AS_WORKER))
-    return AnyOf(("queue:claim-task:<taskId>/<runId>", right, legacy))
+    return AnyOf(("queue:claim-task:<taskId>/<runId>", f"queue:{verb}:<taskId>/<runId>", legacy))
+
+
+_resolving = partial(endpoint, scopes=_on_run("resolve-task", "resolve-task"), output="task-status-response")
 
 
 @endpoint(
-    "claimTask",
+    "GET",
+    f"/poll-task-url/{_POOL}",
+    "Get Urls to Poll Pending Tasks",
+    scopes=_POLLING,
+    output="poll-task-urls-response",
+)
+def poll_task_urls(call: Call) -> Answer:
+    """Signed URLs for polling, and deleting from, the Azure queues of a worker type; poll them in order."""
+    return call.authorize().polling.poll_urls(*_pool(call), call.client_id)
+
+
+@endpoint(
+    "POST",
+    f"/claim-work/{_POOL}",
+    "Claim Work",
+    scopes=AllOf((f"queue:claim-work:{_POOL}", _WORKER_ID)),
+    input="claim-work-request",
+    output="claim-work-response",
+)
+def claim_work(call: Call) -> Answer:
+    """Claim pending tasks, up to ``tasks`` of them, highest priority first.
+
+    The answer comes as soon as there are any, and within 20 seconds: then it holds none. Fewer than were
+    asked for does not mean that there are no more. A client that hangs up before claims nothing.
+    """
+    worker = _worker(call)
+    services = call.authorize(workerGroup=worker.worker_group, workerId=worker.worker_id)
+    count = call.body.get("tasks", 1)
+    return services.claim_work.claim(*_pool(call), worker, count, disconnected(call.environ))
+
+
+@endpoint("GET", f"/pending/{_POOL}", "Get Number of Pending Tasks", output="pending-tasks-response")
+def pending_tasks(call: Call) -> Answer:
+    """How many tasks of a worker type are pending, at most; with memory storage exactly so many."""
+    return {**call.params, "pendingTasks": call.authorize().pending.count(*_pool(call))}
+
+
+@endpoint(
     "POST",
     f"{_RUN}/claim",
     "Claim Task",
-    scopes=AnyOf(
-        (
-            AllOf((f"queue:claim-task:{_POOL}", "queue:worker-id:<workerGroup>/<workerId>")),
-            AllOf(("queue:claim-task", f"assume:worker-type:{_POOL}", _AS_WORKER)),
-        )
-    ),
+    scopes=_CLAIMING,
     input="task-claim-request",
     output="task-claim-response",
 )
 def claim_task(call: Call) -> Answer:
     """Claim a run that is pending, or the one after a claim that has expired."""
-    body, task = call.body, call.task()
+    task, worker = call.task(), _worker(call)
     queue = task.definition.work_queue
     services = call.authorize(
         provisionerId=queue.provisioner_id,
         workerType=queue.worker_type,
-        workerGroup=body["workerGroup"],
-        workerId=body["workerId"],
+        workerGroup=worker.worker_group,
+        workerId=worker.worker_id,
     )
     # a Go client sends the fields that it does not set as empty strings
-    presented = Presented(*(body.get(name) or None for name in ("messageId", "receipt", "signature")))
-    worker = Worker(body["workerGroup"], body["workerId"])
+    presented = Presented(*(call.body.get(name) or None for name in ("messageId", "receipt", "signature")))
     return services.claims.claim(task, call.run_id, worker, presented)
 
 
 @endpoint(
-    "reclaimTask",
     "POST",
     f"{_RUN}/reclaim",
     "Reclaim Task",
@@ -62,19 +106,11 @@ def claim_task(call: Call) -> Answer:
 )
 def reclaim_task(call: Call) -> Answer:
     """Extend the claim on a run before it expires."""
-    services = call.authorize_holder()
-    return services.claims.reclaim(call.task_id, call.run_id)
+    return call.authorize_holder().claims.reclaim(call.task_id, call.run_id)
 
 
-@endpoint(
-    "reportCompleted",
-    "POST",
-    f"{_RUN}/completed",
-    "Report Run Completed",
-    scopes=_on_run("resolve-task", "resolve-task"),
-    input="task-completed-request",
-    input_optional=True,
-    output="task-status-response",
+@_resolving(
+    "POST", f"{_RUN}/completed", "Report Run Completed", input="task-completed-request", input_optional=True
 )
 def report_completed(call: Call) -> Answer:
     """Resolve a running run as completed; as failed where a very old worker says ``success: false``."""
@@ -82,37 +118,26 @@ def report_completed(call: Call) -> Answer:
     return _reported(call, state, state)
 
 
-@endpoint(
-    "reportFailed",
-    "POST",
-    f"{_RUN}/failed",
-    "Report Run Failed",
-    scopes=_on_run("resolve-task", "resolve-task"),
-    output="task-status-response",
-)
+@_resolving("POST", f"{_RUN}/failed", "Report Run Failed")
 def report_failed(call: Call) -> Answer:
     """Resolve a running run as failed: the task's own code did."""
     return _reported(call, "failed", "failed")
 
 
-@endpoint(
-    "reportException",
-    "POST",
-    f"{_RUN}/exception",
-    "Report Task Exception",
-    scopes=_on_run("resolve-task", "resolve-task"),
-    input="task-exception-request",
-    output="task-status-response",
-)
+@_resolving("POST", f"{_RUN}/exception", "Report Task Exception", input="task-exception-request")
 def report_exception(call: Call) -> Answer:
     """Resolve a running run as exception; a new run follows for worker-shutdown and intermittent-task."""
-    reason = call.body["reason"]
-    return _reported(call, "exception", reason.replace("resources-", "resource-"))
+    return _reported(call, "exception", call.body["reason"].replace("resources-", "resource-"))
+
+
+def _pool(call: Call) -> tuple[str, str]:
+    return call.params["provisionerId"], call.params["workerType"]
+
+
+def _worker(call: Call) -> Worker:
+    return Worker(call.body["workerGroup"], call.body["workerId"])
 
 
 def _reported(call: Call, state: str, reason: str) -> Answer:
     services = call.authorize_holder()
     return {"status": services.tasks.report(call.task_id, call.run_id, state, reason).status()}
-
-
-ENDPOINTS = (claim_task, reclaim_task, report_completed, report_failed, report_exception)

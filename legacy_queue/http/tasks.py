@@ -1,12 +1,17 @@
 """Endpoints about tasks. Source: "Methods" in design/api.md."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+from flask import Response
+
+from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.priority import at_least
 from legacy_queue.domain.scopes import AllOf, AnyOf, Expression, ForEach
 from legacy_queue.domain.task import Task
-from legacy_queue.http.endpoint import Call, endpoint
+from legacy_queue.http.endpoint import Call, Endpoint, Handler, endpoint
+from legacy_queue.http.paging import PAGED, page_answer, render
 from legacy_queue.services import Services
 
 Answer = Mapping[str, Any]
@@ -14,22 +19,25 @@ Answer = Mapping[str, Any]
 _POOL = "<provisionerId>/<workerType>"
 _GROUP = "<schedulerId>/<taskGroupId>"
 
+_CREATE = f"queue:create-task:{_POOL}"
+_DEFINE = f"queue:define-task:{_POOL}"
+_SCHEDULE = (f"queue:task-group-id:{_GROUP}", f"queue:schedule-task:{_GROUP}/<taskId>")
 
-def _creating(*legacy: Expression) -> AllOf:
-    """What the creator of a task may; ``legacy`` are alternatives for tasks of the lowest priority only."""
+_listing = partial(endpoint, "GET", query=PAGED)
+_changing = partial(endpoint, output="task-status-response")
+
+
+def _creating(
+    method: str, route: str, title: str, *legacy: Expression, **more: str
+) -> Callable[[Handler], Endpoint]:
+    """``legacy`` are alternatives for tasks of the lowest priority only."""
     modern = AllOf(("queue:scheduler-id:<schedulerId>", f"queue:create-task:<priority>:{_POOL}"))
-    return AllOf(
-        (
-            ForEach("scope", "scopes", "<scope>"),
-            ForEach("route", "routes", "queue:route:<route>"),
-            AnyOf(
-                (
-                    ForEach("priority", "priorities", modern),
-                    *(ForEach("legacy", "legacyPriority", one) for one in legacy),
-                )
-            ),
-        )
-    )
+    any_priority = ForEach("priority", "priorities", modern)
+    alternatives = (any_priority, *(ForEach("legacy", "legacyPriority", one) for one in legacy))
+    each_scope = ForEach("scope", "scopes", "<scope>")
+    each_route = ForEach("route", "routes", "queue:route:<route>")
+    scopes = AllOf((each_scope, each_route, AnyOf(alternatives)))
+    return _changing(method, route, title, scopes=scopes, input="create-task-request", **more)
 
 
 def _on_task(verb: str) -> AnyOf:
@@ -37,76 +45,41 @@ def _on_task(verb: str) -> AnyOf:
     return AnyOf((f"queue:{verb}:{_GROUP}/<taskId>", legacy))
 
 
-@endpoint("task", "GET", "/task/<taskId>", "Get Task Definition", output="task")
+@endpoint("GET", "/task/<taskId>", "Get Task Definition", output="task")
 def task(call: Call) -> Answer:
     """The definition of the task, with its defaults filled in."""
     return call.authorize().tasks.load(call.task_id).definition.wire
 
 
-@endpoint("status", "GET", "/task/<taskId>/status", "Get Task Status", output="task-status-response")
+@endpoint("GET", "/task/<taskId>/status", "Get Task Status", output="task-status-response")
 def status(call: Call) -> Answer:
     """The status structure of the task."""
     return _status(call.authorize().tasks.load(call.task_id))
 
 
-@endpoint(
-    "createTask",
-    "PUT",
-    "/task/<taskId>",
-    "Create New Task",
-    scopes=_creating(
-        f"queue:create-task:{_POOL}",
-        AllOf(
-            (
-                f"queue:define-task:{_POOL}",
-                f"queue:task-group-id:{_GROUP}",
-                f"queue:schedule-task:{_GROUP}/<taskId>",
-            )
-        ),
-    ),
-    input="create-task-request",
-    output="task-status-response",
-)
+@_creating("PUT", "/task/<taskId>", "Create New Task", _CREATE, AllOf((_DEFINE, *_SCHEDULE)))
 def create_task(call: Call) -> Answer:
     """Create a task, which is pending at once unless it has dependencies. Safe to repeat."""
     return _status(_as_creator(call).tasks.create(call.task_id, call.body))
 
 
-@endpoint(
-    "defineTask",
-    "POST",
-    "/task/<taskId>/define",
-    "Define Task",
-    scopes=_creating(f"queue:create-task:{_POOL}", f"queue:define-task:{_POOL}"),
-    input="create-task-request",
-    output="task-status-response",
-    stability="deprecated",
-)
+@_creating("POST", "/task/<taskId>/define", "Define Task", _CREATE, _DEFINE, stability="deprecated")
 def define_task(call: Call) -> Answer:
     """Create a task that depends on itself: only scheduleTask makes it pending. Safe to repeat."""
     return _status(_as_creator(call).tasks.define(call.task_id, call.body))
 
 
-@endpoint(
-    "scheduleTask",
-    "POST",
-    "/task/<taskId>/schedule",
-    "Schedule Defined Task",
-    scopes=_on_task("schedule-task"),
-    output="task-status-response",
-)
+@_changing("POST", "/task/<taskId>/schedule", "Schedule Defined Task", scopes=_on_task("schedule-task"))
 def schedule_task(call: Call) -> Answer:
     """Make an unscheduled task pending, whatever it depends on; of any other, answer the status."""
     return _status(_as_scheduler(call).tasks.schedule(call.task_id))
 
 
-@endpoint(
-    "rerunTask",
+@_changing(
     "POST",
     "/task/<taskId>/rerun",
     "Rerun a Resolved Task",
     scopes=_on_task("rerun-task"),
-    output="task-status-response",
     stability="deprecated",
 )
 def rerun_task(call: Call) -> Answer:
@@ -114,17 +87,31 @@ def rerun_task(call: Call) -> Answer:
     return _status(_as_scheduler(call).tasks.rerun(call.task_id))
 
 
-@endpoint(
-    "cancelTask",
-    "POST",
-    "/task/<taskId>/cancel",
-    "Cancel Task",
-    scopes=_on_task("cancel-task"),
-    output="task-status-response",
-)
+@_changing("POST", "/task/<taskId>/cancel", "Cancel Task", scopes=_on_task("cancel-task"))
 def cancel_task(call: Call) -> Answer:
     """Resolve a task that is not resolved as exception/canceled; of one that is, answer the status."""
     return _status(_as_scheduler(call).tasks.cancel(call.task_id))
+
+
+@_listing("/task-group/<taskGroupId>/list", "List Task Group", output="list-task-group-response")
+def list_task_group(call: Call) -> Response:
+    """The tasks of a group, up to ``limit`` at a time; a page may hold fewer and not be the last: it has
+    about 4 MiB of JSON at most.
+
+    Where more follow there is a continuationToken, which as a query parameter gives the next page. A
+    task that joins meanwhile makes no other task be listed twice or not at all.
+    """
+    services = call.authorize()
+    ask = partial(services.listing.group, call.params["taskGroupId"], render=_listed)
+    return page_answer(call, services, "tasks", TASK_ID, ask, beside=call.params)
+
+
+@_listing("/task/<taskId>/dependents", "List Dependent Tasks", output="list-dependent-tasks-response")
+def list_dependent_tasks(call: Call) -> Response:
+    """The tasks that depend on a task, in pages as those of listTaskGroup."""
+    services = call.authorize()
+    ask = partial(services.listing.dependents, call.task_id, render=_listed)
+    return page_answer(call, services, "tasks", TASK_ID, ask, beside=call.params)
 
 
 def _as_creator(call: Call) -> Services:
@@ -151,4 +138,5 @@ def _status(task: Task) -> Answer:
     return {"status": task.status()}
 
 
-ENDPOINTS = (task, status, create_task, define_task, schedule_task, rerun_task, cancel_task)
+def _listed(task: Task) -> bytes:
+    return render({**_status(task), "task": task.definition.wire})

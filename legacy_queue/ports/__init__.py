@@ -1,21 +1,65 @@
 """What the stores and the services need of the outside, each as a promise. ``adapters`` keeps them.
 
-Storage is Table, Queue and BlobContainer of a StorageAccount, in modules of their own. Every method may raise
-ServiceUnavailable: then the caller does not know whether it happened.
+Storage is Table, Queue and BlobContainer of a StorageAccount, in modules of their own. Every method of theirs
+may raise ServiceUnavailable: then the caller does not know whether it happened.
 """
 
-from legacy_queue.ports.common import AlreadyExists, Changed, Clock, Corrupt
-from legacy_queue.ports.object_store import ObjectStore
-from legacy_queue.ports.queue import LeaseLost
-from legacy_queue.ports.telling import Broker, BrokerAway
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Protocol
 
-__all__ = [
-    "AlreadyExists",
-    "Broker",
-    "BrokerAway",
-    "Changed",
-    "Clock",
-    "Corrupt",
-    "LeaseLost",
-    "ObjectStore",
-]
+from legacy_queue.domain.events import Event
+from legacy_queue.ports.queue import LeaseLost as LeaseLost
+
+
+class AlreadyExists(Exception):
+    """There is something under that key."""
+
+
+class Changed(Exception):
+    """Somebody else wrote first, or it is gone: read again and decide again."""
+
+
+class Corrupt(Exception):
+    """What is stored under that key cannot be read, and is logged: no retry cures it."""
+
+
+class BrokerAway(Exception):
+    """The broker did not confirm: whether it has the event is not known."""
+
+
+class Clock(Protocol):
+    def now(self) -> datetime:
+        """The time in UTC, whole milliseconds."""
+
+
+class Broker(Protocol):
+    """RabbitMQ, or what speaks its protocol. Every method but ``close`` may raise BrokerAway."""
+
+    def publish(self, events: Sequence[Event]) -> None:
+        """Return once the broker has confirmed all of them, in this order."""
+
+    def check(self) -> None:
+        """Return when the broker takes messages."""
+
+    def follow(self, exchange: str | None, pattern: str) -> Iterator[Event | None]:
+        """Events from now on of that exchange, or of all, whose routing key or a route matches the pattern.
+
+        None about every second while there are none, so that the caller can look after itself.
+        """
+
+    def close(self) -> None:
+        """Let go of its connections."""
+
+
+class ObjectStore(Protocol):
+    """Where ``s3`` artifacts go, if there is an S3 endpoint: names are those of blobs."""
+
+    def upload_url(self, name: str, content_type: str, expiry: datetime) -> str:
+        """A presigned URL, good until then, for one PUT with exactly this content-type. Nothing is sent."""
+
+    def download_url(self, name: str, expiry: datetime) -> str:
+        """A presigned URL, good until then, for a GET of an attachment, or ranges of it. Nothing is sent."""
+
+    def remove(self, name: str) -> None:
+        """The object is not there any more; raises ServiceUnavailable. Safe to repeat."""

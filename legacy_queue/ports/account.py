@@ -1,8 +1,8 @@
 """A storage account: tables, queues and one container of blobs."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from legacy_queue.ports.blob import BlobContainer
 from legacy_queue.ports.queue import Queue
@@ -18,7 +18,7 @@ class Endpoint:
     key: str = field(repr=False)
 
 
-class StorageAccount(ABC):
+class StorageAccount(Protocol):
     """Tables and the container come into being by ``check``, queues by ``Queue.create``."""
 
     container: BlobContainer
@@ -26,22 +26,16 @@ class StorageAccount(ABC):
     public_blobs: Endpoint
     endpoints: Mapping[str, str | None]  # URLs of queue, table and blob that this server itself uses
 
-    @abstractmethod
     def table(self, name: str) -> Table:
         """The table of that name, letters and digits; the same object each time."""
 
-    @abstractmethod
     def queue(self, name: str) -> Queue:
         """The queue of that name. Nothing is sent."""
 
-    @abstractmethod
     def queues(self, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
         """Names that begin so, and their metadata, in the order of the names."""
 
-    @abstractmethod
     def check(self) -> None:
         """Return when queues, tables and blobs answer, and the container is there and each table that
         ``table`` was asked for.
-
-        Raises ServiceUnavailable.
         """

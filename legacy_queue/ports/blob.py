@@ -1,10 +1,9 @@
 """A container of block blobs, as Azure Blob Storage has it."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, Protocol
 
 
 class BlobAlreadyExists(Exception):
@@ -13,6 +12,14 @@ class BlobAlreadyExists(Exception):
 
 class InvalidBlockList(Exception):
     """A block that the list names is not there."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """The blob that a write made."""
+
+    etag: str
+    modified: datetime
 
 
 @dataclass(frozen=True)
@@ -27,14 +34,6 @@ class BlobProperties:
 
 
 @dataclass(frozen=True)
-class Written:
-    """The blob that a write made."""
-
-    etag: str
-    modified: datetime
-
-
-@dataclass(frozen=True)
 class BlockList:
     """Ids of blocks: those that make up the blob, in order, and those that no list has named yet."""
 
@@ -45,60 +44,44 @@ class BlockList:
 Block = tuple[Literal["Latest", "Committed", "Uncommitted"], str]  # where to look for it, and its id
 
 
-class BlobContainer(ABC):
-    """A blob is there as a whole or not at all. Block ids of a blob have the same length, 64 bytes at most.
-
-    Every method may raise ServiceUnavailable. Then the caller does not know whether it happened.
-    """
+class BlobContainer(Protocol):
+    """A blob is there as a whole or not at all. Ids of its blocks have the same length, 64 bytes at most."""
 
     name: str
 
-    @abstractmethod
     def put(
-        self,
-        name: str,
-        content: bytes,
-        content_type: str,
-        content_encoding: str | None,
-        *,
-        is_new: bool = False,
+        self, name: str, content: bytes, content_type: str, encoding: str | None, *, is_new: bool = False
     ) -> Written:
         """Store the blob in place of what is there; on Azurite its uncommitted blocks stay.
 
         Raises BlobAlreadyExists where ``is_new``, and there is a blob, or on Azurite an uncommitted block.
         """
 
-    @abstractmethod
     def put_block(self, name: str, block_id: str, content: bytes) -> None:
         """Keep 1 to 4 MiB of bytes until a list names them, in place of an uncommitted block of that id."""
 
-    @abstractmethod
     def put_block_list(
         self,
         name: str,
         blocks: Sequence[Block],
         content_type: str,
-        content_encoding: str | None,
+        encoding: str | None,
         *,
         is_new: bool = False,
     ) -> Written:
         """Make the blob of these blocks; raises InvalidBlockList, BlobAlreadyExists."""
 
-    @abstractmethod
     def block_list(self, name: str) -> BlockList | None:
         """The blob's blocks; None where there is neither a blob nor a block of that name."""
 
-    @abstractmethod
     def properties(self, name: str) -> BlobProperties | None:
         """Of the blob, if it is there."""
 
-    @abstractmethod
     def read(self, name: str) -> tuple[BlobProperties, Iterator[bytes]] | None:
         """The blob and its bytes as they are stored, in chunks; None where there is none.
 
         Where it is written or removed meanwhile, the chunks may end with ServiceUnavailable, never mixed.
         """
 
-    @abstractmethod
     def delete(self, name: str) -> None:
         """The blob is not there any more, leased or not. Safe to repeat."""

@@ -1,11 +1,13 @@
 """A queue of messages, as Azure Queue Storage has it."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from legacy_queue.domain.messages import Lease
+
+_MAX_TEXT = 48 * 1024
 
 
 class LeaseLost(Exception):
@@ -36,56 +38,52 @@ class QueuedMessage:
     dequeue_count: int
 
 
-class Queue(ABC):
+class Queue(Protocol):
     """Messages are ASCII text of up to 48 KiB. Durations are counted in whole seconds: invisibility is
     rounded up, the time to live down. Visible messages come in the order in which they became visible, about.
 
-    Every method but ``create`` may raise QueueNotFound, and every method ServiceUnavailable. Then the caller
-    does not know whether it happened.
+    Every method but ``create`` and ``remove`` may raise QueueNotFound.
     """
 
     name: str
 
-    @abstractmethod
     def create(self, metadata: Mapping[str, str]) -> None:
         """The queue is there, and has this metadata. Safe to repeat."""
 
-    @abstractmethod
     def metadata(self) -> Mapping[str, str]: ...
 
-    @abstractmethod
     def put(self, text: str, hidden_for: timedelta, time_to_live: timedelta | None = None) -> Lease:
         """A fresh message, invisible for so long, gone after ``time_to_live``, which is longer; None: never.
 
         The lease is good until the message is received.
         """
 
-    @abstractmethod
     def receive(self, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
         """Up to ``count`` (1..32) visible messages, invisible for so long, at least a second.
 
         It is sent once only: each request that arrives hides messages.
         """
 
-    @abstractmethod
     def peek(self, count: int) -> Sequence[QueuedMessage]:
         """Up to ``count`` (1..32) visible messages, left as they are."""
 
-    @abstractmethod
     def update(self, lease: Lease, text: str, hidden_for: timedelta) -> Lease:
         """Give the leased message this text and make it invisible for so long; raises LeaseLost.
 
         0 makes it visible at once. The old lease is good for nothing afterwards.
         """
 
-    @abstractmethod
     def delete(self, lease: Lease) -> None:
         """Delete the leased message; raises LeaseLost."""
 
-    @abstractmethod
     def count(self) -> int:
         """How many messages there are, visible or not."""
 
-    @abstractmethod
     def remove(self) -> None:
         """The queue is not there any more, nor its messages. Safe to repeat."""
+
+
+def check_text(text: str) -> None:
+    """Raise ValueError for what is no text of a message."""
+    if len(text.encode("ascii")) > _MAX_TEXT:
+        raise ValueError("a message has up to 48 KiB")

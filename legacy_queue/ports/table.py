@@ -1,16 +1,17 @@
 """A table of rows, as Azure Table Storage has it."""
 
-from abc import ABC, abstractmethod
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal, Protocol
 
-Value = (
-    str | int | bool | float | bytes | datetime
-)  # an int has 32 bits; a datetime is aware, in milliseconds
+# an int has 32 bits; a datetime is aware, in milliseconds
+Value = str | int | bool | float | bytes | datetime
 
 PARTITION, KEY = "PartitionKey", "RowKey"  # as names in conditions
+_MAX_VALUE, _MAX_ROW = 64 * 1024, 1024 * 1024  # bytes, two for each character
+_VALID_KEY = re.compile(r"[^/\\#?\x00-\x1f\x7f-\x9f]{1,512}")
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class Condition:
 
 @dataclass(frozen=True)
 class Change:
-    """A part of a batch. ``insert`` needs that the row is not there, ``put`` writes over what there is,
-    ``merge`` changes the named properties of a row that is there, ``delete`` removes one that is there.
+    """``insert`` needs that the row is not there, ``put`` writes over what there is, ``merge`` changes the
+    named properties of a row that is there, ``delete`` removes one that is there.
     ``etag``: of the only version that merge and delete accept; None for any.
     """
 
@@ -56,40 +57,36 @@ class Page:
     after: str | None
 
 
-class Table(ABC):
+class Table(Protocol):
     """Keys have 1 to 512 characters: no slash, backslash, ``#``, ``?`` or control character. Azurite's
     batches take a key that begins with a comma, or has one behind an apostrophe, for another key.
 
     A value has up to 64 KiB (a string 32,768 characters), a row up to 1 MiB. No value is None, and merge
     cannot remove a property.
-
-    Every method may raise ServiceUnavailable. Then the caller does not know whether it happened.
     """
 
-    @abstractmethod
     def get(self, partition: str, key: str) -> Row | None:
         """The row as it is now."""
 
-    @abstractmethod
     def insert(self, partition: str, key: str, values: Mapping[str, Value]) -> str:
         """Store a row that was not there; its etag. Raises AlreadyExists, also after a retry of a write."""
+        return self._change(partition, Change("insert", key, values))
 
-    @abstractmethod
     def put(self, partition: str, key: str, values: Mapping[str, Value]) -> str:
         """Store a row in place of what is there, if anything is; its etag. Safe to repeat."""
+        return self._change(partition, Change("put", key, values))
 
-    @abstractmethod
     def merge(self, partition: str, key: str, values: Mapping[str, Value], etag: str | None = None) -> str:
         """Change these properties of a row and leave the others; its new etag.
 
         Raises Changed where the row is gone or is not the version ``etag``; None is any version.
         """
+        return self._change(partition, Change("merge", key, values, etag))
 
-    @abstractmethod
     def delete(self, partition: str, key: str, etag: str | None = None) -> None:
         """The row is not there any more; raises Changed where it is, in another version. Safe to repeat."""
+        self._change(partition, Change("delete", key, {}, etag))
 
-    @abstractmethod
     def batch(self, partition: str, changes: Sequence[Change]) -> Sequence[str]:
         """All of 1 to 100 changes of different rows of a partition, together up to 4 MiB, or none.
 
@@ -98,16 +95,59 @@ class Table(ABC):
         written finds that too.
         """
 
-    @abstractmethod
     def page(
-        self,
-        conditions: Sequence[Condition],
-        after: str,
-        limit: int,
-        select: Sequence[str] | None = None,
+        self, conditions: Sequence[Condition], after: str, limit: int, select: Sequence[str] | None = None
     ) -> Page:
         """Up to ``limit`` (1..1000) of the rows that meet all conditions, which PARTITION and KEY may be in.
 
         Begins where ``after`` says, "" being the beginning. ``select`` names the properties that are wanted;
         None wants all.
         """
+
+    def _change(self, partition: str, change: Change) -> str:
+        """What the four above promise, and the etag, "" for a delete."""
+
+
+def check_key(partition: str, key: str) -> None:
+    """Raise ValueError for what is no key, since a part of a URL is made of it."""
+    if not (_VALID_KEY.fullmatch(partition) and _VALID_KEY.fullmatch(key)):
+        raise ValueError(f"{partition!r} {key!r} is not a valid key")
+
+
+def check_values(values: Mapping[str, Value]) -> None:
+    """Raise ValueError or TypeError for what a row cannot have."""
+    row_size = 0
+    for name, value in values.items():
+        size = _size(value)
+        if size > _MAX_VALUE:
+            raise ValueError(f"{name} has more than 64 KiB")
+        row_size += size
+    if row_size > _MAX_ROW:
+        raise ValueError("a row has up to 1 MiB")
+
+
+def _size(value: Any) -> int:
+    kind = type(value)
+    if kind is str:
+        return 2 * len(value)
+    if kind is bytes:
+        return len(value)
+    if kind is int and not -(2**31) <= value < 2**31:
+        raise ValueError(f"{value} has more than 32 bits")
+    if kind is datetime and value.tzinfo is None:
+        raise ValueError("a time has no time zone")
+    if kind not in (bool, int, float, datetime):
+        raise TypeError(f"a {kind.__name__} is no value of a row")
+    return 8
+
+
+def check_batch(changes: Sequence[Change]) -> None:
+    """Raise ValueError for what is no batch."""
+    if not 1 <= len({change.key for change in changes}) == len(changes) <= 100:
+        raise ValueError("a batch has 1 to 100 changes of different rows")
+
+
+def check_limit(limit: int) -> None:
+    """Raise ValueError for a page of another size."""
+    if not 1 <= limit <= 1000:
+        raise ValueError("a page has 1 to 1000 rows")

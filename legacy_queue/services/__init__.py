@@ -8,6 +8,7 @@ from legacy_queue.services.claims import Claims
 from legacy_queue.services.event_feed import EventFeed
 from legacy_queue.services.listing import Listing
 from legacy_queue.services.pages import PageMemory
+from legacy_queue.services.pending import PendingCounts
 from legacy_queue.services.polling import Polling
 from legacy_queue.services.tasks import Tasks
 from legacy_queue.services.uploads import Uploads
@@ -23,6 +24,7 @@ class Services:
     claims: Claims
     claim_work: ClaimWork
     polling: Polling
+    pending: PendingCounts
     listing: Listing
     page_memory: PageMemory
     event_feed: EventFeed

@@ -127,12 +127,10 @@ class Advance:
 
     def _end(self, task: Task, *, is_own: bool) -> Task:
         """A claim or a task whose time is over ends."""
-        due, now, run = _due(task, is_own=is_own), self._clock.now(), task.last_run
+        due, now = _due(task, is_own=is_own), self._clock.now()
         if due is None or now < due:
             return task
-        if now >= task.definition.deadline or run is None:
-            return self._changes.apply(task.task_id, lambda one: transitions.exceed_deadline(one, now))
-        return self._changes.apply(task.task_id, lambda one: transitions.expire_claim(one, run.run_id, now))
+        return self._changes.apply(task.task_id, transitions.expire)
 
 
 def _due(task: Task, *, is_own: bool) -> datetime | None:

@@ -150,15 +150,15 @@ class Artifacts:
 
         An object store that is away keeps its own; raises ServiceUnavailable where the storage is.
         """
-        page = self._artifacts.expired(self._clock.now() - EXPIRED_FOR, after, limit)
-        objects = [stored for stored in page.artifacts if stored.artifact.is_object]
-        self._remove_each([one for one in page.artifacts if not one.artifact.is_object], self._blobs)
+        expired, next_after = self._artifacts.expired(self._clock.now() - EXPIRED_FOR, after, limit)
+        objects = [stored for stored in expired if stored.artifact.is_object]
+        self._remove_each([one for one in expired if not one.artifact.is_object], self._blobs)
         if objects:
             try:
                 self._remove_each(objects, self._needed_objects())
             except ServiceUnavailable as error:
                 log.warning("objects-not-removed", why=error.message)
-        return page.after
+        return next_after
 
     def _remove_each(self, expired: Sequence[StoredArtifact], store: Blobs | ObjectStore) -> None:
         for stored in expired:
@@ -218,9 +218,7 @@ class Artifacts:
         if artifact.is_complete:
             return artifact
         try:
-            self._changes.apply(
-                given.task_id, lambda task: note_blob(task, artifact, self._clock.now()), given.run_id
-            )
+            self._changes.apply(given.task_id, lambda task, now: note_blob(task, artifact, now), given.run_id)
         except RequestConflict:
             if is_new:
                 with suppress(Changed):

@@ -53,33 +53,31 @@ class Background:
         pace: Pace = Pace(),
     ) -> None:
         """``soon`` writes a little of what is not to wait for ``flushes``."""
-        self._timers, self._resolver, self._publisher = timers, resolver, publisher
-        self._chores, self._flushes, self._soon, self._pace = chores, flushes, soon, pace
+        self._timers, self._publisher, self._flushes = timers, publisher, flushes
         self.stopping, self._waiting = stopping, waiting
+        self._loops: list[Callable[[], None]] = [
+            partial(self._repeat, timers.tick, pace.tick),
+            partial(self._repeat, publisher.check, pace.check),
+            partial(self._repeat, soon, pace.flush_soon),
+            *(partial(self._repeat, flush, pace.flush) for flush in flushes),
+            *[partial(resolver.run, stopping)] * _RESOLVERS,
+        ]
+        if chores:
+            receive = partial(self._repeat, self._receive, pace.receive)
+            self._loops += [receive, partial(chores.run, stopping)]
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Start the threads, in the process that is to have them."""
-        loops = [
-            partial(self._repeat, self._timers.tick, self._pace.tick),
-            partial(self._repeat, self._publisher.check, self._pace.check),
-            partial(self._repeat, self._soon, self._pace.flush_soon),
-            *(partial(self._repeat, flush, self._pace.flush) for flush in self._flushes),
-            *[partial(self._resolver.run, self.stopping)] * _RESOLVERS,
-        ]
-        if self._chores:
-            loops += [
-                partial(self._repeat, self._receive, self._pace.receive),
-                partial(self._chores.run, self.stopping),
-            ]
-        self._threads = [threading.Thread(target=loop, daemon=True) for loop in loops]
+        self._threads = [threading.Thread(target=loop, daemon=True) for loop in self._loops]
         for thread in self._threads:
             thread.start()
 
     def announce_stop(self) -> None:
         """Nothing new begins, and requests that wait are answered. Returns at once, may be repeated."""
         self.stopping.set()
-        self._timers.wake(_RESOLVERS)
+        for _ in range(_RESOLVERS):
+            self._timers.wake()
         for wake in self._waiting:
             wake()
 

@@ -43,7 +43,7 @@ class Changes:
     def apply(
         self,
         task_id: str,
-        decide: Callable[[Task], Outcome],
+        decide: Callable[[Task, datetime], Outcome],
         run_id: int = 0,
         presented: Lease | None = None,
     ) -> Task:
@@ -64,7 +64,7 @@ class Changes:
             if stored is None:
                 stored, is_fresh = self.read(task_id), True
             try:
-                outcome = decide(stored.task)
+                outcome = decide(stored.task, self._clock.now())  # no earlier than ``began``
             except QueueError as refusal:
                 if is_fresh:
                     self._withdraw_useless(stored.task, presented, refusal)
@@ -119,13 +119,13 @@ class Changes:
         ``before`` is the task before it, None for one that was created. ``register`` goes on with that one.
         Raises nothing: what fails is left to the timer, and what a task's end means for others is always.
         """
-        task, is_published, is_done = outcome.task, False, False
+        task, is_done = outcome.task, False
         was_unpublished = before is not None and before.is_unpublished
         try:
             events = events_since(task, EVER) if was_unpublished else outcome.events
             is_published = self._is_published(task, events)
             self._messages.settle(task, outcome.after)
-            task, is_done = register(task), is_published
+            task, is_done = register(task), is_published  # nothing but what its end means is missing
         except ServiceUnavailable as error:
             log.warning("effects-left-to-timer", task_id=task.task_id, why=error.message)
         except Exception:
@@ -134,7 +134,7 @@ class Changes:
         if is_done and not ends:
             self._timers.complete(task.task_id, next_due(task))
         else:
-            self._timers.fall_behind(task.task_id, next_due(task), is_published=is_published)
+            self._timers.fall_behind(task.task_id, next_due(task), is_published=is_done)
         return task
 
     def _is_published(self, task: Task, events: Sequence[Event]) -> bool:

@@ -6,6 +6,7 @@ next process to have its turn goes on there. Source: "Timers" in design/protocol
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -14,12 +15,13 @@ import structlog
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.ports import BrokerAway, Changed, Clock
-from legacy_queue.services.leases import LEASE, RenewedTurn
 from legacy_queue.stores import Turn, Turns
 
 log = structlog.get_logger()
 
+LEASE = timedelta(seconds=15)  # short, so that what a dead process held goes on soon
 PAGE = 100
+_RENEWED_EVERY = LEASE / 3
 _PAUSE = timedelta(seconds=0.5)  # between pages: at most 200 a second
 _NEXT_LOOK = timedelta(seconds=10)  # where storage could not be reached
 _AFTER_A_FAILURE = timedelta(minutes=1)
@@ -37,8 +39,45 @@ class Chore:
     step: Step
 
 
+class RenewedTurn:
+    """A context in which this process keeps the turn, while it is alive and storage answers."""
+
+    def __init__(self, turns: Turns, turn: Turn, clock: Clock, every: timedelta = _RENEWED_EVERY) -> None:
+        self._turns, self._turn, self._clock, self._every = turns, turn, clock, every
+        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._renewing = threading.Thread(target=self._renew, name="renewal", daemon=True)
+
+    def __enter__(self) -> "RenewedTurn":
+        self._renewing.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._renewing.join()
+
+    def keep(self, cursor: str, since: datetime | None) -> None:
+        """Note how far the work came; raises Changed where another process has taken the turn."""
+        with self._lock:
+            self._keep(self._clock.now() + LEASE, cursor, since)
+
+    def release(self, until: datetime, cursor: str, since: datetime | None) -> None:
+        """End it: the turn may be taken again from ``until`` on. Raises Changed."""
+        self._ended.set()
+        with self._lock:
+            self._keep(until, cursor, since)
+
+    def _renew(self) -> None:
+        while not self._ended.wait(self._every.total_seconds()):
+            with self._lock, suppress(Changed, ServiceUnavailable):
+                if not self._ended.is_set():
+                    self._keep(self._clock.now() + LEASE, self._turn.cursor, self._turn.since)
+
+    def _keep(self, until: datetime, cursor: str, since: datetime | None) -> None:
+        self._turn = self._turns.keep(self._turn, until, cursor, since)
+
+
 class Chores:
-    """Does each chore when it is due and nobody else does."""
+    """Does each chore when it is due and no other process does."""
 
     def __init__(self, chores: Sequence[Chore], turns: Turns, clock: Clock) -> None:
         self._chores, self._turns, self._clock = chores, turns, clock
@@ -48,11 +87,10 @@ class Chores:
         while not stop.is_set():
             try:
                 due = self.do_due(stop)
-            except ServiceUnavailable:
+            except Exception as error:
                 due = self._clock.now() + _NEXT_LOOK
-            except Exception:
-                log.exception("chore-failed")
-                due = self._clock.now() + _NEXT_LOOK
+                if not isinstance(error, ServiceUnavailable):
+                    log.exception("chore-failed")
             stop.wait(max(1.0, (due - self._clock.now()).total_seconds()))
 
     def do_due(self, stop: threading.Event) -> datetime:
@@ -69,14 +107,13 @@ class Chores:
                     return self._go_on(chore, turn, held, stop)
                 except (Changed, ServiceUnavailable):
                     raise
-                except Exception as error:
-                    if isinstance(error, BrokerAway):
-                        log.warning("chore-waits", chore=chore.name)
-                    else:
-                        log.exception("chore-failed", chore=chore.name)
-                    next_time = self._clock.now() + _AFTER_A_FAILURE
-                    held.release(next_time, "", turn.since)  # at the beginning: the cursor may be at fault
-                    return next_time
+                except BrokerAway:
+                    log.warning("chore-waits", chore=chore.name)
+                except Exception:
+                    log.exception("chore-failed", chore=chore.name)
+                next_time = self._clock.now() + _AFTER_A_FAILURE
+                held.release(next_time, "", turn.since)  # at the beginning: the cursor may be at fault
+                return next_time
         except Changed:
             log.info("chore-taken-over", chore=chore.name)
         return self._clock.now() + LEASE
@@ -91,8 +128,7 @@ class Chores:
                 next_time = self._clock.now() + chore.period
                 held.release(next_time, "", began)
                 return next_time
-            after = gone_on
-            cursor = f"{format_time(began)} {after}"
+            after, cursor = gone_on, f"{format_time(began)} {gone_on}"
             held.keep(cursor, turn.since)
             stop.wait(_PAUSE.total_seconds())
         held.release(self._clock.now(), cursor, turn.since)  # for another process

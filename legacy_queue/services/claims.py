@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 
 from legacy_queue.domain import transitions
-from legacy_queue.domain.credentials import Client, create_temporary_credentials
+from legacy_queue.domain.authentication import Client, create_temporary_credentials
 from legacy_queue.domain.errors import AuthorizationFailed, InputError, RequestConflict, ResourceNotFound
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import Lease, read_message, signature_is_valid
@@ -17,7 +17,6 @@ from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.times import epoch_milliseconds, format_time, parse_time
-from legacy_queue.domain.unclaim import unclaim
 from legacy_queue.ports import Clock, Corrupt
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.usage import Usage
@@ -138,7 +137,9 @@ class Claims:
         taken_until = parse_time(claim["takenUntil"])
         log.info("claim-taken-back", task_id=task_id, run_id=run_id)
         with suppress(ResourceNotFound):
-            self._changes.apply(task_id, lambda task: unclaim(task, run_id, worker, taken_until))
+            self._changes.apply(
+                task_id, lambda task, _: transitions.unclaim(task, run_id, worker, taken_until)
+            )
 
     def reclaim(self, task_id: str, run_id: int) -> Mapping[str, Any]:
         """The claim lasts longer; the body that reclaimTask answers, with new credentials.
@@ -146,8 +147,8 @@ class Claims:
         Raises ResourceNotFound, RequestConflict.
         """
 
-        def decide(task: Task) -> Outcome:
-            return transitions.reclaim(task, run_id, self._rules.claim_timeout, self._clock.now())
+        def decide(task: Task, now: datetime) -> Outcome:
+            return transitions.reclaim(task, run_id, self._rules.claim_timeout, now)
 
         task = self._changes.apply(task_id, decide)
         queue = task.definition.work_queue
@@ -166,15 +167,9 @@ class Claims:
     def _claim(
         self, task_id: str, run_id: int, worker: Worker, presented: Presented, is_new: bool = False
     ) -> Mapping[str, Any]:
-        def decide(task: Task) -> Outcome:
+        def decide(task: Task, now: datetime) -> Outcome:
             outcome = transitions.claim(
-                task,
-                run_id,
-                worker,
-                presented.lease,
-                presented.message_id,
-                self._rules.claim_timeout,
-                self._clock.now(),
+                task, run_id, worker, presented.lease, presented.message_id, self._rules.claim_timeout, now
             )
             if is_new and outcome.task == task:
                 raise RequestConflict(f"task {task_id}: this worker holds run {run_id} already")

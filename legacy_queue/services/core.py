@@ -96,7 +96,7 @@ def build_core(
     publisher = EventPublisher(broker, buffer)
     event_feed = EventFeed(broker, buffer, rules.max_streams)
     timers = Timers(storage.timers, clock, fires=rules.resolves)
-    counts = PendingCounts(storage.work_queues, clock)
+    counts = PendingCounts(storage.work_queues, storage.tasks, clock)
     messages = WorkMessages(storage.work_queues, clock, rules.claims.secrets, counts)
     changes = Changes(storage.tasks, messages, timers, publisher, clock)
     dependencies = Dependencies(storage.tasks, storage.dependencies, changes, clock)
@@ -123,9 +123,8 @@ def build_core(
             stopping,
             rules.max_waiting,
         ),
-        polling=Polling(
-            storage.work_queues, clock, rules.sas_life, rules.poll_visibility, usage, workers, counts
-        ),
+        polling=Polling(storage.work_queues, clock, rules.sas_life, rules.poll_visibility, usage, workers),
+        pending=counts,
         listing=Listing(storage.tasks, groups, storage.dependencies),
         page_memory=PageMemory(),
         event_feed=event_feed,
@@ -141,7 +140,7 @@ def build_core(
     resolver = Resolver(timers, advance, groups, clock)
     chores = None
     if rules.resolves:
-        sweeper = Sweeper(storage.tasks, storage.groups, advance, groups, clock)
+        sweeper = Sweeper(storage.tasks, storage.groups, timers, advance, clock)
         chores = Chores(_chores(storage, sweeper, artifacts, clock), storage.turns, clock)
     return Core(services, timers, resolver, publisher, chores, flushes, stopping)
 

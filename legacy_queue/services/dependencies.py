@@ -94,9 +94,7 @@ class Dependencies:
             self._satisfy(task_id, required_id)
 
     def _satisfy(self, task_id: str, required_id: str) -> Task:
-        return self._changes.apply(
-            task_id, lambda task: transitions.satisfy(task, required_id, self._clock.now())
-        )
+        return self._changes.apply(task_id, lambda task, now: transitions.satisfy(task, required_id, now))
 
     def _load(self, task_id: str) -> Task | None:
         stored = self._tasks.load(task_id)

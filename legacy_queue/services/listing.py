@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from operator import attrgetter
 from threading import BoundedSemaphore
 
 from legacy_queue.domain.errors import ResourceNotFound
@@ -9,7 +11,7 @@ from legacy_queue.domain.task import Task
 from legacy_queue.ports import Corrupt
 from legacy_queue.services.groups import Groups
 from legacy_queue.services.pages import Page, fill, rows_behind
-from legacy_queue.stores import DependencyStore, Dependent, TaskStore
+from legacy_queue.stores import DependencyStore, TaskStore
 
 _AT_ONCE = 4  # tasks that all listings of a process read together: each may have a megabyte
 
@@ -29,37 +31,26 @@ class Listing:
             if not self._groups.exists(task_group_id):
                 raise ResourceNotFound(f"there is no task group {task_group_id}; it may have expired")
 
-        def item(task_id: str) -> bytes | None:
-            # a task that was refused may have left a row behind
-            return self._item(task_id, lambda task: task.definition.task_group_id == task_group_id, render)
+        def belongs(task: Task) -> bool:  # a task that was refused may have left a row behind
+            return task.definition.task_group_id == task_group_id
 
-        members = rows_behind(
-            after, limit, lambda place, count: self._groups.members(task_group_id, place, count), str
-        )
-        return fill(members, limit, str, item, _AT_ONCE)
+        rows = rows_behind(after, limit, partial(self._groups.members, task_group_id), str)
+        return fill(rows, limit, str, lambda task_id: self._item(task_id, belongs, render), _AT_ONCE)
 
     def dependents(self, task_id: str, after: str, limit: int, render: Render) -> Page[str]:
         """Tasks that depend on the task; raises ResourceNotFound."""
         if self._tasks.load(task_id) is None:
             raise ResourceNotFound(f"there is no task {task_id}; it may have expired")
 
-        def item(dependent: Dependent) -> bytes | None:
-            return self._item(dependent.task_id, lambda task: task_id in task.definition.dependencies, render)
+        def belongs(task: Task) -> bool:
+            return task_id in task.definition.dependencies
 
-        dependents = rows_behind(
-            after,
-            limit,
-            lambda place, count: self._dependencies.dependents(task_id, place, count),
-            _id_of,
-        )
-        return fill(dependents, limit, _id_of, item, _AT_ONCE)
+        id_of = attrgetter("task_id")
+        rows = rows_behind(after, limit, partial(self._dependencies.dependents, task_id), id_of)
+        return fill(rows, limit, id_of, lambda row: self._item(row.task_id, belongs, render), _AT_ONCE)
 
     def _item(self, task_id: str, belongs: Callable[[Task], bool], render: Render) -> bytes | None:
         with self._places, suppress(Corrupt):
             stored = self._tasks.load(task_id)
             return render(stored.task) if stored and belongs(stored.task) else None
         return None
-
-
-def _id_of(dependent: Dependent) -> str:
-    return dependent.task_id

@@ -17,7 +17,7 @@ _KNOWN_FOR = timedelta(seconds=5)
 
 
 class Quarantine:
-    """Storage is asked when somebody wants to know and what is known is 5 s old: once, however many do."""
+    """Storage is asked when a caller wants to know and what is known is 5 s old: once for all callers."""
 
     def __init__(self, store: WorkerStore, clock: Clock) -> None:
         self._store, self._clock = store, clock
@@ -35,9 +35,7 @@ class Quarantine:
         looks = self._looks
         if self._is_old() and self._lock.acquire(blocking=self._known is None):
             try:
-                if (
-                    self._is_old() and looks == self._looks
-                ):  # else somebody has looked while this one waited for its turn
+                if self._is_old() and looks == self._looks:  # else another thread has looked meanwhile
                     self._look()
             finally:
                 self._lock.release()
@@ -57,7 +55,7 @@ class Quarantine:
         return self._looked is None or not timedelta(0) <= self._clock.now() - self._looked < _KNOWN_FOR
 
     def _look(self) -> None:
-        """While storage is away, what was known is good for as long; where nothing was, the next one asks."""
+        """While storage is away, what was known is good for 5 s more; else the next call asks again."""
         try:
             self._known = self._store.quarantined()
         except ServiceUnavailable as failure:

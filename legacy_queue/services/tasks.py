@@ -1,6 +1,7 @@
 """Tasks: created, scheduled, looked at, reported, rerun, canceled."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from legacy_queue.domain import transitions
@@ -84,7 +85,7 @@ class Tasks:
 
         Raises ResourceNotFound; RequestConflict past the deadline.
         """
-        return self._changes.apply(task_id, lambda task: transitions.schedule(task, self._clock.now()))
+        return self._changes.apply(task_id, transitions.schedule)
 
     def rerun(self, task_id: str) -> Task:
         """The task is pending again if it was resolved; safe to repeat until it is resolved again.
@@ -92,8 +93,8 @@ class Tasks:
         Raises ResourceNotFound; RequestConflict past the deadline or after 50 runs.
         """
 
-        def decide(task: Task) -> Outcome:
-            outcome = transitions.rerun(task, self._clock.now())
+        def decide(task: Task, now: datetime) -> Outcome:
+            outcome = transitions.rerun(task, now)
             if outcome.task != task:
                 self._groups.activate(task, len(task.runs))
             return outcome
@@ -107,8 +108,8 @@ class Tasks:
         Raises ResourceNotFound; RequestConflict, also for completed where a blob of the run is not complete.
         """
 
-        def decide(task: Task) -> Outcome:
-            outcome = transitions.resolve(task, run_id, state, reason, self._clock.now())
+        def decide(task: Task, now: datetime) -> Outcome:
+            outcome = transitions.resolve(task, run_id, state, reason, now)
             if state == "completed" and task.newest_blob and outcome.task != task:
                 self._check_blobs(task, run_id)
             return outcome
@@ -120,7 +121,7 @@ class Tasks:
 
         Raises ResourceNotFound; RequestConflict past the deadline.
         """
-        return self._changes.apply(task_id, lambda task: transitions.cancel(task, self._clock.now()))
+        return self._changes.apply(task_id, transitions.cancel)
 
     def _check_blobs(self, task: Task, run_id: int) -> None:
         artifact = self._artifacts.incomplete(task.task_id, run_id, self._clock.now())

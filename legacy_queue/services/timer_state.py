@@ -1,6 +1,8 @@
 """What a process knows of its timers."""
 
-from collections.abc import Sequence
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -40,12 +42,11 @@ class State:
     """Of a timer. ``users`` calls are under way, and ``dues`` what those say that have ended.
 
     ``is_behind``: effects are missing, and no call is at them; ``is_unpublished``: events, too. ``again`` is
-    when it fires next, if it does; ``is_foreign``: it was another process's. What is missing and ``message``
-    does not say, ``older`` ones do.
+    when it fires next, if it does; ``is_foreign``: it was another process's. All that is missing its
+    ``messages`` say together; new ones are the last.
     """
 
-    message: Message
-    older: list[Message] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
     task_group_id: str = ""
     due: datetime | None = None
     since: datetime | None = None
@@ -57,6 +58,10 @@ class State:
     is_foreign: bool = False
     tries: int = 0
     artifacts: tuple[ArtifactName, ...] = ()
+
+    @property
+    def message(self) -> Message:
+        return self.messages[-1]
 
     @property
     def is_unfinished(self) -> bool:
@@ -110,3 +115,11 @@ class State:
         if self.is_unfinished:
             return Timer(task_id, due, self.since or due, self.task_group_id, self.artifacts)
         return Timer(task_id, due)
+
+
+def by_time(timers: Iterable[Timer], now: datetime) -> Iterable[Sequence[Timer]]:
+    """What is due at about the same time, together: within twice the time from now."""
+    groups = defaultdict(list)
+    for timer in timers:
+        groups[math.log2(max(1.0, (timer.due - now).total_seconds())) // 1].append(timer)
+    return groups.values()

@@ -8,9 +8,7 @@ Source: "Timers and recovery" in design/protocol.md.
 
 import heapq
 import itertools
-import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from queue import Empty, SimpleQueue
@@ -20,32 +18,29 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import EVER
 from legacy_queue.domain.timers import MAX_TEXT, ArtifactName, Timer, text_length
 from legacy_queue.ports import Clock
-from legacy_queue.services.timer_state import Due, Message, State
+from legacy_queue.services.timer_state import Due, Message, State, by_time
 from legacy_queue.stores.group_commit import GroupCommit
 from legacy_queue.stores.timers import TimerMessage, TimerStore
 
 LEASE = timedelta(seconds=15)  # of timers whose effects are missing: what a dead process left goes on then
-
 _RENEWED_BEFORE = LEASE / 2
 _GRACE = timedelta(seconds=10)  # after a timer is due: until then, it is for the process that keeps it
 _SKEW = timedelta(minutes=1)  # of another process's clock
+_AT_ONCE = timedelta(0)
 _LONGEST_HIDDEN = timedelta(days=6)  # Azure hides no message for longer than a week
-_RENEWED_AGAIN = timedelta(seconds=1)  # after storage could not be reached
 
 
 class Timers:
     """Each call of ``schedule`` is followed by one of ``complete``, ``abandon`` and ``fall_behind``.
 
     ``fires``: whether timers fire in this process when they are due, and those of other processes are
-    received; else only what its own calls left undone does.
+    received; else only what its own calls left undone does. Beyond ``max_kept`` timers in memory, those that
+    wait do so in their messages alone.
     """
 
-    def __init__(
-        self, store: TimerStore, clock: Clock, *, fires: bool = True, max_kept: int = 100_000
-    ) -> None:
-        """Beyond ``max_kept`` timers in memory, those that wait do so in their messages alone."""
+    def __init__(self, store: TimerStore, clock: Clock, fires: bool = True, max_kept: int = 100_000) -> None:
         self._store, self._clock, self._fires, self._max_kept = store, clock, fires, max_kept
-        self._commits = GroupCommit(self._commit, text_length, 1000, MAX_TEXT)
+        self._commits = GroupCommit(self._commit, 1000, MAX_TEXT, text_length)
         self._states: dict[str, State] = {}
         self._messages: dict[str, Message] = {}  # by messageId
         self._renewals: list[tuple[datetime, int, Message]] = []  # a heap: when to renew which
@@ -64,12 +59,11 @@ class Timers:
         """
         timer = Timer(task_id, since, since, task_group_id, tuple(artifacts))
         with self._lock:
-            state = self._states.get(timer.task_id)
-            is_open = state and state.message.is_open and self._clock.now() < state.message.fires
-            if state and is_open and not (artifacts or task_group_id):  # which that message may not name
+            state = None if artifacts or task_group_id else self._states.get(task_id)
+            if state and state.message.is_open and self._clock.now() < state.message.fires:
                 state.use(timer)
                 return
-        self._commits.add([timer])
+        self._commits.add(timer)
 
     def complete(self, task_id: str, due: datetime | None) -> None:
         """All effects are there; the task is to be looked at again when it is ``due``, None for never."""
@@ -90,7 +84,7 @@ class Timers:
         due: datetime | None = None,
         *,
         is_published: bool = False,
-        again: timedelta = timedelta(0),
+        again: timedelta = _AT_ONCE,
         tries: int = 0,
     ) -> None:
         """Effects are missing, other than events if ``is_published``: the timer fires after ``again``."""
@@ -119,10 +113,9 @@ class Timers:
                         return state.take(key)
         return None
 
-    def wake(self, count: int) -> None:
-        """End so many waits of ``take``."""
-        for _ in range(count):
-            self._ready.put(None)
+    def wake(self) -> None:
+        """End a wait of ``take``."""
+        self._ready.put(None)
 
     def tick(self) -> None:
         """Let fire what is due, renew the messages whose time comes, and delete what is not needed.
@@ -141,14 +134,10 @@ class Timers:
         self._delete()
 
     def receive(self) -> int:
-        """Take over timers whose process is gone, or leaves them to others; how many messages those were.
-
-        Raises ServiceUnavailable.
-        """
-        received = self._store.receive(LEASE)
-        for message in received:
-            self._take_over(message)
-        return len(received)
+        """Take over timers that other processes left; of how many messages. Raises ServiceUnavailable."""
+        for received in (messages := self._store.receive(LEASE)):
+            self._take_over(received)
+        return len(messages)
 
     def leave(self) -> None:
         """Leave all timers to other processes, before this one ends. Raises ServiceUnavailable."""
@@ -156,10 +145,10 @@ class Timers:
         with self._lock:
             unfinished = {id(one.message) for one in self._states.values() if one.is_unfinished}
             left = [one for one in self._messages.values() if one.is_open or id(one) in unfinished]
-        self._move_on(left, timedelta(0))
+        self._move_on(left, _AT_ONCE)
         self._delete()
 
-    # the next ones are called with the lock
+    # with the lock:
 
     def _end_use(self, task_id: str, state: State, due: datetime | None) -> None:
         if not state.end(due):
@@ -190,33 +179,28 @@ class Timers:
 
     def _drop(self, key: str, state: State) -> None:
         del self._states[key]
-        for message in (state.message, *state.older):
+        for message in state.messages:
             self._part(key, message)
 
     def _move(self, key: str, state: State, message: Message, *, says_all: bool) -> None:
-        old = [one for one in (state.message, *state.older) if one is not message]
-        state.message, state.older = message, [] if says_all else old
         message.task_ids.add(key)
-        for one in old if says_all else ():
+        others = [one for one in state.messages if one is not message]
+        state.messages = [message] if says_all else [*others, message]
+        for one in others if says_all else ():
             self._part(key, one)
 
-    # and these without it
+    # without it:
 
     def _commit(self, timers: Sequence[Timer]) -> None:
-        for message, some in self._put(timers, LEASE, is_open=True):
+        fires = self._clock.now() + LEASE
+        for put in self._store.put(timers, LEASE):
+            message = Message(put.lease, fires, is_open=True)
             with self._lock:
                 self._add(message)
-                for timer in some:
-                    state = self._states.setdefault(timer.task_id, State(message))
+                for timer in put.timers:
+                    state = self._states.setdefault(timer.task_id, State())
                     self._move(timer.task_id, state, message, says_all=not state.is_unfinished)
                     state.use(timer)
-
-    def _put(
-        self, timers: Iterable[Timer], hidden_for: timedelta, *, is_open: bool
-    ) -> Iterator[tuple[Message, Sequence[Timer]]]:
-        fires = self._clock.now() + hidden_for
-        for put in self._store.put(timers, hidden_for):
-            yield Message(put.lease, fires, is_open), put.timers
 
     def _renew(self, now: datetime) -> None:
         due = []
@@ -231,7 +215,7 @@ class Timers:
         except ServiceUnavailable:
             with self._lock:
                 for message in due:
-                    heapq.heappush(self._renewals, (now + _RENEWED_AGAIN, next(self._order), message))
+                    heapq.heappush(self._renewals, (now, next(self._order), message))
             raise
 
     def _move_on(self, messages: Sequence[Message], lease: timedelta) -> None:
@@ -243,21 +227,18 @@ class Timers:
             old = {key: state.message for key, state in states.items()}
             unfinished = {key for key, state in states.items() if state.is_unfinished}
         now = self._clock.now()
-        waiting = defaultdict(list)
-        for key, state in states.items():
-            if key not in unfinished:
-                due = state.due or now
-                waiting[math.log2(max(1.0, (due - now).total_seconds())) // 1].append(state.timer(key, due))
-        moves = [([states[key].timer(key, now) for key in unfinished], lease, lease > timedelta(0))]
-        moves += [(timers, self._until(timers, now), False) for timers in waiting.values()]
-        for timers, hidden_for, is_open in moves:
-            for message, some in self._put(timers, hidden_for, is_open=is_open):
-                self._moved(message, {timer.task_id: old[timer.task_id] for timer in some})
+        waiting = [one.timer(key, one.due or now) for key, one in states.items() if key not in unfinished]
+        urgent = [states[key].timer(key, now) for key in unfinished], lease, lease > _AT_ONCE
+        others = [(timers, self._until(timers, now), False) for timers in by_time(waiting, now)]
+        for timers, hidden_for, is_open in (urgent, *others):
+            for put in self._store.put(timers, hidden_for):
+                message = Message(put.lease, now + hidden_for, is_open)
+                self._moved(message, {timer.task_id: old[timer.task_id] for timer in put.timers})
 
     def _until(self, timers: Iterable[Timer], now: datetime) -> timedelta:
         """How long a message of these, which wait, is hidden."""
-        grace = _GRACE if self._keeps_more else timedelta(0)
-        return min(_LONGEST_HIDDEN, max(timedelta(0), min(one.due for one in timers) - now + grace))
+        grace = _GRACE if self._keeps_more else _AT_ONCE
+        return min(_LONGEST_HIDDEN, max(_AT_ONCE, min(one.due for one in timers) - now + grace))
 
     @property
     def _keeps_more(self) -> bool:
@@ -265,18 +246,18 @@ class Timers:
 
     def _moved(self, message: Message, old: Mapping[str, Message]) -> None:
         """The new message is there for those timers that no call has put into another one meanwhile."""
-        keeps = message.is_open or self._keeps_more
         with self._lock:
+            keeps = message.is_open or self._keeps_more
             self._add(message)
             for key, before in old.items():
                 state = self._states.get(key)
                 if state is None or state.message is not before:
-                    continue
-                if keeps or state.is_unfinished:  # it may have fired meanwhile
+                    pass
+                elif keeps or state.is_unfinished:  # it may have fired meanwhile
                     self._move(key, state, message, says_all=True)
                 else:
                     self._drop(key, state)
-            if keeps and not message.task_ids:
+            if not message.task_ids and keeps:
                 self._part("", message)
             elif not message.task_ids:
                 del self._messages[message.lease.message_id]
@@ -284,29 +265,32 @@ class Timers:
     def _take_over(self, received: TimerMessage) -> None:
         now = self._clock.now()
         with self._lock:
-            message = self._messages.get(received.lease.message_id)
-            is_own = message is not None
-            if message is None:
-                message = Message(received.lease, now + LEASE, is_open=False)
+            own = self._messages.get(received.lease.message_id)
+            message = own or Message(received.lease, now, is_open=False)
             message.lease, message.fires = received.lease, now + LEASE
             self._add(message)
             for timer in received.timers:
-                self._take_over_one(timer, message, now, is_own=is_own)
+                self._take_over_one(timer, message, now, is_own=own is not None)
             if not message.task_ids:
                 self._part("", message)
 
     def _take_over_one(self, timer: Timer, message: Message, now: datetime, *, is_own: bool) -> None:
-        state = self._states.get(timer.task_id)
-        if state and (is_own or timer.since is None):
-            return  # this process keeps it, and knows better
-        if state is None:
-            state = self._states[timer.task_id] = State(message, due=timer.due)
-            message.task_ids.add(timer.task_id)
+        key = timer.task_id
+        if is_own and key in self._states:
+            return  # this process knows better
+        state = self._states.setdefault(key, State())
+        due = min(timer.due, state.due or timer.due)
+        says_all = not state.is_unfinished and (timer.since is not None or timer.due == due)
+        self._move(key, state, message, says_all=says_all)  # others, older ones, may be gone
         if timer.since:
-            self._move(timer.task_id, state, message, says_all=not state.is_unfinished)
             state.add(timer, max(EVER, timer.since - _SKEW))
             state.is_behind = state.is_unpublished = state.is_foreign = True
-        self._fire_at(timer.task_id, state, now if timer.since else timer.due)
+            self._fire_at(key, state, now)
+        elif state.is_unfinished:
+            state.dues.append(timer.due)
+        else:
+            state.due = due
+            self._fire_at(key, state, due)
 
     def _delete(self) -> None:
         with self._lock:

@@ -12,7 +12,7 @@ _AGAIN = timedelta(seconds=5)
 
 
 class UploadSlots:
-    """At most ``max_uploads`` at once, and ``max_of_one`` by whoever has the same permission."""
+    """At most ``max_uploads`` at once, and ``max_of_one`` with the same permission."""
 
     def __init__(self, max_uploads: int = 64, max_of_one: int = 4) -> None:
         self._max_uploads, self._max_of_one = max_uploads, max_of_one
@@ -26,13 +26,11 @@ class UploadSlots:
             if self._taken.total() >= self._max_uploads:
                 raise ServiceUnavailable(f"{self._max_uploads} uploads are under way: try again", _AGAIN)
             if self._taken[permission] >= self._max_of_one:
-                raise ServiceUnavailable(
-                    f"{self._max_of_one} uploads to this URL are under way: try again", _AGAIN
-                )
+                uploads = f"{self._max_of_one} uploads to this URL"
+                raise ServiceUnavailable(f"{uploads} are under way: try again", _AGAIN)
             self._taken[permission] += 1
         try:
             yield
         finally:
             with self._lock:
-                self._taken[permission] -= 1
-                self._taken += Counter()  # without those that have none
+                self._taken -= Counter([permission])  # which keeps no zeros

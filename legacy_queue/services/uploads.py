@@ -8,7 +8,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from legacy_queue.domain.artifacts import LARGEST_UPLOAD, Artifact, blob_etag, check_open
+from legacy_queue.domain.artifacts import (
+    LARGEST_UPLOAD,
+    Artifact,
+    Ticket,
+    blob_etag,
+    check_open,
+    ticket_signature,
+)
 from legacy_queue.domain.errors import (
     AuthorizationFailed,
     InputError,
@@ -17,7 +24,6 @@ from legacy_queue.domain.errors import (
     RequestConflict,
     ResourceNotFound,
 )
-from legacy_queue.domain.uploads import Ticket, ticket_signature
 from legacy_queue.ports import Clock
 from legacy_queue.services.changes import Changes
 from legacy_queue.stores import ArtifactStore, Blobs

@@ -39,8 +39,8 @@ Key = tuple[datetime, Use]
 
 
 class Usage:
-    """Counts calls, each whatever comes of it: also those that are refused by the policy, a wrong signature,
-    a conflict. Only a call that its scopes do not allow is nobody's.
+    """Counts calls, also those that are refused by the policy, a wrong signature, a conflict: all but those
+    that their scopes do not allow.
     """
 
     def __init__(self, store: UsageStore, clock: Clock) -> None:
@@ -80,8 +80,8 @@ class Usage:
             raise
         with self._lock:
             over = self._clock.now() - HOUR - _STEP_BACK
-            for key in [key for key in self._counted if key[0] <= over and key not in self._unwritten]:
-                del self._counted[key]
+            kept = {key for key in self._counted if key[0] > over} | self._unwritten
+            self._counted = {key: self._counted[key] for key in kept}
 
     def report(
         self, window: timedelta, provisioner_id: str | None = None, worker_type: str | None = None
@@ -100,17 +100,15 @@ class Usage:
     ) -> Iterator[CountedUse]:
         """What this process has counted, and what the others have stored, page by page."""
         with self._lock:
-            own = {(one.hour, one.use): one for one in self._snapshot(self._counted)}
-        for one in own.values():
+            own = self._snapshot(self._counted)
+        for one in own:
             if one.hour >= hour and one.use.is_of(provisioner_id, worker_type):
                 yield one
+        seen = {(one.process, one.hour, one.use) for one in own}
         after: str | None = ""
         while after is not None:
-            page = self._store.since(hour, provisioner_id, worker_type, after, _PAGE)
-            for one in page.counted:
-                if one.process != self._process or (one.hour, one.use) not in own:
-                    yield one
-            after = page.after
+            counted, after = self._store.since(hour, provisioner_id, worker_type, after, _PAGE)
+            yield from (one for one in counted if (one.process, one.hour, one.use) not in seen)
 
     def _count(self, use: Use) -> None:
         with self._lock:

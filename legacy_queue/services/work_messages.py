@@ -1,16 +1,15 @@
 """The signed messages of a task's runs: offered, held, released, withdrawn."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import assert_never
 
 import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.messages import Lease, message_text
-from legacy_queue.domain.outcome import After, Hold, Offer, Release, Withdraw
+from legacy_queue.domain.outcome import Hold, Offer, Withdraw
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import whole_seconds
@@ -26,8 +25,7 @@ _AT_ONCE = timedelta(0)
 class WorkMessages:
     """Signs with the first of the secrets. No message outlives its task's deadline.
 
-    ``counts`` learns of each message that is put or removed; ``offered`` is told of each queue in which a
-    message has become visible.
+    ``offered`` is called with each queue in which a message has become visible.
     """
 
     def __init__(
@@ -39,8 +37,8 @@ class WorkMessages:
     def hold(self, task: Task, hold: Hold) -> Lease:
         """The message for ``hold.run_id`` is invisible until then; its new lease.
 
-        The leased message is used while the lease is good, else a fresh one. Repeating it is safe: a double
-        is refused when it is claimed.
+        The leased message is used while the lease is good, else a fresh one. Safe to repeat: a double is
+        refused when it is claimed.
         """
         hidden_for = max(_AT_ONCE, hold.until - self._clock.now())
         text = message_text(task.task_id, hold.run_id, self._secret)
@@ -52,18 +50,13 @@ class WorkMessages:
                 log.info("message-held-afresh", task_id=task.task_id, run_id=hold.run_id)
         return self._put(queue, text, self._time_left(task), hidden_for)
 
-    def settle(self, task: Task, after: Iterable[After]) -> None:
+    def settle(self, task: Task, after: Offer | Withdraw | None) -> None:
         """Do what a transition left to be done once the task is stored. Repeating it is safe."""
-        for one in after:
-            match one:
-                case Offer(run_id):
-                    self.offer(task, run_id)
-                case Release(run_id, lease):
-                    self.offer(task, run_id, lease)
-                case Withdraw(lease):
-                    self.withdraw(task, lease)
-                case _:
-                    assert_never(one)
+        match after:
+            case Offer(run_id, lease):
+                self.offer(task, run_id, lease)
+            case Withdraw(lease):
+                self.withdraw(task, lease)
 
     def offer(self, task: Task, run_id: int, lease: Lease | None = None, delay: timedelta = _AT_ONCE) -> None:
         """A message for this run becomes visible after ``delay``: the leased one, or else a fresh one.

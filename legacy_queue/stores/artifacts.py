@@ -1,27 +1,18 @@
 """What is known of each artifact of each run."""
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from legacy_queue.domain.artifacts import Artifact
 from legacy_queue.ports.table import Condition, Row, Table, Value
-from legacy_queue.stores.rows import (
-    between,
-    counted_chunks,
-    in_partition,
-    joined,
-    matching,
-    of_kind,
-    page,
-    read,
-    readable,
-)
+from legacy_queue.stores.rows import between, json_in, json_values, page, properties, read
 
 _LONGEST_PREFIX = 400  # characters of a key, which may have 512
-_UNFIT = {character: f"{chr(ord(character) - 1)}~" for character in "/\\#?%'"}  # in keys; sorted as before
+_UNFIT = str.maketrans(
+    {character: f"{chr(ord(character) - 1)}~" for character in "/\\#?%'"}
+)  # sorted as before
 _END = "!"  # the character behind the space, which ends a runId
 
 
@@ -31,14 +22,6 @@ class StoredArtifact:
 
     artifact: Artifact
     etag: str
-
-
-@dataclass(frozen=True)
-class ArtifactPage:
-    """Some of the artifacts that were asked for; ``after`` continues, None at the end."""
-
-    artifacts: Sequence[StoredArtifact]
-    after: str | None
 
 
 class ArtifactStore:
@@ -57,17 +40,15 @@ class ArtifactStore:
 
     def insert(self, artifact: Artifact) -> StoredArtifact:
         """Store an artifact that was not there; raises AlreadyExists."""
-        etag = self._table.insert(artifact.task_id, _key_of(artifact), _values(artifact))
-        return StoredArtifact(artifact, etag)
+        return StoredArtifact(artifact, self._table.insert(*_keys(artifact), _values(artifact)))
 
     def replace(self, stored: StoredArtifact, artifact: Artifact) -> StoredArtifact:
         """Store the artifact if it is still the version ``stored``; raises Changed."""
-        etag = self._table.merge(artifact.task_id, _key_of(artifact), _values(artifact), stored.etag)
-        return StoredArtifact(artifact, etag)
+        return StoredArtifact(artifact, self._table.merge(*_keys(artifact), _values(artifact), stored.etag))
 
     def remove(self, stored: StoredArtifact) -> None:
         """Delete the artifact if it is still the version ``stored``; raises Changed. Safe to repeat."""
-        self._table.delete(stored.artifact.task_id, _key_of(stored.artifact), stored.etag)
+        self._table.delete(*_keys(stored.artifact), stored.etag)
 
     def list(self, task_id: str, run_id: int, after: str, limit: int) -> Sequence[Artifact]:
         """Up to ``limit`` of the run's artifacts behind the one named ``after``, "" being the beginning.
@@ -81,34 +62,26 @@ class ArtifactStore:
     def incomplete(self, task_id: str, run_id: int, now: datetime) -> Artifact | None:
         """One of the run's artifacts that is neither complete nor expired, if there is any."""
         run = _run_key(run_id)
-        conditions = [
-            *in_partition(task_id, run, run + _END),
-            Condition("isComplete", "eq", False),
-            Condition("expires", "gt", now),
-        ]
-        return next(readable(matching(self._table, conditions, 1), _artifact), None)
+        open_ones = Condition("isComplete", "eq", False), Condition("expires", "gt", now)
+        found = between(self._table, task_id, run, run + _END, 1, _artifact, further=open_ones)
+        return found[0] if found else None
 
-    def expired(self, now: datetime, after: str, limit: int) -> ArtifactPage:
-        """Up to ``limit`` artifacts that expired before ``now``, from where ``after`` says, "" the beginning.
-
-        A page may be empty and not the last.
-        """
-        found = page(self._table, [Condition("expires", "lt", now)], after, limit)
-        return ArtifactPage([*readable(found.rows, _stored)], found.after)
+    def expired(self, now: datetime, after: str, limit: int) -> tuple[Sequence[StoredArtifact], str | None]:
+        """A page of the artifacts that expired before ``now``, and where to go on: see ``rows.page``."""
+        return page(self._table, [Condition("expires", "lt", now)], after, limit, _stored)
 
 
 def _run_key(run_id: int) -> str:
     return f"{run_id:04}"
 
 
-def _key_of(artifact: Artifact) -> str:
-    return _key(artifact.run_id, artifact.name)
+def _keys(artifact: Artifact) -> tuple[str, str]:
+    return artifact.task_id, _key(artifact.run_id, artifact.name)
 
 
 def _key(run_id: int, name: str) -> str:
-    fit = "".join(_UNFIT.get(character, character) for character in name)
     digest = hashlib.sha256(name.encode()).hexdigest()
-    return f"{_run_key(run_id)} {fit[:_LONGEST_PREFIX]}  {digest}"
+    return f"{_run_key(run_id)} {name.translate(_UNFIT)[:_LONGEST_PREFIX]}  {digest}"
 
 
 def _values(artifact: Artifact) -> Mapping[str, Value]:
@@ -119,22 +92,15 @@ def _values(artifact: Artifact) -> Mapping[str, Value]:
         "contentType": artifact.content_type,
         "expires": artifact.expires,
         "isComplete": artifact.is_complete,
-        **counted_chunks("details", json.dumps(dict(artifact.details), separators=(",", ":")).encode()),
+        **json_values("details", artifact.details),
     }
 
 
 def _artifact(row: Row) -> Artifact:
-    values = row.values
-    return Artifact(
-        task_id=row.partition,
-        run_id=of_kind(int, values["runId"]),
-        name=of_kind(str, values["name"]),
-        storage_type=of_kind(str, values["storageType"]),
-        content_type=of_kind(str, values["contentType"]),
-        expires=of_kind(datetime, values["expires"]),
-        details=of_kind(dict, json.loads(joined("details", values))),
-        is_complete=of_kind(bool, values["isComplete"]),
-    )
+    run_id, name, storage_type = properties(row, runId=int, name=str, storageType=str)
+    content_type, expires, is_complete = properties(row, contentType=str, expires=datetime, isComplete=bool)
+    details = json_in("details", row)
+    return Artifact(row.partition, run_id, name, storage_type, content_type, expires, details, is_complete)
 
 
 def _stored(row: Row) -> StoredArtifact:

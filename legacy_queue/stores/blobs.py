@@ -1,22 +1,22 @@
 """Bytes of artifacts."""
 
 import secrets
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from datetime import datetime
-from itertools import chain
+from datetime import datetime, timedelta
+from itertools import chain, groupby
 from typing import NamedTuple
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import epoch_milliseconds
 from legacy_queue.ports import Clock
 from legacy_queue.ports.account import StorageAccount
-from legacy_queue.ports.blob import BlobProperties, InvalidBlockList
-from legacy_queue.stores import signed_urls
+from legacy_queue.ports.blob import BlobProperties, Block, InvalidBlockList
+from legacy_queue.stores.signed_urls import blob_url
 
 BLOCK = 4 * 1024 * 1024  # bytes
 
 _WHOLE = 0  # the number of the part that is no part, but all of it
+_DRIFT = timedelta(minutes=15)  # of clocks: a URL is good from so long ago on
 
 _Block = tuple[bytes, bool]  # and whether it is the last one
 
@@ -57,16 +57,14 @@ class Blobs:
 
     def upload_url(self, name: str, expiry: datetime) -> str:
         """A SAS URL, good until then, for writing that blob: by one PUT, or by blocks and their list."""
-        now = self._clock.now()
-        return signed_urls.upload_url(self._endpoint, self._container.name, name, now, expiry)
+        return self._url(name, "cw", expiry)
 
     def download_url(self, name: str, expiry: datetime) -> str:
         """A SAS URL, good until then, for reading that blob: GET and HEAD, whole or in ranges.
 
         What is read is an attachment: no browser shows it as a page of that origin.
         """
-        now = self._clock.now()
-        return signed_urls.download_url(self._endpoint, self._container.name, name, now, expiry)
+        return self._url(name, "r", expiry, "attachment")
 
     def write(
         self, name: str, chunks: Iterable[bytes], content_type: str, content_encoding: str | None
@@ -97,8 +95,8 @@ class Blobs:
         blocks = self._container.block_list(name)
         if blocks is None:
             raise KeyError(name)
-        joined, new = ([_BlockId.parse(one) for one in ids] for ids in (blocks.committed, blocks.uncommitted))
-        parts = _newest_whole(chain(joined, new))
+        joined, new = ([*map(_BlockId.parse, ids)] for ids in (blocks.committed, blocks.uncommitted))
+        parts = _newest_whole([*joined, *new])
         ids = [block_id for part in range(1, count + 1) for block_id in parts[part]]
         if ids != joined:
             self._commit(name, ids, content_type, content_encoding)
@@ -115,29 +113,30 @@ class Blobs:
         found = self._container.read(name)
         if found is None:
             raise KeyError(name)
-        _, chunks = found
-        return chunks
+        return found[1]
 
     def remove(self, name: str) -> None:
         """The blob is not there any more. Safe to repeat."""
         self._container.delete(name)
 
+    def _url(self, name: str, permission: str, expiry: datetime, disposition: str | None = None) -> str:
+        start = self._clock.now() - _DRIFT
+        return blob_url(self._endpoint, self._container.name, name, permission, start, expiry, disposition)
+
     def _stage(self, name: str, part: int, blocks: Iterable[_Block]) -> list[_BlockId]:
         write = f"{epoch_milliseconds(self._clock.now()):013}-{secrets.token_hex(8)}"
         ids = []
         for number, (block, is_last) in enumerate(blocks):
-            block_id = _BlockId(part, write, number, is_last)
-            self._container.put_block(name, str(block_id), block)
-            ids.append(block_id)
+            ids.append(_BlockId(part, write, number, is_last))
+            self._container.put_block(name, str(ids[-1]), block)
         return ids
 
     def _commit(
         self, name: str, ids: Iterable[_BlockId], content_type: str, content_encoding: str | None
     ) -> None:
+        blocks: list[Block] = [("Latest", str(block_id)) for block_id in ids]
         try:
-            self._container.put_block_list(
-                name, [("Latest", str(one)) for one in ids], content_type, content_encoding
-            )
+            self._container.put_block_list(name, blocks, content_type, content_encoding)
         except InvalidBlockList as error:  # another write came to its end first, and took our blocks away
             raise ServiceUnavailable("storage did not serve the request, try again") from error
 
@@ -155,12 +154,9 @@ def _blocks(chunks: Iterable[bytes]) -> Iterator[_Block]:
 
 def _newest_whole(ids: Iterable[_BlockId]) -> dict[int, list[_BlockId]]:
     """The blocks of each part, as the last call wrote them that came to the end of it."""
-    writes: defaultdict[tuple[int, str], set[_BlockId]] = defaultdict(set)
-    for block_id in ids:
-        writes[block_id.part, block_id.write].add(block_id)
     parts = {}
-    for (part, _), blocks in sorted(writes.items(), key=lambda item: item[0]):
-        *_, last = ordered = sorted(blocks, key=lambda block_id: block_id.number)
-        if last.is_last and last.number + 1 == len(ordered):
-            parts[part] = ordered
+    for (part, _), written in groupby(sorted(set(ids)), lambda block_id: block_id[:2]):
+        blocks = [*written]
+        if blocks[-1].is_last and blocks[-1].number + 1 == len(blocks):
+            parts[part] = blocks
     return parts

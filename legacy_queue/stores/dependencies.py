@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from legacy_queue.domain.definition import MAX_DEADLINE
 from legacy_queue.ports import Clock
 from legacy_queue.ports.table import Change, Row, Table
-from legacy_queue.stores.rows import ExpiringRows, between, of_kind, slugid_in
+from legacy_queue.stores.rows import ExpiringRows, between, slugid_in
 
 _MARK, _END = "!", "~"  # before and behind every taskId
 _LASTS = MAX_DEADLINE + timedelta(days=1)  # longer than any task waits
@@ -15,7 +15,7 @@ _LASTS = MAX_DEADLINE + timedelta(days=1)  # longer than any task waits
 
 @dataclass(frozen=True)
 class Dependent:
-    """A task that waits for another one: to be completed, or only to be resolved."""
+    """A task that waits for another one: ``requires`` is all-completed or all-resolved."""
 
     task_id: str
     requires: str
@@ -44,7 +44,7 @@ class DependencyStore(ExpiringRows):
 
 
 def _dependent(row: Row) -> Dependent:
-    requires = of_kind(str, row.values["requires"])
+    requires = row.values["requires"]
     if requires not in ("all-completed", "all-resolved"):
         raise ValueError("it requires something else")
-    return Dependent(slugid_in(row.key), requires)
+    return Dependent(slugid_in(row.key), str(requires))

@@ -1,29 +1,23 @@
 """Task groups."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Literal, NamedTuple
+from datetime import UTC, datetime
+from functools import partial
+from typing import NamedTuple
 
 from legacy_queue.ports import AlreadyExists, Changed, Clock
 from legacy_queue.ports.table import KEY, Change, Condition, Row, Table, Value
 from legacy_queue.stores.group_commit import GroupCommit
 from legacy_queue.stores.recent import Recent
-from legacy_queue.stores.rows import (
-    NOTHING,
-    ExpiringRows,
-    between,
-    of_kind,
-    page,
-    read,
-    readable,
-    slugid_in,
-)
+from legacy_queue.stores.rows import NOTHING, ExpiringRows, between, page, properties, read, slugid_in
 
 _REMEMBERED = 2000  # groups
 _MAX_STEPS = 33  # in a batch of 100 changes, each with up to two, and that of the group
 _GROUP, _MEMBER, _ACTIVE = "group", "member-", "active-"
 _MEMBERS_END, _ACTIVE_END = "member.", "active."  # "." is the character behind "-"
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -49,14 +43,6 @@ class ActiveTask:
     since: datetime
 
 
-@dataclass(frozen=True)
-class ActivePage:
-    """Some of all groups' active tasks; ``after`` continues, None at the end."""
-
-    active: Sequence[ActiveTask]
-    after: str | None
-
-
 class _Stored(NamedTuple):
     group: Group
     etag: str
@@ -64,29 +50,23 @@ class _Stored(NamedTuple):
 
 @dataclass(eq=False)
 class _Step:
-    """A change of one member, and what came of it: the group after it, None where there is none.
+    """What one member changes, first the row of its activation; ``group`` is the group after it, if any.
 
     ``is_done``: it needs nothing, since it has happened before.
     """
 
-    kind: Literal["join", "activate", "end"]
-    task_id: str
-    activation: int
-    expires: datetime
+    changes: Sequence[Change]
+    expires: datetime = _LONG_AGO
     is_done: bool = False
     group: Group | None = None
 
     @property
     def key(self) -> str:
-        return _active_key(self.task_id, self.activation)
+        return self.changes[0].key
 
-    def changes(self, now: datetime) -> list[Change]:
-        if self.kind == "end":
-            return [Change("delete", self.key, {})]
-        active = Change("insert", self.key, {"since": now, "expires": self.expires})
-        if self.kind == "activate":
-            return [active]
-        return [active, Change("put", _MEMBER + self.task_id, {"expires": self.expires})]
+    @property
+    def more(self) -> int:
+        return -1 if self.changes[0].kind == "delete" else 1
 
 
 class GroupStore(ExpiringRows):
@@ -117,21 +97,12 @@ class GroupStore(ExpiringRows):
         has another schedulerId, nothing is changed: the caller compares the group that is returned. Safe to
         repeat.
         """
-        while True:
-            stored = self._recent.get(task_group_id)
-            if stored is None or stored.group.scheduler_id != scheduler_id:
-                stored = self._read(task_group_id)
-            if stored is None:
-                group = Group(task_group_id, founder() or scheduler_id, expires)
-                if group.scheduler_id != scheduler_id:
-                    return group
-                if not self._create(group):
-                    continue
-            elif stored.group.scheduler_id != scheduler_id:
-                return stored.group
-            joined = self._step(task_group_id, _Step("join", task_id, 0, expires))
-            if joined:  # else what this process remembered has expired
-                return joined
+        member = Change("put", _MEMBER + task_id, {"expires": expires})
+        return self._enter(task_id, 0, Group(task_group_id, scheduler_id, expires), founder, member)
+
+    def activate(self, task_id: str, group: Group, activation: int) -> None:
+        """The task is active again, from this run on, in the group, which may be new. Safe to repeat."""
+        self._enter(task_id, activation, group)
 
     def leave(self, task_id: str, task_group_id: str) -> int:
         """Undo ``join`` for a task that did not come into being; see ``end``. Safe to repeat."""
@@ -139,17 +110,9 @@ class GroupStore(ExpiringRows):
         self._table.delete(task_group_id, _MEMBER + task_id)
         return active
 
-    def activate(self, task_id: str, group: Group, activation: int) -> None:
-        """The task is active again, from this run on, in the group, which may be new. Safe to repeat."""
-        while True:
-            if not (self._recent.get(group.task_group_id) or self._read(group.task_group_id)):
-                self._create(group)
-            if self._step(group.task_group_id, _Step("activate", task_id, activation, group.expires)):
-                return
-
     def end(self, task_id: str, task_group_id: str, activation: int) -> int:
         """The task is not active any more by this activation; how many members are then. Safe to repeat."""
-        group = self._step(task_group_id, _Step("end", task_id, activation, self._clock.now()))
+        group = self._step(task_group_id, [Change("delete", _active_key(task_id, activation), {})])
         return group.active if group else 0
 
     def load(self, task_group_id: str) -> Group | None:
@@ -161,35 +124,52 @@ class GroupStore(ExpiringRows):
         """Up to ``limit`` taskIds greater than ``after``, ordered as bytes: fewer at the end only."""
         return between(self._table, task_group_id, _MEMBER + after, _MEMBERS_END, limit, _member, NOTHING)
 
-    def all_active(self, after: str, limit: int) -> ActivePage:
-        """Up to ``limit`` active tasks of all groups, from where ``after`` says, "" being the beginning."""
+    def all_active(self, after: str, limit: int) -> tuple[Sequence[ActiveTask], str | None]:
+        """A page of the active tasks of all groups, and where to go on: see ``rows.page``."""
         conditions = [Condition(KEY, "gt", _ACTIVE), Condition(KEY, "lt", _ACTIVE_END)]
-        found = page(self._table, conditions, after, limit)
-        return ActivePage([*readable(found.rows, _active_task)], found.after)
+        return page(self._table, conditions, after, limit, _active_task)
 
-    def _create(self, group: Group) -> bool:
-        """False where another process was faster: its schedulerId may be another."""
-        values: dict[str, Value] = {
-            "expires": group.expires,
-            "schedulerId": group.scheduler_id,
-            "active": group.active,
-        }
-        try:
+    def _enter(
+        self,
+        task_id: str,
+        activation: int,
+        wanted: Group,
+        founder: Callable[[], str | None] = lambda: None,
+        *further: Change,
+    ) -> Group:
+        values = {"since": self._clock.now(), "expires": wanted.expires}
+        changes = [Change("insert", _active_key(task_id, activation), values), *further]
+        while True:
+            stored = self._recent.get(wanted.task_group_id)
+            if stored is None or stored.group.scheduler_id != wanted.scheduler_id:
+                stored = self._read(wanted.task_group_id)
+            scheduler_id = stored.group.scheduler_id if stored else founder() or wanted.scheduler_id
+            if scheduler_id != wanted.scheduler_id:
+                return stored.group if stored else replace(wanted, scheduler_id=scheduler_id)
+            if stored is None:
+                self._create(wanted)
+                continue
+            entered = self._step(wanted.task_group_id, changes, wanted.expires)
+            if entered:  # else what this process remembered has expired
+                return entered
+
+    def _create(self, group: Group) -> None:
+        """The group is there; another process may have created it, with another schedulerId."""
+        with suppress(AlreadyExists):
+            values = {**_counts(group), "schedulerId": group.scheduler_id}
             etag = self._table.insert(group.task_group_id, _GROUP, values)
-        except AlreadyExists:
-            return False
-        self._recent.put(group.task_group_id, _Stored(group, etag))
-        return True
+            self._recent.put(group.task_group_id, _Stored(group, etag))
 
-    def _step(self, task_group_id: str, step: _Step) -> Group | None:
-        """The group after the step; None where there is no group any more."""
+    def _step(
+        self, task_group_id: str, changes: Sequence[Change], expires: datetime = _LONG_AGO
+    ) -> Group | None:
+        """The group after the changes of a member; None where there is no group any more."""
         commits = self._commits.get(task_group_id)
         if commits is None:
-            commits = GroupCommit(
-                lambda steps: self._write(task_group_id, steps), lambda _: 1, _MAX_STEPS, _MAX_STEPS
-            )
+            commits = GroupCommit(partial(self._write, task_group_id), _MAX_STEPS)
             self._commits.put(task_group_id, commits)
-        commits.add([step])
+        step = _Step(changes, expires)
+        commits.add(step)
         return step.group
 
     def _write(self, task_group_id: str, steps: Sequence[_Step]) -> None:
@@ -201,35 +181,31 @@ class GroupStore(ExpiringRows):
 
     def _write_batch(self, task_group_id: str, steps: Sequence[_Step]) -> None:
         """The steps in one batch; where it fails, those that have happened before are left out."""
-        stored = self._recent.get(task_group_id)
-        while True:
-            stored = stored or self._read(task_group_id)
-            if stored is None:  # it has expired
-                for step in steps:
-                    step.group = None
-                return
-            group = stored.group
+        stored = self._recent.get(task_group_id) or self._read(task_group_id)
+        while stored:
+            group, changes = stored.group, list[Change]()
             for step in steps:
                 if not step.is_done:
-                    group = _after(group, step)
+                    expires = max(group.expires, step.expires)
+                    group = replace(group, active=group.active + step.more, expires=expires)
+                    changes += step.changes
                 step.group = group
-            changes = _batch(steps, group, stored, self._clock.now())
             if not changes:
                 return
+            changes.insert(0, Change("merge", _GROUP, _counts(group), stored.etag))
             try:
                 etag = self._table.batch(task_group_id, changes)[0]
             except Changed:
                 before, stored = stored, self._read(task_group_id)
                 if stored and stored.etag == before.etag:  # so it is not the group that has changed
-                    self._leave_out_done(task_group_id, steps)
+                    for step in steps:
+                        is_active = self._table.get(task_group_id, step.key) is not None
+                        step.is_done = is_active == (step.more > 0)
                 continue
             self._recent.put(task_group_id, _Stored(group, etag))
             return
-
-    def _leave_out_done(self, task_group_id: str, steps: Sequence[_Step]) -> None:
-        for step in steps:
-            is_active = self._table.get(task_group_id, step.key) is not None
-            step.is_done = is_active == (step.kind != "end")
+        for step in steps:  # the group has expired
+            step.group = None
 
     def _read(self, task_group_id: str) -> _Stored | None:
         row = self._table.get(task_group_id, _GROUP)
@@ -248,21 +224,12 @@ def _active_key(task_id: str, activation: int) -> str:
     return f"{_ACTIVE}{task_id}-{activation:04}"
 
 
-def _after(group: Group, step: _Step) -> Group:
-    if step.kind == "end":
-        return replace(group, active=group.active - 1)
-    return replace(group, active=group.active + 1, expires=max(group.expires, step.expires))
-
-
-def _batch(steps: Sequence[_Step], group: Group, stored: _Stored, now: datetime) -> list[Change]:
-    changes = [change for step in steps if not step.is_done for change in step.changes(now)]
-    head = Change("merge", _GROUP, {"active": group.active, "expires": group.expires}, stored.etag)
-    return [head, *changes] if changes else []
+def _counts(group: Group) -> dict[str, Value]:
+    return {"active": group.active, "expires": group.expires}
 
 
 def _stored(row: Row) -> _Stored:
-    scheduler_id, expires, active = (row.values[name] for name in ("schedulerId", "expires", "active"))
-    group = Group(row.partition, of_kind(str, scheduler_id), of_kind(datetime, expires), of_kind(int, active))
+    group = Group(row.partition, *properties(row, schedulerId=str, expires=datetime, active=int))
     return _Stored(group, row.etag)
 
 
@@ -272,5 +239,5 @@ def _member(row: Row) -> str:
 
 def _active_task(row: Row) -> ActiveTask:
     task_id, _, activation = row.key.removeprefix(_ACTIVE).rpartition("-")
-    since = of_kind(datetime, row.values["since"])
+    (since,) = properties(row, since=datetime)
     return ActiveTask(slugid_in(row.partition), slugid_in(task_id), int(activation), since)

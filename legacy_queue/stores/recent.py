@@ -9,22 +9,19 @@ Value = TypeVar("Value")
 
 
 class Recent(Generic[Key, Value]):
-    """The ``size`` entries that were used last; safe for several threads."""
+    """An LRU cache of ``size`` entries; safe for several threads."""
 
     def __init__(self, size: int) -> None:
-        self._size = size
+        self._size, self._lock = size, Lock()
         self._entries: OrderedDict[Key, Value] = OrderedDict()
-        self._lock = Lock()
 
     def get(self, key: Key) -> Value | None:
-        """The entry, which is now the last to be forgotten; None when it is not there."""
         with self._lock:
             if key in self._entries:
                 self._entries.move_to_end(key)
             return self._entries.get(key)
 
     def put(self, key: Key, value: Value) -> None:
-        """Remember it; the entry that was not used for longest makes room."""
         with self._lock:
             self._entries[key] = value
             self._entries.move_to_end(key)

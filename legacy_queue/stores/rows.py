@@ -1,19 +1,20 @@
-"""Rows of a table in the order of their keys: in pages, between two keys, and until they expire.
+"""Rows of a table: converted, in pages, between two keys, and until they expire.
 
 A row that cannot be read is logged once and left out; the other rows are served.
 """
 
+import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
-from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
 from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.ports import Changed, Corrupt
-from legacy_queue.ports.table import KEY, PARTITION, Condition, Page, Row, Table, Value
+from legacy_queue.ports.table import KEY, PARTITION, Condition, Row, Table, Value
 from legacy_queue.stores.recent import Recent
 
 log = structlog.get_logger()
@@ -34,21 +35,18 @@ def page(
     conditions: Sequence[Condition],
     after: str,
     limit: int,
+    convert: Callable[[Row], Item],
     select: Sequence[str] | None = None,
-) -> Page:
-    """As ``Table.page``, of any limit; fewer rows than asked for may be found at any time."""
-    return table.page(conditions, after, min(limit, _MAX_PAGE), select)
+) -> tuple[list[Item], str | None]:
+    """What ``convert`` makes of up to ``limit`` (1..1000) rows, and where to go on, None at the end.
 
-
-def matching(
-    table: Table, conditions: Sequence[Condition], limit: int, select: Sequence[str] | None = None
-) -> Iterator[Row]:
-    """All rows that meet the conditions, read in pages of ``limit`` as they are asked for."""
-    after: str | None = ""
-    while after is not None:
-        found = page(table, conditions, after, limit, select)
-        yield from found.rows
-        after = found.after
+    Begins where ``after`` says, "" being the beginning. A page may be empty and not the last.
+    """
+    found, items = table.page(conditions, after, limit, select), []
+    for row in found.rows:
+        with suppress(Corrupt):
+            items.append(read(row, convert))
+    return items, found.after
 
 
 def between(
@@ -59,15 +57,16 @@ def between(
     limit: int,
     convert: Callable[[Row], Item],
     select: Sequence[str] | None = None,
+    further: Sequence[Condition] = (),
 ) -> list[Item]:
     """The first ``limit`` readable rows of the partition with keys between these two, neither included."""
-    conditions = in_partition(partition, first, end)
-    return list(islice(readable(matching(table, conditions, limit, select), convert), limit))
-
-
-def in_partition(partition: str, first: str, end: str) -> list[Condition]:
-    """For the rows of the partition with keys between these two, neither included."""
-    return [Condition(PARTITION, "eq", partition), Condition(KEY, "gt", first), Condition(KEY, "lt", end)]
+    keys = (Condition(PARTITION, "eq", partition), Condition(KEY, "gt", first), Condition(KEY, "lt", end))
+    found: list[Item] = []
+    after: str | None = ""
+    while after is not None and len(found) < limit:
+        items, after = page(table, [*keys, *further], after, min(limit, _MAX_PAGE), convert, select)
+        found += items
+    return found[:limit]
 
 
 def read(row: Row, convert: Callable[[Row], Item]) -> Item:
@@ -80,15 +79,6 @@ def read(row: Row, convert: Callable[[Row], Item]) -> Item:
             _logged.put(version, True)
             log.error("row-corrupt", partition=row.partition, row=row.key, why=type(error).__name__)
         raise Corrupt(f"the row {row.partition} {row.key} cannot be read") from error
-
-
-def readable(rows: Iterable[Row], convert: Callable[[Row], Item]) -> Iterator[Item]:
-    """What ``convert`` makes of the rows; corrupt rows are left out."""
-    for row in rows:
-        try:
-            yield read(row, convert)
-        except Corrupt:
-            continue
 
 
 def slugid_in(key: str) -> str:
@@ -105,22 +95,31 @@ def of_kind(kind: type[Kind], value: object) -> Kind:
     return value
 
 
-def chunked(name: str, value: bytes) -> dict[str, Value]:
-    """The value as properties ``<name>0``, ``<name>1``, ... of 64 KiB, Azure's limit."""
-    starts = range(0, len(value), _CHUNK)
-    return {f"{name}{number}": value[start : start + _CHUNK] for number, start in enumerate(starts)}
+def properties(row: Row, **kinds: type) -> tuple[Any, ...]:
+    """The row's properties of these names, each of its type; raises KeyError, TypeError."""
+    return tuple(of_kind(kind, row.values[name]) for name, kind in kinds.items())
 
 
-def counted_chunks(name: str, value: bytes) -> dict[str, Value]:
-    """The same, to be merged over another value of any length: how many are good is a property too."""
-    chunks = chunked(name, value)
-    return {**chunks, _CHUNKS: len(chunks)}
+def as_json(value: Any) -> bytes:
+    """Compact JSON, the inverse of ``json.loads``."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
 
 
-def joined(name: str, values: Mapping[str, Value]) -> bytes:
-    """The inverse of ``chunked`` and ``counted_chunks``."""
-    count = values.get(_CHUNKS, sum(key.startswith(name) for key in values))
-    return b"".join(of_kind(bytes, values[f"{name}{number}"]) for number in range(of_kind(int, count)))
+def json_values(name: str, value: Mapping[str, Any]) -> dict[str, Value]:
+    """The value as JSON in properties ``<name>0``, ``<name>1``, ... of 64 KiB, and how many are good.
+
+    So it may be merged over a longer value: merge cannot remove a property.
+    """
+    content = as_json(dict(value))
+    chunks = [content[start : start + _CHUNK] for start in range(0, len(content), _CHUNK)]
+    return {**{f"{name}{number}": chunk for number, chunk in enumerate(chunks)}, _CHUNKS: len(chunks)}
+
+
+def json_in(name: str, row: Row) -> dict[str, Any]:
+    """The inverse of ``json_values``, also for rows of before the chunks were counted."""
+    count = of_kind(int, row.values.get(_CHUNKS, sum(key.startswith(name) for key in row.values)))
+    content = b"".join(of_kind(bytes, row.values[f"{name}{number}"]) for number in range(count))
+    return of_kind(dict, json.loads(content))
 
 
 class ExpiringRows:
@@ -137,8 +136,7 @@ class ExpiringRows:
         Returns where to go on, None at the end. A row that has changed since it was read stays.
         Safe to repeat, and in several processes at once.
         """
-        conditions = [Condition("expires", "lt", now), *self._FURTHER]
-        expired = page(self._table, conditions, after, limit, NOTHING)
+        expired = self._table.page([Condition("expires", "lt", now), *self._FURTHER], after, limit, NOTHING)
         for row in expired.rows:
             try:
                 self._table.delete(row.partition, row.key, row.etag)

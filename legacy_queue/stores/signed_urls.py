@@ -6,15 +6,11 @@ Plain HTTP is allowed where the endpoint that clients are told is plain HTTP onl
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from azure.storage.blob import BlobSasPermissions, generate_blob_sas
-from azure.storage.queue import QueueSasPermissions, generate_queue_sas
+from azure.storage.blob import generate_blob_sas
+from azure.storage.queue import generate_queue_sas
 
 from legacy_queue.domain.times import whole_seconds
 from legacy_queue.ports.account import Endpoint
-
-_DRIFT = timedelta(minutes=15)  # of clocks: a URL is good from so long ago on
-
-_READ, _WRITE = BlobSasPermissions(read=True), BlobSasPermissions(create=True, write=True)
 
 
 @dataclass(frozen=True)
@@ -36,7 +32,7 @@ def signed_urls(
         endpoint.account,
         queue_name,
         endpoint.key,
-        permission=QueueSasPermissions(process=True),
+        permission="p",
         start=start,
         expiry=expiry,
         protocol=_protocol(endpoint),
@@ -48,32 +44,23 @@ def signed_urls(
     )
 
 
-def upload_url(endpoint: Endpoint, container: str, name: str, now: datetime, expiry: datetime) -> str:
-    """Allows to write that one blob. Source: Blobs; Azure's "Create a service SAS"."""
-    return _blob_url(endpoint, container, name, _WRITE, now, expiry)
-
-
-def download_url(endpoint: Endpoint, container: str, name: str, now: datetime, expiry: datetime) -> str:
-    """Allows to read that one blob, as an attachment."""
-    return _blob_url(endpoint, container, name, _READ, now, expiry, "attachment")
-
-
-def _blob_url(
+def blob_url(
     endpoint: Endpoint,
     container: str,
     name: str,
-    permission: BlobSasPermissions,
-    now: datetime,
+    permission: str,
+    start: datetime,
     expiry: datetime,
     content_disposition: str | None = None,
 ) -> str:
+    """Allows the permission ("cw", "r") on that one blob. Source: Blobs; Azure's "Create a service SAS"."""
     sas = generate_blob_sas(
         endpoint.account,
         container,
         name,
         account_key=endpoint.key,
         permission=permission,
-        start=now - _DRIFT,
+        start=start,
         expiry=expiry,
         protocol=_protocol(endpoint),
         content_disposition=content_disposition,

@@ -1,19 +1,38 @@
-"""Tasks."""
+"""Tasks.
 
+One row for each task, alone in its partition: the partition is the taskId, the key ``task``.
+"""
+
+import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from threading import Lock
 
-from legacy_queue.domain.task import Task
+from legacy_queue.domain.definition import TaskDefinition
+from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.task import Run, Task
 from legacy_queue.ports import Changed
 from legacy_queue.ports.table import Condition, Row, Table, Value
 from legacy_queue.stores.recent import Recent
-from legacy_queue.stores.rows import ExpiringRows, joined, page, read, readable
-from legacy_queue.stores.task_rows import KEY, changing_values, new_values, task_in
+from legacy_queue.stores.rows import (
+    ExpiringRows,
+    as_json,
+    json_in,
+    json_values,
+    of_kind,
+    page,
+    properties,
+    read,
+)
 
-# How many tasks a process remembers, and how large a definition may be for that
-_REMEMBERED = 2000
-_LARGEST_REMEMBERED = 16 * 1024
+KEY = "task"
+_REMEMBERED = 2000  # tasks
+_LARGEST_REMEMBERED = 16 * 1024  # bytes of a definition
 
+_LISTS = ("dependencies", "routes", "scopes")  # of a definition, of strings
+_STATES = ("pending", "running", "completed", "failed", "exception")
 _UNRESOLVED = Condition("state", "in", ("unscheduled", "pending", "running"))
 _RESOLVED = Condition("state", "in", ("completed", "failed", "exception"))
 
@@ -30,14 +49,6 @@ class StoredTask:
     is_own: bool = field(default=False, compare=False)
 
 
-@dataclass(frozen=True)
-class TaskPage:
-    """Some of the tasks that were asked for; ``after`` continues, None at the end."""
-
-    tasks: Sequence[StoredTask]
-    after: str | None
-
-
 class TaskStore(ExpiringRows):
     """Every change is a conditional write on the row's ETag, so a remembered task needs no read.
 
@@ -46,9 +57,12 @@ class TaskStore(ExpiringRows):
 
     _FURTHER = (_RESOLVED,)
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, *, is_only_writer: bool = False) -> None:
+        """``is_only_writer``: no other store writes to the table, so that pending tasks can be counted."""
         super().__init__(table)
         self._recent: Recent[str, StoredTask] = Recent(_REMEMBERED)
+        self._pending: Counter[tuple[str, str]] | None = Counter() if is_only_writer else None
+        self._lock = Lock()
 
     def load(self, task_id: str) -> StoredTask | None:
         """The task as it is now."""
@@ -68,6 +82,7 @@ class TaskStore(ExpiringRows):
         """Store a task that was not there; raises AlreadyExists."""
         values = new_values(task)
         stored = StoredTask(task, self._table.insert(task.task_id, KEY, values), is_own=True)
+        self._count(task, task.state == "pending")
         return self._remember(stored, values)
 
     def replace(self, stored: StoredTask, task: Task) -> StoredTask:
@@ -77,26 +92,106 @@ class TaskStore(ExpiringRows):
         except Changed:
             self._recent.forget(task.task_id)
             raise
+        self._count(task, (task.state == "pending") - (stored.task.state == "pending"))
         stored_now = StoredTask(task, etag, is_own=True)
         if self._recent.get(task.task_id):
             self._recent.put(task.task_id, stored_now)
         return stored_now
 
-    def unresolved(self, after: str, limit: int) -> TaskPage:
-        """Up to ``limit`` tasks that are unscheduled, pending or running, in any order that stays the same.
+    def pending(self, provisioner_id: str, worker_type: str) -> int | None:
+        """How many tasks of the worker type are pending; None where another process may write tasks too."""
+        return None if self._pending is None else max(0, self._pending[provisioner_id, worker_type])
 
-        From where ``after`` says, "" being the beginning. A page may be empty and not the last.
-        """
-        found = page(self._table, [_UNRESOLVED], after, limit)
-        return TaskPage([*readable(found.rows, _stored)], found.after)
+    def unresolved(self, after: str, limit: int) -> tuple[Sequence[StoredTask], str | None]:
+        """A page of the unscheduled, pending or running tasks, and where to go on: see ``rows.page``."""
+        return page(self._table, [_UNRESOLVED], after, limit, _stored)
+
+    def _count(self, task: Task, more: int) -> None:
+        queue = task.definition.work_queue
+        pool = queue.provisioner_id, queue.worker_type
+        with self._lock:
+            if self._pending is not None and more:
+                self._pending[pool] += more
+                if not self._pending[pool]:
+                    del self._pending[pool]
 
     def _remember(self, stored: StoredTask, values: Mapping[str, Value]) -> StoredTask:
-        if len(joined("definition", values)) <= _LARGEST_REMEMBERED:
+        definition = values["definition0"]
+        if isinstance(definition, bytes) and len(definition) <= _LARGEST_REMEMBERED:
             self._recent.put(stored.task.task_id, stored)
         return stored
 
     def _forget(self, partition: str) -> None:
         self._recent.forget(partition)
+
+
+def new_values(task: Task) -> Mapping[str, Value]:
+    """All properties of a new task."""
+    return {
+        **changing_values(task),
+        **json_values("definition", task.definition.wire),
+        "deadline": task.definition.deadline,
+        "expires": task.definition.expires,
+    }
+
+
+def changing_values(task: Task) -> Mapping[str, Value]:
+    """What a transition may change: merged into the row, so that the definition is not sent again.
+
+    A merge cannot unset a property: nothing held, and no blob, is an empty string.
+    """
+    return {
+        "state": task.state,
+        "retriesLeft": task.retries_left,
+        "runs": as_json([run.to_wire() for run in task.runs]),
+        "waitsFor": as_json(task.waits_for),
+        "heldMessageId": task.held.message_id if task.held else "",
+        "heldReceipt": task.held.receipt if task.held else "",
+        "newestBlob": task.newest_blob,
+        "isUnpublished": task.is_unpublished,
+    }
+
+
+def task_in(row: Row) -> Task:
+    """The inverse of ``new_values``; a row of before there were dependencies, or blobs, has none.
+
+    Raises an error of Python's for what is no task.
+    """
+    row = replace(row, values={"waitsFor": b"[]", "newestBlob": "", "isUnpublished": False, **row.values})
+    retries_left, runs, waits_for = properties(row, retriesLeft=int, runs=bytes, waitsFor=bytes)
+    message_id, receipt, newest_blob = properties(row, heldMessageId=str, heldReceipt=str, newestBlob=str)
+    (is_unpublished,) = properties(row, isUnpublished=bool)
+    task = Task(
+        task_id=row.partition,
+        definition=TaskDefinition(json_in("definition", row)),
+        retries_left=retries_left,
+        runs=tuple(Run.from_wire(run) for run in of_kind(list, json.loads(runs))),
+        held=Lease(message_id, receipt) if message_id else None,
+        waits_for=tuple(of_kind(list, json.loads(waits_for))),
+        newest_blob=newest_blob,
+        is_unpublished=is_unpublished,
+    )
+    _check(task)
+    return task
+
+
+def _check(task: Task) -> None:
+    """That every part is there with which the task is worked on."""
+    definition, wire = task.definition, task.definition.wire
+    for time in (definition.created, definition.deadline, definition.expires):
+        of_kind(datetime, time)
+    of_kind(int, wire["retries"])
+    texts = [wire[name] for name in ("provisionerId", "workerType", "schedulerId", "taskGroupId", "requires")]
+    for strings in (task.waits_for, *(of_kind(list, wire[name]) for name in _LISTS)):
+        texts += strings
+    for number, run in enumerate(task.runs):
+        if run.run_id != number or run.state not in _STATES:
+            raise ValueError("a run of another id or state")
+        worker = (run.worker.worker_group, run.worker.worker_id) if run.worker else ()
+        texts += [run.reason_created, run.reason_resolved or "", *worker]
+    for text in texts:
+        of_kind(str, text)
+    definition.work_queue.name("")
 
 
 def _stored(row: Row) -> StoredTask:

@@ -68,8 +68,7 @@ class TimerStore:
 
 
 def _put(queue: Queue, text: str, hidden_for: timedelta) -> Lease:
-    try:
+    with suppress(QueueNotFound):
         return queue.put(text, hidden_for)
-    except QueueNotFound:
-        queue.create({})
-        return queue.put(text, hidden_for)
+    queue.create({})
+    return queue.put(text, hidden_for)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from legacy_queue.ports import AlreadyExists, Changed, Clock, Corrupt
 from legacy_queue.ports.table import Row, Table, Value
-from legacy_queue.stores.rows import of_kind, read
+from legacy_queue.stores.rows import of_kind, properties, read
 
 _KEY = "turn"
 _NEVER = datetime(1601, 1, 1, tzinfo=UTC)  # the first time that Azure knows
@@ -14,10 +14,7 @@ _NEVER = datetime(1601, 1, 1, tzinfo=UTC)  # the first time that Azure knows
 
 @dataclass(frozen=True)
 class Turn:
-    """Something that one process at a time does.
-
-    ``cursor`` is how far it came, ``since`` when it was last done.
-    """
+    """Work of one process at a time: ``cursor`` is how far it came, ``since`` when it was last done."""
 
     name: str
     cursor: str
@@ -34,13 +31,14 @@ class Turns:
     def take(self, name: str, until: datetime) -> Turn | datetime:
         """The turn, which no other process gets before ``until``; or until when another process has it."""
         while True:
-            stored = self._load(name)
-            if stored and stored[1] > self._clock.now():
-                return stored[1]
+            row = self._table.get(name, _KEY)
             try:
-                if stored:
-                    return self.keep(stored[0], until, stored[0].cursor, stored[0].since)
-                return Turn(name, "", None, self._table.insert(name, _KEY, _values(until, "", None)))
+                if row is None:
+                    return Turn(name, "", None, self._table.insert(name, _KEY, _values(until, "", None)))
+                left, taken_until = _left(row)
+                if taken_until > self._clock.now():
+                    return taken_until
+                return self.keep(left, until, left.cursor, left.since)
             except (AlreadyExists, Changed):
                 continue
 
@@ -52,20 +50,18 @@ class Turns:
         etag = self._table.merge(turn.name, _KEY, _values(until, cursor, since), turn.etag)
         return Turn(turn.name, cursor, since, etag)
 
-    def _load(self, name: str) -> tuple[Turn, datetime] | None:
-        """The turn as it was left, and until when it is taken."""
-        row = self._table.get(name, _KEY)
-        if row is None:
-            return None
-        try:
-            return read(row, _stored)
-        except Corrupt:
-            return Turn(name, "", None, row.etag), _NEVER
+
+def _left(row: Row) -> tuple[Turn, datetime]:
+    """The turn as it was left, and until when it is taken."""
+    try:
+        return read(row, _stored)
+    except Corrupt:
+        return Turn(row.partition, "", None, row.etag), _NEVER
 
 
 def _stored(row: Row) -> tuple[Turn, datetime]:
-    since, until = (of_kind(datetime, row.values.get(name, _NEVER)) for name in ("since", "until"))
-    cursor = of_kind(str, row.values["cursor"])
+    cursor, until = properties(row, cursor=str, until=datetime)
+    since = of_kind(datetime, row.values.get("since", _NEVER))  # none where an earlier version wrote the row
     return Turn(row.partition, cursor, None if since == _NEVER else since, row.etag), until
 
 

@@ -4,23 +4,14 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.usage import HOUR, KEPT, Calls, CountedUse, Use
 from legacy_queue.ports.table import PARTITION, Change, Condition, Row
-from legacy_queue.stores.rows import ExpiringRows, of_kind, page, readable
+from legacy_queue.stores.rows import ExpiringRows, of_kind, page, properties
 
 _MAX_ROWS = 100  # in a batch
-
-
-@dataclass(frozen=True)
-class UsagePage:
-    """Some of what was asked for; ``after`` continues, None at the end."""
-
-    counted: Sequence[CountedUse]
-    after: str | None
 
 
 class UsageStore(ExpiringRows):
@@ -40,22 +31,20 @@ class UsageStore(ExpiringRows):
 
     def since(
         self, hour: datetime, provisioner_id: str | None, worker_type: str | None, after: str, limit: int
-    ) -> UsagePage:
-        """Up to ``limit`` of what was counted from that hour on, from where ``after`` says, "" the beginning.
+    ) -> tuple[Sequence[CountedUse], str | None]:
+        """A page of what was counted from that hour on, and where to go on: see ``rows.page``.
 
-        Of that provisionerId and that workerType, None being any; NOT_RECORDED belongs to each. A page may be
-        empty and not the last.
+        Of that provisionerId and that workerType, None being any; NOT_RECORDED belongs to each.
         """
         conditions = [Condition(PARTITION, "ge", format_time(hour))]
         for name, value in (("provisionerId", provisioner_id), ("workerType", worker_type)):
             if value is not None:
                 conditions.append(Condition(name, "in", (value, "")))
-        found = page(self._table, conditions, after, limit)
-        return UsagePage([*readable(found.rows, _counted)], found.after)
+        return page(self._table, conditions, after, limit, _counted)
 
 
 def _change(counted: CountedUse) -> Change:
-    use = counted.use
+    use, calls = counted.use, counted.calls
     words = [use.provisioner_id, use.worker_type, use.method, use.caller, *use.missing]
     digest = hashlib.sha256(json.dumps(words).encode()).hexdigest()[:32]  # a clientId may hold a /
     return Change(
@@ -69,19 +58,17 @@ def _change(counted: CountedUse) -> Change:
             "method": use.method,
             "caller": use.caller,
             "missing": json.dumps(use.missing),
-            "count": counted.calls.count,
-            "last": counted.calls.last,
+            "count": calls.count,
+            "last": calls.last,
             "expires": counted.hour + HOUR + KEPT,
         },
     )
 
 
 def _counted(row: Row) -> CountedUse:
-    values = row.values
-    missing = json.loads(of_kind(str, values["missing"]))
-    names = ("provisionerId", "workerType", "method", "caller")
-    provisioner_id, worker_type, method, caller = (of_kind(str, values[name]) for name in names)
-    callers = tuple(of_kind(str, one) for one in of_kind(list, missing))
-    use = Use(provisioner_id, worker_type, method, caller, callers)
-    calls = Calls(of_kind(int, values["count"]), of_kind(datetime, values["last"]))
-    return CountedUse(of_kind(str, values["process"]), of_kind(datetime, values["hour"]), use, calls)
+    provisioner, worker_type, method = properties(row, provisionerId=str, workerType=str, method=str)
+    caller, missing, *calls = properties(row, caller=str, missing=str, count=int, last=datetime)
+    names = tuple(of_kind(str, name) for name in of_kind(list, json.loads(missing)))
+    use = Use(provisioner, worker_type, method, caller, names)
+    process, hour = properties(row, process=str, hour=datetime)
+    return CountedUse(process, hour, use, Calls(*calls))

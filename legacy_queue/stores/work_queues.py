@@ -24,7 +24,6 @@ class ReceivedMessage:
 
     lease: Lease
     text: str
-    dequeue_count: int
 
 
 class WorkQueues:
@@ -52,10 +51,7 @@ class WorkQueues:
             return self._use(queue).put(text, hidden_for, time_to_live)
 
     def hide(self, queue: WorkQueue, lease: Lease, text: str, hidden_for: timedelta) -> Lease:
-        """Give the leased message this text and make it invisible for so long; raises LeaseLost.
-
-        0 makes it visible at once. The old lease is good for nothing afterwards.
-        """
+        """Give the leased message this text and make it invisible for so long; see ``Queue.update``."""
         return self._queue(queue).update(lease, text, hidden_for)
 
     def remove(self, queue: WorkQueue, lease: Lease) -> None:
@@ -65,12 +61,10 @@ class WorkQueues:
     def receive(self, queue: WorkQueue, count: int, hidden_for: timedelta) -> Sequence[ReceivedMessage]:
         """Up to ``count`` (1..32) visible messages, invisible for so long; none of a queue never used."""
         try:
-            return [
-                ReceivedMessage(one.lease, one.text, one.dequeue_count)
-                for one in self._queue(queue).receive(count, hidden_for)
-            ]
+            received = self._queue(queue).receive(count, hidden_for)
         except QueueNotFound:
             return []
+        return [ReceivedMessage(message.lease, message.text) for message in received]
 
     def count(self, queue: WorkQueue) -> int:
         """How many messages there are, visible or not: 0 for a queue that was never used."""
@@ -109,12 +103,8 @@ class WorkQueues:
         """Make sure, once a day for each process, that the queue is there and says that it was used today."""
         today, messages = self._clock.now().date().isoformat(), self._queue(queue)
         if self._used.get(messages.name) != today:
-            metadata = {
-                "provisioner_id": queue.provisioner_id,
-                "worker_type": queue.worker_type,
-                "last_used": today,
-            }
-            messages.create(metadata)
+            owner = {"provisioner_id": queue.provisioner_id, "worker_type": queue.worker_type}
+            messages.create({**owner, "last_used": today})
             self._used.put(messages.name, today)
         return messages
 

@@ -1,6 +1,5 @@
 """Provisioners, worker types and workers: what is known of them, and which workers are quarantined."""
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +7,7 @@ from datetime import datetime
 
 from legacy_queue.domain.workers import Known, Path, parent_of
 from legacy_queue.ports.table import Row, Value
-from legacy_queue.stores.rows import ExpiringRows, between, counted_chunks, joined, of_kind, read
+from legacy_queue.stores.rows import ExpiringRows, between, json_in, json_values, of_kind, properties, read
 
 _QUARANTINED = "quarantined"
 _SEPARATOR = "!"  # before every character of an identifier, so that keys are in the order of the paths
@@ -26,8 +25,8 @@ class StoredKnown:
 class WorkerStore(ExpiringRows):
     """A partition for the provisioners, one for the worker types of each, one for the workers of each.
 
-    What is known is JSON in binary properties. Quarantines are also kept apart, in a partition of their own,
-    until they end: so it is quickly read who gets no work.
+    Quarantines are also kept apart, in a partition of their own, until they end: so it is quickly read which
+    workers get no work.
     """
 
     def load(self, path: Path) -> StoredKnown | None:
@@ -68,22 +67,21 @@ def _keys(path: Path) -> tuple[str, str]:
 
 
 def _values(known: Known) -> Mapping[str, Value]:
-    wire = json.dumps(known.to_wire(), ensure_ascii=False).encode()
-    return {"expires": known.kept_until, **counted_chunks("known", wire)}
+    return {"expires": known.kept_until, **json_values("known", known.to_wire())}
 
 
 def _known(row: Row) -> Known:
-    known = Known.from_wire(of_kind(dict, json.loads(joined("known", row.values))))
+    known = Known.from_wire(json_in("known", row))
     if _keys(known.path) != (row.partition, row.key):
         raise ValueError("it is known of another")
-    for text in (known.description, known.stability, *(task_id for task_id, _ in known.recent_claims)):
+    contexts = [of_kind(dict, action)["context"] for action in known.actions]
+    for text in (known.description, known.stability, *contexts):
         of_kind(str, text)
-    for one in known.actions:
-        of_kind(str, of_kind(dict, one)["context"])
-    for _, run_id in known.recent_claims:
-        of_kind(int, run_id)
+    for task_id, run_id in known.recent_claims:
+        of_kind(str, task_id), of_kind(int, run_id)
     return known
 
 
 def _quarantine(row: Row) -> tuple[Path, datetime]:
-    return tuple(row.key.split(_SEPARATOR)), of_kind(datetime, row.values["expires"])
+    (until,) = properties(row, expires=datetime)
+    return tuple(row.key.split(_SEPARATOR)), until

@@ -48,25 +48,24 @@ class Credentials:
         The target is signed as it goes over the wire, after requests has quoted it, and so is the body.
         Raises ValueError for a certificate that is not JSON.
         """
-        ext: str | None = None
+        ext = ""
         if self.certificate:
             as_object = json.dumps({"certificate": json.loads(self.certificate)})
             ext = base64.b64encode(as_object.encode()).decode()
 
         def sign(request: requests.PreparedRequest) -> requests.PreparedRequest:
             url = urlsplit(str(request.url))
-            request.headers["Authorization"] = hawk.sign_header(
-                client_id=self.client_id,
-                access_token=self.access_token,
-                method=str(request.method),
-                target=request.path_url,
-                host=url.hostname or "",
-                port=url.port or _PORTS[url.scheme],
-                now=now(),
-                nonce=secrets.token_urlsafe(6),
-                ext=ext,
-                body=request.body if isinstance(request.body, bytes) else b"",
+            signed = hawk.SignedRequest(
+                str(request.method),
+                request.path_url,
+                url.hostname or "",
+                url.port or _PORTS[url.scheme],
                 content_type=request.headers.get("Content-Type", ""),
+                body=request.body if isinstance(request.body, bytes) else b"",
+            )
+            nonce = secrets.token_urlsafe(6)
+            request.headers["Authorization"] = hawk.sign_header(
+                signed, self.client_id, self.access_token, now(), nonce, ext
             )
             return request
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from legacy_queue.config import Settings, SettingsError, complete
-from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.authentication import Client
 
 CLIENT = Client("a/client", "an-access-token-of-some-length", ("*",))
 SECRET = "a-signing-secret-of-some-length"

@@ -9,7 +9,7 @@ import pytest
 
 from legacy_queue.config import Settings, SettingsError, load
 from legacy_queue.config.settings import DECLARED, wire_name
-from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.authentication import Client
 
 TOKEN = "S3CRET-access-token-of-a-client"
 SIGNING = "S3CRET-that-signs-the-messages"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from legacy_queue.config import values
-from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.authentication import Client
 
 TOKEN = "t" * 22
 LONG = "t" * 128

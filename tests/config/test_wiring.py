@@ -10,7 +10,7 @@ import pytest
 from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.memory import MemoryAccount
 from legacy_queue.config import Settings, SettingsError
-from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.authentication import Client
 from legacy_queue.wiring import build
 
 SETTINGS = Settings(
@@ -40,6 +40,11 @@ def test_an_account_is_not_used() -> None:
     account = build(AZURE, "http://h:1").storage.account
     assert isinstance(account, AzureAccount)
     assert "acc.queue.core.windows.net" in (account.endpoints["queue"] or "")
+
+
+def test_with_memory_alone_pending_tasks_are_counted_as_tasks() -> None:
+    memory, azure = (build(settings, "http://h:1").storage.tasks for settings in (SETTINGS, AZURE))
+    assert (memory.pending("p", "w"), azure.pending("p", "w")) == (0, None)
 
 
 def test_only_memory_is_answered_for_by_the_server_itself() -> None:

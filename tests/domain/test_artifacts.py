@@ -196,7 +196,7 @@ def test_a_run_that_is_not_there_has_artifacts() -> None:
 def test_a_running_task_forgets_its_blob() -> None:
     noted = note_blob(running(), asked_for(BLOB), NOW)
     assert noted.task == replace(running(), newest_blob=NAME)
-    assert (noted.events, noted.after, noted.hold) == ((), (), None)
+    assert (noted.events, noted.after, noted.hold) == ((), None, None)
 
 
 def test_the_blob_of_an_earlier_run_is_noted_for_the_last() -> None:

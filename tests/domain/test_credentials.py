@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legacy_queue.domain.credentials import (
+from legacy_queue.domain.authentication import (
     Certificate,
     Client,
     TemporaryCredentials,

@@ -74,8 +74,8 @@ def test_there_are_eight_exchanges_named_by_the_project() -> None:
         ("task-running", running(), "0.group.alice"),
         ("task-completed", completed(), "0.group.alice"),
         ("task-pending", shut_down(), "1._._"),
-        ("task-exception", transitions.exceed_deadline(running(), NOW + DAY).task, "0.group.alice"),
-        ("task-exception", transitions.exceed_deadline(unscheduled(), NOW + DAY).task, "0._._"),
+        ("task-exception", transitions.expire(running(), NOW + DAY).task, "0.group.alice"),
+        ("task-exception", transitions.expire(unscheduled(), NOW + DAY).task, "0._._"),
     ],
 )
 def test_a_routing_key_names_the_latest_run_and_its_worker(name: str, task: Task, words: str) -> None:

@@ -32,15 +32,12 @@ HAWKS = pytest.mark.parametrize("version", ["2", "6"])
 
 def test_the_readmes_example_has_the_readmes_mac():
     header = hawk.sign_header(
-        client_id="dh37fgj492je",
-        access_token="werxhqb98rpaxn39848xrunpaw3489ruxnpa98w4rxn",
-        method="GET",
-        target="/resource/1?b=1&a=2",
-        host="example.com",
-        port=8000,
-        now=datetime.fromtimestamp(1353832234, UTC),
-        nonce="j4h3g2",
-        ext="some-app-ext-data",
+        SignedRequest("GET", "/resource/1?b=1&a=2", "example.com", 8000),
+        "dh37fgj492je",
+        "werxhqb98rpaxn39848xrunpaw3489ruxnpa98w4rxn",
+        datetime.fromtimestamp(1353832234, UTC),
+        "j4h3g2",
+        "some-app-ext-data",
     )
     assert header == (
         'Hawk id="dh37fgj492je", ts="1353832234", nonce="j4h3g2", ext="some-app-ext-data", '

@@ -23,11 +23,10 @@ from legacy_queue.domain import transitions
 from legacy_queue.domain.errors import QueueError, RequestConflict, ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.events import Event, events_since
 from legacy_queue.domain.messages import Lease
-from legacy_queue.domain.outcome import Offer, Outcome, Release, Withdraw
+from legacy_queue.domain.outcome import Offer, Outcome
 from legacy_queue.domain.task import Run, Task, Worker
 from legacy_queue.domain.timers import next_due
 from legacy_queue.domain.times import format_time
-from legacy_queue.domain.unclaim import unclaim
 from tests.domain.tasks import (
     ALICE,
     BOB,
@@ -211,7 +210,7 @@ class Life(RuleBasedStateMachine):
         run_id, answered = max(0, self.last + ahead), self.taken_until - extended
         is_that_claim = run_id == self.last and self.state == "running" and worker == self.holder
         expected = [*self.words[:-1], "pending"] if is_that_claim and not extended else self.words
-        self._step(lambda task: unclaim(task, run_id, worker, answered), expected)
+        self._step(lambda task: transitions.unclaim(task, run_id, worker, answered), expected)
 
     @rule()
     def cancel(self) -> None:
@@ -229,22 +228,14 @@ class Life(RuleBasedStateMachine):
             expected = [*self.words, "pending"]
         self._step(lambda task: transitions.rerun(task, self.now), expected)
 
-    @rule(ahead=RUNS)
-    def expire_claim(self, ahead: int) -> None:
-        run_id = max(0, self.last + ahead)
-        expected: Expected = self.words
-        if run_id == self.last and self.has_expired:
-            reason = "deadline-exceeded" if self.is_late else "claim-expired"
-            expected = self._ended("exception", reason)
-        self._step(lambda task: transitions.expire_claim(task, run_id, self.now), expected)
-
     @rule()
-    def exceed_deadline(self) -> None:
-        is_over = self.is_late and not self.is_resolved
-        self._step(
-            lambda task: transitions.exceed_deadline(task, self.now),
-            [*self.words[:-1], "exception deadline-exceeded"] if is_over else self.words,
-        )
+    def expire(self) -> None:
+        expected: Expected = self.words
+        if self.is_late and not self.is_resolved:
+            expected = [*self.words[:-1], "exception deadline-exceeded"]
+        elif self.has_expired:
+            expected = self._ended("exception", "claim-expired")
+        self._step(lambda task: transitions.expire(task, self.now), expected)
 
     # what the rules above come to too seldom
 
@@ -277,7 +268,7 @@ class Life(RuleBasedStateMachine):
         self.now = max(self.now, self.taken_until - early)
         if keep:
             self.reclaim(0, CLAIM_TIMEOUT)
-        self.expire_claim(0)
+        self.expire()
 
     @precondition(lambda self: self.state == "pending" and not self.is_late and self.last < 10)
     @rule(runs=st.sampled_from([3, MOST_RUNS]))
@@ -416,13 +407,13 @@ class Life(RuleBasedStateMachine):
         else:
             assert (after.held, hold) == (None, None), "a message is held for no claim"
         if before and before.held and not after.held and after.state != "running" and not outcome.refusal:
-            let_go = [one.lease for one in outcome.after if isinstance(one, Release | Withdraw)]
-            assert let_go == [before.held], "the held message is forgotten"
+            assert outcome.after is not None, "the held message is forgotten"
+            assert outcome.after.lease == before.held, "the held message is forgotten"
         if last and last.state == "pending" and (before is None or before.runs != after.runs):
-            offered = [one.run_id for one in outcome.after if isinstance(one, Offer | Release)]
-            assert offered == [last.run_id], "nothing leads to the pending run"
+            assert isinstance(outcome.after, Offer), "nothing leads to the pending run"
+            assert outcome.after.run_id == last.run_id, "nothing leads to the pending run"
         if after.is_resolved:
-            assert not [one for one in outcome.after if isinstance(one, Offer | Release)]
+            assert not isinstance(outcome.after, Offer)
 
     def _check_derived(self, before: Task | None, told: list[tuple[str, int | None]]) -> None:
         """What a crash after the write leaves untold is seen in the task, and nothing that never happened."""

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from legacy_queue.domain.priority import PRIORITIES, WorkQueue, at_least, rank, work_queues
+from legacy_queue.domain.priority import PRIORITIES, WorkQueue, at_least, work_queues
 
 AZURE_QUEUE_NAME = r"(?=.{3,63}$)[a-z0-9]+(-[a-z0-9]+)*"
 
@@ -18,7 +18,7 @@ def test_the_queues_are_polled_from_the_highest_priority_to_the_lowest() -> None
         "very-low",
         "lowest",
     ]
-    assert [rank(queue.priority) for queue in queues] == [7, 6, 5, 4, 3, 2, 1]
+    assert [queue.name("queue")[-2:] for queue in queues] == [f"-{rank}" for rank in (7, 6, 5, 4, 3, 2, 1)]
 
 
 def test_a_higher_priority_is_at_least_a_lower_one() -> None:

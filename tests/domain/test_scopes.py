@@ -76,8 +76,8 @@ def satisfies_naively(scopes: list[str], expression: Any) -> bool:
     if isinstance(expression, str):
         return has_naively(scopes, expression)
     if isinstance(expression, AllOf):
-        return all(satisfies_naively(scopes, part) for part in expression.requirements)
-    return any(satisfies_naively(scopes, part) for part in expression.alternatives)
+        return all(satisfies_naively(scopes, part) for part in expression.parts)
+    return any(satisfies_naively(scopes, part) for part in expression.parts)
 
 
 def test_for_each_adds_alternatives_inside_any_of_and_requirements_inside_all_of():

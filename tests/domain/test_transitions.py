@@ -12,7 +12,7 @@ from legacy_queue.domain.errors import RequestConflict, ResourceNotFound, Servic
 from legacy_queue.domain.events import events_since
 from legacy_queue.domain.ids import MAX_RUNS
 from legacy_queue.domain.messages import Lease
-from legacy_queue.domain.outcome import Hold, Offer, Outcome, Release, Withdraw
+from legacy_queue.domain.outcome import Hold, Offer, Outcome, Withdraw
 from legacy_queue.domain.task import Task, Worker
 from tests.domain.tasks import (
     ALICE,
@@ -78,7 +78,7 @@ def test_a_new_task_is_pending_and_its_message_offered() -> None:
     (run,) = outcome.task.runs
     assert (run.run_id, run.state, run.reason_created, run.scheduled) == (0, "pending", "scheduled", NOW)
     assert outcome.task.retries_left == 3
-    assert (outcome.hold, outcome.after) == (None, (Offer(0),))
+    assert (outcome.hold, outcome.after) == (None, Offer(0))
     assert told(outcome) == ["task-defined", "task-pending 0"]
     assert told_after_a_crash(outcome, NOW) == told(outcome)
 
@@ -86,7 +86,7 @@ def test_a_new_task_is_pending_and_its_message_offered() -> None:
 def test_a_new_task_that_waits_for_others_is_unscheduled_and_offers_nothing() -> None:
     outcome = transitions.create(TASK_ID, definition(), [OTHER_TASK], NOW)
     assert (outcome.task.runs, outcome.task.waits_for) == ((), (OTHER_TASK,))
-    assert (outcome.hold, outcome.after) == (None, ())
+    assert (outcome.hold, outcome.after) == (None, None)
     assert told(outcome) == ["task-defined"]
     assert told_after_a_crash(outcome, NOW) == told(outcome)
 
@@ -94,14 +94,14 @@ def test_a_new_task_that_waits_for_others_is_unscheduled_and_offers_nothing() ->
 def test_creating_the_same_again_offers_a_pending_run_again_and_changes_nothing() -> None:
     for task, run_id in ((pending(), 0), (resolved("worker-shutdown"), 1)):
         outcome = transitions.create_again(task, definition())
-        assert (outcome.task, outcome.hold, outcome.after) == (task, None, (Offer(run_id),))
+        assert (outcome.task, outcome.hold, outcome.after) == (task, None, Offer(run_id))
         assert told(outcome) == ["task-defined", f"task-pending {run_id}"]
 
 
 @pytest.mark.parametrize("task", [running(), resolved("completed", state="completed")])
 def test_creating_the_same_again_offers_nothing_that_is_not_pending(task: Task) -> None:
     outcome = transitions.create_again(task, definition())
-    assert (outcome.task, outcome.hold, outcome.after) == (task, None, ())
+    assert (outcome.task, outcome.hold, outcome.after) == (task, None, None)
     assert told(outcome) == ["task-defined"]
 
 
@@ -122,14 +122,14 @@ def test_scheduling_makes_a_task_pending_whatever_it_waits_for() -> None:
     outcome = transitions.schedule(unscheduled([OTHER_TASK, TASK_ID]), NOW + MINUTE)
     (run,) = outcome.task.runs
     assert (run.state, run.reason_created, run.scheduled) == ("pending", "scheduled", NOW + MINUTE)
-    assert outcome.after == (Offer(0),)
+    assert outcome.after == Offer(0)
     assert told(outcome) == ["task-pending 0"]
     assert told_after_a_crash(outcome, NOW + MINUTE) == ["task-defined", *told(outcome)]
 
 
 def test_scheduling_again_tells_and_offers_a_pending_task_again_and_changes_nothing() -> None:
     again = transitions.schedule(pending(), NOW)
-    assert (again.task, again.after) == (pending(), (Offer(0),))
+    assert (again.task, again.after) == (pending(), Offer(0))
     assert told(again) == ["task-pending 0"]
     for task in (running(), resolved("completed", state="completed")):
         assert transitions.schedule(task, NOW) == Outcome(task)
@@ -149,7 +149,7 @@ def test_a_task_is_pending_once_it_waits_for_no_other() -> None:
     last = transitions.satisfy(first.task, THIRD_TASK, NOW + MINUTE)
     assert (last.task.state, last.task.waits_for) == ("pending", ())
     assert last.task.runs[0].scheduled == NOW + MINUTE
-    assert (last.after, told(last)) == ((Offer(0),), ["task-pending 0"])
+    assert (last.after, told(last)) == (Offer(0), ["task-pending 0"])
     assert told_after_a_crash(last, NOW + MINUTE) == ["task-defined", *told(last)]
 
 
@@ -196,13 +196,13 @@ def test_a_rerun_task_is_pending_with_all_its_retries() -> None:
     assert (run.run_id, run.state, run.reason_created, run.scheduled) == (2, "pending", "rerun", NOW + HOUR)
     assert outcome.task.runs[:2] == task.runs
     assert outcome.task.retries_left == 5
-    assert (outcome.after, told(outcome)) == ((Offer(2),), ["task-pending 2"])
+    assert (outcome.after, told(outcome)) == (Offer(2), ["task-pending 2"])
     assert told_after_a_crash(outcome, NOW + HOUR) == told(outcome)
 
 
 def test_rerunning_what_is_not_resolved_changes_nothing() -> None:
     again = transitions.rerun(pending(), NOW)
-    assert (again.task, again.after, told(again)) == (pending(), (Offer(0),), ["task-pending 0"])
+    assert (again.task, again.after, told(again)) == (pending(), Offer(0), ["task-pending 0"])
     for task in (running(), Task(TASK_ID, definition(), 5)):
         assert transitions.rerun(task, NOW) == Outcome(task)
 
@@ -234,7 +234,7 @@ def test_a_claimed_run_is_running_until_the_claim_ends() -> None:
     (run,) = outcome.task.runs
     assert (run.state, run.worker, run.started, run.taken_until) == ("running", ALICE, NOW, TAKEN_UNTIL)
     assert outcome.hold == Hold(1, TAKEN_UNTIL, PRESENTED)
-    assert (outcome.after, outcome.refusal) == ((), None)
+    assert (outcome.after, outcome.refusal) == (None, None)
     assert told(outcome) == ["task-running 0"]
     earlier = ["task-defined", "task-pending 0"]  # at the same time
     assert told_after_a_crash(outcome, NOW) == [*earlier, *told(outcome)]
@@ -247,7 +247,7 @@ def test_a_claim_without_a_message_holds_one_of_its_own() -> None:
 def test_the_same_worker_claiming_again_gets_the_same_claim() -> None:
     for now in (NOW, TAKEN_UNTIL - MS):
         again = claim(running(), now=now)
-        assert (again.task, again.hold, again.after) == (running(), None, ())
+        assert (again.task, again.hold, again.after) == (running(), None, None)
         assert told(again) == ["task-running 0"]
 
 
@@ -298,15 +298,15 @@ def test_nothing_is_held_so_near_to_the_deadline_that_azure_would_refuse(
     outcome = claim(pending(), now=DEADLINE - CLAIM_TIMEOUT - rest)
     if is_held:
         assert outcome.hold == Hold(1, DEADLINE - rest, PRESENTED)
-        assert outcome.after == ()
+        assert outcome.after is None
     else:
         assert outcome.hold is None
-        assert outcome.after == (Withdraw(PRESENTED),)
+        assert outcome.after == Withdraw(PRESENTED)
 
 
 def test_near_the_deadline_a_claim_without_a_message_has_none_to_withdraw() -> None:
     outcome = claim(pending(), lease=None, now=DEADLINE - MINUTE)
-    assert (outcome.hold, outcome.after, outcome.task.held) == (None, (), None)
+    assert (outcome.hold, outcome.after, outcome.task.held) == (None, None, None)
     assert outcome.task.state == "running"
 
 
@@ -333,7 +333,7 @@ def test_a_message_two_runs_ahead_of_an_expired_claim_gives_the_next_run() -> No
 def test_without_retries_an_expired_claim_ends_the_task() -> None:
     outcome = claim(running(retries=0), 1, BOB, OTHER, TAKEN_UNTIL)
     assert [(run.state, run.reason_resolved) for run in outcome.task.runs] == [("exception", "claim-expired")]
-    assert (outcome.hold, outcome.after, outcome.task.held) == (None, (), None)
+    assert (outcome.hold, outcome.after, outcome.task.held) == (None, None, None)
     assert isinstance(outcome.refusal, RequestConflict)
     assert outcome.refusal.details == {"status": outcome.task.status()}
     assert told(outcome) == ["task-exception 0"]
@@ -394,7 +394,7 @@ def test_a_claim_that_reaches_the_deadline_gives_up_its_message() -> None:
     outcome = reclaim(task, NOW + 15 * MINUTE)
     assert outcome.task.runs[0].taken_until == NOW + 15 * MINUTE + CLAIM_TIMEOUT
     assert (outcome.hold, outcome.task.held) == (None, None)
-    assert outcome.after == (Withdraw(HELD),)
+    assert outcome.after == Withdraw(HELD)
     assert reclaim(outcome.task, NOW + 15 * MINUTE) == Outcome(outcome.task)
 
 
@@ -421,7 +421,7 @@ def test_a_run_that_ends_for_good_ends_the_task(state: str, reason: str) -> None
     (run,) = outcome.task.runs
     assert (run.state, run.reason_resolved, run.resolved) == (state, reason, NOW + MINUTE)
     assert (outcome.task.retries_left, outcome.task.held) == (5, None)
-    assert (outcome.hold, outcome.after) == (None, (Withdraw(HELD),))
+    assert (outcome.hold, outcome.after) == (None, Withdraw(HELD))
     assert told(outcome) == [f"task-{state} 0"]
     assert told_after_a_crash(outcome, NOW + MINUTE) == told(outcome)
 
@@ -435,7 +435,7 @@ def test_what_may_be_retried_is_while_there_are_retries(reason: str, created: st
     assert (first.state, first.reason_resolved) == ("exception", reason)
     assert (second.state, second.reason_created, second.scheduled) == ("pending", created, NOW + MINUTE)
     assert (outcome.task.retries_left, outcome.task.held) == (0, None)
-    assert outcome.after == (Release(1, HELD),)
+    assert outcome.after == Offer(1, HELD)
     assert told(outcome) == ["task-pending 1"]
     assert told_after_a_crash(outcome, NOW + MINUTE) == told(outcome)
     last = claim(outcome.task, 1, BOB, lease=None).task
@@ -446,12 +446,12 @@ def test_a_retry_without_a_held_message_is_offered_afresh() -> None:
     outcome = transitions.resolve(
         replace(running(), held=None), 0, "exception", "worker-shutdown", NOW + MINUTE
     )
-    assert outcome.after == (Offer(1),)
+    assert outcome.after == Offer(1)
 
 
 def test_a_run_without_a_held_message_is_resolved_too() -> None:
     outcome = transitions.resolve(replace(running(), held=None), 0, "completed", "completed", NOW)
-    assert outcome.after == ()
+    assert outcome.after is None
 
 
 def test_at_most_50_runs_are_ever_created() -> None:
@@ -470,14 +470,14 @@ def test_a_task_of_50_runs_has_no_other_whatever_its_retries() -> None:
 def test_a_repeated_report_changes_nothing_and_tells_again() -> None:
     done = resolved("completed", state="completed")
     again = transitions.resolve(done, 0, "completed", "completed", NOW)
-    assert (again.task, again.hold, again.after) == (done, None, ())
+    assert (again.task, again.hold, again.after) == (done, None, None)
     assert told(again) == ["task-completed 0"]
 
 
 def test_a_repeated_report_offers_the_retry_again_while_it_is_pending() -> None:
     task = resolved("worker-shutdown")
     again = transitions.resolve(task, 0, "exception", "worker-shutdown", NOW)
-    assert (again.task, again.hold, again.after) == (task, None, (Offer(1),))
+    assert (again.task, again.hold, again.after) == (task, None, Offer(1))
     assert told(again) == ["task-pending 1"]
     claimed = claim(task, 1, BOB).task
     assert transitions.resolve(claimed, 0, "exception", "worker-shutdown", NOW) == Outcome(claimed)
@@ -513,7 +513,7 @@ def test_a_canceled_task_has_ended_and_is_not_retried(task: Task) -> None:
     (run,) = outcome.task.runs
     assert (run.state, run.reason_resolved, run.resolved) == ("exception", "canceled", NOW + MINUTE)
     assert outcome.task.retries_left == 5
-    assert outcome.after == ((Withdraw(HELD),) if task.held else ())
+    assert outcome.after == (Withdraw(HELD) if task.held else None)
     assert told(outcome) == ["task-exception 0"]
     assert told_after_a_crash(outcome, NOW + MINUTE) == told(outcome)
 
@@ -522,7 +522,7 @@ def test_canceling_an_unscheduled_task_gives_it_a_run_that_says_so() -> None:
     outcome = transitions.cancel(Task(TASK_ID, definition(), 5), NOW)
     (run,) = outcome.task.runs
     assert (run.state, run.reason_created, run.reason_resolved) == ("exception", "exception", "canceled")
-    assert outcome.after == ()
+    assert outcome.after is None
 
 
 @pytest.mark.parametrize("task", [resolved("completed", state="completed"), resolved("internal-error")])
@@ -533,7 +533,7 @@ def test_canceling_what_has_ended_otherwise_changes_nothing(task: Task) -> None:
 def test_canceling_again_changes_nothing_and_tells_again() -> None:
     canceled = transitions.cancel(pending(), NOW).task
     again = transitions.cancel(canceled, NOW + MINUTE)
-    assert (again.task, again.after, told(again)) == (canceled, (), ["task-exception 0"])
+    assert (again.task, again.after, told(again)) == (canceled, None, ["task-exception 0"])
 
 
 @pytest.mark.parametrize("task", [pending(), running(), resolved("completed", state="completed")])
@@ -544,58 +544,57 @@ def test_nothing_is_canceled_from_the_deadline_on(task: Task) -> None:
 
 
 def test_a_run_whose_claim_has_ended_is_retried() -> None:
-    outcome = transitions.expire_claim(running(), 0, TAKEN_UNTIL)
+    outcome = transitions.expire(running(), TAKEN_UNTIL)
     first, second = outcome.task.runs
     assert (first.state, first.reason_resolved, first.resolved) == ("exception", "claim-expired", TAKEN_UNTIL)
     assert (second.state, second.reason_created, second.scheduled) == ("pending", "retry", TAKEN_UNTIL)
     assert (outcome.task.retries_left, outcome.task.held) == (4, None)
-    assert (outcome.hold, outcome.after) == (None, (Release(1, HELD),))
+    assert (outcome.hold, outcome.after) == (None, Offer(1, HELD))
     assert told(outcome) == ["task-pending 1"]
     assert told_after_a_crash(outcome, TAKEN_UNTIL) == told(outcome)
 
 
 def test_without_retries_the_end_of_a_claim_ends_the_task() -> None:
-    outcome = transitions.expire_claim(running(retries=0), 0, TAKEN_UNTIL)
+    outcome = transitions.expire(running(retries=0), TAKEN_UNTIL)
     assert [(run.state, run.reason_resolved) for run in outcome.task.runs] == [("exception", "claim-expired")]
-    assert outcome.after == (Withdraw(HELD),)
+    assert outcome.after == Withdraw(HELD)
     assert told(outcome) == ["task-exception 0"]
     assert told_after_a_crash(outcome, TAKEN_UNTIL) == told(outcome)
 
 
 @pytest.mark.parametrize(
-    ("task", "run_id", "now"),
+    ("task", "now"),
     [
-        (Task(TASK_ID, definition(), 5), 0, TAKEN_UNTIL),
-        (pending(), 0, TAKEN_UNTIL),
-        (running(), 1, TAKEN_UNTIL),
-        (running(), 0, TAKEN_UNTIL - MS),
-        (resolved("completed", state="completed"), 0, TAKEN_UNTIL),
-        (claim(resolved("worker-shutdown"), 1, BOB).task, 0, TAKEN_UNTIL + HOUR),
+        (Task(TASK_ID, definition(), 5), TAKEN_UNTIL),
+        (pending(), TAKEN_UNTIL),
+        (running(), TAKEN_UNTIL - MS),
+        (resolved("completed", state="completed"), TAKEN_UNTIL),
+        (resolved("worker-shutdown"), TAKEN_UNTIL + HOUR),
     ],
 )
-def test_a_claim_that_has_not_ended_is_not_expired(task: Task, run_id: int, now: datetime) -> None:
-    assert transitions.expire_claim(task, run_id, now) == Outcome(task)
+def test_a_claim_that_has_not_ended_is_not_expired(task: Task, now: datetime) -> None:
+    assert transitions.expire(task, now) == Outcome(task)
 
 
 def test_a_claim_that_outlives_its_task_ends_as_the_deadline_says() -> None:
-    outcome = transitions.expire_claim(running(), 0, DEADLINE)
+    outcome = transitions.expire(running(), DEADLINE)
     assert [run.reason_resolved for run in outcome.task.runs] == ["deadline-exceeded"]
     assert outcome.task.retries_left == 5
 
 
 @pytest.mark.parametrize("task", [pending(), running(), resolved("worker-shutdown")])
 def test_a_task_that_is_not_resolved_by_its_deadline_ends(task: Task) -> None:
-    outcome = transitions.exceed_deadline(task, DEADLINE)
+    outcome = transitions.expire(task, DEADLINE)
     run = outcome.task.runs[-1]
     assert (run.state, run.reason_resolved, run.resolved) == ("exception", "deadline-exceeded", DEADLINE)
     assert len(outcome.task.runs) == len(task.runs)
-    assert outcome.after == ((Withdraw(HELD),) if task.held else ())
+    assert outcome.after == (Withdraw(HELD) if task.held else None)
     assert told(outcome) == [f"task-exception {run.run_id}"]
     assert told_after_a_crash(outcome, DEADLINE) == told(outcome)
 
 
 def test_a_task_that_was_never_scheduled_gets_a_run_that_says_so_at_its_deadline() -> None:
-    outcome = transitions.exceed_deadline(unscheduled(), DEADLINE)
+    outcome = transitions.expire(unscheduled(), DEADLINE)
     (run,) = outcome.task.runs
     assert (run.state, run.reason_created, run.reason_resolved) == (
         "exception",
@@ -609,12 +608,12 @@ def test_a_task_that_was_never_scheduled_gets_a_run_that_says_so_at_its_deadline
     ("task", "now"),
     [
         (Task(TASK_ID, definition(), 5), DEADLINE - MS),
-        (running(), DEADLINE - MS),
+        (pending(), DEADLINE - MS),
         (resolved("completed", state="completed"), DEADLINE),
     ],
 )
 def test_a_deadline_that_has_not_passed_or_came_too_late_changes_nothing(task: Task, now: datetime) -> None:
-    assert transitions.exceed_deadline(task, now) == Outcome(task)
+    assert transitions.expire(task, now) == Outcome(task)
 
 
 @pytest.mark.parametrize("reason", ["worker-shutdown", "intermittent-task"])

@@ -6,9 +6,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from legacy_queue.domain import transitions
-from legacy_queue.domain.outcome import Offer, Outcome, Release
+from legacy_queue.domain.outcome import Offer, Outcome
 from legacy_queue.domain.task import Task, Worker
-from legacy_queue.domain.unclaim import unclaim
 from tests.domain.tasks import (
     ALICE,
     BOB,
@@ -31,7 +30,7 @@ def taken_back(
     worker: Worker = ALICE,
     taken_until: datetime = TAKEN_UNTIL,
 ) -> Outcome:
-    return unclaim(task, run_id, worker, taken_until)
+    return transitions.unclaim(task, run_id, worker, taken_until)
 
 
 def resolved(reason: str, state: str = "exception") -> Task:
@@ -51,11 +50,11 @@ def test_the_task_is_as_if_nobody_had_claimed_it(retries: int) -> None:
 
 def test_the_held_message_leads_to_the_run_again() -> None:
     outcome = taken_back(running())
-    assert (outcome.hold, outcome.after) == (None, (Release(0, HELD),))
+    assert (outcome.hold, outcome.after) == (None, Offer(0, HELD))
 
 
 def test_a_fresh_message_is_offered_where_none_was_held() -> None:
-    assert taken_back(replace(running(), held=None)).after == (Offer(0),)
+    assert taken_back(replace(running(), held=None)).after == Offer(0)
 
 
 def test_it_is_told_that_the_run_is_pending() -> None:
@@ -80,8 +79,8 @@ def test_a_claim_of_a_retry_leaves_the_retry_pending() -> None:
         resolved("worker-shutdown"),
         resolved("malformed-payload"),
         transitions.cancel(running(), NOW).task,
-        transitions.expire_claim(running(), 0, TAKEN_UNTIL).task,
-        transitions.exceed_deadline(running(), NOW + DAY).task,
+        transitions.expire(running(), TAKEN_UNTIL).task,
+        transitions.expire(running(), NOW + DAY).task,
         transitions.reclaim(running(), 0, CLAIM_TIMEOUT, NOW + MS).task,
         claimed_again(BOB, timedelta(0)),
         claimed_again(ALICE, MS),

@@ -21,7 +21,7 @@ from werkzeug.test import Client as TestClient
 from werkzeug.test import TestResponse
 
 from legacy_queue.config import Settings
-from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time

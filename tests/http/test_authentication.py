@@ -9,7 +9,7 @@ import mohawk.base
 import mohawk.bewit
 import pytest
 
-from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.authentication import Client
 from tests.http.calls import (
     DECLARED,
     NOW,

@@ -17,7 +17,8 @@ from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import EXCHANGES, Event, group_resolved
 from legacy_queue.domain.scopes import Roles
-from legacy_queue.http.app import Backend, create_app
+from legacy_queue.http.app import create_app
+from legacy_queue.http.dispatch import Backend
 from legacy_queue.ports import BrokerAway
 from tests.http.calls import (
     GROUP_ID,

@@ -7,7 +7,7 @@ import jsonschema_rs
 import pytest
 from werkzeug.test import TestResponse
 
-from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.authentication import Client
 from tests.http.calls import (
     NOW,
     PROVISIONER,

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 from werkzeug.test import TestResponse
 
-from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.ids import slugid
 from tests.http.calls import (
     NOW,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time

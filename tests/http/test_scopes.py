@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 from structlog.testing import capture_logs
 
-from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.scopes import AllOf, AnyOf, Expression, render
 from tests.http.calls import (
     DECLARED,

@@ -14,7 +14,8 @@ from werkzeug.test import Client
 
 from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.scopes import Roles
-from legacy_queue.http.app import Backend, create_app
+from legacy_queue.http.app import create_app
+from legacy_queue.http.dispatch import Backend
 from legacy_queue.services.upload_slots import UploadSlots
 from tests.http.calls import BLOB, ROOT_URL, TASK_ID, Queue, refused, succeeded
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.times import format_time
 from tests.http.calls import (
     DECLARED,

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from legacy_queue.adapters.memory import MemoryAccount
-from legacy_queue.domain.credentials import Client
+from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import Lease
@@ -87,7 +87,7 @@ class Message:
     def received(self) -> ReceivedMessage:
         """As a server has it that polls for claimWork."""
         wire = {"taskId": self.task_id, "runId": self.run_id, "signature": self.signature}
-        return ReceivedMessage(self.lease, base64.b64encode(json.dumps(wire).encode()).decode(), 1)
+        return ReceivedMessage(self.lease, base64.b64encode(json.dumps(wire).encode()).decode())
 
 
 def nothing_around(_name: str, call: Callable[[], Any]) -> Any:

@@ -13,7 +13,6 @@ from legacy_queue.stores import (
     ArtifactStore,
     Blobs,
     DependencyStore,
-    Expiring,
     GroupStore,
     Storage,
     TaskStore,
@@ -91,7 +90,7 @@ class _Port:
     def __init__(self, kind: type, port: object, around: Around, prefix: str) -> None:
         self._port = port
         for name in dir(kind):
-            if not name.startswith("_") and name != "recall":  # which asks nobody
+            if not name.startswith("_") and name not in ("recall", "pending"):  # which ask nobody
                 setattr(self, name, self._around(getattr(port, name), around, prefix + name))
 
     def __getattr__(self, name: str) -> Any:
@@ -137,7 +136,4 @@ def around_storage(storage: Storage, around: Around) -> Storage:
         blobs=around_port(Blobs, storage.blobs, around, "blob."),
         usage=around_port(UsageStore, storage.usage, around, "usage."),
         workers=around_port(WorkerStore, storage.workers, around, "worker."),
-        expiring={
-            name: around_port(Expiring, one, around, "expire.") for name, one in storage.expiring.items()
-        },
     )

@@ -91,7 +91,7 @@ def test_a_claim_that_is_over_ends_and_timers_of_other_processes_are_received() 
         claimed_by(server, bench)
         bench.clock.advance(CLAIM_TIMEOUT + MINUTE)
         ended.wait()
-    unresolved = bench.storage.tasks.unresolved("", 9).tasks
+    unresolved = bench.storage.tasks.unresolved("", 9)[0]
     assert [len(stored.task.runs) for stored in unresolved] == [2, 2]
 
 

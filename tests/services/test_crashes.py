@@ -10,6 +10,7 @@ from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
 from legacy_queue.ports import Changed
 from legacy_queue.services import Services
 from legacy_queue.services.claims import Presented
+from legacy_queue.services.timers import LEASE
 from tests.services.bench import (
     ALICE,
     BOB,
@@ -164,6 +165,31 @@ def test_the_held_message_survives_a_write_that_is_taken_for_lost() -> None:
     scene.request(scene.bench.replica(At(0, of="replace", after=failing(Changed()))))
     assert scene.bench.runs_to_come() == [(1, CLAIM_TIMEOUT)]
     assert scene.bench.messages()[0].lease == scene.bench.task(scene.task_id).held
+
+
+def test_what_was_written_and_not_answered_is_published_by_the_timer() -> None:
+    scene = first_claim()
+    scene.bench.run_timers(LEASE / 2)  # after this, no other timer is about what happened
+    server = scene.bench.server(At(0, of="replace", after=failing(ServiceUnavailable("the answer was lost"))))
+    with pytest.raises(ServiceUnavailable):
+        scene.request(server.services)
+    scene.bench.run_timers(LEASE, server=server)
+    assert scene.bench.events()[-1] == ("task-running", scene.task_id, 0)
+
+
+def test_a_write_that_another_process_wrote_over_is_published_by_the_timer() -> None:
+    """It was written, its answer was lost, and the repeated one finds what the other process wrote."""
+    scene = first_claim()
+
+    def complete_elsewhere() -> None:
+        scene.bench.complete(scene.task_id)
+        raise Changed
+
+    server = scene.bench.server(At(0, of="replace", after=complete_elsewhere))
+    with pytest.raises(RequestConflict):
+        scene.request(server.services)
+    scene.bench.run_timers(server=server)
+    assert ("task-running", scene.task_id, 0) in scene.bench.events()
 
 
 @pytest.mark.parametrize("error", [Changed(), ServiceUnavailable("the answer was lost")], ids=repr)

@@ -1,7 +1,7 @@
 """What happens to a task that nobody asks for: claims and tasks end in time, and others go on."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -12,6 +12,7 @@ from legacy_queue.ports import Changed
 from legacy_queue.services.claims import Presented
 from legacy_queue.services.core import Core
 from legacy_queue.services.timers import LEASE
+from tests.memory_server import HandClock
 from tests.services.bench import (
     ALICE,
     BOB,
@@ -541,3 +542,29 @@ def test_a_write_that_failed_by_a_defect_may_have_happened_and_is_looked_at(benc
     bench.run_timers(LEASE, server)
     assert bench.events() == [("task-defined", task_id, None), ("task-pending", task_id, 0)]
     assert bench.runs_to_come() == [(0, AT_ONCE)]
+
+
+class TickingClock(HandClock):
+    """A millisecond passes whenever it is looked at."""
+
+    def now(self) -> datetime:
+        self.advance(MS)
+        return super().now()
+
+
+@pytest.mark.parametrize("ends", ["deadline", "claim"])
+def test_what_time_ends_resolves_its_group_though_time_passes_meanwhile(bench: Bench, ends: str) -> None:
+    """The run must not be resolved before its timer says that effects are missing."""
+    group, clock = slugid(), TickingClock(NOW)
+    server = bench.server(clock=clock)
+    task_id = slugid()
+    server.services.tasks.create(
+        task_id, task_body(NOW, taskGroupId=group, retries=0, deadline=format_time(NOW + HOUR))
+    )
+    if ends == "claim":
+        bench.claim(bench.receive_one(), ALICE, server.services)
+    for advance in (LEASE, CLAIM_TIMEOUT if ends == "claim" else HOUR):
+        clock.advance(advance)
+        bench.run_timers(advance, server)
+    assert bench.task(task_id).is_resolved
+    assert bench.events()[-1] == ("task-group-resolved", group, None)

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from legacy_queue.domain.errors import RequestConflict
+from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
+from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import BrokerAway
@@ -17,6 +18,7 @@ from tests.services.bench import (
     HOUR,
     MINUTE,
     NOW,
+    SECOND,
     At,
     Bench,
     Calls,
@@ -26,10 +28,10 @@ from tests.services.bench import (
     task_body,
 )
 from tests.services.ports import HandBroker
-from tests.services.test_event_feed import event
 
 LIFE = [("task-defined", None), ("task-pending", 0), ("task-running", 0), ("task-completed", 0)]
 OF_ITS_GROUP = [*LIFE, ("task-group-resolved", None)]  # the task is a group of its own
+ONE, TWO = (Event("task-pending", "a.b", (), {"number": number}) for number in (1, 2))
 
 
 @pytest.fixture
@@ -68,11 +70,11 @@ def of_task(events: list[Told], task_id: str) -> list[tuple[str, int | None]]:
 def test_without_a_broker_events_are_in_the_buffer() -> None:
     buffer = EventBuffer(NOW)
     publisher = EventPublisher(None, buffer)
-    publisher.publish([event(1), event(2)])
+    publisher.publish([ONE, TWO])
     publisher.check()
     publisher.close()
     assert not publisher.is_away
-    assert [one for _, one in buffer.read("", 9)] == [event(1), event(2)]
+    assert [one for _, one in buffer.read("", 9)] == [ONE, TWO]
 
 
 def test_no_events_cost_nothing(broker: HandBroker) -> None:
@@ -84,16 +86,16 @@ def test_while_the_broker_is_away_it_is_not_asked_but_by_the_check(broker: HandB
     publisher = EventPublisher(broker, EventBuffer(NOW))
     broker.room = 0
     with pytest.raises(BrokerAway):
-        publisher.publish([event(1)])
+        publisher.publish([ONE])
     publisher.check()
     broker.room = None
     with pytest.raises(BrokerAway):
-        publisher.publish([event(1)])
+        publisher.publish([ONE])
     assert (publisher.is_away, broker.told) == (True, [])
     publisher.check()
-    publisher.publish([event(1)])
+    publisher.publish([ONE])
     publisher.check()
-    assert (publisher.is_away, broker.told) == (False, [event(1)])
+    assert (publisher.is_away, broker.told) == (False, [ONE])
 
 
 # What a task's events are promised
@@ -134,6 +136,21 @@ def test_a_transition_after_the_broker_is_back_does_not_overtake_what_waits(benc
     assert of_task(bench.events(), task_id) == OF_ITS_GROUP
 
 
+def test_a_transition_does_not_overtake_what_waits_though_the_task_does_not_say_that_it_does(
+    bench: Bench,
+) -> None:
+    task_id = slugid()
+    server = bench.server(At(0, of="replace", before=failing(ServiceUnavailable("storage is away"))))
+    away(bench)
+    server.services.tasks.create(task_id, task_body())
+    assert not bench.task(task_id).is_unpublished
+    back(bench)
+    server.publisher.check()
+    server.services.claims.claim(server.services.tasks.load(task_id), 0, ALICE, Presented())
+    bench.run_timers(SECOND, server=server)
+    assert of_task(bench.events(), task_id) == LIFE[:3]
+
+
 def test_a_transition_of_another_process_does_not_overtake_what_waits(bench: Bench) -> None:
     task_id = slugid()
     away(bench)
@@ -144,6 +161,33 @@ def test_a_transition_of_another_process_does_not_overtake_what_waits(bench: Ben
     other.tasks.report(task_id, 0, "completed", "completed")
     bench.run_timers(MINUTE)
     assert of_task(bench.events(), task_id) == OF_ITS_GROUP
+
+
+def test_a_timer_publishes_all_that_happened_to_a_task_that_another_process_could_not(
+    bench: Bench,
+) -> None:
+    away(bench)
+    task_id = bench.create()
+    bench.clock.advance(SECOND)
+    other = bench.server()
+    other.services.tasks.create(slugid(), task_body())  # it finds that the broker is away
+    other.services.claims.claim(other.services.tasks.load(task_id), 0, ALICE, Presented())
+    back(bench)
+    bench.run_timers(SECOND, server=other)
+    assert of_task(bench.events(), task_id) == LIFE[:3]
+
+
+def test_what_another_process_has_marked_as_unpublished_is_not_marked_again(bench: Bench) -> None:
+    calls = Calls()
+    away(bench)
+    task_id = bench.create()
+    assert bench.task(task_id).is_unpublished
+    other = bench.server(calls).services
+    other.tasks.create(slugid(), task_body())  # it finds that the broker is away
+    calls.names.clear()
+    other.claims.claim(other.tasks.load(task_id), 0, ALICE, Presented())
+    assert calls.names.count("replace") == 1
+    assert bench.task(task_id).is_unpublished
 
 
 def test_other_tasks_are_published_directly_as_soon_as_the_broker_is_back(bench: Bench) -> None:
@@ -186,14 +230,18 @@ def test_ends_that_nobody_asked_for_while_the_broker_was_away_are_published(benc
     expired, late = bench.claimed(), bench.create(deadline=format_time(NOW + HOUR))
     bench.events()
     away(bench)
+    unpublished = bench.create()
+    bench.claim(next(one for one in bench.receive() if one.task_id == unpublished))
     bench.run_timers(HOUR)
-    assert bench.states(expired) == ["exception claim-expired", "pending"]
+    for task_id in (expired, unpublished):
+        assert bench.states(task_id) == ["exception claim-expired", "pending"]
     assert bench.states(late) == ["exception deadline-exceeded"]
     assert bench.events() == []
     back(bench)
     bench.run_timers(MINUTE)
     events = bench.events()
     assert of_task(events, expired)[-1] == ("task-pending", 1)
+    assert of_task(events, unpublished) == [*LIFE[:3], ("task-pending", 1)]
     assert of_task(events, late)[-2:] == [("task-exception", 0), ("task-group-resolved", None)]
 
 
@@ -268,7 +316,7 @@ def test_what_a_repeated_create_has_to_publish_of_its_group_waits_for_the_broker
     back(bench)
     bench.run_timers(MINUTE)
     assert ("task-group-resolved", group, None) in bench.events()
-    assert bench.storage.groups.all_active("", 9).active == []
+    assert bench.storage.groups.all_active("", 9)[0] == []
 
 
 def test_the_broker_is_closed_with_the_publisher() -> None:

@@ -45,7 +45,7 @@ def resolutions(bench: Bench) -> int:
 def active(bench: Bench, group: str = GROUP) -> int:
     """How many of its members are active: as it is counted, which is as many as there are rows."""
     counted = bench.storage.groups.load(group)
-    rows = [one for one in bench.storage.groups.all_active("", 999).active if one.task_group_id == group]
+    rows = [one for one in bench.storage.groups.all_active("", 999)[0] if one.task_group_id == group]
     assert len(rows) == (counted.active if counted else 0)
     return len(rows)
 
@@ -215,7 +215,7 @@ def test_an_older_activation_is_swept_while_the_task_runs_again(bench: Bench) ->
     bench.lose_process()  # before it ended the first activation
     assert active(bench) == 2
     bench.sweep(11 * MINUTE)
-    (left,) = bench.storage.groups.all_active("", 9).active
+    (left,) = bench.storage.groups.all_active("", 9)[0]
     assert (left.activation, active(bench)) == (1, 1)
     bench.run(task_id)
     assert resolutions(bench) == 1

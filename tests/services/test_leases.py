@@ -9,7 +9,7 @@ import pytest
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports import Changed
-from legacy_queue.services.leases import LEASE, RenewedTurn, repeated
+from legacy_queue.services.chores import LEASE, RenewedTurn
 from legacy_queue.stores import Turn, Turns
 from tests.memory_server import HandClock, memory_storage
 from tests.services.bench import NOW, SECOND, At, failing
@@ -109,9 +109,9 @@ def test_a_renewal_that_fails_is_left_to_the_next(error: Exception) -> None:
     assert fault.happened
 
 
-def test_what_is_repeated_ends_with_its_context() -> None:
-    done = threading.Event()
+def test_the_renewals_end_with_their_context() -> None:
+    seen = Seen("keep")
     before = threading.active_count()
-    with repeated(done.set, OFTEN):
-        assert done.wait(LONG)
+    with Held(seen, OFTEN).renewed:
+        assert seen.happened.wait(LONG)
     assert threading.active_count() == before

@@ -11,13 +11,16 @@ from urllib.parse import parse_qs, urlsplit
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import PRIORITIES
-from legacy_queue.services.pending import MOST_KNOWN
-from legacy_queue.services.polling import Polling
+from legacy_queue.services.pending import MOST_KNOWN, PendingCounts
+from legacy_queue.stores import TaskStore
 from tests.services.bench import (
+    BOB,
     CLAIM_TIMEOUT,
+    HOUR,
     POLL_VISIBILITY,
     PREFIX,
     PROVISIONER,
+    QUEUE,
     SECOND,
     WORKER_TYPE,
     Bench,
@@ -47,7 +50,7 @@ def test_the_urls_are_good_from_15_minutes_ago_to_30_ahead() -> None:
 
 def test_pending_tasks_are_counted_over_all_priorities() -> None:
     bench = Bench()
-    count = bench.services.polling.pending_tasks
+    count = bench.services.pending.count
     for priority in PRIORITIES:
         bench.create(priority=priority)
     assert count(PROVISIONER, WORKER_TYPE) == 7
@@ -59,7 +62,37 @@ def test_the_count_is_an_upper_bound_while_claims_hold_messages() -> None:
     bench.create()
     bench.create()
     bench.claim(bench.receive()[0])
-    assert bench.services.polling.pending_tasks(PROVISIONER, WORKER_TYPE) == 2
+    assert bench.services.pending.count(PROVISIONER, WORKER_TYPE) == 2
+
+
+def test_the_count_is_exact_where_no_other_process_writes_tasks() -> None:
+    """As with memory storage: held messages, doubles, and dependents that wait do not count."""
+    bench = Bench()
+    tasks = TaskStore(bench.account.table(f"{PREFIX}tasks"), is_only_writer=True)
+    bench.core = bench.server(wrapped=lambda _: tasks)
+    bench.services = bench.core.services
+
+    def pending(worker_type: str = WORKER_TYPE) -> int:
+        return bench.services.pending.count(PROVISIONER, worker_type)
+
+    first, second = bench.create(), bench.create(priority="high")
+    bench.create(workerType="another")
+    bench.create(dependencies=[first])
+    assert (pending(), pending("another"), pending("none")) == (2, 1, 0)
+    bench.storage.work_queues.put(QUEUE, bench.messages()[0].text, HOUR, 0 * SECOND)
+    bench.claim(bench.receive(1)[0])
+    assert bench.states(first) == ["running by alice"]
+    assert pending() == 1
+    bench.services.tasks.cancel(second)
+    assert pending() == 0
+    bench.shut_down(first)
+    assert pending() == 1
+    bench.run(first, worker=BOB)
+    bench.run_timers()
+    assert pending() == 1  # the dependent
+    bench.sweep(400 * 24 * HOUR)
+    bench.run_timers()
+    assert pending() == 0
 
 
 def test_the_count_is_never_older_than_what_this_process_did_and_that_costs_no_operation() -> None:
@@ -67,7 +100,7 @@ def test_the_count_is_never_older_than_what_this_process_did_and_that_costs_no_o
     services = bench.replica(counting, remembers=True)
 
     def pending() -> int:
-        return services.polling.pending_tasks(PROVISIONER, WORKER_TYPE)
+        return services.pending.count(PROVISIONER, WORKER_TYPE)
 
     assert pending() == 0
     task_ids = [slugid() for _ in range(3)]
@@ -88,12 +121,12 @@ def test_a_task_that_is_created_while_the_queues_are_counted_is_in_the_next_coun
     services = bench.replica(counting, remembers=True)
     counting.go_on.clear()
     with ThreadPoolExecutor(1) as threads:
-        first = threads.submit(services.polling.pending_tasks, PROVISIONER, WORKER_TYPE)
+        first = threads.submit(services.pending.count, PROVISIONER, WORKER_TYPE)
         assert counting.asked.wait(30)
         services.tasks.create(slugid(), task_body(bench.clock.now()))
         counting.go_on.set()
         assert first.result(30) in (0, 1)
-    assert services.polling.pending_tasks(PROVISIONER, WORKER_TYPE) == 1
+    assert services.pending.count(PROVISIONER, WORKER_TYPE) == 1
     assert counting.count == 14
 
 
@@ -128,14 +161,14 @@ class Counting:
         return call()
 
 
-def asked_at_once(polling: Polling, counting: Counting, count: int) -> list[Any]:
+def asked_at_once(counts: PendingCounts, counting: Counting, count: int) -> list[Any]:
     """What so many callers get who ask while the first one's queues are counted."""
     counting.go_on.clear()
     counting.asked.clear()
 
     def ask(_number: int) -> Any:
         try:
-            return polling.pending_tasks(PROVISIONER, WORKER_TYPE)
+            return counts.count(PROVISIONER, WORKER_TYPE)
         except ServiceUnavailable as error:
             return error
 
@@ -149,35 +182,35 @@ def asked_at_once(polling: Polling, counting: Counting, count: int) -> list[Any]
 
 def test_the_queues_are_counted_once_in_2_seconds() -> None:
     bench, counting = Bench(), Counting()
-    polling = bench.replica(counting, remembers=True).polling
-    assert polling.pending_tasks(PROVISIONER, WORKER_TYPE) == 0
+    counts = bench.replica(counting, remembers=True).pending
+    assert counts.count(PROVISIONER, WORKER_TYPE) == 0
     bench.create()
     bench.clock.advance(2 * SECOND - MILLISECOND)
-    assert polling.pending_tasks(PROVISIONER, WORKER_TYPE) == 0
+    assert counts.count(PROVISIONER, WORKER_TYPE) == 0
     assert counting.count == 7
     bench.clock.advance(MILLISECOND)
-    assert polling.pending_tasks(PROVISIONER, WORKER_TYPE) == 1
+    assert counts.count(PROVISIONER, WORKER_TYPE) == 1
     assert counting.count == 14
     bench.create()
     bench.clock.advance(-SECOND)
-    assert polling.pending_tasks(PROVISIONER, WORKER_TYPE) == 2
+    assert counts.count(PROVISIONER, WORKER_TYPE) == 2
 
 
 def test_whoever_asks_while_the_queues_are_counted_shares_the_count() -> None:
     bench, counting = Bench(), Counting()
     bench.create()
-    assert asked_at_once(bench.replica(counting, remembers=True).polling, counting, 20) == [1] * 20
+    assert asked_at_once(bench.replica(counting, remembers=True).pending, counting, 20) == [1] * 20
     assert counting.count == 7
 
 
 def test_a_count_that_fails_is_told_to_all_and_the_next_one_counts_again() -> None:
     bench, counting = Bench(), Counting()
-    polling = bench.replica(counting, remembers=True).polling
+    counts = bench.replica(counting, remembers=True).pending
     counting.error = ServiceUnavailable("storage is away")
-    answers = asked_at_once(polling, counting, 5)
+    answers = asked_at_once(counts, counting, 5)
     assert ServiceUnavailable in {type(answer) for answer in answers}
     counting.error = None
-    assert polling.pending_tasks(PROVISIONER, WORKER_TYPE) == 0
+    assert counts.count(PROVISIONER, WORKER_TYPE) == 0
 
 
 def test_a_count_that_fails_late_leaves_a_newer_one_alone() -> None:
@@ -190,25 +223,25 @@ def test_a_count_that_fails_late_leaves_a_newer_one_alone() -> None:
             raise ServiceUnavailable("storage is away")
         return call()
 
-    polling = bench.replica(first_fails_late, remembers=True).polling
+    counts = bench.replica(first_fails_late, remembers=True).pending
     with ThreadPoolExecutor(1) as threads:
-        late = threads.submit(polling.pending_tasks, PROVISIONER, WORKER_TYPE)
+        late = threads.submit(counts.count, PROVISIONER, WORKER_TYPE)
         assert all(begun.acquire(timeout=30) for _ in range(7))
         bench.clock.advance(2 * SECOND)
-        assert polling.pending_tasks(PROVISIONER, WORKER_TYPE) == 0
+        assert counts.count(PROVISIONER, WORKER_TYPE) == 0
         go_on.set()
         assert isinstance(late.exception(30), ServiceUnavailable)
     bench.create()
-    assert polling.pending_tasks(PROVISIONER, WORKER_TYPE) == 0  # what is known is still fresh
+    assert counts.count(PROVISIONER, WORKER_TYPE) == 0  # what is known is still fresh
 
 
 def test_the_memory_for_counts_is_bounded() -> None:
     bench, counting = Bench(), Counting()
-    polling = bench.replica(counting, remembers=True).polling
+    counts = bench.replica(counting, remembers=True).pending
     for number in range(MOST_KNOWN + 1):
-        polling.pending_tasks(PROVISIONER, f"w{number}")
+        counts.count(PROVISIONER, f"w{number}")
     counted = counting.count
-    polling.pending_tasks(PROVISIONER, f"w{MOST_KNOWN}")
+    counts.count(PROVISIONER, f"w{MOST_KNOWN}")
     assert counting.count == counted
-    polling.pending_tasks(PROVISIONER, "w0")
+    counts.count(PROVISIONER, "w0")
     assert counting.count == counted + 7

@@ -106,7 +106,7 @@ class Scene:
         store = self.bench.storage.groups
         group, page = store.load(task_group_id), store.all_active("", 1000)
         counted = group.active if group else 0
-        assert counted == sum(one.task_group_id == task_group_id for one in page.active)
+        assert counted == sum(one.task_group_id == task_group_id for one in page[0])
         return counted
 
     def status(self, task_id: str) -> tuple[list[str], int] | None:

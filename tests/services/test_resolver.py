@@ -35,6 +35,7 @@ class Resolving:
         self.timers = Timers(self.bench.storage.timers, self.clock)
         self.left: list[tuple[str, str]] = []  # task, group
         self.calls: list[tuple[timedelta, tuple[Any, ...], bool]] = []
+        self.recalled: list[bool] = []  # whether what the process remembers was good enough
         self._answers = itertools.chain(answers, itertools.repeat(answers[-1]))
         groups = cast(Groups, self)
         self.resolver = Resolver(self.timers, cast(Advance, self._advance), groups, self.clock)
@@ -42,8 +43,9 @@ class Resolving:
     def leave(self, *task_and_group: str) -> None:
         self.left.append(cast(tuple[str, str], task_and_group))
 
-    def _advance(self, *args: Any, is_published: bool = True) -> Next:
+    def _advance(self, *args: Any, is_published: bool = True, recalls: bool = False) -> Next:
         self.calls.append((self.clock.now() - NOW, args, is_published))
+        self.recalled.append(recalls)
         answer = next(self._answers)
         if isinstance(answer, Exception):
             raise answer
@@ -87,6 +89,15 @@ def test_a_timer_is_handled_with_all_that_it_says_and_done_with() -> None:
     assert one.resolver.handle_all() == 0
     one.timers.tick()
     assert one.bench.timers() == []
+
+
+def test_only_what_a_call_of_this_process_has_just_published_is_recalled() -> None:
+    one = Resolving(Next(NOW + MINUTE), Next(), DONE)
+    one.fall_behind(is_published=True)
+    one.pass_by(HOUR)
+    one.fall_behind()
+    one.pass_by(SECOND)
+    assert one.recalled == [True, False, False]
 
 
 def test_a_task_is_looked_at_again_when_its_handler_says() -> None:
@@ -247,7 +258,8 @@ def test_threads_handle_what_fires_and_end_when_they_are_told_to() -> None:
     bench.run(required)
     assert released.wait(30)
     stop.set()
-    server.timers.wake(len(threads))
+    for _ in threads:
+        server.timers.wake()
     for thread in threads:
         thread.join(30)
         assert not thread.is_alive()

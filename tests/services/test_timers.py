@@ -352,7 +352,7 @@ def test_waiting_for_a_timer_ends_by_the_next_one_or_by_being_woken() -> None:
     kept.waiting(AT_ONCE)
     while not found and not kept.timers._states[A].users:
         time.sleep(0.001)
-    kept.timers.wake(1)
+    kept.timers.wake()
     thread.join(60)
     assert found == [look(due=NOW), None, None]
 
@@ -528,13 +528,13 @@ def test_what_this_process_keeps_is_not_taken_over_from_its_own_message() -> Non
     assert kept.after(HOUR) == [look(A)]
 
 
-def test_another_message_about_a_task_that_waits_here_is_deleted() -> None:
+def test_of_two_messages_about_a_task_that_waits_here_one_stays() -> None:
     kept = Kept()
     kept.waiting(HOUR)
-    kept.put(Timer(A, NOW))
+    kept.put(Timer(A, NOW + HOUR))
     assert kept.received(kept.timers) == []
     kept.after(AT_ONCE)
-    assert kept.stored() == [(A, True, LEASE)]
+    assert len(kept.stored()) == 1
     assert kept.after(HOUR) == [look()]
 
 
@@ -715,3 +715,42 @@ def test_no_message_is_hidden_for_longer_than_azure_allows() -> None:
             assert all(left <= 6 * DAY for _, _, left in kept.stored())
         assert found == [look()]
         assert 30 <= days - 1 <= 31
+
+
+def test_what_processes_take_from_each_other_in_turn_stays_stored() -> None:
+    """Each holds the task and takes the other's message for it: that one may be the only one that is left."""
+    kept = Kept()
+    another = kept.another()
+    kept.waiting(HOUR)
+    for taker in (another, kept.timers, another):
+        kept.clock.advance(LEASE)
+        for timers in (another, kept.timers):
+            timers.tick()
+        ((timers, _),) = kept.messages()
+        assert [one.task_id for one in timers] == [A]
+        for message in messages_in(kept.account, "q-timers"):
+            kept.account.queue("q-timers").update(message.lease, message.text, AT_ONCE)
+        assert taker.receive() == 1
+
+
+def test_a_timer_that_is_taken_over_fires_when_it_says_so_though_this_process_has_a_later_one() -> None:
+    kept = Kept()
+    kept.waiting(HOUR)
+    kept.put(Timer(A, NOW + MINUTE))
+    kept.timers.receive()
+    kept.clock.advance(MINUTE)
+    kept.timers.tick()
+    due = kept.timers.take(None)
+    assert due
+    assert due.task_id == A
+
+
+def test_a_timer_that_is_taken_over_during_a_call_counts_when_it_ends() -> None:
+    kept = Kept()
+    kept.schedule()
+    kept.put(Timer(A, NOW + MINUTE))
+    kept.timers.receive()
+    kept.timers.complete(A, NOW + HOUR)
+    kept.clock.advance(MINUTE)
+    kept.timers.tick()
+    assert kept.timers.take(None)

@@ -10,9 +10,8 @@ def pages(ask: Callable[[str], Any]) -> Iterator[Any]:
     """The pages that ``ask`` answers, each told where the last one ended."""
     after: str | None = ""
     while after is not None:
-        page = ask(after)
+        page, after = ask(after)
         yield page
-        after = page.after
 
 
 def keyed_pages(

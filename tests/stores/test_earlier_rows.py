@@ -11,8 +11,7 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.workers import Known
 from legacy_queue.ports.table import Row
 from legacy_queue.stores import ArtifactStore, Turn, Turns, WorkerStore
-from legacy_queue.stores.rows import chunked
-from legacy_queue.stores.task_rows import new_values, task_in
+from legacy_queue.stores.tasks import new_values, task_in
 from tests.memory_server import HandClock
 
 from .test_artifact_store import new_artifact
@@ -37,7 +36,8 @@ def test_a_task_that_was_stored_before_there_were_dependencies_waits_for_none() 
 def test_what_is_known_may_shrink_and_grow(table: MemoryTable) -> None:
     store, small = WorkerStore(table), Known.new(PROVISIONER, NOW)
     large = replace(small, description="x" * 200_000)
-    values = chunked("known", json.dumps(large.to_wire(), ensure_ascii=False).encode())
+    wire = json.dumps(large.to_wire(), ensure_ascii=False).encode()
+    values = {f"known{number}": wire[number * 65536 :][:65536] for number in range(4)}
     assert len(values) > 2
     table.insert("known", "provisioner", {"expires": NOW, **values})
     for known in (small, large, small):

@@ -107,7 +107,7 @@ ACTS: dict[str, tuple[Callable[[Storage], Any], Callable[[Storage], Any]]] = {
     "join parts": (write_parts, blob),
     "count uses": (
         lambda storage: storage.usage.put(USED),
-        lambda storage: {*storage.usage.since(NOW, None, None, "", 10).counted} <= {*USED},
+        lambda storage: {*storage.usage.since(NOW, None, None, "", 10)[0]} <= {*USED},
     ),
     "take a turn": (take, lambda storage: storage.turns.take("sweeping", NOW + HOUR) == NOW + HOUR),
 }

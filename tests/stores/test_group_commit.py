@@ -30,13 +30,13 @@ class Gate:
 class Callers:
     """Calls at once, the first of which has its batch under way, and the others wait behind it in order."""
 
-    def __init__(self, *calls: list[int], most_items: int = 4, most_size: int = 1000) -> None:
+    def __init__(self, *items: int, max_items: int = 4, max_size: int = 1000) -> None:
         self.gate = Gate()
-        self.commits = GroupCommit(self.gate.write, abs, most_items, most_size)
-        self._threads = ThreadPoolExecutor(len(calls))
+        self.commits = GroupCommit(self.gate.write, max_items, max_size, abs)
+        self._threads = ThreadPoolExecutor(len(items))
         self.calls: list[Future[None]] = []
-        for count, items in enumerate(calls):
-            self.calls.append(self._threads.submit(self.commits.add, items))
+        for count, item in enumerate(items):
+            self.calls.append(self._threads.submit(self.commits.add, item))
             if count == 0:
                 assert self.gate.has_begun.acquire(timeout=30)
             while len(self.commits._waiting) < count:
@@ -50,11 +50,11 @@ class Callers:
 
 
 def test_what_comes_while_a_batch_is_under_way_goes_with_the_next() -> None:
-    assert Callers([1], [2], [3, 4]).let_all_end() == [[1], [2, 3, 4]]
+    assert Callers(1, 2, 3, 4).let_all_end() == [[1], [2, 3, 4]]
 
 
-def test_a_call_returns_only_once_its_own_items_are_written() -> None:
-    callers = Callers([1], [2], [3])
+def test_a_call_returns_only_once_its_own_item_is_written() -> None:
+    callers = Callers(1, 2, 3)
     callers.gate.may_end.release()
     callers.calls[0].result(30)
     assert callers.gate.has_begun.acquire(timeout=30)
@@ -64,40 +64,29 @@ def test_a_call_returns_only_once_its_own_items_are_written() -> None:
 
 
 def test_no_batch_has_more_items_than_the_most() -> None:
-    assert Callers([1], [2, 3, 4], [5], [6]).let_all_end() == [[1], [2, 3, 4, 5], [6]]
+    assert Callers(*range(1, 7)).let_all_end() == [[1], [2, 3, 4, 5], [6]]
 
 
 def test_no_batch_of_several_items_is_larger_than_the_most() -> None:
-    assert Callers([1], [60], [40], [1], [200], most_size=100).let_all_end() == [[1], [60, 40], [1], [200]]
-
-
-def test_a_call_that_is_larger_than_a_batch_is_written_in_order() -> None:
-    batches = Callers(list(range(10))).let_all_end()
-    assert batches == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-
-
-def test_nothing_to_write_is_not_written() -> None:
-    gate = Gate()
-    GroupCommit(gate.write, abs, 4, 1000).add([])
-    assert gate.batches == []
+    assert Callers(1, 60, 40, 1, 200, max_size=100).let_all_end() == [[1], [60, 40], [1], [200]]
 
 
 @pytest.mark.parametrize("error", [ServiceUnavailable("away"), ValueError("too large")])
 def test_an_error_reaches_every_caller_of_the_batch_and_no_other(error: Exception) -> None:
-    callers = Callers([1], [2], [3, 4], [5, 6])
+    callers = Callers(*range(1, 7), max_items=3)
     callers.gate.may_end.release()
     callers.calls[0].result(30)
     callers.gate.error = error
     assert callers.let_all_end() == [[1], [2, 3, 4], [5, 6]]
-    for failed in callers.calls[1:3]:
+    for failed in callers.calls[1:4]:
         with pytest.raises(type(error), match=str(error)):
             failed.result()
-    callers.calls[3].result()
-    callers.commits.add([7])
+    callers.calls[4].result()
+    callers.commits.add(7)
 
 
 def test_a_writer_that_is_ended_leaves_the_others_an_error_and_the_turn() -> None:
-    callers = Callers([1], [2])
+    callers = Callers(1, 2)
     callers.gate.may_end.release()
     callers.calls[0].result(30)
     callers.gate.error = SystemExit()
@@ -105,7 +94,7 @@ def test_a_writer_that_is_ended_leaves_the_others_an_error_and_the_turn() -> Non
     with pytest.raises(SystemExit):
         callers.calls[1].result()
     callers.gate.may_end.release()
-    callers.commits.add([3])
+    callers.commits.add(3)
 
 
 GREENLETS = """
@@ -119,10 +108,10 @@ def write(items):
     gevent.sleep(0)
     batches.append(list(items))
 
-commits = GroupCommit(write, lambda item: 1, 50, 1000)
+commits = GroupCommit(write, 50)
 
 def add(number):
-    commits.add([number])
+    commits.add(number)
     done.append(number)
     assert any(number in batch for batch in batches)
 

@@ -349,8 +349,8 @@ def test_all_groups_active_tasks_come_in_pages_that_any_process_continues(
             wanted.add((group_id, task_id))
     turns = itertools.cycle([storage, other])
     found = list(pages(lambda after: next(turns).groups.all_active(after, 2)))
-    assert all(len(page.active) <= 2 for page in found)
-    listed = [(active.task_group_id, active.task_id) for page in found for active in page.active]
+    assert all(len(page) <= 2 for page in found)
+    listed = [(active.task_group_id, active.task_id) for page in found for active in page]
     assert sorted(listed) == sorted(wanted)
 
 
@@ -363,11 +363,7 @@ def counted(storage: Storage, group_id: str) -> int:
 
 
 def all_active(storage: Storage) -> list[ActiveTask]:
-    return [
-        active
-        for page in pages(lambda after: storage.groups.all_active(after, 100))
-        for active in page.active
-    ]
+    return [active for page in pages(lambda after: storage.groups.all_active(after, 100)) for active in page]
 
 
 def test_a_group_expires_with_its_members_and_active_tasks(storage: Storage, other: Storage) -> None:

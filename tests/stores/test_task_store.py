@@ -224,8 +224,8 @@ def task_in(state: str, expires: datetime = CREATED + timedelta(days=30)) -> Tas
 
 def unresolved(tasks: TaskStore, limit: int) -> list[StoredTask]:
     found = list(pages(lambda after: tasks.unresolved(after, limit)))
-    assert all(len(page.tasks) <= limit for page in found)
-    return [stored for page in found for stored in page.tasks]
+    assert all(len(page) <= limit for page in found)
+    return [stored for page in found for stored in page]
 
 
 def test_the_unresolved_are_the_unscheduled_pending_and_running_tasks(storage: Storage) -> None:
@@ -249,8 +249,8 @@ def test_unresolved_tasks_come_in_pages_that_any_process_continues(storage: Stor
     wanted = {storage.tasks.insert(task_in("pending")).task.task_id for _ in range(7)}
     turns = itertools.cycle([storage, other])
     found = list(pages(lambda after: next(turns).tasks.unresolved(after, 2)))
-    assert all(len(page.tasks) <= 2 for page in found)
-    ids = [stored.task.task_id for page in found for stored in page.tasks]
+    assert all(len(page) <= 2 for page in found)
+    ids = [stored.task.task_id for page in found for stored in page]
     assert sorted(ids) == sorted(wanted)
     assert [stored.task.task_id for stored in unresolved(other.tasks, 3)] == ids
 
@@ -259,10 +259,10 @@ def test_tasks_that_come_and_go_meanwhile_hide_no_other(storage: Storage) -> Non
     there = {storage.tasks.insert(task_in("pending")).task.task_id for _ in range(6)}
     found = []
     for page in pages(lambda after: storage.tasks.unresolved(after, 2)):
-        found += [stored.task.task_id for stored in page.tasks]
+        found += [stored.task.task_id for stored in page]
         if len(found) < len(there):
             storage.tasks.insert(task_in("pending"))
-            gone = page.tasks[0]
+            gone = page[0]
             storage.tasks.replace(gone, gone.task.with_last_run(state="completed"))
     assert there <= set(found)
     assert len(found) == len(set(found))

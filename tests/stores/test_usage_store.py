@@ -38,7 +38,7 @@ def since(
     limit: int = 1000,
 ) -> list[CountedUse]:
     found = pages(lambda after: storage.usage.since(hour, provisioner_id, worker_type, after, limit))
-    return [one for page in found for one in page.counted]
+    return [one for page in found for one in page]
 
 
 def same(found: Iterable[CountedUse], expected: Sequence[CountedUse]) -> bool:
@@ -91,7 +91,7 @@ def test_it_comes_in_pages(storage: Storage, limit: int) -> None:
     assert same(since(storage, limit=limit), rows)
     here = [row for row in rows if row.use.is_of("provisioner", "type")]
     assert same(since(storage, THEN, "provisioner", "type", limit), here)
-    assert len(storage.usage.since(THEN, None, None, "", limit).counted) == min(limit, len(rows))
+    assert len(storage.usage.since(THEN, None, None, "", limit)[0]) == min(limit, len(rows))
 
 
 def test_more_than_a_batch_is_put_at_once(storage: Storage) -> None:
@@ -117,5 +117,5 @@ def test_a_hundred_rows_of_an_hour_cost_one_operation_and_so_does_a_page(azure: 
     before = azure.account.operations.total()
     azure.usage.put(rows)
     assert azure.account.operations.total() - before == 2
-    assert len(azure.usage.since(THEN, None, None, "", 1000).counted) == 200
+    assert len(azure.usage.since(THEN, None, None, "", 1000)[0]) == 200
     assert azure.account.operations.total() - before == 3

@@ -126,7 +126,7 @@ def test_a_lost_held_message_harms_nothing_but_that_nobody_is_told_after_taken_u
     claim = hasty.claim(lost, "two")
     assert claim.status_code == 200, claim.text
     assert claim.json()["runId"] == 1
-    assert hasty.pending(worker_type) == 1, "held afresh"
+    assert hasty.pending(worker_type) == hasty.when_held(1), "held afresh"
     alive = hasty.with_credentials(claim.json()["credentials"])
     assert alive.on_run((task_id, 1), "completed").status_code == 200
     assert hasty.runs(task_id) == [("exception", "claim-expired"), ("completed", "completed")]

@@ -3,6 +3,91 @@
 Import this only after gevent has patched: the SDK takes its locks and sockets when it is imported.
 """
 
-from legacy_queue.adapters.azure.account import AzureAccount
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
 
-__all__ = ["AzureAccount"]
+from azure.core.exceptions import ResourceExistsError
+from azure.data.tables import TableServiceClient
+from azure.storage.blob import BlobServiceClient
+from azure.storage.queue import QueueServiceClient
+
+from legacy_queue.adapters.azure.blob import AzureBlobContainer
+from legacy_queue.adapters.azure.connection import Connections
+from legacy_queue.adapters.azure.queue import AzureQueue
+from legacy_queue.adapters.azure.rest import BLOB, QUEUE, TABLE, RestClient, SharedKey
+from legacy_queue.adapters.azure.sdk import ask, connect
+from legacy_queue.adapters.azure.table import AzureTable
+from legacy_queue.ports.account import Endpoint, StorageAccount
+
+_CLIENTS = {QUEUE: QueueServiceClient, TABLE: TableServiceClient, BLOB: BlobServiceClient}
+
+
+class AzureAccount(StorageAccount):
+    """``operations`` counts the requests sent, by service and HTTP method."""
+
+    def __init__(
+        self,
+        connection_string: str,
+        prefix: str,
+        public_queue_url: str | None = None,
+        public_blob_url: str | None = None,
+    ) -> None:
+        """Clients for the account, whose container is ``<prefix>-artifacts``; nothing is sent yet.
+
+        ``public_queue_url`` and ``public_blob_url`` are what workers are told, where that is not the
+        endpoint itself.
+        Raises ValueError for a connection string that is none, or that has no account key.
+        """
+        self.operations: Counter[tuple[str, str]] = Counter()
+        clients: list[Any] = [
+            connect(kind, service.name, connection_string, self.operations)
+            for service, kind in _CLIENTS.items()
+        ]
+        self._queues, self._tables, self._blobs = clients
+        key = getattr(self._queues.credential, "account_key", None)
+        if not key:
+            raise ValueError("it has no AccountKey, with which poll URLs are signed")
+        account = str(self._queues.account_name)
+        try:
+            signer = SharedKey(account, key)
+        except ValueError:
+            raise ValueError("its AccountKey is not base64") from None
+        urls = queue_url, self._table_url, blob_url = [str(client.url).rstrip("/") for client in clients]
+        self.endpoints = {"queue": queue_url, "table": self._table_url, "blob": blob_url}
+        self.public_queues = Endpoint(public_queue_url or queue_url, account, key)
+        self.public_blobs = Endpoint(public_blob_url or blob_url, account, key)
+        self._queue_requests, self._table_requests, blob_requests = (
+            RestClient(service, Connections(url), signer, self.operations)
+            for service, url in zip(_CLIENTS, urls, strict=True)
+        )
+        self._of_name: dict[str, AzureTable] = {}
+        self._container = self._blobs.get_container_client(f"{prefix}-artifacts")
+        self.container = AzureBlobContainer(blob_requests, self._container)
+
+    def table(self, name: str) -> AzureTable:
+        return self._of_name.setdefault(name, AzureTable(self._table_requests, self._table_url, name))
+
+    def queue(self, name: str) -> AzureQueue:
+        return AzureQueue(self._queue_requests, self._queues, name)
+
+    def queues(self, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+        """As promised; in pages, as they are asked for."""
+        found = self._queues.list_queues(prefix, include_metadata=True)
+        while queue := ask(next, found, None):
+            yield queue.name, queue.metadata or {}
+
+    def check(self) -> None:
+        ask(self._queues.get_service_properties)
+        if not ask(self._container.exists):
+            with suppress(ResourceExistsError):  # another process was faster
+                ask(self._container.create_container)
+        wanted = sorted(self._of_name) or [""]
+        found = self._tables.query_tables(  # an account may have thousands of other tables
+            "TableName ge @first and TableName le @last",
+            parameters={"first": wanted[0], "last": wanted[-1]},
+        )
+        there = {table.name for table in ask(list, found) or ()}
+        for name in self._of_name.keys() - there:
+            ask(self._tables.create_table_if_not_exists, name)

@@ -11,15 +11,13 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
 from legacy_queue.adapters.azure.http_response import BadResponse, Response, read_response
-
-_Idle = deque[tuple[socket.socket, float]]  # connections, and since when; the newest last
 
 MAX_IDLE = 128  # connections that are kept; more calls at once open more, which are closed afterwards
 _MAX_IDLE_TIME = 60.0  # seconds: a connection that a firewall has forgotten costs a whole timeout
@@ -33,8 +31,7 @@ class NotAnswered(Exception):
     """The request was sent, and no whole answer came: storage may have acted on it."""
 
 
-@dataclass(frozen=True)
-class Timeouts:
+class Timeouts(NamedTuple):
     """In seconds, for each step: storage that hangs is given up before a client that waits for 30 s is."""
 
     connect: float = 5
@@ -62,9 +59,8 @@ class Connections:
         self.path = parts.path.rstrip("/")
         self.address = (parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
         self._context = (context or _default_context()) if parts.scheme == "https" else None
-        self._timeouts = timeouts or Timeouts()
-        self._now = now
-        self._idle: _Idle = deque()
+        self._timeouts, self._now = timeouts or Timeouts(), now
+        self._idle: deque[tuple[_Connection, float]] = deque()  # and since when; the newest last
         weakref.finalize(self, _close_all, self._idle)
 
     def exchange(self, request: bytes) -> Response:
@@ -74,70 +70,28 @@ class Connections:
         """
         while True:
             kept = self._take()
+            connection = kept or _Connection(self.address, self._timeouts, self._context)
             try:
-                connection = kept or self._connect()
-            except (OSError, UnicodeError) as error:  # of a host name that is none, too
-                raise NotSent(type(error).__name__) from error
-            try:
-                response = self._exchange(connection, request, is_kept=bool(kept))
-            except BaseException:
-                connection.close()
+                response = connection.exchange(request)
+            except NotSent as error:
+                if kept and not isinstance(error.__cause__, TimeoutError):
+                    continue
                 raise
-            if response is None:
-                connection.close()
-                continue
             self._put_back(connection, response)
             return response
 
-    def _exchange(self, connection: socket.socket, request: bytes, is_kept: bool) -> Response | None:
-        """The answer; None where the connection had been kept too long to take the request."""
-        try:
-            connection.sendall(request)
-        except OSError as error:
-            if is_kept and not isinstance(error, TimeoutError):
-                return None
-            raise NotSent(type(error).__name__) from error
-        try:
-            return read_response(connection)
-        except (OSError, BadResponse) as error:
-            raise NotAnswered(type(error).__name__) from error
-
-    def _take(self) -> socket.socket | None:
+    def _take(self) -> "_Connection | None":
         """A kept connection that is still open."""
         while True:
             try:
                 connection, since = self._idle.pop()
             except IndexError:
                 return None
-            if self._now() - since < _MAX_IDLE_TIME and self._is_open(connection):
+            if self._now() - since < _MAX_IDLE_TIME and connection.is_open():
                 return connection
             connection.close()
 
-    def _is_open(self, connection: socket.socket) -> bool:
-        """Nothing has come since the last answer, not even an end."""
-        try:
-            connection.settimeout(0)
-            connection.recv(1)
-        except (BlockingIOError, ssl.SSLWantReadError):
-            connection.settimeout(self._timeouts.read)
-            return True
-        except OSError:
-            pass
-        return False
-
-    def _connect(self) -> socket.socket:
-        connection = socket.create_connection(self.address, self._timeouts.connect)
-        try:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._context:
-                connection = self._context.wrap_socket(connection, server_hostname=self.address[0])
-            connection.settimeout(self._timeouts.read)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _put_back(self, connection: socket.socket, response: Response) -> None:
+    def _put_back(self, connection: "_Connection", response: Response) -> None:
         if not response.can_continue:
             connection.close()
             return
@@ -148,6 +102,50 @@ class Connections:
                 self._idle.popleft()[0].close()
 
 
+class _Connection:
+    def __init__(self, address: tuple[str, int], timeouts: Timeouts, context: ssl.SSLContext | None) -> None:
+        """Raises NotSent."""
+        try:
+            connection = socket.create_connection(address, timeouts.connect)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if context:
+                connection = context.wrap_socket(connection, server_hostname=address[0])
+        except (OSError, UnicodeError) as error:  # of a host name that is none, too
+            raise NotSent(type(error).__name__) from error
+        connection.settimeout(timeouts.read)
+        self._timeout, self._socket = timeouts.read, connection
+
+    def exchange(self, request: bytes) -> Response:
+        """The answer; raises NotSent, NotAnswered, after which the connection is closed."""
+        try:
+            try:
+                self._socket.sendall(request)
+            except OSError as error:
+                raise NotSent(type(error).__name__) from error
+            try:
+                return read_response(self._socket)
+            except (OSError, BadResponse) as error:
+                raise NotAnswered(type(error).__name__) from error
+        except BaseException:  # also a greenlet's end
+            self.close()
+            raise
+
+    def is_open(self) -> bool:
+        """Nothing has come since the last answer, not even an end."""
+        self._socket.settimeout(0)
+        try:
+            self._socket.recv(1)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            self._socket.settimeout(self._timeout)
+            return True
+        except OSError:
+            pass
+        return False
+
+    def close(self) -> None:
+        self._socket.close()
+
+
 @cache
 def _default_context() -> ssl.SSLContext:
     context = ssl.create_default_context()
@@ -156,6 +154,6 @@ def _default_context() -> ssl.SSLContext:
     return context
 
 
-def _close_all(idle: _Idle) -> None:
+def _close_all(idle: deque[tuple[_Connection, float]]) -> None:
     while idle:
         idle.pop()[0].close()

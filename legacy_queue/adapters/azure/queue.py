@@ -3,18 +3,18 @@
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from html import unescape
+from typing import Any
 from xml.sax.saxutils import escape
 
-from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
-from azure.storage.queue import QueueClient, QueueProperties, QueueServiceClient
+from azure.core.exceptions import ResourceExistsError
+from azure.storage.queue import QueueServiceClient
 
-from legacy_queue.adapters.azure.client import unavailable_when_down
 from legacy_queue.adapters.azure.http_response import Response
-from legacy_queue.adapters.azure.rest import RestClient, error_code
-from legacy_queue.adapters.azure.signing import Request
+from legacy_queue.adapters.azure.rest import Request, RestClient, error_code
+from legacy_queue.adapters.azure.sdk import ask
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.times import whole_seconds
 from legacy_queue.ports.queue import (
@@ -24,10 +24,10 @@ from legacy_queue.ports.queue import (
     Queue,
     QueuedMessage,
     QueueNotFound,
+    check_text,
 )
 
 _FOREVER = -1  # a time to live
-_MAX_TEXT = 48 * 1024
 _LEASE_LOST = {error.__name__: error for error in (QueueNotFound, MessageNotFound, PopReceiptMismatch)}
 _MESSAGE_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
 _LIST = re.compile(
@@ -35,7 +35,6 @@ _LIST = re.compile(
     rb"((?:\s*<QueueMessage>(?:\s*<(\w+)(?:\s*/>|>[^<]*+</\2>))*\s*</QueueMessage>)*)\s*</QueueMessagesList>)\s*"
 )
 _FIELD = re.compile(r"<(\w+)(?:\s*/>|>([^<]*)</\1>)")
-_TIME = re.compile(r"\w{3}, (\d\d) (\w{3}) (\d{4}) (\d\d):(\d\d):(\d\d) GMT", re.ASCII)
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 _XML = {"accept": "application/xml"}
 _XML_BODY = {"accept": "application/xml", "content-type": "application/xml"}
@@ -50,11 +49,14 @@ class AzureQueue(Queue):
         self._messages = f"/{name}/messages"
 
     def create(self, metadata: Mapping[str, str]) -> None:
-        while not (self._set_metadata(metadata) or self._create(metadata)):
-            pass  # another process made or removed it in between
+        client = self._queues.get_queue_client(self.name)
+        while ask(client.set_queue_metadata, dict(metadata)) is None:
+            with suppress(ResourceExistsError):  # another process made it in between
+                ask(client.create_queue, metadata=dict(metadata))
+                return
 
     def metadata(self) -> Mapping[str, str]:
-        return dict(self._properties().metadata or {})
+        return self._properties().metadata or {}
 
     def put(self, text: str, hidden_for: timedelta, time_to_live: timedelta | None = None) -> Lease:
         lives = _FOREVER if time_to_live is None else max(1, time_to_live // timedelta(seconds=1))
@@ -75,9 +77,8 @@ class AzureQueue(Queue):
     def update(self, lease: Lease, text: str, hidden_for: timedelta) -> Lease:
         params = [("popreceipt", lease.receipt), ("visibilitytimeout", str(whole_seconds(hidden_for)))]
         response = self._send_leased("PUT", lease, params, _XML_BODY, _body(text))
-        return Lease(
-            lease.message_id, self._service.read(response, lambda answer: answer.headers["x-ms-popreceipt"])
-        )
+        receipt = self._service.read(response, lambda answer: answer.headers["x-ms-popreceipt"])
+        return Lease(lease.message_id, receipt)
 
     def delete(self, lease: Lease) -> None:
         self._send_leased("DELETE", lease, [("popreceipt", lease.receipt)], _XML)
@@ -86,8 +87,7 @@ class AzureQueue(Queue):
         return self._properties().approximate_message_count or 0
 
     def remove(self) -> None:
-        with suppress(ResourceNotFoundError), unavailable_when_down():
-            self._client().delete_queue()
+        ask(self._queues.get_queue_client(self.name).delete_queue)
 
     def _send(self, request: Request, *, is_sent_once: bool = False) -> Response:
         response = self._service.send(request, (404,), is_sent_once=is_sent_once)
@@ -113,35 +113,15 @@ class AzureQueue(Queue):
             raise _LEASE_LOST.get(error_code(response), LeaseLost)
         return response
 
-    def _client(self) -> QueueClient:
-        return self._queues.get_queue_client(self.name)
-
-    def _properties(self) -> QueueProperties:
-        try:
-            with unavailable_when_down():
-                return self._client().get_queue_properties()
-        except ResourceNotFoundError:
-            raise QueueNotFound from None
-
-    def _set_metadata(self, metadata: Mapping[str, str]) -> bool:
-        """Whether the queue is there."""
-        with suppress(ResourceNotFoundError), unavailable_when_down():
-            self._client().set_queue_metadata(dict(metadata))
-            return True
-        return False
-
-    def _create(self, metadata: Mapping[str, str]) -> bool:
-        """Whether there was no queue that has other metadata."""
-        with suppress(ResourceExistsError), unavailable_when_down():
-            self._client().create_queue(metadata=dict(metadata))
-            return True
-        return False
+    def _properties(self) -> Any:
+        found = ask(self._queues.get_queue_client(self.name).get_queue_properties)
+        if not found:
+            raise QueueNotFound
+        return found
 
 
 def _body(text: str) -> bytes:
-    content = text.encode("ascii")
-    if len(content) > _MAX_TEXT:
-        raise ValueError("a message has up to 48 KiB")
+    check_text(text)
     escaped = escape(text, {"\r": "&#13;"})
     return f"<QueueMessage><MessageText>{escaped}</MessageText></QueueMessage>".encode()
 
@@ -160,6 +140,11 @@ def _received(response: Response) -> Sequence[QueuedMessage]:
     ]
 
 
+def _lease_of_put(response: Response) -> Lease:
+    (fields,) = _fields(response)
+    return Lease(fields["MessageId"], fields["PopReceipt"])
+
+
 def _fields(response: Response) -> list[dict[str, str]]:
     """Each message's elements and their texts. With an XML parser the operation costs a tenth more."""
     found = _LIST.fullmatch(response.body)
@@ -172,18 +157,10 @@ def _fields(response: Response) -> list[dict[str, str]]:
     ]
 
 
-def _lease_of_put(response: Response) -> Lease:
-    (fields,) = _fields(response)
-    return Lease(fields["MessageId"], fields["PopReceipt"])
-
-
 @lru_cache(maxsize=1024)  # messages of a batch have most of them in common
 def _time(text: str) -> datetime:
     """``Sun, 22 Nov 2026 01:02:03 GMT``; much faster than what parses all forms of it."""
-    found = _TIME.fullmatch(text)
-    if not found:
+    if text[25:] != " GMT":
         raise ValueError("no time of HTTP")
-    day, month, year, hour, minute, second = found.groups()
-    return datetime(
-        int(year), _MONTHS.index(month) + 1, int(day), int(hour), int(minute), int(second), tzinfo=UTC
-    )
+    month = _MONTHS.index(text[8:11]) + 1
+    return datetime.fromisoformat(f"{text[12:16]}-{month:02}-{text[5:7]}T{text[17:25]}+00:00")

@@ -1,12 +1,18 @@
 """Requests to one service of a storage account: signed, counted, retried, and their errors.
 
-A retried request may have been carried out the first time. Source: "The SDK" in design/azurite.md.
+A retried request may have been carried out the first time. Source: "The SDK" in design/azurite.md, and
+Azure's "Authorize with Shared Key"; held to the SDK's own signing by tests.
 """
 
+import base64
+import binascii
+import hashlib
 import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from email.utils import formatdate
+from functools import lru_cache
 from typing import Literal, NamedTuple, TypeVar
 from urllib.parse import quote
 
@@ -14,7 +20,6 @@ import structlog
 
 from legacy_queue.adapters.azure.connection import Connections, NotAnswered, NotSent
 from legacy_queue.adapters.azure.http_response import Response
-from legacy_queue.adapters.azure.signing import Request, SharedKey, http_date
 from legacy_queue.domain.errors import ServiceUnavailable
 
 log = structlog.get_logger()
@@ -22,7 +27,7 @@ log = structlog.get_logger()
 Answer = TypeVar("Answer")
 
 # codes that mean that storage is not ready, although the status blames the request
-NOT_NOW = {
+_NOT_NOW = {
     "TableNotFound",
     "TableBeingDeleted",
     "QueueBeingDeleted",
@@ -34,6 +39,7 @@ NOT_NOW = {
 }
 _CODE = re.compile(rb"<Code>(\w{1,100})</Code>|\"code\"\s*:\s*\"(\w{1,100})\"")
 _NOT_RETRIED = (501, 505)
+_BLOCK = 64  # bytes, of SHA-256
 
 
 class StorageRefused(Exception):
@@ -55,6 +61,68 @@ class Service(NamedTuple):
 QUEUE = Service("queue", "2021-12-02", (0, 1))
 TABLE = Service("table", "2019-02-02", (0, 0.2))
 BLOB = Service("blob", "2021-12-02", (0, 1))
+
+
+class Request(NamedTuple):
+    """``path`` is percent-encoded and begins below the endpoint; ``params`` of the query are not encoded, and
+    sorted by their names; names of ``headers`` are in lower case.
+    """
+
+    method: str
+    path: str
+    params: Sequence[tuple[str, str]] = ()
+    headers: Mapping[str, str] = {}
+    body: bytes | None = None
+
+
+class SharedKey:
+    """The account and its base64 key. Raises ValueError for what is no base64.
+
+    HMAC-SHA256 with both halves prepared takes half as long as ``hmac.digest``.
+    """
+
+    def __init__(self, account: str, key: str) -> None:
+        self.account = account
+        secret = base64.b64decode(key, validate=True)
+        padded = (secret if len(secret) <= _BLOCK else hashlib.sha256(secret).digest()).ljust(_BLOCK, b"\0")
+        self._inner, self._outer = (
+            hashlib.sha256(bytes(byte ^ mask for byte in padded)) for mask in (0x36, 0x5C)
+        )
+
+    def storage_header(self, request: Request, path: str, headers: Mapping[str, str]) -> str:
+        """The Authorization of a request to queues or blobs.
+
+        ``path`` is that of the URL; ``headers`` are x-ms-date and others that every request has.
+        """
+        given = request.headers
+        names = sorted(name for name in (*given, *headers) if name.startswith("x-ms-"))
+        lines = [
+            request.method,
+            *("", ""),  # Content-Encoding, Content-Language
+            str(len(request.body)) if request.body else "",
+            "",  # Content-MD5
+            given.get("content-type", ""),
+            *("", ""),  # Date, If-Modified-Since
+            given.get("if-match", ""),
+            given.get("if-none-match", ""),
+            *("", ""),  # If-Unmodified-Since, Range
+            *[f"{name}:{given.get(name) or headers[name]}" for name in names],
+            f"/{self.account}{path}",
+            *[f"{name}:{value}" for name, value in request.params],
+        ]
+        return self._header("\n".join(lines))
+
+    def table_header(self, request: Request, path: str, headers: Mapping[str, str]) -> str:
+        """The Authorization of a request to tables; no such request has the parameter ``comp``."""
+        content_type, date = request.headers.get("content-type", ""), headers["x-ms-date"]
+        return self._header(f"{request.method}\n\n{content_type}\n{date}\n/{self.account}{path}")
+
+    def _header(self, text: str) -> str:
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(text.encode())
+        outer.update(inner.digest())
+        signature = binascii.b2a_base64(outer.digest(), newline=False).decode()
+        return f"SharedKey {self.account}:{signature}"
 
 
 class RestClient:
@@ -82,21 +150,18 @@ class RestClient:
         A request that ``is_sent_once`` is not sent again once storage may have received it.
         Raises ServiceUnavailable, StorageRefused.
         """
-        delays = iter(self._service.delays)
+        delays = iter((*self._service.delays, None))
         while True:
+            delay = next(delays)
             self._counts[self._service.name, request.method] += 1
             try:
                 response = self._connections.exchange(self._signed(request))
             except (NotSent, NotAnswered) as error:
-                is_last = is_sent_once and isinstance(error, NotAnswered)
-                delay = None if is_last else next(delays, None)
-                if delay is None:
+                if delay is None or (is_sent_once and isinstance(error, NotAnswered)):
                     log.error("storage-unreachable", error=str(error))
                     raise ServiceUnavailable("storage cannot be reached, try again") from error
             else:
-                is_last = is_sent_once or not _helps_to_retry(response.status)
-                delay = None if is_last else next(delays, None)
-                if delay is None:
+                if delay is None or is_sent_once or not _helps_to_retry(response.status):
                     return self._checked(response, accepted)
             self._sleep(delay)
 
@@ -129,7 +194,7 @@ class RestClient:
         if 200 <= status < 300:
             return response
         code = error_code(response)
-        if status not in accepted or code in NOT_NOW:
+        if status not in accepted or code in _NOT_NOW:
             raise refusal(status, code)
         return response
 
@@ -139,7 +204,7 @@ def refusal(status: int, code: str) -> ServiceUnavailable | StorageRefused:
 
     A wrong key is one of these: the log says so, and a worker gets 503, since it is not the worker's fault.
     """
-    if not _helps_to_retry(status) and status < 500 and code not in NOT_NOW:
+    if not _helps_to_retry(status) and status < 500 and code not in _NOT_NOW:
         return StorageRefused(status, code)
     log.error("storage-refused", status=status, azure_code=code, error=StorageRefused.__name__)
     return ServiceUnavailable("storage did not serve the request, try again")
@@ -158,3 +223,9 @@ def error_code_in(body: bytes) -> str:
 
 def _helps_to_retry(status: int) -> bool:
     return status in (408, 429) or (status >= 500 and status not in _NOT_RETRIED)
+
+
+@lru_cache(maxsize=4)
+def http_date(seconds: int) -> str:
+    """``Sun, 22 Nov 2026 01:02:03 GMT`` of so many seconds since 1970."""
+    return formatdate(seconds, usegmt=True)

@@ -4,6 +4,56 @@ It makes the same promises as Azure to the stores, and to workers through the ga
 while values are changed, never while something is waited for, so threads and greenlets are the same to it.
 """
 
-from legacy_queue.adapters.memory.account import MemoryAccount
+import base64
+import secrets
+from collections.abc import Iterator, Mapping
+from threading import Lock
 
-__all__ = ["MemoryAccount"]
+from legacy_queue.adapters.memory.blob import MemoryBlobContainer
+from legacy_queue.adapters.memory.queue import MemoryQueue, Messages
+from legacy_queue.adapters.memory.table import MemoryTable
+from legacy_queue.ports import Clock
+from legacy_queue.ports.account import Endpoint, StorageAccount
+
+
+class MemoryAccount(StorageAccount):
+    """Queues answer at ``<queue_url>/<account>``, blobs at ``<blob_url>/<account>/<prefix>-artifacts``.
+
+    ``blob_url`` is ``queue_url`` unless another one is given, and the key that signs URLs is made for this
+    process.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        queue_url: str,
+        prefix: str,
+        account: str = "memorystore1",
+        key: bytes | None = None,
+        blob_url: str | None = None,
+    ) -> None:
+        signing_key = base64.b64encode(key or secrets.token_bytes(64)).decode()
+        self.public_queues, self.public_blobs = (
+            Endpoint(f"{url.rstrip('/')}/{account}", account, signing_key)
+            for url in (queue_url, blob_url or queue_url)
+        )
+        self.endpoints = {"queue": self.public_queues.url, "table": None, "blob": self.public_blobs.url}
+        self.container = MemoryBlobContainer(f"{prefix}-artifacts", clock)
+        self._clock = clock
+        self._tables: dict[str, MemoryTable] = {}
+        self._queues: dict[str, Messages] = {}
+        self._lock = Lock()
+
+    def table(self, name: str) -> MemoryTable:
+        return self._tables.setdefault(name, MemoryTable())
+
+    def queue(self, name: str) -> MemoryQueue:
+        return MemoryQueue(name, self._queues, self._lock, self._clock)
+
+    def queues(self, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+        with self._lock:
+            found = [(name, q.metadata) for name, q in self._queues.items() if name.startswith(prefix)]
+        return iter(sorted(found))
+
+    def check(self) -> None:
+        """Memory always answers."""

@@ -1,10 +1,10 @@
 """A container of block blobs in this process's memory."""
 
 import uuid
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from threading import Lock
+from typing import NamedTuple
 
 from legacy_queue.ports import Clock
 from legacy_queue.ports.blob import (
@@ -20,8 +20,7 @@ from legacy_queue.ports.blob import (
 _BLOCKS_KEPT = timedelta(days=7)  # after the last one of a blob, while no list names them
 
 
-@dataclass(frozen=True)
-class _Blob:
+class _Blob(NamedTuple):
     """Its blocks with their ids, in order; where it came in one piece, the id is empty."""
 
     blocks: Sequence[tuple[str, bytes]]
@@ -37,16 +36,10 @@ class MemoryBlobContainer(BlobContainer):
         self._lock = Lock()
 
     def put(
-        self,
-        name: str,
-        content: bytes,
-        content_type: str,
-        content_encoding: str | None,
-        *,
-        is_new: bool = False,
+        self, name: str, content: bytes, content_type: str, encoding: str | None, *, is_new: bool = False
     ) -> Written:
         with self._lock:
-            return self._store(name, [("", bytes(content))], content_type, content_encoding, is_new)
+            return self._store(name, [("", bytes(content))], content_type, encoding, is_new)
 
     def put_block(self, name: str, block_id: str, content: bytes) -> None:
         with self._lock:
@@ -62,32 +55,26 @@ class MemoryBlobContainer(BlobContainer):
         name: str,
         blocks: Sequence[Block],
         content_type: str,
-        content_encoding: str | None,
+        encoding: str | None,
         *,
         is_new: bool = False,
     ) -> Written:
         with self._lock:
-            blob = self._blobs.get(name)
-            committed = {block_id: block for block_id, block in blob.blocks if block_id} if blob else {}
-            uncommitted, _ = self._blocks.get(name, ({}, None))
-            where = {
-                "Committed": committed,
-                "Uncommitted": uncommitted,
-                "Latest": {**committed, **uncommitted},
-            }
+            committed, uncommitted = self._blocks_of(name)
+            latest = {**dict(committed), **uncommitted}
+            where = {"Committed": dict(committed), "Uncommitted": uncommitted, "Latest": latest}
             try:
                 found = [(block_id, where[kind][block_id]) for kind, block_id in blocks]
             except KeyError as error:
                 raise InvalidBlockList(*error.args) from None
-            return self._store(name, found, content_type, content_encoding, is_new)
+            return self._store(name, found, content_type, encoding, is_new)
 
     def block_list(self, name: str) -> BlockList | None:
         with self._lock:
-            blob, (uncommitted, _) = self._blobs.get(name), self._blocks.get(name, ({}, None))
-            if blob is None and not uncommitted:
+            committed, uncommitted = self._blocks_of(name)
+            if name not in self._blobs and not uncommitted:
                 return None
-            committed = [block_id for block_id, _ in blob.blocks if block_id] if blob else []
-            return BlockList(committed, [*uncommitted])
+            return BlockList([block_id for block_id, _ in committed], [*uncommitted])
 
     def properties(self, name: str) -> BlobProperties | None:
         blob = self._blobs.get(name)
@@ -102,19 +89,24 @@ class MemoryBlobContainer(BlobContainer):
             self._blobs.pop(name, None)
             self._blocks.pop(name, None)
 
+    def _blocks_of(self, name: str) -> tuple[Sequence[tuple[str, bytes]], Mapping[str, bytes]]:
+        """Those that make up the blob, in order, and those that no list has named yet."""
+        blob, (uncommitted, _) = self._blobs.get(name), self._blocks.get(name, ({}, None))
+        return [one for one in blob.blocks if one[0]] if blob else [], uncommitted
+
     def _store(
         self,
         name: str,
         blocks: Sequence[tuple[str, bytes]],
         content_type: str,
-        content_encoding: str | None,
+        encoding: str | None,
         is_new: bool,
     ) -> Written:
         if is_new and name in self._blobs:
             raise BlobAlreadyExists
         etag = f'"0x{uuid.uuid4().hex[:15].upper()}"'
         length = sum(len(block) for _, block in blocks)
-        properties = BlobProperties(length, content_type, content_encoding, self._clock.now(), etag)
+        properties = BlobProperties(length, content_type, encoding, self._clock.now(), etag)
         self._blobs[name] = _Blob(blocks, properties)
         self._blocks.pop(name, None)
         return Written(properties.etag, properties.modified)

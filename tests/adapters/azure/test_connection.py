@@ -43,7 +43,7 @@ from datetime import timedelta
 
 import gevent
 
-from legacy_queue.adapters.azure.account import AzureAccount
+from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.ports.table import Change
 
 account = AzureAccount(sys.argv[1], "gevent")

@@ -11,11 +11,10 @@ import pytest
 from azure.storage.queue import QueueServiceClient
 from structlog.testing import capture_logs
 
-from legacy_queue.adapters.azure.account import AzureAccount
+from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.azure.connection import Connections, Timeouts
 from legacy_queue.adapters.azure.queue import AzureQueue
-from legacy_queue.adapters.azure.rest import QUEUE, TABLE, RestClient, Service, StorageRefused
-from legacy_queue.adapters.azure.signing import SharedKey
+from legacy_queue.adapters.azure.rest import QUEUE, TABLE, RestClient, Service, SharedKey, StorageRefused
 from legacy_queue.adapters.azure.table import AzureTable
 from legacy_queue.adapters.azurite import ACCOUNT, ACCOUNT_KEY, Azurite
 from legacy_queue.domain.errors import ServiceUnavailable

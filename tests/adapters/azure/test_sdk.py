@@ -14,9 +14,9 @@ from azure.storage.queue import QueueClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from legacy_queue.adapters.azure import table_wire
-from legacy_queue.adapters.azure.account import AzureAccount
-from legacy_queue.adapters.azure.table_wire import Foreign
+from legacy_queue.adapters.azure import AzureAccount
+from legacy_queue.adapters.azure import table as azure_table
+from legacy_queue.adapters.azure.table import Foreign
 from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.domain.messages import Lease
 from legacy_queue.ports import Changed
@@ -161,7 +161,7 @@ def test_properties_are_sent_as_the_sdk_sends_them(values: dict[str, Value]) -> 
     """But for the types of strings, which need none."""
     theirs = _add_entity_properties({"PartitionKey": "p", "RowKey": "k", **values})
     without = {name: value for name, value in theirs.items() if value != "Edm.String" or name in values}
-    assert json.loads(table_wire.entity("p", "k", values)) == json.loads(json.dumps(without))
+    assert json.loads(azure_table.entity("p", "k", values)) == json.loads(json.dumps(without))
 
 
 @given(
@@ -175,13 +175,13 @@ def test_properties_are_sent_as_the_sdk_sends_them(values: dict[str, Value]) -> 
 )
 def test_conditions_are_sent_as_the_sdk_sends_them(value: Value) -> None:
     theirs = _parameter_filter_substitution({"value": value}, "name ge @value")  # type: ignore[dict-item]
-    assert table_wire.odata([Condition("name", "ge", value)]) == theirs
+    assert azure_table.odata([Condition("name", "ge", value)]) == theirs
 
 
 def test_conditions_are_joined_as_odata_wants() -> None:
     conditions = [Condition("a", "in", ("x'y", 5)), Condition("b", "lt", -7), Condition("c", "eq", 1.5)]
-    assert table_wire.odata(conditions) == "(a eq 'x''y' or a eq 5) and b lt -7 and c eq 1.5"
-    assert table_wire.odata([]) == ""
+    assert azure_table.odata(conditions) == "(a eq 'x''y' or a eq 5) and b lt -7 and c eq 1.5"
+    assert azure_table.odata([]) == ""
 
 
 def test_a_cursor_of_either_is_good_for_the_other(table: Table, sdk: TableClient) -> None:
@@ -248,7 +248,7 @@ def test_a_value_that_cannot_be_read_is_told_apart(kind: str, text: str) -> None
         "a": text,
         "a@odata.type": f"Edm.{kind}",
     }
-    assert table_wire.row(properties).values == {"a": Foreign(f"Edm.{kind}", text)}
+    assert azure_table.row(properties).values == {"a": Foreign(f"Edm.{kind}", text)}
 
 
 @pytest.mark.parametrize(
@@ -269,18 +269,18 @@ def test_a_time_is_read_in_any_precision(text: str, time: datetime) -> None:
         "a": text,
         "a@odata.type": "Edm.DateTime",
     }
-    assert table_wire.row(properties).values == {"a": time}
+    assert azure_table.row(properties).values == {"a": time}
 
 
 def test_what_is_selected_and_not_there_is_left_out() -> None:
     properties = {"PartitionKey": "p", "RowKey": "k", "odata.etag": "e", "a": None, "Timestamp": "2026"}
-    assert table_wire.row(properties) == Row("p", "k", {}, "e")
+    assert azure_table.row(properties) == Row("p", "k", {}, "e")
 
 
 @pytest.mark.parametrize("value", [None, ["list"], 2**31, -(2**31) - 1, object()])
 def test_a_value_of_another_kind_is_refused(value: Any) -> None:
     with pytest.raises((ValueError, TypeError)):
-        table_wire.entity("p", "k", {"value": value})
+        azure_table.entity("p", "k", {"value": value})
 
 
 TEXTS = st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), max_size=100)

@@ -16,10 +16,18 @@ from azure.storage.queue._shared.authentication import SharedKeyCredentialPolicy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legacy_queue.adapters.azure.account import AzureAccount
+from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.azure.connection import Connections
-from legacy_queue.adapters.azure.rest import BLOB, QUEUE, TABLE, RestClient, Service
-from legacy_queue.adapters.azure.signing import Request, SharedKey, http_date
+from legacy_queue.adapters.azure.rest import (
+    BLOB,
+    QUEUE,
+    TABLE,
+    Request,
+    RestClient,
+    Service,
+    SharedKey,
+    http_date,
+)
 from legacy_queue.adapters.azurite import ACCOUNT, ACCOUNT_KEY
 
 from .stub import NO_CONTENT, Stub

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from legacy_queue.adapters.azure.account import AzureAccount
+from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.azurite import Azurite
-from legacy_queue.adapters.memory.account import MemoryAccount
+from legacy_queue.adapters.memory import MemoryAccount
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.blob import BlobContainer
 from legacy_queue.ports.queue import Queue

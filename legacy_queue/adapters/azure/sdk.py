@@ -1,0 +1,91 @@
+"""The SDK's clients, for what is not hot, and its errors turned into ours.
+
+Source: "The SDK" in design/azurite.md.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+import requests
+import structlog
+from azure.core.exceptions import AzureError, HttpResponseError, ResourceNotFoundError
+from azure.core.pipeline.transport import RequestsTransport
+from azure.data.tables import TableServiceClient
+from azure.storage.blob import BlobServiceClient
+from azure.storage.queue import QueueServiceClient
+
+from legacy_queue.adapters.azure.connection import MAX_IDLE, Timeouts
+from legacy_queue.adapters.azure.rest import StorageRefused, refusal
+from legacy_queue.domain.errors import ServiceUnavailable
+
+log = structlog.get_logger()
+
+Asked = ParamSpec("Asked")
+Found = TypeVar("Found")
+
+_DOWNLOADED = 4 * 1024 * 1024  # bytes in one request
+_AT_ONCE_THEN_AFTER_A_SECOND = {"initial_backoff": 0, "increment_base": 1, "random_jitter_range": 0}
+_OPTIONS: Mapping[type, Mapping[str, Any]] = {
+    QueueServiceClient: _AT_ONCE_THEN_AFTER_A_SECOND,
+    TableServiceClient: {"retry_backoff_factor": 0.1},  # within half a second
+    BlobServiceClient: {
+        **_AT_ONCE_THEN_AFTER_A_SECOND,
+        "max_single_get_size": _DOWNLOADED,
+        "max_chunk_get_size": _DOWNLOADED,
+    },
+}
+
+
+class CountingTransport(RequestsTransport):  # type: ignore[misc]
+    """Counts what goes over the wire, retries too: ``(service, HTTP method)`` -> requests."""
+
+    def __init__(self, service: str, counts: Counter[tuple[str, str]]) -> None:
+        session, timeouts = requests.Session(), Timeouts()
+        for scheme in ("http://", "https://"):
+            session.mount(scheme, requests.adapters.HTTPAdapter(pool_maxsize=MAX_IDLE))
+        super().__init__(
+            session=session,
+            session_owner=False,
+            connection_timeout=timeouts.connect,
+            read_timeout=timeouts.read,
+        )
+        self._service, self._counts = service, counts
+
+    def send(self, request: Any, **kwargs: Any) -> Any:
+        """Count it, then send it."""
+        self._counts[self._service, request.method] += 1
+        return super().send(request, **kwargs)
+
+
+def connect(kind: Any, service: str, connection_string: str, counts: Counter[tuple[str, str]]) -> Any:
+    """A client of that kind, which gives up after two retries; raises ValueError."""
+    transport = CountingTransport(service, counts)
+    return kind.from_connection_string(
+        connection_string, transport=transport, retry_total=2, **_OPTIONS[kind]
+    )
+
+
+def error_code(error: HttpResponseError) -> str:
+    """Azure's own name of the error, or an empty string."""
+    code = getattr(error, "error_code", None)
+    return str(getattr(code, "value", code) or "")
+
+
+def ask(call: Callable[Asked, Found], *args: Asked.args, **kwargs: Asked.kwargs) -> Found | None:
+    """What the SDK's ``call`` answers, None where there is nothing of that name.
+
+    What means that storage cannot answer now becomes ServiceUnavailable; Azure's other answers go through.
+    """
+    try:
+        return call(*args, **kwargs)
+    except HttpResponseError as error:
+        refused = refusal(error.status_code or 500, error_code(error))
+        if not isinstance(refused, StorageRefused):
+            raise refused from error
+        if isinstance(error, ResourceNotFoundError):
+            return None
+        raise
+    except AzureError as error:
+        log.error("storage-unreachable", error=type(error).__name__)
+        raise ServiceUnavailable("storage cannot be reached, try again") from error

@@ -1,0 +1,188 @@
+"""What the queues and the blobs of Azure Storage have in common: signed URLs, answers and refusals.
+
+Nothing here logs: a signature is a secret. Source: Azure's "Create a service SAS" (version 2015-04-05 and
+later for queues, 2020-12-06 and later for blobs) and "Common REST API error codes", "Queue Storage error
+codes" and "Blob Storage error codes", whose sentences these are; design/clients.md 15 and 16; which error
+answers what: design/azurite.md.
+"""
+
+import base64
+import hashlib
+import hmac
+import re
+import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping, Set
+from datetime import datetime
+from urllib.parse import parse_qsl
+
+from flask import Blueprint, Response, request
+from lxml import etree
+
+from legacy_queue.domain.times import parse_time
+
+# what is signed after the resource, in that order
+_QUEUE_FIELDS = ("si", "sip", "spr", "sv")
+_BLOB_FIELDS = (*_QUEUE_FIELDS, "sr", "snapshot", "ses", "rscc", "rscd", "rsce", "rscl", "rsct")
+_NEVER_GRANTED = ("si", "sip", "snapshot", "ses", "rscc", "rsce", "rscl", "rsct")
+_SAS_FIELDS = {"sp", "st", "se", "sig"}
+_MAX_PARAMETERS = 50
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_PROLOGUE = b'\xef\xbb\xbf<?xml version="1.0" encoding="utf-8"?>'  # Azure's, to the byte
+_ERRORS = """
+AuthenticationFailed 403 Server failed to authenticate the request. Make sure the value of Authorization \
+header is formed correctly including the signature.
+AuthorizationPermissionMismatch 403 This request is not authorized to perform this operation using this \
+permission.
+BlobAlreadyExists 409 The specified blob already exists.
+BlobNotFound 404 The specified blob does not exist.
+ConditionNotMet 412 The condition specified using HTTP conditional header(s) is not met.
+InvalidBlockList 400 The specified block list is invalid.
+InvalidInput 400 One of the request inputs is not valid.
+InvalidQueryParameterValue 400 Value for one of the query parameters specified in the request URI is invalid.
+InvalidRange 416 The range specified is invalid for the current size of the resource.
+InvalidUri 400 The requested URI does not represent any resource on the server.
+InvalidXmlDocument 400 XML specified is not syntactically valid.
+Md5Mismatch 400 The MD5 value specified in the request did not match the MD5 value calculated by the server.
+MessageNotFound 404 The specified message does not exist.
+MissingContentLengthHeader 411 The Content-Length header was not specified.
+MissingRequiredHeader 400 An HTTP header that's mandatory for this request is not specified.
+MissingRequiredQueryParameter 400 A query parameter that's mandatory for this request is not specified.
+OutOfRangeQueryParameterValue 400 One of the query parameters specified in the request URI is outside the \
+permissible range.
+PopReceiptMismatch 400 The specified pop receipt did not match the pop receipt for a dequeued message.
+QueueNotFound 404 The specified queue does not exist.
+RequestBodyTooLarge 413 The request body is too large and exceeds the maximum permissible limit.
+ServerBusy 503 The server is currently unable to receive requests. Please retry your request.
+UnsupportedHttpVerb 405 The resource doesn't support specified Http Verb.
+UnsupportedQueryParameter 400 One of the query parameters specified in the request URI is not supported.
+"""
+_SENTENCES = {
+    code: sentence for code, _, sentence in (line.partition(" ") for line in _ERRORS.strip().splitlines())
+}
+
+
+class AzureError(Exception):
+    """A refusal as Azure words it; ``detail`` is a further sentence that says what would be accepted.
+
+    A refusal to authenticate has none.
+    """
+
+    def __init__(self, code: str, detail: str = "", headers: Mapping[str, str] | None = None) -> None:
+        status, _, sentence = _SENTENCES[code].partition(" ")
+        self.status, self.code, self.headers = int(status), code, headers or {}
+        self.message = f"{sentence} {detail}".rstrip()
+        super().__init__(self.message)
+
+
+def blueprint_of(name: str, rule: str, serve: Callable[[str], Response]) -> Blueprint:
+    """A blueprint that serves all methods of the rule, and answers an AzureError as Azure does."""
+    blueprint = Blueprint(name, __name__)
+    blueprint.add_url_rule(
+        rule,
+        view_func=serve,
+        methods=_METHODS,
+        provide_automatic_options=False,
+        merge_slashes=False,  # else a redirect would repeat the SAS
+    )
+    blueprint.register_error_handler(AzureError, _refused)
+    blueprint.after_request(_with_common_headers)
+    return blueprint
+
+
+def authenticated(resource: str, permission: str, key: str, now: datetime) -> dict[str, str]:
+    """The parameters of the request beside its SAS, which is signed for this resource and permission.
+
+    ``resource`` is ``/queue/<account>/<queue>`` or ``/blob/<account>/<container>/<blob>``, the key base64. A
+    stored access policy (``si``), a range of addresses (``sip``), response headers (``rsct`` and so on), a
+    snapshot and an encryption scope are signed but never granted: this server issues none.
+    ``rscd=attachment`` is, as that is what is answered anyway. Values are checked decoded, because clients
+    quote anew what they were given. Raises AzureError.
+    """
+    parameters = _parameters()
+    behind = _BLOB_FIELDS if resource.startswith("/blob/") else _QUEUE_FIELDS
+    first, second, third, *others = (parameters.get(name, "") for name in ("sp", "st", "se", *behind))
+    signed = "\n".join((first, second, third, resource, *others)).encode()
+    expected = base64.b64encode(hmac.digest(base64.b64decode(key), signed, hashlib.sha256))
+    is_signed = hmac.compare_digest(expected, parameters.get("sig", "").encode())
+    if not (is_signed and _is_granted(parameters, now)):
+        raise AzureError("AuthenticationFailed")
+    if permission not in first:
+        raise AzureError("AuthorizationPermissionMismatch")
+    return {name: value for name, value in parameters.items() if name not in _SAS_FIELDS.union(behind)}
+
+
+def _parameters() -> dict[str, str]:
+    """Decoded; raises AzureError for a name that is there twice, as it could mean two things.
+
+    Of a doubled ``visibilitytimeout`` the first counts, as with Azurite: Azure's JavaScript client appends
+    its own to a poll URL's.
+    """
+    query = request.query_string.decode("latin-1")
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
+    except ValueError:
+        raise AzureError("InvalidQueryParameterValue", "There are too many parameters.") from None
+    times = Counter(name for name, _ in pairs if name != "visibilitytimeout")
+    doubled = [name for name in times if times[name] > 1]
+    if _SAS_FIELDS.union(_BLOB_FIELDS).intersection(doubled):
+        raise AzureError("AuthenticationFailed")
+    if doubled:
+        raise AzureError("InvalidQueryParameterValue", f"{doubled[0]!r} is given more than once.")
+    return dict(reversed(pairs))
+
+
+def _is_granted(parameters: Mapping[str, str], now: datetime) -> bool:
+    try:
+        has_begun = "st" not in parameters or parse_time(parameters["st"]) <= now
+        has_ended = now >= parse_time(parameters.get("se", ""))
+    except ValueError:
+        return False
+    return (
+        has_begun
+        and not has_ended
+        and bool(parameters.get("sv"))
+        and request.scheme in parameters.get("spr", "https,http").split(",")
+        and not any(parameters.get(name) for name in _NEVER_GRANTED)
+        and parameters.get("rscd", "") in ("", "attachment")
+    )
+
+
+def check_names(parameters: Mapping[str, str], known: Set[str]) -> None:
+    """Raise AzureError for a parameter that is not ``known``, or a ``timeout`` that is no number."""
+    if unknown := sorted(parameters.keys() - known):
+        raise AzureError("UnsupportedQueryParameter", f"{unknown[0]!r} is not one of {sorted(known)}.")
+    if not re.fullmatch("[0-9]{1,9}", parameters.get("timeout", "30")):
+        raise AzureError("InvalidQueryParameterValue", "'timeout' is not a number of seconds.")
+
+
+def element(tag: str, **texts: str) -> etree._Element:
+    """An element with one inside for each of the texts."""
+    parent = etree.Element(tag)
+    for name, text in texts.items():
+        etree.SubElement(parent, name).text = text
+    return parent
+
+
+def answer(status: int, root: etree._Element | None = None) -> Response:
+    """XML, or nothing: without line breaks, and with a space in an empty element, as Azure writes it."""
+    if root is None:
+        response = Response(status=status)
+        del response.headers["Content-Type"]
+        return response
+    body = _PROLOGUE + etree.tostring(root, encoding="utf-8").replace(b"/>", b" />")
+    return Response(body, status, content_type="application/xml")
+
+
+def _refused(error: AzureError) -> Response:
+    response = answer(error.status, element("Error", Code=error.code, Message=error.message))
+    response.headers.update({"x-ms-error-code": error.code, **error.headers})
+    if error.status == 503:
+        response.headers["Retry-After"] = "5"  # seconds
+    return response
+
+
+def _with_common_headers(response: Response) -> Response:
+    response.headers["Cache-Control"] = "no-store"  # it was for the holder of a signed URL
+    response.headers["x-ms-request-id"] = str(uuid.uuid4())
+    return response
