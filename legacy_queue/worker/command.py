@@ -24,15 +24,20 @@ class Command:
     """A command that runs in a session of its own; ``end`` must be called in every case."""
 
     def __init__(
-        self, payload: Payload, names: Mapping[str, str], directory: Path, output: IO[bytes]
+        self,
+        payload: Payload,
+        names: Mapping[str, str],
+        directory: Path,
+        output: IO[bytes],
+        on_exit: Callable[[], None],
     ) -> None:
         """Start the command in ``directory``, its standard output and error going to ``output``.
 
-        ``names`` (TASK_ID, RUN_ID) and then the payload's env are added to the environment. Raises
-        MalformedPayload when there is no such command to run, OSError when that is not the task's fault.
+        ``names`` (TASK_ID, RUN_ID) and then the payload's env are added to the environment. ``on_exit`` is
+        called, by another thread, once the command itself has ended. Raises MalformedPayload when there is no
+        such command to run, OSError when that is not the task's fault.
         """
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
-        self._waiting: threading.Thread | None = None
         try:
             self._process = subprocess.Popen(  # noqa: S603  running what a task says is a worker's purpose
                 payload.arguments,
@@ -47,9 +52,6 @@ class Command:
             if failure.errno in _NOT_RUNNABLE:
                 raise MalformedPayload(f"payload.command cannot be run: {failure.strerror}") from None
             raise
-
-    def call_at_exit(self, on_exit: Callable[[], None]) -> None:
-        """Have ``on_exit`` called, by another thread, once the command itself has ended."""
 
         def wait() -> None:
             # Not reaped here: while the leader is a zombie, no other group can get its id.
@@ -68,6 +70,5 @@ class Command:
     def end(self) -> int:
         """Kill what is left of the process group; the command's exit code, -9 if it was killed just now."""
         self.kill()
-        if self._waiting:
-            self._waiting.join()
+        self._waiting.join()
         return self._process.wait()

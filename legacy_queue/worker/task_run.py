@@ -45,7 +45,7 @@ class TaskRun:
         context = replace(context, notify=self._notify)
         self._client = QueueClient(context, give_up=threading.Event())
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
-        self._held = HeldClaim(context, claim, on_lost=lambda: self._events.put(_Event.CLAIM_LOST))
+        self._held = HeldClaim(context, claim, on_lost=partial(self._events.put, _Event.CLAIM_LOST))
         self._command: Command | None = None
 
     def run(self) -> None:
@@ -101,7 +101,8 @@ class TaskRun:
         payload = Payload.from_wire(self._claimed.payload)
         names = {"TASK_ID": self._claimed.task_id, "RUN_ID": str(self._claimed.run_id)}
         with tempfile.TemporaryDirectory(prefix="task-", ignore_cleanup_errors=True) as directory:
-            self._command = command = Command(payload, names, Path(directory), log.file)
+            on_exit = partial(self._events.put, _Event.EXITED)
+            self._command = command = Command(payload, names, Path(directory), log.file, on_exit)
             try:
                 outcome = self._watch(command, payload.max_run_time.total_seconds(), log)
             finally:
@@ -113,7 +114,6 @@ class TaskRun:
     def _watch(self, command: Command, max_run_time: float, log: TaskLog) -> Outcome | None:
         """Wait for whatever comes first: the command's end, the worker's, the claim's, or maxRunTime."""
         ends_at = self._clock.monotonic() + max_run_time
-        command.call_at_exit(lambda: self._events.put(_Event.EXITED))
         self._notify(Step.RUN)
         try:
             event = self._events.get(timeout=max(ends_at - self._clock.monotonic(), 0))
