@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from legacy_queue.adapters.private_folder import make_private, private_opener, tighten
 from legacy_queue.config.settings import Settings, SettingsError
@@ -38,11 +37,11 @@ def complete(settings: Settings) -> Settings:
     return settings
 
 
-def _fresh() -> dict[str, Any]:
+def _fresh() -> dict[str, str]:
     return {name: slugid() + slugid() for name in ("accessToken", "signingSecret")}
 
 
-def _kept(path: Path) -> dict[str, Any]:
+def _kept(path: Path) -> dict[str, str]:
     try:
         make_private(path.parent)
         try:
@@ -50,10 +49,10 @@ def _kept(path: Path) -> dict[str, Any]:
                 file.write(json.dumps(_fresh(), indent=2) + "\n")
         except FileExistsError:
             tighten(path)
-        kept = json.loads(path.read_text())
+        kept: dict[str, str] = json.loads(path.read_text())
         if not all(is_secret(kept[name]) for name in _fresh()):
             raise ValueError
-        return {name: kept[name] for name in _fresh()}
+        return kept
     except OSError as error:
         raise _unusable(path, error) from None
     except (ValueError, KeyError, TypeError, RecursionError):
