@@ -1,8 +1,9 @@
 """What an operation costs Azurite, with its patches and without; run by scripts/azurite-cost.
 
 Two Azurites on disk, one as it is and one with azurite/patches, do the same operations in turn, so that
-whatever else the machine does slows both. Their own CPU time is counted, which the client's does not enter.
-with so many messages in one queue and as many rows in one table, each in a partition of its own.
+whatever else the machine does slows both. Their own CPU time is counted, which the client's does not enter:
+with little stored, and with so many messages in one queue and as many rows in one table, each in a partition
+of its own. The last line is what a save of both costs, after one of each was put; Azurite saves every 5 s.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import shutil
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -32,6 +34,7 @@ PAYLOAD = "x" * 1000  # characters of a row; a message has 200
 class Bench:
     """One Azurite, and what it has answered that the next operations need."""
 
+    folder: Path
     azurite: Azurite
     az: Wire
     made: int = 0
@@ -44,6 +47,11 @@ class Bench:
 
     def row(self, number: int) -> str:
         return f"{self.made}-{number:04}"
+
+    def saved(self) -> list[int]:
+        """When its messages and its rows were saved."""
+        files = [self.folder / f"__azurite_db_{name}__.json" for name in ("queue", "table")]
+        return [file.stat().st_mtime_ns for file in files]
 
     def turn(self, operation: "Operation", times: int) -> float:
         """Milliseconds of its CPU for each."""
@@ -122,6 +130,17 @@ def get_none(one: Bench, number: int) -> Answer:
     return one.az.table("GET", keys("cost", one.row(number), "gone"))
 
 
+def save(one: Bench, number: int) -> Answer:
+    """Has both files saved; the operations of this are a small part of its cost."""
+    before = one.saved()
+    put(one, number)
+    body = entity(f"saved {before}", "task", payload=PAYLOAD)
+    answer = one.az.table("POST", "/cost", "", body, headers=NO_CONTENT)
+    while any(now == then for now, then in zip(one.saved(), before, strict=True)):
+        time.sleep(0.1)
+    return answer
+
+
 def batch_of(rows: int) -> Operation:
     def write(one: Bench, number: int) -> Answer:
         changes = [
@@ -148,7 +167,10 @@ OPERATIONS: dict[str, Operation] = {
     "delete an entity": remove,
     "batch of 2": batch_of(2),
     "batch of 16": batch_of(16),
+    "save": save,
 }
+
+TIMES = {receive_32: lambda times: max(1, times // 20), save: lambda _: 1}  # others: all of them
 
 
 def fill(az: Wire, stored: int) -> None:
@@ -181,7 +203,7 @@ def benches(stack: ExitStack, folder: Path, stored: int) -> Iterator[Bench]:
         azurite = stack.enter_context(Azurite(folder / patches, azurite_dir, patches=patches))
         az = Wire(azurite.ports)
         stack.callback(az.close)
-        yield Bench(azurite, az)
+        yield Bench(folder / patches, azurite, az)
 
 
 def measure(stored: int, rounds: int, times: int) -> None:
@@ -194,7 +216,7 @@ def measure(stored: int, rounds: int, times: int) -> None:
                 prepare(one, max(1, times // 20))
             for name, operation in OPERATIONS.items():
                 for one, found in zip(both, costs[name], strict=True):
-                    cost = one.turn(operation, max(1, times // 20) if operation is receive_32 else times)
+                    cost = one.turn(operation, TIMES.get(operation, lambda all_: all_)(times))
                     if turn:  # not the first, which warms up
                         found.append(cost)
     print(f"\n{stored:,} messages and rows stored; ms of Azurite's CPU; ratio: median (least to most)\n")

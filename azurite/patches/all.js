@@ -8,6 +8,7 @@
 "use strict";
 require("./random"); // ids and receipts
 require("./lokijs"); // the database: the best index first, no index is sorted anew
+require("./saves"); // the save every 5 s: only what may have changed is made into text
 require("./messages"); // the expired and the visible messages of a queue, without a look at the others
 require("./partitions"); // a query of a partition reads that partition
 require("./texts"); // the text of a message: one write, read from memory

@@ -10,6 +10,8 @@ import pytest
 from legacy_queue.adapters.azurite import Azurite
 from tests.adapters.azurite_patches.wire import Wire
 
+CHECK_SAVES = Path(__file__).with_name("check_saves.js")
+
 
 class Pair:
     """Stock and patched Azurite, each over a folder of its own."""
@@ -49,9 +51,11 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory, azurite_dir: Path) -> Iterator[Pair]:
-    """Running; a test leaves them running."""
+    """Running; a test leaves them running. Each save of the patched one is compared with LokiJS's own."""
     running = Pair([tmp_path_factory.mktemp("none"), tmp_path_factory.mktemp("all")], azurite_dir)
     with ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setenv("NODE_OPTIONS", f'--require="{CHECK_SAVES}"')
         stack.callback(running.stop)
         running.start()
         yield running

@@ -41,10 +41,10 @@ def note_everything(az: Wire) -> None:
 def stored(folder: Path) -> dict[str, Any]:
     """What a stopped Azurite has in its files: messages that nobody can see too, each with its text."""
     messages = []
-    for one in _documents(folder / _QUEUES)["$MESSAGES_COLLECTION$"]:
+    for one in documents(folder / _QUEUES)["$MESSAGES_COLLECTION$"]:
         seconds = round((one["timeNextVisible"] - _milliseconds(one["insertionTime"])) / 1000, -2)
         messages.append((one["queueName"], seconds, one["dequeueCount"], _text(folder, one["persistency"])))
-    tables = {name: [_shape(one) for one in rows] for name, rows in _documents(folder / _TABLES).items()}
+    tables = {name: [_shape(one) for one in rows] for name, rows in documents(folder / _TABLES).items()}
     return {"messages": sorted(messages), "tables": {name: sorted(rows) for name, rows in tables.items()}}
 
 
@@ -57,7 +57,8 @@ def _names(listed: bytes) -> list[str]:
     ]
 
 
-def _documents(file: Path) -> dict[str, list[dict[str, Any]]]:
+def documents(file: Path) -> dict[str, list[dict[str, Any]]]:
+    """What a saved database holds, by the names of its collections."""
     return {one["name"]: one["data"] for one in json.loads(file.read_text())["collections"]}
 
 

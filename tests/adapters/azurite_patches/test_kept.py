@@ -1,6 +1,7 @@
 """What stock Azurite keeps over its end, patched Azurite keeps too."""
 
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -9,14 +10,15 @@ import pytest
 
 from legacy_queue.adapters.azurite import Azurite
 from tests.adapters.azurite_patches.alike import assert_alike
-from tests.adapters.azurite_patches.conftest import Pair
+from tests.adapters.azurite_patches.conftest import CHECK_SAVES, Pair
 from tests.adapters.azurite_patches.queue_calls import message
 from tests.adapters.azurite_patches.sequence import LATER, SEED, run_sequence
-from tests.adapters.azurite_patches.state import note_everything, stored
-from tests.adapters.azurite_patches.table_calls import entity, keys
+from tests.adapters.azurite_patches.state import documents, note_everything, stored
+from tests.adapters.azurite_patches.table_calls import batch, create, entity, keys
 from tests.adapters.azurite_patches.wire import Wire, quoted
 
-_TIMEOUT = 60  # seconds; Azurite saves every five
+_TIMEOUT = 60  # seconds; here Azurite saves every 50 ms
+_CHUNK = 32  # documents at most that saves.js makes into text when one of them may have changed
 
 
 def test_a_random_sequence_is_answered_and_kept_alike(pair: Pair) -> None:
@@ -46,7 +48,7 @@ class Held:
         return f"popreceipt={quoted(self.receipt)}&visibilitytimeout={LATER}"
 
 
-def test_what_was_saved_is_kept_when_they_are_killed(pair: Pair) -> None:
+def test_what_was_saved_is_kept_when_they_are_killed_and_either_reads_the_others(pair: Pair) -> None:
     both = (pair.stock, pair.patched)
     for az in both:
         az.queue("PUT", "/kept", headers={"x-ms-meta-colour": "blue"})
@@ -66,10 +68,10 @@ def test_what_was_saved_is_kept_when_they_are_killed(pair: Pair) -> None:
     received, updated = [Held(az) for az in both], [Held(az) for az in both]
     for az, held in zip(both, updated, strict=True):
         held.receipt = az.queue("PUT", held.path, held.query(), message("new text")).header("x-ms-popreceipt")
+        az.table("DELETE", keys("kept", "p", "deleted"), headers={"If-Match": "*"})
         az.table(
             "PATCH", keys("kept", "p", "merged"), "", entity("p", "merged", m=2), headers={"If-Match": "*"}
         )
-        az.table("DELETE", keys("kept", "p", "deleted"), headers={"If-Match": "*"})
         az.blob("PUT", "/kept/second", "", b"more", headers={"x-ms-blob-type": "BlockBlob"})
     before = assert_alike(pair.stock, pair.patched, note_everything)
     for folder, held in zip(pair.folders, updated, strict=True):
@@ -77,14 +79,59 @@ def test_what_was_saved_is_kept_when_they_are_killed(pair: Pair) -> None:
         saved(folder / "__azurite_db_table__.json", '"m":2')
         saved(folder / "__azurite_db_blob__.json", '"second"')
     pair.each(kill)
-    pair.each(Azurite.restart)
-    assert assert_alike(pair.stock, pair.patched, note_everything) == before
+    pair.stop()
+    swapped = pair.swapped()
+    swapped.start()
+    try:
+        assert assert_alike(swapped.stock, swapped.patched, note_everything) == before
+        go_on((swapped.patched, swapped.stock), received, updated)
+    finally:
+        swapped.stop()
+        pair.start()
+
+
+def go_on(both: tuple[Wire, Wire], received: list[Held], updated: list[Held]) -> None:
+    """Shows that the receipts of before the kill are good still, each where its message is now."""
     for az, one, other in zip(both, received, updated, strict=True):
         answer = az.queue("PUT", other.path, other.query().replace(str(LATER), "0"))
         assert answer.status == 204, "its receipt is good still"
         found = az.queue("GET", "/kept/messages", "numofmessages=32&visibilitytimeout=3000").body.decode()
         assert [found.count(text) for text in ("new text", "<DequeueCount>2<", "received")] == [1, 1, 0]
         assert az.queue("DELETE", one.path, f"popreceipt={quoted(one.receipt)}").status == 204
+
+
+def test_a_save_makes_only_what_may_have_changed_into_text_also_what_a_read_has_changed(
+    tmp_path: Path, azurite_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NODE_OPTIONS", f'--require="{CHECK_SAVES}"')
+    file = tmp_path / "__azurite_db_table__.json"
+    with Azurite(tmp_path, azurite_dir) as azurite:
+        az = Wire(azurite.ports)
+        create(az, "many")
+        for hundred in range(5):
+            rows = [entity("p", f"{hundred}{number:02}") for number in range(100)]
+            batch(az, [("POST", "/many", row, {}) for row in rows])
+        az.close()
+    file.write_text(re.sub(r'"Timestamp":"[^"]*",', "", file.read_text()))
+    with Azurite(tmp_path, azurite_dir) as azurite:
+        az = Wire(azurite.ports)
+        merge(az, "300")
+        saved(file, '"merged":"300"')
+        az.table("GET", keys("many", "p", "100"))  # which sets the Timestamp in memory, without an update
+        merge(az, "400")
+        saved(file, '"merged":"400"')
+        az.close()
+    rows = {one["RowKey"]: one for one in documents(file)["devstoreaccount1$many"]}
+    assert rows["100"]["properties"]["Timestamp"] == rows["100"]["lastModifiedTime"]
+    made = [int(number) for number in re.findall(r"saved (\d+)", (tmp_path / "azurite.log").read_text())]
+    assert max(made) >= len(rows) == 500
+    assert made[-2] <= _CHUNK
+    assert made[-1] <= 2 * _CHUNK
+
+
+def merge(az: Wire, row: str) -> None:
+    body = entity("p", row, merged=row)
+    az.table("PATCH", keys("many", "p", row), "", body, headers={"If-Match": "*"})
 
 
 # Says when texts reach the disk and when an index of them is saved, and has no room for one of the texts.
