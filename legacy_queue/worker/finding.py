@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from legacy_queue.worker.azure_queue import AzureQueue, AzureRefused, Message, MessageUnreadable
 from legacy_queue.worker.http import Unavailable
 from legacy_queue.worker.queue_client import Claim, PollUrls, QueueClient, QueueRefused
-from legacy_queue.worker.settings import Context, Protocol
-from legacy_queue.worker.steps import Step
+from legacy_queue.worker.settings import Context, Protocol, Step
 
 DEQUEUED_OFTEN = 10
 

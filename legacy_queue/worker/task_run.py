@@ -15,13 +15,11 @@ from enum import Enum
 from functools import partial
 from pathlib import Path
 
-from legacy_queue.worker.command import Command
+from legacy_queue.worker.command import Command, MalformedPayload, Payload
 from legacy_queue.worker.held_claim import HeldClaim
 from legacy_queue.worker.http import Unavailable
-from legacy_queue.worker.payload import MalformedPayload, Payload
 from legacy_queue.worker.queue_client import Claim, QueueClient, QueueRefused
-from legacy_queue.worker.settings import Context
-from legacy_queue.worker.steps import Step
+from legacy_queue.worker.settings import Context, Step
 from legacy_queue.worker.task_log import LiveLogs, Output, TaskLog
 from legacy_queue.worker.uploads import Uploads
 

@@ -11,15 +11,13 @@ from datetime import UTC, datetime
 from mimetypes import MimeTypes
 from pathlib import Path
 
+from legacy_queue.worker.command import BACKING_LOG, LIVE_LOG, Declared
 from legacy_queue.worker.held_claim import HeldClaim
 from legacy_queue.worker.http import Content, Unavailable
-from legacy_queue.worker.payload import Declared
 from legacy_queue.worker.queue_client import QueueClient, QueueRefused
-from legacy_queue.worker.steps import Notify, Step
+from legacy_queue.worker.settings import Notify, Step
 from legacy_queue.worker.task_log import LOG_TYPE, TaskLog
 
-LIVE_LOG = "public/logs/live.log"
-BACKING_LOG = "public/logs/live_backing.log"
 UNKNOWN_TYPE = "application/octet-stream"
 MAX_MESSAGE = 4096  # characters of an error artifact
 MAX_SIZE = 5 * 1024**3  # bytes that S3 takes in one PUT

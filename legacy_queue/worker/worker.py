@@ -10,8 +10,7 @@ from typing import Any
 
 from legacy_queue.worker.finding import AzurePolling, claim_work
 from legacy_queue.worker.queue_client import Claim, QueueClient
-from legacy_queue.worker.settings import Clock, Context, Protocol, WorkerSettings
-from legacy_queue.worker.steps import OnStep, Step, log_step
+from legacy_queue.worker.settings import Clock, Context, OnStep, Protocol, Step, WorkerSettings, log_step
 from legacy_queue.worker.task_log import LiveLogs, Output
 from legacy_queue.worker.task_run import TaskRun
 
