@@ -52,8 +52,8 @@ def resolve(**options: str | None) -> None:
     server.background.start()
     print(json.dumps({"pid": os.getpid(), "storage": server.storage.account.endpoints}), flush=True)  # noqa: T201
     with suppress(Told):
-        Unwinding()
-        while True:
+        unwinding = Unwinding()
+        while not unwinding.is_told:
             signal.pause()
     server.background.stop()
 

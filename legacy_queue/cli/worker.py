@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import socket
 import threading
 from concurrent.futures import Future, wait
@@ -111,9 +112,11 @@ def run_until_signalled(worker: Worker) -> None:
     """
     ended = start(worker)
     try:
-        Unwinding()
+        unwinding = Unwinding()
+        # now and then the interpreter looks for a signal that another thread has received
         while not wait([ended], timeout=1).done:
-            pass  # now and then the interpreter looks for a signal that another thread has received
+            if unwinding.is_told:
+                raise Told(signal.SIGTERM)
     except Told as told:
         exit_when_told(128 + told.number, worker.kill)
         worker.stop()
