@@ -26,7 +26,7 @@ from legacy_queue.services.background import Background
 from legacy_queue.services.claims import ClaimRules
 from legacy_queue.services.core import Core, Rules, build_core
 from legacy_queue.services.upload_slots import UploadSlots
-from legacy_queue.stores import Storage, open_stores
+from legacy_queue.stores import Storage
 
 _FACE = "/azure"  # where the server itself answers signed URLs, with memory storage
 _MAX_STREAMS = 500  # of events, in one process
@@ -60,7 +60,7 @@ def build(
     clock = clock or SystemClock()
     if storage is None:
         account, is_alone = _account(settings, root_url, clock), settings.storage == "memory"
-        storage = open_stores(account, settings.queue_prefix, clock, is_only_process=is_alone)
+        storage = Storage(account, settings.queue_prefix, clock, is_only_process=is_alone)
     issuers = [_issuer(secret) for secret in settings.signing_secrets]
     clients = {client.client_id: client for client in (*settings.clients, *issuers)}
     rules = _rules(settings, issuers[0], root_url, max_connections)
