@@ -26,7 +26,7 @@ from legacy_queue.services.background import Background
 from legacy_queue.services.claims import ClaimRules
 from legacy_queue.services.core import Core, Rules, build_core
 from legacy_queue.services.upload_slots import UploadSlots
-from legacy_queue.stores import Storage, open_stores
+from legacy_queue.stores import Storage
 
 _FACE = "/azure"  # where the server itself answers signed URLs, with memory storage
 _MAX_STREAMS = 500  # of events, in one process
@@ -58,7 +58,7 @@ def build(
     the process that serves. Raises SettingsError for what cannot be used.
     """
     clock = clock or SystemClock()
-    storage = storage or open_stores(
+    storage = storage or Storage(
         _account(settings, root_url, clock),
         settings.queue_prefix,
         clock,

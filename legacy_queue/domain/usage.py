@@ -1,7 +1,6 @@
 """Who calls what for a worker type, and so how far it is from the policy ``required`` and from claimWork.
 
-A caller is ``workerGroup/workerId`` or, where no worker is named (pollTaskUrls), the clientId. Source: the
-table at the head of design/protocol.md.
+A caller is ``workerGroup/workerId`` or, of pollTaskUrls, the clientId. Source: design/protocol.md, its table.
 """
 
 import re

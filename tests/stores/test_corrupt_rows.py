@@ -13,7 +13,7 @@ from legacy_queue.domain.usage import Calls, CountedUse, Use
 from legacy_queue.domain.workers import Known
 from legacy_queue.ports import AlreadyExists, Corrupt
 from legacy_queue.ports.table import Row, Table
-from legacy_queue.stores import Dependent, Storage, Turn, open_stores
+from legacy_queue.stores import Dependent, Storage, Turn
 from tests.memory_server import HandClock, memory_storage
 
 from .paging import remove_all_expired
@@ -67,7 +67,7 @@ def fresh(storage: Storage) -> Storage:
     """Nothing is remembered; it is an hour later."""
     clock = HandClock()
     clock.advance(DAY / 24)
-    return open_stores(storage.account, "q", clock)
+    return Storage(storage.account, "q", clock)
 
 
 def logged(logs: list[MutableMapping[str, Any]]) -> int:

@@ -14,7 +14,7 @@ from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.blob import BlobContainer
 from legacy_queue.ports.queue import Queue
 from legacy_queue.ports.table import Table
-from legacy_queue.stores import Storage, Turn, open_stores
+from legacy_queue.stores import Storage, Turn
 from legacy_queue.stores.blobs import BLOCK
 from tests.memory_server import HandClock
 from tests.services.ports import Around, around_port
@@ -116,7 +116,7 @@ ACTS: dict[str, tuple[Callable[[Storage], Any], Callable[[Storage], Any]]] = {
 def stores(around: Around) -> Storage:
     clock = HandClock(NOW)
     account = MemoryAccount(clock, "http://127.0.0.1:1/azure", "q")
-    return open_stores(AroundAccount(account, around), "q", clock)
+    return Storage(AroundAccount(account, around), "q", clock)
 
 
 @pytest.mark.parametrize("name", ACTS)

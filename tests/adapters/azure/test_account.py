@@ -14,11 +14,12 @@ from azure.storage.blob import BlobClient
 from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.azure.rest import StorageRefused
 from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.adapters.clock import SystemClock
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.messages import Lease
 from legacy_queue.ports.queue import QueueNotFound
 from legacy_queue.ports.table import PARTITION, Change, Condition
-from legacy_queue.stores.signed_urls import blob_url as signed_blob_url
+from legacy_queue.stores import Blobs
 
 NO_TIME, HOUR = timedelta(0), timedelta(hours=1)
 LEASE = Lease("00000000-0000-0000-0000-000000000000", "receipt")
@@ -43,9 +44,7 @@ def account(azurite: Azurite, prefix: str) -> AzureAccount:
 @pytest.fixture
 def blob_url(account: AzureAccount) -> str:
     """That allows everything with the blob ``name``."""
-    blobs = account.public_blobs
-    now = datetime.now(UTC)
-    return signed_blob_url(blobs, account.container.name, "name", "cw", now, now + HOUR)
+    return Blobs(account, SystemClock()).upload_url("name", datetime.now(UTC) + HOUR)
 
 
 def cost(account: AzureAccount, act: Callable[[], Any]) -> int:
