@@ -24,9 +24,9 @@ class EventPublisher:
         """Return once the broker has confirmed the events, in this order; raises BrokerAway."""
         if self._broker is None:
             self._feed.append(events)
-        elif self.is_away and events:
-            raise BrokerAway
         elif events:
+            if self.is_away:
+                raise BrokerAway
             try:
                 self._broker.publish(events)
             except BrokerAway:
