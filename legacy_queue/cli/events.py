@@ -5,7 +5,6 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -53,39 +52,38 @@ def _line(event: Mapping[str, Any]) -> str:
     return " ".join(words)
 
 
-@dataclass
-class _Position:
-    """How far a stream was read, and after how many seconds to come back to it."""
-
-    last_id: str = ""
-    retry: float = 2.0
-
-
 def _follow(root_url: str, query: Mapping[str, str]) -> Iterator[str]:
     """The data of each event, across streams that end; a first one that is refused ends the command."""
-    position, was_here, is_here = _Position(), False, False
+    last_id, retry, was_here, is_here = "", 2.0, False, False
+    url, timeout = f"{root_url}/events", (_CONNECTING, _SILENCE)
     while True:
-        headers = {"Last-Event-ID": position.last_id} if position.last_id else {}
+        headers = {"Last-Event-ID": last_id} if last_id else {}
         try:
-            url, timeout = f"{root_url}/events", (_CONNECTING, _SILENCE)
             with requests.get(url, query, headers=headers, stream=True, timeout=timeout) as answer:
-                if answer.status_code == 400 and position.last_id:
+                if answer.status_code == 400 and last_id:
                     click.echo("The queue has lost its earlier events: going on from now.", err=True)
-                    position.last_id = ""
+                    last_id = ""
                     continue
                 if answer.status_code < 500 or not was_here:
                     _check(answer)
                     said = "is back" if was_here else "is being followed; Ctrl-C ends it"
                     click.echo(f"The queue at {root_url} {said}.", err=True)
                     was_here = is_here = True
-                    yield from _data(answer.iter_lines(chunk_size=None), position)
+                    for fields in _framed(answer.iter_lines(chunk_size=None)):
+                        retry = int(fields["retry"]) / 1000 if "retry" in fields else retry
+                        last_id = fields.get("id", last_id)
+                        if fields.get("event") == "begins-anew":
+                            lost = "The queue has lost some events: going on with those that it has."
+                            click.echo(lost, err=True)
+                        elif "data" in fields:
+                            yield fields["data"]
         except requests.RequestException as error:
             if not was_here:
                 raise no_answer(root_url, error) from None
         if is_here:
             click.echo(f"The queue at {root_url} went away: waiting for it.", err=True)
             is_here = False
-        time.sleep(position.retry)
+        time.sleep(retry)
 
 
 def _check(answer: requests.Response) -> None:
@@ -98,20 +96,13 @@ def _check(answer: requests.Response) -> None:
         raise click.ClickException("what answers there is not a queue: it sends no events")
 
 
-def _data(lines: Iterable[bytes], position: _Position) -> Iterator[str]:
-    """The data of each event of a stream, which tells ``position`` how far it is read."""
+def _framed(lines: Iterable[bytes]) -> Iterator[dict[str, str]]:
+    """The fields of each event of a stream."""
     fields: dict[str, str] = {}
     for line in lines:
         name, _, value = line.decode().partition(":")
-        value = value.removeprefix(" ")
         if line:
-            fields[name] = value
-            continue
-        if "retry" in fields:
-            position.retry = int(fields["retry"]) / 1000
-        position.last_id = fields.get("id", position.last_id)
-        if fields.get("event") == "begins-anew":
-            click.echo("The queue has lost some events: going on with those that it has.", err=True)
-        elif "data" in fields:
-            yield fields["data"]
-        fields = {}
+            fields[name] = value.removeprefix(" ")
+        else:
+            yield fields
+            fields = {}

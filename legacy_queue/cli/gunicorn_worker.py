@@ -19,14 +19,12 @@ from gevent.server import StreamServer
 from gevent.socket import wait_read
 from gunicorn import arbiter
 from gunicorn.app.base import BaseApplication
-from gunicorn.glogging import Logger
 from gunicorn.http.body import LengthReader
 from gunicorn.http.errors import LimitRequestHeaders, LimitRequestLine, NoMoreData, ParseException
 from gunicorn.util import write_error
 from gunicorn.workers.ggevent import GeventWorker
 
 from legacy_queue.adapters.azurite import Azurite, AzuriteUnavailable
-from legacy_queue.cli.logs import ToStructlog
 from legacy_queue.cli.request_head import HeadParser, HeadTimeout, SettingsReadOnce, Timeouts
 from legacy_queue.cli.response import ClientSocket, respond
 from legacy_queue.cli.signals import ENDS, Unwinding
@@ -63,9 +61,7 @@ class Worker(GeventWorker):
     a SAS, a header a MAC. And what is left of a body when its request is answered keeps nobody else waiting.
     """
 
-    head_timeout = 10.0  # seconds, from the first byte of a request's head to its last
-    body_timeout = 30.0  # seconds in which a body that is waited for must bring a KiB for each of them
-    send_timeout = 60.0  # seconds in which a client must take at least a byte of its answer
+    timeouts = Timeouts()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -131,9 +127,8 @@ class Worker(GeventWorker):
             connection.close()
 
     def _serve(self, listener: Any, connection: Any, addr: Any) -> None:
-        timeouts = Timeouts(self.cfg.keepalive, self.head_timeout, self.body_timeout, self.send_timeout)
         stalling = partial(self._among, self._stalled, connection)
-        parser = HeadParser(self._settings, connection, addr, timeouts, stalling)
+        parser = HeadParser(self._settings, connection, addr, self.timeouts, stalling)
         name, is_first = listener.getsockname(), True
         while is_first or self._surplus() <= 0:
             is_first = False
@@ -175,7 +170,7 @@ class Worker(GeventWorker):
         body.failed = True  # the connection is closed, unless the end is reached
         with (
             self._among(self._idle, connection),
-            gevent.Timeout(self.cfg.keepalive, _QUIET),
+            gevent.Timeout(self.timeouts.idle, _QUIET),
             suppress(Exception),
         ):
             while body.read(_DISCARDED):
@@ -235,6 +230,7 @@ class Arbiter(arbiter.Arbiter):
     def __init__(self, app: BaseApplication, azurite: Azurite | None, unwinding: Unwinding) -> None:
         self._azurite, self._unwinding = azurite, unwinding
         super().__init__(app)
+        logging.getLogger("gunicorn.error").propagate = True  # to where the words of all libraries go
 
     def init_signals(self) -> None:
         """From here on signals are queued; the one that ended nothing before is not lost.
@@ -270,13 +266,3 @@ class Arbiter(arbiter.Arbiter):
                 log.warning("azurite-restarted")
                 self.reload()
         super().murder_workers()
-
-
-class ServerLogger(Logger):
-    """gunicorn's own words, from warnings on, as lines of the same log as all others."""
-
-    def setup(self, cfg: Any) -> None:
-        super().setup(cfg)
-        self.error_log.handlers = [ToStructlog()]
-        self.error_log.propagate = False
-        self.error_log.setLevel(logging.WARNING)

@@ -52,14 +52,11 @@ _OPTIONS = (
 
 def pool_options(required: bool = False) -> Decorator:
     """``--provisioner`` and ``--worker-type``."""
-
-    def with_pool(command: Callable[..., Any]) -> Callable[..., Any]:
-        for name, of in (("--worker-type", "workerType"), ("--provisioner", "provisionerId")):
-            what = f"The {of}." if required else f"Only this {of}."
-            command = click.option(name, callback=identifier, required=required, help=what)(command)
-        return command
-
-    return with_pool
+    more: dict[str, Any] = {"callback": identifier, "required": required}
+    what = "The" if required else "Only this"
+    provisioner = click.option("--provisioner", help=f"{what} provisionerId.", **more)
+    worker_type = click.option("--worker-type", help=f"{what} workerType.", **more)
+    return lambda command: provisioner(worker_type(command))
 
 
 def queue_options(command: Callable[..., Any]) -> Callable[..., Any]:

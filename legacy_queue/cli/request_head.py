@@ -36,10 +36,12 @@ class HeadTimeout(errors.ParseException):
 class Timeouts:
     """In seconds."""
 
-    idle: float  # until the first byte of a request
-    head: float  # from there until its head is complete
-    body: float  # of waiting for a body, before less than a KiB for each of them is too little
-    send: float  # until the client takes a byte of the answer
+    idle: float = (
+        120.0  # until the first byte of a request: legacy clients keep connections, and so do proxies
+    )
+    head: float = 10.0  # from there until its head is complete
+    body: float = 30.0  # of waiting for a body, before less than a KiB for each of them is too little
+    send: float = 60.0  # until the client takes a byte of the answer
 
 
 class SettingsReadOnce:

@@ -2,7 +2,9 @@
 
 import json
 import os
+import signal
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 import click
@@ -10,7 +12,7 @@ import click
 from legacy_queue.adapters.azurite import Azurite, AzuriteUnavailable
 from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.cli.options import setting_options, settings_of, stop_with_stdin_option
-from legacy_queue.cli.signals import Signals
+from legacy_queue.cli.signals import ENDS, Told, Unwinding
 from legacy_queue.config import SettingsError, complete
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.stores import Storage
@@ -46,10 +48,13 @@ def resolve(**options: str | None) -> None:
     except (SettingsError, AzuriteUnavailable) as error:
         raise click.ClickException(str(error)) from None
     wait_for(server.storage)  # a signal ends the process at once: nothing has begun
-    signals = Signals()
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)  # until all has begun: the threads leave them to this one
     server.background.start()
     print(json.dumps({"pid": os.getpid(), "storage": server.storage.account.endpoints}), flush=True)  # noqa: T201
-    signals.wait()
+    with suppress(Told):
+        unwinding = Unwinding()
+        while not unwinding.is_told:
+            signal.pause()
     server.background.stop()
 
 

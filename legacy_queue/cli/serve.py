@@ -19,7 +19,7 @@ from gunicorn.app.base import BaseApplication
 
 from legacy_queue.adapters.azurite import DEFAULT_PORTS, Azurite, AzuriteUnavailable
 from legacy_queue.cli.file_descriptors import max_connections, raise_limit
-from legacy_queue.cli.gunicorn_worker import Arbiter, ServerLogger, Worker
+from legacy_queue.cli.gunicorn_worker import Arbiter, Worker
 from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.cli.options import setting_options, settings_of, stop_with_stdin_option
 from legacy_queue.cli.resolve import wait_for
@@ -144,14 +144,14 @@ class _Application(BaseApplication):
             "worker_class": Worker,
             "workers": self._settings.workers,
             "worker_connections": self._connections,
-            "keepalive": 120,  # legacy clients keep their connections, and so do proxies
             "timeout": 60,
             "graceful_timeout": _DRAIN,
             "http_parser": "python",  # the limits of heads and chunks are those of this one
             "limit_request_line": 8190,
             "limit_request_field_size": 65536,  # a certificate in a Hawk header holds every scope of its task
             "forwarded_allow_ips": "*" if self._settings.trusted_proxy else "",
-            "logger_class": ServerLogger,
+            "errorlog": None,  # a log of its own; its warnings go to the root logger
+            "loglevel": "warning",
             "post_worker_init": lambda worker: gevent.spawn(self._begin, worker.ppid),
             "worker_exit": lambda _arbiter, _worker: self._server.background.stop(),
             "control_socket_disable": True,

@@ -15,13 +15,22 @@ from types import FrameType
 ENDS = (signal.SIGTERM, signal.SIGINT)
 
 
-def exit_when_told(code: int) -> None:
-    """From now on either signal ends the process at once: as long as nothing was begun that needs an end."""
-    _handle(ENDS, lambda _number, _frame: os._exit(code))
+def exit_when_told(code: int, last: Callable[[], None] = lambda: None) -> None:
+    """From now on either signal ends the process at once, after ``last``: it must need no other end."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        last()
+        os._exit(code)
+
+    _handle(ENDS, end)
 
 
 class Told(SystemExit):
-    """The process was told to end; its exit code is 0."""
+    """The process was told to end, by the signal ``number``; its exit code is 0."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(0)
+        self.number = number
 
 
 class Unwinding:
@@ -37,29 +46,10 @@ class Unwinding:
         self.hangs_up = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
         _handle((*ENDS, signal.SIGHUP) if self.hangs_up else ENDS, self._hear)
 
-    def _hear(self, _number: int, _frame: FrameType | None) -> None:
+    def _hear(self, number: int, _frame: FrameType | None) -> None:
         if not self.is_told:
             self.is_told = True
-            raise Told(0)
-
-
-class Signals:
-    """Either signal as a number to wait for: none is lost, whichever thread receives it and whenever."""
-
-    def __init__(self) -> None:
-        self._news, self._tell = os.pipe()
-        os.set_blocking(self._tell, False)
-        signal.set_wakeup_fd(self._tell)
-        _handle(ENDS, lambda _number, _frame: None)
-
-    def tell(self) -> None:
-        """Have ``wait`` return 0, which is no signal's number."""
-        os.write(self._tell, b"\0")
-
-    def wait(self, seconds: float | None = None) -> int | None:
-        """The next number; None if there is none in so many seconds."""
-        is_there, _, _ = select.select([self._news], [], [], seconds)
-        return os.read(self._news, 1)[0] if is_there else None
+            raise Told(number)
 
 
 def _is_in_background() -> bool:

@@ -30,7 +30,7 @@ from legacy_queue.config.settings import PREFIX, Settings, wire_name
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.worker import Credentials, Step, Worker, WorkerSettings
-from legacy_queue.worker.uploads import LIVE_LOG
+from legacy_queue.worker.command import LIVE_LOG
 
 _PROVISIONER = "demo-provisioner"
 _DEMO_CLAIM = "6s"  # short, so that a reclaim is seen

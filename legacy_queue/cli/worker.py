@@ -2,9 +2,10 @@
 
 import os
 import re
+import signal
 import socket
 import threading
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ import click
 
 from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.cli.queue_options import identifier, pool_options, queue_options
-from legacy_queue.cli.signals import Signals
+from legacy_queue.cli.signals import Told, Unwinding, exit_when_told
 from legacy_queue.config.values import LOG_FORMATS, LOG_LEVELS
 from legacy_queue.worker import Protocol, QueueRefused, Worker, WorkerSettings
 
@@ -109,14 +110,19 @@ def run_until_signalled(worker: Worker) -> None:
 
     A second signal, or no end within the shutdown limit, kills the commands and exits at once.
     """
-    signals = Signals()
     ended = start(worker)
-    ended.add_done_callback(lambda _: signals.tell())
-    if caught := signals.wait():
+    try:
+        unwinding = Unwinding()
+        # now and then the interpreter looks for a signal that another thread has received
+        while not wait([ended], timeout=1).done:
+            if unwinding.is_told:
+                raise Told(signal.SIGTERM)
+    except Told as told:
+        exit_when_told(128 + told.number, worker.kill)
         worker.stop()
-        if signals.wait(SHUTDOWN_LIMIT.total_seconds()) != 0:
+        if not wait([ended], SHUTDOWN_LIMIT.total_seconds()).done:
             worker.kill()
-            os._exit(128 + caught)
+            os._exit(128 + told.number)
     try:
         ended.result()
     except QueueRefused as refused:

@@ -30,7 +30,7 @@ def without_secrets(text: str) -> str:
     )
 
 
-def _matching(pattern: str, accepted: str, read: type[Any] = str) -> Parse:
+def _matching(pattern: str, accepted: str, read: Callable[[str], Any] = str) -> Parse:
     """Reads text, or what TOML has made an int of where ``read`` is int, that the pattern matches whole."""
 
     def parse(value: Any) -> Any:
@@ -78,9 +78,10 @@ bucket = _matching(
     "3 to 63 of a-z, 0-9, . and - are accepted, a letter or digit first and last",
 )
 project = _matching("[a-zA-Z0-9_-]{1,64}", "1 to 64 of a-z, A-Z, 0-9, - and _ are accepted")
-_url = _matching(
+url = _matching(
     r"https?://[^\s/?#{}@]+[^\s?#{}@]*",
     "a URL is accepted that starts with http:// or https:// and has no user, password or query",
+    read=lambda text: text.rstrip("/"),
 )
 
 
@@ -90,10 +91,6 @@ def port(value: Any) -> int:
     if number > 65535:
         raise ValueError(accepted)
     return number
-
-
-def url(value: Any) -> str:
-    return str(_url(value)).rstrip("/")
 
 
 def flag(value: Any) -> bool:

@@ -15,9 +15,9 @@ from typing import Any, Self
 
 from legacy_queue.domain.errors import AuthorizationFailed, InputError, InputTooLarge, RequestConflict
 from legacy_queue.domain.events import Event, task_event
-from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import epoch_milliseconds, format_time, given_time, parse_time
+from legacy_queue.domain.transitions import Outcome
 
 LARGEST_UPLOAD = 5 * 1024**3  # bytes in one request, as S3 has it
 LARGEST_BLOB = 150 * 1024**3  # bytes: in blocks of 4 MiB it stays below the 50,000 that Azure allows
@@ -117,10 +117,7 @@ def check_open(task: Task, run_id: int, now: datetime) -> None:
 
 
 def note_blob(task: Task, artifact: Artifact, now: datetime) -> Outcome:
-    """The run has this blob: it can't be reported completed without a look at its blobs.
-
-    A later run is not about it. Raises ResourceNotFound, RequestConflict.
-    """
+    """The run cannot be reported completed without a look at its blobs; raises as ``check_open``."""
     check_open(task, artifact.run_id, now)
     if task.runs[artifact.run_id].state == "running":
         task = replace(task, newest_blob=artifact.name)
@@ -235,8 +232,8 @@ def _check_size(what: str, size: int, most: int, where: str) -> None:
 
 @dataclass(frozen=True)
 class Ticket:
-    """The permission to upload that artifact until ``expiry``: as a whole, or its part ``number``, 1.., that
-    has this SHA-256, in hex, and size in bytes.
+    """The permission to upload that artifact until ``expiry``: as a whole, or its part ``number``, 1.., of
+    this SHA-256, in hex, and size in bytes. Its text survives any URL, however its path is normalized.
     """
 
     task_id: str

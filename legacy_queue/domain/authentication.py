@@ -34,6 +34,9 @@ class Client:
     scopes: tuple[str, ...]
     expires: datetime | None = None
 
+    def mac(self, text: str) -> bytes:
+        return hmac.digest(self.access_token.encode(), text.encode(), hashlib.sha256)
+
 
 @dataclass(frozen=True)
 class TemporaryCredentials:
@@ -50,9 +53,8 @@ class TemporaryCredentials:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What an issuer signed: these scopes, from ``start`` to ``expiry`` (ms since 1970).
-
-    ``issuer`` is set when the certificate is for a client id other than the issuer's: a named one.
+    """What an issuer signed: these scopes, from ``start`` to ``expiry`` (ms since 1970). ``issuer`` is set
+    when the certificate is for a client id other than the issuer's: a named one.
     """
 
     scopes: tuple[str, ...]
@@ -87,10 +89,11 @@ class Certificate:
         ``auth:create-client:<client_id>``.
         """
         time, drift = epoch_milliseconds(now), MAX_DRIFT // MILLISECOND
-        # JavaScript ends the text with a newline when there are no scopes, Python does not
-        texts = [self._signed_text(client_id) + end for end in ([""] if self.scopes else ["", "\n"])]
-        given = self.signature.encode()
-        is_signed = any(hmac.compare_digest(_signature(issuer, text).encode(), given) for text in texts)
+        # JavaScript ends the signed text with a newline when there are no scopes, Python does not
+        signatures = [
+            self._signature(issuer, client_id, end) for end in ([""] if self.scopes else ["", "\n"])
+        ]
+        is_signed = any(hmac.compare_digest(one.encode(), self.signature.encode()) for one in signatures)
         wanted = [*self.scopes, *([f"auth:create-client:{client_id}"] if self.issuer else [])]
         checks = {
             "certificate names its bearer as issuer": self.issuer != client_id,
@@ -107,12 +110,13 @@ class Certificate:
 
     def signed_by(self, issuer: Client, client_id: str) -> Self:
         """The certificate with the issuer's signature, for the bearer of that name."""
-        return replace(self, signature=_signature(issuer, self._signed_text(client_id)))
+        return replace(self, signature=self._signature(issuer, client_id))
 
-    def _signed_text(self, client_id: str) -> str:
+    def _signature(self, issuer: Client, client_id: str, end: str = "") -> str:
         names = [f"clientId:{client_id}", f"issuer:{self.issuer}"] if self.issuer else []
         times = [f"start:{self.start}", f"expiry:{self.expiry}"]
-        return "\n".join(["version:1", *names, f"seed:{self.seed}", *times, "scopes:", *self.scopes])
+        text = "\n".join(["version:1", *names, f"seed:{self.seed}", *times, "scopes:", *self.scopes])
+        return base64.b64encode(issuer.mac(text + end)).decode()
 
     def to_json(self) -> str:
         """The inverse of ``from_wire``, as text."""
@@ -127,8 +131,8 @@ def create_temporary_credentials(
 ) -> TemporaryCredentials:
     """Credentials for these scopes and this time, named ``client_id`` or, when that is None, as the issuer.
 
-    ``seed`` is 44 fresh random characters (two slugids). Whether the issuer may is decided when they
-    are used. Raises ValueError for more than 31 days, or another length of seed.
+    ``seed`` is 44 fresh random characters. Whether the issuer may is decided when they are used. Raises
+    ValueError for more than 31 days, or another length of seed.
     """
     if expiry - start > MAX_LIFE or len(seed) != SEED_LENGTH:
         raise ValueError("temporary credentials last 31 days at most, and their seed has 44 characters")
@@ -139,22 +143,13 @@ def create_temporary_credentials(
     return TemporaryCredentials(name, _temporary_token(issuer, seed), certificate.to_json())
 
 
-def _signature(issuer: Client, text: str) -> str:
-    return base64.b64encode(_hmac(issuer, text)).decode()
-
-
 def _temporary_token(issuer: Client, seed: str) -> str:
-    return base64.urlsafe_b64encode(_hmac(issuer, seed)).decode().rstrip("=")
-
-
-def _hmac(issuer: Client, text: str) -> bytes:
-    return hmac.digest(issuer.access_token.encode(), text.encode(), hashlib.sha256)
+    return base64.urlsafe_b64encode(issuer.mac(seed)).decode().rstrip("=")
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Who sent a request. ``scopes`` are expanded, and narrowed to what the credentials were made for.
-
+    """Who sent a request. ``scopes`` are expanded, and narrowed to what the credentials were made for;
     ``issuer`` is the client that made them, when they are temporary.
     """
 
@@ -188,14 +183,10 @@ class Authenticator:
     """Knows the permanent clients and the roles; everything else comes with the request."""
 
     def __init__(self, clients: Mapping[str, Client], roles: Roles) -> None:
-        self._clients = clients
-        self._roles = roles
+        self._clients, self._roles = clients, roles
 
     def authenticate(self, request: SignedRequest, now: datetime) -> Identity | None:
-        """Who sent the request; None when it bears no credentials, and then it has no scopes.
-
-        Raises AuthenticationFailed when it bears any that are not valid for it, now.
-        """
+        """Who sent the request; None when it bears no credentials. Raises AuthenticationFailed."""
         signature = read_signature(request)
         if signature is None:
             return None

@@ -1,7 +1,6 @@
-"""The task definition: what createTask is given, with its defaults filled in.
+"""The task definition: what createTask is given, with its defaults filled in. Source: design/api.md.
 
-Source: "Task definition" in design/api.md. The JSON schema has checked types, patterns and lengths
-before anything here is called; the rules between fields are here.
+The JSON schema has checked types, patterns and lengths before; the rules between fields are here.
 """
 
 import json
@@ -51,11 +50,21 @@ class TaskDefinition:
     def work_queue(self) -> WorkQueue:
         return WorkQueue(self.wire["provisionerId"], self.wire["workerType"], self.wire["priority"])
 
+    def differences(self, other: "TaskDefinition") -> list[str]:
+        """The names of what the other says differently, as JSON: 1 and true are equal to Python."""
+        mine, theirs = (
+            {k: json.dumps(v, sort_keys=True) for k, v in one.wire.items()} for one in (self, other)
+        )
+        return [name for name in sorted(theirs) if theirs[name] != mine.get(name)]
+
     @classmethod
     def from_wire(cls, task_id: str, body: Mapping[str, Any], now: datetime) -> Self:
         """Fill in the defaults and check the rules; raises InputError or InputTooLarge."""
         times = {name: given_time(body, name) for name in _TIMES if name in body}
-        times.setdefault("expires", _add_year(times["deadline"]))
+        try:
+            times.setdefault("expires", times["deadline"] + timedelta(days=365))
+        except OverflowError:
+            raise InputError(f"deadline: {body['deadline']} is out of range") from None
         _check_times(**times, now=now)
         for scope in body.get("scopes", ()):
             if scope.endswith("**"):
@@ -78,13 +87,6 @@ class TaskDefinition:
             wire["priority"] = "lowest"
         _check_size("the task definition has", wire, MAX_SIZE)
         return cls(wire)
-
-
-def _add_year(time: datetime) -> datetime:
-    try:
-        return time + timedelta(days=365)
-    except OverflowError:
-        raise InputError(f"deadline: {format_time(time)} is out of range") from None
 
 
 def _check_times(created: datetime, deadline: datetime, expires: datetime, now: datetime) -> None:

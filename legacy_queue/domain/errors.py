@@ -14,9 +14,8 @@ _MAX_LOGGED = 255  # characters of a clientId that is not known to be one
 
 
 class QueueError(Exception):
-    """A refusal, told as a sentence for a person and as details for a program.
-
-    The message names the offending value and what would be accepted; it never holds a secret.
+    """A refusal. The message names the offending value and what would be accepted, and never holds a secret;
+    ``details`` are for a program.
     """
 
     status = 500
@@ -49,10 +48,9 @@ class InputError(QueueError):
 
 
 class AuthenticationFailed(QueueError):
-    """The credentials are not valid: the same sentence for every reason.
-
-    ``reason`` says why, for a log alone; it quotes nothing from the request. ``client_id`` is the client that
-    the request claims to come from, "" where it names none; an access token in its place is not shown.
+    """The credentials are not valid: the same sentence for every ``reason``, which is for a log alone and
+    quotes nothing from the request. ``client_id`` is the client that the request claims to come from, ""
+    where it names none; an access token in its place is not shown.
     """
 
     status = 401

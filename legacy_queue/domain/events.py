@@ -1,6 +1,6 @@
-"""What the queue tells the world: eight exchanges, and the messages on them.
+"""What the queue publishes: eight exchanges, and the messages on them.
 
-Source: seeds/001 (payloads and routing keys) and "Events (AMQP)" in design/protocol.md.
+Source: seeds/001, which leaves task-failed out, and "Events (AMQP)" in design/protocol.md.
 """
 
 import re
@@ -41,10 +41,7 @@ OPTIONAL = ("runId", "workerGroup", "workerId", "reserved")  # they may be ``_``
 
 @dataclass(frozen=True)
 class Exchange:
-    """A topic exchange; ``always`` are optional words that are never ``_`` in its keys.
-
-    Source: seeds/001, which leaves task-failed out.
-    """
+    """A topic exchange; ``always`` are optional words that are never ``_`` in its keys."""
 
     name: str
     title: str
@@ -127,10 +124,8 @@ def group_resolved(task_group_id: str, scheduler_id: str) -> Event:
 def events_since(
     task: Task, since: datetime, artifacts: Mapping[int, Sequence[Event]] = MappingProxyType({})
 ) -> list[Event]:
-    """What happened to the task since then, in order, as far as its runs tell: again, perhaps.
-
-    task-defined is among it where the task has no run that was scheduled before. ``artifacts`` are events of
-    runs by their ids.
+    """What happened to the task since then, in order, as far as its runs tell: again, perhaps. task-defined
+    is among it where no run was scheduled before. ``artifacts`` are events of runs by their ids.
     """
     is_new = not task.runs or task.runs[0].scheduled >= since
     events = [task_event("task-defined", task.up_to(0))] if is_new else []

@@ -28,9 +28,8 @@ _MALFORMED_HEADER, _MALFORMED_BEWIT = "malformed header", "malformed bewit"
 
 @dataclass(frozen=True)
 class SignedRequest:
-    """A request as it came in; ``target`` is raw, never decoded, and may hold a bewit.
-
-    ``host`` and ``port`` are the ones that the client addressed, whatever proxy stands between.
+    """A request as it came in; ``target`` is raw, never decoded, and may hold a bewit. ``host`` and ``port``
+    are the ones that the client addressed, whatever proxy stands between.
     """
 
     method: str
@@ -44,10 +43,8 @@ class SignedRequest:
 
 @dataclass(frozen=True)
 class Signature:
-    """What a request says of who signed it; nothing of it is believed before ``verify``.
-
-    ``timestamp`` is in seconds, as it was written: when it was signed or, of a bewit, when it ends.
-    ``target`` is the one that was signed, without the bewit. ``ext`` may hold a certificate.
+    """What a request says of who signed it; nothing of it is believed before ``verify``. ``timestamp`` is in
+    seconds: when it was signed or, of a bewit, when it ends; ``target`` is without the bewit.
     """
 
     kind: Literal["header", "bewit"]
@@ -63,9 +60,8 @@ class Signature:
 
 
 def read_signature(request: SignedRequest) -> Signature | None:
-    """How the request is signed; None when it is not signed at all.
-
-    Raises AuthenticationFailed for what is malformed, for two signatures, for a bewit on anything but a GET.
+    """How the request is signed; None when it is not signed at all. Raises AuthenticationFailed for what is
+    malformed, for two signatures, for a bewit on anything but a GET.
     """
     bewit, target = _split_bewit(request.target)
     if bewit is None:
@@ -136,9 +132,8 @@ def _is_plain(text: str) -> bool:
 
 
 def verify(signature: Signature, request: SignedRequest, access_token: str, now: datetime) -> None:
-    """Raises AuthenticationFailed unless this request was signed with this token, in time.
-
-    A payload hash is checked where the signature has one; where it has none, the body is not covered.
+    """Raises AuthenticationFailed unless this request was signed with this token, in time: its body too,
+    where the signature has a payload hash.
     """
     is_bewit = signature.kind == "bewit"
     if not _equal(_mac(signature, request, access_token), signature.mac):

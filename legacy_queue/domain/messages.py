@@ -20,28 +20,21 @@ class Lease:
 
 
 def message_signature(task_id: str, run_id: int, secret: bytes) -> str:
-    """Base64 HMAC-SHA256 of ``<task_id>/<run_id>``, 44 characters.
-
-    Source: queue-worker interaction (draft), "Polling for Tasks from a Queue Perspective".
-    """
+    """Base64 HMAC-SHA256 of ``<task_id>/<run_id>``. Source: queue-worker interaction (draft)."""
     mac = hmac.digest(secret, f"{task_id}/{run_id}".encode(), hashlib.sha256)
     return base64.b64encode(mac).decode()
 
 
 def signature_is_valid(signature: str, task_id: str, run_id: int, secrets: Sequence[bytes]) -> bool:
     """Whether one of the secrets made this signature: an old secret stays good while it is listed."""
-    given = signature.encode()
-    return any(
-        hmac.compare_digest(given, message_signature(task_id, run_id, secret).encode()) for secret in secrets
-    )
+    good = (message_signature(task_id, run_id, secret) for secret in secrets)
+    return any(hmac.compare_digest(signature.encode(), one.encode()) for one in good)
 
 
 def message_text(task_id: str, run_id: int, secret: bytes) -> str:
     """``MessageText``: base64 of the JSON ``{"taskId", "runId", "signature"}``."""
-    signature = message_signature(task_id, run_id, secret)
-    return base64.b64encode(
-        json.dumps({"taskId": task_id, "runId": run_id, "signature": signature}).encode()
-    ).decode()
+    wire = {"taskId": task_id, "runId": run_id, "signature": message_signature(task_id, run_id, secret)}
+    return base64.b64encode(json.dumps(wire).encode()).decode()
 
 
 def read_message(text: str) -> tuple[str, int, str]:

@@ -1,7 +1,4 @@
-"""Priorities, highest first, and the work queue that each of them has.
-
-Source: the identifiers of design/api.md; queue names of design/protocol.md.
-"""
+"""Priorities, highest first, and the work queue of each. Source: design/api.md and design/protocol.md."""
 
 import base64
 import hashlib
@@ -25,10 +22,7 @@ class WorkQueue:
     priority: str
 
     def name(self, prefix: str) -> str:
-        """``<prefix>-<24 characters>-<24 characters>-<1..7>``: a valid Azure queue name for any ids.
-
-        Source: design/protocol.md, "Storage is the truth".
-        """
+        """``<prefix>-<24 characters>-<24 characters>-<1..7>``: a valid Azure queue name for any ids."""
         ids = "-".join(_short_hash(one) for one in (self.provisioner_id, self.worker_type))
         return f"{prefix}-{ids}-{len(PRIORITIES) - PRIORITIES.index(self.priority)}"
 

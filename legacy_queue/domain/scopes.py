@@ -32,9 +32,8 @@ class AllOf(_Parts):
 
 @dataclass(frozen=True)
 class ForEach:
-    """``each`` once for every value of the list parameter ``in_``, under the name ``variable``.
-
-    Inside AnyOf it adds alternatives, inside AllOf requirements; it stands nowhere else.
+    """``each`` once for every value of the list parameter ``in_``, under the name ``variable``: inside AnyOf
+    it adds alternatives, inside AllOf requirements; it stands nowhere else.
     """
 
     variable: str
@@ -46,11 +45,10 @@ _NEVER = AnyOf(())
 
 
 def render(expression: Expression, params: Params) -> Expression:
-    """The expression with each ``<name>`` filled in and no ForEach left.
+    """The expression with each ``<name>`` filled in and no ForEach left. A value is never read as a template.
 
-    A value is never read as a template. What an empty value would stand in is never satisfied: ``a:<worker>``
-    without a worker is nobody's. A parameter that is not given is a KeyError, a list where text
-    is due (or the reverse) a TypeError: both are mistakes of the endpoint, not of the caller.
+    What an empty value would stand in is never satisfied: ``a:<worker>`` without a worker is nobody's. Raises
+    KeyError and TypeError (a list for text, or the reverse) for mistakes of an endpoint.
     """
     match expression:
         case str():
@@ -136,9 +134,8 @@ def is_scope(value: object) -> TypeGuard[str]:
 
 
 class Roles:
-    """The scopes of each role id; an id that ends in ``*`` stands for every role with that prefix.
-
-    Ids and scopes are taken as they are: there are no parameterized roles (``<..>``).
+    """The scopes of each role id; an id that ends in ``*`` stands for every role with that prefix. Both are
+    taken as they are: there are no parameterized roles (``<..>``).
     """
 
     def __init__(self, scopes_by_role_id: Mapping[str, Sequence[str]]) -> None:
@@ -146,9 +143,8 @@ class Roles:
         self._cached = lru_cache(maxsize=256)(self._expanded)
 
     def expand(self, scopes: Iterable[str]) -> tuple[str, ...]:
-        """The scopes, and those of every role they assume, directly or through another role.
-
-        ``assume:foo*`` assumes all the roles that it covers. Roles may assume each other in a circle.
+        """The scopes, and those of every role they assume, directly or through another role, in a circle too.
+        ``assume:foo*`` assumes all the roles that it covers.
         """
         return self._cached(tuple(scopes))
 

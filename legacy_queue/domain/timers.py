@@ -58,8 +58,8 @@ class Timer:
             raise ValueError("not timers: a name is no text")
         return cls(
             _id(wire["taskId"]),
-            _time(wire["due"]),
-            _time(wire["since"]) if "since" in wire else None,
+            from_epoch(_number(wire["due"], _MAX_TIME)),
+            from_epoch(_number(wire["since"], _MAX_TIME)) if "since" in wire else None,
             _id(wire["taskGroupId"]) if "taskGroupId" in wire else "",
             artifacts,
         )
@@ -86,10 +86,7 @@ def text_length(timer: Timer) -> int:
 
 
 def timers_of(text: str) -> list[Timer]:
-    """The timers of a message; raises ValueError for what is none.
-
-    What is read holds nothing that storage would refuse for ever.
-    """
+    """The timers of a message, with nothing that storage would refuse for ever; raises ValueError."""
     try:
         return [Timer.from_wire(wire) for wire in json.loads(text)["timers"]]
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -106,9 +103,7 @@ def next_due(task: Task) -> datetime | None:
 
 def is_due(since: datetime, last_pass: datetime | None, now: datetime) -> bool:
     """Whether what waits since then, which no timer names, is to be looked after now: after 10 minutes, 20,
-    40, and so on, so that it is not offered again every few minutes.
-
-    ``last_pass`` is when everything was looked through before.
+    40, and so on. ``last_pass`` is when everything was looked through before.
     """
     return _looks(now - since) > (_looks(last_pass - since) if last_pass else 0)
 
@@ -131,7 +126,3 @@ def _number(value: Any, maximum: int) -> int:
     if type(value) is not int or not 0 <= value <= maximum:
         raise ValueError(f"not timers: a number is not between 0 and {maximum}")
     return value
-
-
-def _time(value: Any) -> datetime:
-    return from_epoch(_number(value, _MAX_TIME))

@@ -11,18 +11,15 @@ same messages and events, so that a crash heals when the request is repeated; wh
 it. Source: design/protocol.md.
 """
 
-import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import partial
 
 from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.errors import QueueError, RequestConflict, ServiceUnavailable
 from legacy_queue.domain.events import Event, task_event
 from legacy_queue.domain.ids import MAX_RUNS
 from legacy_queue.domain.messages import Lease
-from legacy_queue.domain.outcome import Hold, Outcome, Withdraw, created, now_pending, resolved
 from legacy_queue.domain.task import Run, Task, Worker
 from legacy_queue.domain.times import format_time, whole_seconds
 
@@ -33,7 +30,44 @@ RETRIED = {"claim-expired": "retry", "worker-shutdown": "retry", "intermittent-t
 # the message was put, in whole seconds; two seconds cover both roundings.
 _EXPIRY_MARGIN = timedelta(seconds=2)
 
-_json = partial(json.dumps, sort_keys=True)  # to compare: 1 and true are equal to Python
+
+@dataclass(frozen=True)
+class Hold:
+    """Before the task is written: a message for ``run_id`` is to be invisible until then, the leased one
+    while that lease is good, else a fresh one.
+    """
+
+    run_id: int
+    until: datetime
+    lease: Lease | None
+
+
+@dataclass(frozen=True)
+class Offer:
+    """After the task is written: a message for the pending ``run_id`` becomes visible, chosen as for Hold."""
+
+    run_id: int
+    lease: Lease | None = None
+
+
+@dataclass(frozen=True)
+class Withdraw:
+    """After the task is written: the message is deleted if that is still possible."""
+
+    lease: Lease
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``events`` are published once the task is written, and ``after`` is done then; ``refusal`` is what the
+    caller is told then, instead of the task.
+    """
+
+    task: Task
+    hold: Hold | None = None
+    after: Offer | Withdraw | None = None
+    events: tuple[Event, ...] = ()
+    refusal: QueueError | None = None
 
 
 def create(task_id: str, definition: TaskDefinition, waits_for: Sequence[str], now: datetime) -> Outcome:
@@ -41,29 +75,24 @@ def create(task_id: str, definition: TaskDefinition, waits_for: Sequence[str], n
     task = Task(task_id, definition, definition.retries, waits_for=tuple(waits_for))
     if not waits_for:
         task = task.with_new_run("scheduled", now)
-    return created(task)
+    return _created(task)
 
 
 def create_again(task: Task, definition: TaskDefinition) -> Outcome:
     """The same definition changes nothing, and tells and offers again; another one is a RequestConflict."""
-    existing, given = dict(task.definition.wire), dict(definition.wire)
-    different = [name for name in sorted(given) if _json(given[name]) != _json(existing.get(name))]
-    if different:
+    if different := task.definition.differences(definition):
         raise RequestConflict(
             f"task {task.task_id} exists with another definition: {', '.join(different)} differ. "
             "Use another taskId, or the same definition",
-            {"existing": existing, "given": given},
+            {"existing": dict(task.definition.wire), "given": dict(definition.wire)},
         )
-    return created(task)
+    return _created(task)
 
 
 def schedule(task: Task, now: datetime) -> Outcome:
-    """An unscheduled task is pending, whatever it waits for; of any other, what it is is told again.
-
-    Raises RequestConflict past the deadline.
-    """
+    """An unscheduled task is pending, any other stays as it is. Raises RequestConflict past the deadline."""
     _check_deadline(task, now)
-    return now_pending(task if task.runs else task.with_new_run("scheduled", now))
+    return _now_pending(task if task.runs else task.with_new_run("scheduled", now))
 
 
 def satisfy(task: Task, required_id: str, now: datetime) -> Outcome:
@@ -73,7 +102,7 @@ def satisfy(task: Task, required_id: str, now: datetime) -> Outcome:
     task = replace(task, waits_for=tuple(one for one in task.waits_for if one != required_id))
     if task.runs or task.waits_for or now >= task.definition.deadline:
         return Outcome(task)
-    return now_pending(task.with_new_run("scheduled", now))
+    return _now_pending(task.with_new_run("scheduled", now))
 
 
 def is_satisfied(requires: str, required: Task) -> bool:
@@ -83,17 +112,16 @@ def is_satisfied(requires: str, required: Task) -> bool:
 
 def rerun(task: Task, now: datetime) -> Outcome:
     """A resolved task is pending again, with all its retries; any other stays as it is.
-
     Raises RequestConflict past the deadline, and where all its runs are used up.
     """
     _check_deadline(task, now)
     if not task.is_resolved:
-        return now_pending(task)
+        return _now_pending(task)
     room = MAX_RUNS - len(task.runs)
     if room <= 0:
         raise _conflict(task, f"it has had {MAX_RUNS} runs, the most that are ever created for one task")
     task = replace(task, retries_left=min(task.definition.retries, room - 1))
-    return now_pending(task.with_new_run("rerun", now))
+    return _now_pending(task.with_new_run("rerun", now))
 
 
 def claim(
@@ -111,7 +139,6 @@ def claim(
     where the worker told it. A message for the run after the last one is the held message of an expired
     claim, or what a crash between holding and writing left: see design/protocol.md, "The held message".
     Where both came together, the claim that crashed being one of an expired run, it is one further ahead.
-
     Raises ResourceNotFound, RequestConflict, or ServiceUnavailable for a clock that is ahead of ours.
     """
     _check_deadline(task, now)
@@ -123,7 +150,7 @@ def claim(
             task = _resolve_last(task, "exception", "claim-expired", now)
             if task.state != "pending":
                 refusal = _conflict(task, "its claim expired and no retries are left")
-                return replace(resolved(task), refusal=refusal)
+                return replace(_resolved(task), refusal=refusal)
             retried = (task_event("task-pending", task),)
         elif last.is_resolved:
             raise _conflict(task, f"it was resolved as {last.state} ({last.reason_resolved})")
@@ -144,7 +171,7 @@ def reclaim(task: Task, run_id: int, claim_timeout: timedelta, now: datetime) ->
     if run.state != "running":
         raise _conflict(task, f"{_as_it_is(run)}, only a running run can be reclaimed")
     if _has_expired(run, now):
-        raise _conflict(task, f"the claim on run {run_id} ended at {_taken_until(run)}")
+        raise _conflict(task, f"the claim on run {run_id} ended at {format_time(run.taken_until or now)}")
     _check_deadline(task, now)
     extended = now + claim_timeout
     taken_until = max(extended, run.taken_until or extended)
@@ -153,27 +180,23 @@ def reclaim(task: Task, run_id: int, claim_timeout: timedelta, now: datetime) ->
 
 def resolve(task: Task, run_id: int, state: str, reason: str, now: datetime) -> Outcome:
     """The run ends as ``state`` for ``reason``; what may be retried is, while there is time and retries left.
-
     Raises ResourceNotFound; RequestConflict for a run that no worker holds, or that ended otherwise.
     """
     run = task.run(run_id)
     if run.is_resolved and run.worker and (run.state, run.reason_resolved) == (state, reason):
         if run_id == len(task.runs) - 1:
-            return resolved(task)
-        return now_pending(task) if run_id == len(task.runs) - 2 else Outcome(task)
+            return _resolved(task)
+        return _now_pending(task) if run_id == len(task.runs) - 2 else Outcome(task)
     if run.state != "running":
         raise _conflict(task, f"{_as_it_is(run)}, only a running run can be reported {state}")
     return _ended(task, state, reason, now)
 
 
 def cancel(task: Task, now: datetime) -> Outcome:
-    """The task ends as exception/canceled, unless it has ended already: then nothing changes.
-
-    Raises RequestConflict past the deadline.
-    """
+    """The task ends as exception/canceled, unless it has ended. Raises RequestConflict past the deadline."""
     _check_deadline(task, now)
     if task.is_resolved:
-        return resolved(task) if task.runs[-1].reason_resolved == "canceled" else Outcome(task)
+        return _resolved(task) if task.runs[-1].reason_resolved == "canceled" else Outcome(task)
     return _ended(task, "exception", "canceled", now)
 
 
@@ -192,18 +215,34 @@ def expire(task: Task, now: datetime) -> Outcome:
 
 
 def unclaim(task: Task, run_id: int, worker: Worker, taken_until: datetime) -> Outcome:
-    """The run is pending as before its claim, no retry is used up, and the held message is visible again.
-
-    Only that very claim is taken back: where the run was resolved or reclaimed, nothing changes.
-    Source: claimWork in design/api.md, a client that hangs up costs no claim.
+    """The run is pending as before that very claim, and the held message visible again; where it was resolved
+    or reclaimed, nothing changes. Source: claimWork in design/api.md, a client that hangs up costs no claim.
     """
     last = task.last_run
     claim = run_id, "running", worker, taken_until
     if last is None or (last.run_id, last.state, last.worker, last.taken_until) != claim:
         return Outcome(task)
-    held = task.held
-    task = task.with_last_run(state="pending", worker=None, taken_until=None, started=None)
-    return now_pending(replace(task, held=None), held)
+    pending = task.with_last_run(state="pending", worker=None, taken_until=None, started=None)
+    return _now_pending(replace(pending, held=None), task.held)
+
+
+def _created(task: Task) -> Outcome:
+    """There is a task, pending or unscheduled; or it was asked for again."""
+    pending = _now_pending(task)
+    return Outcome(task, after=pending.after, events=(task_event("task-defined", task), *pending.events))
+
+
+def _now_pending(task: Task, held: Lease | None = None) -> Outcome:
+    """The task has a new run, offered by the held message, or is pending as before; else nothing is to do."""
+    if task.state != "pending":
+        return Outcome(task)
+    return Outcome(task, after=Offer(len(task.runs) - 1, held), events=(task_event("task-pending", task),))
+
+
+def _resolved(task: Task, held: Lease | None = None) -> Outcome:
+    """The task has ended, and others may wait for that; nothing needs the held message."""
+    after = Withdraw(held) if held else None
+    return Outcome(task, after=after, events=(task_event(f"task-{task.state}", task),))
 
 
 def _ended(task: Task, state: str, reason: str, now: datetime) -> Outcome:
@@ -211,7 +250,7 @@ def _ended(task: Task, state: str, reason: str, now: datetime) -> Outcome:
     if not task.runs:
         task = task.with_new_run("exception", now)
     ended = _resolve_last(task, state, reason, now)
-    return now_pending(ended, task.held) if ended.state == "pending" else resolved(ended, task.held)
+    return _now_pending(ended, task.held) if ended.state == "pending" else _resolved(ended, task.held)
 
 
 def _check_deadline(task: Task, now: datetime) -> None:
@@ -223,7 +262,7 @@ def _check_expired(task: Task, run: Run, message_id: str | None, now: datetime) 
     """The claim on the run has ended, as somebody expects who has the message for the next."""
     if _has_expired(run, now):
         return
-    claimed = f"run {run.run_id} is claimed until {_taken_until(run)}"
+    claimed = f"run {run.run_id} is claimed until {format_time(run.taken_until or now)}"
     if message_id is not None and task.held and message_id != task.held.message_id:
         raise _conflict(task, f"{claimed}; this message is a stray double")
     raise ServiceUnavailable(f"task {task.task_id}: {claimed}, try again then")
@@ -238,10 +277,8 @@ def _resolve_last(task: Task, state: str, reason: str, now: datetime) -> Task:
 
 
 def _held(task: Task, lease: Lease | None, now: datetime) -> Outcome:
-    """The outcome that holds the message for the next run until takenUntil.
-
-    A message ends at the deadline, and Azure hides none up to its end: where takenUntil is later than that,
-    or nearly as late, nothing is held. The deadline ends the task.
+    """The message for the next run is held until takenUntil. A message ends at the deadline, and Azure hides
+    none up to its end: where takenUntil is nearly as late, nothing is held. The deadline ends the task.
     """
     run = task.runs[-1]
     until = run.taken_until or now
@@ -257,10 +294,6 @@ def _has_expired(run: Run, now: datetime) -> bool:
 
 def _as_it_is(run: Run) -> str:
     return f"run {run.run_id} is {run.state}" + (f" ({run.reason_resolved})" if run.is_resolved else "")
-
-
-def _taken_until(run: Run) -> str:
-    return format_time(run.taken_until) if run.taken_until else "nobody knows when"
 
 
 def _conflict(task: Task, why: str) -> QueueError:

@@ -1,15 +1,15 @@
 """Who calls what for a worker type, and so how far it is from the policy ``required`` and from claimWork.
 
-A caller is ``workerGroup/workerId`` or, where no worker is named (pollTaskUrls), the clientId. Source: the
-table at the head of design/protocol.md.
+A caller is ``workerGroup/workerId`` or, of pollTaskUrls, the clientId. Source: design/protocol.md, its table.
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import reduce
+from typing import Any
 
 from legacy_queue.domain.times import format_time
 
@@ -33,12 +33,6 @@ class Use:
     caller: str
     missing: tuple[str, ...] = ()
 
-    def is_of(self, provisioner_id: str | None, worker_type: str | None) -> bool:
-        """Whether it is for that worker type, None being any; NOT_RECORDED is for all."""
-        return self == NOT_RECORDED or (
-            provisioner_id in (None, self.provisioner_id) and worker_type in (None, self.worker_type)
-        )
-
 
 NOT_RECORDED = Use("", "", "not recorded", "")  # calls for which there was no room
 
@@ -54,11 +48,13 @@ class Calls:
         return Calls(self.count + other.count, max(self.last, other.last))
 
 
+Uses = Mapping[Use, Calls]
+
+
 @dataclass(frozen=True)
 class CountedUse:
-    """What one process has counted of one use in the hour that begins then."""
+    """What a process has counted of one use in the hour that begins then."""
 
-    process: str
     hour: datetime
     use: Use
     calls: Calls
@@ -73,89 +69,88 @@ def client_name(client_id: str) -> str:
     return _TASK_CLIENT.sub(r"task-client/*/on/\1", client_id)[:_LONGEST_CALLER]
 
 
-@dataclass(frozen=True)
-class WorkerTypeUse:
-    """Who called what for a worker type in a window of time; ``not_recorded`` may be more, of any."""
+def report(counted: Iterable[CountedUse], since: datetime, until: datetime) -> dict[str, Any]:
+    """Who called what in that time, by worker type, and what that stands in the way of: the body of
+    ``GET /migration``, but for the policies.
 
-    provisioner_id: str
-    worker_type: str
-    uses: Mapping[Use, Calls]
-    not_recorded: int = 0
-
-    def of(self, *methods: str) -> dict[Use, Calls]:
-        """Those of these methods, the last call first."""
-        found = [(use, calls) for use, calls in self.uses.items() if use.method in methods]
-        return dict(sorted(found, key=lambda one: (one[1].last, one[0].caller), reverse=True))
-
-    @property
-    def refused_if_required(self) -> dict[Use, Calls]:
-        """The claims that the policy ``required`` refuses."""
-        return {use: calls for use, calls in self.of(CLAIM_TASK).items() if use.missing}
-
-    def against_required(self) -> list[str]:
-        """Why the policy should not be ``required`` yet; nothing where every claim presented its message."""
-        if not self.of(CLAIM_TASK):
-            return ["nobody called claimTask: there is nothing to go by", *self._unknown]
-        found, refused = self._unknown, self.refused_if_required
-        for missing in sorted({use.missing for use in refused}):
-            uses = {use: calls for use, calls in refused.items() if use.missing == missing}
-            found.append(_sentence(uses, f"claimTask without {', '.join(missing)}"))
-        return found
-
-    def against_claim_work(self) -> list[str]:
-        """Why it cannot be said that its workers speak claimWork alone; nothing where they do."""
-        found = [_sentence(uses, method) for method in _OLD if (uses := self.of(method))] + self._unknown
-        return found if self.of(CLAIM_WORK) else [*found, "nobody called claimWork"]
-
-    @property
-    def _unknown(self) -> list[str]:
-        sentence = f"{self.not_recorded} calls, perhaps of these workers, are not on record: too many callers"
-        return [sentence] if self.not_recorded else []
-
-    @property
-    def to_be_moved(self) -> list[str]:
-        """The workers that called claimTask and not claimWork since then, and the clients of pollTaskUrls."""
-        moved = {use.caller: calls.last for use, calls in self.of(CLAIM_WORK).items()}
-        old = self.of(*_OLD).items()
-        return sorted({use.caller for use, calls in old if moved.get(use.caller, calls.last) <= calls.last})
-
-
-@dataclass(frozen=True)
-class Report:
-    """``recorded_since``: from when on there is anything on record, ``since`` where that is all of the time,
-    None where there is nothing at all. ``not_recorded`` calls are in none of ``worker_types``.
+    Who did not call since then is not in it; of who did, all calls of the hour in which it begins count.
+    ``recordedSince`` is from when on there is anything on record, ``since`` where that is all of the time;
+    calls of earlier hours tell that there is. Without it, nothing is. Calls that are ``notRecorded`` are in
+    none of the worker types.
     """
-
-    since: datetime
-    until: datetime
-    recorded_since: datetime | None
-    not_recorded: int
-    worker_types: Sequence[WorkerTypeUse]
-
-
-def report(counted: Iterable[CountedUse], since: datetime, until: datetime) -> Report:
-    """Who called what in that time, by worker type. Who did not call since then is not in it; of who did,
-    all calls of the hour in which it begins count. Those of earlier hours tell that there is a record.
-    """
-    recorded_since, not_recorded = None, 0
+    recorded_since, nothing = None, Calls(0, since)
     pools: dict[tuple[str, str], dict[Use, Calls]] = defaultdict(dict)
     for one in counted:
         use, calls = one.use, one.calls
         # when a call was made for the first time in its hour is not known, and so never claimed too early
         first = since if one.hour < beginning_of_hour(since) else max(since, calls.last)
         recorded_since = min(first, recorded_since or first)
-        if calls.last < since:
-            continue
-        if use == NOT_RECORDED:
-            not_recorded += calls.count
-            continue
-        uses = pools[use.provisioner_id, use.worker_type]
-        uses[use] = uses[use].plus(calls) if use in uses else calls
-    worker_types = [WorkerTypeUse(*pool, uses, not_recorded) for pool, uses in sorted(pools.items())]
-    return Report(since, until, recorded_since, not_recorded, worker_types)
+        if calls.last >= since:
+            uses = pools[use.provisioner_id, use.worker_type]
+            uses[use] = calls.plus(uses.get(use, nothing))
+    not_recorded = pools.pop(("", ""), {}).get(NOT_RECORDED, nothing).count
+    times = {"since": since, "until": until, "recordedSince": recorded_since}
+    return {
+        **{name: format_time(time) for name, time in times.items() if time},
+        "notRecorded": not_recorded,
+        "workerTypes": [_worker_type(*pool, uses, not_recorded) for pool, uses in sorted(pools.items())],
+    }
 
 
-def _sentence(uses: Mapping[Use, Calls], call: str) -> str:
+def _worker_type(provisioner_id: str, worker_type: str, uses: Uses, not_recorded: int) -> dict[str, Any]:
+    """Its calls, the last one first, and what they stand in the way of, as calls not on record do."""
+    last_first = sorted(uses.items(), key=lambda one: (one[1].last, one[0].caller), reverse=True)
+    of = {method: {use: calls for use, calls in last_first if use.method == method} for method in METHODS}
+    sentence = f"{not_recorded} calls, perhaps of these workers, are not on record: too many callers"
+    unknown = [sentence] if not_recorded else []
+    return {
+        "provisionerId": provisioner_id,
+        "workerType": worker_type,
+        "calls": [
+            {
+                "method": use.method,
+                "missing": list(use.missing),
+                "caller": use.caller,
+                "count": calls.count,
+                "last": format_time(calls.last),
+            }
+            for use, calls in last_first
+        ],
+        "required": _required(of[CLAIM_TASK], unknown),
+        "claimWork": _claim_work(of, unknown),
+    }
+
+
+def _required(claims: Uses, unknown: list[str]) -> dict[str, Any]:
+    """Whether the policy can be ``required``: it refuses the claims that leave something out."""
+    refused: dict[tuple[str, ...], dict[Use, Calls]] = defaultdict(dict)
+    for use, calls in claims.items():
+        if use.missing:
+            refused[use.missing][use] = calls
+    why = [
+        _sentence(uses, f"claimTask without {', '.join(missing)}")
+        for missing, uses in sorted(refused.items())
+    ]
+    if not claims:
+        why = ["nobody called claimTask: there is nothing to go by"]
+    count = sum(calls.count for uses in refused.values() for calls in uses.values())
+    return {"possible": not (why or unknown), "inTheWay": [*why, *unknown], "refused": count}
+
+
+def _claim_work(of: Mapping[str, Uses], unknown: list[str]) -> dict[str, Any]:
+    """Whether its workers speak claimWork alone; ``toBeMoved`` are those that called claimTask and not
+    claimWork since then, and the clients of pollTaskUrls.
+    """
+    why = [_sentence(of[method], method) for method in _OLD if of[method]] + unknown
+    if not of[CLAIM_WORK]:
+        why.append("nobody called claimWork")
+    moved = {use.caller: calls.last for use, calls in of[CLAIM_WORK].items()}
+    old = [(use.caller, calls.last) for method in _OLD for use, calls in of[method].items()]
+    to_be_moved = {caller for caller, last in old if moved.get(caller, last) <= last}
+    return {"ready": not why, "inTheWay": why, "toBeMoved": sorted(to_be_moved)}
+
+
+def _sentence(uses: Uses, call: str) -> str:
     """``a, b, c and 2 more called claimTask: 14 times, last at 2015-01-22T19:05:57.000Z``."""
     names, calls = list(dict.fromkeys(use.caller for use in uses)), reduce(Calls.plus, uses.values())
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""

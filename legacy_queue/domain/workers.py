@@ -55,10 +55,9 @@ class Activity:
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a provisioner, a worker type or a worker.
-
-    Each has what makes sense for it: a worker its ``recent_claims``, oldest first, and its quarantine; the
-    others a description and a stability; a provisioner actions, also for its worker types and workers.
+    """What is known of a provisioner, a worker type or a worker: of a worker its ``recent_claims``, oldest
+    first, and its quarantine; of the others a description and a stability; of a provisioner its actions, also
+    for its worker types and workers.
     """
 
     path: Path
@@ -107,10 +106,7 @@ class Known:
         )
 
     def declared(self, body: Mapping[str, Any], now: datetime) -> Self:
-        """With the properties that a declaration gives; raises InputError.
-
-        An ``expires`` in the past is read as now.
-        """
+        """With the properties that a declaration gives, a past ``expires`` as now; raises InputError."""
         given: dict[str, Any] = {name: body[name] for name in ("description", "stability") if name in body}
         if "actions" in body:
             given["actions"] = tuple(body["actions"])

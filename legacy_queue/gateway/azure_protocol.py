@@ -57,9 +57,7 @@ ServerBusy 503 The server is currently unable to receive requests. Please retry 
 UnsupportedHttpVerb 405 The resource doesn't support specified Http Verb.
 UnsupportedQueryParameter 400 One of the query parameters specified in the request URI is not supported.
 """
-_SENTENCES = {
-    code: sentence for code, _, sentence in (line.partition(" ") for line in _ERRORS.strip().splitlines())
-}
+_SENTENCES = dict(line.partition(" ")[::2] for line in _ERRORS.strip().splitlines())
 
 
 class AzureError(Exception):
@@ -78,13 +76,9 @@ class AzureError(Exception):
 def blueprint_of(name: str, rule: str, serve: Callable[[str], Response]) -> Blueprint:
     """A blueprint that serves all methods of the rule, and answers an AzureError as Azure does."""
     blueprint = Blueprint(name, __name__)
-    blueprint.add_url_rule(
-        rule,
-        view_func=serve,
-        methods=_METHODS,
-        provide_automatic_options=False,
-        merge_slashes=False,  # else a redirect would repeat the SAS
-    )
+    # slashes are not merged: a redirect would repeat the SAS
+    route = blueprint.route(rule, methods=_METHODS, provide_automatic_options=False, merge_slashes=False)
+    route(serve)
     blueprint.register_error_handler(AzureError, _refused)
     blueprint.after_request(_with_common_headers)
     return blueprint

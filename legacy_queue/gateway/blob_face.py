@@ -16,7 +16,7 @@ from lxml import etree
 from werkzeug.exceptions import ClientDisconnected, RequestedRangeNotSatisfiable
 from werkzeug.http import parse_range_header
 
-from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.errors import MalformedPayload, ServiceUnavailable
 from legacy_queue.gateway.azure_protocol import AzureError, answer, authenticated, blueprint_of, check_names
 from legacy_queue.ports import Clock
 from legacy_queue.ports.account import StorageAccount
@@ -129,7 +129,7 @@ def _body() -> bytes:
         raise AzureError("RequestBodyTooLarge")
     try:
         body = request.stream.read()
-    except (OSError, ClientDisconnected):
+    except (MalformedPayload, OSError, ClientDisconnected):
         body = b""
     if len(body) != length:
         raise AzureError("InvalidInput", f"The body ended after {len(body)} of {length} bytes.")

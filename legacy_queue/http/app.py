@@ -16,7 +16,7 @@ from legacy_queue.http.event_stream import events_endpoint
 from legacy_queue.http.migration import migration
 from legacy_queue.http.references import api_reference, exchanges_reference
 from legacy_queue.http.request_log import RequestLog, record_of
-from legacy_queue.http.schemas import SCHEMAS, served
+from legacy_queue.http.schemas import SCHEMAS
 
 _started = time.monotonic()
 
@@ -71,6 +71,11 @@ def create_app(backend: Backend) -> Flask:
         if name not in SCHEMAS:
             known = ", ".join(sorted(SCHEMAS))
             raise ResourceNotFound(f"there is no schema {name[:100]!r}; there are {known}")
-        return served(name, backend.root_url)
+        return {
+            "$id": f"{backend.root_url}/schemas/queue/v1/{name}.json#",
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "title": name.replace("-", " "),
+            **SCHEMAS[name],
+        }
 
     return app

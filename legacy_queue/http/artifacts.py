@@ -4,24 +4,17 @@ Source: "Methods" and "Bodies worth spelling out" in design/api.md.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from flask import Response, request
-from werkzeug.exceptions import HTTPException
 
 from legacy_queue.domain.artifacts import Artifact
-from legacy_queue.domain.errors import (
-    InputError,
-    LengthRequired,
-    MalformedPayload,
-    QueueError,
-    ResourceNotFound,
-)
+from legacy_queue.domain.errors import InputError, LengthRequired, ResourceNotFound
 from legacy_queue.domain.scopes import AllOf, AnyOf, ForEach
-from legacy_queue.http.endpoint import Call, endpoint
+from legacy_queue.http.endpoint import Answer, Call, endpoint
 from legacy_queue.http.paging import PAGED, page_answer, render
 from legacy_queue.services import Services
 from legacy_queue.services.artifacts import Found
@@ -34,23 +27,18 @@ UPLOADS = "/uploads"  # a path
 _OF_RUN = "/task/<taskId>/runs/<runId>/artifacts"
 _OF_LATEST = "/task/<taskId>/artifacts"
 _ONE = f"{_OF_RUN}/<name>"
-_CREATING = AnyOf(
-    (
-        "queue:claim-task:<taskId>/<runId>",
-        "queue:create-artifact:<taskId>/<runId>",
-        AllOf(("queue:create-artifact:<name>", "assume:worker-id:<workerGroup>/<workerId>")),
-    )
-)
+_AS_WORKER = AllOf(("queue:create-artifact:<name>", "assume:worker-id:<workerGroup>/<workerId>"))
+_AS_HOLDER = ("queue:claim-task:<taskId>/<runId>", "queue:create-artifact:<taskId>/<runId>")
 _GETTING = AllOf((ForEach("private", "privateNames", "queue:get-artifact:<private>"),))
 _NAME = r"[ -~]{1,1024}"
 _CHUNK = 256 * 1024  # bytes
 
-_putting = partial(endpoint, scopes=_CREATING)
+_putting = partial(endpoint, scopes=AnyOf((*_AS_HOLDER, _AS_WORKER)))
 _listing = partial(endpoint, "GET", query=PAGED, output="list-artifacts-response", stability="experimental")
 
 
 @_putting("POST", _ONE, "Create Artifact", input="post-artifact-request", output="post-artifact-response")
-def create_artifact(call: Call) -> Mapping[str, Any]:
+def create_artifact(call: Call) -> Answer:
     """Put an artifact of a run on record, and learn how to upload it. Safe to repeat, for fresh URLs.
 
     A later expires is taken over, and another url of a reference; anything else is never replaced. An
@@ -172,22 +160,12 @@ def upload_view(services: Services, slots: UploadSlots) -> Callable[[str], Respo
         request.max_content_length = int(length) + 1
         encoding, md5 = headers.get("content-encoding"), headers.get("content-md5")
         sent = Sent(int(length), headers.get("content-type", ""), encoding, md5)
+        chunks = iter(lambda: request.stream.read(_CHUNK), b"")  # read no faster than they are stored
         with slots.taken(ticket):
-            etag = services.uploads.receive(ticket, request.args.get("signature", ""), sent, _chunks())
+            etag = services.uploads.receive(ticket, request.args.get("signature", ""), sent, chunks)
         return _empty(200, ETag=f'"{etag}"')
 
     return upload
-
-
-def _chunks() -> Iterator[bytes]:
-    """The body as it comes in: no faster than it is taken."""
-    try:
-        while chunk := request.stream.read(_CHUNK):
-            yield chunk
-    except (HTTPException, QueueError):
-        raise
-    except Exception as error:  # noqa: BLE001  gunicorn's, or a connection that ends
-        raise MalformedPayload(f"the body cannot be read ({type(error).__name__})") from None
 
 
 def _empty(status: int, **headers: str) -> Response:

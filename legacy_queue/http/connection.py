@@ -5,13 +5,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.errors import MalformedPayload, ServiceUnavailable
 
 
 class FairBody:
-    """A request's body that makes no other request wait; a read raises ServiceUnavailable on a timeout.
+    """A request's body that makes no other request wait.
 
-    gunicorn's worker raises the TimeoutError, and closes the connection as after every error of reading.
+    A read raises ServiceUnavailable on the TimeoutError of gunicorn's worker, and MalformedPayload on any
+    other error: chunks that are none, a connection that ends. gunicorn closes the connection after it.
     """
 
     def __init__(self, body: Any) -> None:
@@ -23,6 +24,8 @@ class FairBody:
             return bytes(self._body.read(size))
         except TimeoutError:
             raise ServiceUnavailable("the body came too slowly: send it again") from None
+        except Exception as error:  # noqa: BLE001  whatever gunicorn's is
+            raise MalformedPayload(f"the body cannot be read ({type(error).__name__})") from None
 
 
 def disconnected(environ: Mapping[str, Any]) -> Callable[[], bool]:

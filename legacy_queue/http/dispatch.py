@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from flask import Request, Response
+from werkzeug.exceptions import RequestEntityTooLarge
 
 from legacy_queue.domain.authentication import Authenticator, Identity
 from legacy_queue.domain.errors import (
@@ -19,14 +20,13 @@ from legacy_queue.domain.errors import (
     InputValidationError,
     InvalidRequestArguments,
     MalformedPayload,
-    QueueError,
 )
 from legacy_queue.domain.events import PROJECT
 from legacy_queue.domain.hawk import SignedRequest
 from legacy_queue.domain.scopes import reference
 from legacy_queue.http.bodies import MAX_BODY, parse, validate
 from legacy_queue.http.endpoint import PARAMETERS, Call, Endpoint
-from legacy_queue.http.error_answers import render, too_large
+from legacy_queue.http.error_answers import render
 from legacy_queue.http.request_log import Environ, RequestRecord, WsgiApp, record_of
 from legacy_queue.ports import Clock
 from legacy_queue.services import Services
@@ -105,6 +105,7 @@ class Dispatcher:
         record.call = endpoint.name, params
         raw = _body(environ)
         identity, failure = self._authenticate(environ, record, raw)
+        record.client_id = identity.client_id if identity else None
         body = None
         if endpoint.method != "GET":
             if endpoint.scopes is not None and identity is None:
@@ -119,11 +120,9 @@ class Dispatcher:
     ) -> tuple[Identity | None, AuthenticationFailed | None]:
         try:
             signed = _signed_request(environ, record.target, raw, self._backend.trusts_proxy)
-            identity = self._backend.authenticator.authenticate(signed, self._backend.clock.now())
+            return self._backend.authenticator.authenticate(signed, self._backend.clock.now()), None
         except AuthenticationFailed as failure:
             return None, failure
-        record.client_id = identity.client_id if identity else None
-        return identity, None
 
 
 def check_escapes(target: str) -> None:
@@ -142,7 +141,8 @@ def _pattern(endpoint: Endpoint) -> str:
 
 def _query(endpoint: Endpoint, environ: Environ) -> dict[str, str]:
     """The query's parameters, each given once and known to the endpoint; a bewit is not one of them."""
-    given = {name: values for name, values in Request(environ).args.lists() if name != "bewit"}
+    given = Request(environ).args.to_dict(flat=False)
+    given.pop("bewit", None)
     for name, values in sorted(given.items()):
         if name not in endpoint.query:
             raise InvalidRequestArguments(f"{endpoint.name} takes no query parameter {name[:200]!r}")
@@ -157,17 +157,12 @@ def _body(environ: Environ) -> bytes:
     """Of MAX_BODY bytes at most; what a request without a length and without chunks sends is none."""
     announced, raw = int(environ.get("CONTENT_LENGTH") or 0), b""
     if announced > MAX_BODY:
-        raise too_large()
+        raise RequestEntityTooLarge
     left = announced if "HTTP_TRANSFER_ENCODING" not in environ else MAX_BODY + 1
-    try:
-        while left > 0 and (chunk := environ["wsgi.input"].read(left)):
-            raw, left = raw + chunk, left - len(chunk)
-    except QueueError:
-        raise
-    except Exception as error:  # noqa: BLE001  gunicorn's, for chunks that are none, or a connection that ends
-        raise MalformedPayload(f"the body cannot be read ({type(error).__name__})") from None
+    while left > 0 and (chunk := environ["wsgi.input"].read(left)):
+        raw, left = raw + chunk, left - len(chunk)
     if len(raw) > MAX_BODY:
-        raise too_large()
+        raise RequestEntityTooLarge
     if len(raw) < announced:
         raise MalformedPayload(f"the body ended after {len(raw)} of {announced} bytes")
     return raw

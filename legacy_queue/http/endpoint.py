@@ -20,6 +20,8 @@ from legacy_queue.services import Services
 
 log = structlog.get_logger()
 
+Answer = Mapping[str, Any] | Response  # JSON, or whatever is not just that
+
 # as AMQP 0-9-1 has it, but for a * or # that is only part of a word: there it would stand for itself
 _TOPIC_PATTERN = r"(?=[ -~]{1,255}\Z)(?:[*#]|[^.*#]*)(?:\.(?:[*#]|[^.*#]*))*"
 
@@ -106,7 +108,7 @@ class Call:
         return self.authorize(workerGroup=worker.worker_group, workerId=worker.worker_id)
 
 
-Handler = Callable[[Call], Mapping[str, Any] | Response]
+Handler = Callable[[Call], Answer]
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ def render(error: Exception, record: RequestRecord, clock: Clock) -> Response:
     if isinstance(error, HTTPException):
         error = _translated(error, record)
     if not isinstance(error, QueueError):
-        return _answer(500, "InternalServerError", _internal(error, record), record, clock)
+        return _answer(500, "InternalServerError", _logged(error, record), record, clock)
     record.refusal = error
     message = cut(error.message)
     if error.details:
@@ -44,14 +44,9 @@ def render(error: Exception, record: RequestRecord, clock: Clock) -> Response:
     return response
 
 
-def too_large() -> InputTooLarge:
-    """Of a body."""
-    return InputTooLarge(f"the body is larger than {MAX_BODY} bytes, the most that is accepted")
-
-
 def _translated(error: HTTPException, record: RequestRecord) -> QueueError:
     if error.code == 413:
-        return too_large()
+        return InputTooLarge(f"the body is larger than {MAX_BODY} bytes, the most that is accepted")
     if error.code in (404, 405):
         return ResourceNotFound(
             f"there is no {record.method} {record.path[:200]}; "
@@ -60,8 +55,8 @@ def _translated(error: HTTPException, record: RequestRecord) -> QueueError:
     return InvalidRequestArguments(f"the request cannot be read: {error.name}")
 
 
-def _internal(error: Exception, record: RequestRecord) -> str:
-    """What the caller is told; the details are in the log."""
+def _logged(error: Exception, record: RequestRecord) -> str:
+    """What the caller is told of an error whose details are in the log."""
     if isinstance(error, Corrupt):  # it is logged already, once
         return "what is stored about this cannot be read: the log of the server says so as row-corrupt"
     incident = str(uuid.uuid4())

@@ -1,6 +1,6 @@
-"""``GET /events``: what the queue tells the world, as server-sent events, with or without a broker.
+"""``GET /events``: the queue's events as server-sent events, with or without a broker.
 
-Source: seeds/001 for what is told, the HTML standard's "Server-sent events" for the form.
+Source: seeds/001 for the events, the HTML standard's "Server-sent events" for the form.
 """
 
 import json
@@ -21,8 +21,6 @@ _RETRY = 2000  # milliseconds until a client comes back
 _KEEP_ALIVE = timedelta(seconds=15)
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # the second is nginx's
 
-Followed = Iterator[Told | BeginsAnew | None]
-
 
 def events_endpoint(project: str, clock: Clock, stopping: Flag, trusts_proxy: bool) -> Endpoint:
     """``/events`` of a server whose exchanges are the project's; its streams end once ``stopping`` is set."""
@@ -39,18 +37,21 @@ def events_endpoint(project: str, clock: Clock, stopping: Flag, trusts_proxy: bo
         exchange = _exchange(call.query["exchange"], project) if "exchange" in call.query else None
         after = call.environ.get("HTTP_LAST_EVENT_ID", call.query.get("lastEventId", ""))
         feed = call.authorize().event_feed
-        if call.environ["REQUEST_METHOD"] == "HEAD":
-            return _answer(iter(()))
-        try:
-            followers = _followers(call, trusts_proxy)
-            followed = feed.follow(exchange, call.query.get("routingKey", "#"), after, followers)
-        except ValueError:
-            raise InvalidRequestArguments(
-                f"lastEventId is {after[:200]!r}: the id of an event of this server is accepted"
-            ) from None
-        except BrokerAway:
-            raise ServiceUnavailable("the broker is away: its events cannot be followed now") from None
-        return _answer(_stream(followed, project, clock, stopping, disconnected(call.environ)))
+        stream: Iterator[str] = iter(())
+        if call.environ["REQUEST_METHOD"] != "HEAD":
+            try:
+                followed = feed.follow(
+                    exchange, call.query.get("routingKey", "#"), after, _followers(call, trusts_proxy)
+                )
+            except ValueError:
+                raise InvalidRequestArguments(
+                    f"lastEventId is {after[:200]!r}: the id of an event of this server is accepted"
+                ) from None
+            except BrokerAway:
+                raise ServiceUnavailable("the broker is away: its events cannot be followed now") from None
+            is_gone = disconnected(call.environ)
+            stream = _stream(followed, project, clock, lambda: stopping.is_set() or is_gone())
+        return Response(stream, content_type="text/event-stream", headers=_HEADERS)
 
     return events
 
@@ -63,10 +64,6 @@ def _followers(call: Call, trusts_proxy: bool) -> list[str]:
     return [f"address {address}", *([f"client {call.client_id}"] if call.client_id else [])]
 
 
-def _answer(stream: Iterator[str]) -> Response:
-    return Response(stream, content_type="text/event-stream", headers=_HEADERS)
-
-
 def _exchange(name: str, project: str) -> str:
     short = name.removeprefix(f"exchange/{project}/v1/")
     if short not in EXCHANGES:
@@ -75,7 +72,7 @@ def _exchange(name: str, project: str) -> str:
 
 
 def _stream(
-    followed: Followed, project: str, clock: Clock, stopping: Flag, is_gone: Callable[[], bool]
+    followed: Iterator[Told | BeginsAnew | None], project: str, clock: Clock, is_over: Callable[[], bool]
 ) -> Iterator[str]:
     yield f"retry: {_RETRY}\n\n"
     last = clock.now()
@@ -84,7 +81,7 @@ def _stream(
             if one or clock.now() - last >= _KEEP_ALIVE:
                 yield _framed(one, project) if one else ": keep-alive\n\n"
                 last = clock.now()
-            if stopping.is_set() or is_gone():  # who is gone gives the place back at once
+            if is_over():  # a client that has disconnected gives its place back at once
                 return
     except (BrokerAway, ServiceUnavailable):
         return  # the client comes back, and is told why if it is still so

@@ -4,14 +4,11 @@ It names clients and workers, so it takes a scope of its own: ``queue:migration`
 """
 
 import re
-from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
 
 from legacy_queue.domain.errors import InvalidRequestArguments
-from legacy_queue.domain.times import format_time
-from legacy_queue.domain.usage import HOUR, KEPT, METHODS, WorkerTypeUse
-from legacy_queue.http.endpoint import Call, endpoint
+from legacy_queue.domain.usage import HOUR, KEPT
+from legacy_queue.http.endpoint import Answer, Call, endpoint
 
 _UNITS = {"m": timedelta(minutes=1), "h": HOUR, "d": timedelta(days=1)}
 
@@ -24,7 +21,7 @@ _UNITS = {"m": timedelta(minutes=1), "h": HOUR, "d": timedelta(days=1)}
     query=("provisionerId", "since", "workerType"),
     output="migration-response",
 )
-def migration(call: Call) -> Mapping[str, Any]:
+def migration(call: Call) -> Answer:
     """Who called pollTaskUrls, claimTask and claimWork since so long ago (``24h``), and what that stands in
     the way of, for each worker type. All calls count that their scopes allowed, whatever came of them, those
     of the hour in which the time begins too.
@@ -32,16 +29,9 @@ def migration(call: Call) -> Mapping[str, Any]:
     services = call.authorize()
     window = _window(call.query.get("since", "24h"))
     report = services.usage.report(window, call.query.get("provisionerId"), call.query.get("workerType"))
-    recorded = {"recordedSince": report.recorded_since} if report.recorded_since else {}
-    times = {"since": report.since, "until": report.until, **recorded}
-    return {
-        **{name: format_time(time) for name, time in times.items()},
-        "notRecorded": report.not_recorded,
-        "workerTypes": [
-            _to_wire(one, services.claims.policy(one.provisioner_id, one.worker_type))
-            for one in report.worker_types
-        ],
-    }
+    for one in report["workerTypes"]:
+        one["policy"] = services.claims.policy(one["provisionerId"], one["workerType"])
+    return report
 
 
 def _window(text: str) -> timedelta:
@@ -52,32 +42,3 @@ def _window(text: str) -> timedelta:
             f"since is {text!r}: a duration from 1h to {KEPT.days}d is accepted, like 90m, 24h or 2d"
         )
     return window
-
-
-def _to_wire(one: WorkerTypeUse, policy: str) -> dict[str, Any]:
-    against_required, against_claim_work = one.against_required(), one.against_claim_work()
-    return {
-        "provisionerId": one.provisioner_id,
-        "workerType": one.worker_type,
-        "policy": policy,
-        "calls": [
-            {
-                "method": use.method,
-                "missing": list(use.missing),
-                "caller": use.caller,
-                "count": calls.count,
-                "last": format_time(calls.last),
-            }
-            for use, calls in one.of(*METHODS).items()
-        ],
-        "required": {
-            "possible": not against_required,
-            "inTheWay": against_required,
-            "refused": sum(calls.count for calls in one.refused_if_required.values()),
-        },
-        "claimWork": {
-            "ready": not against_claim_work,
-            "inTheWay": against_claim_work,
-            "toBeMoved": one.to_be_moved,
-        },
-    }

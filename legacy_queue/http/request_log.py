@@ -62,28 +62,23 @@ class RequestRecord:
 
     def write(self) -> None:
         """Write the line."""
+        error, refusal = self.refusal, {}
+        if isinstance(error, AuthenticationFailed):
+            refusal = {"reason": error.reason, "claimed_client_id": error.client_id}
+        if isinstance(error, AuthorizationFailed):
+            refusal = {"reason": error.message[:_MAX_LENGTH]}
         fields = {
             "method": self.method,
             "path": self.shown_path,
             "endpoint": self.call[0] if self.call else self.endpoint,
             "status": self.status,
             "client_id": self.client_id,
-            "code": self.code,
-            **self._refusal(),
+            "code": error.code if error else self.code,
+            **refusal,
             "request_id": self.request_id,
         }
         ms = round((time.monotonic() - self._begun) * 1000, 1)
         log.info("request", **{name: value for name, value in fields.items() if value}, ms=ms)
-
-    def _refusal(self) -> dict[str, str]:
-        match error := self.refusal:
-            case None:
-                return {}
-            case AuthenticationFailed():
-                return {"code": error.code, "reason": error.reason, "claimed_client_id": error.client_id}
-            case AuthorizationFailed():
-                return {"code": error.code, "reason": error.message[:_MAX_LENGTH]}
-        return {"code": error.code}
 
 
 def record_of(environ: Environ) -> RequestRecord:

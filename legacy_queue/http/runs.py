@@ -1,16 +1,12 @@
 """Endpoints for workers: where work is, and what becomes of a run. Source: "Methods" in design/api.md."""
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from legacy_queue.domain.scopes import AllOf, AnyOf
 from legacy_queue.domain.task import Worker
 from legacy_queue.http.connection import disconnected
-from legacy_queue.http.endpoint import Call, endpoint
+from legacy_queue.http.endpoint import Answer, Call, endpoint
 from legacy_queue.services.claims import Presented
-
-Answer = Mapping[str, Any]
 
 _RUN = "/task/<taskId>/runs/<runId>"
 _POOL = "<provisionerId>/<workerType>"
@@ -19,12 +15,8 @@ _AS_WORKER = "assume:worker-id:<workerGroup>/<workerId>"
 _AS_WORKER_TYPE = f"assume:worker-type:{_POOL}"
 
 _POLLING = AnyOf((f"queue:poll-task-urls:{_POOL}", AllOf(("queue:poll-task-urls", _AS_WORKER_TYPE))))
-_CLAIMING = AnyOf(
-    (
-        AllOf((f"queue:claim-task:{_POOL}", _WORKER_ID)),
-        AllOf(("queue:claim-task", _AS_WORKER_TYPE, _AS_WORKER)),
-    )
-)
+_LEGACY_CLAIMING = AllOf(("queue:claim-task", _AS_WORKER_TYPE, _AS_WORKER))
+_CLAIMING = AnyOf((AllOf((f"queue:claim-task:{_POOL}", _WORKER_ID)), _LEGACY_CLAIMING))
 
 
 def _on_run(verb: str, legacy_verb: str) -> AnyOf:

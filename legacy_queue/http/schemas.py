@@ -64,7 +64,6 @@ def _object(required: str = "", optional: str = "", **own: Schema) -> Schema:
 
 _STRING: Schema = {"type": "string"}
 _TIME: Schema = {"type": "string", "format": "date-time", "maxLength": 64}
-_COUNT: Schema = {"type": "integer", "minimum": 0}
 _URL = "https?://[!-~]+"
 _RUN_STATES = "pending running completed failed exception"
 _POOL = "provisionerId workerType"
@@ -77,7 +76,7 @@ _PROPERTIES: dict[str, Schema] = {
     **_each("firstClaim lastDateActive quarantineUntil since until recordedSince last", _TIME),
     **_each("continuationToken clientId accessToken certificate caller putUrl", _STRING),
     **_each("signedPollUrl signedDeleteUrl", _STRING),
-    **_each("count notRecorded refused pendingTasks", _COUNT),
+    **_each("count notRecorded refused pendingTasks", {"type": "integer", "minimum": 0}),
     **_each("success possible ready", {"type": "boolean"}),
     **_each("payload extra", {"type": "object"}),
     **_each("inTheWay toBeMoved", _list(_STRING)),
@@ -250,12 +249,3 @@ def message_schema(exchange: str) -> str:
     Source: the original's exchanges.json, where one name is unlike the others.
     """
     return exchange if exchange == "task-group-resolved" else f"{exchange}-message"
-
-
-def served(name: str, root_url: str) -> Schema:
-    """The schema as ``/schemas/queue/v1/<name>.json`` shows it."""
-    head = {
-        "$id": f"{root_url}/schemas/queue/v1/{name}.json#",
-        "$schema": "http://json-schema.org/draft-07/schema#",
-    }
-    return {**head, "title": name.replace("-", " "), **SCHEMAS[name]}

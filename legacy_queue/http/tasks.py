@@ -1,20 +1,15 @@
 """Endpoints about tasks. Source: "Methods" in design/api.md."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any
-
-from flask import Response
 
 from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.priority import at_least
 from legacy_queue.domain.scopes import AllOf, AnyOf, Expression, ForEach
 from legacy_queue.domain.task import Task
-from legacy_queue.http.endpoint import Call, Endpoint, Handler, endpoint
+from legacy_queue.http.endpoint import Answer, Call, Endpoint, Handler, endpoint
 from legacy_queue.http.paging import PAGED, page_answer, render
 from legacy_queue.services import Services
-
-Answer = Mapping[str, Any]
 
 _POOL = "<provisionerId>/<workerType>"
 _GROUP = "<schedulerId>/<taskGroupId>"
@@ -94,7 +89,7 @@ def cancel_task(call: Call) -> Answer:
 
 
 @_listing("/task-group/<taskGroupId>/list", "List Task Group", output="list-task-group-response")
-def list_task_group(call: Call) -> Response:
+def list_task_group(call: Call) -> Answer:
     """The tasks of a group, up to ``limit`` at a time; a page may hold fewer and not be the last: it has
     about 4 MiB of JSON at most.
 
@@ -107,7 +102,7 @@ def list_task_group(call: Call) -> Response:
 
 
 @_listing("/task/<taskId>/dependents", "List Dependent Tasks", output="list-dependent-tasks-response")
-def list_dependent_tasks(call: Call) -> Response:
+def list_dependent_tasks(call: Call) -> Answer:
     """The tasks that depend on a task, in pages as those of listTaskGroup."""
     services = call.authorize()
     ask = partial(services.listing.dependents, call.task_id, render=_listed)
@@ -139,4 +134,4 @@ def _status(task: Task) -> Answer:
 
 
 def _listed(task: Task) -> bytes:
-    return render({**_status(task), "task": task.definition.wire})
+    return render({"status": task.status(), "task": task.definition.wire})

@@ -3,22 +3,18 @@
 What is declared or seen is known; what is not need not be declared before it is used.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
-
-from flask import Response
 
 from legacy_queue.domain.errors import InsufficientScopes
 from legacy_queue.domain.ids import IDENTIFIER
 from legacy_queue.domain.scopes import AllOf, ForEach
 from legacy_queue.domain.times import given_time
 from legacy_queue.domain.workers import Known, Path
-from legacy_queue.http.endpoint import Call, Endpoint, Handler, endpoint
+from legacy_queue.http.endpoint import Answer, Call, Endpoint, Handler, endpoint
 from legacy_queue.http.paging import PAGED, page_answer, render
 from legacy_queue.services.pages import Page
-
-Answer = Mapping[str, Any]
 
 _PROVISIONERS = "/provisioners"
 _PROVISIONER = f"{_PROVISIONERS}/<provisionerId>"
@@ -40,7 +36,7 @@ def _declaring(route: str, title: str, scope: str, schema: str) -> Callable[[Han
 
 
 @_listing(_PROVISIONERS, "Get a list of all active provisioners", output="list-provisioners-response")
-def list_provisioners(call: Call) -> Response:
+def list_provisioners(call: Call) -> Answer:
     """All provisioners that are known, up to ``limit`` at a time; a page may hold fewer and not be the last.
 
     Where more follow there is a continuationToken, which as a query parameter gives the next page.
@@ -64,7 +60,7 @@ def declare_provisioner(call: Call) -> Answer:
 
 
 @_listing(_WORKER_TYPES, "Get a list of all active worker-types", output="list-workertypes-response")
-def list_worker_types(call: Call) -> Response:
+def list_worker_types(call: Call) -> Answer:
     """The worker types of a provisioner that are known, in pages as those of listProvisioners."""
     return _page(call, "workerTypes", Known.to_wire)
 
@@ -77,10 +73,7 @@ def get_worker_type(call: Call) -> Answer:
 
 @_declaring(_WORKER_TYPE, "Update a worker-type", f"worker-type:{_OF_POOL}", "workertype")
 def declare_worker_type(call: Call) -> Answer:
-    """Declare some properties of a worker type, known before or not; the others stay as they are.
-
-    None at all says that it is active: any client may.
-    """
+    """Declare some properties of a worker type, as declareProvisioner does those of a provisioner."""
     return _declared(call)
 
 
@@ -91,7 +84,7 @@ def declare_worker_type(call: Call) -> Answer:
     query=(*PAGED, "quarantined"),
     output="list-workers-response",
 )
-def list_workers(call: Call) -> Response:
+def list_workers(call: Call) -> Answer:
     """The workers of a worker type that are known, in pages as those of listProvisioners.
 
     With ``quarantined`` only those that are (true), or are not (false); such a page may hold few of many.
@@ -144,7 +137,7 @@ def _declared(call: Call) -> Answer:
     return services.workers.declare(_path(call), call.body)
 
 
-def _page(call: Call, name: str, to_wire: Callable[[Known], Answer]) -> Response:
+def _page(call: Call, name: str, to_wire: Callable[[Known], Any]) -> Answer:
     services, parent = call.authorize(), _path(call)
     is_quarantined = {"true": True, "false": False}.get(call.query.get("quarantined", ""))
 
@@ -159,7 +152,7 @@ def _page(call: Call, name: str, to_wire: Callable[[Known], Answer]) -> Response
     return page_answer(call, services, name, pattern, ask)
 
 
-def _summary(known: Known) -> Answer:
+def _summary(known: Known) -> dict[str, Any]:
     """A worker in a list."""
     wire = known.to_wire()
     names = ("workerGroup", "workerId", "firstClaim", "lastDateActive", "quarantineUntil")

@@ -17,6 +17,11 @@ class Endpoint:
     account: str
     key: str = field(repr=False)
 
+    @property
+    def sas_protocol(self) -> str:
+        """Of signed URLs: plain HTTP is allowed where clients are told a URL of plain HTTP only."""
+        return "https" if self.url.startswith("https:") else "https,http"
+
 
 class StorageAccount(Protocol):
     """Tables and the container come into being by ``check``, queues by ``Queue.create``."""

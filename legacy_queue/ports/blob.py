@@ -42,6 +42,7 @@ class BlockList:
 
 
 Block = tuple[Literal["Latest", "Committed", "Uncommitted"], str]  # where to look for it, and its id
+Blocks = Sequence[Block]
 
 
 class BlobContainer(Protocol):
@@ -61,13 +62,7 @@ class BlobContainer(Protocol):
         """Keep 1 to 4 MiB of bytes until a list names them, in place of an uncommitted block of that id."""
 
     def put_block_list(
-        self,
-        name: str,
-        blocks: Sequence[Block],
-        content_type: str,
-        encoding: str | None,
-        *,
-        is_new: bool = False,
+        self, name: str, blocks: Blocks, content_type: str, encoding: str | None, *, is_new: bool = False
     ) -> Written:
         """Make the blob of these blocks; raises InvalidBlockList, BlobAlreadyExists."""
 

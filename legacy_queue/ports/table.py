@@ -114,16 +114,20 @@ def check_key(partition: str, key: str) -> None:
         raise ValueError(f"{partition!r} {key!r} is not a valid key")
 
 
-def check_values(values: Mapping[str, Value]) -> None:
-    """Raise ValueError or TypeError for what a row cannot have."""
-    row_size = 0
-    for name, value in values.items():
-        size = _size(value)
-        if size > _MAX_VALUE:
-            raise ValueError(f"{name} has more than 64 KiB")
-        row_size += size
-    if row_size > _MAX_ROW:
-        raise ValueError("a row has up to 1 MiB")
+def check_changes(partition: str, changes: Sequence[Change]) -> None:
+    """Raise ValueError or TypeError for what is no batch, of no valid keys, or has values of no row."""
+    if not 1 <= len({change.key for change in changes}) == len(changes) <= 100:
+        raise ValueError("a batch has 1 to 100 changes of different rows")
+    for change in changes:
+        check_key(partition, change.key)
+        row_size = 0
+        for name, value in change.values.items():
+            size = _size(value)
+            if size > _MAX_VALUE:
+                raise ValueError(f"{name} has more than 64 KiB")
+            row_size += size
+        if row_size > _MAX_ROW:
+            raise ValueError("a row has up to 1 MiB")
 
 
 def _size(value: Any) -> int:
@@ -139,12 +143,6 @@ def _size(value: Any) -> int:
     if kind not in (bool, int, float, datetime):
         raise TypeError(f"a {kind.__name__} is no value of a row")
     return 8
-
-
-def check_batch(changes: Sequence[Change]) -> None:
-    """Raise ValueError for what is no batch."""
-    if not 1 <= len({change.key for change in changes}) == len(changes) <= 100:
-        raise ValueError("a batch has 1 to 100 changes of different rows")
 
 
 def check_limit(limit: int) -> None:

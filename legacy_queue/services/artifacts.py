@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import structlog
@@ -27,12 +28,11 @@ from legacy_queue.domain.errors import (
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import AlreadyExists, BrokerAway, Changed, Clock, ObjectStore
-from legacy_queue.services.blob_checks import BlobChecks
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.event_publisher import EventPublisher
-from legacy_queue.services.pages import Page, fill, rows_behind
+from legacy_queue.services.pages import Page, read_page
 from legacy_queue.services.timers import Timers
-from legacy_queue.services.uploads import Uploads
+from legacy_queue.services.uploads import BlobChecks, Uploads
 from legacy_queue.stores import Blobs, Storage, StoredArtifact
 
 log = structlog.get_logger()
@@ -120,13 +120,10 @@ class Artifacts:
         artifact = self._load(task_id, run_id, name).artifact
         if not artifact.is_complete:
             raise ResourceNotFound(f"artifact {name!r} is not complete: its upload has not ended")
-        match artifact.storage_type:
-            case "error":
-                return Found(artifact, None)
-            case "reference":
-                return Found(artifact, artifact.details["url"])
-        url = self._store_of(artifact).download_url(artifact.blob_name, self._expiry(artifact.expires))
-        return Found(artifact, url)
+        if not artifact.has_bytes:
+            return Found(artifact, artifact.details.get("url"))
+        expiry = self._expiry(artifact.expires)
+        return Found(artifact, self._store_of(artifact).download_url(artifact.blob_name, expiry))
 
     def latest_run(self, task_id: str) -> int:
         """The last run of the task; raises ResourceNotFound, where it has none too."""
@@ -140,10 +137,8 @@ class Artifacts:
     ) -> Page[str]:
         """Artifacts of the run, in the order of the store; raises ResourceNotFound."""
         self._changes.read(task_id).task.run(run_id)
-        rows = rows_behind(
-            after, limit, lambda place, count: self._artifacts.list(task_id, run_id, place, count), _name_of
-        )
-        return fill(rows, limit, _name_of, render)
+        ask = partial(self._artifacts.list, task_id, run_id)
+        return read_page(ask, lambda artifact: artifact.name, after, limit, render)
 
     def remove_expired(self, after: str, limit: int, _since: datetime | None) -> str | None:
         """A page of a chore: what expired a while ago is removed, the bytes first, as far as that goes.
@@ -151,32 +146,28 @@ class Artifacts:
         An object store that is away keeps its own; raises ServiceUnavailable where the storage is.
         """
         expired, next_after = self._artifacts.expired(self._clock.now() - EXPIRED_FOR, after, limit)
-        objects = [stored for stored in expired if stored.artifact.is_object]
-        self._remove_each([one for one in expired if not one.artifact.is_object], self._blobs)
-        if objects:
-            try:
-                self._remove_each(objects, self._needed_objects())
-            except ServiceUnavailable as error:
-                log.warning("objects-not-removed", why=error.message)
-        return next_after
-
-    def _remove_each(self, expired: Sequence[StoredArtifact], store: Blobs | ObjectStore) -> None:
+        objects_are_away = False
         for stored in expired:
             artifact = stored.artifact
             try:
-                if artifact.has_bytes:
-                    store.remove(artifact.blob_name)
-                with suppress(Changed):  # another process was faster
-                    self._artifacts.remove(stored)
-            except ServiceUnavailable:
-                raise
-            except Exception:
-                log.exception(
-                    "artifact-not-removed",
-                    task_id=artifact.task_id,
-                    run_id=artifact.run_id,
-                    name=artifact.name,
-                )  # the others are
+                if not (artifact.is_object and objects_are_away):
+                    self._remove(stored)
+            except ServiceUnavailable as error:
+                if not artifact.is_object:
+                    raise
+                objects_are_away = True
+                log.warning("objects-not-removed", why=error.message)
+            except Exception:  # the others are removed
+                ids = {"task_id": artifact.task_id, "run_id": artifact.run_id, "name": artifact.name}
+                log.exception("artifact-not-removed", **ids)
+        return next_after
+
+    def _remove(self, stored: StoredArtifact) -> None:
+        artifact = stored.artifact
+        if artifact.has_bytes:
+            self._store_of(artifact).remove(artifact.blob_name)
+        with suppress(Changed):  # another process was faster
+            self._artifacts.remove(stored)
 
     def _load(self, task_id: str, run_id: int, name: str) -> StoredArtifact:
         stored = self._artifacts.load(task_id, run_id, name)
@@ -272,7 +263,3 @@ class Artifacts:
         if self._objects is None:
             raise ServiceUnavailable("the object store that holds this artifact is not configured any more")
         return self._objects
-
-
-def _name_of(artifact: Artifact) -> str:
-    return artifact.name

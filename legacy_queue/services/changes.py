@@ -14,9 +14,9 @@ import structlog
 from legacy_queue.domain.errors import QueueError, RequestConflict, ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.events import EVER, Event, events_since
 from legacy_queue.domain.messages import Lease
-from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Run, Task
 from legacy_queue.domain.timers import next_due
+from legacy_queue.domain.transitions import Outcome
 from legacy_queue.ports import BrokerAway, Changed, Clock
 from legacy_queue.services.event_publisher import EventPublisher
 from legacy_queue.services.timers import LEASE, Timers

@@ -44,7 +44,7 @@ class RenewedTurn:
 
     def __init__(self, turns: Turns, turn: Turn, clock: Clock, every: timedelta = _RENEWED_EVERY) -> None:
         self._turns, self._turn, self._clock, self._every = turns, turn, clock, every
-        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._changed, self._is_ended = threading.Condition(), False
         self._renewing = threading.Thread(target=self._renew, name="renewal", daemon=True)
 
     def __enter__(self) -> "RenewedTurn":
@@ -52,24 +52,26 @@ class RenewedTurn:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._ended.set()
+        with self._changed:
+            self._is_ended = True
+            self._changed.notify_all()
         self._renewing.join()
 
     def keep(self, cursor: str, since: datetime | None) -> None:
         """Note how far the work came; raises Changed where another process has taken the turn."""
-        with self._lock:
+        with self._changed:
             self._keep(self._clock.now() + LEASE, cursor, since)
 
     def release(self, until: datetime, cursor: str, since: datetime | None) -> None:
         """End it: the turn may be taken again from ``until`` on. Raises Changed."""
-        self._ended.set()
-        with self._lock:
+        with self._changed:
+            self._is_ended = True
             self._keep(until, cursor, since)
 
     def _renew(self) -> None:
-        while not self._ended.wait(self._every.total_seconds()):
-            with self._lock, suppress(Changed, ServiceUnavailable):
-                if not self._ended.is_set():
+        with self._changed:
+            while not self._changed.wait_for(lambda: self._is_ended, self._every.total_seconds()):
+                with suppress(Changed, ServiceUnavailable):
                     self._keep(self._clock.now() + LEASE, self._turn.cursor, self._turn.since)
 
     def _keep(self, until: datetime, cursor: str, since: datetime | None) -> None:

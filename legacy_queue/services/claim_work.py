@@ -1,9 +1,8 @@
 """claimWork: a long poll on the queues that legacy workers poll themselves, and what is claimed there."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import timedelta
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
@@ -53,7 +52,7 @@ class ClaimWork:
         self._queues, self._messages, self._claims = queues, messages, claims
         self._usage, self._workers, self._clock = usage, workers, clock
         self._longest, self._stopping = longest, stopping
-        self._waiting, self._max_waiting = 0, max_waiting
+        self._places = threading.Semaphore(max_waiting)
         self._pollers: dict[tuple[str, str], WorkPoller] = {}
         self._lock = threading.Lock()
         messages.offered = self.offered
@@ -75,38 +74,41 @@ class ClaimWork:
 
         request = Wait(0 if is_quarantined() else count, is_gone, self._clock.now())
         poller = self._poller(provisioner_id, worker_type)
-        with self._waits() as longest:
-            while not self._stopping.is_set():
-                poller.wait(request, request.since + longest - self._clock.now())
-                polled = request.take()
-                if request.failure and not polled:
-                    raise request.failure
-                if not polled:
-                    break
-                if is_gone() or is_quarantined():
-                    self._put_back(polled)
-                    break
-                claims = self._claimed(polled, worker)
-                if claims and is_gone():
-                    self._take_back(claims, worker)
-                    break
-                if claims:
-                    runs = [(claim["status"]["taskId"], claim["runId"]) for claim in claims]
-                    self._workers.claimed(provisioner_id, worker_type, worker, runs)
-                    return {"tasks": claims}
-        return {"tasks": []}
-
-    @contextmanager
-    def _waits(self) -> Iterator[timedelta]:
-        """How long a request may wait that is one more."""
-        with self._lock:
-            is_many = self._waiting >= self._max_waiting
-            self._waiting += 1
+        has_place = self._places.acquire(blocking=False)
         try:
-            yield min(self._longest, _BRIEFLY) if is_many else self._longest
+            longest = self._longest if has_place else min(self._longest, _BRIEFLY)
+            claims = self._wait(poller, request, request.since + longest, worker, is_quarantined)
         finally:
-            with self._lock:
-                self._waiting -= 1
+            if has_place:
+                self._places.release()
+        if claims:
+            runs = [(claim["status"]["taskId"], claim["runId"]) for claim in claims]
+            self._workers.claimed(provisioner_id, worker_type, worker, runs)
+        return {"tasks": claims}
+
+    def _wait(
+        self,
+        poller: WorkPoller,
+        request: Wait,
+        end: datetime,
+        worker: Worker,
+        is_quarantined: Callable[[], bool],
+    ) -> Sequence[Claim]:
+        while not self._stopping.is_set():
+            polled = poller.wait(request, end - self._clock.now())
+            if not polled:
+                break
+            if request.is_gone() or is_quarantined():
+                for queue, message in polled:
+                    self._messages.put_back(queue, message)
+                break
+            claims = self._claimed(polled, worker)
+            if claims and request.is_gone():
+                self._take_back(claims, worker)
+                break
+            if claims:
+                return claims
+        return []
 
     def offered(self, queue: WorkQueue) -> None:
         """There is a visible message in that queue: whoever waits for it is fed at once."""
@@ -154,10 +156,6 @@ class ClaimWork:
             return None
 
         return [claim for claim in for_each(claim, polled) if claim]
-
-    def _put_back(self, polled: Sequence[Polled]) -> None:
-        for queue, message in polled:
-            self._messages.put_back(queue, message)
 
     def _take_back(self, claims: Sequence[Claim], worker: Worker) -> None:
         for claim in claims:

@@ -13,10 +13,10 @@ from legacy_queue.domain.authentication import Client, create_temporary_credenti
 from legacy_queue.domain.errors import AuthorizationFailed, InputError, RequestConflict, ResourceNotFound
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import Lease, read_message, signature_is_valid
-from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.times import epoch_milliseconds, format_time, parse_time
+from legacy_queue.domain.transitions import Outcome
 from legacy_queue.ports import Clock, Corrupt
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.usage import Usage

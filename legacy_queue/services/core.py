@@ -15,7 +15,6 @@ from legacy_queue.services.chores import Chore, Chores
 from legacy_queue.services.claim_work import ClaimWork
 from legacy_queue.services.claims import ClaimRules, Claims
 from legacy_queue.services.dependencies import Dependencies
-from legacy_queue.services.event_buffer import EventBuffer
 from legacy_queue.services.event_feed import EventFeed
 from legacy_queue.services.event_publisher import EventPublisher
 from legacy_queue.services.groups import Groups
@@ -92,14 +91,13 @@ def build_core(
     object_store: ObjectStore | None = None,
 ) -> Core:
     """Nothing is sent to storage or broker yet. ``object_store`` takes s3 artifacts, where there is one."""
-    buffer = EventBuffer(clock.now())
-    publisher = EventPublisher(broker, buffer)
-    event_feed = EventFeed(broker, buffer, rules.max_streams)
+    event_feed = EventFeed(broker, clock.now(), rules.max_streams)
+    publisher = EventPublisher(broker, event_feed)
     timers = Timers(storage.timers, clock, fires=rules.resolves)
     counts = PendingCounts(storage.work_queues, storage.tasks, clock)
     messages = WorkMessages(storage.work_queues, clock, rules.claims.secrets, counts)
     changes = Changes(storage.tasks, messages, timers, publisher, clock)
-    dependencies = Dependencies(storage.tasks, storage.dependencies, changes, clock)
+    dependencies = Dependencies(storage.tasks, storage.dependencies, changes)
     groups = Groups(storage.groups, storage.tasks, publisher)
     usage = Usage(storage.usage, clock)
     workers = Workers(storage.workers, clock)

@@ -1,5 +1,6 @@
 """What a task waits for, and who waits for a task."""
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from legacy_queue.domain import transitions
@@ -7,7 +8,7 @@ from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.errors import InputError, ResourceNotFound
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
-from legacy_queue.ports import Clock, Corrupt
+from legacy_queue.ports import Corrupt
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.together import for_each
 from legacy_queue.stores import DependencyStore, Dependent, TaskStore
@@ -19,19 +20,15 @@ _NAMED = 10  # in an error, of what is wrong
 class Dependencies:
     """Keeps tasks waiting until what they depend on is resolved."""
 
-    def __init__(
-        self, tasks: TaskStore, dependencies: DependencyStore, changes: Changes, clock: Clock
-    ) -> None:
-        self._tasks, self._dependencies = tasks, dependencies
-        self._changes, self._clock = changes, clock
+    def __init__(self, tasks: TaskStore, dependencies: DependencyStore, changes: Changes) -> None:
+        self._tasks, self._dependencies, self._changes = tasks, dependencies, changes
 
     def waits_for(self, task_id: str, definition: TaskDefinition) -> list[str]:
         """Those of its dependencies that keep the task from being pending; itself too.
 
         Raises InputError where one does not exist, or expires before the task's deadline.
         """
-        others = [one for one in definition.dependencies if one != task_id]
-        found = dict(zip(others, for_each(self._load, others), strict=True))
+        found = self._load([one for one in definition.dependencies if one != task_id])
         wrong = []
         for one, required in found.items():
             if required is None:
@@ -44,11 +41,8 @@ class Dependencies:
                 f"dependencies: {', '.join(wrong[:_NAMED])}{more}. A task can depend on tasks that exist and "
                 f"do not expire before its deadline, {format_time(definition.deadline)}"
             )
-        return [
-            one
-            for one in definition.dependencies
-            if not ((required := found.get(one)) and transitions.is_satisfied(definition.requires, required))
-        ]
+        satisfied = _satisfied(found, definition)
+        return [one for one in definition.dependencies if one not in satisfied]
 
     def register(self, task: Task) -> None:
         """The task is among the dependents of its dependencies, itself perhaps. Safe to repeat."""
@@ -58,18 +52,10 @@ class Dependencies:
 
     def recheck(self, task: Task) -> Task:
         """The task, where what it waits for was resolved before anybody knew that it waits."""
-        for one in self.satisfied(task):
+        waits_for = [] if task.runs else [one for one in task.waits_for if one != task.task_id]
+        for one in _satisfied(self._load(waits_for), task.definition):
             task = self._satisfy(task.task_id, one)
         return task
-
-    def satisfied(self, task: Task) -> list[str]:
-        """What an unscheduled task still waits for, though it need not."""
-        waits_for = [] if task.runs else [one for one in task.waits_for if one != task.task_id]
-        return [
-            one
-            for one, required in zip(waits_for, for_each(self._load, waits_for), strict=True)
-            if required and transitions.is_satisfied(task.definition.requires, required)
-        ]
 
     def release_dependents(self, required: Task, run_id: int) -> None:
         """What waits for the task, which ended with that run, waits no longer, where that is enough for it.
@@ -83,19 +69,22 @@ class Dependencies:
             for dependent in page:
                 is_other = dependent.task_id != required.task_id  # itself it waits for until it is scheduled
                 if is_other and transitions.is_satisfied(dependent.requires, as_it_ended):
-                    self._satisfy_if_there(dependent.task_id, required.task_id)
+                    # one that is being created looks for itself; others were refused, or have expired
+                    with suppress(ResourceNotFound, Corrupt):
+                        self._satisfy(dependent.task_id, required.task_id)
                 after = dependent.task_id
             if len(page) < _PAGE:
                 return
 
-    def _satisfy_if_there(self, task_id: str, required_id: str) -> None:
-        # one that is being created looks for itself; others were refused, or have expired
-        with suppress(ResourceNotFound, Corrupt):
-            self._satisfy(task_id, required_id)
-
     def _satisfy(self, task_id: str, required_id: str) -> Task:
         return self._changes.apply(task_id, lambda task, now: transitions.satisfy(task, required_id, now))
 
-    def _load(self, task_id: str) -> Task | None:
-        stored = self._tasks.load(task_id)
-        return stored.task if stored else None
+    def _load(self, task_ids: Sequence[str]) -> Mapping[str, Task | None]:
+        found = zip(task_ids, for_each(self._tasks.load, task_ids), strict=True)
+        return {task_id: stored.task if stored else None for task_id, stored in found}
+
+
+def _satisfied(found: Mapping[str, Task | None], definition: TaskDefinition) -> list[str]:
+    """Those of the tasks that keep it no longer from being pending."""
+    requires = definition.requires
+    return [one for one, task in found.items() if task and transitions.is_satisfied(requires, task)]

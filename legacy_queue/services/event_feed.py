@@ -1,13 +1,16 @@
-"""Following events: one reader for a process, whose streams get what they ask for.
+"""Following events: of this process, which keeps the last of them, or of the broker, where there is one.
 
 So a stream costs memory, but neither storage nor the broker anything, however many strangers open one.
 """
 
+import re
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Literal
 
@@ -15,70 +18,59 @@ import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
+from legacy_queue.domain.times import epoch_milliseconds
 from legacy_queue.domain.topics import TopicIndex
 from legacy_queue.ports import Broker, BrokerAway
-from legacy_queue.services.event_buffer import EventBuffer
 
 log = structlog.get_logger()
 
 Told = tuple[str, Event]  # with its id, which is empty where there is a broker
 BeginsAnew = Literal["begins-anew"]  # events are missing before the next
 
-_BEGINS_ANEW: BeginsAnew = "begins-anew"
-
+_ID = re.compile(r"[0-9]{16}", re.ASCII)
+_MAX_EVENTS = 10_000  # that are kept
 _MIN_SHARE = 4  # streams of one follower, however few there may be
 _ROOM = 1_000  # events that wait for a slow stream
-_PAGE = 100
+_PAGE = 100  # events that a stream which resumes takes at once
 _TICK = timedelta(seconds=1)
 
 
 @dataclass(eq=False)
 class _Stream:
-    """``waiting`` is what it has not read yet, None behind its last event. ``followers`` is whose it is.
-
-    ``last`` is the id up to which it has read the buffer, "" for not at all.
-    """
+    """``waiting`` is what it was handed and has not read yet, None behind its last event."""
 
     exchange: str | None
     pattern: str
     followers: Sequence[str]
     waiting: SimpleQueue[Told | None] = field(default_factory=SimpleQueue)
-    last: str = ""
-
-
-@dataclass(eq=False)
-class _Reader:
-    """Hands every event behind ``reached`` to its streams, once it is ``settled`` that it can or cannot."""
-
-    streams: set[_Stream] = field(default_factory=set)
-    topics: TopicIndex[_Stream] = field(default_factory=TopicIndex)
-    reached: str = ""
-    settled: threading.Event = field(default_factory=threading.Event)
-    failure: Exception | None = None
-
-    def add(self, stream: _Stream) -> None:
-        self.streams.add(stream)
-        self.topics.add(stream.pattern, stream)
-
-    def discard(self, stream: _Stream) -> None:
-        self.streams.discard(stream)
-        self.topics.remove(stream.pattern, stream)
 
 
 class EventFeed:
-    """``broker`` is None where events are read from this process's buffer. While nobody follows, nothing is
-    read. At most ``max_streams`` are open, a tenth of them, but at least four, for each follower.
+    """``broker`` is None where the events of this process are followed. While there are no streams, nothing
+    is read. At most ``max_streams`` are open, a tenth of them, but at least four, for each follower.
+
+    An id is a number of 16 digits, and begins with the time ``born``: ids of an earlier process are older.
     """
 
     def __init__(
-        self, broker: Broker | None, buffer: EventBuffer, max_streams: int = 500, tick: timedelta = _TICK
+        self, broker: Broker | None, born: datetime, max_streams: int = 500, tick: timedelta = _TICK
     ) -> None:
-        self._broker, self._buffer, self._tick = broker, buffer, tick.total_seconds()
+        self._broker, self._tick = broker, tick.total_seconds()
         self._max_streams, self._max_of_one = max_streams, max(_MIN_SHARE, max_streams // 10)
         self._lock = threading.RLock()  # the garbage collector may end a stream while it is held
-        self._open = 0
-        self._of_followers: Counter[str] = Counter()
-        self._reader: _Reader | None = None
+        self._events: deque[Told] = deque(maxlen=_MAX_EVENTS)
+        self._last_id = epoch_milliseconds(born) * 1000
+        self._streams: set[_Stream] = set()
+        self._topics: TopicIndex[_Stream] = TopicIndex()
+        self._reader: Future[None] | None = None  # done once the broker is followed
+
+    def append(self, events: Sequence[Event]) -> None:
+        """Keep them, in this order, and hand them to the streams; the oldest events make room."""
+        with self._lock:
+            for event in events:
+                self._last_id += 1
+                self._events.append((f"{self._last_id:016}", event))
+                self._hand_out(self._events[-1])
 
     def follow(
         self, exchange: str | None, pattern: str, after: str, followers: Sequence[str] = ()
@@ -87,7 +79,7 @@ class EventFeed:
 
         Those of the exchange, or of all, whose routing key or a route (``route.<route>``) matches the
         pattern. None about each tick while there are none. With a broker the ids are empty. Where events
-        behind that id are not in the buffer, or it is another process's, "begins-anew" comes before those
+        behind that id are not kept, or it is another process's, "begins-anew" comes before those
         that are. It ends when the source of events goes away, and for whoever reads too slowly. Raises
         ValueError for an id that is none, BrokerAway, ServiceUnavailable, also where too many follow, or one
         of the ``followers`` (the address and the client that ask) follows too often.
@@ -99,125 +91,101 @@ class EventFeed:
     def end(self) -> None:
         """The streams that are open now end, behind what they have been handed."""
         with self._lock:
-            for stream in self._reader.streams if self._reader else ():
+            for stream in tuple(self._streams):
                 stream.waiting.put(None)
 
     def _follow(self, stream: _Stream, after: str) -> Iterator[Told | BeginsAnew | None]:
-        reader = self._join(stream)
+        resumes = after != "" and not self._broker
+        if resumes and not _ID.fullmatch(after):
+            raise ValueError(f"{after!r} is not the id of an event: an id is 16 digits")
+        with self._lock:
+            self._open(stream)
+            reader, last_id = self._reader, self._last_id
         try:
-            reader.settled.wait()
-            if reader.failure:
-                raise reader.failure
-            resumes = self._broker is None and after != ""
-            if self._broker is None:
-                stream.last = after or self._buffer.last()
-                self._buffer.has_all_after(stream.last)  # else it is no id
+            if reader:
+                reader.result()
             yield None
-            if resumes:
-                yield from self._buffered(stream, reader.reached)
-            yield from self._waiting(stream)
+            own: TopicIndex[_Stream] = TopicIndex()
+            own.add(stream.pattern, stream)
+            for one in self._kept(int(after), last_id) if resumes else ():
+                if isinstance(one, str) or _followed_by(own, one[1]):
+                    yield one
+            while True:
+                try:
+                    told = stream.waiting.get(timeout=self._tick)
+                except Empty:
+                    yield None
+                    continue
+                if told is None:
+                    return
+                yield told
         finally:
             with self._lock:
-                self._open -= 1
-                self._of_followers.subtract(stream.followers)
-                self._of_followers += Counter()  # without those that have none
-                reader.discard(stream)
+                self._streams.discard(stream)
+                self._topics.remove(stream.pattern, stream)
 
-    def _buffered(self, stream: _Stream, reached: str) -> Iterator[Told | BeginsAnew | None]:
-        """What the buffer has behind the stream's last id, at least up to the id ``reached``."""
-        own: TopicIndex[_Stream] = TopicIndex()
-        own.add(stream.pattern, stream)
-        while True:
-            page = self._buffer.read(stream.last, _PAGE)
-            if not self._buffer.has_all_after(stream.last):
-                yield _BEGINS_ANEW
-                stream.last = "" if not page else stream.last  # of a process whose ids are ahead of these
-                page = page or self._buffer.read("", _PAGE)
-            for event_id, event in page:
-                stream.last = event_id
-                if _followed_by(own, event):
-                    yield event_id, event
-            if not page or stream.last >= reached:
-                return
-            yield None
+    def _kept(self, after: int, until: int) -> Iterator[Told | BeginsAnew]:
+        """The events behind one id up to another, as far as they are kept when it is their turn."""
+        after = after if after <= until else -1  # it is of a process whose ids are ahead of these
+        while after < until:
+            with self._lock:
+                forgotten = self._last_id - len(self._events)  # up to this id
+                is_missing, after = after < forgotten, max(after, forgotten)
+                end = max(0, min(after + _PAGE, until) - forgotten)
+                page = [*islice(self._events, after - forgotten, end)]
+            if is_missing:
+                yield "begins-anew"
+            yield from page
+            after += len(page)
 
-    def _waiting(self, stream: _Stream) -> Iterator[Told | None]:
-        """What the stream is handed, without what it has read before."""
-        while True:
-            try:
-                told = stream.waiting.get(timeout=self._tick)
-            except Empty:
-                yield None
-                continue
-            if told is None:
-                return
-            if not stream.last or told[0] > stream.last:
-                yield told
-
-    def _join(self, stream: _Stream) -> _Reader:
-        with self._lock:
-            if self._open >= self._max_streams:
-                raise ServiceUnavailable(f"{self._max_streams} streams of events are open: try again later")
-            if any(self._of_followers[one] >= self._max_of_one for one in stream.followers):
-                raise ServiceUnavailable(
-                    f"{self._max_of_one} streams of events are open by this client or address: try again"
-                )
-            reader = self._reader or _Reader()
-            if not self._reader:
-                threading.Thread(target=self._read, args=[reader], name="event-feed", daemon=True).start()
+    def _open(self, stream: _Stream) -> None:
+        if len(self._streams) >= self._max_streams:
+            raise ServiceUnavailable(f"{self._max_streams} streams of events are open: try again later")
+        followers = Counter(one for other in tuple(self._streams) for one in other.followers)
+        if any(followers[one] >= self._max_of_one for one in stream.followers):
+            raise ServiceUnavailable(
+                f"{self._max_of_one} streams of events are open by this client or address: try again"
+            )
+        if self._broker and not self._reader:
+            reader: Future[None] = Future()
+            reading = threading.Thread(
+                target=self._read, args=[self._broker, reader], name="event-feed", daemon=True
+            )
+            reading.start()
             self._reader = reader
-            self._open += 1
-            self._of_followers.update(stream.followers)
-            reader.add(stream)
-            return reader
+        self._streams.add(stream)
+        self._topics.add(stream.pattern, stream)
 
-    def _read(self, reader: _Reader) -> None:
+    def _read(self, broker: Broker, reader: Future[None]) -> None:
+        """Hand out what the broker has, until there are no streams."""
         try:
-            pages = _broker_pages(self._broker, reader) if self._broker else self._buffer_pages(reader)
+            events = broker.follow(None, "#")
+            reader.set_result(None)
             while True:
-                page = next(pages)
+                event = next(events)
                 with self._lock:
-                    _hand_out(page, reader)
-                    if not reader.streams:
+                    if event:
+                        self._hand_out(("", event))
+                    if not self._streams:
                         self._reader = None
                         return
         except Exception as error:
             if not isinstance(error, (BrokerAway, ServiceUnavailable)):
                 log.exception("events-not-followed")
             with self._lock:
-                reader.failure, self._reader = error, None
-                for stream in tuple(reader.streams):
-                    stream.waiting.put(None)
-            reader.settled.set()
+                self._reader = None
+                self.end()
+            if not reader.done():
+                reader.set_exception(error)
 
-    def _buffer_pages(self, reader: _Reader) -> Iterator[Sequence[Told]]:
-        """What is added to the buffer, as it comes; an empty page with each tick while there is nothing."""
-        reader.reached = self._buffer.last()
-        reader.settled.set()
-        while True:
-            page = self._buffer.read(reader.reached, _PAGE)
-            yield page
-            if not page:
-                self._buffer.wait(reader.reached, self._tick)
-
-
-def _broker_pages(broker: Broker, reader: _Reader) -> Iterator[Sequence[Told]]:
-    """What the broker has, as it comes; an empty page about every second while there is nothing."""
-    events = broker.follow(None, "#")
-    reader.settled.set()
-    return ([("", event)] if event else [] for event in events)
-
-
-def _hand_out(page: Sequence[Told], reader: _Reader) -> None:
-    """A stream that has no room for an event ends before it, to be resumed there."""
-    for told in page:
-        for stream in _followed_by(reader.topics, told[1]):
+    def _hand_out(self, told: Told) -> None:
+        """A stream that has no room for an event ends before it, to be resumed there."""
+        for stream in _followed_by(self._topics, told[1]) if self._streams else ():
             if stream.waiting.qsize() < _ROOM:
                 stream.waiting.put(told)
             else:
                 stream.waiting.put(None)
-                reader.discard(stream)
-        reader.reached = told[0]
+                self._topics.remove(stream.pattern, stream)
 
 
 def _followed_by(topics: TopicIndex[_Stream], event: Event) -> list[_Stream]:

@@ -1,18 +1,18 @@
-"""Publishing events: to the broker, or to this process's buffer where there is none."""
+"""Publishing events: to the broker, or to whoever follows this process where there is none."""
 
 import threading
 from collections.abc import Sequence
 
 from legacy_queue.domain.events import Event
 from legacy_queue.ports import Broker, BrokerAway
-from legacy_queue.services.event_buffer import EventBuffer
+from legacy_queue.services.event_feed import EventFeed
 
 
 class EventPublisher:
     """While the broker is away, nothing waits for it: who publishes hears at once that it is."""
 
-    def __init__(self, broker: Broker | None, buffer: EventBuffer) -> None:
-        self._broker, self._buffer = broker, buffer
+    def __init__(self, broker: Broker | None, feed: EventFeed) -> None:
+        self._broker, self._feed = broker, feed
         self._is_away = threading.Event()
 
     @property
@@ -22,30 +22,27 @@ class EventPublisher:
 
     def publish(self, events: Sequence[Event]) -> None:
         """Return once the broker has confirmed the events, in this order; raises BrokerAway."""
-        if not events:
-            return
         if self._broker is None:
-            self._buffer.append(events)
-            return
-        if self.is_away:
-            raise BrokerAway
-        try:
-            self._broker.publish(events)
-        except BrokerAway:
-            self._is_away.set()
-            raise
+            self._feed.append(events)
+        elif events:
+            if self.is_away:
+                raise BrokerAway
+            try:
+                self._broker.publish(events)
+            except BrokerAway:
+                self._is_away.set()
+                raise
 
     def check(self) -> None:
         """Ask the broker, where it is away, whether it is back. To be called now and then."""
-        if self._broker is None or not self.is_away:
-            return
-        try:
-            self._broker.check()
-        except BrokerAway:
-            return
-        self._is_away.clear()
+        if self._broker and self.is_away:
+            try:
+                self._broker.check()
+            except BrokerAway:
+                return
+            self._is_away.clear()
 
     def close(self) -> None:
         """Let go of the broker."""
-        if self._broker is not None:
+        if self._broker:
             self._broker.close()

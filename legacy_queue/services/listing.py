@@ -3,15 +3,14 @@
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from operator import attrgetter
 from threading import BoundedSemaphore
 
 from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.task import Task
 from legacy_queue.ports import Corrupt
 from legacy_queue.services.groups import Groups
-from legacy_queue.services.pages import Page, fill, rows_behind
-from legacy_queue.stores import DependencyStore, TaskStore
+from legacy_queue.services.pages import Page, read_page
+from legacy_queue.stores import DependencyStore, Dependent, TaskStore
 
 _AT_ONCE = 4  # tasks that all listings of a process read together: each may have a megabyte
 
@@ -34,20 +33,19 @@ class Listing:
         def belongs(task: Task) -> bool:  # a task that was refused may have left a row behind
             return task.definition.task_group_id == task_group_id
 
-        rows = rows_behind(after, limit, partial(self._groups.members, task_group_id), str)
-        return fill(rows, limit, str, lambda task_id: self._item(task_id, belongs, render), _AT_ONCE)
+        ask = partial(self._groups.members, task_group_id)
+        return read_page(ask, str, after, limit, lambda row: self._item(row, belongs, render), _AT_ONCE)
 
     def dependents(self, task_id: str, after: str, limit: int, render: Render) -> Page[str]:
         """Tasks that depend on the task; raises ResourceNotFound."""
         if self._tasks.load(task_id) is None:
             raise ResourceNotFound(f"there is no task {task_id}; it may have expired")
 
-        def belongs(task: Task) -> bool:
-            return task_id in task.definition.dependencies
+        def item(dependent: Dependent) -> bytes | None:
+            return self._item(dependent.task_id, lambda task: task_id in task.definition.dependencies, render)
 
-        id_of = attrgetter("task_id")
-        rows = rows_behind(after, limit, partial(self._dependencies.dependents, task_id), id_of)
-        return fill(rows, limit, id_of, lambda row: self._item(row.task_id, belongs, render), _AT_ONCE)
+        ask = partial(self._dependencies.dependents, task_id)
+        return read_page(ask, lambda one: one.task_id, after, limit, item, _AT_ONCE)
 
     def _item(self, task_id: str, belongs: Callable[[Task], bool], render: Render) -> bytes | None:
         with self._places, suppress(Corrupt):

@@ -4,7 +4,7 @@ A list is read a few rows at a time. Each item is made JSON at once, so that no 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
@@ -19,6 +19,7 @@ Row = TypeVar("Row")
 
 MAX_PAGE_BYTES = 4 * 1024 * 1024  # of JSON, about
 MAX_ITEM_BYTES = 1024 * 1024  # a task with all its runs has less
+_MAX_SIZE = MAX_PAGE_BYTES + MAX_ITEM_BYTES
 _MAX_PAGES = 8  # of the largest size that are in memory at once
 _TIMEOUT = timedelta(seconds=10)
 _ROWS = 100  # asked for at once
@@ -32,15 +33,46 @@ class Page(Generic[Place]):
     after: Place | None
 
 
-def rows_behind(
+def read_page(
+    ask: Callable[[Place, int], Sequence[Row]],
+    place: Callable[[Row], Place],
+    after: Place,
+    limit: int,
+    render: Callable[[Row], bytes | None],
+    at_once: int = 1,
+) -> Page[Place]:
+    """A page of ``limit`` rows behind the place ``after``, or fewer: as many as have about
+    ``MAX_PAGE_BYTES``, one at least.
+
+    ``ask`` gives so many rows behind a place, and fewer at the end only; ``place`` says where a row is. A row
+    that renders as None counts and is left out. ``at_once`` rows are rendered concurrently.
+    """
+    left = _rows_behind(after, limit, ask, place)
+    ahead: deque[Row] = deque()
+    items: list[bytes] = []
+    size = largest = count = 0
+    end: Place | None = None
+    while count < limit and size + largest <= MAX_PAGE_BYTES:
+        ahead.extend(islice(left, min(at_once, limit - count)))
+        if not ahead:
+            return Page(items, None)
+        for item in for_each(render, list(ahead)):
+            if size + largest > MAX_PAGE_BYTES:
+                break
+            end, count = place(ahead.popleft()), count + 1
+            if item is not None:
+                items.append(item)
+                size, largest = size + len(item), max(largest, len(item))
+    is_last = not ahead and next(left, None) is None
+    return Page(items, None if is_last else end)
+
+
+def _rows_behind(
     after: Place, limit: int, ask: Callable[[Place, int], Sequence[Row]], place: Callable[[Row], Place]
 ) -> Iterator[Row]:
-    """Up to ``limit`` rows and one more, if there is one; ``ask`` is called as they are needed.
-
-    ``ask`` gives so many rows behind a place, and fewer at the end only.
-    """
+    """The rows, asked for as they are needed: no more than ``limit`` and one are to be taken."""
     left = limit + 1
-    while left:
+    while True:
         asked = min(left, _ROWS)
         found = ask(after, asked)
         yield from found
@@ -49,59 +81,30 @@ def rows_behind(
         after, left = place(found[-1]), left - asked
 
 
-def fill(
-    rows: Iterable[Row],
-    limit: int,
-    place: Callable[[Row], Place],
-    render: Callable[[Row], bytes | None],
-    at_once: int = 1,
-) -> Page[Place]:
-    """A page of ``limit`` rows, or fewer: as many as have about ``MAX_PAGE_BYTES``, one at least.
-
-    A row that renders as None counts and is left out. ``at_once`` rows are rendered concurrently.
-    """
-    left: Iterator[Row] = iter(rows)
-    ahead: deque[Row] = deque()
-    items: list[bytes] = []
-    size = largest = count = 0
-    after: Place | None = None
-    while count < limit and size + largest <= MAX_PAGE_BYTES:
-        ahead.extend(islice(left, min(at_once, limit - count)))
-        if not ahead:
-            return Page(items, None)
-        for item in for_each(render, list(ahead)):
-            if size + largest > MAX_PAGE_BYTES:
-                break
-            after, count = place(ahead.popleft()), count + 1
-            if item is not None:
-                items.append(item)
-                size, largest = size + len(item), max(largest, len(item))
-    is_last = not ahead and next(left, None) is None
-    return Page(items, None if is_last else after)
-
-
 class PageMemory:
     """The bytes that pages have in memory, of all listings of a process: those wait their turn, in order."""
 
     def __init__(self, timeout: timedelta = _TIMEOUT) -> None:
         self._timeout = timeout.total_seconds()
-        self._free = _MAX_PAGES * (MAX_PAGE_BYTES + MAX_ITEM_BYTES)
+        self._free = _MAX_PAGES * _MAX_SIZE
         self._line: deque[object] = deque()
         self._changed = Condition()
 
     def acquire(self) -> "Acquired":
         """Memory for a page; raises ServiceUnavailable where clients that read slowly hold all of it."""
-        ticket, size = object(), MAX_PAGE_BYTES + MAX_ITEM_BYTES
+        ticket = object()
         with self._changed:
             self._line.append(ticket)
             try:
-                if not self._changed.wait_for(lambda: self._is_next(ticket, size), self._timeout):
+                if not self._changed.wait_for(
+                    lambda: self._line[0] is ticket and self._free >= _MAX_SIZE, self._timeout
+                ):
                     raise ServiceUnavailable("many large lists are being read now, try again")
-                self._free -= size
+                self._free -= _MAX_SIZE
             finally:
                 self._line.remove(ticket)
                 self._changed.notify_all()
-        return Acquired(self, size)
+        return Acquired(self)
 
     def give_back(self, size: int) -> None:
         """So many bytes are in memory no more."""
@@ -109,15 +112,12 @@ class PageMemory:
             self._free += size
             self._changed.notify_all()
 
-    def _is_next(self, ticket: object, size: int) -> bool:
-        return self._line[0] is ticket and self._free >= size
-
 
 class Acquired:
     """Memory of one page, until it is released."""
 
-    def __init__(self, memory: PageMemory, size: int) -> None:
-        self._memory, self._size = memory, size
+    def __init__(self, memory: PageMemory) -> None:
+        self._memory, self._size = memory, _MAX_SIZE
 
     def keep(self, size: int) -> None:
         """The page has no more than so many bytes. Safe to repeat, and for a page that has more."""

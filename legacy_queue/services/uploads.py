@@ -1,12 +1,19 @@
-"""Artifacts' bytes that come through this server: checked while they pass, stored only where all is right."""
+"""Artifacts' bytes that come through this server: checked while they pass, stored only where all is right;
+and once more where they came in parts.
+"""
 
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from threading import Lock, Semaphore, Thread
 from typing import Any
+
+import structlog
 
 from legacy_queue.domain.artifacts import (
     LARGEST_UPLOAD,
@@ -21,14 +28,22 @@ from legacy_queue.domain.errors import (
     InputError,
     InputTooLarge,
     MalformedPayload,
+    QueueError,
     RequestConflict,
     ResourceNotFound,
+    ServiceUnavailable,
 )
 from legacy_queue.ports import Clock
 from legacy_queue.services.changes import Changes
 from legacy_queue.stores import ArtifactStore, Blobs
 
+log = structlog.get_logger()
+
+_WAIT = timedelta(seconds=15)  # for a check: a client gives up after 30
+_ASK_AGAIN = timedelta(seconds=5)
 _ENCODING = r"[!#$%&'*+.^_`|~0-9A-Za-z, -]{1,255}"
+
+_CheckKey = tuple[str, str, str]  # the blob, and what was announced
 
 
 @dataclass(frozen=True)
@@ -85,14 +100,15 @@ class Uploads:
         ticket = Ticket.verified(ticket_text, signature, self._secrets, self._clock.now())
         artifact = self._awaited(ticket)
         self._check_open(ticket)
-        expected = _expected(artifact, ticket, sent)
+        length, expected_sha256, content_encoding = _announced(artifact, ticket, sent)
+        _check_headers(sent, length, content_encoding)
         md5 = hashlib.md5(usedforsecurity=False)
-        body = self._checked(chunks, expected, ticket, md5)
+        body = self._checked(chunks, sent, expected_sha256, ticket, md5)
         if ticket.number:
             self._blobs.write_part(artifact.blob_name, ticket.number, body)
         else:
-            self._blobs.write(artifact.blob_name, body, artifact.content_type, expected.content_encoding)
-        return blob_etag(expected.sha256, expected.length) if expected.sha256 else md5.hexdigest()
+            self._blobs.write(artifact.blob_name, body, artifact.content_type, content_encoding)
+        return blob_etag(expected_sha256, length) if expected_sha256 else md5.hexdigest()
 
     def _request(self, ticket: Ticket, length: int, headers: Mapping[str, str]) -> Mapping[str, Any]:
         headers = {"content-length": str(length), **headers}
@@ -119,24 +135,25 @@ class Uploads:
         check_open(self._changes.read(ticket.task_id).task, ticket.run_id, self._clock.now())
 
     def _checked(
-        self, chunks: Iterable[bytes], expected: "_Expected", ticket: Ticket, md5: "hashlib._Hash"
+        self, chunks: Iterable[bytes], sent: Sent, expected: str | None, ticket: Ticket, md5: "hashlib._Hash"
     ) -> Iterator[bytes]:
-        """The same chunks; in place of their end an error, if they are not what was expected, or too late."""
+        """The same chunks; in place of their end an error, if they are not what was sent or have another
+        SHA-256 than ``expected``, or come too late.
+        """
         length, sha256 = 0, hashlib.sha256()
         for chunk in chunks:
             length += len(chunk)
             md5.update(chunk)
-            if expected.sha256:
+            if expected:
                 sha256.update(chunk)
             yield chunk
-        if length != expected.length:
-            raise MalformedPayload(f"the body ended after {length} of {expected.length} bytes")
-        if expected.md5 not in (None, base64.b64encode(md5.digest()).decode()):
-            raise InputError(f"content-md5 is {expected.md5!r}: the body has another, nothing is stored")
-        if expected.sha256 not in (None, sha256.hexdigest()):
+        if length != sent.length:
+            raise MalformedPayload(f"the body ended after {length} of {sent.length} bytes")
+        if sent.md5 not in (None, base64.b64encode(md5.digest()).decode()):
+            raise InputError(f"content-md5 is {sent.md5!r}: the body has another, nothing is stored")
+        if expected not in (None, sha256.hexdigest()):
             raise InputError(
-                f"the body has the SHA-256 {sha256.hexdigest()}, announced was {expected.sha256}: "
-                "nothing is stored"
+                f"the body has the SHA-256 {sha256.hexdigest()}, announced was {expected}: nothing is stored"
             )
         self._check_open(ticket)
 
@@ -145,36 +162,114 @@ def _ticket(artifact: Artifact, expiry: datetime) -> Ticket:
     return Ticket(artifact.task_id, artifact.run_id, artifact.name, expiry)
 
 
-@dataclass(frozen=True)
-class _Expected:
-    """Of a body. ``sha256`` is None where it was not announced."""
-
-    length: int
-    sha256: str | None
-    content_encoding: str | None
-    md5: str | None
-
-
-def _expected(artifact: Artifact, ticket: Ticket, sent: Sent) -> _Expected:
-    """What was announced to createArtifact, or in the headers where that left it open."""
+def _announced(artifact: Artifact, ticket: Ticket, sent: Sent) -> tuple[int, str | None, str | None]:
+    """Length, SHA-256 and content encoding as createArtifact was told, or as sent where it was not."""
     if ticket.number:
-        expected = _Expected(ticket.size, ticket.sha256, None, sent.md5)
-    else:
-        if sent.content_type != artifact.content_type:
-            raise AuthorizationFailed(
-                f"content-type is {sent.content_type[:255]!r}: the URL is for {artifact.content_type!r}"
-            )
-        if artifact.storage_type == "blob":
-            length, sha256 = artifact.details["transferLength"], artifact.details["transferSha256"]
-            expected = _Expected(length, sha256, artifact.content_encoding, sent.md5)
-        else:
-            expected = _Expected(sent.length, None, sent.content_encoding, sent.md5)
-    if sent.length != expected.length:
-        raise InputError(f"content-length is {sent.length}: {expected.length} bytes were announced")
-    if sent.length > LARGEST_UPLOAD:
-        raise InputTooLarge(f"content-length is {sent.length}: at most {LARGEST_UPLOAD} bytes are accepted")
-    if expected.content_encoding and not re.fullmatch(_ENCODING, expected.content_encoding):
-        raise InputError(
-            f"content-encoding is {expected.content_encoding[:255]!r}: gzip and the like is accepted"
+        return ticket.size, ticket.sha256, None
+    if sent.content_type != artifact.content_type:
+        raise AuthorizationFailed(
+            f"content-type is {sent.content_type[:255]!r}: the URL is for {artifact.content_type!r}"
         )
-    return expected
+    if artifact.storage_type == "blob":
+        details = artifact.details
+        return details["transferLength"], details["transferSha256"], artifact.content_encoding
+    return sent.length, None, sent.content_encoding
+
+
+def _check_headers(sent: Sent, length: int, content_encoding: str | None) -> None:
+    if sent.length != length:
+        raise InputError(f"content-length is {sent.length}: {length} bytes were announced")
+    if length > LARGEST_UPLOAD:
+        raise InputTooLarge(f"content-length is {length}: at most {LARGEST_UPLOAD} bytes are accepted")
+    if content_encoding and not re.fullmatch(_ENCODING, content_encoding):
+        raise InputError(f"content-encoding is {content_encoding[:255]!r}: gzip and the like is accepted")
+
+
+class BlobChecks:
+    """Blobs that came in parts are made one, and compared with what was announced, however long that takes.
+
+    A check goes on beyond the call that began it; of one blob there is one at a time in a process.
+
+    ``at_once`` blobs are read at a time, and ``most`` are being checked, or have a conflict to be told.
+    """
+
+    def __init__(self, blobs: Blobs, at_once: int = 16, most: int = 256) -> None:
+        self._blobs, self._most = blobs, most
+        self._checks: dict[_CheckKey, Future[None]] = {}
+        self._lock, self._room = Lock(), Semaphore(at_once)
+
+    def see(self, artifact: Artifact, then: Callable[[], object], wait: timedelta = _WAIT) -> None:
+        """The parts are joined, are what was announced, and ``then`` was done.
+
+        Raises RequestConflict where they are not; ServiceUnavailable where that takes longer than ``wait``:
+        whoever asks again waits for the same check. What ``then`` raises goes through.
+        """
+        details = artifact.details
+        key = artifact.blob_name, details["partsSha256"], details["transferSha256"]
+        with self._lock:
+            check = self._checks.get(key) or self._begin(key, artifact, then)
+        try:
+            check.result(wait.total_seconds())
+        except TimeoutError:
+            raise ServiceUnavailable(
+                f"artifact {artifact.name!r} is being checked: ask again for what comes of it", _ASK_AGAIN
+            ) from None
+        finally:
+            if check.done():
+                self._forget(key, check)
+
+    def _begin(self, key: _CheckKey, artifact: Artifact, then: Callable[[], object]) -> Future[None]:
+        if len(self._checks) >= self._most:
+            self._checks = {one: check for one, check in self._checks.items() if not check.done()}
+        if len(self._checks) >= self._most:
+            raise ServiceUnavailable(f"{self._most} blobs are being checked already, ask again", _ASK_AGAIN)
+        check: Future[None] = Future()
+        Thread(target=self._do, args=[key, check, artifact, then], name="blob-check", daemon=True).start()
+        self._checks[key] = check
+        return check
+
+    def _do(
+        self, key: _CheckKey, check: Future[None], artifact: Artifact, then: Callable[[], object]
+    ) -> None:
+        try:
+            with self._room:
+                self._compare(artifact)
+                then()
+            check.set_result(None)
+        except RequestConflict as conflict:  # it is kept until it is told
+            check.set_exception(conflict)
+            return
+        except BaseException as error:  # also when the thread is being ended: others wait
+            if not isinstance(error, QueueError):
+                log.error("blob-not-checked", task_id=artifact.task_id, exc_info=error)
+            check.set_exception(error)
+        self._forget(key, check)
+
+    def _forget(self, key: _CheckKey, check: Future[None]) -> None:
+        with self._lock:
+            if self._checks.get(key) is check:
+                del self._checks[key]
+
+    def _compare(self, artifact: Artifact) -> None:
+        """Each part was checked when it came in; what they make together is checked here."""
+        name, details = artifact.blob_name, artifact.details
+        try:
+            self._blobs.join_parts(
+                name, details["partCount"], artifact.content_type, artifact.content_encoding
+            )
+        except KeyError:
+            raise RequestConflict(
+                f"not all {details['partCount']} parts of artifact {artifact.name!r} were uploaded yet"
+            ) from None
+        length, sha256 = 0, hashlib.sha256()
+        for chunk in self._blobs.read(name):
+            length += len(chunk)
+            sha256.update(chunk)
+            time.sleep(0)  # gevent's way to let others run, where reading never waits
+        found = {"transferLength": length, "transferSha256": sha256.hexdigest()}
+        wanted = {what: details[what] for what in found}
+        if found != wanted:
+            raise RequestConflict(
+                f"the parts of artifact {artifact.name!r} do not make what was announced",
+                {"announced": wanted, "found": found},
+            )

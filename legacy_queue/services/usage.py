@@ -3,9 +3,10 @@
 It is bookkeeping: nothing here may fail or slow the call that it counts.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from threading import Lock
+from typing import Any
 
 import structlog
 
@@ -20,7 +21,6 @@ from legacy_queue.domain.usage import (
     POLL_TASK_URLS,
     Calls,
     CountedUse,
-    Report,
     Use,
     beginning_of_hour,
     client_name,
@@ -31,7 +31,6 @@ from legacy_queue.stores import UsageStore
 
 log = structlog.get_logger()
 
-_PAGE = 1000
 MOST = 10_000  # uses that a process counts at a time
 _STEP_BACK = timedelta(minutes=5)  # of a clock, after which an hour that was over goes on
 
@@ -45,7 +44,7 @@ class Usage:
 
     def __init__(self, store: UsageStore, clock: Clock) -> None:
         self._store, self._clock = store, clock
-        self._lock = Lock()
+        self._lock, self._flushing = Lock(), Lock()
         self._counted: dict[Key, Calls] = {}
         self._unwritten: set[Key] = set()
         self._process = ""  # named by its first call: it may still have to be forked
@@ -66,49 +65,34 @@ class Usage:
 
     def flush(self) -> None:
         """Write down what was counted since the last time; raises ServiceUnavailable, and then it is kept."""
-        with self._lock:
-            unwritten, self._unwritten = self._unwritten, set()
-            counted = self._snapshot(unwritten)
-        for one in counted:
-            if one.use == NOT_RECORDED:
-                log.warning("calls-not-recorded", hour=format_time(one.hour), count=one.calls.count)
-        try:
-            self._store.put(counted)
-        except BaseException:
+        with self._flushing:
             with self._lock:
-                self._unwritten |= unwritten
-            raise
-        with self._lock:
-            over = self._clock.now() - HOUR - _STEP_BACK
-            kept = {key for key in self._counted if key[0] > over} | self._unwritten
-            self._counted = {key: self._counted[key] for key in kept}
+                counted = [CountedUse(*key, self._counted[key]) for key in self._unwritten]
+            for one in counted:
+                if one.use == NOT_RECORDED:
+                    log.warning("calls-not-recorded", hour=format_time(one.hour), count=one.calls.count)
+            self._store.put(self._process, counted)
+            with self._lock:
+                for one in counted:
+                    if self._counted[one.hour, one.use] == one.calls:  # else it was called meanwhile
+                        self._unwritten.remove((one.hour, one.use))
+                over = self._clock.now() - HOUR - _STEP_BACK
+                for key in [key for key in self._counted if key[0] <= over and key not in self._unwritten]:
+                    del self._counted[key]
 
     def report(
         self, window: timedelta, provisioner_id: str | None = None, worker_type: str | None = None
-    ) -> Report:
-        """Who called what, by all processes, in the time up to now, of that provisionerId and workerType.
+    ) -> dict[str, Any]:
+        """Who called what, by all processes, in the time up to now, of that provisionerId and workerType: as
+        ``domain.usage.report`` says.
 
         What other processes have not written down yet is not in it. Raises ServiceUnavailable.
         """
+        self.flush()
         until = self._clock.now()
         since = until - window
-        counted = self._all(beginning_of_hour(since) - HOUR, provisioner_id, worker_type)
+        counted = self._store.since(beginning_of_hour(since) - HOUR, provisioner_id, worker_type)
         return report(counted, since, until)
-
-    def _all(
-        self, hour: datetime, provisioner_id: str | None, worker_type: str | None
-    ) -> Iterator[CountedUse]:
-        """What this process has counted, and what the others have stored, page by page."""
-        with self._lock:
-            own = self._snapshot(self._counted)
-        for one in own:
-            if one.hour >= hour and one.use.is_of(provisioner_id, worker_type):
-                yield one
-        seen = {(one.process, one.hour, one.use) for one in own}
-        after: str | None = ""
-        while after is not None:
-            counted, after = self._store.since(hour, provisioner_id, worker_type, after, _PAGE)
-            yield from (one for one in counted if (one.process, one.hour, one.use) not in seen)
 
     def _count(self, use: Use) -> None:
         with self._lock:
@@ -121,9 +105,6 @@ class Usage:
             self._counted[key] = known.plus(calls) if known else calls
             self._unwritten.add(key)
             self._process = self._process or slugid()
-
-    def _snapshot(self, keys: Iterable[Key]) -> list[CountedUse]:
-        return [CountedUse(self._process, *key, self._counted[key]) for key in keys]
 
 
 def _name(worker: Worker) -> str:

@@ -9,10 +9,10 @@ import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.messages import Lease, message_text
-from legacy_queue.domain.outcome import Hold, Offer, Withdraw
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import whole_seconds
+from legacy_queue.domain.transitions import Hold, Offer, Withdraw
 from legacy_queue.ports import Clock, LeaseLost
 from legacy_queue.services.pending import PendingCounts
 from legacy_queue.stores import ReceivedMessage, WorkQueues

@@ -47,11 +47,6 @@ class Wait:
     def room(self) -> int:
         return self.count - len(self.polled)
 
-    def take(self) -> Sequence[Polled]:
-        """What it got, which is then somebody else's to see to."""
-        polled, self.polled = self.polled, []
-        return polled
-
 
 class WorkPoller:
     """``put_back`` is given what nobody waits for any more."""
@@ -84,12 +79,19 @@ class WorkPoller:
     def is_idle(self) -> bool:
         return not self._is_running
 
-    def wait(self, request: Wait, timeout: timedelta) -> None:
-        """Until the request has something, or cannot get anything, or the time is over."""
+    def wait(self, request: Wait, timeout: timedelta) -> Sequence[Polled]:
+        """What the request got in that time, at once when it got anything: the caller sees to it from here.
+
+        Raises ServiceUnavailable where it cannot get anything.
+        """
         if self.enter(request):
             threading.Thread(target=self._run, daemon=True).start()
         request.ready.wait(max(0.0, timeout.total_seconds()))
         self.leave(request)
+        polled, request.polled = request.polled, []
+        if request.failure and not polled:
+            raise request.failure
+        return polled
 
     def enter(self, request: Wait) -> bool:
         """The request waits from now on; whether there is nobody yet who looks for it."""
@@ -121,7 +123,9 @@ class WorkPoller:
     def look(self) -> None:
         """Poll once for those that wait now. Raises ServiceUnavailable."""
         self._pause = self._look_every()
-        self._send_away(self._hung_up())
+        if not self._is_recent(self._looked_for_gone):
+            self._looked_for_gone = self._clock.now()
+            self._send_away([one for one in self._line() if one.is_gone()])
         try:
             for queue in self._queues:
                 self._poll(queue)
@@ -135,8 +139,11 @@ class WorkPoller:
                 self._send_away(self._line())
             try:
                 self.look()
-            except Exception as error:  # noqa: BLE001
-                self._send_away(self._line(), _told(error))
+            except ServiceUnavailable as error:
+                self._send_away(self._line(), error)
+            except Exception:
+                log.exception("poller-failed")
+                self._send_away(self._line(), ServiceUnavailable("work cannot be polled now, try again"))
             with self._lock:
                 if not self._waiting:
                     self._is_running = False
@@ -153,14 +160,6 @@ class WorkPoller:
         with self._lock:
             return sum(one.room for one in self._waiting)
 
-    def _hung_up(self) -> list[Wait]:
-        """Those that wait and whose clients are gone: looked for once in a while."""
-        now = self._clock.now()
-        if self._looked_for_gone and timedelta(0) <= now - self._looked_for_gone < self._pause - _A_LOOK:
-            return []
-        self._looked_for_gone = now
-        return [one for one in self._line() if one.is_gone()]
-
     def _send_away(self, requests: Sequence[Wait], failure: ServiceUnavailable | None = None) -> None:
         with self._lock:
             for one in requests:
@@ -171,7 +170,7 @@ class WorkPoller:
     def _poll(self, queue: WorkQueue) -> None:
         """Until nobody has room, or the queue had fewer messages than were asked for."""
         is_full = True
-        while is_full and not self._is_seen_empty(queue) and (room := self._room()):
+        while is_full and not self._is_recent(self._empty.get(queue)) and (room := self._room()):
             asked, offers = self._clock.now(), self._offers[queue]
             messages = self._work_queues.receive(queue, min(room, _MOST), LEASE)
             with self._lock:
@@ -182,11 +181,9 @@ class WorkPoller:
 
     def _hand_out(self, queue: WorkQueue, messages: Sequence[ReceivedMessage]) -> None:
         """One message for each in turn; none for who is gone."""
-        left, line = deque(messages), deque(self._line())
+        left, line = deque(messages), deque(one for one in self._line() if one.room)
         while left and line:
             one = line.popleft()
-            if not one.room:
-                continue
             if one.is_gone():
                 self._send_away([one])
                 continue
@@ -201,24 +198,15 @@ class WorkPoller:
         for message in left:
             self._put_back(queue, message)
 
-    def _is_seen_empty(self, queue: WorkQueue) -> bool:
-        seen = self._empty.get(queue)
+    def _is_recent(self, seen: datetime | None) -> bool:
+        """Whether that was looked at so lately that it is left alone."""
         return seen is not None and timedelta(0) <= self._clock.now() - seen < self._pause - _A_LOOK
 
     def until_next_look(self) -> float:
         """Seconds until a queue is to be asked again, or the hung up to be looked for."""
         if not self._room():
             return self._pause.total_seconds()
+        now = self._clock.now()
         with self._lock:
-            seen = [self._empty.get(queue) for queue in self._queues]
-        times = [one + self._pause for one in seen if one]
-        if len(times) < len(seen):
-            return 0.0
-        return min(self._pause, max(timedelta(0), min(times) - self._clock.now())).total_seconds()
-
-
-def _told(error: Exception) -> ServiceUnavailable:
-    if isinstance(error, ServiceUnavailable):
-        return error
-    log.error("poller-failed", exc_info=error)
-    return ServiceUnavailable("work cannot be polled for now, try again")
+            oldest = min(self._empty.get(queue, now - self._pause) for queue in self._queues)
+        return min(self._pause, max(timedelta(0), oldest + self._pause - now)).total_seconds()

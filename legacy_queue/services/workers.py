@@ -5,12 +5,11 @@ claim nothing, and no failure here is one of a claim. Source: design/protocol.md
 original", 2.
 """
 
-import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from operator import itemgetter
+from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -25,14 +24,14 @@ from legacy_queue.domain.workers import (
     Claimed,
     Known,
     Path,
-    parent_of,
     parents,
     worker_path,
 )
 from legacy_queue.ports import AlreadyExists, Changed, Clock, Corrupt
-from legacy_queue.services.pages import Page, fill, rows_behind
+from legacy_queue.services.pages import Page, read_page
 from legacy_queue.services.quarantine import Quarantine
 from legacy_queue.stores import StoredKnown, WorkerStore
+from legacy_queue.stores.recent import Recent
 
 log = structlog.get_logger()
 
@@ -40,8 +39,6 @@ MOST_NOTED = 10_000  # provisioners, worker types and workers; as many are remem
 _WRITES_FOR = timedelta(seconds=2)  # at a time: others are to get their turn
 MAX_NEW = 32  # new ones that are written at a time, of those that are written soon
 _ATTEMPTS = 10
-
-Change = Callable[[Known | None], Known]
 
 
 class Workers:
@@ -51,9 +48,9 @@ class Workers:
         self._store, self._clock = store, clock
         self._quarantine = Quarantine(store, clock)
         self._noted: dict[Path, Activity] = {}  # who waits longest to be written comes first
-        self._written: dict[Path, StoredKnown] = {}
+        self._written: Recent[Path, StoredKnown] = Recent(MOST_NOTED)
         self._dropped = 0
-        self._lock = Lock()
+        self._lock, self._writing_new = Lock(), Lock()
 
     def claimed(
         self, provisioner_id: str, worker_type: str, worker: Worker, claims: Sequence[Claimed]
@@ -83,13 +80,9 @@ class Workers:
         What it has claimed stays its own. A worker that is not known comes into being, with those that it
         belongs to: another process may have seen it this moment.
         """
-        now = self._clock.now()
-        until = max(until, now)
+        until = max(until, self._clock.now())
         self._quarantine.put(worker, until)
-        self._bring_parents(worker, now)
-        return self._answer(
-            self._change(worker, lambda known: replace(_alive(known, worker, now), quarantine_until=until))
-        )
+        return self._changed(worker, lambda known: replace(known, quarantine_until=until))
 
     def declare(self, path: Path, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Store what the body gives of a provisioner, worker type or worker, and that it is active now; leave
@@ -99,15 +92,17 @@ class Workers:
         them; raises InputError.
         """
         now = self._clock.now()
-        self._bring_parents(path, now)
         active = Activity(now, now)
-        return self._answer(
-            self._change(path, lambda known: _alive(known, path, now).after(active).declared(body, now))
-        )
+        return self._changed(path, lambda known: known.after(active).declared(body, now))
 
     def describe(self, path: Path) -> Mapping[str, Any]:
         """The body that getProvisioner, getWorkerType or getWorker answers; raises ResourceNotFound."""
-        return self._answer(self._load(path))
+        stored = self._store.load(path)
+        known = self._with_noted(path, stored.known if stored else None)
+        if known is None or known.kept_until <= self._clock.now():
+            kind = ACTION_CONTEXTS[len(parents(path))].replace("-", " ")
+            raise ResourceNotFound(f"there is no {kind} {'/'.join(path)}: it was never seen, or has expired")
+        return self._answer(known)
 
     def list(
         self,
@@ -120,18 +115,17 @@ class Workers:
         """Up to ``limit`` of those right below ``parent``, () for provisioners, behind the path ``after``.
 
         ``is_quarantined`` asks for only such workers, or for all others. The page may be shorter than asked
-        for, and not be the last.
+        for, and not be the last. Who is new to this process is written down first, as by ``flush_new``.
         """
+        self.flush_new()
         now = self._clock.now()
 
-        def item(row: tuple[Path, Known | None]) -> bytes | None:
-            known = self._with_noted(*row)
-            if known is None or known.kept_until <= now:
-                return None
-            known = known.as_of(now)
-            return render(known) if is_quarantined in (None, known.is_quarantined(now)) else None
+        def item(stored: Known) -> bytes | None:
+            known = (self._with_noted(stored.path, stored) or stored).as_of(now)
+            is_asked_for = is_quarantined in (None, known.is_quarantined(now))
+            return render(known) if is_asked_for and known.kept_until > now else None
 
-        return fill(self._rows(parent, after, limit), limit, itemgetter(0), item)
+        return read_page(partial(self._store.list, parent), lambda known: known.path, after, limit, item)
 
     def flush(self) -> None:
         """Write down what was noted, until it is done or two seconds are over; the rest is kept.
@@ -151,31 +145,17 @@ class Workers:
         """Write down some who were seen and are new to this process, so that others see them soon.
 
         Each is written once more than by ``flush`` alone, at most. While storage is away ``flush`` says so.
+        Does nothing while another thread is at it.
         """
-        with self._lock:
-            new = [path for path in self._noted if path not in self._written]
-        with suppress(ServiceUnavailable):
-            for path in new[:MAX_NEW]:
-                self._write(path)
-
-    def _bring_parents(self, path: Path, now: datetime) -> None:
-        for parent in parents(path):
-            with suppress(Corrupt):  # its own matter
-                self._change(parent, lambda known, parent=parent: _alive(known, parent, now))  # type: ignore[misc]
-
-    def _rows(self, parent: Path, after: Path, limit: int) -> Iterator[tuple[Path, Known | None]]:
-        """What is stored, and what is only noted, in the order of the paths."""
-        noted = sorted(path for path in [*self._noted] if parent_of(path) == parent and path > after)
-        stored = rows_behind(
-            after, limit, lambda place, count: self._store.list(parent, place, count), lambda one: one.path
-        )
-        last = after
-        for path, known in heapq.merge(
-            ((one.path, one) for one in stored), ((path, None) for path in noted), key=itemgetter(0)
-        ):
-            if path != last:
-                yield path, known
-            last = path
+        if self._writing_new.acquire(blocking=False):
+            try:
+                new = [path for path in [*self._noted] if not self._written.get(path)]
+                for path in new[:MAX_NEW]:
+                    self._write(path)
+            except ServiceUnavailable:
+                pass
+            finally:
+                self._writing_new.release()
 
     def _note(self, path: Path, claims: tuple[Claimed, ...]) -> None:
         now = self._clock.now()
@@ -193,12 +173,11 @@ class Workers:
                     self._dropped += 1
 
     def _write(self, path: Path) -> None:
-        with self._lock:
-            activity, written = self._noted.get(path), self._written.get(path)
+        activity = self._noted.get(path)
         if activity is None:
             return
         try:
-            self._change(path, lambda known: _active(known, path, activity), written)
+            self._change(path, lambda known: _active(known, path, activity), self._written.get(path))
         except ServiceUnavailable:
             raise
         except Corrupt:
@@ -210,7 +189,17 @@ class Workers:
             if noted is not activity:  # more happened meanwhile: it is safe to write the first part again
                 self._noted[path] = noted
 
-    def _change(self, path: Path, change: Change, stored: StoredKnown | None = None) -> Known:
+    def _changed(self, path: Path, change: Callable[[Known], Known]) -> Mapping[str, Any]:
+        """Store the change, also of who was not known or has expired; the body that describes them."""
+        now = self._clock.now()
+        for parent in parents(path):
+            with suppress(Corrupt):  # its own matter
+                self._change(parent, partial(_alive, parent, now))
+        return self._answer(self._change(path, lambda known: change(_alive(path, now, known))))
+
+    def _change(
+        self, path: Path, change: Callable[[Known | None], Known], stored: StoredKnown | None = None
+    ) -> Known:
         """Store what ``change`` makes of what is known; ``stored`` may be old."""
         for _ in range(_ATTEMPTS):
             stored = stored or self._store.load(path)
@@ -223,24 +212,9 @@ class Workers:
             except (AlreadyExists, Changed):
                 stored = None
                 continue
-            self._remember(stored)
+            self._written.put(path, stored)
             return known
         raise ServiceUnavailable(f"{'/'.join(path)} is being changed by many at once, try again")
-
-    def _remember(self, stored: StoredKnown) -> None:
-        with self._lock:
-            self._written.pop(stored.known.path, None)
-            self._written[stored.known.path] = stored
-            if len(self._written) > MOST_NOTED:
-                del self._written[next(iter(self._written))]
-
-    def _load(self, path: Path) -> Known:
-        stored = self._store.load(path)
-        known = self._with_noted(path, stored.known if stored else None)
-        if known is None or known.kept_until <= self._clock.now():
-            kind = ACTION_CONTEXTS[len(parents(path))].replace("-", " ")
-            raise ResourceNotFound(f"there is no {kind} {'/'.join(path)}: it was never seen, or has expired")
-        return known
 
     def _with_noted(self, path: Path, known: Known | None) -> Known | None:
         activity = self._noted.get(path)
@@ -257,7 +231,7 @@ class Workers:
         return {**known.to_wire(), "actions": [one for one in actions if one["context"] == context]}
 
 
-def _alive(known: Known | None, path: Path, now: datetime) -> Known:
+def _alive(path: Path, now: datetime, known: Known | None) -> Known:
     """What is known, unless it has expired and was only not removed yet."""
     return known if known and known.kept_until > now else Known.new(path, now)
 

@@ -5,46 +5,46 @@ it is safe. One that reads a certain row may raise Corrupt; lists and pages leav
 is a hint: it may be lost, late or doubled, and the tables decide what it means.
 """
 
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Protocol
-
 from legacy_queue.ports import Clock
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.stores.artifacts import ArtifactStore, StoredArtifact
 from legacy_queue.stores.blobs import Blobs
 from legacy_queue.stores.dependencies import DependencyStore, Dependent
 from legacy_queue.stores.groups import ActiveTask, Group, GroupStore
-from legacy_queue.stores.signed_urls import SignedUrls
+from legacy_queue.stores.rows import ExpiringRows
 from legacy_queue.stores.tasks import StoredTask, TaskStore
 from legacy_queue.stores.timers import TimerMessage, TimerStore
 from legacy_queue.stores.turns import Turn, Turns
 from legacy_queue.stores.usage import UsageStore
-from legacy_queue.stores.work_queues import ReceivedMessage, WorkQueues
+from legacy_queue.stores.work_queues import ReceivedMessage, SignedUrls, WorkQueues
 from legacy_queue.stores.workers import StoredKnown, WorkerStore
 
-
-class Expiring(Protocol):
-    """What is kept until a time of its own; see ``ExpiringRows``."""
-
-    def remove_expired(self, now: datetime, after: str, limit: int) -> str | None: ...
+Expiring = ExpiringRows | WorkQueues
 
 
-@dataclass(frozen=True)
 class Storage:
-    """All stores of an account."""
+    """All stores of an account: tables ``<prefix>tasks``, ..., queues ``<prefix>-...``.
 
-    account: StorageAccount
-    tasks: TaskStore
-    groups: GroupStore
-    dependencies: DependencyStore
-    artifacts: ArtifactStore
-    blobs: Blobs
-    work_queues: WorkQueues
-    timers: TimerStore
-    turns: Turns
-    usage: UsageStore
-    workers: WorkerStore
+    What a process remembers is in its stores: two that are opened on one account are as two processes.
+    """
+
+    def __init__(
+        self, account: StorageAccount, prefix: str, clock: Clock, *, is_only_process: bool = False
+    ) -> None:
+        """Nothing is sent yet. ``is_only_process``: no other process uses the account, and nothing is stored
+        in it yet.
+        """
+        self.account = account
+        self.tasks = TaskStore(account.table(f"{prefix}tasks"), is_only_writer=is_only_process)
+        self.groups = GroupStore(account.table(f"{prefix}groups"), clock)
+        self.dependencies = DependencyStore(account.table(f"{prefix}dependencies"), clock)
+        self.artifacts = ArtifactStore(account.table(f"{prefix}artifacts"))
+        self.blobs = Blobs(account, clock)
+        self.work_queues = WorkQueues(account, prefix, clock)
+        self.timers = TimerStore(account, prefix)
+        self.turns = Turns(account.table(f"{prefix}turns"), clock)
+        self.usage = UsageStore(account.table(f"{prefix}usage"))
+        self.workers = WorkerStore(account.table(f"{prefix}workers"))
 
     @property
     def expiring(self) -> dict[str, Expiring]:
@@ -57,26 +57,3 @@ class Storage:
             "work-queues": self.work_queues,
             "usage": self.usage,
         }
-
-
-def open_stores(
-    account: StorageAccount, prefix: str, clock: Clock, *, is_only_process: bool = False
-) -> Storage:
-    """Tables ``<prefix>tasks``, ..., queues ``<prefix>-...``; nothing is sent yet.
-
-    ``is_only_process``: no other process uses the account, and nothing is stored in it yet. What a process
-    remembers is in its stores: two that are opened on one account are as two processes.
-    """
-    return Storage(
-        account,
-        TaskStore(account.table(f"{prefix}tasks"), is_only_writer=is_only_process),
-        GroupStore(account.table(f"{prefix}groups"), clock),
-        DependencyStore(account.table(f"{prefix}dependencies"), clock),
-        ArtifactStore(account.table(f"{prefix}artifacts")),
-        Blobs(account, clock),
-        WorkQueues(account, prefix, clock),
-        TimerStore(account, prefix),
-        Turns(account.table(f"{prefix}turns"), clock),
-        UsageStore(account.table(f"{prefix}usage")),
-        WorkerStore(account.table(f"{prefix}workers")),
-    )

@@ -4,14 +4,14 @@ import secrets
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import chain, groupby
-from typing import NamedTuple
+
+from azure.storage.blob import generate_blob_sas
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import epoch_milliseconds
 from legacy_queue.ports import Clock
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.blob import BlobProperties, Block, InvalidBlockList
-from legacy_queue.stores.signed_urls import blob_url
 
 BLOCK = 4 * 1024 * 1024  # bytes
 
@@ -19,27 +19,6 @@ _WHOLE = 0  # the number of the part that is no part, but all of it
 _DRIFT = timedelta(minutes=15)  # of clocks: a URL is good from so long ago on
 
 _Block = tuple[bytes, bool]  # and whether it is the last one
-
-
-class _BlockId(NamedTuple):
-    """The block ``number``, 0.., of a part as one call, ``write``, wrote it.
-
-    No two calls have an id in common, so theirs cannot be mixed; the later call has the greater ``write``.
-    Azure wants the ids of a blob to be of one length, and 64 bytes at most.
-    """
-
-    part: int
-    write: str
-    number: int
-    is_last: bool
-
-    def __str__(self) -> str:
-        return f"{self.part:05}.{self.write}.{self.number:05}.{self.is_last:d}"
-
-    @classmethod
-    def parse(cls, text: str) -> "_BlockId":
-        part, write, number, is_last = text.split(".")
-        return cls(int(part), write, int(number), is_last == "1")
 
 
 class Blobs:
@@ -95,10 +74,9 @@ class Blobs:
         blocks = self._container.block_list(name)
         if blocks is None:
             raise KeyError(name)
-        joined, new = ([*map(_BlockId.parse, ids)] for ids in (blocks.committed, blocks.uncommitted))
-        parts = _newest_whole([*joined, *new])
+        parts = _newest_whole([*blocks.committed, *blocks.uncommitted])
         ids = [block_id for part in range(1, count + 1) for block_id in parts[part]]
-        if ids != joined:
+        if ids != [*blocks.committed]:
             self._commit(name, ids, content_type, content_encoding)
 
     def properties(self, name: str) -> BlobProperties | None:
@@ -120,21 +98,35 @@ class Blobs:
         self._container.delete(name)
 
     def _url(self, name: str, permission: str, expiry: datetime, disposition: str | None = None) -> str:
-        start = self._clock.now() - _DRIFT
-        return blob_url(self._endpoint, self._container.name, name, permission, start, expiry, disposition)
+        endpoint, container = self._endpoint, self._container.name
+        sas = generate_blob_sas(
+            endpoint.account,
+            container,
+            name,
+            account_key=endpoint.key,
+            permission=permission,
+            start=self._clock.now() - _DRIFT,
+            expiry=expiry,
+            protocol=endpoint.sas_protocol,
+            content_disposition=disposition,
+        )
+        return f"{endpoint.url.rstrip('/')}/{container}/{name}?{sas}"
 
-    def _stage(self, name: str, part: int, blocks: Iterable[_Block]) -> list[_BlockId]:
+    def _stage(self, name: str, part: int, blocks: Iterable[_Block]) -> list[str]:
+        """The ids ``<part>.<write>.<number>.<1 for the last>`` of the blocks, which are kept.
+
+        No two writes have an id in common, so that they cannot be mixed; ids are in the order of their parts,
+        writes and numbers. Azure wants the ids of a blob to be of one length, and 64 bytes at most.
+        """
         write = f"{epoch_milliseconds(self._clock.now()):013}-{secrets.token_hex(8)}"
         ids = []
         for number, (block, is_last) in enumerate(blocks):
-            ids.append(_BlockId(part, write, number, is_last))
-            self._container.put_block(name, str(ids[-1]), block)
+            ids.append(f"{part:05}.{write}.{number:05}.{is_last:d}")
+            self._container.put_block(name, ids[-1], block)
         return ids
 
-    def _commit(
-        self, name: str, ids: Iterable[_BlockId], content_type: str, content_encoding: str | None
-    ) -> None:
-        blocks: list[Block] = [("Latest", str(block_id)) for block_id in ids]
+    def _commit(self, name: str, ids: Iterable[str], content_type: str, content_encoding: str | None) -> None:
+        blocks: list[Block] = [("Latest", block_id) for block_id in ids]
         try:
             self._container.put_block_list(name, blocks, content_type, content_encoding)
         except InvalidBlockList as error:  # another write came to its end first, and took our blocks away
@@ -152,11 +144,11 @@ def _blocks(chunks: Iterable[bytes]) -> Iterator[_Block]:
     yield bytes(kept), True
 
 
-def _newest_whole(ids: Iterable[_BlockId]) -> dict[int, list[_BlockId]]:
-    """The blocks of each part, as the last call wrote them that came to the end of it."""
+def _newest_whole(ids: Iterable[str]) -> dict[int, list[str]]:
+    """The blocks of each part, as the last write wrote them that came to the end of it."""
     parts = {}
-    for (part, _), written in groupby(sorted(set(ids)), lambda block_id: block_id[:2]):
+    for write, written in groupby(sorted(set(ids)), lambda block_id: block_id.rsplit(".", 2)[0]):
         blocks = [*written]
-        if blocks[-1].is_last and blocks[-1].number + 1 == len(blocks):
-            parts[part] = blocks
+        if blocks[-1].endswith(f".{len(blocks) - 1:05}.1"):
+            parts[int(write.partition(".")[0])] = blocks
     return parts

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import NamedTuple
 
 from legacy_queue.ports import AlreadyExists, Changed, Clock
 from legacy_queue.ports.table import KEY, Change, Condition, Row, Table, Value
@@ -24,13 +23,14 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 class Group:
     """A task group: one schedulerId, and an expiry no earlier than that of any of its tasks.
 
-    ``active`` of its members were not seen resolved yet.
+    ``active`` of its members were not seen resolved yet. ``etag`` is the version that a write names.
     """
 
     task_group_id: str
     scheduler_id: str
     expires: datetime
     active: int = 0
+    etag: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,6 @@ class ActiveTask:
     task_id: str
     activation: int
     since: datetime
-
-
-class _Stored(NamedTuple):
-    group: Group
-    etag: str
 
 
 @dataclass(eq=False)
@@ -78,9 +73,9 @@ class GroupStore(ExpiringRows):
     """
 
     def __init__(self, table: Table, clock: Clock) -> None:
-        super().__init__(table)
+        self._recent: Recent[str, Group] = Recent(_REMEMBERED)
+        super().__init__(table, self._recent.forget)
         self._clock = clock
-        self._recent: Recent[str, _Stored] = Recent(_REMEMBERED)
         self._commits: Recent[str, GroupCommit[_Step]] = Recent(_REMEMBERED)
 
     def join(
@@ -117,8 +112,13 @@ class GroupStore(ExpiringRows):
 
     def load(self, task_group_id: str) -> Group | None:
         """The group, if any task ever joined it."""
-        stored = self._read(task_group_id)
-        return stored.group if stored else None
+        row = self._table.get(task_group_id, _GROUP)
+        if row is None:
+            self._recent.forget(task_group_id)
+            return None
+        group = read(row, _group)
+        self._recent.put(task_group_id, group)
+        return group
 
     def members(self, task_group_id: str, after: str, limit: int) -> Sequence[str]:
         """Up to ``limit`` taskIds greater than ``after``, ordered as bytes: fewer at the end only."""
@@ -134,19 +134,20 @@ class GroupStore(ExpiringRows):
         task_id: str,
         activation: int,
         wanted: Group,
-        founder: Callable[[], str | None] = lambda: None,
+        founder: Callable[[], str | None] | None = None,
         *further: Change,
     ) -> Group:
+        """The group with the task active in it; of any schedulerId where no ``founder`` is given."""
         values = {"since": self._clock.now(), "expires": wanted.expires}
         changes = [Change("insert", _active_key(task_id, activation), values), *further]
         while True:
-            stored = self._recent.get(wanted.task_group_id)
-            if stored is None or stored.group.scheduler_id != wanted.scheduler_id:
-                stored = self._read(wanted.task_group_id)
-            scheduler_id = stored.group.scheduler_id if stored else founder() or wanted.scheduler_id
-            if scheduler_id != wanted.scheduler_id:
-                return stored.group if stored else replace(wanted, scheduler_id=scheduler_id)
-            if stored is None:
+            group = self._recent.get(wanted.task_group_id)
+            if group is None or (founder and group.scheduler_id != wanted.scheduler_id):
+                group = self.load(wanted.task_group_id)
+            found = group or replace(wanted, scheduler_id=(founder and founder()) or wanted.scheduler_id)
+            if founder and found.scheduler_id != wanted.scheduler_id:
+                return found
+            if group is None:
                 self._create(wanted)
                 continue
             entered = self._step(wanted.task_group_id, changes, wanted.expires)
@@ -155,10 +156,10 @@ class GroupStore(ExpiringRows):
 
     def _create(self, group: Group) -> None:
         """The group is there; another process may have created it, with another schedulerId."""
+        values = {**_counts(group), "schedulerId": group.scheduler_id}
         with suppress(AlreadyExists):
-            values = {**_counts(group), "schedulerId": group.scheduler_id}
             etag = self._table.insert(group.task_group_id, _GROUP, values)
-            self._recent.put(group.task_group_id, _Stored(group, etag))
+            self._recent.put(group.task_group_id, replace(group, etag=etag))
 
     def _step(
         self, task_group_id: str, changes: Sequence[Change], expires: datetime = _LONG_AGO
@@ -181,9 +182,9 @@ class GroupStore(ExpiringRows):
 
     def _write_batch(self, task_group_id: str, steps: Sequence[_Step]) -> None:
         """The steps in one batch; where it fails, those that have happened before are left out."""
-        stored = self._recent.get(task_group_id) or self._read(task_group_id)
-        while stored:
-            group, changes = stored.group, list[Change]()
+        group = self._recent.get(task_group_id) or self.load(task_group_id)
+        while group:
+            before, changes = group, list[Change]()
             for step in steps:
                 if not step.is_done:
                     expires = max(group.expires, step.expires)
@@ -192,32 +193,20 @@ class GroupStore(ExpiringRows):
                 step.group = group
             if not changes:
                 return
-            changes.insert(0, Change("merge", _GROUP, _counts(group), stored.etag))
+            changes.insert(0, Change("merge", _GROUP, _counts(group), before.etag))
             try:
                 etag = self._table.batch(task_group_id, changes)[0]
             except Changed:
-                before, stored = stored, self._read(task_group_id)
-                if stored and stored.etag == before.etag:  # so it is not the group that has changed
+                group = self.load(task_group_id)
+                if group and group.etag == before.etag:  # so it is not the group that has changed
                     for step in steps:
                         is_active = self._table.get(task_group_id, step.key) is not None
                         step.is_done = is_active == (step.more > 0)
                 continue
-            self._recent.put(task_group_id, _Stored(group, etag))
+            self._recent.put(task_group_id, replace(group, etag=etag))
             return
         for step in steps:  # the group has expired
             step.group = None
-
-    def _read(self, task_group_id: str) -> _Stored | None:
-        row = self._table.get(task_group_id, _GROUP)
-        if row is None:
-            self._recent.forget(task_group_id)
-            return None
-        stored = read(row, _stored)
-        self._recent.put(task_group_id, stored)
-        return stored
-
-    def _forget(self, partition: str) -> None:
-        self._recent.forget(partition)
 
 
 def _active_key(task_id: str, activation: int) -> str:
@@ -228,9 +217,9 @@ def _counts(group: Group) -> dict[str, Value]:
     return {"active": group.active, "expires": group.expires}
 
 
-def _stored(row: Row) -> _Stored:
-    group = Group(row.partition, *properties(row, schedulerId=str, expires=datetime, active=int))
-    return _Stored(group, row.etag)
+def _group(row: Row) -> Group:
+    scheduler_id, expires, active = properties(row, schedulerId=str, expires=datetime, active=int)
+    return Group(row.partition, scheduler_id, expires, active, row.etag)
 
 
 def _member(row: Row) -> str:

@@ -123,12 +123,13 @@ def json_in(name: str, row: Row) -> dict[str, Any]:
 
 
 class ExpiringRows:
-    """All rows of the table that have a property ``expires``."""
+    """All rows of the table that have a property ``expires``, and meet the ``further`` conditions."""
 
-    _FURTHER: Sequence[Condition] = ()  # conditions for a row to expire
-
-    def __init__(self, table: Table) -> None:
-        self._table = table
+    def __init__(
+        self, table: Table, forget: Callable[[str], None] = lambda _: None, further: Sequence[Condition] = ()
+    ) -> None:
+        """``forget`` is told the partition of each row that is removed."""
+        self._table, self._forget, self._further = table, forget, further
 
     def remove_expired(self, now: datetime, after: str, limit: int) -> str | None:
         """Remove up to ``limit`` of what expired before ``now``, from where ``after`` says, "" the beginning.
@@ -136,7 +137,7 @@ class ExpiringRows:
         Returns where to go on, None at the end. A row that has changed since it was read stays.
         Safe to repeat, and in several processes at once.
         """
-        expired = self._table.page([Condition("expires", "lt", now), *self._FURTHER], after, limit, NOTHING)
+        expired = self._table.page([Condition("expires", "lt", now), *self._further], after, limit, NOTHING)
         for row in expired.rows:
             try:
                 self._table.delete(row.partition, row.key, row.etag)
@@ -144,6 +145,3 @@ class ExpiringRows:
                 continue
             self._forget(row.partition)
         return expired.after
-
-    def _forget(self, partition: str) -> None:
-        """A row of this partition is gone: what this process remembers of it goes too."""

@@ -55,12 +55,10 @@ class TaskStore(ExpiringRows):
     Only a resolved task expires: an unresolved one still has to end, and its dependents wait for that.
     """
 
-    _FURTHER = (_RESOLVED,)
-
     def __init__(self, table: Table, *, is_only_writer: bool = False) -> None:
         """``is_only_writer``: no other store writes to the table, so that pending tasks can be counted."""
-        super().__init__(table)
         self._recent: Recent[str, StoredTask] = Recent(_REMEMBERED)
+        super().__init__(table, self._recent.forget, (_RESOLVED,))
         self._pending: Counter[tuple[str, str]] | None = Counter() if is_only_writer else None
         self._lock = Lock()
 
@@ -107,22 +105,20 @@ class TaskStore(ExpiringRows):
         return page(self._table, [_UNRESOLVED], after, limit, _stored)
 
     def _count(self, task: Task, more: int) -> None:
+        if self._pending is None or not more:
+            return
         queue = task.definition.work_queue
         pool = queue.provisioner_id, queue.worker_type
         with self._lock:
-            if self._pending is not None and more:
-                self._pending[pool] += more
-                if not self._pending[pool]:
-                    del self._pending[pool]
+            self._pending[pool] += more
+            if not self._pending[pool]:
+                del self._pending[pool]
 
     def _remember(self, stored: StoredTask, values: Mapping[str, Value]) -> StoredTask:
         definition = values["definition0"]
         if isinstance(definition, bytes) and len(definition) <= _LARGEST_REMEMBERED:
             self._recent.put(stored.task.task_id, stored)
         return stored
-
-    def _forget(self, partition: str) -> None:
-        self._recent.forget(partition)
 
 
 def new_values(task: Task) -> Mapping[str, Value]:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from legacy_queue.domain.times import format_time
@@ -12,6 +12,7 @@ from legacy_queue.ports.table import PARTITION, Change, Condition, Row
 from legacy_queue.stores.rows import ExpiringRows, of_kind, page, properties
 
 _MAX_ROWS = 100  # in a batch
+_PAGE = 1000
 
 
 class UsageStore(ExpiringRows):
@@ -20,19 +21,19 @@ class UsageStore(ExpiringRows):
     Azurite takes the longer for a row the more there are in its partition.
     """
 
-    def put(self, counted: Sequence[CountedUse]) -> None:
+    def put(self, process: str, counted: Sequence[CountedUse]) -> None:
         """Keep each, in the place of what is there of the same process, hour and use. Safe to repeat."""
-        partitions: dict[str, list[Change]] = defaultdict(list)
+        hours: dict[datetime, list[Change]] = defaultdict(list)
         for one in counted:
-            partitions[f"{format_time(one.hour)} {one.process}"].append(_change(one))
-        for partition, changes in partitions.items():
+            hours[one.hour].append(_change(one))
+        for hour, changes in hours.items():
             for start in range(0, len(changes), _MAX_ROWS):
-                self._table.batch(partition, changes[start : start + _MAX_ROWS])
+                self._table.batch(f"{format_time(hour)} {process}", changes[start : start + _MAX_ROWS])
 
     def since(
-        self, hour: datetime, provisioner_id: str | None, worker_type: str | None, after: str, limit: int
-    ) -> tuple[Sequence[CountedUse], str | None]:
-        """A page of what was counted from that hour on, and where to go on: see ``rows.page``.
+        self, hour: datetime, provisioner_id: str | None, worker_type: str | None
+    ) -> Iterator[CountedUse]:
+        """What all processes have counted from that hour on, read in pages as it is asked for.
 
         Of that provisionerId and that workerType, None being any; NOT_RECORDED belongs to each.
         """
@@ -40,7 +41,10 @@ class UsageStore(ExpiringRows):
         for name, value in (("provisionerId", provisioner_id), ("workerType", worker_type)):
             if value is not None:
                 conditions.append(Condition(name, "in", (value, "")))
-        return page(self._table, conditions, after, limit, _counted)
+        after: str | None = ""
+        while after is not None:
+            found, after = page(self._table, conditions, after, _PAGE, _counted)
+            yield from found
 
 
 def _change(counted: CountedUse) -> Change:
@@ -51,7 +55,6 @@ def _change(counted: CountedUse) -> Change:
         "put",
         digest,
         {
-            "process": counted.process,
             "hour": counted.hour,
             "provisionerId": use.provisioner_id,
             "workerType": use.worker_type,
@@ -70,5 +73,4 @@ def _counted(row: Row) -> CountedUse:
     caller, missing, *calls = properties(row, caller=str, missing=str, count=int, last=datetime)
     names = tuple(of_kind(str, name) for name in of_kind(list, json.loads(missing)))
     use = Use(provisioner, worker_type, method, caller, names)
-    process, hour = properties(row, process=str, hour=datetime)
-    return CountedUse(process, hour, use, Calls(*calls))
+    return CountedUse(of_kind(datetime, row.values["hour"]), use, Calls(*calls))

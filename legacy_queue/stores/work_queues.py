@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import islice
 
+from azure.storage.queue import generate_queue_sas
+
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.priority import WorkQueue, work_queues
+from legacy_queue.domain.times import whole_seconds
 from legacy_queue.ports import Clock
-from legacy_queue.ports.account import StorageAccount
+from legacy_queue.ports.account import Endpoint, StorageAccount
 from legacy_queue.ports.queue import Queue, QueueNotFound
 from legacy_queue.stores.recent import Recent
-from legacy_queue.stores.signed_urls import SignedUrls, signed_urls
 
 _REMEMBERED = 10_000  # queues
 _UNUSED = timedelta(days=10)
@@ -24,6 +26,14 @@ class ReceivedMessage:
 
     lease: Lease
     text: str
+
+
+@dataclass(frozen=True)
+class SignedUrls:
+    """A poll and a delete URL for one queue, as pollTaskUrls answers them."""
+
+    poll: str
+    delete: str
 
 
 class WorkQueues:
@@ -127,3 +137,23 @@ class WorkQueues:
             return
         queue.remove()
         self._used.forget(name)
+
+
+def signed_urls(
+    endpoint: Endpoint, queue_name: str, start: datetime, expiry: datetime, visibility: timedelta
+) -> SignedUrls:
+    """As ``WorkQueues.signed_urls``, for the queue of that name. Source: design/clients.md 14 and 20."""
+    sas = generate_queue_sas(
+        endpoint.account,
+        queue_name,
+        endpoint.key,
+        permission="p",
+        start=start,
+        expiry=expiry,
+        protocol=endpoint.sas_protocol,
+    )
+    messages = f"{endpoint.url.rstrip('/')}/{queue_name}/messages"
+    return SignedUrls(
+        poll=f"{messages}?visibilitytimeout={whole_seconds(visibility)}&{sas}",
+        delete=f"{messages}/{{{{messageId}}}}?popreceipt={{{{popReceipt}}}}&{sas}",
+    )

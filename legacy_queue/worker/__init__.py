@@ -13,8 +13,7 @@ Sources: queue-worker interaction, the draft (seed 004), the deployed protocol (
 """
 
 from legacy_queue.worker.queue_client import QueueRefused
-from legacy_queue.worker.settings import Credentials, Protocol, WorkerSettings
-from legacy_queue.worker.steps import Step
+from legacy_queue.worker.settings import Credentials, Protocol, Step, WorkerSettings
 from legacy_queue.worker.worker import Worker
 
 __all__ = ["Credentials", "Protocol", "QueueRefused", "Step", "Worker", "WorkerSettings"]

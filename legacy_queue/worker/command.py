@@ -1,16 +1,28 @@
-"""A task's command as a process group: started, waited for, and ended with all that it has started."""
+"""task.payload, which the queue does not validate, and the command that it names as a process group.
+
+``{"command": [...] or "...", "env": {...}, "maxRunTime": seconds, "artifacts": ...}``; all but the command
+may be left out. ``artifacts`` is docker-worker's object, ``{name: {"type": "file" or "directory", "path",
+"expires"}}``, or generic-worker's list, ``[{"type", "path", "name", "expires"}]``, where the name may be left
+out as well and is then the path.
+"""
 
 import os
+import re
 import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from errno import E2BIG, EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOEXEC, ENOTDIR
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from legacy_queue.worker.payload import MalformedPayload, Payload
+SHELL = ("/bin/sh", "-c")
+MAX_RUN_TIME = 10**9  # seconds; the task's deadline comes long before
+LIVE_LOG = "public/logs/live.log"
+BACKING_LOG = "public/logs/live_backing.log"
 
 # Of the worker's own environment a task gets only these. Its credentials are not among them, but nothing
 # keeps a task from looking for them in /proc.
@@ -20,19 +32,118 @@ INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ",
 _NOT_RUNNABLE = {ENOENT, EACCES, ENOEXEC, ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG, E2BIG}
 
 
+class MalformedPayload(Exception):
+    """Another run of the task would have the same result. The message shows no value of ``env``."""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """An artifact that the task promises to make: a file or a directory below its working directory."""
+
+    name: str
+    is_directory: bool
+    path: str
+    expires: datetime | None
+
+
+@dataclass(frozen=True)
+class Payload:
+    """A command to run, its environment, how long it may take and what is to be kept of what it makes."""
+
+    arguments: tuple[str, ...]
+    env: Mapping[str, str] = field(repr=False)
+    max_run_time: timedelta
+    artifacts: tuple[Declared, ...]
+
+    @classmethod
+    def from_wire(cls, payload: Any) -> "Payload":
+        """Read task.payload; raises MalformedPayload before anything of the task has run."""
+        if not isinstance(payload, dict):
+            raise MalformedPayload("payload must be an object")
+        command, env = payload.get("command"), payload.get("env", {})
+        seconds = payload.get("maxRunTime", MAX_RUN_TIME)
+        words = [command] if isinstance(command, str) else command
+        if not isinstance(words, list) or not words or not words[0] or not all(map(_is_native, words)):
+            raise MalformedPayload("payload.command must be a list of strings or one string, and not empty")
+        if not isinstance(env, dict) or not all(map(_is_native, env.values())):
+            raise MalformedPayload("payload.env must be an object whose values are strings")
+        if not all(name and "=" not in name and _is_native(name) for name in env):
+            raise MalformedPayload("payload.env holds a name that no environment variable can have")
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+            raise MalformedPayload("payload.maxRunTime must be a number of seconds above 0")
+        return cls(
+            arguments=(*SHELL, command) if isinstance(command, str) else tuple(words),
+            env=env,
+            max_run_time=timedelta(seconds=min(seconds, MAX_RUN_TIME)),
+            artifacts=_artifacts(payload.get("artifacts", [])),
+        )
+
+
+def _artifacts(artifacts: Any) -> tuple[Declared, ...]:
+    if isinstance(artifacts, dict):
+        declared = tuple(_artifact(artifact, name) for name, artifact in artifacts.items())
+    elif isinstance(artifacts, list):
+        declared = tuple(map(_artifact, artifacts))
+    else:
+        raise MalformedPayload("payload.artifacts must be an object, or a list of objects")
+    if len({artifact.name for artifact in declared}) < len(declared):
+        raise MalformedPayload("payload.artifacts declares one name twice")
+    return declared
+
+
+def _artifact(artifact: Any, name: str | None = None) -> Declared:
+    match artifact:
+        case {"type": "file" | "directory" as kind, "path": str(path)} if path and _is_native(path):
+            name = artifact.get("name", path) if name is None else name
+        case _:
+            raise MalformedPayload("each of payload.artifacts needs a path and a type, file or directory")
+    if not isinstance(name, str) or not re.fullmatch(r"[\x20-\x7e]{1,1024}", name):
+        must_be = "1 to 1024 printable ASCII characters"
+        raise MalformedPayload(f"{name!r:.80} cannot be an artifact's name: {must_be}")
+    if name in (LIVE_LOG, BACKING_LOG):
+        raise MalformedPayload(f"{name} is the task's log: give what payload.artifacts declares another name")
+    return Declared(name, kind == "directory", path, _expires(artifact.get("expires")))
+
+
+def _expires(expires: Any) -> datetime | None:
+    if expires is None:
+        return None
+    try:
+        time = datetime.fromisoformat(expires)
+        if time.tzinfo is None:
+            raise ValueError
+        return time.astimezone(UTC)
+    except (TypeError, ValueError, OverflowError):
+        message = "expires in payload.artifacts must be a time like 2016-01-31T12:00:00.000Z"
+        raise MalformedPayload(message) from None
+
+
+def _is_native(value: Any) -> bool:
+    """Whether it is a string that the operating system can take: no NUL, nothing that cannot be encoded."""
+    try:
+        return b"\0" not in os.fsencode(value)
+    except (TypeError, UnicodeEncodeError):
+        return False
+
+
 class Command:
     """A command that runs in a session of its own; ``end`` must be called in every case."""
 
     def __init__(
-        self, payload: Payload, names: Mapping[str, str], directory: Path, output: IO[bytes]
+        self,
+        payload: Payload,
+        names: Mapping[str, str],
+        directory: Path,
+        output: IO[bytes],
+        on_exit: Callable[[], None],
     ) -> None:
         """Start the command in ``directory``, its standard output and error going to ``output``.
 
-        ``names`` (TASK_ID, RUN_ID) and then the payload's env are added to the environment. Raises
-        MalformedPayload when there is no such command to run, OSError when that is not the task's fault.
+        ``names`` (TASK_ID, RUN_ID) and then the payload's env are added to the environment. ``on_exit`` is
+        called, by another thread, once the command itself has ended. Raises MalformedPayload when there is no
+        such command to run, OSError when that is not the task's fault.
         """
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
-        self._waiting: threading.Thread | None = None
         try:
             self._process = subprocess.Popen(  # noqa: S603  running what a task says is a worker's purpose
                 payload.arguments,
@@ -47,9 +158,6 @@ class Command:
             if failure.errno in _NOT_RUNNABLE:
                 raise MalformedPayload(f"payload.command cannot be run: {failure.strerror}") from None
             raise
-
-    def call_at_exit(self, on_exit: Callable[[], None]) -> None:
-        """Have ``on_exit`` called, by another thread, once the command itself has ended."""
 
         def wait() -> None:
             # Not reaped here: while the leader is a zombie, no other group can get its id.
@@ -68,6 +176,5 @@ class Command:
     def end(self) -> int:
         """Kill what is left of the process group; the command's exit code, -9 if it was killed just now."""
         self.kill()
-        if self._waiting:
-            self._waiting.join()
+        self._waiting.join()
         return self._process.wait()

@@ -6,8 +6,7 @@ from datetime import timedelta
 
 from legacy_queue.worker.http import Unavailable
 from legacy_queue.worker.queue_client import Claim, QueueClient, QueueRefused
-from legacy_queue.worker.settings import Context
-from legacy_queue.worker.steps import Step
+from legacy_queue.worker.settings import Context, Step
 
 RECLAIM_MARGIN = timedelta(minutes=3)
 MIN_DELAY = timedelta(seconds=1)

@@ -1,22 +1,29 @@
-"""What a worker is given before it starts, and what all its parts share."""
+"""What a worker is given before it starts, what all its parts share, and what it reports while it works.
+
+The fields of a step may be shown to anybody: ids, times, counts and reasons; never a signed URL, a receipt,
+a signature, a token or a value of the task's environment.
+"""
 
 import base64
 import json
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from logging import DEBUG, ERROR, INFO, WARNING
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import requests
+import structlog
 
 from legacy_queue.domain import hawk
-from legacy_queue.worker.steps import Notify
 
+OnStep = Callable[["Step", Mapping[str, Any]], None]
+Notify = Callable[..., None]  # a step, and its fields by name
 Sign = Callable[[requests.PreparedRequest], requests.PreparedRequest]
 
 _PORTS = {"http": 80, "https": 443}
@@ -121,3 +128,49 @@ class Context:
     clock: Clock
     notify: Notify
     stopping: threading.Event
+
+
+class Step(StrEnum):
+    """An arrow or note of the seeds' charts; a task's have ``task_id`` and ``run_id`` beside these fields."""
+
+    level: int
+
+    def __new__(cls, name: str, level: int = INFO) -> Self:
+        step = str.__new__(cls, name)
+        step._value_, step.level = name, level
+        return step
+
+    POLL_URLS = "poll-urls"  # provisioner_id, worker_type, queues (how many), expires
+    POLL = "poll", DEBUG  # queue (1 is the first, of the highest priority), messages (how many)
+    CLAIM_WORK = "claim-work", DEBUG  # claimwork: tasks (how many were asked for), claims (how many came)
+    CLAIM = "claim"  # taken_until, sent (the names of the parameters)
+    HELD = "held"  # draft: the queue hides message_id until taken_until
+    DELETED = "deleted"  # deployed: message_id
+    RUN = "run"  # the command starts
+    RECLAIM = "reclaim"  # taken_until
+    EXITED = "exited"  # exit_code; -9 for signal 9
+    ARTIFACT = "artifact"  # name, storage_type
+    REPORT = "report"  # result (completed, failed, exception), reason
+
+    MESSAGE_DEQUEUED_OFTEN = "message-dequeued-often", ERROR  # message_id, dequeue_count
+    MESSAGE_UNREADABLE = "message-unreadable", WARNING  # message_id, detail
+    CLAIM_REFUSED = "claim-refused"  # status, code, detail
+    CLAIM_UNAVAILABLE = "claim-unavailable", WARNING  # detail
+    ALREADY_RUNNING = "already-running", WARNING
+    DELETE_FAILED = "delete-failed", ERROR  # message_id, detail
+    POLL_URLS_FAILED = "poll-urls-failed", WARNING  # detail
+    POLL_FAILED = "poll-failed", WARNING  # queue, detail
+    CLAIM_WORK_FAILED = "claim-work-failed", WARNING  # detail
+    PAYLOAD_MALFORMED = "payload-malformed"  # detail
+    INTERNAL_ERROR = "internal-error", ERROR  # detail
+    TIME_OVER = "time-over"  # max_run_time in seconds
+    RECLAIM_FAILED = "reclaim-failed", WARNING  # detail; tried again before takenUntil
+    CLAIM_LOST = "claim-lost"  # detail; the task is stopped and forgotten
+    ARTIFACT_FAILED = "artifact-failed", WARNING  # name, detail
+    REPORT_FAILED = "report-failed", WARNING  # result, reason, detail
+
+
+def log_step(step: Step, fields: Mapping[str, Any]) -> None:
+    """One line of the log for each step; a poll that found something is information too."""
+    found = fields.get("messages") or fields.get("claims")
+    structlog.get_logger("legacy_queue.worker").log(INFO if found else step.level, step.value, **fields)

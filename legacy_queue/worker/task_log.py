@@ -72,49 +72,47 @@ class TaskLog:
                 target.flush()
 
 
-class LiveLogs:
+class LiveLogs(ThreadingHTTPServer):
     """A server on a free port of the loopback interface; ``close`` must be called in every case."""
 
     def __init__(self) -> None:
-        self._logs: dict[str, TaskLog] = {}
-        self._server = ThreadingHTTPServer((HOST, 0), _handler(self._logs))
-        self._thread = threading.Thread(target=self._server.serve_forever, args=[LOOK_AGAIN], daemon=True)
+        super().__init__((HOST, 0), _Handler)
+        self.logs: dict[str, TaskLog] = {}  # by the path of each
+        self._thread = threading.Thread(target=self.serve_forever, args=[LOOK_AGAIN], daemon=True)
         self._thread.start()
 
     @contextmanager
     def serve(self, log: TaskLog) -> Iterator[str]:
         """The URL under which the log can be read for as long as the context lasts."""
         path = f"/log/{secrets.token_urlsafe(16)}"
-        self._logs[path] = log
+        self.logs[path] = log
         try:
-            yield f"http://{HOST}:{self._server.server_address[1]}{path}"
+            yield f"http://{HOST}:{self.server_address[1]}{path}"
         finally:
-            del self._logs[path]
+            del self.logs[path]
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self.shutdown()
+        self.server_close()
         self._thread.join()
 
 
-def _handler(logs: dict[str, TaskLog]) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        timeout = 60  # seconds, for a client that does not read
+class _Handler(BaseHTTPRequestHandler):
+    server: LiveLogs
+    timeout = 60  # seconds, for a client that does not read
 
-        def do_GET(self) -> None:
-            with suppress(OSError, ValueError):  # the client has disconnected, or the log was closed just now
-                if (log := logs.get(self.path)) is None:
-                    self.send_error(404, "There is no such log, or its task has ended: ask the queue again")
-                    return
-                self.send_response(200)
-                self.send_header("Content-Type", LOG_TYPE)
-                self.send_header("X-Content-Type-Options", "nosniff")
-                self.send_header("Cache-Control", "no-store")
-                self.end_headers()
-                for piece in log.follow():
-                    self.wfile.write(piece)
+    def do_GET(self) -> None:
+        with suppress(OSError, ValueError):  # the client has disconnected, or the log was closed just now
+            if (log := self.server.logs.get(self.path)) is None:
+                self.send_error(404, "There is no such log, or its task has ended: ask the queue again")
+                return
+            self.send_response(200)
+            self.send_header("Content-Type", LOG_TYPE)
+            self.send_header("X-Content-Type-Options", "nosniff")
+            self.send_header("Cache-Control", "no-store")
+            self.end_headers()
+            for piece in log.follow():
+                self.wfile.write(piece)
 
-        def log_message(self, *_: object) -> None:
-            """Log nothing: the path is what makes a log readable."""
-
-    return Handler
+    def log_message(self, *_: object) -> None:
+        """Log nothing: the path is what makes a log readable."""

@@ -15,13 +15,11 @@ from enum import Enum
 from functools import partial
 from pathlib import Path
 
-from legacy_queue.worker.command import Command
+from legacy_queue.worker.command import Command, MalformedPayload, Payload
 from legacy_queue.worker.held_claim import HeldClaim
 from legacy_queue.worker.http import Unavailable
-from legacy_queue.worker.payload import MalformedPayload, Payload
 from legacy_queue.worker.queue_client import Claim, QueueClient, QueueRefused
-from legacy_queue.worker.settings import Context
-from legacy_queue.worker.steps import Step
+from legacy_queue.worker.settings import Context, Step
 from legacy_queue.worker.task_log import LiveLogs, Output, TaskLog
 from legacy_queue.worker.uploads import Uploads
 
@@ -45,7 +43,7 @@ class TaskRun:
         context = replace(context, notify=self._notify)
         self._client = QueueClient(context, give_up=threading.Event())
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
-        self._held = HeldClaim(context, claim, on_lost=lambda: self._events.put(_Event.CLAIM_LOST))
+        self._held = HeldClaim(context, claim, on_lost=partial(self._events.put, _Event.CLAIM_LOST))
         self._command: Command | None = None
 
     def run(self) -> None:
@@ -101,7 +99,8 @@ class TaskRun:
         payload = Payload.from_wire(self._claimed.payload)
         names = {"TASK_ID": self._claimed.task_id, "RUN_ID": str(self._claimed.run_id)}
         with tempfile.TemporaryDirectory(prefix="task-", ignore_cleanup_errors=True) as directory:
-            self._command = command = Command(payload, names, Path(directory), log.file)
+            on_exit = partial(self._events.put, _Event.EXITED)
+            self._command = command = Command(payload, names, Path(directory), log.file, on_exit)
             try:
                 outcome = self._watch(command, payload.max_run_time.total_seconds(), log)
             finally:
@@ -113,7 +112,6 @@ class TaskRun:
     def _watch(self, command: Command, max_run_time: float, log: TaskLog) -> Outcome | None:
         """Wait for whatever comes first: the command's end, the worker's, the claim's, or maxRunTime."""
         ends_at = self._clock.monotonic() + max_run_time
-        command.call_at_exit(lambda: self._events.put(_Event.EXITED))
         self._notify(Step.RUN)
         try:
             event = self._events.get(timeout=max(ends_at - self._clock.monotonic(), 0))

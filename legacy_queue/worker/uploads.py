@@ -11,15 +11,13 @@ from datetime import UTC, datetime
 from mimetypes import MimeTypes
 from pathlib import Path
 
+from legacy_queue.worker.command import BACKING_LOG, LIVE_LOG, Declared
 from legacy_queue.worker.held_claim import HeldClaim
 from legacy_queue.worker.http import Content, Unavailable
-from legacy_queue.worker.payload import Declared
 from legacy_queue.worker.queue_client import QueueClient, QueueRefused
-from legacy_queue.worker.steps import Notify, Step
+from legacy_queue.worker.settings import Notify, Step
 from legacy_queue.worker.task_log import LOG_TYPE, TaskLog
 
-LIVE_LOG = "public/logs/live.log"
-BACKING_LOG = "public/logs/live_backing.log"
 UNKNOWN_TYPE = "application/octet-stream"
 MAX_MESSAGE = 4096  # characters of an error artifact
 MAX_SIZE = 5 * 1024**3  # bytes that S3 takes in one PUT
@@ -60,13 +58,13 @@ class Uploads:
         except OSError as failure:
             return self._failed(artifact.name, f"{artifact.path} cannot be read: {failure.strerror}")
 
-    def _found(self, name: str, path: Path, why_not: dict[str, str], expires: datetime | None) -> bool:
+    def _found(self, name: str, path: Path, reason: str, message: str, expires: datetime | None) -> bool:
         if name in self._names:
             return self._failed(name, "another file that was declared has this name")
         self._names.add(name)
-        if why_not:
-            self._create(name, "error", why_not, expires)
-            return self._failed(name, why_not["message"])
+        if reason:
+            self._create(name, "error", {"reason": reason, "message": message[:MAX_MESSAGE]}, expires)
+            return self._failed(name, message[:MAX_MESSAGE])
         with path.open("rb") as file:
             return self._create(name, "s3", {"contentType": content_type(name)}, expires, Content(file))
 
@@ -106,53 +104,43 @@ def content_type(name: str) -> str:
     return guessed if guessed and not encoding else UNKNOWN_TYPE
 
 
-def _look_for(declared: Declared, directory: Path) -> Iterator[tuple[str, Path, dict[str, str]]]:
+def _look_for(declared: Declared, directory: Path) -> Iterator[tuple[str, Path, str, str]]:
     """The declared file, or all files below the declared directory, each named by its path in it.
 
     With each comes createArtifact's reason and a message where it cannot be uploaded. As docker-worker did,
     what a directory holds beside files and directories is left out; only a link that leads out of the working
     directory is an error. Raises OSError for what cannot be read.
     """
-    name, top, kind = (
-        declared.name,
-        directory / declared.path,
-        "directory" if declared.is_directory else "file",
-    )
+    name, top = declared.name, directory / declared.path
+    kind, is_one = ("directory", os.path.isdir) if declared.is_directory else ("file", os.path.isfile)
+    invalid, outside = "invalid-resource-on-worker", "{} leads out of the task's working directory"
     if _leads_out(top, directory):
-        yield name, top, _outside(declared.path)
+        yield name, top, invalid, outside.format(declared.path)
     elif not os.path.lexists(top):
-        yield name, top, _why("file-missing-on-worker", f"There is no {kind} {declared.path}")
-    elif not (os.path.isdir if declared.is_directory else os.path.isfile)(top):
-        yield name, top, _why("invalid-resource-on-worker", f"{declared.path} is not a {kind}")
+        yield name, top, "file-missing-on-worker", f"There is no {kind} {declared.path}"
+    elif not is_one(top):
+        yield name, top, invalid, f"{declared.path} is not a {kind}"
     elif not declared.is_directory:
-        yield name, top, _too_large(top)
+        yield name, top, *_too_large(top)
     else:
         for folder, folders, files in os.walk(top, onerror=_raise):
             folders.sort()
             for path in (Path(folder, entry) for entry in sorted(folders + files)):
                 inner = path.relative_to(top)
                 if path.is_symlink() and _leads_out(path, directory):
-                    yield f"{name}/{inner}", path, _outside(inner)
+                    yield f"{name}/{inner}", path, invalid, outside.format(inner)
                 elif os.path.isfile(path):
-                    yield f"{name}/{inner}", path, _too_large(path)
+                    yield f"{name}/{inner}", path, *_too_large(path)
 
 
 def _leads_out(path: Path, directory: Path) -> bool:
     return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(directory))
 
 
-def _outside(shown: str | Path) -> dict[str, str]:
-    return _why("invalid-resource-on-worker", f"{shown} leads out of the task's working directory")
-
-
-def _too_large(path: Path) -> dict[str, str]:
+def _too_large(path: Path) -> tuple[str, str]:
     if (size := path.stat().st_size) <= MAX_SIZE:
-        return {}
-    return _why("too-large-file-on-worker", f"{path.name} has {size} bytes; an upload may have {MAX_SIZE}")
-
-
-def _why(reason: str, message: str) -> dict[str, str]:
-    return {"reason": reason, "message": message[:MAX_MESSAGE]}
+        return "", ""
+    return "too-large-file-on-worker", f"{path.name} has {size} bytes; an upload may have {MAX_SIZE}"
 
 
 def _raise(failure: OSError) -> None:

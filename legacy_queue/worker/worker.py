@@ -4,12 +4,13 @@ The calling thread polls and claims, as ``finding`` describes it; each task runs
 """
 
 import threading
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
-from legacy_queue.worker.finding import AzurePolling, ClaimWork
+from legacy_queue.worker.finding import AzurePolling, claim_work
 from legacy_queue.worker.queue_client import Claim, QueueClient
-from legacy_queue.worker.settings import Clock, Context, Protocol, WorkerSettings
-from legacy_queue.worker.steps import OnStep, Step, log_step
+from legacy_queue.worker.settings import Clock, Context, OnStep, Protocol, Step, WorkerSettings, log_step
 from legacy_queue.worker.task_log import LiveLogs, Output
 from legacy_queue.worker.task_run import TaskRun
 
@@ -46,13 +47,15 @@ class Worker:
 
         Raises QueueRefused when the queue refuses to be polled, after the running tasks have ended.
         """
-        finding = ClaimWork if self._settings.protocol is Protocol.CLAIMWORK else AzurePolling
-        find: ClaimWork | AzurePolling = finding(self._context, self._client)
+        if self._settings.protocol is Protocol.CLAIMWORK:
+            find: Callable[[int], Iterator[Claim]] = partial(claim_work, self._context, self._client)
+        else:
+            find = AzurePolling(self._context, self._client).claims
         if self._settings.live_log:
             self._live_logs = LiveLogs()
         try:
             while (room := self._wait_for_room()) > 0:
-                for claim in find.claims(room):
+                for claim in find(room):
                     self._start(claim)
         finally:
             with self._changed:

@@ -5,7 +5,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -15,9 +15,10 @@ from gevent.pool import Pool
 from gevent.server import StreamServer
 from gunicorn.app.base import BaseApplication
 from gunicorn.config import Config
+from gunicorn.glogging import Logger
 from gunicorn.sock import TCPSocket
 
-from legacy_queue.cli.gunicorn_worker import ServerLogger, Worker
+from legacy_queue.cli.gunicorn_worker import Worker
 from legacy_queue.cli.request_head import MAX_HEAD
 from legacy_queue.cli.response import ClientSocket
 from tests.http.calls import ROOT, temporary
@@ -84,10 +85,9 @@ def serving(worker_connections: int = 100, **limits: float) -> Iterator[Served]:
     application = Application()
     config = Config()
     config.set("worker_connections", worker_connections)
-    config.set("keepalive", int(LONG))
     config.set("limit_request_line", 8190)
     config.set("limit_request_field_size", 65536)
-    logger = ServerLogger(config)
+    logger = Logger(config)
     listener = socket.create_server(("127.0.0.1", 0))
     address = listener.getsockname()
     ready, done = threading.Event(), threading.Event()
@@ -100,8 +100,7 @@ def serving(worker_connections: int = 100, **limits: float) -> Iterator[Served]:
         # as gunicorn's does in its process
         own = gevent.socket.socket(sock.FAMILY, socket.SOCK_STREAM, fileno=sock.sock.detach())
         worker = Worker(1, os.getppid(), [own], application, 30, config, logger)
-        for name, value in limits.items():
-            setattr(worker, name, value)
+        worker.timeouts = replace(worker.timeouts, **limits)
         worker.wsgi = application.wsgi()
         server = StreamServer(own, partial(worker.handle, own), spawn=Pool(worker_connections))
         server.start()
@@ -191,12 +190,12 @@ def test_a_certificate_with_30_kib_of_scopes_fits(served: Served) -> None:
 
 @pytest.mark.parametrize("sent", [b"G", b"GET / HTTP/1.1\r\nHost: x\r\n", b"\r\n"])
 def test_a_head_that_does_not_end_in_time_is_408_and_closed(sent: bytes) -> None:
-    with serving(head_timeout=SHORT) as served:
+    with serving(head=SHORT) as served:
         assert read_all(served.connect(sent)).split()[1] == b"408"
 
 
 def test_a_head_that_drips_does_not_get_more_time() -> None:
-    with serving(head_timeout=0.3) as served:
+    with serving(head=0.3) as served:
         connection = served.connect(b"GET / HTTP/1.1\r\nX: ")
         connection.settimeout(0.01)
         received = b""
@@ -285,7 +284,7 @@ def test_a_request_under_way_is_not_closed_for_a_new_connection() -> None:
 
 
 def test_a_client_that_reads_nothing_of_its_answer_is_given_up() -> None:
-    with serving(send_timeout=SHORT) as served:
+    with serving(send=SHORT) as served:
         served.application.answer = bytes(32 * 1024 * 1024)
         connection = served.connect(GET + b"\r\n")
         wait_until(lambda: served.application.environs and not served.worker._connections)
@@ -307,12 +306,12 @@ def test_the_connection_whose_body_is_waited_for_longest_makes_room_for_a_new_on
 
 
 def test_a_body_that_stalls_is_given_up_and_its_connection_closed() -> None:
-    with serving(body_timeout=SHORT) as served:
+    with serving(body=SHORT) as served:
         assert read_all(served.connect(POST + b"a" * 10)).split()[1] == b"503"
 
 
 def test_a_body_that_drips_is_given_up() -> None:
-    with serving(body_timeout=0.5) as served:
+    with serving(body=0.5) as served:
         connection, received = served.connect(POST), b""
         connection.settimeout(0.01)
         while not received:
@@ -323,7 +322,7 @@ def test_a_body_that_drips_is_given_up() -> None:
 
 
 def test_the_pauses_of_the_server_itself_do_not_count() -> None:
-    with serving(body_timeout=SHORT) as served:
+    with serving(body=SHORT) as served:
         served.application.pieces, served.application.pause = 250, 2 * SHORT
         connection = served.connect(POST + b"a" * 1000)
         assert answer(connection).endswith(b"\r\n\r\n1000")

@@ -10,6 +10,7 @@ import pytest
 
 from legacy_queue.domain import transitions
 from legacy_queue.domain.artifacts import (
+    EXPIRED_FOR,
     LARGEST_BLOB,
     LARGEST_UPLOAD,
     SMALLEST_PART,
@@ -154,6 +155,11 @@ def test_an_expiry_from_15_minutes_ago_to_the_tasks_is_accepted(expires: Any) ->
 def test_an_expiry_that_cannot_be_is_accepted(expires: str, said: str) -> None:
     with pytest.raises(InputError, match=f"expires.*{said}"):
         Artifact.from_wire(running(expires=format_time(NOW + DAY)), 0, NAME, {**S3, "expires": expires}, NOW)
+
+
+@pytest.mark.parametrize(("expires", "until"), [(HOUR, HOUR), (-MINUTE, EXPIRED_FOR - MINUTE)])
+def test_uploads_end_as_the_artifact_expires_or_may_be_removed(expires: timedelta, until: timedelta) -> None:
+    assert asked_for(S3, expires=format_time(NOW + expires)).uploads_until(NOW) == NOW + until
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "//", ".", "a%2Fb", "a/b", "x" * 1024, " "])

@@ -65,6 +65,11 @@ def test_there_are_eight_exchanges_named_by_the_project() -> None:
     ]
 
 
+def test_an_exchange_is_named_in_the_reference_as_in_javascript() -> None:
+    entries = [exchange.entry for exchange in EXCHANGES.values()]
+    assert entries[:2] + entries[-1:] == ["taskDefined", "taskPending", "taskGroupResolved"]
+
+
 @pytest.mark.parametrize(
     ("name", "task", "words"),
     [

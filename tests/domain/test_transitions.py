@@ -12,8 +12,8 @@ from legacy_queue.domain.errors import RequestConflict, ResourceNotFound, Servic
 from legacy_queue.domain.events import events_since
 from legacy_queue.domain.ids import MAX_RUNS
 from legacy_queue.domain.messages import Lease
-from legacy_queue.domain.outcome import Hold, Offer, Outcome, Withdraw
 from legacy_queue.domain.task import Task, Worker
+from legacy_queue.domain.transitions import Hold, Offer, Outcome, Withdraw
 from tests.domain.tasks import (
     ALICE,
     BOB,

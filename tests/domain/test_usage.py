@@ -1,8 +1,10 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
+from legacy_queue.domain.times import format_time
 from legacy_queue.domain.usage import (
     CLAIM_TASK,
     CLAIM_WORK,
@@ -11,7 +13,6 @@ from legacy_queue.domain.usage import (
     Calls,
     CountedUse,
     Use,
-    WorkerTypeUse,
     beginning_of_hour,
     client_name,
     report,
@@ -28,15 +29,25 @@ def use(method: str, caller: str = "group/alice", missing: Sequence[str] = (), p
     return Use(provisioner_id, worker_type, method, caller, tuple(missing))
 
 
-def used(*uses: Use) -> WorkerTypeUse:
-    """Each of them called once, a second after the one before it, the last one at NOW."""
-    times = (NOW - SECOND * before for before in reversed(range(len(uses))))
-    return WorkerTypeUse("p", "w", {one: Calls(1, time) for one, time in zip(uses, times, strict=True)})
+def used(*uses: Use) -> Any:
+    """What is reported where each was called once, a second after the one before it, the last one at NOW."""
+    rows = [counted(one, ago=before * SECOND) for before, one in enumerate(reversed(uses))]
+    (worker_type,) = report(rows, NOW - HOUR, NOW)["workerTypes"]
+    return worker_type
 
 
-def counted(one: Use, count: int = 1, ago: timedelta = timedelta(0), process: str = "one") -> CountedUse:
+def calls(worker_type: Any) -> dict[Use, int]:
+    """How often each use was called."""
+    pool = worker_type["provisionerId"], worker_type["workerType"]
+    return {
+        Use(*pool, one["method"], one["caller"], tuple(one["missing"])): one["count"]
+        for one in worker_type["calls"]
+    }
+
+
+def counted(one: Use, count: int = 1, ago: timedelta = timedelta(0)) -> CountedUse:
     last = NOW - ago
-    return CountedUse(process, beginning_of_hour(last), one, Calls(count, last))
+    return CountedUse(beginning_of_hour(last), one, Calls(count, last))
 
 
 def test_an_hour_begins_at_its_first_moment() -> None:
@@ -61,55 +72,37 @@ def test_a_client_is_named_as_itself_but_for_its_task(client_id: str, name: str)
     assert client_name(client_id) == name
 
 
-@pytest.mark.parametrize(
-    ("provisioner_id", "worker_type", "is_of"),
-    [
-        (None, None, True),
-        ("p", None, True),
-        (None, "w", True),
-        ("p", "w", True),
-        ("x", None, False),
-        ("x", "w", False),
-        (None, "x", False),
-        ("p", "x", False),
-    ],
-)
-def test_a_use_is_of_its_worker_type_and_what_was_not_recorded_is_of_all(
-    provisioner_id: str | None, worker_type: str | None, is_of: bool
-) -> None:
-    assert use(CLAIM_TASK).is_of(provisioner_id, worker_type) == is_of
-    assert NOT_RECORDED.is_of(provisioner_id, worker_type)
-
-
 def test_the_calls_of_all_processes_and_hours_are_added_up() -> None:
     claim = use(CLAIM_TASK)
     found = report(
         [
             counted(claim, 2, HOUR),
             counted(claim, 3),
-            counted(claim, 4, SECOND, "another"),
+            counted(claim, 4, SECOND),
             counted(use(CLAIM_TASK, "group/bob")),
         ],
         NOW - 2 * HOUR,
         NOW,
     )
-    (worker_type,) = found.worker_types
-    assert (found.since, found.until) == (NOW - 2 * HOUR, NOW)
-    assert worker_type.uses == {claim: Calls(9, NOW), use(CLAIM_TASK, "group/bob"): Calls(1, NOW)}
+    (worker_type,) = found["workerTypes"]
+    assert (found["since"], found["until"]) == ("2030-01-02T01:04:05.678Z", AT)
+    assert calls(worker_type) == {claim: 9, use(CLAIM_TASK, "group/bob"): 1}
+    assert [one["last"] for one in worker_type["calls"]] == [AT, AT]
 
 
 def test_worker_types_are_told_apart_and_come_by_name() -> None:
     found = report([counted(use(CLAIM_WORK, pool=pool)) for pool in ("p/w", "a/z", "p/a")], NOW - HOUR, NOW)
-    names = [(one.provisioner_id, one.worker_type) for one in found.worker_types]
+    worker_types = found["workerTypes"]
+    names = [(one["provisionerId"], one["workerType"]) for one in worker_types]
     assert names == [("a", "z"), ("p", "a"), ("p", "w")]
-    assert [len(one.uses) for one in found.worker_types] == [1, 1, 1]
+    assert [len(one["calls"]) for one in worker_types] == [1, 1, 1]
 
 
 def test_who_has_not_called_since_then_is_not_in_the_report() -> None:
     since = NOW - HOUR
     before, at = use(CLAIM_TASK, "before"), use(CLAIM_TASK, "at")
     found = report([counted(before, 1, HOUR + SECOND), counted(at, 1, HOUR)], since, NOW)
-    assert [list(one.uses) for one in found.worker_types] == [[at]]
+    assert [list(calls(one)) for one in found["workerTypes"]] == [[at]]
 
 
 def test_what_was_not_recorded_is_counted_and_no_worker_types() -> None:
@@ -118,17 +111,18 @@ def test_what_was_not_recorded_is_counted_and_no_worker_types() -> None:
         NOW - HOUR,
         NOW,
     )
-    assert (found.not_recorded, found.worker_types) == (7, [])
+    assert (found["notRecorded"], found["workerTypes"]) == (7, [])
 
 
 def test_calls_that_are_not_on_record_stand_against_everything() -> None:
     whole = use(CLAIM_TASK)
     rows = [counted(whole), counted(use(CLAIM_WORK, pool="p/x")), counted(NOT_RECORDED, 3)]
-    required, claim_work = report(rows, NOW - HOUR, NOW).worker_types
-    (sentence,) = required.against_required()
+    required, claim_work = report(rows, NOW - HOUR, NOW)["workerTypes"]
+    (sentence,) = required["required"]["inTheWay"]
     assert "3 calls" in sentence
-    assert sentence in claim_work.against_claim_work()
-    assert sentence in claim_work.against_required()
+    assert not required["required"]["possible"]
+    assert sentence in claim_work["claimWork"]["inTheWay"]
+    assert sentence in claim_work["required"]["inTheWay"]
 
 
 @pytest.mark.parametrize(
@@ -146,37 +140,39 @@ def test_the_record_begins_with_what_was_called_first_but_not_before_the_window(
     hours_ago: list[int], recorded_since: datetime | None
 ) -> None:
     rows = [counted(use(CLAIM_TASK), 1, hours * HOUR) for hours in hours_ago]
-    assert report(rows, NOW - 5 * HOUR, NOW).recorded_since == recorded_since
+    found = report(rows, NOW - 5 * HOUR, NOW).get("recordedSince")
+    assert found == (recorded_since and format_time(recorded_since))
 
 
 def test_calls_are_told_with_the_last_one_first() -> None:
     uses = [use(POLL_TASK_URLS, "client"), use(CLAIM_TASK), use(CLAIM_WORK)]
-    assert list(used(*uses).of(CLAIM_TASK, CLAIM_WORK)) == [uses[2], uses[1]]
+    assert list(calls(used(*uses))) == uses[::-1]
 
 
 def test_nothing_stands_against_required_once_every_claim_presents_its_message() -> None:
     of = used(use(POLL_TASK_URLS, "client"), use(CLAIM_TASK), use(CLAIM_TASK, "group/bob"), use(CLAIM_WORK))
-    assert of.against_required() == []
-    assert of.refused_if_required == {}
+    assert of["required"] == {"possible": True, "inTheWay": [], "refused": 0}
 
 
 @pytest.mark.parametrize("uses", [[use(POLL_TASK_URLS, "client")], [use(CLAIM_WORK)]], ids=["polls", "works"])
 def test_without_a_claim_nobody_knows_whether_it_could_be_required(uses: list[Use]) -> None:
-    assert used(*uses).against_required() == ["nobody called claimTask: there is nothing to go by"]
+    required = used(*uses)["required"]
+    assert required["inTheWay"] == ["nobody called claimTask: there is nothing to go by"]
+    assert not required["possible"]
 
 
 @pytest.mark.parametrize("missing", [ALL, ("signature",), ("receipt",), ("messageId", "receipt")], ids=str)
 def test_a_claim_that_leaves_something_out_stands_against_required(missing: tuple[str, ...]) -> None:
     bob = use(CLAIM_TASK, "group/bob", missing)
     of = used(use(CLAIM_TASK), bob)
-    assert of.against_required() == [f"group/bob called claimTask without {', '.join(missing)}: once at {AT}"]
-    assert of.refused_if_required == {bob: Calls(1, NOW)}
+    sentence = f"group/bob called claimTask without {', '.join(missing)}: once at {AT}"
+    assert of["required"] == {"possible": False, "inTheWay": [sentence], "refused": 1}
 
 
 def test_each_way_of_leaving_something_out_is_told_with_a_few_of_those_who_do() -> None:
     bare = [use(CLAIM_TASK, f"group/{number}", ALL) for number in range(5)]
     unsigned = [use(CLAIM_TASK, f"group/{name}", ["signature"]) for name in "abc"]
-    nothing_presented, not_signed = used(*unsigned, *bare).against_required()
+    nothing_presented, not_signed = used(*unsigned, *bare)["required"]["inTheWay"]
     assert nothing_presented == (
         "group/4, group/3, group/2 and 2 more called claimTask without messageId, receipt, signature: "
         f"5 times, last at {AT}"
@@ -189,7 +185,7 @@ def test_each_way_of_leaving_something_out_is_told_with_a_few_of_those_who_do() 
 
 def test_a_worker_type_whose_workers_call_claim_work_alone_is_ready_for_it() -> None:
     of = used(use(CLAIM_WORK), use(CLAIM_WORK, "group/bob"))
-    assert (of.against_claim_work(), of.to_be_moved) == ([], [])
+    assert of["claimWork"] == {"ready": True, "inTheWay": [], "toBeMoved": []}
 
 
 def test_whoever_still_speaks_an_older_protocol_stands_against_claim_work() -> None:
@@ -199,15 +195,15 @@ def test_whoever_still_speaks_an_older_protocol_stands_against_claim_work() -> N
         use(CLAIM_TASK, "group/bob"),
         use(CLAIM_TASK, "group/bob", ALL),
     )
-    assert of.against_claim_work() == [
+    assert of["claimWork"]["inTheWay"] == [
         "client called pollTaskUrls: once at 2030-01-02T03:04:03.678Z",
         f"group/bob called claimTask: 2 times, last at {AT}",
     ]
-    assert of.to_be_moved == ["client", "group/bob"]
+    assert of["claimWork"]["toBeMoved"] == ["client", "group/bob"]
 
 
 def test_nobody_who_calls_claim_work_stands_against_it_too() -> None:
-    assert used(use(POLL_TASK_URLS, "client")).against_claim_work()[1:] == ["nobody called claimWork"]
+    assert used(use(POLL_TASK_URLS, "client"))["claimWork"]["inTheWay"][1:] == ["nobody called claimWork"]
 
 
 def test_a_worker_has_moved_once_it_has_called_claim_work_last() -> None:
@@ -218,5 +214,5 @@ def test_a_worker_has_moved_once_it_has_called_claim_work_last() -> None:
         use(CLAIM_WORK, "group/moved"),
     ]
     of = used(*back_and_forth, *moved)
-    assert of.to_be_moved == ["group/back"]
-    assert len(of.against_claim_work()) == 1
+    assert of["claimWork"]["toBeMoved"] == ["group/back"]
+    assert len(of["claimWork"]["inTheWay"]) == 1

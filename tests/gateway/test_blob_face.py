@@ -328,6 +328,7 @@ def test_an_upload_that_cannot_be_is_refused(
             b'<!DOCTYPE a [<!ENTITY b "YQ==">]><BlockList><Latest>&b;</Latest></BlockList>',
             (400, "InvalidXmlDocument"),
         ),
+        ("<!DOCTYPE a><BlockList/>".encode("utf-16"), (400, "InvalidXmlDocument")),
         (b"<BlockList><Latest>&b;</Latest></BlockList>", (400, "InvalidXmlDocument")),
         (b"<BlockList><Latest><Latest>YQ==</Latest></Latest></BlockList>", (400, "InvalidXmlDocument")),
         (b"<BlockList>" + b"<Latest>" * 1_000_000, (400, "InvalidXmlDocument")),
@@ -336,7 +337,7 @@ def test_an_upload_that_cannot_be_is_refused(
         (b"<BlockList><!-- a --><Uncommitted> YQ== </Uncommitted></BlockList>", (201, None)),
         (b"<BlockList/>", (201, None)),
     ],
-    ids=range(17),
+    ids=range(18),
 )
 def test_only_a_list_of_blocks_that_are_there_makes_a_blob(
     storage: Storage, upload_url: str, document: bytes, expected: Answer

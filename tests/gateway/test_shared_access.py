@@ -17,7 +17,7 @@ from azure.storage.queue import (
 
 from legacy_queue.ports.account import Endpoint
 from legacy_queue.stores import SignedUrls, Storage
-from legacy_queue.stores.signed_urls import signed_urls
+from legacy_queue.stores.work_queues import signed_urls
 from tests.memory_server import HandClock
 
 from .conftest import HALF_HOUR, KEY_BASE64, NOW, QUEUE_NAME

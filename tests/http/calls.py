@@ -289,7 +289,7 @@ class Queue:
 
     def told(self) -> list[Event]:
         """Every event so far, oldest first."""
-        return [event for _, event in self.server.core.services.event_feed._buffer.read("", 10_000)]
+        return [event for _, event in self.server.core.services.event_feed._events]
 
     def messages(self) -> list[tuple[str, int, str, str, str]]:
         """What a worker gets that polls now: taskId, runId, messageId, receipt, signature of each."""

@@ -13,7 +13,7 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.http.schemas import SCHEMAS
 from legacy_queue.ports import Corrupt
-from legacy_queue.stores import open_stores
+from legacy_queue.stores import Storage
 from tests.http.calls import (
     DECLARED,
     NOW,
@@ -294,7 +294,7 @@ def test_the_server_says_that_it_is_ready_without_storage() -> None:
             raise ServiceUnavailable("the queue storage does not answer")
 
     clock = HandClock(NOW)
-    storage = open_stores(Away(clock, ROOT_URL, "q"), "q", clock)
+    storage = Storage(Away(clock, ROOT_URL, "q"), "q", clock)
     away = Queue(storage=storage).send("GET", "/ready", credentials=None)
     refused(away, 503, "ServiceUnavailable", "queue storage")
     assert succeeded(Queue().send("GET", "/ready", credentials=None)).get_json() == {"ready": True}

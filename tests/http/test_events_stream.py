@@ -143,7 +143,7 @@ def test_one_exchange_is_followed(queue: Queue, name: str, prefix: str) -> None:
     for report in ("reportCompleted", "reportFailed"):
         succeeded(queue.call(report, taskId=queue.running(), runId=0))
     queue.canceled()
-    queue.server.core.services.event_feed._buffer.append([TOLD])
+    queue.server.core.services.event_feed.append([TOLD])
     assert exchanges_of(answer, 1) == [name]
 
 
@@ -340,10 +340,10 @@ def test_streams_are_counted_by_the_client_too(queue: Queue) -> None:
     feed = queue.server.core.services.event_feed
     headers = {"authorization": hawk(ROOT, "GET", f"{ROOT_URL}/events", NOW)}
     streams = [ask(queue.http, headers=headers) for _ in range(2)]
-    assert feed._of_followers[f"client {ROOT.client_id}"] == 2
+    assert [f"client {ROOT.client_id}" in one.followers for one in feed._streams] == [True, True]
     for stream in streams:
         stream.close()
-    assert not feed._of_followers
+    assert not feed._streams
 
 
 def test_a_stream_ends_with_the_next_look_once_its_client_is_gone() -> None:

@@ -10,7 +10,7 @@ from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
-from legacy_queue.stores import open_stores
+from legacy_queue.stores import Storage
 from tests.http.calls import (
     NOW,
     PROVISIONER,
@@ -214,7 +214,7 @@ def test_a_process_that_remembers_an_old_task_knows_no_holder(name: str, retried
     """Another process made the claim, or the claim on a run that this one never saw."""
     clock = HandClock(NOW)
     memory = memory_storage(clock, f"{ROOT_URL}/azure", "q")
-    replica = open_stores(memory.account, "q", clock)
+    replica = Storage(memory.account, "q", clock)
     forgetful, other = as_a_worker_of_2015(clock=clock, storage=replica), Queue(clock=clock, storage=memory)
     forgetful.create(TASK_ID)
     run_id = 0
@@ -232,7 +232,7 @@ def test_a_worker_whose_claim_was_taken_back_acts_for_the_next(name: str) -> Non
     """It hung up on claimWork, and a process that saw the claim remembers it."""
     clock = HandClock(NOW)
     memory = memory_storage(clock, f"{ROOT_URL}/azure", "q")
-    replica = open_stores(memory.account, "q", clock)
+    replica = Storage(memory.account, "q", clock)
     remembering, other = as_a_worker_of_2015(clock=clock, storage=replica), Queue(clock=clock, storage=memory)
     other.create(TASK_ID)
     pool = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}

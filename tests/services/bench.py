@@ -5,7 +5,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,9 +24,9 @@ from legacy_queue.ports.queue import MessageNotFound, PopReceiptMismatch, Queued
 from legacy_queue.services import Services
 from legacy_queue.services.claims import ClaimRules, Presented
 from legacy_queue.services.core import Core, Rules, build_core
-from legacy_queue.stores import ReceivedMessage, TaskStore, open_stores
+from legacy_queue.stores import ReceivedMessage, Storage, TaskStore
 from tests.memory_server import HandClock, messages_in
-from tests.services.ports import Around, ForgetfulTasks, HandBroker, around_port, around_storage
+from tests.services.ports import Around, ForgetfulTasks, HandBroker, around_port, around_storage, with_stores
 
 Told = tuple[str, str, int | None]  # an event: exchange, taskId or taskGroupId, runId
 
@@ -119,7 +119,7 @@ class Bench:
     ) -> None:
         self.clock = HandClock(NOW)
         self.account = MemoryAccount(self.clock, "http://127.0.0.1:1/azure", PREFIX)
-        self.storage = open_stores(self.account, PREFIX, self.clock)
+        self.storage = Storage(self.account, PREFIX, self.clock)
         self.timer_queue = self.account.queue(f"{PREFIX}-timers")
         self.broker = broker or HandBroker()
         self.objects = objects
@@ -147,9 +147,9 @@ class Bench:
         that one. Its threads are not started.
         """
         secrets = secrets or self._secrets
-        storage = around_storage(open_stores(account or self.account, PREFIX, clock or self.clock), around)
+        storage = around_storage(Storage(account or self.account, PREFIX, clock or self.clock), around)
         if wrapped or not remembers:
-            storage = replace(storage, tasks=(wrapped or ForgetfulTasks)(storage.tasks))
+            storage = with_stores(storage, tasks=(wrapped or ForgetfulTasks)(storage.tasks))
         broker = around_port(Broker, self.broker, around, "broker.")
         claims = ClaimRules(secrets, CLAIM_TIMEOUT, self._required, ISSUER)
         rules = Rules(claims, SAS_LIFE, POLL_VISIBILITY, claim_work_wait, UPLOAD_URL, resolves, max_waiting)

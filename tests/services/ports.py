@@ -1,7 +1,7 @@
 """Stores and ports as a test wants them: with something around each call, or kept by hand."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from copy import copy
 from datetime import timedelta
 from typing import Any, TypeVar, cast
 
@@ -122,9 +122,16 @@ class _PutAtOnce(TimerStore):
         self._timers.remove(lease)
 
 
+def with_stores(storage: Storage, **stores: object) -> Storage:
+    """The same stores, but for these."""
+    changed = copy(storage)
+    vars(changed).update(stores)
+    return changed
+
+
 def around_storage(storage: Storage, around: Around) -> Storage:
     """The same stores, each call of which goes through ``around``."""
-    return replace(
+    return with_stores(
         storage,
         tasks=around_port(TaskStore, storage.tasks, around),
         groups=around_port(GroupStore, storage.groups, around),

@@ -443,7 +443,7 @@ def test_a_request_more_than_may_wait_gets_what_there_is_and_is_not_kept_waiting
     bench = Bench()
     services = bench.replica(max_waiting=1)
     with waiting(services, ALICE) as got:
-        wait_until(lambda: services.claim_work._waiting)
+        wait_until(lambda: services.claim_work._places._value == 0)
         assert claim_work(services, worker=BOB, worker_type="without-work") == []
         task_id = bench.create(workerType="other")
         (claim,) = claim_work(services, worker=BOB, worker_type="other")

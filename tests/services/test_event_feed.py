@@ -10,7 +10,6 @@ import pytest
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.ports import Broker, BrokerAway
-from legacy_queue.services.event_buffer import EventBuffer
 from legacy_queue.services.event_feed import BeginsAnew, EventFeed, Told
 from tests.services.bench import HOUR, NOW, SECOND, At, Calls, failing, nothing_around
 from tests.services.ports import Around, HandBroker, around_port
@@ -38,31 +37,30 @@ class BoundBroker(HandBroker):
 
 
 class Place:
-    """Where events are published: the buffer of a process, or a broker; and feeds of what is there."""
+    """Where events are published: a process, or a broker; and the feed of what is there."""
 
-    def __init__(self, *, has_broker: bool = False) -> None:
-        self.buffer = EventBuffer(NOW)
+    def __init__(self, *, has_broker: bool = False, around: Around = nothing_around) -> None:
         self.broker = BoundBroker() if has_broker else None
-
-    def feed(self, around: Around = nothing_around) -> EventFeed:
         broker = around_port(Broker, self.broker, around, "broker.") if self.broker else None
-        return EventFeed(broker, around_port(EventBuffer, self.buffer, around, "buffer."), tick=TICK)
+        self.feed = EventFeed(broker, NOW, tick=TICK)
 
     def tell(self, *numbers: int, key: str = "a.b") -> None:
-        events = [event(number, key=key) for number in numbers]
+        self.publish([event(number, key=key) for number in numbers])
+
+    def publish(self, events: list[Event]) -> None:
         if self.broker:
             self.broker.publish(events)
         else:
-            self.buffer.append(events)
+            self.feed.append(events)
 
 
-@pytest.fixture(params=["buffer", "broker"])
+@pytest.fixture(params=["process", "broker"])
 def place(request: pytest.FixtureRequest) -> Place:
     return Place(has_broker=request.param == "broker")
 
 
 @pytest.fixture
-def buffered() -> Place:
+def process() -> Place:
     return Place()
 
 
@@ -95,61 +93,52 @@ def is_reading() -> bool:
     return any(thread.name == "event-feed" for thread in threading.enumerate())
 
 
-def test_the_buffer_is_followed_from_behind_an_id(buffered: Place) -> None:
-    feed = buffered.feed()
-    buffered.tell(*range(250))
+def test_a_process_is_followed_from_behind_an_id(process: Place) -> None:
+    feed = process.feed
+    process.tell(*range(250))
     assert numbers(feed, None, "#", BEGINNING) == list(range(250))
-    ids = [one for one, _ in buffered.buffer.read("", 999)]
+    ids = [one for one, _ in process.feed._events]
     assert numbers(feed, None, "#", ids[99]) == list(range(100, 250))
     assert numbers(feed, None, "#", ids[-1]) == []
     assert numbers(feed, None, "#", "") == []
 
 
-def test_an_event_comes_with_its_id_and_is_not_one_of_before(buffered: Place) -> None:
-    feed = buffered.feed()
-    buffered.tell(0)
+def test_an_event_comes_with_its_id_and_is_not_one_of_before(process: Place) -> None:
+    feed = process.feed
+    process.tell(0)
     following = feed.follow(None, "#", "")
-    buffered.tell(1)
+    process.tell(1)
     first = next(one for one in following if one)
     assert first[1] == event(1)
-    buffered.tell(2)
+    process.tell(2)
     assert numbers(feed, None, "#", first[0]) == [2]
 
 
-def test_what_was_published_before_a_second_stream_began_is_not_in_it(buffered: Place) -> None:
-    """The reader has not read it yet: it is held up where it reads the log."""
-    may_read = threading.Event()
-
-    def held_up(name: str, call: Any) -> Any:
-        if name == "buffer.read" and threading.current_thread().name == "event-feed":
-            may_read.wait()
-        return call()
-
-    feed = buffered.feed(held_up)
+def test_what_was_published_before_a_second_stream_began_is_not_in_it(process: Place) -> None:
+    feed = process.feed
     first = feed.follow(None, "#", "")
-    buffered.tell(1)
+    process.tell(1)
     second = feed.follow(None, "#", "")
-    buffered.tell(2)
-    may_read.set()
+    process.tell(2)
     assert take(first, 2) == [1, 2]
     assert take(second, 1) == [2]
 
 
-def test_a_stream_that_resumes_gets_what_is_published_meanwhile_once(buffered: Place) -> None:
-    feed = buffered.feed()
-    buffered.tell(*range(150))
+def test_a_stream_that_resumes_gets_what_is_published_meanwhile_once(process: Place) -> None:
+    feed = process.feed
+    process.tell(*range(150))
     live = feed.follow(None, "#", "")
     resumed = feed.follow(None, "#", BEGINNING)
     assert take(resumed, 50) == list(range(50))
-    buffered.tell(*range(150, 300))
+    process.tell(*range(150, 300))
     assert take(live, 150) == list(range(150, 300))
     assert take(resumed, 250) == list(range(50, 300))
-    buffered.tell(300)
+    process.tell(300)
     assert (take(live, 1), take(resumed, 1)) == ([300], [300])
 
 
-def test_a_stream_is_of_its_exchange_and_of_what_its_pattern_matches(buffered: Place) -> None:
-    buffered.buffer.append(
+def test_a_stream_is_of_its_exchange_and_of_what_its_pattern_matches(process: Place) -> None:
+    process.publish(
         [
             event(1, "task-pending", "primary.x"),
             event(2, "task-running", "primary.x"),
@@ -157,7 +146,7 @@ def test_a_stream_is_of_its_exchange_and_of_what_its_pattern_matches(buffered: P
             event(4, "task-running", "primary.z", ("index.a", "primary.x")),
         ]
     )
-    feed = buffered.feed()
+    feed = process.feed
     assert numbers(feed, "task-pending", "#", BEGINNING) == [1]
     assert numbers(feed, "task-running", "#", BEGINNING) == [2, 3, 4]
     assert numbers(feed, None, "*.x", BEGINNING) == [1, 2]
@@ -167,42 +156,40 @@ def test_a_stream_is_of_its_exchange_and_of_what_its_pattern_matches(buffered: P
 
 
 def test_streams_get_what_they_ask_for(place: Place) -> None:
-    feed = place.feed()
+    feed = place.feed
     everything, again, running = (feed.follow(exchange, "#", "") for exchange in (None, None, "task-running"))
     place.tell(1)
     others = [event(2, "task-running"), event(3)]
-    place.broker.publish(others) if place.broker else place.buffer.append(others)
+    place.publish(others)
     assert take(everything, 3) == take(again, 3) == [1, 2, 3]
     assert take(running, 1) == [2]
 
 
-@pytest.mark.parametrize("after", ["nonsense", "1", "x" * 16])
-def test_what_is_no_id_is_refused(buffered: Place, after: str) -> None:
+@pytest.mark.parametrize("after", ["nonsense", "1", "x" * 16, "1" * 15, "1" * 17, "\u0661" * 16])
+def test_what_is_no_id_is_refused(process: Place, after: str) -> None:
     with pytest.raises(ValueError, match="not the id of an event"):
-        buffered.feed().follow(None, "#", after)
+        process.feed.follow(None, "#", after)
 
 
 def test_with_a_broker_events_have_no_ids() -> None:
     place = Place(has_broker=True)
-    following = place.feed().follow("task-pending", "a.#", "whatever")
+    following = place.feed.follow("task-pending", "a.#", "whatever")
     place.tell(1)
     assert next(one for one in following if one) == ("", event(1))
 
 
-def test_one_reader_reads_for_all_streams(place: Place) -> None:
+def test_one_reader_reads_for_all_streams() -> None:
     calls = Calls()
-    feed = place.feed(calls)
-    streams = [feed.follow(None, "#", "") for _ in range(50)]
-    before = len([name for name in calls.names if name in ("buffer.read", "broker.follow")])
+    place = Place(has_broker=True, around=calls)
+    streams = [place.feed.follow(None, "#", "") for _ in range(50)]
     place.tell(*range(10))
     assert [take(stream, 10) for stream in streams] == [list(range(10))] * 50
-    read = len([name for name in calls.names if name in ("buffer.read", "broker.follow")]) - before
-    assert read < 10
+    assert calls.names.count("broker.follow") == 1
 
 
-def test_the_reader_ends_with_the_last_stream_and_is_there_for_the_next(place: Place) -> None:
-    calls = Calls()
-    feed = place.feed(calls)
+def test_the_reader_ends_with_the_last_stream_and_is_there_for_the_next() -> None:
+    place = Place(has_broker=True)
+    feed = place.feed
     one, other = feed.follow(None, "#", ""), feed.follow(None, "#", "")
     one.close()  # type: ignore[attr-defined]
     place.tell(1)
@@ -210,23 +197,20 @@ def test_the_reader_ends_with_the_last_stream_and_is_there_for_the_next(place: P
     other.close()  # type: ignore[attr-defined]
     wait_until(lambda: feed._reader is None)
     wait_until(lambda: not is_reading())
-    seen = len(calls.names)
-    place.tell(2)
-    assert len(calls.names) == seen
     after = feed.follow(None, "#", "")
     place.tell(3)
     assert 3 in take(after, 1)
 
 
 def test_streams_end_when_the_feed_does_without_waiting_for_a_tick() -> None:
-    feed = EventFeed(BoundBroker(), EventBuffer(NOW), tick=HOUR)
+    feed = EventFeed(BoundBroker(), NOW, tick=HOUR)
     streams = [feed.follow(None, "#", "") for _ in range(3)]
     feed.end()
     assert [take(stream, 1) for stream in streams] == [[], [], []]
 
 
 def test_the_end_of_a_feed_is_that_of_the_streams_that_were_open(place: Place) -> None:
-    feed = place.feed()
+    feed = place.feed
     feed.end()
     following = feed.follow(None, "#", "")
     place.tell(1)
@@ -234,7 +218,7 @@ def test_the_end_of_a_feed_is_that_of_the_streams_that_were_open(place: Place) -
 
 
 def test_a_stream_too_many_is_refused_until_a_place_is_given_back(place: Place) -> None:
-    feed = place.feed()
+    feed = place.feed
     streams = [feed.follow(None, "#", "") for _ in range(500)]
     with pytest.raises(ServiceUnavailable, match="500 streams"):
         feed.follow(None, "#", "")
@@ -244,20 +228,20 @@ def test_a_stream_too_many_is_refused_until_a_place_is_given_back(place: Place) 
     assert take(following, 1) == [1]
 
 
-def test_refused_streams_give_their_places_back(buffered: Place) -> None:
-    feed = buffered.feed()
+def test_refused_streams_give_their_places_back(process: Place) -> None:
+    feed = process.feed
     for _ in range(501):
         with pytest.raises(ValueError, match="id"):
             feed.follow(None, "#", "x")
     assert numbers(feed, None, "#", "") == []
 
 
-def test_a_stream_that_is_not_read_ends_without_a_gap_after_a_thousand_events(buffered: Place) -> None:
-    feed = buffered.feed()
+def test_a_stream_that_is_not_read_ends_without_a_gap_after_a_thousand_events(process: Place) -> None:
+    feed = process.feed
     quick, slow = feed.follow(None, "#", ""), feed.follow(None, "#", "")
     nothing = feed.follow("task-failed", "#", "")
     for first in range(0, 1200, 100):
-        buffered.tell(*range(first, first + 100))
+        process.tell(*range(first, first + 100))
         assert take(quick, 100) == list(range(first, first + 100))
     found = [one for one in slow if one]
     assert [one[1].payload["number"] for one in found] == list(range(1000))
@@ -268,7 +252,7 @@ def test_a_stream_that_is_not_read_ends_without_a_gap_after_a_thousand_events(bu
 def test_a_broker_that_is_away_is_not_followed_and_streams_end_when_it_goes_away() -> None:
     place = Place(has_broker=True)
     assert place.broker
-    feed = place.feed()
+    feed = place.feed
     place.broker.room = 0
     with pytest.raises(BrokerAway):
         feed.follow(None, "#", "")
@@ -280,18 +264,19 @@ def test_a_broker_that_is_away_is_not_followed_and_streams_end_when_it_goes_away
     assert take(following, 1) == []
 
 
-def test_a_bug_is_logged_and_does_not_end_the_feed_for_good(
-    buffered: Place, logs: list[MutableMapping[str, Any]]
-) -> None:
-    feed = buffered.feed(At(0, of="buffer.last", before=failing(RuntimeError("a bug"))))
+def test_a_bug_is_logged_and_does_not_end_the_feed_for_good(logs: list[MutableMapping[str, Any]]) -> None:
+    bug = At(0, of="broker.follow", before=failing(RuntimeError("a bug")))
+    place = Place(has_broker=True, around=bug)
     with pytest.raises(RuntimeError, match="a bug"):
-        feed.follow(None, "#", "")
+        place.feed.follow(None, "#", "")
     assert [one["event"] for one in logs] == ["events-not-followed"]
-    assert numbers(feed, None, "#", "") == []
+    following = place.feed.follow(None, "#", "")
+    place.tell(1)
+    assert take(following, 1) == [1]
 
 
 def test_one_follower_opens_a_tenth_of_the_streams_and_gets_closed_ones_back(place: Place) -> None:
-    feed = place.feed()
+    feed = place.feed
     streams = [feed.follow(None, "#", "", ["address a", f"client {number % 2}"]) for number in range(50)]
     for followers in (["address a"], ["address a", "client 7"]):
         with pytest.raises(ServiceUnavailable, match="50 streams of events are open by this client"):
@@ -305,7 +290,7 @@ def test_one_follower_opens_a_tenth_of_the_streams_and_gets_closed_ones_back(pla
 
 
 def test_500_streams_of_as_many_patterns_each_get_what_they_ask_for(place: Place) -> None:
-    feed = place.feed()
+    feed = place.feed
     streams = [feed.follow(None, f"#.{number}.#", "") for number in range(500)]
     place.tell(7, key="a.7.b")
     place.tell(499, key="499")
@@ -326,41 +311,53 @@ def marked(following: Following) -> list[object]:
     return found
 
 
+def last_id(feed: EventFeed) -> str:
+    return feed._events[-1][0]
+
+
 def test_after_a_restart_a_stream_says_that_it_begins_anew() -> None:
-    before, after = EventBuffer(NOW), EventBuffer(NOW + SECOND)
-    before.append([event(0), event(1)])
-    last = before.last()
-    assert marked(EventFeed(None, after, tick=TICK).follow(None, "#", last)) == ["begins-anew"]
+    before, after = EventFeed(None, NOW, tick=TICK), EventFeed(None, NOW + SECOND / 1000, tick=TICK)
+    before.append([event(number) for number in range(999)])
+    last = last_id(before)
+    assert marked(after.follow(None, "#", last)) == ["begins-anew"]
     after.append([event(2), event(3)])
-    assert marked(EventFeed(None, after, tick=TICK).follow(None, "#", last)) == ["begins-anew", 2, 3]
+    assert marked(after.follow(None, "#", last)) == ["begins-anew", 2, 3]
 
 
-def test_of_another_process_a_stream_begins_anew_though_that_is_ahead() -> None:
-    own, other = EventBuffer(NOW), EventBuffer(NOW + SECOND)
-    feed = EventFeed(None, own, tick=TICK)
-    following = feed.follow(None, "#", other.last())
+def test_of_another_process_a_stream_begins_anew_though_that_is_ahead(process: Place) -> None:
+    other = EventFeed(None, NOW + SECOND)
+    other.append([event(0)])
+    following = process.feed.follow(None, "#", last_id(other))
     assert next(following) == "begins-anew"
-    own.append([event(1)])
+    process.tell(1)
     assert take(following, 1) == [1]
-    assert marked(feed.follow(None, "#", other.last())) == ["begins-anew", 1]
+    assert marked(process.feed.follow(None, "#", last_id(other))) == ["begins-anew", 1]
 
 
-def test_where_older_events_made_room_a_stream_begins_anew_with_the_last_10_000(buffered: Place) -> None:
-    feed = buffered.feed()
-    first = buffered.buffer.last()
-    buffered.tell(*range(10_000))
-    assert marked(feed.follow(None, "#", first)) == list(range(10_000))
-    buffered.tell(10_000)
-    assert marked(feed.follow(None, "#", first)) == ["begins-anew", *range(1, 10_001)]
+def test_where_older_events_made_room_a_stream_begins_anew_with_the_last_10_000(process: Place) -> None:
+    feed = process.feed
+    process.tell(0)
+    first = last_id(feed)
+    process.tell(*range(1, 10_001))
+    assert marked(feed.follow(None, "#", first)) == list(range(1, 10_001))
+    process.tell(10_001)
+    assert marked(feed.follow(None, "#", first)) == ["begins-anew", *range(2, 10_002)]
 
 
-def test_a_stream_that_reads_the_buffer_too_slowly_is_told_of_the_gap(buffered: Place) -> None:
-    feed = buffered.feed()
-    first = buffered.buffer.last()
-    buffered.tell(*range(200))
-    following = feed.follow(None, "#", first)
-    assert take(following, 100) == list(range(100))
-    for start in range(200, 10_200, 100):
-        buffered.tell(*range(start, start + 100))
-    assert next(one for one in following if one) == "begins-anew"
-    assert take(following, 1) == [200]
+def test_a_stream_that_reads_what_was_kept_too_slowly_is_told_of_the_gap(process: Place) -> None:
+    process.tell(*range(200))
+    slow = process.feed.follow(None, "#", f"{process.feed._last_id - 200:016}")
+    assert take(slow, 100) == list(range(100))
+    process.tell(*range(200, 10_200))
+    assert next(one for one in slow if one) == "begins-anew"
+    assert take(slow, 2000) == list(range(200, 1200)), "it ends, to be resumed there"
+
+
+def test_a_stream_holds_a_page_of_what_was_kept_and_not_all(process: Place) -> None:
+    process.tell(*range(10_000))
+    slow = process.feed.follow(None, "#", BEGINNING)
+    assert take(slow, 1) == [0]
+    process.tell(*range(10_000, 20_000))
+    assert take(slow, 99) == list(range(1, 100))
+    assert next(one for one in slow if one) == "begins-anew"
+    assert take(slow, 1) == [10_000]

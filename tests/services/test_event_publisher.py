@@ -11,7 +11,7 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.ports import BrokerAway
 from legacy_queue.services import Services
 from legacy_queue.services.claims import Presented
-from legacy_queue.services.event_buffer import EventBuffer
+from legacy_queue.services.event_feed import EventFeed
 from legacy_queue.services.event_publisher import EventPublisher
 from tests.services.bench import (
     ALICE,
@@ -67,23 +67,23 @@ def of_task(events: list[Told], task_id: str) -> list[tuple[str, int | None]]:
 # Publishing
 
 
-def test_without_a_broker_events_are_in_the_buffer() -> None:
-    buffer = EventBuffer(NOW)
-    publisher = EventPublisher(None, buffer)
+def test_without_a_broker_events_are_in_the_feed() -> None:
+    feed = EventFeed(None, NOW)
+    publisher = EventPublisher(None, feed)
     publisher.publish([ONE, TWO])
     publisher.check()
     publisher.close()
     assert not publisher.is_away
-    assert [one for _, one in buffer.read("", 9)] == [ONE, TWO]
+    assert [one for _, one in feed._events] == [ONE, TWO]
 
 
 def test_no_events_cost_nothing(broker: HandBroker) -> None:
     broker.room = 0
-    EventPublisher(broker, EventBuffer(NOW)).publish([])
+    EventPublisher(broker, EventFeed(broker, NOW)).publish([])
 
 
 def test_while_the_broker_is_away_it_is_not_asked_but_by_the_check(broker: HandBroker) -> None:
-    publisher = EventPublisher(broker, EventBuffer(NOW))
+    publisher = EventPublisher(broker, EventFeed(broker, NOW))
     broker.room = 0
     with pytest.raises(BrokerAway):
         publisher.publish([ONE])
@@ -327,5 +327,5 @@ def test_the_broker_is_closed_with_the_publisher() -> None:
             self.is_closed = True
 
     broker = Closing()
-    EventPublisher(broker, EventBuffer(NOW)).close()
+    EventPublisher(broker, EventFeed(broker, NOW)).close()
     assert broker.is_closed

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.services.pages import MAX_ITEM_BYTES, MAX_PAGE_BYTES, PageMemory, fill, rows_behind
+from legacy_queue.services.pages import MAX_ITEM_BYTES, MAX_PAGE_BYTES, PageMemory, read_page
 
 KIB = 1024
 
@@ -25,7 +25,8 @@ def filled(sizes: list[int | None], limit: int = 1000, at_once: int = 1) -> tupl
         size = sizes[row - 1]
         return None if size is None else bytes(size)
 
-    page = fill(numbers(len(sizes)), limit, int, render, at_once)
+    rows = numbers(len(sizes))
+    page = read_page(lambda after, count: rows[after : after + count], int, 0, limit, render, at_once)
     return [len(item) for item in page.items], page.after, len(rendered)
 
 
@@ -66,23 +67,28 @@ def test_an_item_that_is_too_large_by_itself_is_a_page() -> None:
     assert filled([2 * MAX_PAGE_BYTES, 1]) == ([2 * MAX_PAGE_BYTES], 1, 1)
 
 
-@pytest.mark.parametrize(("limit", "asked"), [(1, [2]), (99, [100]), (100, [100, 1]), (250, [100, 100, 51])])
-def test_rows_are_asked_for_up_to_one_further_than_the_limit(limit: int, asked: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("limit", "rows", "asked"),
+    [
+        (1, 1000, [(0, 2)]),
+        (99, 1000, [(0, 100)]),
+        (100, 1000, [(0, 100), (100, 1)]),
+        (250, 1000, [(0, 100), (100, 100), (200, 51)]),
+        (1000, 130, [(0, 100), (100, 100)]),
+    ],
+)
+def test_rows_are_asked_for_up_to_one_further_than_the_limit_or_to_their_end(
+    limit: int, rows: int, asked: list[tuple[int, int]]
+) -> None:
     counts = []
 
     def ask(after: int, count: int) -> Sequence[int]:
-        counts.append(count)
-        return numbers(1000)[after : after + count]
+        counts.append((after, count))
+        return numbers(rows)[after : after + count]
 
-    assert list(rows_behind(0, limit, ask, int)) == numbers(limit + 1)
+    page = read_page(ask, int, 0, limit, lambda _: b"")
+    assert (len(page.items), page.after) == ((limit, limit) if limit < rows else (rows, None))
     assert counts == asked
-
-
-def test_rows_end_with_the_first_answer_that_has_fewer_than_were_asked_for() -> None:
-    assert list(
-        rows_behind(0, 1000, lambda after, count: numbers(130)[after : after + count], int)
-    ) == numbers(130)
-    assert list(rows_behind(130, 1000, lambda after, count: numbers(130)[after : after + count], int)) == []
 
 
 def test_rows_are_asked_for_as_they_are_needed() -> None:
@@ -92,7 +98,7 @@ def test_rows_are_asked_for_as_they_are_needed() -> None:
         asked.append(after)
         return numbers(1000)[after : after + count]
 
-    page = fill(rows_behind(0, 1000, ask, int), 1000, int, lambda _: bytes(MAX_ITEM_BYTES))
+    page = read_page(ask, int, 0, 1000, lambda _: bytes(MAX_ITEM_BYTES))
     assert page.after == 4
     assert asked == [0]
 
@@ -102,7 +108,7 @@ def test_a_row_that_cannot_be_rendered_fails_the_page() -> None:
         raise ServiceUnavailable("storage is away")
 
     with pytest.raises(ServiceUnavailable):
-        fill(numbers(9), 9, int, render, 4)
+        read_page(lambda _after, _count: numbers(9), int, 0, 9, render, 4)
 
 
 def test_as_many_pages_are_in_memory_as_have_40_mib() -> None:

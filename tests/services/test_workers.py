@@ -206,6 +206,15 @@ def test_of_a_thousand_who_are_new_32_are_written_at_a_time(bench: Bench) -> Non
     assert calls.names.count("worker.insert") == 1002
 
 
+def test_who_is_new_is_written_by_one_of_many_listings_at_once(bench: Bench) -> None:
+    calls = Calls()
+    list_again = At(0, of="worker.load", before=lambda: workers.list(POOL, (), 9, repr_of))
+    workers = bench.replica(lambda name, call: list_again(name, lambda: calls(name, call))).workers
+    workers.seen(*POOL, ALICE)
+    assert len(workers.list(POOL, (), 9, repr_of).items) == 1
+    assert calls.names.count("worker.load") == calls.names.count("worker.insert") == 3
+
+
 def test_who_is_new_while_storage_is_away_is_written_later(bench: Bench) -> None:
     workers = bench.replica(At(2, before=failing(AWAY))).workers
     workers.seen(*POOL, ALICE)
@@ -257,13 +266,13 @@ def test_the_memory_for_what_was_seen_is_bounded(
     workers.flush()
     (told,) = [one for one in logs if one["event"] == "activity-not-noted"]
     assert told["count"] == 12  # the provisioner and the worker type were noted too
-    assert len(workers._written) == MOST_NOTED
+    assert len(workers._written._entries) == MOST_NOTED
     workers.flush()
     assert len(logs) == 1
     for number in range(20):
         workers.seen(*POOL, Worker("group", f"v{number}"))
     workers.flush()
-    assert len(workers._written) == MOST_NOTED
+    assert len(workers._written._entries) == MOST_NOTED
     assert len(listed(workers)[0]) == 1000
 
 
@@ -484,7 +493,7 @@ def test_what_is_noted_is_listed_with_what_is_stored_page_by_page(bench: Bench, 
         assert [len(page) for page in pages] == [limit] * (25 // limit) + [25 % limit] * bool(25 % limit)
     assert listed(workers, ()) == [["another", PROVISIONER]]
     assert listed(workers, POOL[:1]) == [["another", WORKER_TYPE]]
-    assert listed(bench.replica().workers, ()) == [[PROVISIONER]]
+    assert listed(bench.replica().workers, ()) == [["another", PROVISIONER]]
 
 
 def test_what_is_listed_is_as_new_as_what_is_described(workers: Workers) -> None:

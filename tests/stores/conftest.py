@@ -12,7 +12,7 @@ from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import to_milliseconds
 from legacy_queue.ports import Clock
-from legacy_queue.stores import SignedUrls, Storage, open_stores
+from legacy_queue.stores import SignedUrls, Storage
 from tests.memory_server import HandClock, memory_server
 
 
@@ -43,7 +43,7 @@ class Backend:
 def memory_backend(_request: pytest.FixtureRequest) -> Iterator[Backend]:
     clock = HandClock()
     with memory_server(clock) as storage:
-        other = open_stores(storage.account, "q", clock)
+        other = Storage(storage.account, "q", clock)
         yield Backend(storage, other, clock, lambda seconds: clock.advance(timedelta(seconds=seconds)))
 
 
@@ -57,7 +57,7 @@ def azure_backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
 
 
 def azure_storage(connection_string: str, prefix: str, clock: Clock) -> Storage:
-    return open_stores(AzureAccount(connection_string, prefix), prefix, clock)
+    return Storage(AzureAccount(connection_string, prefix), prefix, clock)
 
 
 BACKENDS: dict[str, Callable[[pytest.FixtureRequest], AbstractContextManager[Backend]]] = {

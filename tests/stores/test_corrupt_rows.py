@@ -13,7 +13,7 @@ from legacy_queue.domain.usage import Calls, CountedUse, Use
 from legacy_queue.domain.workers import Known
 from legacy_queue.ports import AlreadyExists, Corrupt
 from legacy_queue.ports.table import Row, Table
-from legacy_queue.stores import Dependent, Storage, Turn, open_stores
+from legacy_queue.stores import Dependent, Storage, Turn
 from tests.memory_server import HandClock, memory_storage
 
 from .paging import remove_all_expired
@@ -67,7 +67,7 @@ def fresh(storage: Storage) -> Storage:
     """Nothing is remembered; it is an hour later."""
     clock = HandClock()
     clock.advance(DAY / 24)
-    return open_stores(storage.account, "q", clock)
+    return Storage(storage.account, "q", clock)
 
 
 def logged(logs: list[MutableMapping[str, Any]]) -> int:
@@ -245,7 +245,7 @@ def test_a_corrupt_turn_is_taken_from_the_beginning(storage: Storage, name: str)
 @pytest.mark.parametrize(
     ("name", "values"),
     [
-        *((name, other_than(str)) for name in ("process", "provisionerId", "workerType", "method", "caller")),
+        *((name, other_than(str)) for name in ("provisionerId", "workerType", "method", "caller")),
         *((name, other_than(datetime)) for name in ("hour", "last")),
         ("count", other_than(int)),
         ("missing", [*ODD, "{", "[1]", "7", "[[]]"]),
@@ -255,10 +255,10 @@ def test_a_corrupt_count_is_left_out(
     storage: Storage, logs: list[MutableMapping[str, Any]], name: str, values: Sequence[Any]
 ) -> None:
     use = Use("p", "w", "claimTask", "g/w", ("receipt",))
-    counted = CountedUse("one", EXPIRES, use, Calls(1, EXPIRES))
-    storage.usage.put([counted])
+    counted = CountedUse(EXPIRES, use, Calls(1, EXPIRES))
+    storage.usage.put("process", [counted])
     for _ in spoil(storage.usage._table, name, values):
         for _ in range(2):
-            assert storage.usage.since(EXPIRES - DAY, None, None, "", 10)[0] == []
+            assert [*storage.usage.since(EXPIRES - DAY, None, None)] == []
         assert logged(logs) == 1
-    assert storage.usage.since(EXPIRES - DAY, None, None, "", 10)[0] == [counted]
+    assert [*storage.usage.since(EXPIRES - DAY, None, None)] == [counted]

@@ -19,7 +19,7 @@ from .test_task_store import new_task
 EXPIRES = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 NO_TIME, HOUR, DAY = timedelta(0), timedelta(hours=1), timedelta(days=1)
 GROUP, TASK = slugid(), slugid()
-USED = CountedUse("process", EXPIRES, NOT_RECORDED, Calls(1, EXPIRES))
+USED = CountedUse(EXPIRES, NOT_RECORDED, Calls(1, EXPIRES))
 ARTIFACT = StoredArtifact(new_artifact(TASK), 'W/"etag"')
 ETAG = "W/\"datetime'2026-01-01T00%3A00%3A00.0000000Z'\""
 EXPIRING = ["tasks", "groups", "dependencies", "workers", "work-queues", "usage"]

@@ -14,7 +14,7 @@ from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.blob import BlobContainer
 from legacy_queue.ports.queue import Queue
 from legacy_queue.ports.table import Table
-from legacy_queue.stores import Storage, Turn, open_stores
+from legacy_queue.stores import Storage, Turn
 from legacy_queue.stores.blobs import BLOCK
 from tests.memory_server import HandClock
 from tests.services.ports import Around, around_port
@@ -22,7 +22,7 @@ from tests.services.ports import Around, around_port
 NOW = datetime(2030, 1, 2, 3, tzinfo=UTC)
 NO_TIME, HOUR = timedelta(0), timedelta(hours=1)
 WORK = WorkQueue("provisioner", "type", "high")
-USED = [CountedUse(f"process{n}", NOW, NOT_RECORDED, Calls(n, NOW)) for n in range(3)]
+USED = [CountedUse(NOW + n * HOUR, NOT_RECORDED, Calls(n, NOW)) for n in range(3)]
 IN_BLOCKS = [b"a" * BLOCK, b"b" * BLOCK, b"c"]
 
 
@@ -106,8 +106,8 @@ ACTS: dict[str, tuple[Callable[[Storage], Any], Callable[[Storage], Any]]] = {
     ),
     "join parts": (write_parts, blob),
     "count uses": (
-        lambda storage: storage.usage.put(USED),
-        lambda storage: {*storage.usage.since(NOW, None, None, "", 10)[0]} <= {*USED},
+        lambda storage: storage.usage.put("process", USED),
+        lambda storage: {*storage.usage.since(NOW, None, None)} <= {*USED},
     ),
     "take a turn": (take, lambda storage: storage.turns.take("sweeping", NOW + HOUR) == NOW + HOUR),
 }
@@ -116,7 +116,7 @@ ACTS: dict[str, tuple[Callable[[Storage], Any], Callable[[Storage], Any]]] = {
 def stores(around: Around) -> Storage:
     clock = HandClock(NOW)
     account = MemoryAccount(clock, "http://127.0.0.1:1/azure", "q")
-    return open_stores(AroundAccount(account, around), "q", clock)
+    return Storage(AroundAccount(account, around), "q", clock)
 
 
 @pytest.mark.parametrize("name", ACTS)

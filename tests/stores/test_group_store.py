@@ -239,6 +239,14 @@ def test_a_task_that_is_activated_again_is_active_once(storage: Storage, backend
         assert active.since >= earliest
 
 
+def test_a_task_that_gave_its_name_to_a_group_of_another_scheduler_is_active_there(storage: Storage) -> None:
+    group_id = slugid()
+    storage.groups.join(slugid(), group_id, "scheduler", EXPIRES)
+    storage.groups.activate(group_id, Group(group_id, "another", EXPIRES), 1)
+    assert storage.groups.load(group_id) == Group(group_id, "scheduler", EXPIRES, 2)
+    assert storage.groups.end(group_id, group_id, 1) == 1
+
+
 @pytest.mark.parametrize(("later", "earlier"), [(1, 0), (10, 9), (49, 10)])
 def test_the_end_of_an_activation_ends_no_later_one(
     storage: Storage, other: Storage, later: int, earlier: int

@@ -3,13 +3,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from legacy_queue.domain.usage import HOUR, KEPT, NOT_RECORDED, Calls, CountedUse, Use
 from legacy_queue.stores import Storage
 
-from .paging import pages, remove_all_expired
+from .paging import remove_all_expired
 
+ONE, TWO = "one", "two"  # processes
 THEN = datetime(2030, 1, 2, 3, tzinfo=UTC)
 LAST = THEN + timedelta(milliseconds=12_345)
 BARE = Use("provisioner", "type", "claimTask", "group/worker", ("messageId", "receipt", "signature"))
@@ -26,8 +25,8 @@ USES = [
 ]
 
 
-def counted(use: Use = BARE, hour: datetime = THEN, process: str = "one", count: int = 1) -> CountedUse:
-    return CountedUse(process, hour, use, Calls(count, LAST))
+def counted(use: Use = BARE, hour: datetime = THEN, count: int = 1) -> CountedUse:
+    return CountedUse(hour, use, Calls(count, LAST))
 
 
 def since(
@@ -35,10 +34,8 @@ def since(
     hour: datetime = THEN,
     provisioner_id: str | None = None,
     worker_type: str | None = None,
-    limit: int = 1000,
 ) -> list[CountedUse]:
-    found = pages(lambda after: storage.usage.since(hour, provisioner_id, worker_type, after, limit))
-    return [one for page in found for one in page]
+    return [*storage.usage.since(hour, provisioner_id, worker_type)]
 
 
 def same(found: Iterable[CountedUse], expected: Sequence[CountedUse]) -> bool:
@@ -48,61 +45,48 @@ def same(found: Iterable[CountedUse], expected: Sequence[CountedUse]) -> bool:
 
 def test_what_was_put_is_found_by_another_process(storage: Storage, other: Storage) -> None:
     rows = [counted(use) for use in USES]
-    storage.usage.put(rows)
+    storage.usage.put(ONE, rows)
     assert same(since(other), rows)
 
 
 def test_nothing_is_there_before_something_was_put(storage: Storage) -> None:
-    storage.usage.put([])
+    storage.usage.put(ONE, [])
     assert since(storage) == []
 
 
 def test_what_is_put_again_is_in_the_place_of_what_was(storage: Storage) -> None:
     for count in (1, 5, 3):
-        storage.usage.put([counted(count=count)])
+        storage.usage.put(ONE, [counted(count=count)])
     assert since(storage) == [counted(count=3)]
 
 
 def test_processes_and_hours_have_counts_of_their_own(storage: Storage, other: Storage) -> None:
-    rows = [counted(process=process, hour=THEN + hours * HOUR) for process in "ab" for hours in range(3)]
-    for number, row in enumerate(rows):
-        (storage, other)[number % 2].usage.put([row])
-    assert same(since(storage), rows)
-    assert same(since(storage, THEN + HOUR), [row for row in rows if row.hour > THEN])
+    rows = [counted(hour=THEN + hours * HOUR) for hours in range(3)]
+    storage.usage.put(ONE, rows)
+    other.usage.put(TWO, rows)
+    assert same(since(storage), [*rows, *rows])
+    assert same(since(storage, THEN + HOUR), [*rows[1:], *rows[1:]])
     assert since(storage, THEN + 3 * HOUR) == []
 
 
 def test_a_worker_type_is_looked_for_alone_but_for_what_was_not_recorded(storage: Storage) -> None:
     rows = [counted(use) for use in (*USES, NOT_RECORDED)]
-    storage.usage.put(rows)
-    for pool in (("provisioner", None), ("provisioner", "type"), (None, "type"), ("none", None)):
-        assert same(since(storage, THEN, *pool), [row for row in rows if row.use.is_of(*pool)]), pool
-
-
-@pytest.mark.parametrize("limit", [1, 3, 1000])
-def test_it_comes_in_pages(storage: Storage, limit: int) -> None:
-    rows = [
-        counted(use, THEN + hours * HOUR, process)
-        for use in USES
-        for hours in range(2)
-        for process in ("one", "two")
-    ]
-    storage.usage.put(rows)
-    assert same(since(storage, limit=limit), rows)
-    here = [row for row in rows if row.use.is_of("provisioner", "type")]
-    assert same(since(storage, THEN, "provisioner", "type", limit), here)
-    assert len(storage.usage.since(THEN, None, None, "", limit)[0]) == min(limit, len(rows))
+    storage.usage.put(ONE, rows)
+    assert same(since(storage, THEN, "provisioner"), [*rows[:7], rows[8]])
+    assert same(since(storage, THEN, "provisioner", "type"), [*rows[:6], rows[8]])
+    assert same(since(storage, THEN, None, "type"), [*rows[:6], *rows[7:]])
+    assert since(storage, THEN, "none") == [rows[8]]
 
 
 def test_more_than_a_batch_is_put_at_once(storage: Storage) -> None:
     rows = [counted(replace(BARE, caller=f"group/{number}")) for number in range(250)]
-    storage.usage.put(rows)
+    storage.usage.put(ONE, rows)
     assert same(since(storage), rows)
 
 
 def test_it_is_kept_for_ten_days_after_its_hour(storage: Storage) -> None:
     rows = [counted(), counted(hour=THEN + HOUR)]
-    storage.usage.put(rows)
+    storage.usage.put(ONE, rows)
     for now, kept in ((THEN + HOUR + KEPT, rows), (THEN + HOUR + KEPT + HOUR, rows[1:])):
         remove_all_expired(storage.expiring["usage"], now, 1)
         assert same(since(storage), kept)
@@ -115,7 +99,7 @@ def test_a_hundred_rows_of_an_hour_cost_one_operation_and_so_does_a_page(azure: 
         for hours in range(2)
     ]
     before = azure.account.operations.total()
-    azure.usage.put(rows)
+    azure.usage.put(ONE, rows)
     assert azure.account.operations.total() - before == 2
-    assert len(azure.usage.since(THEN, None, None, "", 1000)[0]) == 200
+    assert len(since(azure)) == 200
     assert azure.account.operations.total() - before == 3

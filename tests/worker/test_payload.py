@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.worker.payload import MAX_RUN_TIME, Declared, MalformedPayload, Payload
+from legacy_queue.worker.command import MAX_RUN_TIME, Declared, MalformedPayload, Payload
 
 
 def test_a_list_is_run_as_it_is_and_a_string_by_the_shell() -> None:

@@ -21,7 +21,7 @@ from legacy_queue.adapters.azure.sdk import ask, connect
 from legacy_queue.adapters.azure.table import AzureTable
 from legacy_queue.ports.account import Endpoint, StorageAccount
 
-_CLIENTS = {QUEUE: QueueServiceClient, TABLE: TableServiceClient, BLOB: BlobServiceClient}
+_CLIENTS = ((QUEUE, QueueServiceClient), (TABLE, TableServiceClient), (BLOB, BlobServiceClient))
 
 
 class AzureAccount(StorageAccount):
@@ -42,8 +42,7 @@ class AzureAccount(StorageAccount):
         """
         self.operations: Counter[tuple[str, str]] = Counter()
         clients: list[Any] = [
-            connect(kind, service.name, connection_string, self.operations)
-            for service, kind in _CLIENTS.items()
+            connect(kind, service.name, connection_string, self.operations) for service, kind in _CLIENTS
         ]
         self._queues, self._tables, self._blobs = clients
         key = getattr(self._queues.credential, "account_key", None)
@@ -60,7 +59,7 @@ class AzureAccount(StorageAccount):
         self.public_blobs = Endpoint(public_blob_url or blob_url, account, key)
         self._queue_requests, self._table_requests, blob_requests = (
             RestClient(service, Connections(url), signer, self.operations)
-            for service, url in zip(_CLIENTS, urls, strict=True)
+            for (service, _), url in zip(_CLIENTS, urls, strict=True)
         )
         self._of_name: dict[str, AzureTable] = {}
         self._container = self._blobs.get_container_client(f"{prefix}-artifacts")
@@ -85,9 +84,8 @@ class AzureAccount(StorageAccount):
                 ask(self._container.create_container)
         wanted = sorted(self._of_name) or [""]
         found = self._tables.query_tables(  # an account may have thousands of other tables
-            "TableName ge @first and TableName le @last",
-            parameters={"first": wanted[0], "last": wanted[-1]},
+            "TableName ge @first and TableName le @last", parameters={"first": wanted[0], "last": wanted[-1]}
         )
-        there = {table.name for table in ask(list, found) or ()}
+        there = {table.name for table in ask(list, found)}
         for name in self._of_name.keys() - there:
             ask(self._tables.create_table_if_not_exists, name)

@@ -50,36 +50,41 @@ class _Stream:
     """Bytes that were received, and what has been ``unread`` of them so far."""
 
     def __init__(self, connection: socket.socket) -> None:
-        self._connection, self.unread = connection, bytearray()
+        self._connection, self.unread = connection, b""
 
     def until(self, end: bytes) -> bytes:
         """What comes before ``end``, which is taken away too."""
         while (found := self.unread.find(end)) < 0:
             if len(self.unread) > _MAX_HEAD:
                 raise BadResponse("a head that does not end")
-            self._receive()
-        return self.exactly(found + len(end))[:found]
+            self.unread += self._receive()
+        taken, self.unread = self.unread[:found], self.unread[found + len(end) :]
+        return taken
 
     def exactly(self, count: int) -> bytes:
-        while len(self.unread) < count:
-            self._receive()
-        taken = bytes(self.unread[:count])
-        del self.unread[:count]
-        return taken
+        parts, missing = [self.unread], count - len(self.unread)
+        while missing > 0:
+            parts.append(self._receive())
+            missing -= len(parts[-1])
+        received = b"".join(parts)
+        self.unread = received[count:]
+        return received[:count]
 
     def rest(self) -> bytes:
         """All that comes until the connection is closed."""
+        parts, left = [self.unread], _MAX_BODY
         while received := self._connection.recv(_BUFFER):
-            self.unread += received
-            if len(self.unread) > _MAX_BODY:
+            parts.append(received)
+            left -= len(received)
+            if left < 0:
                 raise BadResponse("a body that does not end")
-        return bytes(self.unread)
+        return b"".join(parts)
 
-    def _receive(self) -> None:
+    def _receive(self) -> bytes:
         received = self._connection.recv(_BUFFER)
         if not received:
             raise BadResponse("the connection was closed")
-        self.unread += received
+        return received
 
 
 def _head(stream: _Stream) -> tuple[str, int, dict[str, str]]:

@@ -13,8 +13,8 @@ from azure.core.exceptions import ResourceExistsError
 from azure.storage.queue import QueueServiceClient
 
 from legacy_queue.adapters.azure.http_response import Response
-from legacy_queue.adapters.azure.rest import Request, RestClient, error_code
-from legacy_queue.adapters.azure.sdk import ask
+from legacy_queue.adapters.azure.rest import Refusals, Request, RestClient
+from legacy_queue.adapters.azure.sdk import ask, find
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.times import whole_seconds
 from legacy_queue.ports.queue import (
@@ -28,7 +28,12 @@ from legacy_queue.ports.queue import (
 )
 
 _FOREVER = -1  # a time to live
-_LEASE_LOST = {error.__name__: error for error in (QueueNotFound, MessageNotFound, PopReceiptMismatch)}
+_NOT_FOUND = {404: QueueNotFound}
+_LEASE_LOST: Refusals = {
+    **{error.__name__: error for error in (QueueNotFound, MessageNotFound, PopReceiptMismatch)},
+    400: LeaseLost,
+    404: LeaseLost,  # some of Azurite's refusals have no body and so no code
+}
 _MESSAGE_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
 _LIST = re.compile(
     rb"(?:\xef\xbb\xbf)?(?:<\?xml[^<>]*\?>)?\s*<QueueMessagesList(?:\s*/>|>"
@@ -36,8 +41,7 @@ _LIST = re.compile(
 )
 _FIELD = re.compile(r"<(\w+)(?:\s*/>|>([^<]*)</\1>)")
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
-_XML = {"accept": "application/xml"}
-_XML_BODY = {"accept": "application/xml", "content-type": "application/xml"}
+_XML = {"content-type": "application/xml"}
 
 
 class AzureQueue(Queue):
@@ -50,7 +54,7 @@ class AzureQueue(Queue):
 
     def create(self, metadata: Mapping[str, str]) -> None:
         client = self._queues.get_queue_client(self.name)
-        while ask(client.set_queue_metadata, dict(metadata)) is None:
+        while find(client.set_queue_metadata, dict(metadata)) is None:
             with suppress(ResourceExistsError):  # another process made it in between
                 ask(client.create_queue, metadata=dict(metadata))
                 return
@@ -61,60 +65,42 @@ class AzureQueue(Queue):
     def put(self, text: str, hidden_for: timedelta, time_to_live: timedelta | None = None) -> Lease:
         lives = _FOREVER if time_to_live is None else max(1, time_to_live // timedelta(seconds=1))
         params = [("messagettl", str(lives)), ("visibilitytimeout", str(whole_seconds(hidden_for)))]
-        response = self._send(Request("POST", self._messages, params, _XML_BODY, _body(text)))
-        return self._service.read(response, _lease_of_put)
+        request = Request("POST", self._messages, params, _XML, _body(text))
+        return self._service.send(request, _lease_of_put, _NOT_FOUND)
 
     def receive(self, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
         params = [("numofmessages", str(count)), ("visibilitytimeout", str(whole_seconds(hidden_for)))]
-        response = self._send(Request("GET", self._messages, params, _XML), is_sent_once=True)
-        return self._service.read(response, _received)
+        request = Request("GET", self._messages, params)
+        return self._service.send(request, _received, _NOT_FOUND, is_sent_once=True)
 
     def peek(self, count: int) -> Sequence[QueuedMessage]:
         params = [("numofmessages", str(count)), ("peekonly", "true")]
-        response = self._send(Request("GET", self._messages, params, _XML))
-        return self._service.read(response, _received)
+        return self._service.send(Request("GET", self._messages, params), _received, _NOT_FOUND)
 
     def update(self, lease: Lease, text: str, hidden_for: timedelta) -> Lease:
         params = [("popreceipt", lease.receipt), ("visibilitytimeout", str(whole_seconds(hidden_for)))]
-        response = self._send_leased("PUT", lease, params, _XML_BODY, _body(text))
-        receipt = self._service.read(response, lambda answer: answer.headers["x-ms-popreceipt"])
+        request = Request("PUT", self._path(lease), params, _XML, _body(text))
+        receipt = self._service.send(request, lambda answer: answer.headers["x-ms-popreceipt"], _LEASE_LOST)
         return Lease(lease.message_id, receipt)
 
     def delete(self, lease: Lease) -> None:
-        self._send_leased("DELETE", lease, [("popreceipt", lease.receipt)], _XML)
+        request = Request("DELETE", self._path(lease), [("popreceipt", lease.receipt)])
+        self._service.send(request, lambda _: None, _LEASE_LOST)
 
     def count(self) -> int:
         return self._properties().approximate_message_count or 0
 
     def remove(self) -> None:
-        ask(self._queues.get_queue_client(self.name).delete_queue)
+        find(self._queues.get_queue_client(self.name).delete_queue)
 
-    def _send(self, request: Request, *, is_sent_once: bool = False) -> Response:
-        response = self._service.send(request, (404,), is_sent_once=is_sent_once)
-        if response.status == 404:
-            raise QueueNotFound
-        return response
-
-    def _send_leased(
-        self,
-        method: str,
-        lease: Lease,
-        params: Sequence[tuple[str, str]],
-        headers: Mapping[str, str],
-        body: bytes | None = None,
-    ) -> Response:
+    def _path(self, lease: Lease) -> str:
         # a worker wrote these: a messageId such as ".." would be another resource by the time it is sent
         if not (_MESSAGE_ID.fullmatch(lease.message_id) and lease.receipt.isascii()):
             raise LeaseLost
-        request = Request(method, f"{self._messages}/{lease.message_id}", params, headers, body)
-        response = self._service.send(request, (400, 404))
-        if response.status >= 400:
-            # some of Azurite's refusals have no body and so no code: 400 and 404 here are about the lease
-            raise _LEASE_LOST.get(error_code(response), LeaseLost)
-        return response
+        return f"{self._messages}/{lease.message_id}"
 
     def _properties(self) -> Any:
-        found = ask(self._queues.get_queue_client(self.name).get_queue_properties)
+        found = find(self._queues.get_queue_client(self.name).get_queue_properties)
         if not found:
             raise QueueNotFound
         return found

@@ -10,10 +10,11 @@ import hashlib
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from email.utils import formatdate
 from functools import lru_cache
-from typing import Literal, NamedTuple, TypeVar
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import structlog
@@ -25,6 +26,7 @@ from legacy_queue.domain.errors import ServiceUnavailable
 log = structlog.get_logger()
 
 Answer = TypeVar("Answer")
+Refusals = Mapping[Any, type[Exception]]  # by Azure's name of the error, a text, or the status, a number
 
 # codes that mean that storage is not ready, although the status blames the request
 _NOT_NOW = {
@@ -51,16 +53,18 @@ class StorageRefused(Exception):
 
 
 class Service(NamedTuple):
-    """``delays`` are the seconds before each retry."""
+    """``delays`` are the seconds before each retry, ``headers`` those of each request."""
 
     name: Literal["queue", "table", "blob"]
     version: str  # of the API
     delays: Sequence[float]
+    headers: Mapping[str, str]
 
 
-QUEUE = Service("queue", "2021-12-02", (0, 1))
-TABLE = Service("table", "2019-02-02", (0, 0.2))
-BLOB = Service("blob", "2021-12-02", (0, 1))
+QUEUE = Service("queue", "2021-12-02", (0, 1), {"accept": "application/xml"})
+_ODATA = {"accept": "application/json;odata=minimalmetadata", "dataserviceversion": "3.0"}
+TABLE = Service("table", "2019-02-02", (0, 0.2), _ODATA)
+BLOB = Service("blob", "2021-12-02", (0, 1), {})
 
 
 class Request(NamedTuple):
@@ -140,16 +144,35 @@ class RestClient:
         self._service, self._connections, self._counts = service, connections, counts
         self._sign = key.table_header if service.name == "table" else key.storage_header
         self._now, self._sleep = now, sleep
-        self._fixed = f"host: {connections.host}\r\nx-ms-version: {service.version}\r\n"
+        fixed = {"host": connections.host, "x-ms-version": service.version, **service.headers}
+        self._fixed = header_lines(fixed)
 
     def send(
-        self, request: Request, accepted: Collection[int] = (), *, is_sent_once: bool = False
-    ) -> Response:
-        """The answer, with a status of 2xx or one that is ``accepted``.
+        self,
+        request: Request,
+        read: Callable[[Response], Answer],
+        refusals: Refusals = MappingProxyType({}),
+        *,
+        is_sent_once: bool = False,
+    ) -> Answer:
+        """What ``read`` makes of an answer of 2xx.
 
-        A request that ``is_sent_once`` is not sent again once storage may have received it.
-        Raises ServiceUnavailable, StorageRefused.
+        Raises one of the ``refusals``, ServiceUnavailable or StorageRefused for others. A request that
+        ``is_sent_once`` is not sent again once storage may have received it.
         """
+        response = self._answer(request, is_sent_once)
+        if not 200 <= response.status < 300:
+            code = error_code(response)
+            refused = refusals.get(code) or refusals.get(response.status)
+            raise refused if refused and code not in _NOT_NOW else refusal(response.status, code)
+        try:
+            return read(response)
+        except (LookupError, ValueError, TypeError, AttributeError) as error:
+            log.error("storage-unreachable", error=type(error).__name__)
+            raise ServiceUnavailable("storage gave no answer that can be read, try again") from error
+
+    def _answer(self, request: Request, is_sent_once: bool) -> Response:
+        """The last of those to up to three requests."""
         delays = iter((*self._service.delays, None))
         while True:
             delay = next(delays)
@@ -162,16 +185,8 @@ class RestClient:
                     raise ServiceUnavailable("storage cannot be reached, try again") from error
             else:
                 if delay is None or is_sent_once or not _helps_to_retry(response.status):
-                    return self._checked(response, accepted)
+                    return response
             self._sleep(delay)
-
-    def read(self, response: Response, convert: Callable[[Response], Answer]) -> Answer:
-        """What ``convert`` makes of the answer; raises ServiceUnavailable where it cannot be read."""
-        try:
-            return convert(response)
-        except (LookupError, ValueError, TypeError, AttributeError, SyntaxError) as error:
-            log.error("storage-unreachable", error=type(error).__name__)
-            raise ServiceUnavailable("storage gave no answer that can be read, try again") from error
 
     def _signed(self, request: Request) -> bytes:
         """The request as it is sent, dated now."""
@@ -181,22 +196,12 @@ class RestClient:
         signed_headers: Mapping[str, str] = {"x-ms-date": date, "x-ms-version": self._service.version}
         authorization = self._sign(request, path, signed_headers)
         query = "&".join([f"{name}={quote(value, safe='')}" for name, value in params])
-        lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
         length = f"content-length: {len(body)}\r\n" if body is not None else ""
         head = (
             f"{method} {path}{'?' if query else ''}{query} HTTP/1.1\r\n{self._fixed}x-ms-date: {date}\r\n"
-            f"authorization: {authorization}\r\n{''.join(lines)}{length}\r\n"
+            f"authorization: {authorization}\r\n{header_lines(headers)}{length}\r\n"
         )
         return head.encode("latin-1") + (body or b"")
-
-    def _checked(self, response: Response, accepted: Collection[int]) -> Response:
-        status = response.status
-        if 200 <= status < 300:
-            return response
-        code = error_code(response)
-        if status not in accepted or code in _NOT_NOW:
-            raise refusal(status, code)
-        return response
 
 
 def refusal(status: int, code: str) -> ServiceUnavailable | StorageRefused:
@@ -208,6 +213,10 @@ def refusal(status: int, code: str) -> ServiceUnavailable | StorageRefused:
         return StorageRefused(status, code)
     log.error("storage-refused", status=status, azure_code=code, error=StorageRefused.__name__)
     return ServiceUnavailable("storage did not serve the request, try again")
+
+
+def header_lines(headers: Mapping[str, str]) -> str:
+    return "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
 
 
 def error_code(response: Response) -> str:

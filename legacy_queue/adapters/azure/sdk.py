@@ -5,6 +5,7 @@ Source: "The SDK" in design/azurite.md.
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
 import requests
@@ -37,32 +38,23 @@ _OPTIONS: Mapping[type, Mapping[str, Any]] = {
 }
 
 
-class CountingTransport(RequestsTransport):  # type: ignore[misc]
-    """Counts what goes over the wire, retries too: ``(service, HTTP method)`` -> requests."""
-
-    def __init__(self, service: str, counts: Counter[tuple[str, str]]) -> None:
-        session, timeouts = requests.Session(), Timeouts()
-        for scheme in ("http://", "https://"):
-            session.mount(scheme, requests.adapters.HTTPAdapter(pool_maxsize=MAX_IDLE))
-        super().__init__(
-            session=session,
-            session_owner=False,
-            connection_timeout=timeouts.connect,
-            read_timeout=timeouts.read,
-        )
-        self._service, self._counts = service, counts
-
-    def send(self, request: Any, **kwargs: Any) -> Any:
-        """Count it, then send it."""
-        self._counts[self._service, request.method] += 1
-        return super().send(request, **kwargs)
-
-
 def connect(kind: Any, service: str, connection_string: str, counts: Counter[tuple[str, str]]) -> Any:
-    """A client of that kind, which gives up after two retries; raises ValueError."""
-    transport = CountingTransport(service, counts)
+    """A client of that kind, which gives up after two retries; raises ValueError.
+
+    ``counts`` is of requests, retries too, by service and HTTP method.
+    """
+    session, timeouts = requests.Session(), Timeouts()
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, requests.adapters.HTTPAdapter(pool_maxsize=MAX_IDLE))
+    transport = RequestsTransport(
+        session=session, session_owner=False, connection_timeout=timeouts.connect, read_timeout=timeouts.read
+    )
     return kind.from_connection_string(
-        connection_string, transport=transport, retry_total=2, **_OPTIONS[kind]
+        connection_string,
+        transport=transport,
+        raw_request_hook=lambda request: counts.update([(service, request.http_request.method)]),
+        retry_total=2,
+        **_OPTIONS[kind],
     )
 
 
@@ -72,8 +64,15 @@ def error_code(error: HttpResponseError) -> str:
     return str(getattr(code, "value", code) or "")
 
 
-def ask(call: Callable[Asked, Found], *args: Asked.args, **kwargs: Asked.kwargs) -> Found | None:
-    """What the SDK's ``call`` answers, None where there is nothing of that name.
+def find(call: Callable[Asked, Found], *args: Asked.args, **kwargs: Asked.kwargs) -> Found | None:
+    """As ``ask``, None where there is nothing of that name."""
+    with suppress(ResourceNotFoundError):
+        return ask(call, *args, **kwargs)
+    return None
+
+
+def ask(call: Callable[Asked, Found], *args: Asked.args, **kwargs: Asked.kwargs) -> Found:
+    """What the SDK's ``call`` answers.
 
     What means that storage cannot answer now becomes ServiceUnavailable; Azure's other answers go through.
     """
@@ -83,8 +82,6 @@ def ask(call: Callable[Asked, Found], *args: Asked.args, **kwargs: Asked.kwargs)
         refused = refusal(error.status_code or 500, error_code(error))
         if not isinstance(refused, StorageRefused):
             raise refused from error
-        if isinstance(error, ResourceNotFoundError):
-            return None
         raise
     except AzureError as error:
         log.error("storage-unreachable", error=type(error).__name__)

@@ -10,13 +10,23 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
 from legacy_queue.adapters.azure.http_response import Response
-from legacy_queue.adapters.azure.rest import Request, RestClient, StorageRefused, error_code_in, refusal
+from legacy_queue.adapters.azure.rest import (
+    TABLE,
+    Refusals,
+    Request,
+    RestClient,
+    StorageRefused,
+    error_code_in,
+    header_lines,
+    refusal,
+)
 from legacy_queue.ports import AlreadyExists, Changed
 from legacy_queue.ports.table import (
     KEY,
@@ -27,21 +37,23 @@ from legacy_queue.ports.table import (
     Row,
     Table,
     Value,
-    check_batch,
+    check_changes,
     check_key,
     check_limit,
-    check_values,
 )
 
-_HEADERS = {"accept": "application/json", "dataserviceversion": "3.0"}
-_READ = {"accept": "application/json;odata=minimalmetadata", "dataserviceversion": "3.0"}
-_WRITE = {**_HEADERS, "content-type": "application/json"}
-_LOST_RACE = (404, 409, 412)  # of a conditional write, alone or in a batch: another writer was first
-_KINDS: Mapping[str, tuple[str, Mapping[str, str], Sequence[int]]] = {  # method, headers, refusals
-    "insert": ("POST", {**_WRITE, "prefer": "return-no-content"}, (409,)),
-    "put": ("PUT", _WRITE, ()),
-    "merge": ("PATCH", _WRITE, _LOST_RACE),
-    "delete": ("DELETE", _HEADERS, (404, 412)),
+
+class _Gone(Exception):
+    """There is no such row."""
+
+
+_JSON = {"content-type": "application/json"}
+_LOST_RACE = dict.fromkeys((404, 409, 412), Changed)  # alone or in a batch: another writer was first
+_KINDS: Mapping[str, tuple[str, Mapping[str, str], Refusals]] = {
+    "insert": ("POST", {**_JSON, "prefer": "return-no-content"}, {409: AlreadyExists}),
+    "put": ("PUT", _JSON, {}),
+    "merge": ("PATCH", _JSON, _LOST_RACE),
+    "delete": ("DELETE", {}, {404: _Gone, 412: Changed}),
 }
 _NEXT = "x-ms-continuation-next"
 _TYPE = "@odata.type"
@@ -67,23 +79,16 @@ class AzureTable(Table):
 
     def get(self, partition: str, key: str) -> Row | None:
         check_key(partition, key)
-        request = Request("GET", self._path + _key_path(partition, key), headers=_READ)
-        response = self._service.send(request, (404,))
-        if response.status == 404:
-            return None
-        return self._service.read(response, lambda answer: row(json.loads(answer.body)))
+        request = Request("GET", self._path + _key_path(partition, key))
+        with suppress(_Gone):
+            return self._service.send(request, lambda answer: row(json.loads(answer.body)), {404: _Gone})
+        return None
 
     def batch(self, partition: str, changes: Sequence[Change]) -> Sequence[str]:
-        check_batch(changes)
+        check_changes(partition, changes)
         content_type, body = _batch(self._url, partition, changes)
-        request = Request("POST", "/$batch", headers={**_HEADERS, "content-type": content_type}, body=body)
-        response = self._service.send(request, _LOST_RACE)
-        parts = self._service.read(response, lambda answer: _parts(answer.body))
-        for status, _ in [(response.status, ""), *parts]:
-            if status >= 300:
-                error = refusal(status, error_code_in(response.body))
-                raise Changed if isinstance(error, StorageRefused) and status in _LOST_RACE else error
-        return self._service.read(response, lambda _: _etags(parts, changes))
+        request = Request("POST", "/$batch", headers={"content-type": content_type}, body=body)
+        return self._service.send(request, lambda answer: _etags(answer.body, changes), _LOST_RACE)
 
     def page(
         self, conditions: Sequence[Condition], after: str, limit: int, select: Sequence[str] | None = None
@@ -97,26 +102,26 @@ class AzureTable(Table):
         if after:
             params |= {f"Next{name}": value for name, value in json.loads(after).items()}
         pairs = sorted((name, value) for name, value in params.items() if value)
-        return self._service.read(self._service.send(Request("GET", f"{self._path}()", pairs, _READ)), _page)
+        return self._service.send(Request("GET", f"{self._path}()", pairs), _page)
 
     def _change(self, partition: str, change: Change) -> str:
-        response = self._service.send(_request(self._path, partition, change), _KINDS[change.kind][2])
-        if response.status < 400:
-            return "" if change.kind == "delete" else self._service.read(response, _etag)
-        if change.kind == "delete" and response.status == 404:
-            return ""
-        raise AlreadyExists if change.kind == "insert" else Changed
+        check_changes(partition, [change])
+        request, refusals = _request(self._path, partition, change), _KINDS[change.kind][2]
+        with suppress(_Gone):
+            if change.kind != "delete":
+                return self._service.send(request, lambda answer: answer.headers["etag"], refusals)
+            self._service.send(request, bool, refusals)
+        return ""
 
 
 def entity(partition: str, key: str, values: Mapping[str, Value]) -> bytes:
-    """The row as JSON; raises ValueError or TypeError for what Azure would refuse."""
-    check_values(values)
+    """The row as JSON."""
     properties: dict[str, Any] = {PARTITION: partition, KEY: key}
     for name, value in values.items():
-        edm_type, write = _WRITERS.get(type(value), _AS_IT_IS)
-        properties[name] = write(value) if write else value
-        if edm_type:
-            properties[name + _TYPE] = edm_type
+        if type(value) in _WRITERS:
+            properties[name + _TYPE], write = _WRITERS[type(value)]
+            value = write(value)
+        properties[name] = value
     return _dumps(properties).encode()
 
 
@@ -165,7 +170,6 @@ def _key_path(partition: str, key: str) -> str:
 def _request(path: str, partition: str, change: Change) -> Request:
     """That changes a row of the table at ``path``, which a batch has as a URL."""
     method, headers, _ = _KINDS[change.kind]
-    check_key(partition, change.key)
     body = None if change.kind == "delete" else entity(partition, change.key, change.values)
     if change.kind != "insert":
         path += _key_path(partition, change.key)
@@ -178,12 +182,12 @@ def _batch(url: str, partition: str, changes: Sequence[Change]) -> tuple[str, by
     """Content type and body of a request that makes all the changes to rows of the table at ``url``."""
     boundary, changeset = f"batch_{uuid.uuid4()}", f"changeset_{uuid.uuid4()}"
     parts = [f"--{boundary}\r\nContent-Type: multipart/mixed; boundary={changeset}\r\n\r\n".encode()]
+    fixed = header_lines(TABLE.headers)
     for number, change in enumerate(changes):
         method, at, _, headers, body = _request(url, partition, change)
-        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         parts += (
             f"--{changeset}\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n"
-            f"Content-ID: {number}\r\n\r\n{method} {at} HTTP/1.1\r\n{lines}"
+            f"Content-ID: {number}\r\n\r\n{method} {at} HTTP/1.1\r\n{fixed}{header_lines(headers)}"
             f"Content-Length: {len(body or b'')}\r\n\r\n".encode(),
             body or b"",
             b"\r\n",
@@ -192,23 +196,19 @@ def _batch(url: str, partition: str, changes: Sequence[Change]) -> tuple[str, by
     return f"multipart/mixed; boundary={boundary}", b"".join(parts)
 
 
-def _parts(body: bytes) -> Sequence[tuple[int, str]]:
-    """Status and etag of each part of the answer to a batch, "" where there is none."""
-    etags = ((int(part[1]), _ETAG.search(part[2])) for part in _PART.finditer(body))
-    return [(status, etag[1].decode("latin-1") if etag else "") for status, etag in etags]
-
-
-def _etags(parts: Sequence[tuple[int, str]], changes: Sequence[Change]) -> Sequence[str]:
-    etags = [
-        "" if change.kind == "delete" else etag for (_, etag), change in zip(parts, changes, strict=True)
-    ]
-    if not all(etag or change.kind == "delete" for etag, change in zip(etags, changes, strict=True)):
-        raise ValueError("an etag is missing")
+def _etags(body: bytes, changes: Sequence[Change]) -> Sequence[str]:
+    """Of each change, from the parts of the answer to a batch."""
+    parts = [(int(part[1]), _ETAG.search(part[2])) for part in _PART.finditer(body)]
+    for status, _ in parts:
+        if status >= 300:
+            error = refusal(status, error_code_in(body))
+            raise Changed if isinstance(error, StorageRefused) and status in _LOST_RACE else error
+    etags = []
+    for (_, etag), change in zip(parts, changes, strict=True):
+        if etag is None and change.kind != "delete":
+            raise ValueError("an etag is missing")
+        etags.append("" if etag is None or change.kind == "delete" else etag[1].decode("latin-1"))
     return etags
-
-
-def _etag(response: Response) -> str:
-    return response.headers["etag"]
 
 
 def _page(response: Response) -> Page:
@@ -238,7 +238,6 @@ def _double(value: float) -> float | str:
     return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(str(value), value)
 
 
-_AS_IT_IS: tuple[None, None] = (None, None)
 _WRITERS: Mapping[type, tuple[str, Callable[[Any], Any]]] = {
     float: ("Edm.Double", _double),
     bytes: ("Edm.Binary", lambda value: binascii.b2a_base64(value, newline=False).decode()),

@@ -15,9 +15,11 @@ from legacy_queue.adapters.memory.table import MemoryTable
 from legacy_queue.ports import Clock
 from legacy_queue.ports.account import Endpoint, StorageAccount
 
+_NAME = "memorystore1"
+
 
 class MemoryAccount(StorageAccount):
-    """Queues answer at ``<queue_url>/<account>``, blobs at ``<blob_url>/<account>/<prefix>-artifacts``.
+    """Queues answer at ``<queue_url>/memorystore1``, blobs at ``<blob_url>/memorystore1/<prefix>-artifacts``.
 
     ``blob_url`` is ``queue_url`` unless another one is given, and the key that signs URLs is made for this
     process.
@@ -28,13 +30,12 @@ class MemoryAccount(StorageAccount):
         clock: Clock,
         queue_url: str,
         prefix: str,
-        account: str = "memorystore1",
         key: bytes | None = None,
         blob_url: str | None = None,
     ) -> None:
         signing_key = base64.b64encode(key or secrets.token_bytes(64)).decode()
         self.public_queues, self.public_blobs = (
-            Endpoint(f"{url.rstrip('/')}/{account}", account, signing_key)
+            Endpoint(f"{url.rstrip('/')}/{_NAME}", _NAME, signing_key)
             for url in (queue_url, blob_url or queue_url)
         )
         self.endpoints = {"queue": self.public_queues.url, "table": None, "blob": self.public_blobs.url}

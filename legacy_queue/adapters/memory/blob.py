@@ -11,8 +11,8 @@ from legacy_queue.ports.blob import (
     BlobAlreadyExists,
     BlobContainer,
     BlobProperties,
-    Block,
     BlockList,
+    Blocks,
     InvalidBlockList,
     Written,
 )
@@ -20,10 +20,11 @@ from legacy_queue.ports.blob import (
 _BLOCKS_KEPT = timedelta(days=7)  # after the last one of a blob, while no list names them
 
 
-class _Blob(NamedTuple):
-    """Its blocks with their ids, in order; where it came in one piece, the id is empty."""
+_Contents = Sequence[tuple[str, bytes]]  # of blocks, with their ids; of one piece, with an empty id
 
-    blocks: Sequence[tuple[str, bytes]]
+
+class _Blob(NamedTuple):
+    blocks: _Contents
     properties: BlobProperties
 
 
@@ -51,13 +52,7 @@ class MemoryBlobContainer(BlobContainer):
             self._blocks[name] = blocks, now
 
     def put_block_list(
-        self,
-        name: str,
-        blocks: Sequence[Block],
-        content_type: str,
-        encoding: str | None,
-        *,
-        is_new: bool = False,
+        self, name: str, blocks: Blocks, content_type: str, encoding: str | None, *, is_new: bool = False
     ) -> Written:
         with self._lock:
             committed, uncommitted = self._blocks_of(name)
@@ -89,18 +84,13 @@ class MemoryBlobContainer(BlobContainer):
             self._blobs.pop(name, None)
             self._blocks.pop(name, None)
 
-    def _blocks_of(self, name: str) -> tuple[Sequence[tuple[str, bytes]], Mapping[str, bytes]]:
+    def _blocks_of(self, name: str) -> tuple[_Contents, Mapping[str, bytes]]:
         """Those that make up the blob, in order, and those that no list has named yet."""
         blob, (uncommitted, _) = self._blobs.get(name), self._blocks.get(name, ({}, None))
         return [one for one in blob.blocks if one[0]] if blob else [], uncommitted
 
     def _store(
-        self,
-        name: str,
-        blocks: Sequence[tuple[str, bytes]],
-        content_type: str,
-        encoding: str | None,
-        is_new: bool,
+        self, name: str, blocks: _Contents, content_type: str, encoding: str | None, is_new: bool
     ) -> Written:
         if is_new and name in self._blobs:
             raise BlobAlreadyExists

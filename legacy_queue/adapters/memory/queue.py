@@ -43,11 +43,11 @@ class Messages:
     by_visibility: list[tuple[datetime, int, QueuedMessage]] = field(default_factory=list)
     by_expiry: list[tuple[datetime, str]] = field(default_factory=list)
 
-    def store(self, message: QueuedMessage, next_visible: datetime) -> QueuedMessage:
+    def store(self, message: QueuedMessage) -> Lease:
         """Messages come in the order in which they become visible, and of those in which they were stored."""
         self.by_id[message.lease.message_id] = message
-        heappush(self.by_visibility, (next_visible, next(_order), message))
-        return message
+        heappush(self.by_visibility, (message.next_visible or _FOREVER, next(_order), message))
+        return message.lease
 
     def expire(self, now: datetime) -> None:
         while self.by_expiry and self.by_expiry[0][0] <= now:
@@ -97,7 +97,7 @@ class MemoryQueue(Queue):
                 heappush(messages.by_expiry, (expires, lease.message_id))
             next_visible = now + _rounded_up(hidden_for)
             message = QueuedMessage(lease, text, now, expires, next_visible, 0)
-            return messages.store(message, next_visible).lease
+            return messages.store(message)
 
     def receive(self, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
         with self._open() as (messages, now):
@@ -111,7 +111,9 @@ class MemoryQueue(Queue):
                 )
                 for message in messages.take_visible(count, now)
             ]
-            return [messages.store(message, next_visible) for message in received]
+            for message in received:
+                messages.store(message)
+            return received
 
     def peek(self, count: int) -> Sequence[QueuedMessage]:
         with self._open() as (messages, now):
@@ -131,8 +133,7 @@ class MemoryQueue(Queue):
             if next_visible >= message.expires:  # which Azure refuses, too
                 raise LeaseLost
             renewed = Lease(lease.message_id, _receipt())
-            changed = replace(message, lease=renewed, text=text, next_visible=next_visible)
-            return messages.store(changed, next_visible).lease
+            return messages.store(replace(message, lease=renewed, text=text, next_visible=next_visible))
 
     def delete(self, lease: Lease) -> None:
         with self._open() as (messages, _):

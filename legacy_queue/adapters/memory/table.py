@@ -19,10 +19,8 @@ from legacy_queue.ports.table import (
     Row,
     Table,
     Value,
-    check_batch,
-    check_key,
+    check_changes,
     check_limit,
-    check_values,
 )
 
 _Key = tuple[str, str]  # partition and key
@@ -52,7 +50,7 @@ class MemoryTable(Table):
         return self._rows.get((partition, key))
 
     def batch(self, partition: str, changes: Sequence[Change]) -> Sequence[str]:
-        check_batch(changes)
+        check_changes(partition, changes)
         with self._lock:
             rows = [(change.key, self._changed(partition, change)) for change in changes]
             for key, row in rows:
@@ -89,7 +87,6 @@ class MemoryTable(Table):
 
     def _changed(self, partition: str, change: Change) -> Row | None:
         """The row as the change makes it, None where that deletes it; raises Changed."""
-        check_key(partition, change.key)
         current = self._rows.get((partition, change.key))
         match change.kind:
             case "insert" if current:
@@ -99,9 +96,7 @@ class MemoryTable(Table):
             case "delete":
                 return None
         kept = current.values if current and change.kind == "merge" else {}
-        row = Row(partition, change.key, MappingProxyType({**kept, **change.values}), next(_etags))
-        check_values(row.values)
-        return row
+        return Row(partition, change.key, MappingProxyType({**kept, **change.values}), next(_etags))
 
     def _store(self, key: _Key, row: Row | None) -> None:
         if row is None:

@@ -9,16 +9,20 @@ from typing import Any
 
 import pytest
 import requests
+from azure.core.exceptions import ResourceNotFoundError
 from azure.storage.blob import BlobClient
 
 from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.azure.rest import StorageRefused
-from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.adapters.azurite import ACCOUNT, ACCOUNT_KEY, Azurite
+from legacy_queue.adapters.clock import SystemClock
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.messages import Lease
 from legacy_queue.ports.queue import QueueNotFound
 from legacy_queue.ports.table import PARTITION, Change, Condition
-from legacy_queue.stores.signed_urls import blob_url as signed_blob_url
+from legacy_queue.stores import Blobs
+
+from .stub import Stub, refused
 
 NO_TIME, HOUR = timedelta(0), timedelta(hours=1)
 LEASE = Lease("00000000-0000-0000-0000-000000000000", "receipt")
@@ -43,9 +47,7 @@ def account(azurite: Azurite, prefix: str) -> AzureAccount:
 @pytest.fixture
 def blob_url(account: AzureAccount) -> str:
     """That allows everything with the blob ``name``."""
-    blobs = account.public_blobs
-    now = datetime.now(UTC)
-    return signed_blob_url(blobs, account.container.name, "name", "cw", now, now + HOUR)
+    return Blobs(account, SystemClock()).upload_url("name", datetime.now(UTC) + HOUR)
 
 
 def cost(account: AzureAccount, act: Callable[[], Any]) -> int:
@@ -176,6 +178,14 @@ def test_a_list_of_blocks_for_a_leased_blob_is_refused(account: AzureAccount, bl
         client.acquire_lease(-1)
     with pytest.raises(StorageRefused, match="412 LeaseIdMissing"):
         account.container.put_block_list("name", [("Latest", "id")], "text/plain", None)
+
+
+def test_an_endpoint_that_knows_no_such_account_fails_the_check() -> None:
+    with Stub(refused(404, "ResourceNotFound")) as stub:
+        endpoints = "".join(f"{service}Endpoint={stub.url};" for service in ("Blob", "Queue", "Table"))
+        account = AzureAccount(f"AccountName={ACCOUNT};AccountKey={ACCOUNT_KEY};{endpoints}", "t")
+        with pytest.raises(ResourceNotFoundError):
+            account.check()
 
 
 IN_TABLES: dict[str, Act] = {

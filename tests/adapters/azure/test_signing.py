@@ -137,7 +137,7 @@ def test_a_request_is_dated_when_it_is_sent() -> None:
             TABLE, Connections(stub.url), SharedKey(ACCOUNT, ACCOUNT_KEY), Counter(), now=lambda: next(times)
         )
         for _ in range(2):
-            client.send(Request("DELETE", "/t()"))
+            client.send(Request("DELETE", "/t()"), lambda _: None)
     dates = [re.findall(r"x-ms-date: (.*)\r", heard.decode()) for heard in stub.heard]
     assert dates == [["Fri, 15 Jan 2027 08:00:00 GMT"], ["Fri, 15 Jan 2027 08:00:01 GMT"]]
 

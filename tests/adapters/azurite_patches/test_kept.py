@@ -129,6 +129,42 @@ def test_a_save_makes_only_what_may_have_changed_into_text_also_what_a_read_has_
     assert made[-1] <= 2 * _CHUNK
 
 
+# Has no room for the first save of what one row holds.
+NO_ROOM = """
+const fs = require("node:fs");
+const { writev } = fs;
+let refused = false;
+fs.writev = (file, buffers, ...more) => {
+  const isWanted = buffers.some((one) => one.includes('"merged":"first"'));
+  if (refused || !isWanted) return writev(file, buffers, ...more);
+  refused = true;
+  console.log("no room");
+  more.at(-1)(Object.assign(new Error("no space left on device"), { code: "ENOSPC" }));
+};
+"""
+
+
+def test_a_save_without_room_leaves_the_last_one_and_the_next_one_has_all(
+    tmp_path: Path, azurite_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "no_room.js").write_text(NO_ROOM)
+    monkeypatch.setenv("NODE_OPTIONS", f'--require="{CHECK_SAVES}" --require="{tmp_path}/no_room.js"')
+    file = tmp_path / "data/__azurite_db_table__.json"
+    with Azurite(tmp_path / "data", azurite_dir) as azurite:
+        az = Wire(azurite.ports)
+        create(az, "many")
+        for row in ("first", "second"):
+            az.table("POST", "/many", "", entity("p", row))
+        saved(file, '"second"')
+        merge(az, "first")
+        saved(tmp_path / "data/azurite.log", "no room")
+        assert '"merged"' not in file.read_text()
+        merge(az, "second")
+        saved(file, '"merged":"second"')
+        assert '"merged":"first"' in file.read_text()
+        az.close()
+
+
 def merge(az: Wire, row: str) -> None:
     body = entity("p", row, merged=row)
     az.table("PATCH", keys("many", "p", row), "", body, headers={"If-Match": "*"})
