@@ -163,8 +163,8 @@ class Life(RuleBasedStateMachine):
     ``taken_back``, whatever came of that. A worker that asks by claimTask too, and so has heard of the claim,
     does not hang up. ``lost`` is the state in which a message of the task was lost.
 
-    Events of a task ``without_timer`` may be missing: a crash, or the end of a server that could not publish,
-    and the loss of its timer came together.
+    Events of a task ``without_timer`` may be missing: a crash, or the end of a server that had not published
+    all, and the loss of its timer came together.
     Somebody who schedules or reruns a task that was not ``announced`` yet, its creation being cut off or
     under way, may make task-pending come before task-defined: it is ``hurried``. ``registered`` is when a
     task was first seen among the dependents of another: what ended before then, and was rerun, it waits for.
@@ -719,7 +719,8 @@ class Life(RuleBasedStateMachine):
             self._check_life(task, [])
             self._check_end(task, start)
         told = [*self.told, *self.bench.events()]
-        forgotten = self.without_timer if self.has_faults or self.was_away else set()
+        is_killed = not (self.end_well or self.is_ordered)  # before it came to what a call left to its timer
+        forgotten = self.without_timer if self.has_faults or self.was_away or is_killed else set()
         is_hurried = self.was_away and not self.is_ordered  # another process may have published first
         hurried = {*self.bodies} if is_hurried else self.hurried
         check_told(tasks, told, forgotten, hurried, self.taken_back)

@@ -745,6 +745,17 @@ def test_a_timer_that_is_taken_over_fires_when_it_says_so_though_this_process_ha
     assert due.task_id == A
 
 
+def test_a_message_about_later_does_not_replace_what_is_due_before() -> None:
+    kept = Kept()
+    for due in (MINUTE, HOUR):
+        kept.put(Timer(A, NOW + due))
+        kept.timers.receive()
+    kept.timers.tick()
+    assert min(one.due for timers, _ in kept.messages() for one in timers) == NOW + MINUTE
+    kept.after(RENEWAL)
+    assert [[one.due for one in timers] for timers, _ in kept.messages()] == [[NOW + MINUTE]]
+
+
 def test_a_timer_that_is_taken_over_during_a_call_counts_when_it_ends() -> None:
     kept = Kept()
     kept.schedule()
