@@ -345,7 +345,8 @@ def test_a_bug_is_told_to_the_caller(name: str) -> None:
     assert set(body["requestInfo"]) == {"method", "params", "payload", "time", "requestId"}
     assert body["requestInfo"]["method"] == name
     assert "an-inner-detail" not in answer.get_data(as_text=True)
-    (entry,) = [line for line in logs if line["event"] != "request"]
+    *others, entry = [line for line in logs if line["event"] != "request"]
+    assert {line["event"] for line in others} <= {"activity-not-written"}, "lists write down first who is new"
     assert entry["log_level"] == "error"
     assert entry["request_id"] == body["requestInfo"]["requestId"]
     assert entry["incident"] in body["message"]
