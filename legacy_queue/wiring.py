@@ -4,6 +4,7 @@ Import this only after gevent has patched: it imports the Azure SDK.
 """
 
 import hashlib
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -14,6 +15,7 @@ from legacy_queue.adapters.clock import SystemClock
 from legacy_queue.adapters.memory import MemoryAccount
 from legacy_queue.config import Settings, SettingsError
 from legacy_queue.domain.authentication import Authenticator, Client
+from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.scopes import Roles
 from legacy_queue.gateway.azure_face import azure_face
 from legacy_queue.gateway.blob_face import blob_face
@@ -22,6 +24,7 @@ from legacy_queue.http.artifacts import UPLOADS
 from legacy_queue.http.dispatch import Backend
 from legacy_queue.ports import Broker, Clock, ObjectStore
 from legacy_queue.ports.account import StorageAccount
+from legacy_queue.ports.queue import QueueNotFound
 from legacy_queue.services.background import Background
 from legacy_queue.services.claims import ClaimRules
 from legacy_queue.services.core import Core, Rules, build_core
@@ -83,6 +86,17 @@ def build(
         for face in (azure_face(storage.account, clock), blob_face(storage.account, clock, upload_slots)):
             app.register_blueprint(face, url_prefix=_FACE)
     return Server(app, storage, core, background)
+
+
+def check_version(settings: Settings) -> None:
+    """Raises SettingsError where storage has timers of an earlier version, which this one does not read."""
+    queue = _account(settings, "", SystemClock()).queue(f"{settings.queue_prefix}-deadlines")
+    with suppress(QueueNotFound, ServiceUnavailable):
+        queue.metadata()
+        raise SettingsError(
+            f"{settings.data_dir} holds tasks of an earlier version of legacy-queue, with which this one "
+            "cannot go on: let that version finish them, or start with another --data-dir or --queue-prefix"
+        )
 
 
 def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:

@@ -16,7 +16,7 @@ from legacy_queue.cli.signals import ENDS, Told, Unwinding
 from legacy_queue.config import SettingsError, complete
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.stores import Storage
-from legacy_queue.wiring import build
+from legacy_queue.wiring import build, check_version
 
 _LOOK_AGAIN = 0.5  # seconds
 
@@ -44,6 +44,7 @@ def resolve(**options: str | None) -> None:
         if settings.storage == "azurite":
             azurite = Azurite(settings.data_dir / "azurite", settings.azurite_dir).found()
             settings = replace(settings, connection_string=azurite.connection_string)
+            check_version(settings)
         server = build(settings, settings.public_url or "http://127.0.0.1")
     except (SettingsError, AzuriteUnavailable) as error:
         raise click.ClickException(str(error)) from None

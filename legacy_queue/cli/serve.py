@@ -26,7 +26,7 @@ from legacy_queue.cli.resolve import wait_for
 from legacy_queue.cli.signals import Unwinding
 from legacy_queue.config import Settings, SettingsError, complete
 from legacy_queue.http.bodies import build_validators
-from legacy_queue.wiring import Server, build
+from legacy_queue.wiring import Server, build, check_version
 
 _DRAIN = 30  # seconds that requests under way have left after SIGTERM
 # whether a silent client is still there is asked after a minute, and every ten seconds six times
@@ -88,6 +88,7 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
                 stack.callback(azurite.stop)  # first: a signal may end its start
                 azurite.start()
                 settings = replace(settings, connection_string=azurite.connection_string)
+                check_version(settings)
             root_url = settings.public_url or _url_of(listener)
             connections = max_connections(raise_limit(), settings)
             _preload()

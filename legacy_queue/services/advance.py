@@ -70,7 +70,8 @@ class Advance:
         if since and not is_published and self._publisher.is_away:
             raise BrokerAway
         recalled = self._tasks.recall(task_id) if recalls else None
-        stored = recalled or self._tasks.load(task_id)
+        is_known = recalled and since and _has_ended(recalled.task, since)  # else it may be old
+        stored = recalled if is_known else self._tasks.load(task_id)
         if stored is None:
             return Next(is_there=False)
         task, is_own = stored.task, stored.is_own
@@ -131,6 +132,10 @@ class Advance:
         if due is None or now < due:
             return task
         return self._changes.apply(task.task_id, transitions.expire)
+
+
+def _has_ended(task: Task, since: datetime) -> bool:
+    return any(run.resolved and run.resolved >= since and task.ended_with(run.run_id) for run in task.runs)
 
 
 def _due(task: Task, *, is_own: bool) -> datetime | None:

@@ -150,10 +150,14 @@ class Changes:
 
     def _mark_unpublished(self, task_id: str) -> None:
         """Tell other processes: who changes the task next, and can, publishes all that happened to it."""
-        with suppress(Changed, ServiceUnavailable):
-            stored = self._tasks.recall(task_id) or self._tasks.load(task_id)
-            if stored and not stored.task.is_unpublished:
-                self._tasks.replace(stored, replace(stored.task, is_unpublished=True))
+        stored = self._tasks.recall(task_id)
+        with suppress(ServiceUnavailable):
+            stored = stored or self._tasks.load(task_id)
+            while stored and not stored.task.is_unpublished:
+                try:
+                    stored = self._tasks.replace(stored, replace(stored.task, is_unpublished=True))
+                except Changed:
+                    stored = self._tasks.load(task_id)
 
     def _repeat(self, outcome: Outcome) -> None:
         """The transition had happened already: its effects are repeated. Raises ServiceUnavailable."""

@@ -26,17 +26,17 @@ class Groups:
     def join(self, task_id: str, definition: TaskDefinition) -> None:
         """The task is an active member; raises RequestConflict for a group of another schedulerId."""
         task_group_id, scheduler_id = definition.task_group_id, definition.scheduler_id
-        if task_group_id == task_id:
-            return
 
         def founder() -> str | None:
             task = self._founder(task_group_id)
             return task.definition.scheduler_id if task else None
 
-        group = self._groups.join(
-            task_id, task_group_id, scheduler_id, end_of_day(definition.expires), founder
-        )
-        if group.scheduler_id != scheduler_id:
+        if task_group_id == task_id:  # without a read: what another process alone knows is not refused
+            group = self._groups.recall(task_group_id)
+        else:
+            expires = end_of_day(definition.expires)
+            group = self._groups.join(task_id, task_group_id, scheduler_id, expires, founder)
+        if group and group.scheduler_id != scheduler_id:
             raise RequestConflict(
                 f"task group {task_group_id} has the schedulerId {group.scheduler_id!r}: "
                 f"a task of {scheduler_id!r} cannot join it",

@@ -110,6 +110,10 @@ class GroupStore(ExpiringRows):
         group = self._step(task_group_id, [Change("delete", _active_key(task_id, activation), {})])
         return group.active if group else 0
 
+    def recall(self, task_group_id: str) -> Group | None:
+        """The group as this process saw it last, where it remembers it."""
+        return self._recent.get(task_group_id)
+
     def load(self, task_group_id: str) -> Group | None:
         """The group, if any task ever joined it."""
         row = self._table.get(task_group_id, _GROUP)

@@ -23,10 +23,19 @@ class Recent(Generic[Key, Value]):
 
     def put(self, key: Key, value: Value) -> None:
         with self._lock:
-            self._entries[key] = value
-            self._entries.move_to_end(key)
-            if len(self._entries) > self._size:
-                self._entries.popitem(last=False)
+            self._put(key, value)
+
+    def put_instead(self, of: Value | None, key: Key, value: Value) -> None:
+        """``put``, unless what was there, ``of`` or None for nothing, has been replaced meanwhile."""
+        with self._lock:
+            if self._entries.get(key) is of:
+                self._put(key, value)
+
+    def _put(self, key: Key, value: Value) -> None:
+        self._entries[key] = value
+        self._entries.move_to_end(key)
+        if len(self._entries) > self._size:
+            self._entries.popitem(last=False)
 
     def forget(self, key: Key) -> None:
         """Drop the entry if it is there."""

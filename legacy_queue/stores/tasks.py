@@ -63,14 +63,15 @@ class TaskStore(ExpiringRows):
         self._lock = Lock()
 
     def load(self, task_id: str) -> StoredTask | None:
-        """The task as it is now."""
+        """The task as it is now. What is written while it is read, it does not replace in memory."""
+        before = self._recent.get(task_id)
         row, known = self._table.get(task_id, KEY), self._recent.get(task_id)
         if row is None:
             self._recent.forget(task_id)
             return None
         if known and known.etag == row.etag:
             return known
-        return self._remember(read(row, _stored), row.values)
+        return self._remember(read(row, _stored), row.values, before)
 
     def recall(self, task_id: str) -> StoredTask | None:
         """The task as this process saw it last, where it remembers it: only a write proves that it is so."""
@@ -81,7 +82,7 @@ class TaskStore(ExpiringRows):
         values = new_values(task)
         stored = StoredTask(task, self._table.insert(task.task_id, KEY, values), is_own=True)
         self._count(task, task.state == "pending")
-        return self._remember(stored, values)
+        return self._remember(stored, values, self._recent.get(task.task_id))
 
     def replace(self, stored: StoredTask, task: Task) -> StoredTask:
         """Store the task if it is still the version ``stored``; raises Changed."""
@@ -91,9 +92,11 @@ class TaskStore(ExpiringRows):
             self._recent.forget(task.task_id)
             raise
         self._count(task, (task.state == "pending") - (stored.task.state == "pending"))
-        stored_now = StoredTask(task, etag, is_own=True)
-        if self._recent.get(task.task_id):
-            self._recent.put(task.task_id, stored_now)
+        stored_now, known = StoredTask(task, etag, is_own=True), self._recent.get(task.task_id)
+        if known and known.etag == stored.etag:
+            self._recent.put_instead(known, task.task_id, stored_now)
+        elif known:  # which of them is newer, nobody knows
+            self._recent.forget(task.task_id)
         return stored_now
 
     def pending(self, provisioner_id: str, worker_type: str) -> int | None:
@@ -114,10 +117,12 @@ class TaskStore(ExpiringRows):
             if not self._pending[pool]:
                 del self._pending[pool]
 
-    def _remember(self, stored: StoredTask, values: Mapping[str, Value]) -> StoredTask:
+    def _remember(
+        self, stored: StoredTask, values: Mapping[str, Value], before: StoredTask | None
+    ) -> StoredTask:
         definition = values["definition0"]
         if isinstance(definition, bytes) and len(definition) <= _LARGEST_REMEMBERED:
-            self._recent.put(stored.task.task_id, stored)
+            self._recent.put_instead(before, stored.task.task_id, stored)
         return stored
 
 

@@ -28,6 +28,7 @@ from tests.services.bench import (
     failing,
     task_body,
 )
+from tests.services.test_stale_memory import StaleTasks
 
 AT_ONCE, DAY = timedelta(0), 24 * HOUR
 MARGIN = CLAIM_TIMEOUT / 20  # for the clock of another process
@@ -138,6 +139,19 @@ def test_what_has_just_been_written_here_is_not_read_again(bench: Bench) -> None
     calls.names.clear()
     advance(bench, task_id, NOW, is_published=True, recalls=True, server=server)
     assert calls.names == ["dependency.has_any", "load", "broker.publish"]  # it loads the group
+
+
+def test_what_is_remembered_without_its_end_is_read(bench: Bench) -> None:
+    """Another call may have read the task before it ended, and remembered that later."""
+    task_id = bench.claimed()
+    waiting = bench.create(dependencies=[task_id])
+    before = bench.storage.tasks.load(task_id)
+    bench.complete(task_id)
+    bench.core = bench.server(wrapped=lambda tasks: StaleTasks(tasks, before))
+    bench.events()
+    advance(bench, task_id, NOW, is_published=True, recalls=True)
+    assert bench.states(waiting) == ["pending"]
+    assert ("task-group-resolved", task_id, None) in bench.events()
 
 
 def test_the_dependents_of_what_ended_go_on_and_its_group_is_resolved(bench: Bench) -> None:

@@ -389,6 +389,14 @@ def test_it_is_listed_once_and_counted_when_it_is_rerun(bench: Bench) -> None:
     assert active(bench) == 0
 
 
+def test_it_is_refused_where_its_group_has_another_schedulerid(bench: Bench) -> None:
+    member(bench, schedulerId="the member's")
+    with pytest.raises(RequestConflict, match='has the schedulerId "the member\'s"'):
+        named_as_its_group(bench, schedulerId="another")
+    assert bench.storage.tasks.load(GROUP) is None
+    named_as_its_group(bench, schedulerId="the member's")
+
+
 def test_its_schedulerid_is_that_of_the_group_before_another_joins(bench: Bench) -> None:
     named_as_its_group(bench, schedulerId="founder's")
     with pytest.raises(RequestConflict, match='has the schedulerId "founder\'s"'):

@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 import mohawk
 import pytest
 import requests
+from azure.storage.queue import QueueServiceClient
 
 from legacy_queue.adapters.azurite import Azurite
 
@@ -281,6 +282,21 @@ def test_a_restart_keeps_tasks_credentials_messages_and_signed_urls(tmp_path: Pa
         assert second.end() == 0
     mode = (data_dir / "development.json").stat().st_mode
     assert stat.S_IMODE(mode) == 0o600, "for its owner's eyes"
+
+
+def test_tasks_of_an_earlier_version_are_refused(tmp_path: Path, azurite_dir: Path) -> None:
+    data_dir = tmp_path / "data"
+    with serve(tmp_path / "first", data_dir=data_dir):
+        azurite = Azurite(data_dir / "azurite", azurite_dir).found()
+        with QueueServiceClient.from_connection_string(azurite.connection_string) as queues:
+            queues.create_queue("lq-deadlines")
+        with run(tmp_path / "resolve", "resolve", "--data-dir", str(data_dir)) as resolving:
+            assert (resolving.wait(), resolving.output) == (1, "")
+    with run(tmp_path / "again", "serve", "--port", "0", "--data-dir", str(data_dir)) as again:
+        assert (again.wait(), again.output) == (1, "")
+    for refused in (resolving, again):
+        assert f"{data_dir} holds tasks of an earlier version of legacy-queue" in refused.errors
+    assert not processes_of(data_dir)
 
 
 def test_a_killed_server_leaves_nothing_running_and_can_be_started_again(

@@ -163,7 +163,8 @@ class RestClient:
         response = self._answer(request, is_sent_once)
         if not 200 <= response.status < 300:
             code = error_code(response)
-            refused = refusals.get(code) or refusals.get(response.status)
+            by_status = refusals if code or self._service is not TABLE else {}  # tables always say a code
+            refused = refusals.get(code) or by_status.get(response.status)
             raise refused if refused and code not in _NOT_NOW else refusal(response.status, code)
         try:
             return read(response)
