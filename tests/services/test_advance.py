@@ -147,9 +147,9 @@ def test_what_is_remembered_without_its_end_is_read(bench: Bench) -> None:
     waiting = bench.create(dependencies=[task_id])
     before = bench.storage.tasks.load(task_id)
     bench.complete(task_id)
-    bench.core = bench.server(wrapped=lambda tasks: StaleTasks(tasks, before))
+    server = bench.server(wrapped=lambda tasks: StaleTasks(tasks, before))
     bench.events()
-    advance(bench, task_id, NOW, is_published=True, recalls=True)
+    advance(bench, task_id, NOW, is_published=True, recalls=True, server=server)
     assert bench.states(waiting) == ["pending"]
     assert ("task-group-resolved", task_id, None) in bench.events()
 

@@ -1,0 +1,72 @@
+"""What a task store remembers is never older than what was written here meanwhile."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from legacy_queue.adapters.memory.table import MemoryTable
+from legacy_queue.domain.task import Task
+from legacy_queue.ports.table import Row, Value
+from legacy_queue.stores import StoredTask, TaskStore
+
+from .test_task_store import CREATED, new_task
+
+
+class SlowTable(MemoryTable):
+    """Something happens between what it does and its answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def _answered(self) -> None:
+        act, self.meanwhile = self.meanwhile, lambda: None
+        act()
+
+    def get(self, partition: str, key: str) -> Row | None:
+        row = super().get(partition, key)
+        self._answered()
+        return row
+
+    def merge(self, partition: str, key: str, values: Mapping[str, Value], etag: str) -> str:
+        etag = super().merge(partition, key, values, etag)
+        self._answered()
+        return etag
+
+
+def ended(task: Task) -> Task:
+    return task.with_last_run(state="completed", reason_resolved="completed", resolved=CREATED)
+
+
+def test_a_task_that_was_read_before_a_write_does_not_replace_what_was_written() -> None:
+    table = SlowTable()
+    tasks, task = TaskStore(table), new_task()
+    stored = tasks.insert(task)
+    table.meanwhile = lambda: tasks.replace(stored, ended(task))
+    old = tasks.load(task.task_id)
+    assert old
+    assert (old.task, tasks.recall(task.task_id)) == (
+        task,
+        StoredTask(ended(task), current_etag(table, task)),
+    )
+
+
+def test_of_two_writes_that_are_answered_in_the_other_order_none_is_remembered_for_the_newer() -> None:
+    table = SlowTable()
+    tasks, task = TaskStore(table), new_task()
+    stored = tasks.insert(task)
+
+    def write_again() -> None:
+        newer = TaskStore(table).load(task.task_id)
+        assert newer
+        tasks.replace(newer, replace(newer.task, waits_for=("x",)))
+
+    table.meanwhile = write_again
+    tasks.replace(stored, ended(task))
+    recalled = tasks.recall(task.task_id)
+    assert recalled is None or recalled.etag == current_etag(table, task)
+
+
+def current_etag(table: MemoryTable, task: Task) -> str:
+    row = table.get(task.task_id, "task")
+    assert row
+    return row.etag
