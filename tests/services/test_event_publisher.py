@@ -1,6 +1,7 @@
 """Events reach the broker at least once and in order for each task, whatever becomes of it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -329,3 +330,18 @@ def test_the_broker_is_closed_with_the_publisher() -> None:
     broker = Closing()
     EventPublisher(broker, EventFeed(broker, NOW)).close()
     assert broker.is_closed
+
+
+def test_a_task_says_that_events_of_it_are_missing_though_it_changes_in_that_moment(bench: Bench) -> None:
+    task_id = bench.create()
+
+    def change_elsewhere() -> None:
+        stored = bench.storage.tasks.load(task_id)
+        assert stored
+        bench.storage.tasks.replace(stored, replace(stored.task, newest_blob="2030-01-02T03:04:05.678Z"))
+
+    bench.broker.room = 0
+    server = bench.server(At(1, of="replace", before=change_elsewhere), remembers=True)  # 0 is the claim
+    bench.claim(bench.receive_one(), services=server.services)
+    assert bench.task(task_id).newest_blob
+    assert bench.task(task_id).is_unpublished
