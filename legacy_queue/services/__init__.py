@@ -1,4 +1,4 @@
-"""The use cases: read, decide (domain), arm, hold, write, tell. Authorization has happened before."""
+"""The use cases: read, decide (domain), schedule, hold, write, publish. Authorization has happened before."""
 
 from dataclasses import dataclass
 
