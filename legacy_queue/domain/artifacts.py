@@ -219,7 +219,8 @@ def _check_parts(sizes: Sequence[int], length: int) -> None:
         _check_size(f"the size of part {number}", size, LARGEST_UPLOAD, "for a part")
         if size < (SMALLEST_PART if number < len(sizes) else 1):
             raise InputError(
-                f"part {number} has {size} bytes: at least {SMALLEST_PART} are accepted, 1 for the last part"
+                f"the size of part {number} is {size}: at least {SMALLEST_PART} bytes are accepted, "
+                "1 for the last part"
             )
     if sum(sizes) != length:
         raise InputError(f"the parts have {sum(sizes)} bytes together: what is transferred has {length}")

@@ -96,8 +96,8 @@ class Artifacts:
         if not etags_are_right(artifact, etags):
             count = artifact.details.get("partCount", 1)
             raise InputError(
-                f"the {len(etags)} etags are not those that the {count} uploads of {name!r} answered: "
-                "give each of them, in the order of the requests"
+                f"the etags ({len(etags)}) are not those that the uploads of {name!r} ({count}) answered: "
+                "give the etag of each upload, in the order of the requests"
             )
         of_task = self._changes.read(task_id)
         if not artifact.is_complete:
