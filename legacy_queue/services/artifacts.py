@@ -42,7 +42,7 @@ _URL_LIFE = timedelta(minutes=45)  # or as long as the artifact, if that is shor
 
 @dataclass(frozen=True)
 class Found:
-    """An artifact that may be had; at ``url``, unless it is an error."""
+    """An artifact that may be had; at ``url``, unless it is a link or an error."""
 
     artifact: Artifact
     url: str | None
@@ -115,11 +115,16 @@ class Artifacts:
         self._timers.schedule(task.task_id, self._clock.now(), artifacts=[name])
         self._timers.fall_behind(task.task_id)
 
-    def find(self, task_id: str, run_id: int, name: str) -> Found:
-        """Where the artifact is; raises ResourceExpired; ResourceNotFound, for an incomplete blob too."""
+    def info(self, task_id: str, run_id: int, name: str) -> Artifact:
+        """The artifact; raises ResourceExpired; ResourceNotFound, for one that is not complete too."""
         artifact = self._load(task_id, run_id, name).artifact
         if not artifact.is_complete:
             raise ResourceNotFound(f"artifact {name!r} is not complete: its upload has not ended")
+        return artifact
+
+    def find(self, task_id: str, run_id: int, name: str) -> Found:
+        """Where the artifact is, a link not followed; raises as ``info``."""
+        artifact = self.info(task_id, run_id, name)
         if not artifact.has_bytes:
             return Found(artifact, artifact.details.get("url"))
         expiry = self._expiry(artifact.expires)
@@ -150,10 +155,10 @@ class Artifacts:
         for stored in expired:
             artifact = stored.artifact
             try:
-                if not (artifact.is_object and objects_are_away):
+                if not (artifact.in_object_store and objects_are_away):
                     self._remove(stored)
             except ServiceUnavailable as error:
-                if not artifact.is_object:
+                if not artifact.in_object_store:
                     raise
                 objects_are_away = True
                 log.warning("objects-not-removed", why=error.message)
@@ -220,7 +225,7 @@ class Artifacts:
     def _stored(self, given: Artifact) -> tuple[StoredArtifact, bool]:
         """The artifact, and whether it was not there before."""
         if self._objects and given.storage_type == "s3":
-            given = given.as_object()
+            given = given.for_object_store()
         while True:
             with suppress(AlreadyExists):
                 return self._artifacts.insert(given), True
@@ -239,14 +244,14 @@ class Artifacts:
         now = self._clock.now()
         answer, expiry = {"storageType": artifact.storage_type}, self._expiry(artifact.uploads_until(now))
         match artifact.storage_type:
-            case "reference" | "error":
+            case "reference" | "link" | "error":
                 return answer
             case "blob":
                 requests = self._uploads.requests(artifact, body.get("parts"), expiry)
                 return {**answer, "expires": format_time(expiry), "requests": requests}
             case "azure":
                 url = self._blobs.upload_url(artifact.blob_name, expiry)
-            case _ if artifact.is_object:
+            case _ if artifact.in_object_store:
                 url = self._needed_objects().upload_url(artifact.blob_name, artifact.content_type, expiry)
             case _:
                 url = self._uploads.url(artifact, expiry)
@@ -257,7 +262,7 @@ class Artifacts:
         return min(self._clock.now() + _URL_LIFE, end)
 
     def _store_of(self, artifact: Artifact) -> Blobs | ObjectStore:
-        return self._needed_objects() if artifact.is_object else self._blobs
+        return self._needed_objects() if artifact.in_object_store else self._blobs
 
     def _needed_objects(self) -> ObjectStore:
         if self._objects is None:

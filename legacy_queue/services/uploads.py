@@ -18,10 +18,8 @@ import structlog
 from legacy_queue.domain.artifacts import (
     LARGEST_UPLOAD,
     Artifact,
-    Ticket,
     blob_etag,
     check_open,
-    ticket_signature,
 )
 from legacy_queue.domain.errors import (
     AuthorizationFailed,
@@ -33,6 +31,7 @@ from legacy_queue.domain.errors import (
     ResourceNotFound,
     ServiceUnavailable,
 )
+from legacy_queue.domain.tickets import Ticket, ticket_signature
 from legacy_queue.ports import Clock
 from legacy_queue.services.changes import Changes
 from legacy_queue.stores import ArtifactStore, Blobs
