@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from legacy_queue.domain.errors import InputError, InputTooLarge, RequestConflict
 from legacy_queue.domain.events import Event, task_event
+from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import epoch_milliseconds, format_time, given_time
 from legacy_queue.domain.transitions import Outcome
@@ -25,6 +26,8 @@ EXPIRED_FOR = timedelta(minutes=15)  # an artifact is kept, and may be created, 
 IDENTITY = "identity"  # the encoding that is none
 
 _IN_OBJECT_STORE, _BEGUN_ANEW = "isObject", "begunAnew"
+_NOT_TOLD = (_IN_OBJECT_STORE, _BEGUN_ANEW, "uploadId", "hashes")
+_URL_LIFE = timedelta(minutes=45)  # or as long as the artifact, if that is shorter
 _BYTES_KEPT = EXPIRED_FOR - timedelta(minutes=5)  # after it expired: then expiry removes them, by any clock
 
 
@@ -36,7 +39,8 @@ class Artifact:
     ``artifact``, the name that a link leads to in the same run;
     ``isObject`` of s3 whose bytes are in the object store; ``begunAnew`` in the name of bytes that do not
     replace those of long ago; of a blob what its request says, all of it filled in, but ``partCount`` and
-    ``partsSha256`` for its parts. ``is_complete`` is False for a blob until completeArtifact.
+    ``partsSha256`` for its parts; of an object ``projectId``, ``uploadId``, and ``hashes`` once its upload is
+    finished. ``is_complete`` is False for a blob until completeArtifact, for an object until finishArtifact.
     """
 
     task_id: str
@@ -55,6 +59,9 @@ class Artifact:
         _check_expires(expires, task.definition.expires, now)
         if body["storageType"] == "blob":
             is_complete, details = False, _blob_details(body)
+        elif body["storageType"] == "object":
+            project_id = task.definition.wire.get("projectId", "none")
+            is_complete, details = False, {"projectId": project_id, "uploadId": slugid()}
         else:
             names = ("url", "artifact", "reason", "message")
             is_complete, details = True, {key: body[key] for key in names if key in body}
@@ -74,11 +81,20 @@ class Artifact:
     @property
     def has_bytes(self) -> bool:
         """Whether anything is uploaded for it."""
-        return self.storage_type in ("s3", "azure", "blob")
+        return self.storage_type in ("s3", "azure", "blob", "object")
 
     def uploads_until(self, now: datetime) -> datetime:
         """When its uploads end: as it expires. What has expired already is taken until it may be removed."""
         return self.expires if self.expires > now else self.expires + EXPIRED_FOR
+
+    def url_expiry(self, now: datetime) -> datetime:
+        """When a signed URL ends that is made now, for upload or, of what has not expired, download."""
+        return min(now + _URL_LIFE, self.uploads_until(now))
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether what was uploaded cannot be replaced any more."""
+        return "hashes" in self.details or (self.storage_type == "blob" and self.is_complete)
 
     @property
     def in_object_store(self) -> bool:
@@ -175,7 +191,7 @@ def _hash_of(etags: Iterable[str]) -> str:
 
 def _told(artifact: Artifact) -> dict[str, Any]:
     wire = {**artifact.to_wire(), **artifact.details}
-    return {name: value for name, value in wire.items() if name not in (_IN_OBJECT_STORE, _BEGUN_ANEW)}
+    return {name: value for name, value in wire.items() if name not in _NOT_TOLD}
 
 
 def _check_expires(expires: datetime, latest: datetime, now: datetime) -> None:

@@ -16,7 +16,8 @@ from legacy_queue.domain.times import format_time, parse_time
 @dataclass(frozen=True)
 class Ticket:
     """The permission to upload that artifact until ``expiry``: as a whole, or its part ``number``, 1.., of
-    this SHA-256, in hex, and size in bytes. Its text survives any URL, however its path is normalized.
+    this SHA-256, in hex, and size in bytes. That for an object says size and content type. Its text survives
+    any URL, however its path is normalized.
     """
 
     task_id: str
@@ -26,12 +27,13 @@ class Ticket:
     number: int = 0
     sha256: str = ""
     size: int = 0
+    content_type: str = ""
 
     def text(self) -> str:
         """Letters, digits, ``-`` and ``_``."""
         wire = [self.task_id, self.run_id, self.name, format_time(self.expiry)]
-        if self.number:
-            wire += [self.number, self.sha256, self.size]
+        if self.number or self.content_type:
+            wire += [self.number, self.sha256, self.size, self.content_type]
         return base64.urlsafe_b64encode(json.dumps(wire, separators=(",", ":")).encode()).decode().rstrip("=")
 
     @classmethod

@@ -16,7 +16,8 @@ SECRET, OLD_SECRET = b"the first secret", b"an older one"
 SECRETS = (SECRET, OLD_SECRET)
 WHOLE = Ticket(TASK_ID, 0, "public/a%2Fb/../c d", NOW + HOUR)
 PART = Ticket(TASK_ID, 1, "x" * 1024, NOW + HOUR, 3, "ab" * 32, 5 * 1024**3)
-each_ticket = pytest.mark.parametrize("ticket", [WHOLE, PART], ids=["whole", "part"])
+OBJECT = Ticket(TASK_ID, 1, "a", NOW + HOUR, size=7, content_type="text/plain; charset=utf-8")
+each_ticket = pytest.mark.parametrize("ticket", [WHOLE, PART, OBJECT], ids=["whole", "part", "object"])
 
 
 @each_ticket

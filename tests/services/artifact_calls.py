@@ -31,6 +31,7 @@ def body(storage_type: str, now: datetime = NOW, **changes: Any) -> dict[str, An
     beside = {
         "s3": {"contentType": TEXT},
         "azure": {"contentType": TEXT},
+        "object": {"contentType": TEXT},
         "blob": {"contentType": TEXT, "contentLength": len(CONTENT), "contentSha256": sha256(CONTENT)},
         "reference": {"contentType": TEXT, "url": "https://elsewhere.example.com/live.log"},
         "link": {"contentType": TEXT, "artifact": "public/logs/live_backing.log"},

@@ -22,8 +22,10 @@ from legacy_queue.stores import StoredArtifact
 from tests.services.artifact_calls import CONTENT, NAME, TEXT, HandObjects, body, create, upload
 from tests.services.bench import HOUR, MINUTE, NOW, SECOND, At, Bench, Calls, Crash, failing
 
-each_type = pytest.mark.parametrize("storage_type", ["s3", "azure", "blob", "reference", "link", "error"])
-TYPES_WITH_BYTES = ["s3", "azure", "blob"]
+each_type = pytest.mark.parametrize(
+    "storage_type", ["s3", "azure", "blob", "object", "reference", "link", "error"]
+)
+TYPES_WITH_BYTES = ["s3", "azure", "blob", "object"]
 URL_LIFE, DRIFT = 45 * MINUTE, 15 * MINUTE
 
 
@@ -87,7 +89,7 @@ def test_an_artifact_costs_its_writes_and_is_published_before_it_is_answered(sto
     calls.names.clear()
     create(bench, task_id, storage_type)
     signed = {"azure": ["blob.upload_url"]}.get(storage_type, [])
-    noted = ["replace"] if storage_type == "blob" else []
+    noted = ["replace"] if storage_type in ("blob", "object") else []
     assert calls.names == ["load", "artifact.insert", *noted, "broker.publish", *signed]
 
 
