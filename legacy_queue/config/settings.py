@@ -44,8 +44,8 @@ class Settings:
     workers: int = _setting(values.count, 1, "Server processes.")
     storage: str = _setting(values.storage, "azurite", "azurite (started here), azure or memory.")
     data_dir: Path = _setting(values.path, Path(".legacy-queue"), "What survives: Azurite's data.")
-    azurite_dir: Path = _setting(
-        values.path, Path(__file__).parents[1] / "azurite", "Where npm installed Azurite."
+    azurite_dir: Path | None = _setting(
+        values.path, None, "Where Azurite is installed, if not in the user's cache."
     )
     azurite_patches: str = _setting(
         values.azurite_patches, "all", "all: Azurite's operations are made cheaper; none: it runs as it is."

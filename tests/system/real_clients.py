@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from legacy_queue.adapters.azurite import AzuriteUnavailable, find_node
+from legacy_queue.adapters.npm import NodeUnavailable, find_node
 from tests.clients.python import taskcluster
 
 from .processes import LONG, Server
@@ -249,7 +249,7 @@ def npm(server: Server, version: str, credentials: Mapping[str, str] | None = No
         pytest.fail(f"{_CLIENTS}/node_modules is missing: scripts/test makes it, and so does `npm ci` there.")
     try:
         node = find_node(os.environ.get("LEGACY_QUEUE_NODE"))
-    except AzuriteUnavailable as error:
+    except NodeUnavailable as error:
         pytest.fail(f"The JavaScript clients cannot run. {error}")
     where = {"baseUrl": server.base_url} if version == "4" else {"rootUrl": server.root_url}
     options = {**where, "credentials": dict(credentials or server.credentials)}
