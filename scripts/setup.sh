@@ -122,6 +122,6 @@ install_rabbitmq() {
     printf '%s\n' "$pins" >"$home/.installed"
 }
 
-install legacy-queue --editable .
+install legacy-queue --editable '.[amqp,s3]'
 has_node || install_node
 "$venv/bin/legacy-queue" azurite install --log-level warning >/dev/null || exit 1

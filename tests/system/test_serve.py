@@ -396,7 +396,7 @@ def test_a_missing_node_is_one_sentence(tmp_path: Path) -> None:
 
 def test_a_folder_that_azurite_cannot_be_installed_in_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    options = ("--port", "0", "--azurite-dir", str(tmp_path / "file"))
+    options = ("--port", "0", "--log-level", "warning", "--azurite-dir", str(tmp_path / "file"))
     with refused_to_start(tmp_path / "server", *options) as [sentence]:
         assert f"{tmp_path}/file cannot be used: File exists." in sentence
 
