@@ -14,6 +14,7 @@ _COMMANDS = {
     "events": "Print what happens to tasks, as it happens.",
     "migration": "Tell who still speaks which protocol, and what a worker type is ready for.",
     "queues": "Print the names of the Azure queues behind a worker type.",
+    "ca": "Print where the authority of --tls auto is, and how clients trust it.",
     "config": "Print the settings in force, secrets masked.",
 }
 

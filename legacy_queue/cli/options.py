@@ -16,8 +16,16 @@ def setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give the command an option for each setting, and ``--config``."""
     for one in reversed(DECLARED):
         name = wire_name(one.name)
-        command = click.option(f"--{name}", metavar="VALUE", help=one.metadata["help"])(command)
+        how = one.metadata["option"]
+        command = click.option(
+            f"--{name}", metavar="VALUE", help=one.metadata["help"], callback=_joined, **how
+        )(command)
     return click.option(f"--{CONFIG}", metavar="FILE", help="Settings as TOML.")(command)
+
+
+def _joined(_ctx: click.Context, _param: click.Parameter, value: Any) -> str | None:
+    """An option that is given several times is a list with commas."""
+    return (",".join(value) or None) if isinstance(value, tuple) else value
 
 
 def settings_of(options: Mapping[str, str | None]) -> tuple[Settings, Mapping[str, str]]:
