@@ -88,8 +88,8 @@ class Call:
         if self.endpoint.scopes is not None:
             needed = render(self.endpoint.scopes, {**self.params, **fields})
             lacking = missing(self.scopes, needed)
-            if lacking is not None or self._failure:
-                raise self._failure or self.endpoint.refusal(self._identity, lacking or "")
+            if lacking is not None:
+                raise self._failure or self.endpoint.refusal(self._identity, lacking)
         if self._failure:
             log.info(
                 "authentication-ignored",

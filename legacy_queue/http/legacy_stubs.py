@@ -32,35 +32,22 @@ def purge_requests(call: Call) -> Mapping[str, Any]:
     return {"requests": []}
 
 
+@endpoint("GET", "/scopes/current", "Get Current Scopes", service="auth", output="scope-set")
+def current_scopes(call: Call) -> Mapping[str, Any]:
+    """The scopes of the caller's credentials, expanded; none without valid credentials."""
+    call.authorize()
+    return {"scopes": call.scopes}
+
+
 def legacy_stubs(authenticator: Authenticator, is_enabled: bool) -> tuple[Endpoint, ...]:
     """The endpoints; those that are not enabled answer 404 with a sentence that says how to enable them."""
+    schemas = {"input": "scope-set", "output": "scope-set"}
 
-    @endpoint(
-        "POST",
-        "/scopes/expand",
-        "Expand Scopes",
-        service="auth",
-        scopes=_ANY_CLIENT,
-        input="scope-set",
-        output="scope-set",
-    )
+    @endpoint("POST", "/scopes/expand", "Expand Scopes", service="auth", scopes=_ANY_CLIENT, **schemas)
     def expand_scopes(call: Call) -> Mapping[str, Any]:
         """The scopes, and those of the roles that they assume."""
         call.authorize()
         return {"scopes": authenticator.expand(call.body["scopes"])}
-
-    @endpoint(
-        "GET",
-        "/scopes/current",
-        "Get Current Scopes",
-        service="auth",
-        scopes=_ANY_CLIENT,
-        output="scope-set",
-    )
-    def current_scopes(call: Call) -> Mapping[str, Any]:
-        """The scopes of the caller's credentials, expanded."""
-        call.authorize()
-        return {"scopes": call.scopes}
 
     # with a body, as clients before 2018 send it
     expand_scopes_get = replace(expand_scopes, name="expandScopesGet", method="GET")
