@@ -215,6 +215,8 @@ SCHEMAS: dict[str, Schema] = {
     "task-exception-request": _object("reason", reason=_enum(f"{_REASONS} resources-unavailable")),
     "pending-tasks-response": _object(f"{_POOL} pendingTasks"),
     "migration-response": _object("since until notRecorded workerTypes", "recordedSince", workerTypes=_USES),
+    "scope-set": _object("scopes"),
+    "purge-requests-response": _object("requests", requests=_list({"type": "object"})),
     "post-artifact-request": _ARTIFACT_REQUEST,
     "post-artifact-response": _ARTIFACT_RESPONSE,
     "put-artifact-request": _object("etags"),
