@@ -92,6 +92,18 @@ install_js() {
     printf '%s\n' "$pins" >"$stamp"
 }
 
+# install_py NAME FOLDER: what the folder's requirements.txt pins, into its own .venv/; no other pins hold there
+install_py() {
+    local own="$root/$2/.venv" pins
+    pins="$own $(fingerprint "$root/$2/requirements.txt")"
+    [[ "$(cat "$own/.installed" 2>/dev/null)" == "$pins" ]] && return
+    say "Installing $1 into $2/.venv ..."
+    "$venv/bin/python" -m venv --clear "$own" &&
+        PIP_CONSTRAINT="" "$own/bin/python" -m pip install -qq -r "$root/$2/requirements.txt" >&2 ||
+        fail "pip could not install $1"
+    printf '%s\n' "$pins" >"$own/.installed"
+}
+
 # legacy_queue/adapters/rabbitmq.py looks at the same paths
 has_rabbitmq() {
     compgen -G "$1/usr/lib/erlang/erts-*/bin/erlexec" >/dev/null &&
