@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any, Self, TypeVar
 
 from legacy_queue.domain.errors import InputError, InputTooLarge
-from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import format_time, given_time, parse_time
 
 CLOCK_DRIFT = timedelta(minutes=15)
@@ -45,10 +44,6 @@ class TaskDefinition:
     dependencies = _field("dependencies", tuple[str, ...])
     requires = _field("requires", str)  # all-completed or all-resolved
     retries = _field("retries", int)
-
-    @property
-    def work_queue(self) -> WorkQueue:
-        return WorkQueue(self.wire["provisionerId"], self.wire["workerType"], self.wire["priority"])
 
     def differences(self, other: "TaskDefinition") -> list[str]:
         """The names of what the other says differently, as JSON: 1 and true are equal to Python."""

@@ -195,7 +195,7 @@ def test_a_worker_that_deletes_its_message_after_a_draft_claim_harms_nothing() -
 def lose_held_message(bench: Bench, task_id: str) -> None:
     task = bench.task(task_id)
     assert task.held
-    bench.storage.work_queues.remove(task.definition.work_queue, task.held)
+    bench.storage.work_queues.remove(task.work_queue, task.held)
     assert bench.messages() == []
 
 
