@@ -45,7 +45,7 @@ class Settings:
     storage: str = _setting(values.storage, "azurite", "azurite (started here), azure or memory.")
     data_dir: Path = _setting(values.path, Path(".legacy-queue"), "What survives: Azurite's data.")
     azurite_dir: Path = _setting(
-        values.path, Path(__file__).parents[2] / "azurite", "Where npm installed Azurite."
+        values.path, Path(__file__).parents[1] / "azurite", "Where npm installed Azurite."
     )
     azurite_patches: str = _setting(
         values.azurite_patches, "all", "all: Azurite's operations are made cheaper; none: it runs as it is."

@@ -112,6 +112,13 @@ def amqp_url(value: Any) -> str:
     )
 
 
+def duration_text(duration: timedelta) -> str:
+    """The duration as it is written in a setting, in the largest unit that says it exactly: ``20m``."""
+    seconds = int(duration.total_seconds())
+    size, unit = next((size, unit) for unit, size in reversed(UNITS.items()) if seconds % size == 0)
+    return f"{seconds // size}{unit}"
+
+
 def _structure(value: Any, kind: type[Any], accepted: str) -> Any:
     """A table or list of the file, or its JSON in an option or the environment."""
     try:

@@ -84,7 +84,8 @@ class Task:
     """``held`` is the lease on the message (T, R+1) while run R is running, else None.
 
     ``waits_for`` are those of its dependencies that keep an unscheduled task from being pending.
-    ``newest_blob`` is the name of the blob artifact that was last created for its last run, "" for none.
+    ``newest_blob`` is the name of the blob or object artifact that was last created for its last run, "" for
+    none.
     ``priority_changes`` are the last ones since it was created, in order.
     ``is_unpublished``: a process has found the broker away, and not published since what happened to it.
     """

@@ -136,7 +136,7 @@ class Endpoint:
     def refusal(self, identity: Identity | None, lacking: str) -> InsufficientScopes:
         """Of a caller that lacks these scopes."""
         caller = identity.log_name if identity else "a request without credentials"
-        return InsufficientScopes(f"{caller} may not {self.name}: it lacks {lacking}")
+        return InsufficientScopes(f"{caller} may not call {self.name}: it lacks {lacking}")
 
 
 def endpoint(method: str, route: str, title: str, **more: Any) -> Callable[[Handler], Endpoint]:

@@ -205,7 +205,8 @@ class Claims:
             self._offer_again(task.task_id, run_id, presented)
             raise InputError(
                 f"workers of {'/'.join(pool)} must present the message that they polled: "
-                f"{', '.join(presented.missing)} missing. messageId, receipt and signature are accepted"
+                f"this claim lacks {', '.join(presented.missing)}. "
+                "messageId, receipt and signature are accepted"
             )
 
     def _check_quarantine(self, task: Task, run_id: int, worker: Worker, presented: Presented) -> None:

@@ -194,7 +194,7 @@ def test_a_policy_of_required_lets_a_worker_claim_without_its_message() -> None:
         ({"messageId": "m", "receipt": "r"}, ["signature"]),
     ]
     for given, absent in cases:
-        refused(queue.claim(TASK_ID, **given), 400, "InputError", f"{', '.join(absent)} missing")
+        refused(queue.claim(TASK_ID, **given), 400, "InputError", f"this claim lacks {', '.join(absent)}.")
     assert queue.state(TASK_ID) == "pending"
 
 
