@@ -169,7 +169,8 @@ def need_extra(wanted_by: str, extra: str) -> None:
     """Raises SettingsError where the packages of this extra, which ``wanted_by`` needs, are not installed."""
     if importlib.util.find_spec(_EXTRAS[extra]) is None:
         raise SettingsError(
-            f"{wanted_by} needs {_EXTRAS[extra]}, which is not installed: `pip install 'legacy-queue[{extra}]'`"
+            f"{wanted_by} needs {_EXTRAS[extra]}, which is not installed: "
+            f"`pip install 'legacy-queue[{extra}]'` brings it"
         )
 
 
