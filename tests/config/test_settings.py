@@ -1,5 +1,6 @@
 """Settings: where they are found, what is refused, and what is never repeated."""
 
+import sys
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
