@@ -18,6 +18,7 @@ import gevent
 from gunicorn.app.base import BaseApplication
 
 from legacy_queue.adapters.azurite import DEFAULT_PORTS, Azurite, AzuriteUnavailable
+from legacy_queue.cli.azurite import ensure_installed
 from legacy_queue.cli.file_descriptors import max_connections, raise_limit
 from legacy_queue.cli.gunicorn_worker import Arbiter, Worker
 from legacy_queue.cli.logs import log_to_standard_error
@@ -82,9 +83,8 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
                     settings.data_dir / "azurite",
                     DEFAULT_PORTS if azurite_default_ports else None,
                 )
-                azurite = Azurite(
-                    folder, settings.azurite_dir, preferred=preferred, patches=settings.azurite_patches
-                )
+                azurite_dir = ensure_installed(settings)
+                azurite = Azurite(folder, azurite_dir, preferred=preferred, patches=settings.azurite_patches)
                 stack.callback(azurite.stop)  # first: a signal may end its start
                 azurite.start()
                 settings = replace(settings, connection_string=azurite.connection_string)
