@@ -18,6 +18,7 @@ import gevent
 from gunicorn.app.base import BaseApplication
 
 from legacy_queue.adapters.azurite import DEFAULT_PORTS, Azurite, AzuriteUnavailable
+from legacy_queue.cli.azurite import ensure_installed
 from legacy_queue.cli.file_descriptors import max_connections, raise_limit
 from legacy_queue.cli.gunicorn_worker import Arbiter, Worker
 from legacy_queue.cli.logs import log_to_standard_error
@@ -86,7 +87,7 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
                 )
                 azurite = Azurite(
                     folder,
-                    settings.azurite_dir,
+                    ensure_installed(settings),
                     preferred=preferred,
                     patches=settings.azurite_patches,
                     tls=settings.tls_files,

@@ -26,7 +26,7 @@ from legacy_queue.cli.options import setting_options, settings_of
 from legacy_queue.cli.queues import named_queues
 from legacy_queue.cli.signals import ENDS, Told, Unwinding
 from legacy_queue.cli.worker import start
-from legacy_queue.config.settings import PREFIX, Settings, wire_name
+from legacy_queue.config.settings import PREFIX, Settings, SettingsError, need_extra, wire_name
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.worker import Credentials, Step, Worker, WorkerSettings
@@ -68,6 +68,7 @@ def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
     with ExitStack() as started:
         try:
             if rabbitmq:
+                need_extra("--rabbitmq", "amqp")
                 broker = RabbitMQ(Path(given.get("data_dir") or settings.data_dir) / "rabbitmq", _RABBITMQ)
                 started.callback(broker.stop)  # first: a signal may end its start
                 broker.start()
@@ -83,7 +84,7 @@ def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
                 click.echo(f"\nCtrl-C stops the queue{', its broker' if broker else ''} and its storage.")
                 server.wait()
                 raise click.ClickException("the server ended by itself; its log above says why")
-        except RabbitMQUnavailable as unavailable:
+        except (RabbitMQUnavailable, SettingsError) as unavailable:
             raise click.ClickException(str(unavailable)) from None
         except Told:
             click.echo("\nStopping ...", err=True)

@@ -5,6 +5,7 @@ refused with the nearest known one. Secrets never reach a repr or a message.
 """
 
 import difflib
+import importlib.util
 import ipaddress
 import json
 import tomllib
@@ -25,6 +26,9 @@ PREFIX = "LEGACY_QUEUE_"
 DEVELOPMENT = "development"  # the clientId that is made up where no client is configured
 CONFIG = "config"  # names the TOML file; an option and a variable like the others
 _OF_THE_WORKER = {"root-url", "base-url"}  # the sample worker's variables
+
+
+_EXTRAS = {"amqp": "kombu", "s3": "boto3"}  # what each brings, in setup.cfg
 
 
 class SettingsError(Exception):
@@ -48,8 +52,8 @@ class Settings:
     workers: int = _setting(values.count, 1, "Server processes.")
     storage: str = _setting(values.storage, "azurite", "azurite (started here), azure or memory.")
     data_dir: Path = _setting(values.path, Path(".legacy-queue"), "What survives: Azurite's data.")
-    azurite_dir: Path = _setting(
-        values.path, Path(__file__).parents[2] / "azurite", "Where npm installed Azurite."
+    azurite_dir: Path | None = _setting(
+        values.path, None, "Where Azurite is installed, if not in the user's cache."
     )
     azurite_patches: str = _setting(
         values.azurite_patches, "all", "all: Azurite's operations are made cheaper; none: it runs as it is."
@@ -196,8 +200,21 @@ def _refuse_unknown(names: Iterable[str], shown: Callable[[str], str]) -> None:
         raise SettingsError(f"there is no setting {shown(name)}; the nearest is {shown(near[0])}")
 
 
+def need_extra(wanted_by: str, extra: str) -> None:
+    """Raises SettingsError where the packages of this extra, which ``wanted_by`` needs, are not installed."""
+    if importlib.util.find_spec(_EXTRAS[extra]) is None:
+        raise SettingsError(
+            f"{wanted_by} needs {_EXTRAS[extra]}, which is not installed: "
+            f"`pip install 'legacy-queue[{extra}]'`"
+        )
+
+
 def _check(settings: Settings) -> None:
     """What is wrong between settings; each is fine alone."""
+    if settings.amqp_url:
+        need_extra("amqp-url", "amqp")
+    if settings.s3_endpoint:
+        need_extra("s3-endpoint", "s3")
     if settings.storage == "azure" and not settings.connection_string:
         raise SettingsError("--storage azure needs a connection string: set LEGACY_QUEUE_CONNECTION_STRING")
     if settings.storage != "azure" and settings.connection_string:

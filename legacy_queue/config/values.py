@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from legacy_queue.domain.authentication import Client
-from legacy_queue.domain.ids import IDENTIFIER
+from legacy_queue.domain.ids import TASK_QUEUE_ID
 from legacy_queue.domain.scopes import is_scope
 
 LOG_FORMATS = ("auto", "text", "json")
@@ -116,6 +116,13 @@ def amqp_url(value: Any) -> str:
     )
 
 
+def duration_text(duration: timedelta) -> str:
+    """The duration as it is written in a setting, in the largest unit that says it exactly: ``20m``."""
+    seconds = int(duration.total_seconds())
+    size, unit = next((size, unit) for unit, size in reversed(UNITS.items()) if seconds % size == 0)
+    return f"{seconds // size}{unit}"
+
+
 def _structure(value: Any, kind: type[Any], accepted: str) -> Any:
     """A table or list of the file, or its JSON in an option or the environment."""
     try:
@@ -191,7 +198,7 @@ def policies(value: Any) -> Mapping[str, str]:
     accepted = 'a table is accepted: "provisionerId/workerType" = "optional" or "required"'
     table: dict[str, str] = _structure(value, dict, accepted)
     for name, policy in table.items():
-        if not re.fullmatch(f"{IDENTIFIER}/{IDENTIFIER}", name) or policy not in ("optional", "required"):
+        if not re.fullmatch(TASK_QUEUE_ID, name) or policy not in ("optional", "required"):
             raise ValueError(f"{name!r} = {policy!r}: {accepted}")
     return table
 

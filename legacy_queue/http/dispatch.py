@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from threading import Event
 from typing import Any
-from urllib.parse import unquote
 
 from flask import Request, Response
 from werkzeug.exceptions import RequestEntityTooLarge
@@ -35,7 +34,6 @@ from legacy_queue.services import Services
 from legacy_queue.services.upload_slots import UploadSlots
 from legacy_queue.stores import Storage
 
-_PARAMETER = re.compile(r"<(\w+)>")
 _PATTERNS = {name: re.compile(pattern) for name, pattern in PARAMETERS.items()}
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 
@@ -96,7 +94,7 @@ class Dispatcher:
         return () if record.method == "HEAD" else (body,)
 
     def _checked(
-        self, endpoint: Endpoint, segments: Sequence[str], environ: Environ, record: RequestRecord
+        self, endpoint: Endpoint, segments: Sequence[str | None], environ: Environ, record: RequestRecord
     ) -> Call:
         """Raw path -> parameters checked -> Hawk -> body validated; the handler checks the scopes first.
 
@@ -105,13 +103,15 @@ class Dispatcher:
         """
         if endpoint.disabled:
             raise ResourceNotFound(endpoint.disabled)
-        params = dict(zip(endpoint.args, map(unquote, segments), strict=False))
+        params = endpoint.parameters(segments)
         record.call = endpoint.name, {name: value[:200] for name, value in params.items()}
         check_escapes(record.target)
         query = _query(endpoint, environ) if environ.get("QUERY_STRING") else {}
         for name, value in (*params.items(), *query.items()):
             if not _PATTERNS[name].fullmatch(value):
                 raise InvalidRequestArguments(f"{name} is {value[:200]!r}: it must match {PARAMETERS[name]}")
+        if "taskQueueId" in params:
+            params |= zip(("provisionerId", "workerType"), params["taskQueueId"].split("/"), strict=True)
         record.call = endpoint.name, params
         raw = _body(environ)
         identity, failure = self._authenticate(environ, record, raw)
@@ -144,9 +144,8 @@ def check_escapes(target: str) -> None:
 
 
 def _pattern(endpoint: Endpoint) -> str:
-    """In a group with the endpoint's name. A ``name`` is data: all the rest of a path, slashes and all."""
-    route = _PARAMETER.sub(lambda one: "(.*)" if one[1] == "name" else "([^/]+)", endpoint.route)
-    return f"(?P<{endpoint.name}>{route}) {endpoint.method}"
+    """In a group with the endpoint's name."""
+    return f"(?P<{endpoint.name}>{endpoint.pattern})"
 
 
 def _query(endpoint: Endpoint, environ: Environ) -> dict[str, str]:
