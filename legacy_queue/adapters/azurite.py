@@ -21,7 +21,8 @@ from legacy_queue.adapters import own_server
 from legacy_queue.adapters.own_server import HOST, Busy, Command, OwnServer
 
 ACCOUNT = "devstoreaccount1"
-# Azurite's documented key, the same everywhere: it guards nothing, Azurite listens on loopback.
+# Azurite's documented key, the same everywhere: it guards nothing, Azurite listens on loopback
+# unless ``is_open``.
 ACCOUNT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
 NODE_AT_LEAST = 20  # what the packages that Azurite is made of ask for; scripts/setup.sh says it too
@@ -62,7 +63,8 @@ class Azurite(OwnServer):
     """One Azurite over one folder, on ports that stay the same, so that outstanding signed URLs stay good.
 
     ``azurite_dir`` holds node_modules and what is loaded into Azurite: ``patches`` says how much of it. Each
-    of the ``preferred`` ports is taken where it is free as the folder is first served.
+    of the ``preferred`` ports is taken where it is free as the folder is first served. ``is_open``: other
+    machines reach it, by any address of this machine.
     """
 
     NAME = "Azurite"
@@ -76,11 +78,12 @@ class Azurite(OwnServer):
         preferred: Ports | None = None,
         node: str | None = None,
         patches: str = "all",
+        is_open: bool = False,
         patience: timedelta = timedelta(seconds=60),
     ) -> None:
         super().__init__(data_dir, patience)
         self._azurite_dir, self._node, self._preferred = azurite_dir, node, preferred or Ports()
-        self._patches = patches
+        self._patches, self._listen_on = patches, "0.0.0.0" if is_open else HOST  # noqa: S104 as asked for
 
     @property
     def ports(self) -> Ports:
@@ -129,6 +132,7 @@ class Azurite(OwnServer):
         folder = self._azurite_dir.resolve()
         preloads = [f"--require={folder / name}" for name in _PRELOADS[self._patches]]
         listen = [f"--{service}Port={port}" for service, port in ports.items()]
+        listen += [f"--{service}Host={self._listen_on}" for service in ports]
         location = f"--location={self._folder.resolve()}"
         environment = {k: v for k, v in os.environ.items() if not k.startswith("AZURITE_")}  # other accounts
         return [node, *preloads, str(main.resolve()), *_FLAGS, location, *listen], environment

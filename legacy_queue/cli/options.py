@@ -9,14 +9,17 @@ from typing import Any
 import click
 
 from legacy_queue.cli.signals import stop_with_stdin
+from legacy_queue.config import values
 from legacy_queue.config.settings import CONFIG, DECLARED, Settings, SettingsError, load, wire_name
 
 
 def setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give the command an option for each setting, and ``--config``."""
     for one in reversed(DECLARED):
-        name = wire_name(one.name)
-        command = click.option(f"--{name}", metavar="VALUE", help=one.metadata["help"])(command)
+        # a flag may be given without a value
+        more: Any = {"is_flag": False, "flag_value": "true"} if one.metadata["parse"] is values.flag else {}
+        option = click.option(f"--{wire_name(one.name)}", metavar="VALUE", help=one.metadata["help"], **more)
+        command = option(command)
     return click.option(f"--{CONFIG}", metavar="FILE", help="Settings as TOML.")(command)
 
 
