@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from legacy_queue.cli.options import setting_options, settings_of
+from legacy_queue.cli.options import MADE_UP, setting_options, settings_of
 from legacy_queue.config.settings import DECLARED, wire_name
-from legacy_queue.config.values import UNITS, without_secrets
+from legacy_queue.config.values import duration_text, without_secrets
 
 # of one part of a connection string, what may be shown
 _HARMLESS = re.compile(
@@ -30,7 +30,7 @@ def config(**options: str | None) -> None:
         name, value = wire_name(one.name), getattr(settings, one.name)
         if value is None:
             shown = "(none)"
-        elif one.name in ("clients", "signing_secrets") and not value:
+        elif one.name in MADE_UP and not value:
             shown = "(made up for development when the server starts)"
         else:
             shown = json.dumps(_harmless(one.name, value))
@@ -49,9 +49,7 @@ def _harmless(name: str, value: Any) -> Any:
         case "connection_string", _:
             return ";".join(_without_key(part) for part in value.split(";"))
         case _, timedelta():
-            seconds = int(value.total_seconds())
-            size, unit = next((s, u) for u, s in reversed(UNITS.items()) if seconds % s == 0)
-            return f"{seconds // size}{unit}"
+            return duration_text(value)
         case _, Path():
             return str(value)
         case _, str():

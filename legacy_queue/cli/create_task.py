@@ -1,47 +1,177 @@
 """legacy-queue create-task: a task for the sample worker, without writing a client first."""
 
-from collections.abc import Sequence
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import click
 
 from legacy_queue.cli.queue_options import ask, pool_options, queue_options
-from legacy_queue.domain.ids import slugid
+from legacy_queue.config import values
+from legacy_queue.domain.ids import TASK_ID, slugid
+from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.domain.times import format_time
 from legacy_queue.worker import Credentials
+from legacy_queue.worker.command import MalformedPayload, Payload
+
+_POLL_INTERVAL = 0.5  # seconds
+_RESOLVED = ("completed", "failed", "exception")
+
+
+def _duration(_ctx: click.Context, _param: click.Parameter, value: str) -> timedelta:
+    try:
+        duration: timedelta = values.duration(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r}: {error}") from None
+    return duration
+
+
+def _pairs(accepted: str) -> Callable[..., dict[str, str]]:
+    def parse(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+        pairs = {}
+        for one in given:
+            name, equals, value = one.partition("=")
+            if not name or not equals:
+                raise click.BadParameter(f"{one!r} is not {accepted}")
+            if name in pairs:
+                raise click.BadParameter(f"{name!r} is given twice: once is accepted")
+            pairs[name] = value
+        return pairs
+
+    return parse
+
+
+def _task_ids(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    for one in given:
+        if not re.fullmatch(TASK_ID, one):
+            raise click.BadParameter(f"{one!r} is not a taskId: 22 characters as create-task prints them")
+    return given
 
 
 @click.command()
 @queue_options
 @pool_options(required=True)
+@click.option(
+    "--env",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_pairs("NAME=VALUE"),
+    show_default="none",
+    help="A variable of the command's environment; may be repeated.",
+)
+@click.option("--priority", type=click.Choice(PRIORITIES), default="lowest", show_default=True)
+@click.option(
+    "--deadline",
+    metavar="DURATION",
+    default="1h",
+    show_default=True,
+    callback=_duration,
+    help="From now on, at most 5d: a task that is not resolved by then ends as an exception.",
+)
+@click.option(
+    "--artifact",
+    multiple=True,
+    metavar="NAME=PATH",
+    callback=_pairs("NAME=PATH, such as public/report.txt=report.txt"),
+    show_default="none",
+    help="A file that the command makes, or with a / at its end a directory, to keep under this name; "
+    "may be repeated.",
+)
+@click.option(
+    "--depends-on",
+    multiple=True,
+    metavar="TASK_ID",
+    callback=_task_ids,
+    show_default="none",
+    help="A task that must be completed before this one is pending; may be repeated.",
+)
+@click.option("--wait", is_flag=True, help="Print each state of the task until it is resolved.")
 @click.argument("words", nargs=-1, required=True, metavar="-- COMMAND...")
 def create_task(
-    base_url: str, credentials: Credentials, provisioner: str, worker_type: str, words: tuple[str, ...]
+    base_url: str,
+    credentials: Credentials,
+    provisioner: str,
+    worker_type: str,
+    env: dict[str, str],
+    priority: str,
+    deadline: timedelta,
+    artifact: dict[str, str],
+    depends_on: tuple[str, ...],
+    wait: bool,
+    words: tuple[str, ...],
 ) -> None:
-    """Create a task whose payload is a command, and print its taskId."""
+    """Create a task whose payload is a command, and print its taskId.
+
+    With --wait the exit code is 0 if the task is completed, and 1 if it ends otherwise.
+    """
     task_id = slugid()
-    create(base_url, credentials, task_id, (provisioner, worker_type), words)
+    artifacts = {
+        name: {"type": "directory" if path.endswith("/") else "file", "path": path.rstrip("/")}
+        for name, path in artifact.items()
+    }
+    payload = {"env": env, "artifacts": artifacts}
+    more = {"priority": priority, "dependencies": list(depends_on)}
+    create(base_url, credentials, task_id, (provisioner, worker_type), words, deadline, payload, more)
     click.echo(task_id)
+    if wait and _final_state(base_url, credentials, task_id) != "completed":
+        raise SystemExit(1)
 
 
 def create(
-    base_url: str, credentials: Credentials, task_id: str, pool: tuple[str, str], words: Sequence[str]
+    base_url: str,
+    credentials: Credentials,
+    task_id: str,
+    pool: tuple[str, str],
+    words: Sequence[str],
+    deadline: timedelta = timedelta(hours=1),
+    payload: Mapping[str, Any] | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Create the task, with a deadline in an hour; a refusal ends the command with the queue's answer."""
+    """Create the task; a refusal ends the command with the queue's answer.
+
+    ``payload`` and ``more`` are further properties of the payload and of the definition.
+    """
     now = datetime.now(UTC)
     definition = {
         "provisionerId": pool[0],
         "workerType": pool[1],
         "created": format_time(now),
-        "deadline": format_time(now + timedelta(hours=1)),
-        "payload": {"command": list(words), "maxRunTime": 600},
+        "deadline": format_time(now + deadline),
+        "payload": {"command": list(words), "maxRunTime": 600, **(payload or {})},
         "metadata": {
             "name": words[0][:255],
             "description": "Created by legacy-queue create-task",
             "owner": "nobody@example.com",
             "source": "https://example.com/legacy-queue",
         },
+        **(more or {}),
     }
+    try:
+        Payload.from_wire(definition["payload"])
+    except MalformedPayload as malformed:
+        raise click.UsageError(f"the sample worker would refuse this task: {malformed}") from None
     answer = ask("PUT", base_url, f"/task/{task_id}", credentials, json=definition)
     if answer.status_code != 200:
         raise click.ClickException(f"createTask was refused with {answer.status_code}: {answer.text}")
+
+
+def _final_state(base_url: str, credentials: Credentials, task_id: str) -> str:
+    """The state in which the task is resolved; each change until then is a line of standard output."""
+    shown = ""
+    while True:
+        answer = ask("GET", base_url, f"/task/{task_id}/status", credentials)
+        if answer.status_code == 200:
+            status = answer.json()["status"]
+            state: str = status["state"]
+            reason = status["runs"][-1].get("reasonResolved", state) if status["runs"] else state
+            line = state if reason == state else f"{state} ({reason})"
+            if line != shown:
+                click.echo(line)
+            shown = line
+            if state in _RESOLVED:
+                return state
+        elif answer.status_code < 500:
+            raise click.ClickException(f"status was refused with {answer.status_code}: {answer.text}")
+        time.sleep(_POLL_INTERVAL)

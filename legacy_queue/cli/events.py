@@ -19,7 +19,7 @@ _CONNECTING, _SILENCE = 10.0, 45.0  # seconds; the server says something every 1
 
 @click.command()
 @root_url_option(default="http://127.0.0.1:8080", show_default=True)
-@click.option("--exchange", help="task-pending and the like. Default: all.")
+@click.option("--exchange", show_default="all", help="task-pending and the like.")
 @click.option("--routing-key", default="#", show_default=True, help="A pattern, as queues are bound with.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON for each event.")
 def events(root_url: str, exchange: str | None, routing_key: str, as_json: bool) -> None:

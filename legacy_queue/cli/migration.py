@@ -25,6 +25,7 @@ _HEADS = ("WORKER TYPE", *_COUNTED, "REQUIRED", "CLAIMWORK")
 @click.option(
     "--dry-run",
     type=click.Choice(["required"]),
+    show_default="none",
     help="Count the claims that would have been refused under this policy.",
 )
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
@@ -123,7 +124,7 @@ def _caveats(report: Any) -> Iterable[str]:
     if "recordedSince" not in report:
         yield "Nothing is on record: who called earlier is not known."
     if report["notRecorded"]:
-        yield f"{report['notRecorded']} calls are missing here: too many callers in an hour."
+        yield f"Calls not on record, of too many callers in an hour: {report['notRecorded']}."
 
 
 def _row(one: Any) -> tuple[str, ...]:

@@ -4,23 +4,45 @@ import _thread
 import os
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import Field
+from datetime import timedelta
 from typing import Any
 
 import click
 
 from legacy_queue.cli.signals import stop_with_stdin
-from legacy_queue.config import values
 from legacy_queue.config.settings import CONFIG, DECLARED, Settings, SettingsError, load, wire_name
+from legacy_queue.config.values import duration_text
+
+MADE_UP = ("clients", "signing_secrets")  # made up for development where none are configured
 
 
 def setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give the command an option for each setting, and ``--config``."""
     for one in reversed(DECLARED):
-        # a flag may be given without a value
-        more: Any = {"is_flag": False, "flag_value": "true"} if one.metadata["parse"] is values.flag else {}
-        option = click.option(f"--{wire_name(one.name)}", metavar="VALUE", help=one.metadata["help"], **more)
-        command = option(command)
-    return click.option(f"--{CONFIG}", metavar="FILE", help="Settings as TOML.")(command)
+        name = wire_name(one.name)
+        shown = f"{one.metadata['help']}  [default: {_default(one)}]"
+        how = one.metadata["option"]
+        command = click.option(f"--{name}", metavar="VALUE", help=shown, callback=_joined, **how)(command)
+    return click.option(f"--{CONFIG}", metavar="FILE", help="Settings as TOML.  [default: none]")(command)
+
+
+def _default(setting: Field[Any]) -> str:
+    """The setting's default, as it would be given. The option itself has none: a variable or the file may."""
+    assert callable(setting.default_factory)  # noqa: S101
+    default = setting.default_factory()
+    if setting.name in MADE_UP:
+        return "made up for development"
+    if isinstance(default, timedelta):
+        return duration_text(default)
+    if isinstance(default, bool):
+        return str(default).lower()
+    return str(default) if default else "none"
+
+
+def _joined(_ctx: click.Context, _param: click.Parameter, value: Any) -> str | None:
+    """An option that is given several times is a list with commas."""
+    return (",".join(value) or None) if isinstance(value, tuple) else value
 
 
 def settings_of(options: Mapping[str, str | None]) -> tuple[Settings, Mapping[str, str]]:

@@ -18,7 +18,7 @@ Decorator = Callable[[Any], Any]
 
 def identifier(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
     if value is not None and not re.fullmatch(IDENTIFIER, value):
-        raise click.BadParameter(f"{value!r} is not 1 to 22 of a-z, A-Z, 0-9, - and _")
+        raise click.BadParameter(f"{value!r} is not 1 to 38 of a-z, A-Z, 0-9, - and _")
     return value
 
 
@@ -32,6 +32,7 @@ def _certificate(_ctx: click.Context, _param: click.Parameter, value: str | None
 
 
 def _option(name: str, *envvar: str, **more: Any) -> Decorator:
+    more = {"show_default": None if more.get("required") else "none", **more}
     return click.option(name, envvar=envvar, show_envvar=True, **more)
 
 
@@ -53,6 +54,8 @@ _OPTIONS = (
 def pool_options(required: bool = False) -> Decorator:
     """``--provisioner`` and ``--worker-type``."""
     more: dict[str, Any] = {"callback": identifier, "required": required}
+    if not required:
+        more["show_default"] = "all"
     what = "The" if required else "Only this"
     provisioner = click.option("--provisioner", help=f"{what} provisionerId.", **more)
     worker_type = click.option("--worker-type", help=f"{what} workerType.", **more)

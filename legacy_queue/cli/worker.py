@@ -39,7 +39,7 @@ def _default_worker_id() -> str:
 @queue_options
 @pool_options(required=True)
 @click.option("--worker-group", callback=identifier, default="sample", show_default=True)
-@click.option("--worker-id", callback=identifier, help="Default: the host's name and the process id.")
+@click.option("--worker-id", callback=identifier, show_default="the host's name and the process id")
 @click.option(
     "--protocol",
     type=click.Choice([p.value for p in Protocol]),
@@ -48,7 +48,9 @@ def _default_worker_id() -> str:
     help="How to find work: polling Azure queues, as the draft or as the deployed workers, or by claimWork.",
 )
 @click.option("--capacity", type=click.IntRange(min=1), default=1, show_default=True, help="Tasks at once.")
-@click.option("--max-tasks", type=click.IntRange(min=1), help="End after so many tasks. Default: no end.")
+@click.option(
+    "--max-tasks", type=click.IntRange(min=1), show_default="no end", help="End after so many tasks."
+)
 @click.option(
     "--poll-interval", callback=_duration, default="1s", show_default=True, help="When all is empty."
 )

@@ -1,22 +1,21 @@
-"""What a run leaves behind: an artifact of one of five storage types, and its life.
+"""What a run leaves behind: an artifact of one of seven storage types, and its life.
 
-Source: "Bodies worth spelling out" in design/api.md; the original's src/artifacts.js and its schemas.
+Source: "Bodies worth spelling out" in design/api.md; the original's src/artifacts.js and its schemas, and
+today's for links and objects.
 """
 
-import base64
 import hashlib
-import hmac
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import starmap
 from typing import Any, Self
 
-from legacy_queue.domain.errors import AuthorizationFailed, InputError, InputTooLarge, RequestConflict
+from legacy_queue.domain.errors import InputError, InputTooLarge, RequestConflict
 from legacy_queue.domain.events import Event, task_event
+from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Task
-from legacy_queue.domain.times import epoch_milliseconds, format_time, given_time, parse_time
+from legacy_queue.domain.times import epoch_milliseconds, format_time, given_time
 from legacy_queue.domain.transitions import Outcome
 
 LARGEST_UPLOAD = 5 * 1024**3  # bytes in one request, as S3 has it
@@ -26,18 +25,22 @@ UPLOAD_WINDOW = timedelta(minutes=25)  # after an exception: 20, and 5 for clock
 EXPIRED_FOR = timedelta(minutes=15)  # an artifact is kept, and may be created, for so long after it expired
 IDENTITY = "identity"  # the encoding that is none
 
-_IS_OBJECT, _BEGUN_ANEW = "isObject", "begunAnew"
+_IN_OBJECT_STORE, _BEGUN_ANEW = "isObject", "begunAnew"
+_NOT_TOLD = (_IN_OBJECT_STORE, _BEGUN_ANEW, "uploadId", "hashes")
+_URL_LIFE = timedelta(minutes=45)  # or as long as the artifact, if that is shorter
 _BYTES_KEPT = EXPIRED_FOR - timedelta(minutes=5)  # after it expired: then expiry removes them, by any clock
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """``storage_type`` is s3, azure, blob, reference or error.
+    """``storage_type`` is s3, azure, blob, object, reference, link or error.
 
     ``details`` is what the type has beside, JSON throughout: ``url``; ``reason`` and ``message``;
+    ``artifact``, the name that a link leads to in the same run;
     ``isObject`` of s3 whose bytes are in the object store; ``begunAnew`` in the name of bytes that do not
     replace those of long ago; of a blob what its request says, all of it filled in, but ``partCount`` and
-    ``partsSha256`` for its parts. ``is_complete`` is False for a blob until completeArtifact.
+    ``partsSha256`` for its parts; of an object ``projectId``, ``uploadId``, and ``hashes`` once its upload is
+    finished. ``is_complete`` is False for a blob until completeArtifact, for an object until finishArtifact.
     """
 
     task_id: str
@@ -56,10 +59,15 @@ class Artifact:
         _check_expires(expires, task.definition.expires, now)
         if body["storageType"] == "blob":
             is_complete, details = False, _blob_details(body)
+        elif body["storageType"] == "object":
+            project_id = task.definition.wire.get("projectId", "none")
+            is_complete, details = False, {"projectId": project_id, "uploadId": slugid()}
         else:
-            names = ("url", "reason", "message")
+            names = ("url", "artifact", "reason", "message")
             is_complete, details = True, {key: body[key] for key in names if key in body}
-        content_type = body.get("contentType", "application/json")  # what getArtifact answers for an error
+        # of an error, the type of what getArtifact answers; a link has that of its target
+        default = "application/binary" if body["storageType"] == "link" else "application/json"
+        content_type = body.get("contentType", default)
         return cls(
             task.task_id, run_id, name, body["storageType"], content_type, expires, details, is_complete
         )
@@ -73,16 +81,25 @@ class Artifact:
     @property
     def has_bytes(self) -> bool:
         """Whether anything is uploaded for it."""
-        return self.storage_type in ("s3", "azure", "blob")
+        return self.storage_type in ("s3", "azure", "blob", "object")
 
     def uploads_until(self, now: datetime) -> datetime:
         """When its uploads end: as it expires. What has expired already is taken until it may be removed."""
         return self.expires if self.expires > now else self.expires + EXPIRED_FOR
 
+    def url_expiry(self, now: datetime) -> datetime:
+        """When a signed URL ends that is made now, for upload or, of what has not expired, download."""
+        return min(now + _URL_LIFE, self.uploads_until(now))
+
     @property
-    def is_object(self) -> bool:
+    def is_closed(self) -> bool:
+        """Whether what was uploaded cannot be replaced any more."""
+        return "hashes" in self.details or (self.storage_type == "blob" and self.is_complete)
+
+    @property
+    def in_object_store(self) -> bool:
         """Whether its bytes are in the object store."""
-        return bool(self.details.get(_IS_OBJECT))
+        return bool(self.details.get(_IN_OBJECT_STORE))
 
     @property
     def content_encoding(self) -> str | None:
@@ -90,9 +107,9 @@ class Artifact:
         encoding = self.details["contentEncoding"]
         return None if encoding == IDENTITY else str(encoding)
 
-    def as_object(self) -> Self:
+    def for_object_store(self) -> Self:
         """The same, its bytes to be in the object store."""
-        return replace(self, details={**self.details, _IS_OBJECT: True})
+        return replace(self, details={**self.details, _IN_OBJECT_STORE: True})
 
     def to_wire(self) -> dict[str, Any]:
         """As it is listed, and told of."""
@@ -127,17 +144,19 @@ def note_blob(task: Task, artifact: Artifact, now: datetime) -> Outcome:
 def created_again(existing: Artifact, given: Artifact, now: datetime) -> Artifact:
     """The artifact as it is to be when the one that exists, or has expired, is asked for again.
 
-    It may expire later, and a reference lead elsewhere; RequestConflict where anything else differs. Where
-    the bytes that were uploaded may be being removed, those to come have another ``blob_name``.
+    It may expire later, and a reference lead elsewhere or become a link. RequestConflict where anything else
+    differs. Where the uploaded bytes may be being removed, those to come have another ``blob_name``.
     """
-    is_reference = existing.storage_type == given.storage_type == "reference"
-    details = given.details if is_reference else existing.details
-    wanted = replace(existing, expires=given.expires, details=details)
+    if given.storage_type == "link":  # whose content is another artifact's
+        given = replace(given, content_type=existing.content_type)
+    wanted = replace(existing, expires=given.expires)
+    if existing.storage_type == "reference" and given.storage_type in ("reference", "link"):
+        wanted = replace(wanted, storage_type=given.storage_type, details=given.details)
     told = {"existing": _told(existing), "given": _told(given)}
     if _told(wanted) != told["given"] or given.expires < existing.expires:
         raise RequestConflict(
             f"artifact {existing.name!r} exists, and is another one: only a later expires is accepted, and "
-            "another url for a reference",
+            "another url, or a link, in place of a reference",
             told,
         )
     if existing.has_bytes and existing.expires <= now - _BYTES_KEPT:
@@ -172,7 +191,7 @@ def _hash_of(etags: Iterable[str]) -> str:
 
 def _told(artifact: Artifact) -> dict[str, Any]:
     wire = {**artifact.to_wire(), **artifact.details}
-    return {name: value for name, value in wire.items() if name not in (_IS_OBJECT, _BEGUN_ANEW)}
+    return {name: value for name, value in wire.items() if name not in _NOT_TOLD}
 
 
 def _check_expires(expires: datetime, latest: datetime, now: datetime) -> None:
@@ -219,7 +238,8 @@ def _check_parts(sizes: Sequence[int], length: int) -> None:
         _check_size(f"the size of part {number}", size, LARGEST_UPLOAD, "for a part")
         if size < (SMALLEST_PART if number < len(sizes) else 1):
             raise InputError(
-                f"part {number} has {size} bytes: at least {SMALLEST_PART} are accepted, 1 for the last part"
+                f"the size of part {number} is {size}: at least {SMALLEST_PART} bytes are accepted, "
+                "1 for the last part"
             )
     if sum(sizes) != length:
         raise InputError(f"the parts have {sum(sizes)} bytes together: what is transferred has {length}")
@@ -228,47 +248,3 @@ def _check_parts(sizes: Sequence[int], length: int) -> None:
 def _check_size(what: str, size: int, most: int, where: str) -> None:
     if size > most:
         raise InputTooLarge(f"{what} is {size}: at most {most} bytes are accepted {where}")
-
-
-@dataclass(frozen=True)
-class Ticket:
-    """The permission to upload that artifact until ``expiry``: as a whole, or its part ``number``, 1.., of
-    this SHA-256, in hex, and size in bytes. Its text survives any URL, however its path is normalized.
-    """
-
-    task_id: str
-    run_id: int
-    name: str
-    expiry: datetime
-    number: int = 0
-    sha256: str = ""
-    size: int = 0
-
-    def text(self) -> str:
-        """Letters, digits, ``-`` and ``_``."""
-        wire = [self.task_id, self.run_id, self.name, format_time(self.expiry)]
-        if self.number:
-            wire += [self.number, self.sha256, self.size]
-        return base64.urlsafe_b64encode(json.dumps(wire, separators=(",", ":")).encode()).decode().rstrip("=")
-
-    @classmethod
-    def verified(cls, text: str, signature: str, secrets: Sequence[bytes], now: datetime) -> Self:
-        """The ticket, if one of the secrets signed it and it has not ended; raises AuthorizationFailed."""
-        given = signature.encode()
-        if not any(hmac.compare_digest(given, ticket_signature(text, one).encode()) for one in secrets):
-            raise AuthorizationFailed(
-                "the URL is not signed for this upload: use it as createArtifact answered it"
-            )
-        wire = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-        task_id, run_id, name, expiry, *part = wire
-        if parse_time(expiry) <= now:
-            raise AuthorizationFailed(
-                f"the URL ended at {expiry}: createArtifact with the same body answers a new one"
-            )
-        return cls(task_id, run_id, name, parse_time(expiry), *part)
-
-
-def ticket_signature(text: str, secret: bytes) -> str:
-    """64 hex digits. The key is the secret's for this purpose alone: messages are signed with another."""
-    key = hmac.digest(secret, b"legacy-queue/upload", hashlib.sha256)
-    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()

@@ -76,6 +76,10 @@ class ResourceNotFound(QueueError):
     status = 404
 
 
+class NoMatchingMethod(QueueError):
+    status = 406  # an object cannot be downloaded in any way that the caller accepts
+
+
 class RequestConflict(QueueError):
     status = 409  # the state does not allow it
 

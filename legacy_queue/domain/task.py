@@ -10,6 +10,11 @@ from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.times import format_time, parse_time
 
+_OF_DEFINITION = (
+    *("provisionerId", "workerType", "taskQueueId", "schedulerId"),
+    *("projectId", "taskGroupId", "deadline", "expires"),
+)  # in the status structure
+
 
 @dataclass(frozen=True)
 class Worker:
@@ -74,7 +79,8 @@ class Task:
     """``held`` is the lease on the message (T, R+1) while run R is running, else None.
 
     ``waits_for`` are those of its dependencies that keep an unscheduled task from being pending.
-    ``newest_blob`` is the name of the blob artifact that was last created for its last run, "" for none.
+    ``newest_blob`` is the name of the blob or object artifact that was last created for its last run, "" for
+    none.
     ``is_unpublished``: a process has found the broker away, and not published since what happened to it.
     """
 
@@ -133,11 +139,10 @@ class Task:
 
     def status(self) -> dict[str, Any]:
         """The task status structure of design/api.md."""
-        wire = self.definition.wire
-        names = ("provisionerId", "workerType", "schedulerId", "taskGroupId", "deadline", "expires")
+        wire = self.definition.to_wire()
         return {
             "taskId": self.task_id,
-            **{name: wire[name] for name in names},
+            **{name: wire[name] for name in _OF_DEFINITION},
             "retriesLeft": self.retries_left,
             "state": self.state,
             "runs": [run.to_wire() for run in self.runs],

@@ -81,10 +81,11 @@ def create(task_id: str, definition: TaskDefinition, waits_for: Sequence[str], n
 def create_again(task: Task, definition: TaskDefinition) -> Outcome:
     """The same definition changes nothing, and tells and offers again; another one is a RequestConflict."""
     if different := task.definition.differences(definition):
+        verb = "differs" if len(different) == 1 else "differ"
         raise RequestConflict(
-            f"task {task.task_id} exists with another definition: {', '.join(different)} differ. "
+            f"task {task.task_id} exists with another definition: {', '.join(different)} {verb}. "
             "Use another taskId, or the same definition",
-            {"existing": dict(task.definition.wire), "given": dict(definition.wire)},
+            {"existing": task.definition.to_wire(), "given": definition.to_wire()},
         )
     return _created(task)
 

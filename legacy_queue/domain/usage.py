@@ -101,7 +101,7 @@ def _worker_type(provisioner_id: str, worker_type: str, uses: Uses, not_recorded
     """Its calls, the last one first, and what they stand in the way of, as calls not on record do."""
     last_first = sorted(uses.items(), key=lambda one: (one[1].last, one[0].caller), reverse=True)
     of = {method: {use: calls for use, calls in last_first if use.method == method} for method in METHODS}
-    sentence = f"{not_recorded} calls, perhaps of these workers, are not on record: too many callers"
+    sentence = f"calls not on record, of too many callers, perhaps of these workers: {not_recorded}"
     unknown = [sentence] if not_recorded else []
     return {
         "provisionerId": provisioner_id,

@@ -133,7 +133,7 @@ def _declared(call: Call) -> Answer:
     """A declaration of nothing needs no scope, as with the original; but strangers write nothing."""
     services = call.authorize(properties=sorted(call.body))
     if not call.client_id:
-        raise InsufficientScopes(f"a request without credentials may not {call.endpoint.name}")
+        raise InsufficientScopes(f"a request without credentials may not call {call.endpoint.name}")
     return services.workers.declare(_path(call), call.body)
 
 

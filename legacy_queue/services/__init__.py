@@ -7,6 +7,7 @@ from legacy_queue.services.claim_work import ClaimWork
 from legacy_queue.services.claims import Claims
 from legacy_queue.services.event_feed import EventFeed
 from legacy_queue.services.listing import Listing
+from legacy_queue.services.objects import Objects
 from legacy_queue.services.pages import PageMemory
 from legacy_queue.services.pending import PendingCounts
 from legacy_queue.services.polling import Polling
@@ -32,3 +33,4 @@ class Services:
     workers: Workers
     artifacts: Artifacts
     uploads: Uploads
+    objects: Objects

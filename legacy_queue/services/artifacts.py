@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from legacy_queue.domain.artifacts import (
     etags_are_right,
     note_blob,
 )
+from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.errors import (
     InputError,
     RequestConflict,
@@ -25,6 +26,7 @@ from legacy_queue.domain.errors import (
     ResourceNotFound,
     ServiceUnavailable,
 )
+from legacy_queue.domain.objects import upload_access
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import AlreadyExists, BrokerAway, Changed, Clock, ObjectStore
@@ -37,12 +39,10 @@ from legacy_queue.stores import Blobs, Storage, StoredArtifact
 
 log = structlog.get_logger()
 
-_URL_LIFE = timedelta(minutes=45)  # or as long as the artifact, if that is shorter
-
 
 @dataclass(frozen=True)
 class Found:
-    """An artifact that may be had; at ``url``, unless it is an error."""
+    """An artifact that may be had; at ``url``, unless it is a link or an error."""
 
     artifact: Artifact
     url: str | None
@@ -60,10 +60,12 @@ class Artifacts:
         publisher: EventPublisher,
         timers: Timers,
         clock: Clock,
+        issuer: Client,
     ) -> None:
         self._artifacts, self._blobs, self._objects = storage.artifacts, storage.blobs, objects
         self._uploads, self._changes, self._checks = uploads, changes, BlobChecks(storage.blobs)
         self._publisher, self._timers, self._clock = publisher, timers, clock
+        self._issuer = issuer
 
     def create(self, task_id: str, run_id: int, name: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """The artifact is on record and was told of; the body that createArtifact answers. Safe to repeat,
@@ -91,18 +93,36 @@ class Artifacts:
         artifact = stored.artifact
         if artifact.storage_type != "blob":
             raise InputError(
-                f"artifact {name!r} is of the storage type {artifact.storage_type}: only a blob is completed"
+                f"artifact {name!r} is of the storage type {artifact.storage_type}: etags are for a blob"
             )
         if not etags_are_right(artifact, etags):
             count = artifact.details.get("partCount", 1)
             raise InputError(
-                f"the {len(etags)} etags are not those that the {count} uploads of {name!r} answered: "
-                "give each of them, in the order of the requests"
+                f"the etags ({len(etags)}) are not those that the uploads of {name!r} ({count}) answered: "
+                "give the etag of each upload, in the order of the requests"
             )
-        of_task = self._changes.read(task_id)
+        self._complete(stored, self._check_blob)
+
+    def finish(self, task_id: str, run_id: int, name: str, upload_id: str) -> None:
+        """The object can be had, as ``complete``; raises InputError too where its upload is not finished."""
+        stored = self._load(task_id, run_id, name)
+        artifact = stored.artifact
+        if artifact.storage_type != "object":
+            raise InputError(
+                f"artifact {name!r} is of the storage type {artifact.storage_type}: uploadId is for an object"
+            )
+        if upload_id != artifact.details["uploadId"]:
+            raise InputError(f"uploadId is not the one that createArtifact answered for {name!r}")
+        if not artifact.is_closed:
+            raise InputError(f"the upload of {name!r} is not finished: call finishUpload before")
+        self._complete(stored, self._note_complete)
+
+    def _complete(self, stored: StoredArtifact, note: Callable[[StoredArtifact], None]) -> None:
+        artifact = stored.artifact
+        of_task = self._changes.read(artifact.task_id)
         if not artifact.is_complete:
-            check_open(of_task.task, run_id, self._clock.now())
-            self._finish(stored)
+            check_open(of_task.task, artifact.run_id, self._clock.now())
+            note(stored)
         self._publish(of_task.task, artifact)
 
     def _publish(self, task: Task, artifact: Artifact) -> None:
@@ -115,14 +135,19 @@ class Artifacts:
         self._timers.schedule(task.task_id, self._clock.now(), artifacts=[name])
         self._timers.fall_behind(task.task_id)
 
-    def find(self, task_id: str, run_id: int, name: str) -> Found:
-        """Where the artifact is; raises ResourceExpired; ResourceNotFound, for an incomplete blob too."""
+    def info(self, task_id: str, run_id: int, name: str) -> Artifact:
+        """The artifact; raises ResourceExpired; ResourceNotFound, for one that is not complete too."""
         artifact = self._load(task_id, run_id, name).artifact
         if not artifact.is_complete:
             raise ResourceNotFound(f"artifact {name!r} is not complete: its upload has not ended")
+        return artifact
+
+    def find(self, task_id: str, run_id: int, name: str) -> Found:
+        """Where the artifact is, a link not followed; raises as ``info``."""
+        artifact = self.info(task_id, run_id, name)
         if not artifact.has_bytes:
             return Found(artifact, artifact.details.get("url"))
-        expiry = self._expiry(artifact.expires)
+        expiry = artifact.url_expiry(self._clock.now())
         return Found(artifact, self._store_of(artifact).download_url(artifact.blob_name, expiry))
 
     def latest_run(self, task_id: str) -> int:
@@ -150,10 +175,10 @@ class Artifacts:
         for stored in expired:
             artifact = stored.artifact
             try:
-                if not (artifact.is_object and objects_are_away):
+                if not (artifact.in_object_store and objects_are_away):
                     self._remove(stored)
             except ServiceUnavailable as error:
-                if not artifact.is_object:
+                if not artifact.in_object_store:
                     raise
                 objects_are_away = True
                 log.warning("objects-not-removed", why=error.message)
@@ -178,7 +203,7 @@ class Artifacts:
             raise ResourceExpired(f"artifact {name!r} expired at {format_time(expires)}")
         return stored
 
-    def _finish(self, stored: StoredArtifact) -> None:
+    def _check_blob(self, stored: StoredArtifact) -> None:
         """The blob is what was announced, and noted to be complete; as ``complete``."""
         artifact = stored.artifact
         if "partCount" in artifact.details:
@@ -201,8 +226,8 @@ class Artifacts:
     def _recorded(self, given: Artifact) -> Artifact:
         """The artifact as it is stored now.
 
-        Where that is a blob which is not complete, its task notes it last, by a conditional write: whoever
-        reports the run completed after that looks at its blobs, and finds this one.
+        Where that is a blob or an object which is not complete, its task notes it last, by a conditional
+        write: whoever reports the run completed after that looks at those, and finds this one.
         """
         stored, is_new = self._stored(given)
         artifact = stored.artifact
@@ -220,7 +245,7 @@ class Artifacts:
     def _stored(self, given: Artifact) -> tuple[StoredArtifact, bool]:
         """The artifact, and whether it was not there before."""
         if self._objects and given.storage_type == "s3":
-            given = given.as_object()
+            given = given.for_object_store()
         while True:
             with suppress(AlreadyExists):
                 return self._artifacts.insert(given), True
@@ -237,27 +262,26 @@ class Artifacts:
 
     def _answer(self, artifact: Artifact, body: Mapping[str, Any]) -> Mapping[str, Any]:
         now = self._clock.now()
-        answer, expiry = {"storageType": artifact.storage_type}, self._expiry(artifact.uploads_until(now))
+        answer, expiry = {"storageType": artifact.storage_type}, artifact.url_expiry(now)
         match artifact.storage_type:
-            case "reference" | "error":
+            case "reference" | "link" | "error":
                 return answer
             case "blob":
                 requests = self._uploads.requests(artifact, body.get("parts"), expiry)
                 return {**answer, "expires": format_time(expiry), "requests": requests}
+            case "object":
+                return upload_access(artifact, self._issuer, now)
             case "azure":
                 url = self._blobs.upload_url(artifact.blob_name, expiry)
-            case _ if artifact.is_object:
+            case _ if artifact.in_object_store:
                 url = self._needed_objects().upload_url(artifact.blob_name, artifact.content_type, expiry)
             case _:
                 url = self._uploads.url(artifact, expiry)
         content_type = artifact.content_type
         return {**answer, "contentType": content_type, "expires": format_time(expiry), "putUrl": url}
 
-    def _expiry(self, end: datetime) -> datetime:
-        return min(self._clock.now() + _URL_LIFE, end)
-
     def _store_of(self, artifact: Artifact) -> Blobs | ObjectStore:
-        return self._needed_objects() if artifact.is_object else self._blobs
+        return self._needed_objects() if artifact.in_object_store else self._blobs
 
     def _needed_objects(self) -> ObjectStore:
         if self._objects is None:

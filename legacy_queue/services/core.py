@@ -19,6 +19,7 @@ from legacy_queue.services.event_feed import EventFeed
 from legacy_queue.services.event_publisher import EventPublisher
 from legacy_queue.services.groups import Groups
 from legacy_queue.services.listing import Listing
+from legacy_queue.services.objects import Objects
 from legacy_queue.services.pages import PageMemory
 from legacy_queue.services.pending import PendingCounts
 from legacy_queue.services.polling import Polling
@@ -106,7 +107,8 @@ def build_core(
     uploads = Uploads(
         storage.artifacts, storage.blobs, changes, clock, rules.claims.secrets, rules.upload_url
     )
-    artifacts = Artifacts(storage, object_store, uploads, changes, publisher, timers, clock)
+    issuer = rules.claims.issuer
+    artifacts = Artifacts(storage, object_store, uploads, changes, publisher, timers, clock, issuer)
     services = Services(
         tasks=Tasks(storage.tasks, groups, dependencies, changes, timers, clock, storage.artifacts),
         claims=claims,
@@ -130,6 +132,7 @@ def build_core(
         workers=workers,
         artifacts=artifacts,
         uploads=uploads,
+        objects=Objects(storage.artifacts, storage.blobs, uploads, clock, issuer),
     )
     flushes = (usage.flush, workers.flush)
     advance = Advance(

@@ -105,7 +105,8 @@ class Tasks:
     def report(self, task_id: str, run_id: int, state: str, reason: str) -> Task:
         """The run is resolved, and a retry is offered where there is one; safe to repeat.
 
-        Raises ResourceNotFound; RequestConflict, also for completed where a blob of the run is not complete.
+        Raises ResourceNotFound; RequestConflict, also for completed where a blob or an object of the run is
+        not complete.
         """
 
         def decide(task: Task, now: datetime) -> Outcome:
@@ -128,7 +129,8 @@ class Tasks:
         if artifact:
             raise RequestConflict(
                 f"task {task.task_id}: artifact {artifact.name!r} of run {run_id} is not complete: "
-                "upload it and call completeArtifact before you report the run completed",
+                "upload it and call completeArtifact, or finishArtifact for an object, before you report the "
+                "run completed",
                 {"status": task.status()},
             )
 

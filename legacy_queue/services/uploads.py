@@ -18,10 +18,8 @@ import structlog
 from legacy_queue.domain.artifacts import (
     LARGEST_UPLOAD,
     Artifact,
-    Ticket,
     blob_etag,
     check_open,
-    ticket_signature,
 )
 from legacy_queue.domain.errors import (
     AuthorizationFailed,
@@ -33,6 +31,8 @@ from legacy_queue.domain.errors import (
     ResourceNotFound,
     ServiceUnavailable,
 )
+from legacy_queue.domain.tickets import Ticket, ticket_signature
+from legacy_queue.domain.times import format_time
 from legacy_queue.ports import Clock
 from legacy_queue.services.changes import Changes
 from legacy_queue.stores import ArtifactStore, Blobs
@@ -90,6 +90,18 @@ class Uploads:
         ]
         return [self._request(one, one.size, {"x-amz-content-sha256": one.sha256}) for one in tickets]
 
+    def object_request(self, artifact: Artifact, content_type: str, length: int) -> Mapping[str, Any]:
+        """What uploads an object: a PUT to ``url`` with these ``headers``, until ``expires``."""
+        expiry = artifact.url_expiry(self._clock.now())
+        ticket = replace(_ticket(artifact, expiry), size=length, content_type=content_type)
+        headers = {"content-type": content_type, "content-length": str(length)}
+        return {"url": self._signed(ticket), "expires": format_time(expiry), "headers": headers}
+
+    def store(self, artifact: Artifact, content: bytes, content_type: str) -> None:
+        """The content is stored, in place of what was; raises as ``check_open``."""
+        check_open(self._changes.read(artifact.task_id).task, artifact.run_id, self._clock.now())
+        self._blobs.write(artifact.blob_name, [content], content_type, None)
+
     def receive(self, ticket_text: str, signature: str, sent: Sent, chunks: Iterable[bytes]) -> str:
         """The ETag, without quotes, of the chunks, which are stored if they are what was announced.
 
@@ -107,7 +119,7 @@ class Uploads:
         if ticket.number:
             self._blobs.write_part(artifact.blob_name, ticket.number, body)
         else:
-            self._blobs.write(artifact.blob_name, body, artifact.content_type, content_encoding)
+            self._blobs.write(artifact.blob_name, body, sent.content_type, content_encoding)
         return blob_etag(expected_sha256, length) if expected_sha256 else md5.hexdigest()
 
     def _request(self, ticket: Ticket, length: int, headers: Mapping[str, str]) -> Mapping[str, Any]:
@@ -125,9 +137,9 @@ class Uploads:
             raise ResourceNotFound(f"there is no artifact {ticket.name!r} any more: it has expired")
         artifact = stored.artifact
         is_in_parts = "partCount" in artifact.details
-        if artifact.storage_type not in ("s3", "blob") or is_in_parts != bool(ticket.number):
+        if artifact.storage_type not in ("s3", "blob", "object") or is_in_parts != bool(ticket.number):
             raise RequestConflict(f"artifact {ticket.name!r} is another now than this URL was made for")
-        if artifact.storage_type == "blob" and artifact.is_complete:
+        if artifact.is_closed:
             raise RequestConflict(f"artifact {ticket.name!r} is complete, its content can't be replaced")
         return artifact
 
@@ -166,14 +178,16 @@ def _announced(artifact: Artifact, ticket: Ticket, sent: Sent) -> tuple[int, str
     """Length, SHA-256 and content encoding as createArtifact was told, or as sent where it was not."""
     if ticket.number:
         return ticket.size, ticket.sha256, None
-    if sent.content_type != artifact.content_type:
+    content_type = ticket.content_type or artifact.content_type
+    if sent.content_type != content_type:
         raise AuthorizationFailed(
-            f"content-type is {sent.content_type[:255]!r}: the URL is for {artifact.content_type!r}"
+            f"content-type is {sent.content_type[:255]!r}: the URL is for {content_type!r}"
         )
     if artifact.storage_type == "blob":
         details = artifact.details
         return details["transferLength"], details["transferSha256"], artifact.content_encoding
-    return sent.length, None, sent.content_encoding
+    length = ticket.size if ticket.content_type else sent.length  # an object's, or an s3 artifact's
+    return length, None, sent.content_encoding
 
 
 def _check_headers(sent: Sent, length: int, content_encoding: str | None) -> None:

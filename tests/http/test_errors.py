@@ -167,12 +167,12 @@ def test_a_list_is_shown_with_what_proves_it(queue: Queue) -> None:
     assert answer.get_json()["requestInfo"]["payload"] == [{"signature": "(hidden)"}]
 
 
-@pytest.mark.parametrize("changes", [{"workerGroup": "a b"}, {"workerId": ""}, {"workerId": "w" * 23}])
+@pytest.mark.parametrize("changes", [{"workerGroup": "a b"}, {"workerId": ""}, {"workerId": "w" * 39}])
 def test_a_worker_by_any_name_claims(queue: Queue, changes: dict[str, str]) -> None:
     queue.create(TASK_ID)
     ((name, value),) = changes.items()
     answer = queue.claim(TASK_ID, **changes)
-    refused(answer, 400, "InputValidationError", f'body/{name} is "{value}"', "1,22")
+    refused(answer, 400, "InputValidationError", f'body/{name} is "{value}"', "1,38")
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_policy_of_required_lets_a_worker_claim_without_its_message() -> None:
         ({"messageId": "m", "receipt": "r"}, ["signature"]),
     ]
     for given, absent in cases:
-        refused(queue.claim(TASK_ID, **given), 400, "InputError", f"{', '.join(absent)} missing")
+        refused(queue.claim(TASK_ID, **given), 400, "InputError", f"this claim lacks {', '.join(absent)}.")
     assert queue.state(TASK_ID) == "pending"
 
 

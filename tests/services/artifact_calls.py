@@ -31,8 +31,10 @@ def body(storage_type: str, now: datetime = NOW, **changes: Any) -> dict[str, An
     beside = {
         "s3": {"contentType": TEXT},
         "azure": {"contentType": TEXT},
+        "object": {"contentType": TEXT},
         "blob": {"contentType": TEXT, "contentLength": len(CONTENT), "contentSha256": sha256(CONTENT)},
         "reference": {"contentType": TEXT, "url": "https://elsewhere.example.com/live.log"},
+        "link": {"contentType": TEXT, "artifact": "public/logs/live_backing.log"},
         "error": {"reason": "too-large-file-on-worker", "message": "it has 5 TiB"},
     }[storage_type]
     return {"storageType": storage_type, "expires": format_time(now + HOUR), **beside, **changes}

@@ -138,7 +138,7 @@ def test_a_blob_is_completed_with_the_etags_of_another(etags: list[str], is_comp
     task_id = uploaded(bench)
     if is_complete:
         complete(bench, task_id)
-    with pytest.raises(InputError, match=f"{len(etags)} etags"):
+    with pytest.raises(InputError, match=rf"the etags \({len(etags)}\)"):
         complete(bench, task_id, *etags)
     assert stored(bench, task_id).artifact.is_complete == is_complete
 

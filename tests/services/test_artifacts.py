@@ -22,8 +22,10 @@ from legacy_queue.stores import StoredArtifact
 from tests.services.artifact_calls import CONTENT, NAME, TEXT, HandObjects, body, create, upload
 from tests.services.bench import HOUR, MINUTE, NOW, SECOND, At, Bench, Calls, Crash, failing
 
-each_type = pytest.mark.parametrize("storage_type", ["s3", "azure", "blob", "reference", "error"])
-TYPES_WITH_BYTES = ["s3", "azure", "blob"]
+each_type = pytest.mark.parametrize(
+    "storage_type", ["s3", "azure", "blob", "object", "reference", "link", "error"]
+)
+TYPES_WITH_BYTES = ["s3", "azure", "blob", "object"]
 URL_LIFE, DRIFT = 45 * MINUTE, 15 * MINUTE
 
 
@@ -54,7 +56,7 @@ def test_an_upload_url_is_not_answered(storage_type: str) -> None:
     }
 
 
-@pytest.mark.parametrize("storage_type", ["reference", "error"])
+@pytest.mark.parametrize("storage_type", ["reference", "link", "error"])
 def test_more_than_its_type_is_answered_of_what_is_not_uploaded(storage_type: str) -> None:
     bench = Bench()
     assert create(bench, bench.claimed(), storage_type) == {"storageType": storage_type}
@@ -87,7 +89,7 @@ def test_an_artifact_costs_its_writes_and_is_published_before_it_is_answered(sto
     calls.names.clear()
     create(bench, task_id, storage_type)
     signed = {"azure": ["blob.upload_url"]}.get(storage_type, [])
-    noted = ["replace"] if storage_type == "blob" else []
+    noted = ["replace"] if storage_type in ("blob", "object") else []
     assert calls.names == ["load", "artifact.insert", *noted, "broker.publish", *signed]
 
 
@@ -312,18 +314,20 @@ def test_where_storage_is_away_too_creating_an_artifact_is_to_be_repeated() -> N
 def test_an_artifact_is_not_where_it_should_be() -> None:
     bench = Bench()
     task_id = bench.claimed()
-    for storage_type in ("s3", "azure", "reference", "error"):
+    for storage_type in ("s3", "azure", "reference", "link", "error"):
         create(bench, task_id, storage_type, storage_type)
 
     def url(name: str) -> Any:
         found = bench.services.artifacts.find(task_id, 0, name)
         assert found.artifact == stored(bench, task_id, name).artifact
+        assert bench.services.artifacts.info(task_id, 0, name) == found.artifact
         return found.url
 
     for name in ("s3", "azure"):
         assert f"/{stored(bench, task_id, name).artifact.blob_name}?" in url(name)
     assert url("reference") == "https://elsewhere.example.com/live.log"
     assert url("error") is None
+    assert url("link") is None
 
 
 @each_type
@@ -401,7 +405,7 @@ def test_expired_bytes_are_kept_or_removed_too_early(storage_type: str) -> None:
     bench.sweep(HOUR)
 
 
-@pytest.mark.parametrize("storage_type", ["reference", "error"])
+@pytest.mark.parametrize("storage_type", ["reference", "link", "error"])
 def test_an_expired_record_is_kept(storage_type: str) -> None:
     bench = Bench()
     task_id = bench.claimed()

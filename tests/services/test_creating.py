@@ -76,7 +76,7 @@ def test_creating_a_claimed_task_again_offers_nothing() -> None:
 def test_another_definition_under_the_same_task_id_is_a_conflict() -> None:
     bench = Bench()
     task_id = bench.create()
-    with pytest.raises(RequestConflict, match="retries differ"):
+    with pytest.raises(RequestConflict, match="retries differs"):
         bench.services.tasks.create(task_id, task_body(retries=1))
     assert bench.task(task_id).retries_left == 5
 

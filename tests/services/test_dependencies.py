@@ -308,7 +308,7 @@ def test_a_refused_definition_of_a_task_that_there_is_leaves_its_dependencies_as
     kept, other, task_id = bench.create(), bench.create(), slugid()
     bench.services.tasks.create(task_id, task_body(dependencies=[kept]))
     timers = bench.timers()
-    with pytest.raises(RequestConflict, match="dependencies differ"):
+    with pytest.raises(RequestConflict, match="dependencies differs"):
         bench.services.tasks.create(task_id, task_body(dependencies=[kept, other]))
     assert (dependents(bench, kept), dependents(bench, other)) == ([task_id], [])
     bench.run_timers()

@@ -242,7 +242,7 @@ def test_a_definition_for_another_group_that_is_refused_leaves_the_other_group_a
     bench.run_timers()
     bench.events()
     for group in (GROUP, others):
-        with pytest.raises(RequestConflict, match="taskGroupId differ"):
+        with pytest.raises(RequestConflict, match="taskGroupId differs"):
             bench.services.tasks.create(task_id, task_body(taskGroupId=group))
         assert task_id not in bench.storage.groups.members(group, "", 9)
         assert active(bench, group) == 0
@@ -255,7 +255,7 @@ def test_a_refused_definition_of_a_resolved_task_leaves_its_group_resolved(bench
     task_id = member(bench)
     bench.run(task_id)
     bench.run_timers()
-    with pytest.raises(RequestConflict, match="retries differ"):
+    with pytest.raises(RequestConflict, match="retries differs"):
         bench.services.tasks.create(task_id, task_body(taskGroupId=GROUP, retries=1))
     assert active(bench) == 0
     assert list(bench.storage.groups.members(GROUP, "", 9)) == [task_id]

@@ -50,7 +50,7 @@ def test_what_is_missing_is_named_and_nothing_claimed(bench: Bench, fields: tupl
     message = bench.receive_one()
     with pytest.raises(InputError) as error:
         bench.claim(message, presented=without(message, *fields))
-    assert f": {', '.join(FIELDS[name] for name in fields)} missing" in str(error.value)
+    assert f": this claim lacks {', '.join(FIELDS[name] for name in fields)}. " in str(error.value)
     assert error.value.status == 400
     assert bench.states(task_id) == ["pending"]
 

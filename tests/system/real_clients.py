@@ -1,4 +1,4 @@
-"""Clients of 2015 to 2018 as they are, under one face: each method of the queue by its own name."""
+"""Clients as they are, of 2015 to 2018 and of today, under one face: each method by its own name."""
 
 import json
 import os
@@ -11,12 +11,13 @@ from typing import Any, Protocol
 
 import pytest
 
-from legacy_queue.adapters.azurite import AzuriteUnavailable, find_node
+from legacy_queue.adapters.npm import NodeUnavailable, find_node
 from tests.clients.python import taskcluster
 
 from .processes import LONG, Server
 
 CLIENTS = ("pypi-3.0.2", "npm-4.1.0", "npm-11.0.0")
+TODAY = ("pypi-113.2.0", "npm-87.1.3")  # they know no pollTaskUrls
 
 _CLIENTS = Path(__file__).parents[1] / "clients"
 
@@ -140,11 +141,11 @@ class PyPI:
             queue.session.close()
 
 
-class Npm:
-    """taskcluster-client in a Node of its own."""
+class Called:
+    """A client in a process of its own, which `call.js` or `call.py` lets it be called from here."""
 
-    def __init__(self, options: Mapping[str, Any], node: "subprocess.Popen[str]") -> None:
-        self._options, self._node = options, node
+    def __init__(self, options: Mapping[str, Any], process: "subprocess.Popen[str]") -> None:
+        self._options, self._process = options, process
 
     def call(
         self,
@@ -157,10 +158,14 @@ class Npm:
         return self._do("call", method, *args, credentials=credentials, **scopes)
 
     def pages(self, method: str, *args: Any, **query: Any) -> list[Any]:
-        pages = [self.call(method, *args, query)]
+        pages = [self._do("call", method, *args, query=query)]
         while token := pages[-1].get("continuationToken"):
-            pages.append(self.call(method, *args, {**query, "continuationToken": token}))
+            pages.append(self._do("call", method, *args, query={**query, "continuationToken": token}))
         return pages
+
+    def methods(self) -> dict[str, list[str]]:
+        """The HTTP method and the route of each method that it knows; of the newest clients."""
+        return dict(self._do("methods", None))
 
     def url(self, method: str, *args: Any) -> str:
         return str(self._do("url", method, *args))
@@ -190,6 +195,35 @@ class Npm:
         }
         return dict(self._do("credentials", None, wanted, credentials=issuer))
 
+    def _do(
+        self,
+        job: str,
+        method: str | None,
+        *args: Any,
+        credentials: Mapping[str, str] | None = None,
+        query: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Any:
+        assert self._process.stdin
+        assert self._process.stdout
+        given = dict(credentials or self._options["credentials"])
+        options = {**self._options, "credentials": given, **options}
+        wanted = {"job": job, "options": options, "method": method, "args": args, "query": query}
+        self._process.stdin.write(json.dumps(wanted) + "\n")
+        self._process.stdin.flush()
+        line = (
+            self._process.stdout.readline()
+        )  # ends with the process at the latest, and its own requests end
+        assert line, f"the client could not do {job} {method}: see standard error"
+        result = json.loads(line)
+        if "refused" in result:
+            raise Refused(result["refused"]["status"], result["refused"]["body"])
+        return result.get("answer")
+
+
+class Npm(Called):
+    """taskcluster-client in a Node of its own."""
+
     def upload(
         self, task_id: str, run_id: str, name: str, body: Mapping[str, Any], file: Mapping[str, Any]
     ) -> list[str]:
@@ -198,29 +232,6 @@ class Npm:
         ``file`` has its name and, where it is wanted, compression and partSize (bytes).
         """
         return list(self._do("upload", None, task_id, run_id, name, body, file))
-
-    def _do(
-        self,
-        job: str,
-        method: str | None,
-        *args: Any,
-        credentials: Mapping[str, str] | None = None,
-        **options: Any,
-    ) -> Any:
-        assert self._node.stdin
-        assert self._node.stdout
-        given = dict(credentials or self._options["credentials"])
-        options = {**self._options, "credentials": given, **options}
-        self._node.stdin.write(
-            json.dumps({"job": job, "options": options, "method": method, "args": args}) + "\n"
-        )
-        self._node.stdin.flush()
-        line = self._node.stdout.readline()  # ends with Node at the latest, and Node's own requests end
-        assert line, f"the JavaScript client could not do {job} {method}: see standard error"
-        result = json.loads(line)
-        if "refused" in result:
-            raise Refused(result["refused"]["status"], result["refused"]["body"])
-        return result.get("answer")
 
 
 def refusal(call: Callable[..., object], *args: Any, **options: Any) -> tuple[int, str]:
@@ -234,30 +245,57 @@ def refusal(call: Callable[..., object], *args: Any, **options: Any) -> tuple[in
 def real_client(
     name: str, server: Server, credentials: Mapping[str, str] | None = None
 ) -> Iterator[RealClient]:
-    """One of CLIENTS."""
-    if name.startswith("pypi"):
-        yield PyPI(server, credentials)
-    else:
-        with npm(server, name.removeprefix("npm-").partition(".")[0], credentials) as client:
+    """One of CLIENTS or TODAY."""
+    package, _, version = name.partition("-")
+    if package == "npm":
+        with npm(server, version.partition(".")[0], credentials) as client:
             yield client
+    elif name in TODAY:
+        with _called([python_of_today(), _CLIENTS / "call.py"], server, credentials) as process:
+            yield Called(*process)
+    else:
+        yield PyPI(server, credentials)
 
 
 @contextmanager
 def npm(server: Server, version: str, credentials: Mapping[str, str] | None = None) -> Iterator[Npm]:
-    """Version 4 takes the base URL, version 11 the root URL."""
+    """Version 4 takes the base URL, later ones the root URL."""
+    command = [node(), _CLIENTS / "call.js", version]
+    with _called(command, server, credentials, knows_root_url=version != "4") as process:
+        yield Npm(*process)
+
+
+def python_of_today() -> Path:
+    """The Python that has the newest client."""
+    python = _CLIENTS / ".venv/bin/python"
+    if not python.exists():
+        pytest.fail(f"{python} is missing: scripts/test makes it.")
+    return python
+
+
+def node() -> str:
+    """The Node that has the JavaScript clients."""
     if not (_CLIENTS / "node_modules").is_dir():
         pytest.fail(f"{_CLIENTS}/node_modules is missing: scripts/test makes it, and so does `npm ci` there.")
     try:
-        node = find_node(os.environ.get("LEGACY_QUEUE_NODE"))
-    except AzuriteUnavailable as error:
+        return find_node(os.environ.get("LEGACY_QUEUE_NODE"))
+    except NodeUnavailable as error:
         pytest.fail(f"The JavaScript clients cannot run. {error}")
-    where = {"baseUrl": server.base_url} if version == "4" else {"rootUrl": server.root_url}
+
+
+@contextmanager
+def _called(
+    command: Sequence[str | Path],
+    server: Server,
+    credentials: Mapping[str, str] | None,
+    *,
+    knows_root_url: bool = True,
+) -> Iterator[tuple[dict[str, Any], "subprocess.Popen[str]"]]:
+    where = {"rootUrl": server.root_url} if knows_root_url else {"baseUrl": server.base_url}
     options = {**where, "credentials": dict(credentials or server.credentials)}
-    with subprocess.Popen(
-        [node, _CLIENTS / "call.js", version], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
-            yield Npm(options, process)
+            yield options, process
         finally:
             process.kill()
             process.wait(LONG)

@@ -2,6 +2,8 @@
 
 import json
 import os
+import pty
+import re
 import signal
 import subprocess
 import sys
@@ -25,7 +27,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 def start(stand_in: StandIn, tmp_path: Path) -> Iterator[Start]:
     started = []
 
-    def start_worker(*options: str, **env: str) -> "subprocess.Popen[str]":
+    def start_worker(*options: str, stderr: int = subprocess.PIPE, **env: str) -> "subprocess.Popen[str]":
         process = subprocess.Popen(
             [*COMMAND, "--provisioner", "provisioner", "--worker-type", "type", *options],
             env={
@@ -37,7 +39,7 @@ def start(stand_in: StandIn, tmp_path: Path) -> Iterator[Start]:
                 **env,
             },
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=stderr,
             text=True,
         )
         started.append(process)
@@ -75,6 +77,17 @@ def test_the_steps_can_be_had_as_text(stand_in: StandIn, start: Start) -> None:
     _, errors = start("--max-tasks", "1", "--log-format", "text").communicate(timeout=LONG)
     last = f" info    report task_id={task_id} run_id=0 result=completed"
     assert errors.splitlines()[-1].endswith(last)
+
+
+def test_the_steps_are_text_at_a_terminal(stand_in: StandIn, start: Start) -> None:
+    stand_in.task({"command": ["true"]})
+    ours, its = pty.openpty()
+    process = start("--max-tasks", "1", stderr=its)
+    assert process.wait(LONG) == 0
+    os.close(its)
+    lines = os.read(ours, 65536).decode().splitlines()
+    os.close(ours)
+    assert re.search(r"info *\S* report task_id=\S{22} run_id=0 result=completed$", lines[-1]), lines
 
 
 def test_options_reach_the_queue(stand_in: StandIn, start: Start) -> None:
@@ -139,7 +152,7 @@ def test_a_refused_worker_says_why_in_one_sentence(stand_in: StandIn, start: Sta
     [
         ([], {"LEGACY_QUEUE_ROOT_URL": ""}, "--root-url or --base-url"),
         (["--root-url", "queue.example.net"], {}, "http://"),
-        (["--worker-id", "not an id"], {}, "1 to 22 of"),
+        (["--worker-id", "not an id"], {}, "1 to 38 of"),
         (["--poll-interval", "soon"], {}, "a duration like"),
         (["--capacity", "0"], {}, "0 is not in the range"),
         ([], {"TASKCLUSTER_CERTIFICATE": "[]"}, "a certificate is a JSON object"),

@@ -1,0 +1,225 @@
+"""What is generated from the declarations goes where a page says ``<!-- generated: NAME -->``."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from inspect import cleandoc
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import bodies
+from click.testing import CliRunner
+from sphinx.application import Sphinx
+
+from legacy_queue.adapters.clock import SystemClock
+from legacy_queue.cli.commands import commands
+from legacy_queue.config.settings import CONFIG, DECLARED, PREFIX, wire_name
+from legacy_queue.domain.events import PROJECT
+from legacy_queue.domain.scopes import AllOf, Expression, ForEach
+from legacy_queue.http.app import ENDPOINTS
+from legacy_queue.http.endpoint import PARAMETERS, Endpoint
+from legacy_queue.http.event_stream import events_endpoint
+from legacy_queue.http.migration import migration
+from legacy_queue.http.references import exchanges_reference
+from legacy_queue.http.schemas import message_schema
+
+CLIENTS: Mapping[str, Mapping[str, str]] = json.loads(Path(__file__).with_name("clients.json").read_text())
+BARE = (events_endpoint(PROJECT, SystemClock(), Event(), False), migration)
+SERVED = {one.name: one for one in (*ENDPOINTS, *BARE)}
+
+# in a process of its own: the module of serve changes the one that imports it
+_HELP = """
+import click, json
+from legacy_queue.cli.commands import commands
+
+def told(command, context):
+    info = command.to_info_dict(context)
+    if isinstance(command, click.Group):
+        inner = {name: command.get_command(context, name) for name in command.list_commands(context)}
+        info["commands"] = {name: told(one, click.Context(one, context, name)) for name, one in inner.items()}
+    return {**info, "usage": " ".join([context.command_path, *command.collect_usage_pieces(context)])}
+
+print(json.dumps(told(commands, click.Context(commands, info_name="legacy-queue")), default=str))
+"""
+
+
+def endpoints() -> str:
+    """A section for each endpoint."""
+    return "\n".join(map(_endpoint, SERVED.values()))
+
+
+def _endpoint(one: Endpoint) -> str:
+    lines = [
+        f"### {one.name}",
+        "",
+        f"`{one.method} {_prefixes(one)}{one.route}`",
+        "",
+        one.description.replace("``", "`"),
+    ]
+    lines += ["", f"- Stability: {one.stability}", f"- Clients: {_used_by(one)}"]
+    lines += (
+        [f"- Parameters: {_parameters((*one.args, *one.query), one.query)}"] if one.args or one.query else []
+    )
+    lines += [f"- Scopes: {_scopes(one.scopes)}"]
+    lines += [f"- Errors: {_errors(one)}"]
+    for kind, name in (("Request", one.input), ("Answer", one.output)):
+        if name:
+            optional = ", which may be left out" if kind == "Request" and one.input_optional else ""
+            lines += ["", f"{kind}, schema `{name}`{optional}:", "", bodies.table(name)]
+    return "\n".join([*lines, ""])
+
+
+def _prefixes(one: Endpoint) -> str:
+    return "" if one in BARE else "/v1"
+
+
+def _used_by(one: Endpoint) -> str:
+    versions = [version for version, methods in CLIENTS.items() if one.name in methods]
+    return ", ".join(f"`taskcluster` {version}" for version in versions) or "none of the published ones"
+
+
+def _parameters(names: Sequence[str], query: Sequence[str]) -> str:
+    return ", ".join(f"[`{name}`](#parameters){' in the query' if name in query else ''}" for name in names)
+
+
+def parameters() -> str:
+    """What each parameter must match."""
+    return _table(["parameter", "must match"], [[f"`{name}`", f"`{it}`"] for name, it in PARAMETERS.items()])
+
+
+def _scopes(expression: "Expression | None", inner: bool = False) -> str:
+    match expression:
+        case None:
+            return "none are needed"
+        case str():
+            return f"`{expression}`"
+        case ForEach(variable, in_, each):
+            return f"{_scopes(each, True)} for each `{variable}` in `{in_}`"
+    word = " and " if isinstance(expression, AllOf) else " or "
+    text = word.join(_scopes(part, True) for part in expression.parts)
+    return f"({text})" if inner and len(expression.parts) > 1 else text
+
+
+def _errors(one: Endpoint) -> str:
+    """Those that follow from the declaration; what the state of a task forbids is in the description."""
+    found = ["400"] if one.args or one.query or one.input else []
+    found += ["401", "403"] if one.scopes is not None else []
+    found += ["404"] if {"taskId", "taskGroupId", "provisionerId"} & set(one.args) else []
+    found += ["409"] if one.method != "GET" and one.args else []
+    found += ["413"] if one.input else []
+    return ", ".join([*found, "503"]) if one.name != "ping" else "none"
+
+
+def clients() -> str:
+    """Each method of the published clients, served or not."""
+    names = sorted({name for methods in CLIENTS.values() for name in methods})
+    heads = [f"`taskcluster` {version}" for version in CLIENTS]
+    rows = [
+        [f"[{name}](http-api.md#{name.lower()})" if name in SERVED else name]
+        + ["yes" if name in methods else "" for methods in CLIENTS.values()]
+        + ["served" if name in SERVED else "**not served**"]
+        for name in names
+    ]
+    return _table(["method", *heads, "here"], rows)
+
+
+def settings() -> str:
+    """A row for each setting."""
+    shown = dict(
+        line.split(" = ", 1) for line in CliRunner().invoke(commands, ["config"]).output.splitlines()
+    )
+    rows = []
+    for one in DECLARED:
+        name = wire_name(one.name)
+        default = shown[name].partition("  # ")[0].strip('"')
+        default = "" if default in ("(none)", "{}", "[]") or one.metadata["secret"] else f"`{default}`"
+        secret = " *Secret: better in the file or the environment.*" if one.metadata["secret"] else ""
+        rows.append([f"`{name}`", default, one.metadata["help"] + secret])
+    return _table(["setting", "default", ""], rows) + f"\nVariables begin with `{PREFIX}`.\n"
+
+
+def command_line() -> str:
+    """A section for each command."""
+    printed = subprocess.run([sys.executable, "-c", _HELP], capture_output=True, text=True, check=True).stdout
+    return "\n".join(_commands(json.loads(printed), ()))
+
+
+def _commands(info: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[str]:
+    for name, one in info["commands"].items():
+        words = (*above, name)
+        if "commands" in one:
+            yield from _commands(one, words)
+            continue
+        options = [it for it in one["params"] if it["param_type_name"] == "option"]
+        takes_settings = any(it["name"] == CONFIG for it in options)
+        left_out = _SETTINGS if takes_settings else set()
+        rows = [_option(it) for it in options if it["name"] not in {"help", *left_out}]
+        yield f"## legacy-queue {' '.join(words)}\n\n`{one['usage']}`\n"
+        yield cleandoc(one["help"] or "").replace("``", "`").replace("\b\n", "") + "\n"
+        if takes_settings:
+            yield "It takes every [setting](settings.md) as an option.\n"
+        if rows:
+            yield _table(["option", "default", ""], rows)
+
+
+def _option(it: Mapping[str, Any]) -> list[str]:
+    names = ", ".join(f"`{name}`" for name in (*it["opts"], *it["secondary_opts"]))
+    default = it["default"]
+    is_shown = default not in (None, False, [], ()) and "Sentinel" not in str(default)
+    variables = [it["envvar"]] if isinstance(it["envvar"], str) else it["envvar"] or []
+    choices = it["type"].get("choices", ())
+    text = [it["help"] or "", f"One of {', '.join(f'`{one}`' for one in choices)}." if choices else ""]
+    text += [f"Variable: {' or '.join(f'`{one}`' for one in variables)}." if variables else ""]
+    text += ["Required." if it["required"] else ""]
+    return [names, f"`{default}`" if is_shown else "", " ".join(filter(None, text))]
+
+
+_SETTINGS = {one.name for one in DECLARED} | {CONFIG}
+
+
+def events() -> str:
+    """A section for each exchange."""
+    sections = []
+    for entry in exchanges_reference(PROJECT)["entries"]:
+        words = ".".join(f"<{word['name']}>" for word in entry["routingKey"])
+        schema = message_schema(entry["exchange"])
+        sections += [
+            f"### {entry['exchange']}\n\n{entry['description']}\n\nRouting key: `{words}`\n",
+            f"Message, schema `{schema}`:\n\n{bodies.table(schema)}",
+        ]
+    return "\n".join(sections)
+
+
+def routing_key() -> str:
+    """The words of a routing key."""
+    [entry] = [one for one in exchanges_reference(PROJECT)["entries"] if one["name"] == "taskPending"]
+    return _table(["word", ""], [[f"`{it['name']}`", it["summary"]] for it in entry["routingKey"]])
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+_GENERATORS: Mapping[str, Callable[[], str]] = {
+    "endpoints": endpoints,
+    "shapes": bodies.shapes,
+    "parameters": parameters,
+    "clients": clients,
+    "settings": settings,
+    "commands": command_line,
+    "events": events,
+    "routing-key": routing_key,
+}
+
+
+def _fill_in(_app: Sphinx, _page: str, source: list[str]) -> None:
+    source[0] = re.sub("<!-- generated: (.*?) -->", lambda one: _GENERATORS[one[1]](), source[0])
+
+
+def setup(app: Sphinx) -> Mapping[str, Any]:
+    app.connect("source-read", _fill_in)
+    return {"parallel_read_safe": True}

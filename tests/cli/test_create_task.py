@@ -1,0 +1,130 @@
+"""``legacy-queue create-task``: real processes against a real server, and the sample worker."""
+
+import json
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from click.testing import CliRunner
+
+from legacy_queue.cli.commands import commands
+from tests.system.plain import Queue, slugid
+from tests.system.processes import LONG, Running, Server, run, serve, wait_until, work
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serve(tmp_path_factory.mktemp("server"), "--storage", "memory") as server:
+        yield server
+
+
+def creating(
+    folder: Path, server: Server, worker_type: str, *options: str, command: tuple[str, ...] = ("true",)
+) -> AbstractContextManager[Running]:
+    env = {
+        "LEGACY_QUEUE_ROOT_URL": server.root_url,
+        "TASKCLUSTER_CLIENT_ID": server.credentials["clientId"],
+        "TASKCLUSTER_ACCESS_TOKEN": server.credentials["accessToken"],
+    }
+    pool = ("--provisioner", "system", "--worker-type", worker_type)
+    return run(folder, "create-task", *pool, *options, "--", *command, **env)
+
+
+def created(*arguments: Any, **more: Any) -> str:
+    with creating(*arguments, **more) as running:
+        assert running.wait() == 0, running.errors
+    return running.output.strip()
+
+
+def asked(server: Server, path: str) -> Any:
+    return requests.get(f"{server.base_url}/task/{path}", timeout=LONG).json()
+
+
+def test_each_option_is_a_property_of_the_definition(tmp_path: Path, server: Server) -> None:
+    required = created(tmp_path, server, "properties")
+    options = (
+        *("--env", "A=1", "--env", "B=x=y", "--priority", "high", "--deadline", "2d"),
+        *("--artifact", "public/a.txt=out/a.txt", "--artifact", "public/all=out/", "--depends-on", required),
+    )
+    task_id = created(tmp_path, server, "properties", *options)
+    task = asked(server, task_id)
+    assert task["payload"]["env"] == {"A": "1", "B": "x=y"}
+    assert task["payload"]["artifacts"] == {
+        "public/a.txt": {"type": "file", "path": "out/a.txt"},
+        "public/all": {"type": "directory", "path": "out"},
+    }
+    assert (task["priority"], task["dependencies"]) == ("high", [required])
+    away = datetime.fromisoformat(task["deadline"]) - datetime.fromisoformat(task["created"])
+    assert away == timedelta(days=2)
+    assert asked(server, f"{task_id}/status")["status"]["state"] == "unscheduled"
+
+
+def test_waiting_prints_each_state_and_the_worker_keeps_what_was_asked_for(
+    tmp_path: Path, server: Server
+) -> None:
+    write = ("sh", "-c", 'echo "$GREETING" > greeting.txt')
+    options = ("--wait", "--env", "GREETING=hello", "--artifact", "public/greeting.txt=greeting.txt")
+    with creating(tmp_path / "create", server, "waited", *options, command=write) as running:
+        wait_until(lambda: "pending" in running.output)
+        with work(tmp_path / "work", server, "waited", "--max-tasks", "1") as worker:
+            assert worker.wait() == 0
+        assert running.wait() == 0, running.errors
+    task_id, *states = running.output.splitlines()
+    assert (states[0], states[-1]) == ("pending", "completed")
+    artifact = requests.get(f"{server.base_url}/task/{task_id}/artifacts/public/greeting.txt", timeout=LONG)
+    assert artifact.text == "hello\n"
+
+
+@pytest.mark.parametrize(
+    ("worker_type", "end"), [("failing", "failed"), ("canceled", "exception (canceled)")]
+)
+def test_waiting_ends_with_exit_code_1_for_a_task_that_is_not_completed(
+    tmp_path: Path, server: Server, worker_type: str, end: str
+) -> None:
+    with creating(tmp_path / "create", server, worker_type, "--wait", command=("false",)) as running:
+        wait_until(lambda: "pending" in running.output)
+        if worker_type == "failing":
+            with work(tmp_path / "work", server, worker_type, "--max-tasks", "1") as worker:
+                assert worker.wait() == 0
+        else:
+            Queue(server).ask("POST", f"/task/{running.output.split()[0]}/cancel")
+        assert running.wait() == 1
+    assert running.output.splitlines()[-1] == end
+    assert running.errors == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--env", "NOTHING"), "'--env': 'NOTHING' is not NAME=VALUE"),
+        (("--env", "A=1", "--env", "A=2"), "'--env': 'A' is given twice: once is accepted"),
+        (("--artifact", "a.txt"), "'a.txt' is not NAME=PATH, such as public/report.txt=report.txt"),
+        (("--artifact", "a="), "the sample worker would refuse this task: each of payload.artifacts needs"),
+        (("--artifact", "public/logs/live.log=a"), "public/logs/live.log is the task's log: give"),
+        (("--deadline", "soon"), "'soon': a duration is accepted, like 20m, 6s, 1h or 2d"),
+        (("--deadline", "6d"), "'6d': 5d is the longest that is accepted"),
+        (("--depends-on", "x"), "'x' is not a taskId: 22 characters as create-task prints them"),
+        (("--priority", "urgent"), "'urgent' is not one of 'highest', 'very-high'"),
+    ],
+)
+def test_a_wrong_option_is_a_sentence_that_says_what_is_accepted(options: tuple[str, ...], said: str) -> None:
+    pool = ("--provisioner", "p", "--worker-type", "w", "--root-url", "http://127.0.0.1:1")
+    who = ("--client-id", "c", "--access-token", "t")
+    refused = CliRunner().invoke(commands, ["create-task", *pool, *who, *options, "--", "true"])
+    assert refused.exit_code == 2
+    assert said in refused.output
+
+
+def test_a_dependency_that_does_not_exist_is_refused_in_the_queues_words(
+    tmp_path: Path, server: Server
+) -> None:
+    unknown = slugid()
+    with creating(tmp_path, server, "w", "--depends-on", unknown) as running:
+        assert running.wait() == 1
+    assert running.output == ""
+    refusal = json.loads(running.errors.partition("refused with 400: ")[2])
+    assert refusal["message"].startswith(f"dependencies: {unknown} does not exist")

@@ -1,0 +1,76 @@
+"""The newest PyPI client, called from elsewhere: ``.venv/bin/python call.py``, as ``call.js`` is.
+
+Reads a line of JSON for each job on stdin, ``{job, options, method, args[, query]}``, and prints a line of
+JSON for each: ``{answer}``, or ``{refused: {status, body}}`` for an error that the server answered with. Ends
+with stdin. ``options`` are the client's.
+"""
+
+import json
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import taskcluster
+from taskcluster.exceptions import TaskclusterAuthFailure, TaskclusterRestFailure
+
+
+def _time(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).replace(tzinfo=None)
+
+
+def _call(queue: Any, job: dict[str, Any]) -> Any:
+    method, args = getattr(queue, job["method"]), job["args"]
+    if not job.get("query"):
+        return method(*args)
+    names = queue.funcinfo[job["method"]]["args"]
+    payload = {"payload": args[-1]} if len(args) > len(names) else {}
+    return method(params=dict(zip(names, args, strict=False)), query=job["query"], **payload)
+
+
+def _url(queue: Any, job: dict[str, Any]) -> str:
+    return str(queue.buildUrl(job["method"], *job["args"]))
+
+
+def _signed_url(queue: Any, job: dict[str, Any]) -> str:
+    *args, life = job["args"]
+    return str(queue.buildSignedUrl(job["method"], *args, **life))
+
+
+def _credentials(queue: Any, job: dict[str, Any]) -> Any:  # noqa: ARG001
+    [wanted] = job["args"]
+    issuer = job["options"]["credentials"]
+    made = taskcluster.createTemporaryCredentials(
+        issuer["clientId"],
+        issuer["accessToken"],
+        _time(wanted["start"]),
+        _time(wanted["expiry"]),
+        wanted["scopes"],
+        wanted.get("clientId"),
+    )
+    return {key: taskcluster.utils.toStr(value) for key, value in made.items()}
+
+
+def _methods(queue: Any, job: dict[str, Any]) -> Any:  # noqa: ARG001
+    """The HTTP method and the route of each method that the client knows."""
+    return {name: [entry["method"].upper(), entry["route"]] for name, entry in queue.funcinfo.items()}
+
+
+_JOBS = {
+    "methods": _methods,
+    "call": _call,
+    "url": _url,
+    "signedUrl": _signed_url,
+    "credentials": _credentials,
+}
+
+for line in sys.stdin:
+    job = json.loads(line)
+    queue = taskcluster.Queue(job["options"])
+    try:
+        result = {"answer": _JOBS[job["job"]](queue, job)}
+    except (TaskclusterRestFailure, TaskclusterAuthFailure) as failure:
+        result = {"refused": {"status": failure.status_code, "body": failure.body}}
+    finally:
+        queue.session.close()
+    sys.stdout.write(json.dumps(result) + "\n")
+    sys.stdout.flush()

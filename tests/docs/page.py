@@ -1,0 +1,130 @@
+"""A Markdown page as the steps that a reader takes.
+
+Blocks marked ``sh``, ``python`` and ``js`` are run in order, in one terminal and one scratch folder. A
+``text`` block behind such a block, with no heading and no other block between them, is what it prints:
+``...`` stands for anything in a line, a line of ``...`` for any lines. ``toml`` blocks are settings, and they
+must be accepted.
+
+What the reader does not see is an HTML comment, directly before a block:
+
+- ``<!-- run: background -->``: the command goes on while the page does; the text below is waited for;
+- ``<!-- run: exports -->``: run instead the lines with ``export`` that the last background command printed;
+- ``<!-- run: exit 2 -->``: the exit code of the block;
+- ``<!-- run: file NAME -->``: the block, in any language, is saved as NAME in the scratch folder;
+- ``<!-- run: sample -->``: the block is no output, or no settings;
+- ``<!-- run: stop -->``, anywhere: end the last background command.
+
+And anywhere on the page ``<!-- needs: server rabbitmq s3 -->``. A server is one with memory storage that
+several pages share; its URL is ``http://127.0.0.1:8080`` on the page, and the variables are set that
+``legacy-queue up`` tells a reader to export. For a broker ``AMQP_URL`` is set, for S3 ``S3_ENDPOINT``,
+``S3_BUCKET``, ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``. Ports of four or five digits are others
+when a page is tested, wherever they stand as in ``127.0.0.1:8443``, ``--port 8443`` or ``port = 8443``.
+
+A block below a paragraph that begins with ``Not run by the tests:`` is not run, and the reader sees why.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+RUN = {"sh": "bash", "python": "python", "js": "node"}
+SHOWN = {"text", "toml", "json", "yaml", "xml", "http", "go", "ini", "html", "docker"}
+NOT_RUN = "Not run by the tests:"
+_COMMENT = re.compile(r"<!-- (run|needs): ([^>]*?) -->\s*")
+_MARKS = re.compile(r"background|exports|exit \d+|file \S+|sample|stop")
+_NEEDS = {"server", "rabbitmq", "s3"}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A block of the page, or a mark that stands alone; ``is_output`` of what the step before prints."""
+
+    line: int
+    language: str
+    text: str
+    mark: str = ""
+    is_run: bool = True
+    is_output: bool = False
+
+
+class BadPage(Exception):
+    """What is wrong with the page, for its author."""
+
+
+@dataclass(frozen=True)
+class Page:
+    steps: tuple[Step, ...]
+    needs: frozenset[str]
+
+    @property
+    def not_run(self) -> list[str]:
+        """The first line of each block that could be run, and is not."""
+        return [step.text.splitlines()[0] for step in self.steps if step.language in RUN and not step.is_run]
+
+
+def read(path: Path) -> Page:
+    """Raises BadPage for a block without a language or with an unknown one, and for an unknown mark."""
+    needs: set[str] = set()
+    steps = list(_steps(MarkdownIt("commonmark").parse(_without_front_matter(path)), needs))
+    if unknown := needs - _NEEDS:
+        raise BadPage(f"{path} needs {unknown}: {_NEEDS} are known")
+    return Page(tuple(steps), frozenset(needs))
+
+
+def _without_front_matter(path: Path) -> str:
+    text = path.read_text()
+    front = re.match(r"---\n.*?\n---\n", text, re.DOTALL)
+    return "\n" * front[0].count("\n") + text[front.end() :] if front else text
+
+
+def _steps(tokens: list[Token], needs: set[str]) -> Iterator[Step]:
+    mark, paragraph, last = "", "", None
+    for token in tokens:
+        line = token.map[0] + 1 if token.map else 0
+        if token.type == "code_block":
+            raise BadPage(f"line {line}: a block has no language: use a fence with one")
+        if token.type == "html_block":
+            for kind, value in _COMMENT.findall(token.content):
+                if kind == "needs":
+                    needs |= set(value.split())
+                elif value == "stop":
+                    yield Step(line, "", "", value)
+                elif _MARKS.fullmatch(value):
+                    mark = value
+                else:
+                    raise BadPage(f"line {line}: {value!r} is no mark that is known")
+        elif token.type == "inline":
+            paragraph = token.content
+        elif token.type == "heading_open":
+            last = None
+        elif token.type == "fence":
+            step = _step(token, line, mark, paragraph, last)
+            if step:
+                yield step
+                last, mark, paragraph = step, "", ""
+
+
+def _step(token: Token, line: int, mark: str, paragraph: str, last: Step | None) -> Step | None:
+    language = token.info.split(" ")[0]
+    if language.startswith("{") and not re.match(r"\{(code|literal|parsed)", language):
+        return None  # a directive
+    if language not in RUN.keys() | SHOWN:
+        raise BadPage(f"line {line}: {token.info!r} is no language that is known here: {RUN.keys() | SHOWN}")
+    follows = last is not None and last.language in RUN and last.is_run
+    is_output = language == "text" and mark == "" and follows
+    return Step(line, language, token.content, mark, NOT_RUN not in paragraph[:40], is_output)
+
+
+def pattern(expected: str) -> re.Pattern[str]:
+    """What matches the output: ``...`` is anything in a line, a line of ``...`` any lines."""
+    lines = [
+        "(?:.*\n)*?"
+        if line.strip() == "..."
+        else ".*?".join(map(re.escape, line.rstrip().split("..."))) + "[ \t]*\n"
+        for line in expected.strip("\n").splitlines()
+    ]
+    return re.compile("".join(lines))

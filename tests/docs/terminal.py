@@ -1,0 +1,155 @@
+"""One shell in a scratch folder: its variables, folder and jobs last from one step of a page to the next."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from tests.docs.page import RUN, Step, pattern
+from tests.system.processes import LONG, environment, wait_until
+
+ROOT = Path(__file__).parents[2]
+_PORT = re.compile(r"((?:127\.0\.0\.1|localhost|0\.0\.0\.0):|--[a-z-]*port[ =]|_PORT=|\bport = )(\d{4,5})\b")
+_CANDIDATES = iter(range(20_000 + os.getpid() % 12_000, 32_768))  # the system gives none of these to port 0
+
+
+def free_port() -> int:
+    """One that no other test is given, in this process and most likely in others."""
+    for port in _CANDIDATES:
+        with socket.socket() as tried, suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no port is free")
+
+
+class Terminal:
+    """``ports`` are the page's and what they are here, where many pages are tested at a time."""
+
+    def __init__(self, folder: Path, env: Mapping[str, str], ports: dict[str, int]) -> None:
+        self._folder, self._ports, self._steps = folder, ports, 0
+        self._background: dict[Path, int] = {}  # outputs and process groups
+        self._mark = str(uuid.uuid4())  # in the environment of everything that the page starts
+        scratch = folder / "scratch"
+        scratch.mkdir()
+        (scratch / "scripts").symlink_to(ROOT / "scripts")
+        own = {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "HOME": str(scratch),
+            "LEGACY_QUEUE_PORT": str(self._port("8080")),
+            "LEGACY_QUEUE_DATA_DIR": str(scratch / ".legacy-queue"),
+            "NODE_PATH": str(ROOT / "tests" / "clients" / "node_modules"),
+            "TEST_PAGE": self._mark,
+        }
+        self._shell = subprocess.Popen(
+            ["bash", "--norc"],
+            cwd=scratch,
+            env=environment(**own, **env),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+
+    def take(self, step: Step, last: Path | None) -> Path | None:
+        """The file of what the step prints, ``last`` where it prints nothing. Raises AssertionError."""
+        text = _PORT.sub(lambda one: one[1] + str(self._port(one[2])), step.text)
+        if step.mark == "stop":
+            self._stop(*self._background.popitem())
+        elif step.mark.startswith("file "):
+            (self._folder / "scratch" / step.mark.removeprefix("file ")).write_text(text)
+        elif step.is_output:
+            assert last
+            self._compare(step.line, text, last)
+        elif not step.is_run or step.mark == "sample":
+            pass
+        elif step.language == "toml":
+            settings = self._folder / "settings.toml"
+            settings.write_text(text)
+            self._run(step, f"legacy-queue config --config {settings}")
+        elif step.mark == "exports":
+            printed = [*self._background][-1].read_text()
+            return self._run(step, "\n".join(re.findall(r"^ *(export .*)", printed, re.MULTILINE)))
+        elif step.language in RUN:
+            return self._run(step, text)
+        return last
+
+    def _run(self, step: Step, text: str) -> Path:
+        self._steps += 1
+        name = self._folder / str(self._steps)
+        script, output, ended = (name.with_suffix(one) for one in (".block", ".out", ".ended"))
+        script.write_text(text)
+        take = f". {script}" if step.language in ("sh", "toml") else f"{RUN[step.language]} {script}"
+        to_file, done = f">{output} 2>&1 </dev/null", f">{ended}.new; mv {ended}.new {ended}"
+        expected = 0
+        if step.mark == "background":
+            self._send(f"setsid bash {script} {to_file} & echo $! {done}")
+        elif step.mark.startswith("exit "):
+            expected = int(step.mark.removeprefix("exit "))
+            self._send(f"{take} {to_file}; echo $? {done}")
+        else:  # the first command that fails ends the shell
+            self._send(f"set -e; {take} {to_file}\nset +e; echo 0 {done}")
+        wait_until(lambda: ended.exists() or self._shell.poll() is not None)
+        said = output.read_text() if output.exists() else ""
+        assert ended.exists(), f"line {step.line}: exit code {self._shell.returncode} of\n{text}\n{said}"
+        code = int(ended.read_text())
+        if step.mark == "background":
+            self._background[output] = code
+        else:
+            assert code == expected, f"line {step.line}: exit code {code} of\n{text}\n{said}"
+        return output
+
+    def _send(self, line: str) -> None:
+        assert self._shell.stdin
+        self._shell.stdin.write(f"{line}\n")
+        self._shell.stdin.flush()
+
+    def _compare(self, line: int, expected: str, output: Path) -> None:
+        """What goes on in the background may print more, and later."""
+
+        def matches() -> bool:
+            said = f"{output.read_text().strip()}\n"
+            return bool(matching.search(said) if output in self._background else matching.fullmatch(said))
+
+        matching = pattern(expected)
+        if not matches() and output in self._background:
+            with suppress(TimeoutError):
+                wait_until(matches)
+        assert matches(), f"line {line}: expected\n{expected}\nand printed is\n{output.read_text()}"
+
+    def _port(self, number: str) -> int:
+        if number not in self._ports:
+            self._ports[number] = free_port()
+        return self._ports[number]
+
+    def _stop(self, _output: Path, group: int) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGTERM)
+        wait_until(lambda: not any(os.getpgid(pid) == group for pid in self._started()))
+
+    def close(self) -> None:
+        """End everything that the page has started."""
+        try:
+            while self._background:
+                self._stop(*self._background.popitem())
+        finally:
+            for pid in self._started():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            assert self._shell.stdin
+            self._shell.stdin.close()
+            self._shell.wait(LONG)
+
+    def _started(self) -> Iterator[int]:
+        """The processes of the page that live."""
+        for entry in Path("/proc").iterdir():
+            with suppress(OSError):
+                if entry.name.isdigit() and os.fsencode(self._mark) in (entry / "environ").read_bytes():
+                    os.getpgid(int(entry.name))
+                    yield int(entry.name)

@@ -1,0 +1,123 @@
+"""Objects: their names, the credentials for them, and how an upload of one is checked and finished."""
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from legacy_queue.domain.artifacts import Artifact
+from legacy_queue.domain.authentication import Client
+from legacy_queue.domain.errors import InputError, NoMatchingMethod, RequestConflict
+from legacy_queue.domain.objects import (
+    artifact_key,
+    check_upload,
+    download_access,
+    download_method,
+    finished,
+    object_name,
+    upload_access,
+)
+from legacy_queue.domain.times import epoch_milliseconds, format_time
+from tests.domain.tasks import DAY, HOUR, MINUTE, NOW, TASK_ID, running
+
+ISSUER = Client("issuer", "the-access-token-of-the-issuer", ("*",))
+ARTIFACT = Artifact.from_wire(
+    running(projectId="a/project", expires=format_time(NOW + 3 * DAY)),
+    0,
+    "public/a//b c",
+    {"storageType": "object", "contentType": "text/plain", "expires": format_time(NOW + 2 * DAY)},
+    NOW,
+)
+NAME = f"t/{TASK_ID}/0/public/a//b c"
+UPLOAD = {"projectId": "a/project", "uploadId": ARTIFACT.details["uploadId"]}
+HASHES = {"sha256": "ab" * 32, "sha512": "cd" * 64}
+
+
+def test_the_name_of_an_object_leads_back_to_its_artifact() -> None:
+    assert object_name(ARTIFACT) == NAME
+    assert artifact_key(NAME) == (TASK_ID, 0, "public/a//b c")
+
+
+@pytest.mark.parametrize(("expires", "life"), [(2 * DAY, DAY), (HOUR, HOUR)])
+def test_upload_credentials_are_for_one_object_and_end_after_a_day_or_with_it(
+    expires: timedelta, life: timedelta
+) -> None:
+    artifact = replace(ARTIFACT, expires=NOW + expires)
+    answer = upload_access(artifact, ISSUER, NOW)
+    certificate = json.loads(answer["credentials"]["certificate"])
+    assert certificate["scopes"] == [f"object:upload:a/project:{NAME}"]
+    assert certificate["expiry"] == epoch_milliseconds(NOW + life)
+    assert certificate["start"] == epoch_milliseconds(NOW - 15 * MINUTE)
+    assert answer == {
+        "storageType": "object",
+        "name": NAME,
+        "expires": format_time(NOW + expires),
+        "credentials": answer["credentials"],
+        **UPLOAD,
+    }
+
+
+def test_download_credentials_are_for_one_object_and_an_hour() -> None:
+    answer = download_access(ARTIFACT, ISSUER, NOW)
+    certificate = json.loads(answer["credentials"]["certificate"])
+    assert certificate["scopes"] == [f"object:download:{NAME}"]
+    assert certificate["expiry"] == epoch_milliseconds(NOW + HOUR)
+    assert answer.keys() == {"storageType", "name", "credentials"}
+    assert answer["credentials"]["clientId"] == f"artifact-download/{TASK_ID}/0"
+
+
+def test_an_upload_names_the_project_the_upload_id_and_the_expiry_of_its_object() -> None:
+    check_upload(ARTIFACT, UPLOAD)
+    check_upload(ARTIFACT, {**UPLOAD, "expires": (NOW + 2 * DAY).isoformat()})
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "said"),
+    [
+        ({"projectId": "other"}, InputError, "the projectId 'a/project', not 'other'"),
+        ({"uploadId": "x"}, RequestConflict, "another uploadId"),
+        ({"expires": format_time(NOW + DAY)}, RequestConflict, "expires at 2030-01-04T03:04:05.678Z, not"),
+        ({"expires": "2030-02-30T00:00:00Z"}, InputError, "out of range"),
+    ],
+    ids=["project", "upload", "expires", "no time"],
+)
+def test_another_upload_than_the_objects_is_refused(
+    changes: dict[str, str], kind: type[Exception], said: str
+) -> None:
+    with pytest.raises(kind, match=said) as refused:
+        check_upload(ARTIFACT, {**UPLOAD, **changes})
+    assert UPLOAD["uploadId"] not in str(refused.value)
+
+
+def test_an_upload_is_finished_with_the_hashes_that_are_known_here() -> None:
+    done = finished(ARTIFACT, {**HASHES, "sha3": "ef"})
+    assert done == replace(ARTIFACT, details={**ARTIFACT.details, "hashes": HASHES})
+    for repeated in (HASHES, {}, {"sha256": HASHES["sha256"], "sha3": "01"}):
+        assert finished(done, repeated) == done
+
+
+@pytest.mark.parametrize(("first", "then"), [(HASHES, {"sha256": "0" * 64}), ({}, HASHES)])
+def test_the_hashes_of_a_finished_upload_stay(first: dict[str, str], then: dict[str, str]) -> None:
+    with pytest.raises(RequestConflict, match="finished already"):
+        finished(finished(ARTIFACT, first), then)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "method"),
+    [
+        ({"getUrl": True}, "getUrl"),
+        ({"simple": True}, "simple"),
+        ({"simple": True, "getUrl": True}, "getUrl"),
+    ],
+)
+def test_the_preferred_download_method_of_those_accepted_is_taken(
+    accepted: dict[str, Any], method: str
+) -> None:
+    assert download_method(accepted) == method
+
+
+def test_a_download_without_a_method_is_refused() -> None:
+    with pytest.raises(NoMatchingMethod, match="getUrl or simple"):
+        download_method({})

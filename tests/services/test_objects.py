@@ -1,0 +1,260 @@
+"""Artifacts of the type ``object``: uploaded and finished as an object, then finished by the queue."""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from legacy_queue.domain.artifacts import UPLOAD_WINDOW, Artifact
+from legacy_queue.domain.errors import (
+    AuthorizationFailed,
+    InputError,
+    NoMatchingMethod,
+    RequestConflict,
+    ResourceExpired,
+    ResourceNotFound,
+)
+from legacy_queue.domain.times import format_time
+from tests.services.artifact_calls import CONTENT, NAME, TEXT, create, sha256, upload
+from tests.services.bench import HOUR, MINUTE, NOW, At, Bench
+
+HTML = "text/html"
+HASHES = {"sha256": sha256(CONTENT)}
+PUT_URL = {"putUrl": {"contentType": HTML, "contentLength": len(CONTENT)}}
+INLINE = {"dataInline": {"contentType": HTML, "objectData": base64.b64encode(CONTENT).decode()}}
+
+
+class Run:
+    """A claimed task with an object artifact."""
+
+    def __init__(self, **changes: Any) -> None:
+        self.bench = Bench()
+        self.task_id = self.bench.claimed(**changes)
+        self.created = create(self.bench, self.task_id, "object")
+        self.name = self.created["name"]
+        self.services = self.bench.services
+        self.bench.events()
+
+    @property
+    def artifact(self) -> Artifact:
+        stored = self.bench.storage.artifacts.load(self.task_id, 0, NAME)
+        assert stored
+        return stored.artifact
+
+    @property
+    def content(self) -> bytes:
+        return b"".join(self.bench.storage.blobs.read(self.artifact.blob_name))
+
+    def upload_of(self, **changes: Any) -> dict[str, Any]:
+        upload = {key: self.created[key] for key in ("projectId", "uploadId")}
+        return {**upload, **changes}
+
+    def create_upload(self, methods: Mapping[str, Any], **changes: Any) -> Any:
+        upload = self.upload_of(expires=self.created["expires"], proposedUploadMethods=methods, **changes)
+        return self.services.objects.create_upload(self.name, upload)
+
+    def finish_upload(self, **changes: Any) -> None:
+        self.services.objects.finish_upload(self.name, self.upload_of(hashes=HASHES, **changes))
+
+    def finish(self) -> None:
+        self.services.artifacts.finish(self.task_id, 0, NAME, self.created["uploadId"])
+
+    def report(self) -> str:
+        return self.services.tasks.report(self.task_id, 0, "completed", "completed").state
+
+
+def test_an_object_is_had_once_its_upload_and_the_artifact_are_finished() -> None:
+    run = Run()
+    answer = run.create_upload({**PUT_URL, **INLINE})
+    assert answer == {
+        **run.upload_of(),
+        "expires": run.created["expires"],
+        "uploadMethod": {"dataInline": True},
+    }
+    assert run.content == CONTENT
+    with pytest.raises(ResourceNotFound, match="finish its upload"):
+        run.services.objects.find(run.name)
+    run.finish_upload()
+    assert run.services.objects.find(run.name) == run.artifact
+    with pytest.raises(ResourceNotFound, match="is not complete"):
+        run.services.artifacts.find(run.task_id, 0, NAME)
+    for _ in range(2):
+        run.finish()
+        assert run.bench.events() == [("artifact-created", run.task_id, 0)]
+    found = run.services.artifacts.find(run.task_id, 0, NAME)
+    assert f"/{found.artifact.blob_name}?" in str(found.url)
+    assert run.services.objects.access(found.artifact)["name"] == run.name
+
+
+def test_what_is_sent_to_a_put_url_is_stored_with_the_type_and_length_that_it_was_asked_for() -> None:
+    run = Run()
+    request = run.create_upload(PUT_URL)["uploadMethod"]["putUrl"]
+    assert request["headers"] == {"content-type": HTML, "content-length": str(len(CONTENT))}
+    assert request["expires"] == format_time(NOW + 45 * MINUTE)
+    with pytest.raises(AuthorizationFailed, match=f"the URL is for '{HTML}'"):
+        upload(run.bench, request["url"], content_type=TEXT)
+    with pytest.raises(InputError, match=f"{len(CONTENT)} bytes were announced"):
+        upload(run.bench, request["url"], CONTENT + b"x", HTML)
+    upload(run.bench, request["url"], content_type=HTML)
+    properties = run.bench.storage.blobs.properties(run.artifact.blob_name)
+    assert properties
+    assert (properties.content_type, run.content) == (HTML, CONTENT)
+
+
+def test_an_empty_object_is_uploaded() -> None:
+    run = Run()
+    request = run.create_upload({"putUrl": {"contentType": HTML, "contentLength": 0}})["uploadMethod"][
+        "putUrl"
+    ]
+    with pytest.raises(InputError):
+        upload(run.bench, request["url"], content_type=HTML)
+    upload(run.bench, request["url"], b"", HTML)
+    assert run.content == b""
+
+
+def test_without_a_method_nothing_is_stored() -> None:
+    run = Run()
+    assert run.create_upload({})["uploadMethod"] == {}
+    assert run.bench.storage.blobs.properties(run.artifact.blob_name) is None
+
+
+def test_inline_data_is_base64() -> None:
+    run = Run()
+    for data in ("x", "?===", "eA==x"):
+        with pytest.raises(InputError, match="not base64"):
+            run.create_upload({"dataInline": {"contentType": HTML, "objectData": data}})
+
+
+def test_another_upload_is_refused_at_either_end() -> None:
+    run = Run()
+    other = {"uploadId": "AAAAAAAAQAGAAAAAAAAAAA"}
+    with pytest.raises(RequestConflict, match="another uploadId"):
+        run.create_upload(INLINE, **other)
+    run.create_upload(INLINE)
+    with pytest.raises(RequestConflict, match="another uploadId"):
+        run.finish_upload(**other)
+
+
+def test_the_content_of_a_finished_upload_is_not_replaced() -> None:
+    run = Run()
+    url = run.create_upload(PUT_URL)["uploadMethod"]["putUrl"]["url"]
+    upload(run.bench, url, content_type=HTML)
+    for _ in range(2):
+        run.finish_upload()
+    for replacing in (lambda: run.create_upload(INLINE), lambda: upload(run.bench, url, content_type=HTML)):
+        with pytest.raises(RequestConflict, match="can't be replaced"):
+            replacing()
+
+
+def test_an_upload_is_finished_after_its_content_has_come() -> None:
+    run = Run()
+    run.create_upload(PUT_URL)
+    with pytest.raises(RequestConflict, match="not uploaded yet"):
+        run.finish_upload()
+
+
+def test_an_upload_that_changes_while_it_is_finished_is_looked_at_again() -> None:
+    run = Run()
+    run.create_upload(INLINE)
+    later = format_time(NOW + 2 * HOUR)
+    change = lambda: create(run.bench, run.task_id, "object", expires=later)  # noqa: E731
+    run.services = run.bench.replica(At(0, of="artifact.replace", before=change))
+    run.finish_upload()
+    assert run.artifact.is_closed
+    assert run.artifact.expires == NOW + 2 * HOUR
+
+
+def test_an_artifact_is_finished_by_its_upload_id_after_its_upload() -> None:
+    run = Run()
+    finish = run.services.artifacts.finish
+    run.create_upload(INLINE)
+    with pytest.raises(InputError, match="is not finished: call finishUpload"):
+        run.finish()
+    run.finish_upload()
+    with pytest.raises(InputError, match="not the one that createArtifact answered"):
+        finish(run.task_id, 0, NAME, "another")
+    create(run.bench, run.task_id, "s3", "log")
+    with pytest.raises(InputError, match="storage type s3: uploadId is for an object"):
+        finish(run.task_id, 0, "log", "any")
+    with pytest.raises(InputError, match="storage type object: etags are for a blob"):
+        run.services.artifacts.complete(run.task_id, 0, NAME, [])
+
+
+def test_a_run_is_reported_completed_once_its_objects_are_finished() -> None:
+    run = Run()
+    run.create_upload(INLINE)
+    run.finish_upload()
+    with pytest.raises(RequestConflict, match="finishArtifact for an object"):
+        run.report()
+    run.finish()
+    assert run.report() == "completed"
+
+
+def test_objects_are_uploaded_and_finished_until_the_window_after_an_exception_ends() -> None:
+    run = Run()
+    run.bench.shut_down(run.task_id)
+    run.bench.clock.advance(UPLOAD_WINDOW)
+    run.create_upload(INLINE)
+    run.finish_upload()
+    run.bench.clock.advance(MINUTE)
+    with pytest.raises(RequestConflict, match="is exception"):
+        run.finish()
+
+
+def test_inline_data_for_a_run_that_is_resolved_is_refused() -> None:
+    run = Run()
+    run.services.tasks.report(run.task_id, 0, "failed", "failed")
+    with pytest.raises(RequestConflict, match="is failed"):
+        run.create_upload(INLINE)
+
+
+def test_an_object_is_downloaded_from_a_signed_url_with_its_hashes() -> None:
+    run = Run()
+    run.create_upload(INLINE)
+    run.finish_upload()
+    answer = run.services.objects.start_download(run.name, {"getUrl": True, "simple": True})
+    assert f"/{run.artifact.blob_name}?" in answer["url"]
+    assert {**answer, "url": ""} == {
+        "method": "getUrl",
+        "url": "",
+        "expires": format_time(NOW + 45 * MINUTE),
+        "hashes": HASHES,
+    }
+    assert run.services.objects.start_download(run.name, {"simple": True}).keys() == {"method", "url"}
+    with pytest.raises(NoMatchingMethod):
+        run.services.objects.start_download(run.name, {})
+
+
+def test_an_object_is_an_artifact_of_that_type_that_has_not_expired() -> None:
+    run = Run()
+    create(run.bench, run.task_id, "s3", "log")
+    for name in (f"t/{run.task_id}/0/log", f"t/{run.task_id}/0/other", f"t/{run.task_id}/1/{NAME}"):
+        with pytest.raises(ResourceNotFound, match="there is no object"):
+            run.services.objects.find(name)
+    run.create_upload(INLINE)
+    run.finish_upload()
+    run.bench.clock.advance(HOUR)
+    with pytest.raises(ResourceNotFound, match="there is no object"):
+        run.services.objects.find(run.name)
+    with pytest.raises(ResourceExpired):
+        run.finish()
+
+
+@pytest.mark.parametrize("given", [{}, {"projectId": "a/project"}])
+def test_an_object_belongs_to_the_project_of_its_task(given: dict[str, str]) -> None:
+    assert Run(**given).created["projectId"] == given.get("projectId", "none")
+
+
+def test_creating_a_finished_object_again_keeps_its_content() -> None:
+    run = Run()
+    run.create_upload(INLINE)
+    run.finish_upload()
+    run.finish()
+    before = run.artifact
+    later = NOW + timedelta(hours=2)
+    again = create(run.bench, run.task_id, "object", expires=format_time(later))
+    assert again["uploadId"] == run.created["uploadId"]
+    assert run.artifact == replace(before, expires=later)
