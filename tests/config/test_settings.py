@@ -79,6 +79,7 @@ EACH: dict[str, tuple[str, Any]] = {
     "resolvers": ("false", False),
     "log-format": ("text", "text"),
     "log-level": ("warning", "warning"),
+    "development": ("true", True),
     "legacy-stubs": ("true", True),
 }
 
@@ -297,6 +298,8 @@ PUBLIC = {"public-url": "https://queue.example.com"}
         ({"host": "0.0.0.0", "clients": "{}", "signing-secrets": SIGNING}, "configure clients"),
         ({"host": "0.0.0.0", "clients": CLIENTS, "signing-secrets": "[]"}, "configure clients"),
         ({"host": "192.0.2.1", **SERVED}, "--public-queue-url"),
+        ({"host": "192.0.2.1", "development": "true"}, "--public-queue-url"),
+        ({"host": "0.0.0.0", "development": "true"}, "0.0.0.0 is no address that clients could be sent to"),
         ({"host": "0.0.0.0", **PUBLIC, **SERVED}, "--public-queue-url"),
         (
             {"host": "0.0.0.0", "public-queue-url": "https://q.example.com", **PUBLIC, **SERVED},
@@ -332,6 +335,7 @@ def test_settings_that_do_not_go_together_are_accepted(options: dict[str, str], 
         {"storage": "azure", "connection-string": CONNECTION, "workers": "4"},
         {"host": "192.0.2.1", "storage": "memory", **SERVED},
         {"host": "0.0.0.0", "storage": "memory", **PUBLIC, **SERVED},
+        {"host": "0.0.0.0", "storage": "memory", "development": "true", **PUBLIC},
         {"host": "::", "storage": "azure", "connection-string": CONNECTION, **PUBLIC, **SERVED},
         {
             "host": "0.0.0.0",
