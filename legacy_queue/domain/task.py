@@ -11,6 +11,11 @@ from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import format_time, parse_time
 
+_OF_DEFINITION = (
+    *("provisionerId", "workerType", "taskQueueId", "schedulerId"),
+    *("projectId", "taskGroupId", "deadline", "expires", "priority"),
+)  # in the status structure
+
 
 @dataclass(frozen=True)
 class Worker:
@@ -114,8 +119,8 @@ class Task:
 
     @property
     def wire(self) -> Mapping[str, Any]:
-        """The definition as it is shown, with the priority that the task has now."""
-        return {**self.definition.wire, "priority": self.priority}
+        """The definition as it is answered, with the priority that the task has now."""
+        return {**self.definition.to_wire(), "priority": self.priority}
 
     @property
     def is_resolved(self) -> bool:
@@ -163,12 +168,10 @@ class Task:
 
     def status(self) -> dict[str, Any]:
         """The task status structure of design/api.md."""
-        wire = self.definition.wire
-        names = ("provisionerId", "workerType", "schedulerId", "taskGroupId", "deadline", "expires")
+        wire = self.wire
         return {
             "taskId": self.task_id,
-            **{name: wire[name] for name in names},
-            "priority": self.priority,
+            **{name: wire[name] for name in _OF_DEFINITION},
             "retriesLeft": self.retries_left,
             "state": self.state,
             "runs": [run.to_wire() for run in self.runs],

@@ -49,7 +49,7 @@ def create_again(task: Task, definition: TaskDefinition) -> Outcome:
         raise RequestConflict(
             f"task {task.task_id} exists with another definition: {', '.join(different)} {verb}. "
             "Use another taskId, or the same definition",
-            {"existing": dict(task.definition.wire), "given": dict(definition.wire)},
+            {"existing": task.definition.to_wire(), "given": definition.to_wire()},
         )
     return _created(task)
 

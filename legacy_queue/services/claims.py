@@ -197,11 +197,10 @@ class Claims:
                 "pass the signature of the message that you polled"
             )
         queue = task.work_queue
-        pool = queue.provisioner_id, queue.worker_type
-        if self.policy(*pool) == "required" and presented.missing:
+        if self.policy(queue.provisioner_id, queue.worker_type) == "required" and presented.missing:
             self._offer_again(task.task_id, run_id, presented)
             raise InputError(
-                f"workers of {'/'.join(pool)} must present the message that they polled: "
+                f"workers of {queue.task_queue_id} must present the message that they polled: "
                 f"this claim lacks {', '.join(presented.missing)}. "
                 "messageId, receipt and signature are accepted"
             )
@@ -212,8 +211,8 @@ class Claims:
         if until:
             self._offer_again(task.task_id, run_id, presented)
             raise RequestConflict(
-                f"worker {worker.worker_group}/{worker.worker_id} of {queue.provisioner_id}/"
-                f"{queue.worker_type} is quarantined until {format_time(until)}: it gets no work before"
+                f"worker {worker.worker_group}/{worker.worker_id} of {queue.task_queue_id} is quarantined "
+                f"until {format_time(until)}: it gets no work before"
             )
 
     def _offer_again(self, task_id: str, run_id: int, presented: Presented) -> None:

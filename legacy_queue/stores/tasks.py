@@ -206,6 +206,7 @@ def _check(task: Task) -> None:
         of_kind(datetime, time)
     of_kind(int, wire["retries"])
     texts = [wire[name] for name in ("provisionerId", "workerType", "schedulerId", "taskGroupId", "requires")]
+    texts.append(definition.wire.get("projectId", ""))
     for strings in (task.waits_for, *(of_kind(list, wire[name]) for name in _LISTS)):
         texts += strings
     for number, run in enumerate(task.runs):

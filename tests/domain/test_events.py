@@ -18,7 +18,7 @@ from legacy_queue.domain.events import (
     priority_changed,
     task_event,
 )
-from legacy_queue.domain.task import Task
+from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.times import format_time
 from tests.domain.tasks import (
     BOB,
@@ -336,3 +336,10 @@ def test_a_pattern_of_many_wildcards_takes_long() -> None:
     words = ".".join("a" * 120)
     assert not matches(".".join(["#.*"] * 60) + ".x", f"route.{words}")
     assert matches(".".join(["#.*"] * 60), f"route.{words}")
+
+
+def test_the_longest_routing_key_fits_amqp() -> None:
+    """A short string of AMQP 0-9-1 has 255 bytes at most."""
+    longest = dict.fromkeys(("provisionerId", "workerType", "schedulerId"), "x" * 38)
+    task = pending(**longest).with_last_run(run_id=1000, worker=Worker("g" * 38, "w" * 38))
+    assert len(task_event("task-running", task).routing_key) == 255

@@ -111,7 +111,7 @@ def test_creating_another_under_the_same_task_id_shows_both() -> None:
     other = definition(priority="high", payload={})
     with pytest.raises(RequestConflict, match="payload, priority differ") as error:
         transitions.create_again(pending(), other)
-    assert error.value.details == {"existing": definition().wire, "given": other.wire}
+    assert error.value.details == {"existing": definition().to_wire(), "given": other.to_wire()}
 
 
 def test_one_and_true_are_the_same_definition() -> None:
