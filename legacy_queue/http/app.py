@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from flask import Flask, request
 
 from legacy_queue.domain.errors import ResourceNotFound
-from legacy_queue.http import artifacts, runs, tasks, workers
+from legacy_queue.http import artifacts, objects, runs, tasks, workers
 from legacy_queue.http.bodies import MAX_BODY
 from legacy_queue.http.dispatch import Backend, Dispatcher, check_escapes
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
@@ -30,6 +31,10 @@ def ping(call: Call) -> Mapping[str, Any]:
 
 _DECLARED = [one for module in (tasks, runs, artifacts, workers) for one in vars(module).values()]
 ENDPOINTS = (ping, *(one for one in _DECLARED if isinstance(one, Endpoint)))
+OBJECT_ENDPOINTS = (
+    replace(ping, name="objectPing", route=f"{objects.OBJECT_SERVICE}/ping"),
+    *(one for one in vars(objects).values() if isinstance(one, Endpoint)),
+)
 
 
 def create_app(backend: Backend) -> Flask:
@@ -38,7 +43,7 @@ def create_app(backend: Backend) -> Flask:
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1  # of what reads bodies without a limit of its own
     app.url_map.merge_slashes = False
     events = events_endpoint(backend.project, backend.clock, backend.stopping, backend.trusts_proxy)
-    endpoints = Dispatcher(ENDPOINTS, (events, migration), backend, app.wsgi_app)
+    endpoints = Dispatcher(ENDPOINTS, (*OBJECT_ENDPOINTS, events, migration), backend, app.wsgi_app)
     app.wsgi_app = RequestLog(endpoints)  # type: ignore[method-assign]
     app.register_error_handler(
         Exception, lambda error: render(error, record_of(request.environ), backend.clock)
