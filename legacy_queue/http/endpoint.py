@@ -40,7 +40,7 @@ PARAMETERS = {
     "limit": r"(?:1000|[1-9][0-9]{0,2})",
     "exchange": r"[ -~]{1,255}",
     "routingKey": _TOPIC_PATTERN,
-    "since": r"[ -~]{0,20}",
+    "since": r"[ -~]{0,40}",
     "lastEventId": r"[!-~]{1,255}",
 }
 
@@ -70,6 +70,11 @@ class Call:
         return self._identity.client_id if self._identity else ""
 
     @property
+    def scopes(self) -> tuple[str, ...]:
+        """The caller's, expanded; none without credentials."""
+        return self._identity.scopes if self._identity else ()
+
+    @property
     def task_id(self) -> str:
         return self.params["taskId"]
 
@@ -94,7 +99,7 @@ class Call:
         """
         if self.endpoint.scopes is not None:
             needed = render(self.endpoint.scopes, {**self.params, **fields})
-            lacking = missing(self._identity.scopes if self._identity else (), needed)
+            lacking = missing(self.scopes, needed)
             if lacking is not None:
                 raise self._failure or self.endpoint.refusal(self._identity, lacking)
         if self._failure:
@@ -143,6 +148,8 @@ class Endpoint:
     output: str | None = None
     input_optional: bool = False
     stability: str = "stable"
+    service: str = "queue"  # whose prefixes it has
+    disabled: str = ""  # the sentence that a 404 says
     also: str | None = None
 
     @cached_property

@@ -7,15 +7,13 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.http.artifacts import redirect
 from legacy_queue.http.endpoint import Answer, Call, endpoint
 
-OBJECT_SERVICE = "/api/object/v1"  # a path
-
-_uploading = partial(endpoint, scopes="object:upload:<projectId>:<objectName>")
-_downloading = partial(endpoint, scopes="object:download:<objectName>")
+_uploading = partial(endpoint, service="object", scopes="object:upload:<projectId>:<objectName>")
+_downloading = partial(endpoint, service="object", scopes="object:download:<objectName>")
 
 
 @_uploading(
     "PUT",
-    f"{OBJECT_SERVICE}/upload/<objectName>",
+    "/upload/<objectName>",
     "Begin Upload of an Object",
     input="create-upload-request",
     output="create-upload-response",
@@ -28,7 +26,7 @@ def create_upload(call: Call) -> Answer:
 
 @_uploading(
     "POST",
-    f"{OBJECT_SERVICE}/finish-upload/<objectName>",
+    "/finish-upload/<objectName>",
     "Mark an Upload as Complete",
     input="finish-upload-request",
 )
@@ -41,7 +39,7 @@ def finish_upload(call: Call) -> Answer:
 
 @_downloading(
     "PUT",
-    f"{OBJECT_SERVICE}/start-download/<objectName>",
+    "/start-download/<objectName>",
     "Download Object Data",
     input="download-object-request",
     output="download-object-response",
@@ -52,9 +50,7 @@ def start_download(call: Call) -> Answer:
     return call.authorize().objects.start_download(call.params["objectName"], accepted)
 
 
-@_downloading(
-    "GET", f"{OBJECT_SERVICE}/metadata/<objectName>", "Get an Object's Metadata", output="get-object-response"
-)
+@_downloading("GET", "/metadata/<objectName>", "Get an Object's Metadata", output="get-object-response")
 def object_(call: Call) -> Answer:
     """The object's project, expiry and hashes."""
     artifact = call.authorize().objects.find(call.params["objectName"])
@@ -63,7 +59,7 @@ def object_(call: Call) -> Answer:
     return {"projectId": details["projectId"], "expires": expires, "hashes": details["hashes"]}
 
 
-@_downloading("GET", f"{OBJECT_SERVICE}/download/<objectName>", "Get an Object's Data")
+@_downloading("GET", "/download/<objectName>", "Get an Object's Data")
 def download(call: Call) -> Answer:
     """Redirect to the object."""
     objects = call.authorize().objects

@@ -22,6 +22,8 @@ SCHEMAS: dict[str, Schema] = {
     "migration-response": object_of(
         "since until notRecorded workerTypes", "recordedSince", workerTypes=_USES
     ),
+    "scope-set": object_of("scopes"),
+    "purge-requests-response": object_of("requests", requests=array({"type": "object"})),
     **TASK_SCHEMAS,
     **ARTIFACT_SCHEMAS,
     **OBJECT_SCHEMAS,

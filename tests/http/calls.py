@@ -400,7 +400,9 @@ def check_error(answer: TestResponse, name: str | None) -> None:
 def endpoint_of(method: str, path: str) -> str | None:
     """The endpoint that a raw path is one of."""
     for endpoint in OBJECT_ENDPOINTS:
-        if endpoint.method == method and re.fullmatch(re.sub(r"<\w+>", ".*", endpoint.route), path):
+        if endpoint.method == method and re.fullmatch(
+            "/api/object/v1" + re.sub(r"<\w+>", ".*", endpoint.route), path
+        ):
             return endpoint.name
     for endpoint in ENDPOINTS:
         if re.fullmatch(f"(?:{'|'.join(PREFIXES)}){endpoint.pattern}", f"{path} {method}"):

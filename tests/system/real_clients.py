@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from legacy_queue.adapters.azurite import AzuriteUnavailable, find_node
+from legacy_queue.adapters.npm import NodeUnavailable, find_node
 from tests.clients.python import taskcluster
 
 from .processes import LONG, Server
@@ -278,8 +278,8 @@ def node() -> str:
     if not (_CLIENTS / "node_modules").is_dir():
         pytest.fail(f"{_CLIENTS}/node_modules is missing: scripts/test makes it, and so does `npm ci` there.")
     try:
-        return str(find_node(os.environ.get("LEGACY_QUEUE_NODE")))
-    except AzuriteUnavailable as error:
+        return find_node(os.environ.get("LEGACY_QUEUE_NODE"))
+    except NodeUnavailable as error:
         pytest.fail(f"The JavaScript clients cannot run. {error}")
 
 
