@@ -101,7 +101,7 @@ def test_the_snippet_for_a_test_suite_starts_a_server_and_ends_it() -> None:
     ran = run_python(
         f"{snippet}\nprint(server.returncode, *ready)", environment(PATH=f"{bin_dir}:{os.defpath}")
     )
-    assert ran.stdout == "0 rootUrl baseUrl pid storage credentials\n", ran.stderr
+    assert ran.stdout == "0 rootUrl baseUrl port pid storage credentials\n", ran.stderr
 
 
 def run_python(snippet: str, env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
