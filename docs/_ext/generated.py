@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from inspect import cleandoc
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -15,7 +16,7 @@ from sphinx.application import Sphinx
 
 from legacy_queue.adapters.clock import SystemClock
 from legacy_queue.cli.commands import commands
-from legacy_queue.config.settings import DECLARED, PREFIX, wire_name
+from legacy_queue.config.settings import CONFIG, DECLARED, PREFIX, wire_name
 from legacy_queue.domain.events import PROJECT
 from legacy_queue.domain.scopes import AllOf, Expression, ForEach
 from legacy_queue.http.app import ENDPOINTS
@@ -28,14 +29,20 @@ from legacy_queue.http.schemas import message_schema
 CLIENTS: Mapping[str, Mapping[str, str]] = json.loads(Path(__file__).with_name("clients.json").read_text())
 BARE = (events_endpoint(PROJECT, SystemClock(), Event(), False), migration)
 SERVED = {one.name: one for one in (*ENDPOINTS, *BARE)}
-_UNFOLD = re.compile(r"``")
 
 # in a process of its own: the module of serve changes the one that imports it
 _HELP = """
 import click, json
 from legacy_queue.cli.commands import commands
-with click.Context(commands, info_name="legacy-queue") as context:
-    print(json.dumps(commands.to_info_dict(context), default=str))
+
+def told(command, context):
+    info = command.to_info_dict(context)
+    if isinstance(command, click.Group):
+        inner = {name: command.get_command(context, name) for name in command.list_commands(context)}
+        info["commands"] = {name: told(one, click.Context(one, context, name)) for name, one in inner.items()}
+    return {**info, "usage": " ".join([context.command_path, *command.collect_usage_pieces(context)])}
+
+print(json.dumps(told(commands, click.Context(commands, info_name="legacy-queue")), default=str))
 """
 
 
@@ -50,7 +57,7 @@ def _endpoint(one: Endpoint) -> str:
         "",
         f"`{one.method} {_prefixes(one)}{one.route}`",
         "",
-        _UNFOLD.sub("`", one.description),
+        one.description.replace("``", "`"),
     ]
     lines += ["", f"- Stability: {one.stability}", f"- Clients: {_used_by(one)}"]
     lines += (
@@ -75,9 +82,12 @@ def _used_by(one: Endpoint) -> str:
 
 
 def _parameters(names: Sequence[str], query: Sequence[str]) -> str:
-    return ", ".join(
-        f"`{name}`{' in the query' if name in query else ''} (`{PARAMETERS[name]}`)" for name in names
-    )
+    return ", ".join(f"[`{name}`](#parameters){' in the query' if name in query else ''}" for name in names)
+
+
+def parameters() -> str:
+    """What each parameter must match."""
+    return _table(["parameter", "must match"], [[f"`{name}`", f"`{it}`"] for name, it in PARAMETERS.items()])
 
 
 def _scopes(expression: "Expression | None", inner: bool = False) -> str:
@@ -143,17 +153,16 @@ def _commands(info: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[str]:
         if "commands" in one:
             yield from _commands(one, words)
             continue
-        arguments = [
-            f" {it['name'].upper()}..." for it in one["params"] if it["param_type_name"] == "argument"
-        ]
-        options = [it for it in one["params"] if it["param_type_name"] == "option" and it["name"] != "help"]
-        own = [it for it in options if it["name"] not in _SETTINGS]
-        yield f"## legacy-queue {' '.join(words)}{''.join(arguments)}\n"
-        yield re.sub(r"\n{3,}", "\n\n", _UNFOLD.sub("`", one["help"] or "")) + "\n"
-        if len(own) < len(options):
+        options = [it for it in one["params"] if it["param_type_name"] == "option"]
+        takes_settings = any(it["name"] == CONFIG for it in options)
+        left_out = _SETTINGS if takes_settings else set()
+        rows = [_option(it) for it in options if "--help" not in it["opts"] and it["name"] not in left_out]
+        yield f"## legacy-queue {' '.join(words)}\n\n`{one['usage']}`\n"
+        yield cleandoc(one["help"] or "").replace("``", "`").replace("\b\n", "") + "\n"
+        if takes_settings:
             yield "It takes every [setting](settings.md) as an option.\n"
-        if own:
-            yield _table(["option", "default", ""], [_option(it) for it in own])
+        if rows:
+            yield _table(["option", "default", ""], rows)
 
 
 def _option(it: Mapping[str, Any]) -> list[str]:
@@ -168,7 +177,7 @@ def _option(it: Mapping[str, Any]) -> list[str]:
     return [names, f"`{default}`" if is_shown else "", " ".join(filter(None, text))]
 
 
-_SETTINGS = {one.name for one in DECLARED} | {"config"}
+_SETTINGS = {one.name for one in DECLARED} | {CONFIG}
 
 
 def events() -> str:
@@ -198,6 +207,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 _GENERATORS: Mapping[str, Callable[[], str]] = {
     "endpoints": endpoints,
     "shapes": bodies.shapes,
+    "parameters": parameters,
     "clients": clients,
     "settings": settings,
     "commands": command_line,

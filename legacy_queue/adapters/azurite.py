@@ -17,9 +17,11 @@ from typing import NamedTuple, Self
 
 from legacy_queue.adapters import npm, own_server
 from legacy_queue.adapters.own_server import HOST, Busy, Command, OwnServer
+from legacy_queue.adapters.tls_files import TlsFiles
 
 ACCOUNT = "devstoreaccount1"
-# Azurite's documented key, the same everywhere: it guards nothing, Azurite listens on loopback.
+# Azurite's documented key, the same everywhere: it guards nothing, Azurite listens on loopback
+# unless ``is_open``.
 ACCOUNT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
 PATCHED_VERSION = "3.35.0"  # what azurite/patches were proved on, see tests/adapters/azurite_patches
@@ -37,7 +39,9 @@ _FLAGS = (
     *("--queueKeepAliveTimeout", "120"),
     *("--tableKeepAliveTimeout", "120"),
 )
-_LISTENING = re.compile(r"Azurite (Blob|Queue|Table) service is successfully listening at http://\S+:(\d+)\n")
+_LISTENING = re.compile(
+    r"Azurite (Blob|Queue|Table) service is successfully listening at https?://\S+:(\d+)\n"
+)
 _BUSY = re.compile(r"EADDRINUSE: address already in use (\S+)")
 
 
@@ -89,6 +93,7 @@ class Azurite(OwnServer):
 
     ``azurite_dir`` is where it is installed, if not where ``installed`` says; ``patches`` tells how much is
     loaded into it. Each of the ``preferred`` ports is taken where it is free as the folder is first served.
+    With ``tls`` it serves https. ``is_open``: by any address of this machine.
     """
 
     NAME = "Azurite"
@@ -102,11 +107,14 @@ class Azurite(OwnServer):
         preferred: Ports | None = None,
         node: str | None = None,
         patches: str = "all",
+        tls: TlsFiles | None = None,
+        is_open: bool = False,
         patience: timedelta = timedelta(seconds=60),
     ) -> None:
         super().__init__(data_dir, patience)
         self._azurite_dir, self._node, self._preferred = installed(azurite_dir), node, preferred or Ports()
-        self._patches = patches
+        self._patches, self._tls = patches, tls
+        self._listen_on = "0.0.0.0" if is_open else HOST  # noqa: S104 as asked for
 
     @property
     def ports(self) -> Ports:
@@ -115,23 +123,30 @@ class Azurite(OwnServer):
 
     @property
     def blob_url(self) -> str:
-        return _url(self.ports.blob)
+        return self._url(self.ports.blob)
 
     @property
     def queue_url(self) -> str:
-        return _url(self.ports.queue)
+        return self._url(self.ports.queue)
 
     @property
     def table_url(self) -> str:
-        return _url(self.ports.table)
+        return self._url(self.ports.table)
 
     @property
     def connection_string(self) -> str:
         """What the Azure SDK's ``from_connection_string`` takes."""
         return (
-            f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={ACCOUNT_KEY};"
+            f"DefaultEndpointsProtocol={self._scheme};AccountName={ACCOUNT};AccountKey={ACCOUNT_KEY};"
             f"BlobEndpoint={self.blob_url};QueueEndpoint={self.queue_url};TableEndpoint={self.table_url};"
         )
+
+    @property
+    def _scheme(self) -> str:
+        return "https" if self._tls else "http"
+
+    def _url(self, port: int) -> str:
+        return f"{self._scheme}://{HOST}:{port}/{ACCOUNT}"
 
     def found(self) -> Self:
         """The Azurite that another process started over the folder; raises AzuriteUnavailable for none."""
@@ -156,7 +171,11 @@ class Azurite(OwnServer):
             self._refuse_unproved()
         preloads = [f"--require={MANIFEST.resolve() / name}" for name in _PRELOADS[self._patches]]
         listen = [f"--{service}Port={port}" for service, port in ports.items()]
+        listen += [f"--{service}Host={self._listen_on}" for service in ports]
         location = f"--location={self._folder.resolve()}"
+        if self._tls:  # the preload has it renewed without a restart
+            listen += [f"--cert={self._tls.certificate.absolute()}", f"--key={self._tls.key.absolute()}"]
+            preloads.append(f"--require={MANIFEST.resolve() / 'tls_renewal.js'}")
         environment = {k: v for k, v in os.environ.items() if not k.startswith("AZURITE_")}  # other accounts
         return [
             node,
@@ -193,10 +212,6 @@ class Azurite(OwnServer):
             raise Busy(busy[1])
         found = {service.lower(): int(port) for service, port in _LISTENING.findall(said)}
         return found if found.keys() == ports.keys() else None
-
-
-def _url(port: int) -> str:
-    return f"http://{HOST}:{port}/{ACCOUNT}"
 
 
 def _is_free(port: int) -> bool:

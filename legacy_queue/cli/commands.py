@@ -17,6 +17,7 @@ _COMMANDS = {
     "migration": "Tell who still speaks which protocol, and what a worker type is ready for.",
     "queues": "Print the names of the Azure queues behind a worker type.",
     "azurite": "Install the Azurite that serve starts, ahead of its first start.",
+    "ca": "Print where the authority of --tls auto is, and how clients trust it.",
     "config": "Print the settings in force, secrets masked.",
 }
 

@@ -18,7 +18,7 @@ Decorator = Callable[[Any], Any]
 
 def identifier(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
     if value is not None and not re.fullmatch(IDENTIFIER, value):
-        raise click.BadParameter(f"{value!r} is not 1 to 22 of a-z, A-Z, 0-9, - and _")
+        raise click.BadParameter(f"{value!r} is not 1 to 38 of a-z, A-Z, 0-9, - and _")
     return value
 
 

@@ -74,10 +74,12 @@ def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
                 broker.start()
                 environment[f"{PREFIX}AMQP_URL"] = broker.url  # a command line is read by everybody
             server, ready = started.enter_context(_server(command, environment))
+            trusted = _trusted(ready)
+            os.environ.update(trusted)
             if demo:
                 _demonstrate(ready)
             else:
-                _say_what_to_try(ready, broker)
+                _say_what_to_try(ready, broker, trusted)
                 _say_where_storage_is(settings)
                 click.echo(f"\nCtrl-C stops the queue{', its broker' if broker else ''} and its storage.")
                 server.wait()
@@ -114,7 +116,15 @@ def _server(
         server.wait()
 
 
-def _say_what_to_try(ready: Mapping[str, Any], broker: RabbitMQ | None) -> None:
+def _trusted(ready: Mapping[str, Any]) -> dict[str, str]:
+    """The variables by which clients trust the server's authority, and all others as before."""
+    if "ca" not in ready:
+        return {}
+    certificate, bundle = ready["ca"]["certificate"], ready["ca"]["bundle"]
+    return {"REQUESTS_CA_BUNDLE": bundle, "SSL_CERT_FILE": bundle, "NODE_EXTRA_CA_CERTS": certificate}
+
+
+def _say_what_to_try(ready: Mapping[str, Any], broker: RabbitMQ | None, trusted: Mapping[str, str]) -> None:
     root_url, base_url = ready["rootUrl"], ready["baseUrl"]
     credentials = ready.get("credentials") or {"clientId": "...", "accessToken": "..."}
     client_id, token = credentials["clientId"], credentials["accessToken"]
@@ -125,16 +135,17 @@ def _say_what_to_try(ready: Mapping[str, Any], broker: RabbitMQ | None) -> None:
     if broker:
         click.echo(f"  events on        {broker.url}   (RabbitMQ; topic exchanges)")
     program = shlex.quote(os.path.relpath(sys.argv[0]))
+    trust = "".join(f"\n  export {name}={shlex.quote(value)}" for name, value in trusted.items())
     pool = "--provisioner my-provisioner --worker-type my-worker"
     click.echo(f"""
 Watch what happens to tasks, in a terminal of its own:
-
+{trust}
   {program} events --root-url {root_url}
 
 Try, in another terminal:
 
   export LEGACY_QUEUE_ROOT_URL={root_url}
-  export TASKCLUSTER_CLIENT_ID={client_id} TASKCLUSTER_ACCESS_TOKEN={token}
+  export TASKCLUSTER_CLIENT_ID={client_id} TASKCLUSTER_ACCESS_TOKEN={token}{trust}
   {program} create-task {pool} -- echo hello
   {program} worker {pool} --max-tasks 1
   curl {base_url}/pending/my-provisioner/my-worker""")
@@ -142,7 +153,7 @@ Try, in another terminal:
 
 def _say_where_storage_is(settings: Settings) -> None:
     if settings.storage == "azurite":
-        azurite = Azurite(settings.data_dir / "azurite", settings.azurite_dir).found()
+        azurite = Azurite(settings.data_dir / "azurite", settings.azurite_dir, tls=settings.tls_files).found()
         ports = ", ".join(f"{service} {port}" for service, port in azurite.ports._asdict().items())
         click.echo(
             f"\nAzurite listens on 127.0.0.1: {ports}. Its account, with the key that every Azurite has:\n\n"

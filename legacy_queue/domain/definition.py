@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any, Self, TypeVar
 
 from legacy_queue.domain.errors import InputError, InputTooLarge
-from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import format_time, given_time, parse_time
 
 CLOCK_DRIFT = timedelta(minutes=15)
@@ -19,6 +18,7 @@ MAX_DEADLINE = timedelta(days=5)
 MAX_SCOPES = 30 * 1024  # bytes of JSON: the claim's certificate lists them, and must fit a header
 MAX_SIZE = 900 * 1024  # bytes of JSON: with its runs it must fit an entity of 1 MiB
 
+NO_PROJECT = "none"  # the projectId of a task that has no other
 _TIMES = ("created", "deadline", "expires")
 
 Value = TypeVar("Value")
@@ -30,9 +30,11 @@ def _field(name: str, read: Callable[[Any], Value]) -> cached_property[Value]:
 
 @dataclass(frozen=True)
 class TaskDefinition:
-    """A complete definition in its wire form, never changed once the task exists.
+    """A complete definition as it is stored, never changed once the task exists.
 
-    ``dependencies`` are the taskIds that it depends on, its own perhaps: then it waits until it is scheduled.
+    ``wire`` has its pool as provisionerId and workerType, and a projectId other than "none" only: so it
+    equals what earlier versions stored. ``dependencies`` are the taskIds that it depends on, its own perhaps:
+    then it waits until it is scheduled.
     """
 
     wire: Mapping[str, Any]
@@ -47,19 +49,25 @@ class TaskDefinition:
     retries = _field("retries", int)
 
     @property
-    def work_queue(self) -> WorkQueue:
-        return WorkQueue(self.wire["provisionerId"], self.wire["workerType"], self.wire["priority"])
+    def project_id(self) -> str:
+        return str(self.wire.get("projectId", NO_PROJECT))
+
+    def to_wire(self) -> dict[str, Any]:
+        """The definition as it is answered: with projectId, and its pool also as taskQueueId."""
+        pool = f"{self.wire['provisionerId']}/{self.wire['workerType']}"
+        return {**self.wire, "projectId": self.project_id, "taskQueueId": pool}
 
     def differences(self, other: "TaskDefinition") -> list[str]:
         """The names of what the other says differently, as JSON: 1 and true are equal to Python."""
         mine, theirs = (
             {k: json.dumps(v, sort_keys=True) for k, v in one.wire.items()} for one in (self, other)
         )
-        return [name for name in sorted(theirs) if theirs[name] != mine.get(name)]
+        return [name for name in sorted({*mine, *theirs}) if theirs.get(name) != mine.get(name)]
 
     @classmethod
     def from_wire(cls, task_id: str, body: Mapping[str, Any], now: datetime) -> Self:
         """Fill in the defaults and check the rules; raises InputError or InputTooLarge."""
+        pool = dict(zip(("provisionerId", "workerType"), pool_in(body), strict=True))
         times = {name: given_time(body, name) for name in _TIMES if name in body}
         try:
             times.setdefault("expires", times["deadline"] + timedelta(days=365))
@@ -82,11 +90,35 @@ class TaskDefinition:
             "tags": {},
             "extra": {},
         }
-        wire = {**defaults, **body, **{name: format_time(time) for name, time in times.items()}}
+        wire = {**defaults, **body, **pool, **{name: format_time(time) for name, time in times.items()}}
+        wire.pop("taskQueueId", None)
+        if wire.get("projectId") == NO_PROJECT:
+            del wire["projectId"]
         if wire["priority"] == "normal":
             wire["priority"] = "lowest"
         _check_size("the task definition has", wire, MAX_SIZE)
         return cls(wire)
+
+
+def pool_in(body: Mapping[str, Any]) -> tuple[str, str]:
+    """The provisionerId and the workerType that a definition names, in either spelling or in both.
+
+    Raises InputError where it names none, or two.
+    """
+    provisioner_id, worker_type = body.get("provisionerId"), body.get("workerType")
+    if "taskQueueId" in body:
+        pool: tuple[str, str] = tuple(body["taskQueueId"].split("/"))
+        if provisioner_id not in (None, pool[0]) or worker_type not in (None, pool[1]):
+            raise InputError(
+                f"taskQueueId is {body['taskQueueId']}, provisionerId {provisioner_id} and workerType "
+                f"{worker_type}: they must name the same pool, and taskQueueId alone is enough"
+            )
+        return pool
+    if provisioner_id is None or worker_type is None:
+        raise InputError(
+            "the definition names no pool: taskQueueId, or both provisionerId and workerType, are required"
+        )
+    return provisioner_id, worker_type
 
 
 def _check_times(created: datetime, deadline: datetime, expires: datetime, now: datetime) -> None:

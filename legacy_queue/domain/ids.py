@@ -4,7 +4,10 @@ import base64
 import uuid
 
 TASK_ID = r"[A-Za-z0-9_-]{8}[Q-T][A-Za-z0-9_-][CGKOSWaeimquy26-][A-Za-z0-9_-]{10}[AQgw]"
-IDENTIFIER = r"[a-zA-Z0-9-_]{1,22}"  # provisionerId, workerType, schedulerId, workerGroup, workerId
+# provisionerId, workerType, schedulerId, workerGroup, workerId: as long as those of today's pools and regions
+IDENTIFIER = r"[a-zA-Z0-9-_]{1,38}"
+TASK_QUEUE_ID = f"{IDENTIFIER}/{IDENTIFIER}"  # <provisionerId>/<workerType>
+PROJECT_ID = r"[a-zA-Z0-9._/-]{1,500}"
 RUN_ID = r"(?:1000|[1-9][0-9]{0,2}|0)"
 
 MAX_RUNS = 50  # ever created for one task

@@ -21,6 +21,11 @@ class WorkQueue:
     worker_type: str
     priority: str
 
+    @property
+    def task_queue_id(self) -> str:
+        """``<provisionerId>/<workerType>``."""
+        return f"{self.provisioner_id}/{self.worker_type}"
+
     def name(self, prefix: str) -> str:
         """``<prefix>-<24 characters>-<24 characters>-<1..7>``: a valid Azure queue name for any ids."""
         ids = "-".join(_short_hash(one) for one in (self.provisioner_id, self.worker_type))

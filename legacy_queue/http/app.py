@@ -13,11 +13,13 @@ from legacy_queue.http.dispatch import Backend, Dispatcher, check_escapes
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
 from legacy_queue.http.error_answers import render
 from legacy_queue.http.event_stream import events_endpoint
+from legacy_queue.http.legacy_stubs import legacy_stubs
 from legacy_queue.http.migration import migration
 from legacy_queue.http.references import api_reference, exchanges_reference
 from legacy_queue.http.request_log import RequestLog, record_of
 from legacy_queue.http.schemas import SCHEMAS
 
+_DEVELOPMENT = (("x-legacy-queue-development", "who reaches this server may do everything"),)
 _started = time.monotonic()
 
 
@@ -38,8 +40,9 @@ def create_app(backend: Backend) -> Flask:
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1  # of what reads bodies without a limit of its own
     app.url_map.merge_slashes = False
     events = events_endpoint(backend.project, backend.clock, backend.stopping, backend.trusts_proxy)
-    endpoints = Dispatcher(ENDPOINTS, (events, migration), backend, app.wsgi_app)
-    app.wsgi_app = RequestLog(endpoints)  # type: ignore[method-assign]
+    stubs = legacy_stubs(backend.authenticator, backend.has_legacy_stubs)
+    endpoints = Dispatcher((*ENDPOINTS, *stubs), (events, migration), backend, app.wsgi_app)
+    app.wsgi_app = RequestLog(endpoints, _DEVELOPMENT if backend.is_development else ())  # type: ignore[method-assign]
     app.register_error_handler(
         Exception, lambda error: render(error, record_of(request.environ), backend.clock)
     )

@@ -11,7 +11,8 @@ from typing import Any
 import jsonschema_rs
 
 from legacy_queue.domain.errors import InputValidationError, MalformedPayload
-from legacy_queue.http.schemas import SCHEMAS, Schema
+from legacy_queue.http.schema_helpers import Schema
+from legacy_queue.http.schemas import SCHEMAS
 
 MAX_BODY = 1024 * 1024  # bytes
 MAX_ECHO = 4096  # characters of what was sent, in an error

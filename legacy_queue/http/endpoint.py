@@ -1,18 +1,19 @@
 """An endpoint as data, and a call of it: from these come routing, checks, and the reference."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+from urllib.parse import unquote
 
 import structlog
 from flask import Response
 
 from legacy_queue.domain.authentication import Identity
 from legacy_queue.domain.errors import AuthenticationFailed, InsufficientScopes
-from legacy_queue.domain.ids import IDENTIFIER, RUN_ID, TASK_ID
+from legacy_queue.domain.ids import IDENTIFIER, RUN_ID, TASK_ID, TASK_QUEUE_ID
 from legacy_queue.domain.scopes import Expression, missing, render
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.http.request_log import Environ, record_of
@@ -30,15 +31,19 @@ PARAMETERS = {
     **dict.fromkeys(("taskId", "taskGroupId"), TASK_ID),
     "runId": RUN_ID,
     **dict.fromkeys(("provisionerId", "workerType", "workerGroup", "workerId"), IDENTIFIER),
+    "taskQueueId": TASK_QUEUE_ID,
     "quarantined": r"true|false",
     "name": r"[ -~]{1,1024}",
     "continuationToken": r"[A-Za-z0-9_-]{0,3500}",  # one may hold the name of an artifact, escaped
     "limit": r"(?:1000|[1-9][0-9]{0,2})",
     "exchange": r"[ -~]{1,255}",
     "routingKey": _TOPIC_PATTERN,
-    "since": r"[ -~]{0,20}",
+    "since": r"[ -~]{0,40}",
     "lastEventId": r"[!-~]{1,255}",
 }
+
+
+_PARAMETER = re.compile(r"<(\w+)>")
 
 
 @dataclass
@@ -63,6 +68,11 @@ class Call:
         return self._identity.client_id if self._identity else ""
 
     @property
+    def scopes(self) -> tuple[str, ...]:
+        """The caller's, expanded; none without credentials."""
+        return self._identity.scopes if self._identity else ()
+
+    @property
     def task_id(self) -> str:
         return self.params["taskId"]
 
@@ -82,7 +92,7 @@ class Call:
         """
         if self.endpoint.scopes is not None:
             needed = render(self.endpoint.scopes, {**self.params, **fields})
-            lacking = missing(self._identity.scopes if self._identity else (), needed)
+            lacking = missing(self.scopes, needed)
             if lacking is not None:
                 raise self._failure or self.endpoint.refusal(self._identity, lacking)
         if self._failure:
@@ -113,7 +123,11 @@ Handler = Callable[[Call], Answer]
 
 @dataclass(frozen=True)
 class Endpoint:
-    """``query`` names parameters, ``input`` and ``output`` schemas. ``scopes`` of None: anybody may."""
+    """``query`` names parameters, ``input`` and ``output`` schemas. ``scopes`` of None: anybody may.
+
+    ``also`` is the route by which later clients call it: with ``<taskQueueId>``, one escaped segment, in the
+    place of ``<provisionerId>/<workerType>``.
+    """
 
     name: str
     method: str
@@ -127,11 +141,39 @@ class Endpoint:
     output: str | None = None
     input_optional: bool = False
     stability: str = "stable"
+    service: str = "queue"  # whose prefixes it has
+    disabled: str = ""  # the sentence that a 404 says
+    also: str | None = None
 
     @cached_property
     def args(self) -> list[str]:
         """The parameters of the route, in order."""
-        return re.findall(r"<(\w+)>", self.route)
+        return _PARAMETER.findall(self.route)
+
+    @cached_property
+    def pattern(self) -> str:
+        """Matches a raw path, a space and the method, with a group for each parameter of each route.
+
+        A ``name`` is data: all the rest of a path, slashes and all.
+        """
+        routes = [
+            _PARAMETER.sub(lambda one: "(.*)" if one[1] == "name" else "([^/]+)", route)
+            for route in self._routes
+        ]
+        return f"(?:{'|'.join(routes)}) {self.method}"
+
+    def parameters(self, segments: Sequence[str | None]) -> dict[str, str]:
+        """The parameters in a path where the groups of ``pattern`` are these, unescaped and not checked."""
+        named = zip(self._names, segments, strict=False)
+        return {name: unquote(segment) for name, segment in named if segment is not None}
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return [name for route in self._routes for name in _PARAMETER.findall(route)]
+
+    @property
+    def _routes(self) -> list[str]:
+        return [self.route, self.also] if self.also else [self.route]
 
     def refusal(self, identity: Identity | None, lacking: str) -> InsufficientScopes:
         """Of a caller that lacks these scopes."""

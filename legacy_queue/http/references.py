@@ -8,6 +8,9 @@ from legacy_queue.domain.scopes import reference
 from legacy_queue.http.endpoint import Endpoint
 from legacy_queue.http.schemas import message_schema
 
+# an entry has one route, by which clients that build themselves from the reference call it
+_ALSO = " Later clients call {} instead, with <provisionerId>/<workerType> as one escaped segment."
+
 
 def api_reference(endpoints: Sequence[Endpoint], root_url: str) -> dict[str, Any]:
     """``/references/queue/v1/api.json``, in the form that client libraries of 2015-2018 read."""
@@ -33,7 +36,7 @@ def _entry(endpoint: Endpoint) -> dict[str, Any]:
         "name": endpoint.name,
         "stability": endpoint.stability,
         "title": endpoint.title,
-        "description": endpoint.description,
+        "description": endpoint.description + (_ALSO.format(endpoint.also) if endpoint.also else ""),
         **({"scopes": reference(endpoint.scopes)} if endpoint.scopes is not None else {}),
         **{kind: f"/schemas/queue/v1/{name}.json#" for kind, name in schemas.items() if name},
     }

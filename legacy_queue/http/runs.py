@@ -47,6 +47,7 @@ def poll_task_urls(call: Call) -> Answer:
     scopes=AllOf((f"queue:claim-work:{_POOL}", _WORKER_ID)),
     input="claim-work-request",
     output="claim-work-response",
+    also="/claim-work/<taskQueueId>",
 )
 def claim_work(call: Call) -> Answer:
     """Claim pending tasks, up to ``tasks`` of them, highest priority first.
@@ -60,10 +61,17 @@ def claim_work(call: Call) -> Answer:
     return services.claim_work.claim(*_pool(call), worker, count, disconnected(call.environ))
 
 
-@endpoint("GET", f"/pending/{_POOL}", "Get Number of Pending Tasks", output="pending-tasks-response")
+@endpoint(
+    "GET",
+    f"/pending/{_POOL}",
+    "Get Number of Pending Tasks",
+    output="pending-tasks-response",
+    also="/pending/<taskQueueId>",
+)
 def pending_tasks(call: Call) -> Answer:
     """How many tasks of a worker type are pending, at most; with memory storage exactly so many."""
-    return {**call.params, "pendingTasks": call.authorize().pending.count(*_pool(call))}
+    pending = call.authorize().pending.count(*_pool(call))
+    return {**call.params, "taskQueueId": "/".join(_pool(call)), "pendingTasks": pending}
 
 
 @endpoint(
@@ -77,7 +85,7 @@ def pending_tasks(call: Call) -> Answer:
 def claim_task(call: Call) -> Answer:
     """Claim a run that is pending, or the one after a claim that has expired."""
     task, worker = call.task(), _worker(call)
-    queue = task.definition.work_queue
+    queue = task.work_queue
     services = call.authorize(
         provisionerId=queue.provisioner_id,
         workerType=queue.worker_type,

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
+from legacy_queue.domain.definition import NO_PROJECT, pool_in
 from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.priority import at_least
 from legacy_queue.domain.scopes import AllOf, AnyOf, Expression, ForEach
@@ -31,19 +32,20 @@ def _creating(
     alternatives = (any_priority, *(ForEach("legacy", "legacyPriority", one) for one in legacy))
     each_scope = ForEach("scope", "scopes", "<scope>")
     each_route = ForEach("route", "routes", "queue:route:<route>")
-    scopes = AllOf((each_scope, each_route, AnyOf(alternatives)))
+    project = ForEach("projectId", "projects", "queue:create-task:project:<projectId>")
+    scopes = AllOf((each_scope, each_route, project, AnyOf(alternatives)))
     return _changing(method, route, title, scopes=scopes, input="create-task-request", **more)
 
 
 def _on_task(verb: str) -> AnyOf:
     legacy = AllOf((f"queue:{verb}", f"assume:scheduler-id:{_GROUP}"))
-    return AnyOf((f"queue:{verb}:{_GROUP}/<taskId>", legacy))
+    return AnyOf((f"queue:{verb}:{_GROUP}/<taskId>", f"queue:{verb}-in-project:<projectId>", legacy))
 
 
 @endpoint("GET", "/task/<taskId>", "Get Task Definition", output="task")
 def task(call: Call) -> Answer:
     """The definition of the task, with its defaults filled in."""
-    return call.authorize().tasks.load(call.task_id).definition.wire
+    return call.authorize().tasks.load(call.task_id).wire
 
 
 @endpoint("GET", "/task/<taskId>/status", "Get Task Status", output="task-status-response")
@@ -110,7 +112,8 @@ def list_dependent_tasks(call: Call) -> Answer:
 
 
 def _as_creator(call: Call) -> Services:
-    body = call.body
+    body, (provisioner_id, worker_type) = call.body, pool_in(call.body)
+    project_id = body.get("projectId", NO_PROJECT)
     priority = "lowest" if body.get("priority") in (None, "normal") else body["priority"]
     return call.authorize(
         scopes=body.get("scopes", []),
@@ -119,14 +122,20 @@ def _as_creator(call: Call) -> Services:
         legacyPriority=[priority] if priority == "lowest" else [],
         schedulerId=body.get("schedulerId", "-"),
         taskGroupId=body.get("taskGroupId", call.task_id),
-        provisionerId=body["provisionerId"],
-        workerType=body["workerType"],
+        provisionerId=provisioner_id,
+        workerType=worker_type,
+        # clients of before there were projects have no scope for "none"
+        projects=[] if project_id == NO_PROJECT else [project_id],
     )
 
 
 def _as_scheduler(call: Call) -> Services:
     definition = call.task().definition
-    return call.authorize(schedulerId=definition.scheduler_id, taskGroupId=definition.task_group_id)
+    return call.authorize(
+        schedulerId=definition.scheduler_id,
+        taskGroupId=definition.task_group_id,
+        projectId=definition.project_id,
+    )
 
 
 def _status(task: Task) -> Answer:
@@ -134,4 +143,4 @@ def _status(task: Task) -> Answer:
 
 
 def _listed(task: Task) -> bytes:
-    return render({"status": task.status(), "task": task.definition.wire})
+    return render({"status": task.status(), "task": task.wire})

@@ -142,7 +142,7 @@ def test_a_base_url_does_as_well(tmp_path: Path, server: Server, prefix: str) ->
         (("--since", "30m"), "refused with 400: since is '30m': a duration from 1h to 10d is accepted"),
         (("--since", "yesterday"), "refused with 400: since is 'yesterday': a duration"),
         (("--access-token", "x" * 30), "refused with 401: "),
-        (("--worker-type", "a/b"), "'a/b' is not 1 to 22 of"),
+        (("--worker-type", "a/b"), "'a/b' is not 1 to 38 of"),
         (("--dry-run", "optional"), "'optional' is not 'required'"),
         (("--root-url", "queue.example.com"), "Say where the queue is"),
     ],

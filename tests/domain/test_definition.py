@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.domain.definition import MAX_SCOPES, MAX_SIZE
+from legacy_queue.domain.definition import MAX_SCOPES, MAX_SIZE, TaskDefinition
 from legacy_queue.domain.errors import InputError, InputTooLarge
-from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import format_time
 from tests.domain.tasks import DAY, HOUR, MINUTE, MS, NOW, TASK_ID, body, definition
 
@@ -60,7 +59,37 @@ def test_what_is_given_stays_as_it_was_given() -> None:
     assert made.retries == 49
     assert (made.created, made.deadline) == (NOW, NOW + DAY)
     assert made.expires == NOW + 2 * DAY
-    assert made.work_queue == WorkQueue("provisioner", "worker-Type_1", "high")
+
+
+def test_either_spelling_of_the_pool_is_stored_alike() -> None:
+    given = {**body(), "taskQueueId": "provisioner/worker-Type_1"}
+    assert TaskDefinition.from_wire(TASK_ID, given, NOW) == definition()
+    for name in ("provisionerId", "workerType"):
+        del given[name]
+        assert TaskDefinition.from_wire(TASK_ID, given, NOW) == definition()
+
+
+@pytest.mark.parametrize("changes", [{"taskQueueId": f"{one}/worker-Type_1"} for one in ("a", "Provisioner")])
+def test_two_pools_are_refused(changes: dict[str, str]) -> None:
+    assert "they must name the same pool" in str(refusal(**changes))
+
+
+def test_no_pool_is_refused() -> None:
+    for missing in ("provisionerId", "workerType"):
+        given = {name: value for name, value in body().items() if name != missing}
+        with pytest.raises(InputError, match="names no pool"):
+            TaskDefinition.from_wire(TASK_ID, given, NOW)
+
+
+def test_a_task_of_no_project_is_as_one_that_names_none() -> None:
+    assert definition(projectId="none") == definition()
+    assert definition().to_wire()["projectId"] == "none"
+    assert definition(projectId="a/project").to_wire()["projectId"] == "a/project"
+
+
+def test_definitions_differ_by_what_either_of_them_says() -> None:
+    mine, theirs = definition(), definition(projectId="a", workerType="another")
+    assert mine.differences(theirs) == theirs.differences(mine) == ["projectId", "workerType"]
 
 
 def test_normal_is_the_lowest_priority() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from legacy_queue.domain import transitions
 from legacy_queue.domain.events import EXCHANGES, Event, events_since, group_resolved, task_event
-from legacy_queue.domain.task import Task
+from legacy_queue.domain.task import Task, Worker
 from tests.domain.tasks import (
     BOB,
     CLAIM_TIMEOUT,
@@ -239,3 +239,10 @@ def test_a_pattern_of_many_wildcards_takes_long() -> None:
     words = ".".join("a" * 120)
     assert not matches(".".join(["#.*"] * 60) + ".x", f"route.{words}")
     assert matches(".".join(["#.*"] * 60), f"route.{words}")
+
+
+def test_the_longest_routing_key_fits_amqp() -> None:
+    """A short string of AMQP 0-9-1 has 255 bytes at most."""
+    longest = dict.fromkeys(("provisionerId", "workerType", "schedulerId"), "x" * 38)
+    task = pending(**longest).with_last_run(run_id=1000, worker=Worker("g" * 38, "w" * 38))
+    assert len(task_event("task-running", task).routing_key) == 255

@@ -375,8 +375,7 @@ def check_error(answer: TestResponse, name: str | None) -> None:
 def endpoint_of(method: str, path: str) -> str | None:
     """The endpoint that a raw path is one of."""
     for endpoint in ENDPOINTS:
-        route = re.sub(r"<\w+>", "[^/]+", endpoint.route.replace("<name>", ".*"))
-        if endpoint.method == method and re.fullmatch(f"(?:{'|'.join(PREFIXES)}){route}", path):
+        if re.fullmatch(f"(?:{'|'.join(PREFIXES)}){endpoint.pattern}", f"{path} {method}"):
             return endpoint.name
     return None
 
@@ -413,7 +412,7 @@ TASK_ID = "VLdaX5vAQ0iW8JIr3sGQZw"
 GROUP_ID = "eJzQ3g3rTZuH-bUFBpVoxw"
 NAME = "private/build.log"
 _POOL = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
-_TASK = {"schedulerId": "a-scheduler", "taskGroupId": GROUP_ID}
+_TASK = {"schedulerId": "a-scheduler", "taskGroupId": GROUP_ID, "projectId": "a/project"}
 _LISTS = {"scopes": ["some:scope:*", "another scope"], "routes": ["index.a.b", "tc-treeherder.v2"]}
 
 
@@ -460,6 +459,7 @@ def scene(name: str, priority: str = "lowest") -> Scene:
         **_LISTS,
         "name": NAME,
         "privateNames": [NAME],
+        "projects": [_TASK["projectId"]],
         "priorities": above[: above.index(priority) + 1],
         "legacyPriority": ["lowest"] if priority == "lowest" else [],
     }

@@ -108,7 +108,20 @@ def test_no_body_is_a_claim(queue: Queue) -> None:
     refused(answer, 400, "InputValidationError")
 
 
-@pytest.mark.parametrize("worker_type", ["a.b", "x" * 23, "%2F", "%00"])
+def test_a_pool_is_one_escaped_segment_too(queue: Queue) -> None:
+    task_id = queue.create()
+    route = f"/api/queue/v1/claim-work/{PROVISIONER}%2F{WORKER_TYPE}"
+    answer = succeeded(queue.send("POST", route, json.dumps(WORKER).encode()))
+    assert [one["status"]["taskId"] for one in answer.get_json()["tasks"]] == [task_id]
+
+
+@pytest.mark.parametrize("pool", ["a", "a%2F", "%2Fb", "a%2Fb%2Fc", "a%252Fb", "a%2Fb%00"])
+def test_an_escaped_pool_that_is_none_is_refused(queue: Queue, pool: str) -> None:
+    answer = queue.send("POST", f"/v1/claim-work/{pool}", json.dumps(WORKER).encode())
+    refused(answer, 400, "InvalidRequestArguments", "taskQueueId")
+
+
+@pytest.mark.parametrize("worker_type", ["a.b", "x" * 39, "%2F", "%00"])
 def test_a_worker_type_that_is_none_is_waited_for(queue: Queue, worker_type: str) -> None:
     refused(claim_work(queue, worker_type=worker_type), 400, "InvalidRequestArguments", "workerType")
 

@@ -6,9 +6,20 @@ from typing import Any
 
 import pytest
 
+from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
-from tests.http.calls import NOW, PROVISIONER, WORKER_TYPE, Queue, play, refused, succeeded, task_body
+from tests.http.calls import (
+    NOW,
+    PROVISIONER,
+    WORKER_TYPE,
+    Credentials,
+    Queue,
+    play,
+    refused,
+    succeeded,
+    task_body,
+)
 
 MS, MINUTE, DAY = timedelta(milliseconds=1), timedelta(minutes=1), timedelta(days=1)
 DEADLINE = NOW + DAY
@@ -27,8 +38,11 @@ def metadata(**changes: Any) -> dict[str, Any]:
 
 
 ACCEPTED: list[dict[str, Any]] = [
-    *({name: value} for name in IDENTIFIERS for value in ("a", "-", "_", "Z9-_" * 5 + "22")),
+    *({name: value} for name in IDENTIFIERS for value in ("a", "-", "_", "Z9-_" * 9 + "38")),
     {"taskGroupId": OTHER_ID},
+    {"taskQueueId": f"{PROVISIONER}/{WORKER_TYPE}"},
+    {"taskQueueId": f"{'p' * 38}/{'w' * 38}", "provisionerId": None, "workerType": None},
+    *({"projectId": one} for one in ("none", "a/project", "p" * 500)),
     {"metadata": metadata(name="n" * 255)},
     {"metadata": metadata(name="")},
     {"metadata": metadata(name="\u00e4\U0001f600\u0000")},
@@ -69,7 +83,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     *(
         ({name: value}, "InputValidationError", name)
         for name in IDENTIFIERS
-        for value in ("", "x" * 23, "a b", "a/b", "a.b", "a:b", "\u00e4", "a\n", "\n", 1, ["a"], {})
+        for value in ("", "x" * 39, "a b", "a/b", "a.b", "a:b", "\u00e4", "a\n", "\n", 1, ["a"], {})
     ),
     *(
         ({"taskGroupId": value}, "InputValidationError", "taskGroupId")
@@ -121,7 +135,19 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"unknown": 1}, "InputValidationError", "'unknown'"),
     ({"taskId": OTHER_ID}, "InputValidationError", "'taskId'"),
     ({"Priority": "low"}, "InputValidationError", "'Priority'"),
-    *(({name: None}, "InputValidationError", f'"{name}"') for name in task_body()),
+    *(
+        ({name: None}, "InputValidationError", f'"{name}"')
+        for name in task_body()
+        if name not in ("provisionerId", "workerType")
+    ),
+    ({"provisionerId": None}, "InputError", "taskQueueId, or both provisionerId and workerType"),
+    ({"workerType": None}, "InputError", "taskQueueId, or both provisionerId and workerType"),
+    ({"taskQueueId": "another/pool"}, "InputError", "they must name the same pool"),
+    *(
+        ({"taskQueueId": value}, "InputValidationError", "taskQueueId")
+        for value in ("", "a", "a/", "/a", "a/b/c", "a%2Fb", "a/b\n", 1)
+    ),
+    *(({"projectId": one}, "InputValidationError", "projectId") for one in ("", "a b", "p" * 501, 1)),
     ({"created": at(NOW - 15 * MINUTE - MS)}, "InputError", at(NOW - 15 * MINUTE - MS)),
     ({"created": at(NOW + 15 * MINUTE + MS)}, "InputError", "within 15 minutes of now, " + at(NOW)),
     ({"created": at(NOW + MINUTE), "deadline": at(NOW + MINUTE - MS)}, "InputError", "before created"),
@@ -150,7 +176,8 @@ def test_a_definition_at_the_limit_is_refused(queue: Queue, changes: dict[str, A
     task_id = queue.create(**changes)
     stored = queue.definition(task_id)
     priority = {"priority": "lowest"} if changes.get("priority") == "normal" else {}
-    assert stored == {**stored, **changes, **priority}
+    given = {name: value for name, value in changes.items() if value is not None}
+    assert stored == {**stored, **given, **priority}
 
 
 @pytest.mark.parametrize(
@@ -200,6 +227,8 @@ def test_a_default_is_another_than_documented(queue: Queue) -> None:
     task_id = queue.create()
     assert queue.definition(task_id) == {
         **task_body(),
+        "taskQueueId": f"{PROVISIONER}/{WORKER_TYPE}",
+        "projectId": "none",
         "schedulerId": "-",
         "taskGroupId": task_id,
         "dependencies": [],
@@ -221,6 +250,8 @@ def test_the_status_of_a_new_task_is_another_than_documented(queue: Queue) -> No
         "taskId": task_id,
         "provisionerId": PROVISIONER,
         "workerType": WORKER_TYPE,
+        "taskQueueId": f"{PROVISIONER}/{WORKER_TYPE}",
+        "projectId": "none",
         "schedulerId": "-",
         "taskGroupId": task_id,
         "deadline": at(DEADLINE),
@@ -272,7 +303,8 @@ def test_normal_and_lowest_are_two_priorities(queue: Queue) -> None:
         {"deadline": at(DEADLINE + MS)},
         {"priority": "low"},
         {"tags": {"a": "b"}},
-        {"workerType": "another"},
+        {"workerType": "another", "taskQueueId": f"{PROVISIONER}/another"},
+        {"projectId": "another"},
         {"scopes": ["a"]},
         {"metadata": metadata(name="another name")},
     ],
@@ -282,10 +314,33 @@ def test_another_definition_replaces_the_first(queue: Queue, changes: dict[str, 
     task_id = queue.create()
     before = queue.definition(task_id)
     answer = queue.call("createTask", task_body(**changes), taskId=task_id)
-    message = refused(answer, 409, "RequestConflict", task_id, *changes)
+    message = refused(answer, 409, "RequestConflict", task_id)
+    assert [one for one in changes if one != "taskQueueId" and one not in message] == []
     both = json.loads(message.partition("\n\n")[2])
     assert both == {"existing": before, "given": {**before, **changes, "expires": both["given"]["expires"]}}
     assert queue.definition(task_id) == before
+
+
+def test_either_spelling_of_the_pool_is_the_same_task(queue: Queue) -> None:
+    named = {"taskQueueId": f"{PROVISIONER}/{WORKER_TYPE}"}
+    neither = {"provisionerId": None, "workerType": None}
+    task_id = queue.create(**neither, **named)
+    for changes in ({}, named, {**neither, **named}, {**named, "workerType": None}, {"projectId": "none"}):
+        succeeded(queue.call("createTask", task_body(**changes), taskId=task_id))
+    definition = queue.definition(task_id)
+    assert definition["taskQueueId"] == f"{definition['provisionerId']}/{definition['workerType']}"
+
+
+def test_a_project_needs_its_scope_unless_it_is_none() -> None:
+    pool = f"{PROVISIONER}/{WORKER_TYPE}"
+    caller = Credentials("legacy", "the-access-token-of-a-legacy-client")
+    queue = Queue(Client(caller.client_id, caller.access_token, (f"queue:create-task:{pool}",)))
+    for changes in ({}, {"projectId": "none"}, {"projectId": "a-project"}):
+        answer = queue.call("createTask", task_body(**changes), caller, taskId=slugid())
+        if changes.get("projectId") == "a-project":
+            refused(answer, 403, "InsufficientScopes", "`queue:create-task:project:a-project`")
+        else:
+            succeeded(answer)
 
 
 def test_a_task_group_has_two_schedulers(queue: Queue) -> None:

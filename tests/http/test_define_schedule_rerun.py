@@ -115,6 +115,7 @@ def defined() -> Any:
         scopes=["some:scope:*", "another scope"],
         routes=["index.a.b", "tc-treeherder.v2"],
         priority="lowest",
+        projectId="a/project",
     )
 
 

@@ -167,12 +167,12 @@ def test_a_list_is_shown_with_what_proves_it(queue: Queue) -> None:
     assert answer.get_json()["requestInfo"]["payload"] == [{"signature": "(hidden)"}]
 
 
-@pytest.mark.parametrize("changes", [{"workerGroup": "a b"}, {"workerId": ""}, {"workerId": "w" * 23}])
+@pytest.mark.parametrize("changes", [{"workerGroup": "a b"}, {"workerId": ""}, {"workerId": "w" * 39}])
 def test_a_worker_by_any_name_claims(queue: Queue, changes: dict[str, str]) -> None:
     queue.create(TASK_ID)
     ((name, value),) = changes.items()
     answer = queue.claim(TASK_ID, **changes)
-    refused(answer, 400, "InputValidationError", f'body/{name} is "{value}"', "1,22")
+    refused(answer, 400, "InputValidationError", f'body/{name} is "{value}"', "1,38")
 
 
 @pytest.mark.parametrize(
@@ -364,3 +364,12 @@ def test_the_time_of_an_error_is_another_than_now(queue: Queue) -> None:
     queue.clock.advance(timedelta(minutes=2))
     answer = queue.call("task", taskId=slugid())
     assert answer.get_json()["requestInfo"]["time"] == "2018-03-04T05:08:07.890Z"
+
+
+def test_each_answer_of_a_server_in_development_says_so_and_no_other_answer() -> None:
+    for is_development in (False, True):
+        queue = Queue(development=is_development)
+        for path in ("/v1/ping", "/ready", "/events?exchange=none", "/v1/task/none", "/nowhere", "/v1/%"):
+            answer = queue.http.get(path)
+            assert ("x-legacy-queue-development" in answer.headers) is is_development
+            answer.close()

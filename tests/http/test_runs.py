@@ -366,13 +366,16 @@ def test_settings_change_nothing() -> None:
 
 
 def test_pending_tasks_are_fewer_than_there_are(queue: Queue) -> None:
-    pool = {"provisionerId": "provisioner", "workerType": "worker-Type_1"}
-    assert queue.call("pendingTasks", **pool).get_json() == {**pool, "pendingTasks": 0}
+    pool = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
+    named = {**pool, "taskQueueId": f"{PROVISIONER}/{WORKER_TYPE}"}
+    assert queue.call("pendingTasks", **pool).get_json() == {**named, "pendingTasks": 0}
     queue.clock.advance(timedelta(seconds=2))  # for so long it is known
     for priority in ("highest", "low", "low"):
         queue.create(priority=priority)
     queue.create(workerType="another")
-    assert queue.call("pendingTasks", **pool).get_json() == {**pool, "pendingTasks": 3}
+    for path in (f"{PROVISIONER}/{WORKER_TYPE}", f"{PROVISIONER}%2F{WORKER_TYPE}"):
+        answer = queue.send("GET", f"/api/queue/v1/pending/{path}", credentials=None)
+        assert answer.get_json() == {**named, "pendingTasks": 3}
 
 
 def test_a_claim_lasts_beyond_the_deadline() -> None:

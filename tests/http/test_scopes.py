@@ -31,7 +31,10 @@ POOL = f"{PROVISIONER}/{WORKER_TYPE}"
 WORKER = "group/alice"
 GROUP = f"a-scheduler/{GROUP_ID}"
 RUN = f"{TASK_ID}/0"
-LISTS = ("some:scope:*", "another scope", "queue:route:index.a.b", "queue:route:tc-treeherder.v2")
+LISTS = (
+    *("some:scope:*", "another scope", "queue:route:index.a.b", "queue:route:tc-treeherder.v2"),
+    "queue:create-task:project:a/project",
+)
 CREATING = ("createTask", "defineTask")
 DECLARED_PROPERTIES = ("description", "expires", "stability")
 ABOVE = ("highest", "very-high", "high", "medium", "low", "very-low", "lowest")
@@ -72,6 +75,7 @@ CONTRACT = {
     **{
         (f"{verb}Task", "lowest"): [
             (f"queue:{verb}-task:{GROUP}/{TASK_ID}",),
+            (f"queue:{verb}-task-in-project:a/project",),
             (f"queue:{verb}-task", f"assume:scheduler-id:{GROUP}"),
         ]
         for verb in ("schedule", "rerun", "cancel")

@@ -145,7 +145,7 @@ def test_a_task_id_that_is_none_is_one(queue: Queue, name: str, task_id: str) ->
     assert answer.get_json()["requestInfo"]["params"] == {parameter: task_id}
 
 
-@pytest.mark.parametrize("identifier", ["a" * 23, "a.b", "a:b", "a b", "%20"])
+@pytest.mark.parametrize("identifier", ["a" * 39, "a.b", "a:b", "a b", "%20"])
 @pytest.mark.parametrize("name", ["pollTaskUrls", "pendingTasks"])
 @pytest.mark.parametrize("parameter", ["provisionerId", "workerType"])
 def test_an_identifier_that_is_none_is_one(queue: Queue, name: str, parameter: str, identifier: str) -> None:

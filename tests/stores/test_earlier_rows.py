@@ -11,6 +11,7 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.workers import Known
 from legacy_queue.ports.table import Row
 from legacy_queue.stores import ArtifactStore, Turn, Turns, WorkerStore
+from legacy_queue.stores.rows import json_values
 from legacy_queue.stores.tasks import new_values, task_in
 from tests.memory_server import HandClock
 
@@ -31,6 +32,39 @@ def test_a_task_that_was_stored_before_there_were_dependencies_waits_for_none() 
     task = new_task()
     values = {name: value for name, value in new_values(task).items() if name != "waitsFor"}
     assert task_in(Row(task.task_id, "task", values, "etag")).waits_for == ()
+
+
+def test_a_task_that_was_stored_before_there_were_projects_is_the_same_when_it_is_created_again() -> None:
+    task = new_task()
+    written = {
+        "provisionerId": "provisioner",
+        "workerType": "worker-Type_1",
+        "schedulerId": "-",
+        "created": "2030-01-02T03:04:05.678Z",
+        "deadline": "2030-01-03T03:04:05.678Z",
+        "expires": "2031-01-03T03:04:05.678Z",
+        "taskGroupId": task.task_id,
+        "dependencies": [],
+        "requires": "all-completed",
+        "routes": [],
+        "priority": "lowest",
+        "retries": 5,
+        "scopes": [],
+        "tags": {},
+        "extra": {},
+        "payload": {},
+        "metadata": {
+            "name": "n",
+            "description": "d",
+            "owner": "o@example.com",
+            "source": "https://example.com",
+        },
+    }
+    values = {**new_values(task), **json_values("definition", written)}
+    found = task_in(Row(task.task_id, "task", values, "etag")).definition
+    assert found.differences(task.definition) == task.definition.differences(found) == []
+    assert found.to_wire() == task.definition.to_wire()
+    assert (found.project_id, found.work_queue.task_queue_id) == ("none", "provisioner/worker-Type_1")
 
 
 def test_what_is_known_may_shrink_and_grow(table: MemoryTable) -> None:

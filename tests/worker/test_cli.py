@@ -152,7 +152,7 @@ def test_a_refused_worker_says_why_in_one_sentence(stand_in: StandIn, start: Sta
     [
         ([], {"LEGACY_QUEUE_ROOT_URL": ""}, "--root-url or --base-url"),
         (["--root-url", "queue.example.net"], {}, "http://"),
-        (["--worker-id", "not an id"], {}, "1 to 22 of"),
+        (["--worker-id", "not an id"], {}, "1 to 38 of"),
         (["--poll-interval", "soon"], {}, "a duration like"),
         (["--capacity", "0"], {}, "0 is not in the range"),
         ([], {"TASKCLUSTER_CERTIFICATE": "[]"}, "a certificate is a JSON object"),

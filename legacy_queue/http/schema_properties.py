@@ -1,0 +1,110 @@
+"""What each property may be, by its name: it has the same schema wherever it occurs.
+
+Lengths are limited so that what is accepted fits an entity.
+"""
+
+from legacy_queue.domain.ids import IDENTIFIER, PROJECT_ID, TASK_ID, TASK_QUEUE_ID
+from legacy_queue.domain.priority import PRIORITIES
+from legacy_queue.domain.workers import ACTION_CONTEXTS, STABILITIES
+from legacy_queue.http.schema_helpers import (
+    STRING,
+    TIME,
+    Schema,
+    array,
+    each,
+    enum,
+    identifier,
+    integer,
+    text,
+    unique,
+)
+
+REASONS = "worker-shutdown malformed-payload resource-unavailable internal-error superseded intermittent-task"
+MAX_PARTS = 10_000  # of a blob
+URL = "https?://[!-~]+"
+RUN_STATES = "pending running completed failed exception"
+POOL = "provisionerId workerType"
+NAMED_POOL = f"{POOL} taskQueueId"
+WORKER = "workerGroup workerId"
+
+PROPERTIES: dict[str, Schema] = {
+    **each(f"{POOL} {WORKER} schedulerId", identifier(IDENTIFIER, 38)),
+    "taskQueueId": identifier(TASK_QUEUE_ID, 77),
+    "projectId": identifier(PROJECT_ID, 500),
+    **each("taskId taskGroupId", identifier(TASK_ID, 22)),
+    **each("created deadline expires scheduled started resolved takenUntil", TIME),
+    **each("firstClaim lastDateActive quarantineUntil since until recordedSince last", TIME),
+    **each("continuationToken clientId accessToken certificate caller putUrl", STRING),
+    **each("signedPollUrl signedDeleteUrl", STRING),
+    **each("count notRecorded refused pendingTasks", {"type": "integer", "minimum": 0}),
+    **each("success possible ready", {"type": "boolean"}),
+    **each("payload extra", {"type": "object"}),
+    **each("inTheWay toBeMoved", array(STRING)),
+    **each("size contentLength transferLength", integer(2**53)),
+    **each("sha256 contentSha256 transferSha256", text(64, "[0-9a-fA-F]{64}")),
+    "version": {"enum": [1]},
+    "alive": {"const": True},
+    "uptime": {"type": "number"},
+    "name": text(255),
+    # of tasks
+    "owner": {**text(255), "format": "email"},
+    "source": text(4096, URL),
+    "dependencies": unique(identifier(TASK_ID, 22), 100),
+    "requires": enum("all-completed all-resolved"),
+    "routes": unique(text(249, "[ -~]+"), 64),
+    "priority": {"enum": [*PRIORITIES, "normal"]},
+    "retries": integer(49),
+    "scopes": array(text(4096, "[ -~]+"), maxItems=10_000),  # more than their 30 KiB of JSON hold
+    "tags": {"type": "object", "maxProperties": 1_000, "additionalProperties": text(4096)},
+    # of runs and claims
+    "runId": integer(1000),
+    "reasonCreated": enum("scheduled retry task-retry rerun exception"),
+    "reasonResolved": enum(f"completed failed deadline-exceeded canceled claim-expired {REASONS}"),
+    "retriesLeft": integer(999),
+    "messageId": text(64, "[0-9A-Za-z-]*"),
+    "receipt": text(512, "[!-~]*"),
+    "signature": text(256),
+    # of artifacts
+    "storageType": enum("s3 azure blob reference error"),
+    "contentType": text(255),
+    "contentEncoding": text(255, "[!#$%&'*+.^_`|~0-9A-Za-z-]+"),
+    "message": text(4096),
+    "etags": array(text(256), maxItems=MAX_PARTS),
+    "headers": {"type": "object", "additionalProperties": STRING},
+    # of provisioners and worker types
+    "stability": {"enum": [*STABILITIES]},
+    "context": {"enum": [*ACTION_CONTEXTS]},
+    "title": text(255),
+    "description": text(16_384),
+    # of the protocols in use
+    "policy": enum("optional required"),
+    "missing": unique(enum("messageId receipt signature"), 3),
+}
+
+
+def object_of(required: str = "", optional: str = "", **own: Schema) -> Schema:
+    """An object of these properties and no others; ``own`` are schemas that only this object has."""
+    names = [*required.split(), *optional.split()]
+    return {
+        "type": "object",
+        "properties": {name: own.get(name) or PROPERTIES[name] for name in names},
+        "required": required.split(),
+        "additionalProperties": False,
+    }
+
+
+def page_of(name: str, item: Schema, beside: str = "") -> Schema:
+    return object_of(f"{beside} {name}", "continuationToken", **{name: array(item)})
+
+
+DEFINITION = "created deadline payload metadata"
+DEFAULTED = "schedulerId taskGroupId dependencies requires routes priority retries expires scopes tags extra"
+PROPERTIES["metadata"] = object_of("name description owner source", description=text(32_768))
+PROPERTIES["task"] = object_of(f"{NAMED_POOL} projectId {DEFINITION} {DEFAULTED}")
+_RESOLVED = f"reasonResolved {WORKER} takenUntil started resolved"
+_RUN = object_of("runId state reasonCreated scheduled", _RESOLVED, state=enum(RUN_STATES))
+PROPERTIES["status"] = object_of(
+    f"taskId {NAMED_POOL} schedulerId projectId taskGroupId deadline expires priority retriesLeft state runs",
+    state=enum(f"unscheduled {RUN_STATES}"),
+    runs=array(_RUN),
+)

@@ -1,0 +1,49 @@
+"""The JSON schemas of tasks, their claims, and the messages about them.
+
+Source: "Task definition", "Status structure" and "Bodies worth spelling out" in design/api.md; seeds/001 for
+messages.
+"""
+
+from legacy_queue.http.schema_helpers import Schema, array, enum, integer
+from legacy_queue.http.schema_properties import (
+    DEFAULTED,
+    DEFINITION,
+    NAMED_POOL,
+    PROPERTIES,
+    REASONS,
+    WORKER,
+    object_of,
+    page_of,
+)
+
+PROPERTIES["credentials"] = object_of("clientId accessToken certificate")
+PROPERTIES["queues"] = array(object_of("signedPollUrl signedDeleteUrl"))
+_CLAIM = f"status runId {WORKER} takenUntil credentials"
+_CLAIMED = object_of(f"{_CLAIM} task")
+_TASK = object_of("status task")
+_OF_WORKER = f"version status runId {WORKER}"
+
+TASK_SCHEMAS: dict[str, Schema] = {
+    # the pool in either spelling, or both: the domain checks that
+    "create-task-request": object_of(DEFINITION, f"{NAMED_POOL} projectId {DEFAULTED}"),
+    "task": PROPERTIES["task"],
+    "task-status-response": object_of("status"),
+    "poll-task-urls-response": object_of("queues expires"),
+    "task-claim-request": object_of(WORKER, "messageId receipt signature"),
+    "task-claim-response": _CLAIMED,
+    "claim-work-request": object_of(WORKER, "tasks", tasks=integer(32, minimum=1, default=1)),
+    "claim-work-response": object_of("tasks", tasks=array(_CLAIMED)),
+    "task-reclaim-response": object_of(_CLAIM),
+    "task-completed-request": object_of("", "success"),
+    "task-exception-request": object_of("reason", reason=enum(f"{REASONS} resources-unavailable")),
+    "list-task-group-response": page_of("tasks", _TASK, beside="taskGroupId"),
+    "list-dependent-tasks-response": page_of("tasks", _TASK, beside="taskId"),
+    "task-defined-message": object_of("version status"),
+    "task-pending-message": object_of("version status runId"),
+    "task-running-message": object_of(f"{_OF_WORKER} takenUntil"),
+    "task-completed-message": object_of(_OF_WORKER),
+    "task-failed-message": object_of(_OF_WORKER),
+    # of a task that was canceled, or met its deadline, before it was claimed
+    "task-exception-message": object_of("version status", f"runId {WORKER}"),
+    "task-group-resolved": object_of("version taskGroupId schedulerId"),
+}

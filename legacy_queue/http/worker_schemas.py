@@ -1,0 +1,32 @@
+"""The JSON schemas of provisioners, worker types and workers. Source: the original's ``schemas/`` of 2018."""
+
+from legacy_queue.http.schema_helpers import Schema, array, enum, text, unique
+from legacy_queue.http.schema_properties import NAMED_POOL, POOL, PROPERTIES, WORKER, object_of, page_of
+
+_ACTION = object_of(
+    "name title context url method description",
+    url=text(4096, "[!-~]+"),  # no more than that: it holds <provisionerId> and the like
+    method=enum("POST PUT DELETE PATCH"),
+    description=text(1024),
+)
+PROPERTIES["actions"] = unique(_ACTION, 32)
+PROPERTIES["latestTask"] = object_of("taskId runId")
+PROPERTIES["recentTasks"] = array(PROPERTIES["latestTask"])
+_DECLARED = "description stability expires"
+_ACTIVE = f"{_DECLARED} lastDateActive"
+_PROVISIONER = object_of(f"provisionerId {_ACTIVE} actions")
+_SEEN = f"{WORKER} firstClaim lastDateActive"
+
+WORKER_SCHEMAS: dict[str, Schema] = {
+    "pending-tasks-response": object_of(f"{NAMED_POOL} pendingTasks"),
+    "provisioner-response": _PROVISIONER,
+    "workertype-response": object_of(f"{POOL} {_ACTIVE} actions"),
+    "worker-response": object_of(f"{POOL} {_SEEN} expires recentTasks actions", "quarantineUntil"),
+    "update-provisioner-request": object_of("", f"{_DECLARED} actions"),
+    "update-workertype-request": object_of("", _DECLARED),
+    "update-worker-request": object_of("", "expires"),
+    "quarantine-worker-request": object_of("quarantineUntil"),
+    "list-provisioners-response": page_of("provisioners", _PROVISIONER),
+    "list-workertypes-response": page_of("workerTypes", object_of(f"{POOL} {_ACTIVE}")),
+    "list-workers-response": page_of("workers", object_of(_SEEN, "quarantineUntil latestTask")),
+}
