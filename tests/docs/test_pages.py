@@ -18,6 +18,7 @@ NOT_RUN = {
     "docs/how-to/tls.md": [
         "sudo iptables -t nat -A PREROUTING -p tcp --dport 443 -j REDIRECT --to-ports 8443"
     ],
+    "docs/how-to/install.md": ["python3 -m venv legacy-queue"],
     "docs/tutorial.md": ["python3 -m venv .venv"],
 }
 
