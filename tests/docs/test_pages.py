@@ -11,10 +11,17 @@ from tests.docs.page import BadPage, Page, read
 from tests.docs.terminal import ROOT, Terminal
 from tests.system.processes import Server, serve
 
-PAGES = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 # The blocks that cannot be run here, by their first lines. Each stands below the reason, for the reader.
 NOT_RUN = {
+    "README.md": ["scripts/test"],
+    "docs/how-to/old-client.md": ["python3 -m venv client", "npm install taskcluster-client@11.0.0"],
+    "docs/how-to/real-azure.md": [
+        "az storage account show-connection-string --resource-group my-group --name myaccount --output tsv",
+        "legacy-queue serve --config azure.toml",
+        "legacy-queue resolve --config azure.toml",
+    ],
     "docs/tutorial.md": ["python3 -m venv .venv"],
 }
 
