@@ -77,6 +77,7 @@ def build(
             clock=clock,
             root_url=root_url,
             trusts_proxy=settings.trusted_proxy,
+            is_development=settings.development,
             project=settings.project,
             has_legacy_stubs=settings.legacy_stubs,
             stopping=background.stopping,

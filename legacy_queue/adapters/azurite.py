@@ -20,7 +20,8 @@ from legacy_queue.adapters.own_server import HOST, Busy, Command, OwnServer
 from legacy_queue.adapters.tls_files import TlsFiles
 
 ACCOUNT = "devstoreaccount1"
-# Azurite's documented key, the same everywhere: it guards nothing, Azurite listens on loopback.
+# Azurite's documented key, the same everywhere: it guards nothing, Azurite listens on loopback
+# unless ``is_open``.
 ACCOUNT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
 PATCHED_VERSION = "3.35.0"  # what azurite/patches were proved on, see tests/adapters/azurite_patches
@@ -92,7 +93,7 @@ class Azurite(OwnServer):
 
     ``azurite_dir`` is where it is installed, if not where ``installed`` says; ``patches`` tells how much is
     loaded into it. Each of the ``preferred`` ports is taken where it is free as the folder is first served.
-    With ``tls`` it serves https.
+    With ``tls`` it serves https. ``is_open``: by any address of this machine.
     """
 
     NAME = "Azurite"
@@ -107,11 +108,13 @@ class Azurite(OwnServer):
         node: str | None = None,
         patches: str = "all",
         tls: TlsFiles | None = None,
+        is_open: bool = False,
         patience: timedelta = timedelta(seconds=60),
     ) -> None:
         super().__init__(data_dir, patience)
         self._azurite_dir, self._node, self._preferred = installed(azurite_dir), node, preferred or Ports()
         self._patches, self._tls = patches, tls
+        self._listen_on = "0.0.0.0" if is_open else HOST  # noqa: S104 as asked for
 
     @property
     def ports(self) -> Ports:
@@ -168,6 +171,7 @@ class Azurite(OwnServer):
             self._refuse_unproved()
         preloads = [f"--require={MANIFEST.resolve() / name}" for name in _PRELOADS[self._patches]]
         listen = [f"--{service}Port={port}" for service, port in ports.items()]
+        listen += [f"--{service}Host={self._listen_on}" for service in ports]
         location = f"--location={self._folder.resolve()}"
         if self._tls:  # the preload has it renewed without a restart
             listen += [f"--cert={self._tls.certificate.absolute()}", f"--key={self._tls.key.absolute()}"]

@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 import gevent
+import structlog
 from gunicorn.app.base import BaseApplication
 
 from legacy_queue.adapters.azurite import DEFAULT_PORTS, Azurite, AzuriteUnavailable
@@ -29,6 +30,8 @@ from legacy_queue.cli.tls import ServerTls
 from legacy_queue.config import Settings, SettingsError, complete
 from legacy_queue.http.bodies import build_validators
 from legacy_queue.wiring import Server, build, check_version
+
+log = structlog.get_logger()
 
 _DRAIN = 30  # seconds that requests under way have left after SIGTERM
 # whether a silent client is still there is asked after a minute, and every ten seconds six times
@@ -74,6 +77,12 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
         options["resolvers"] = "false"
     settings, _ = settings_of(options)
     log_to_standard_error(settings.log_format, settings.log_level)
+    is_open = settings.development and not settings.is_on_loopback
+    if is_open:
+        log.warning(
+            "development-client-is-open",
+            why="--development: who reaches this server or its Azurite may do everything",
+        )
     with ExitStack() as stack:
         try:
             settings = complete(settings)
@@ -91,6 +100,7 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
                     preferred=preferred,
                     patches=settings.azurite_patches,
                     tls=settings.tls_files,
+                    is_open=is_open,
                 )
                 stack.callback(azurite.stop)  # first: a signal may end its start
                 azurite.start()

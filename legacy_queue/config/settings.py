@@ -117,7 +117,22 @@ class Settings:
         is_flag=False,
         flag_value="true",
     )
+    development: bool = _setting(
+        values.flag,
+        False,
+        "true: others may reach the development client, and Azurite with its known key.",
+        is_flag=False,
+        flag_value="true",
+    )
     development_client: str | None = None
+
+    @property
+    def is_on_loopback(self) -> bool:
+        """Whether only this machine reaches the server; never for a name."""
+        try:
+            return ipaddress.ip_address("127.0.0.1" if self.host == "localhost" else self.host).is_loopback
+        except ValueError:
+            return False
 
     @property
     def tls_dir(self) -> Path:
@@ -205,7 +220,7 @@ def need_extra(wanted_by: str, extra: str) -> None:
     if importlib.util.find_spec(_EXTRAS[extra]) is None:
         raise SettingsError(
             f"{wanted_by} needs {_EXTRAS[extra]}, which is not installed: "
-            f"`pip install 'legacy-queue[{extra}]'`"
+            f"`pip install 'legacy-queue[{extra}]'` brings it"
         )
 
 
@@ -239,25 +254,21 @@ def _check(settings: Settings) -> None:
 def _check_host(settings: Settings) -> None:
     """Only this machine reaches a loopback address; what others reach must be safe, and be reached."""
     host = settings.host
-    try:
-        address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
-    except ValueError:  # a name
-        address = None
-    if address and address.is_loopback:
+    if settings.is_on_loopback:
         return
-    if not settings.clients or not settings.signing_secrets:
+    if not settings.development and not (settings.clients and settings.signing_secrets):
         raise SettingsError(
             f"on {host} others can reach the server: configure clients and signing-secrets, "
-            "or listen on 127.0.0.1 with the development client"
+            "listen on 127.0.0.1 with the development client, or allow it to others with --development"
         )
-    if address and address.is_unspecified and not settings.public_url:
+    if host.strip("0:.") == "" and not settings.public_url:
         raise SettingsError(
             f"{host} is no address that clients could be sent to: say with --public-url how they "
             "reach the server, or listen on the one address that they know"
         )
     if settings.storage == "azurite" and not (settings.public_queue_url and settings.public_blob_url):
         raise SettingsError(
-            f"Azurite listens on this machine alone, and on {host} others will be sent there: "
+            f"on {host} others will be sent to Azurite, and 127.0.0.1 is no address for them: "
             "use --storage azure, or say with --public-queue-url and --public-blob-url how they reach it"
         )
 

@@ -19,6 +19,7 @@ from legacy_queue.http.references import api_reference, exchanges_reference
 from legacy_queue.http.request_log import RequestLog, record_of
 from legacy_queue.http.schemas import SCHEMAS
 
+_DEVELOPMENT = (("x-legacy-queue-development", "who reaches this server may do everything"),)
 _started = time.monotonic()
 
 
@@ -41,7 +42,7 @@ def create_app(backend: Backend) -> Flask:
     events = events_endpoint(backend.project, backend.clock, backend.stopping, backend.trusts_proxy)
     stubs = legacy_stubs(backend.authenticator, backend.has_legacy_stubs)
     endpoints = Dispatcher((*ENDPOINTS, *stubs), (events, migration), backend, app.wsgi_app)
-    app.wsgi_app = RequestLog(endpoints)  # type: ignore[method-assign]
+    app.wsgi_app = RequestLog(endpoints, _DEVELOPMENT if backend.is_development else ())  # type: ignore[method-assign]
     app.register_error_handler(
         Exception, lambda error: render(error, record_of(request.environ), backend.clock)
     )

@@ -42,7 +42,10 @@ _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 @dataclass(frozen=True)
 class Backend:
-    """What the application is built from. Its event streams end once ``stopping`` is set."""
+    """What the application is built from. Its event streams end once ``stopping`` is set.
+
+    With ``is_development`` each answer says so in a header.
+    """
 
     services: Services
     authenticator: Authenticator
@@ -50,6 +53,7 @@ class Backend:
     clock: Clock
     root_url: str
     trusts_proxy: bool = False
+    is_development: bool = False
     project: str = PROJECT
     has_legacy_stubs: bool = False
     stopping: Event = field(default_factory=Event)

@@ -1,5 +1,6 @@
 """Settings: where they are found, what is refused, and what is never repeated."""
 
+import sys
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -78,6 +79,7 @@ EACH: dict[str, tuple[str, Any]] = {
     "resolvers": ("false", False),
     "log-format": ("text", "text"),
     "log-level": ("warning", "warning"),
+    "development": ("true", True),
     "legacy-stubs": ("true", True),
 }
 
@@ -296,6 +298,8 @@ PUBLIC = {"public-url": "https://queue.example.com"}
         ({"host": "0.0.0.0", "clients": "{}", "signing-secrets": SIGNING}, "configure clients"),
         ({"host": "0.0.0.0", "clients": CLIENTS, "signing-secrets": "[]"}, "configure clients"),
         ({"host": "192.0.2.1", **SERVED}, "--public-queue-url"),
+        ({"host": "192.0.2.1", "development": "true"}, "--public-queue-url"),
+        ({"host": "0.0.0.0", "development": "true"}, "0.0.0.0 is no address that clients could be sent to"),
         ({"host": "0.0.0.0", **PUBLIC, **SERVED}, "--public-queue-url"),
         (
             {"host": "0.0.0.0", "public-queue-url": "https://q.example.com", **PUBLIC, **SERVED},
@@ -331,6 +335,7 @@ def test_settings_that_do_not_go_together_are_accepted(options: dict[str, str], 
         {"storage": "azure", "connection-string": CONNECTION, "workers": "4"},
         {"host": "192.0.2.1", "storage": "memory", **SERVED},
         {"host": "0.0.0.0", "storage": "memory", **PUBLIC, **SERVED},
+        {"host": "0.0.0.0", "storage": "memory", "development": "true", **PUBLIC},
         {"host": "::", "storage": "azure", "connection-string": CONNECTION, **PUBLIC, **SERVED},
         {
             "host": "0.0.0.0",
@@ -345,3 +350,15 @@ def test_settings_that_do_not_go_together_are_accepted(options: dict[str, str], 
 )
 def test_settings_that_go_together_are_refused(options: dict[str, str]) -> None:
     load(options, {})
+
+
+@pytest.mark.parametrize(
+    ("options", "package", "extra"),
+    [({"amqp-url": "amqp://rabbitmq.example.com"}, "kombu", "amqp"), (S3, "boto3", "s3")],
+)
+def test_a_setting_that_lacks_its_extra_is_refused_with_the_command_that_brings_it(
+    options: dict[str, str], package: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    sentence = f" needs {package}, which is not installed: `pip install 'legacy-queue[{extra}]'` brings it"
+    assert why_refused(options).endswith(sentence)
