@@ -37,7 +37,8 @@ class PendingCounts:
 
         Elsewhere how many messages its queues have held within the last 2 s, visible or not, held and doubled
         ones too: an upper bound that is never older than what this process did. Raises ServiceUnavailable,
-        also for the callers that share the count; the next call counts again. Source: design/api.md.
+        also for the callers that share the count; the next call counts again.
+        Source: docs/explanation/http-contract.md#claims.
         """
         pool = provisioner_id, worker_type
         pending = self._tasks.pending(*pool)
