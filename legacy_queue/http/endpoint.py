@@ -19,6 +19,7 @@ from legacy_queue.domain.scopes import Expression, missing, render
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.http.request_log import Environ, record_of
 from legacy_queue.services import Services
+from legacy_queue.stores import Group
 
 log = structlog.get_logger()
 
@@ -86,6 +87,14 @@ class Call:
         """The task, to fill the scopes from: its definition is right, its runs may be old."""
         return self._services.tasks.recall(self.task_id)
 
+    def task_now(self) -> Task:
+        """The task as it is now, to fill the scopes from."""
+        return self._services.tasks.load(self.task_id)
+
+    def group(self) -> Group:
+        """The task group, to fill the scopes from; raises ResourceNotFound."""
+        return self._services.groups.load(self.params["taskGroupId"])
+
     def meant_for(self, endpoint: "Endpoint") -> "Call":
         """The same call, of another endpoint on the same route, which the body tells apart."""
         record_of(self.environ).call = endpoint.name, self.params
@@ -121,7 +130,7 @@ class Call:
         if self.run_id < len(self.task().runs):
             with suppress(InsufficientScopes):
                 return self.authorize(workerGroup="", workerId="")
-        worker = self._services.tasks.load(self.task_id).run(self.run_id).worker or Worker("", "")
+        worker = self.task_now().run(self.run_id).worker or Worker("", "")
         return self.authorize(workerGroup=worker.worker_group, workerId=worker.worker_id)
 
 

@@ -29,11 +29,15 @@ SCHEMAS: dict[str, Schema] = {
     **OBJECT_SCHEMAS,
     **WORKER_SCHEMAS,
 }
+_MESSAGES = {
+    "task-group-resolved": "task-group-resolved",
+    "task-group-sealed": "task-group-changed-message",
+}
 
 
 def message_schema(exchange: str) -> str:
     """The schema of the messages on an exchange, which is named ``task-pending`` and the like.
 
-    Source: the original's exchanges.json, where one name is unlike the others.
+    Source: the original's exchanges.json, where two names are unlike the others.
     """
-    return exchange if exchange == "task-group-resolved" else f"{exchange}-message"
+    return _MESSAGES.get(exchange, f"{exchange}-message")

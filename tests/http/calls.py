@@ -469,6 +469,27 @@ _DECLARED_BODIES = {
 }
 
 
+_GROUP = {"taskGroupId": GROUP_ID}
+_OF_GROUPS: dict[str, tuple[dict[str, str], Any]] = {
+    "statuses": ({}, {"taskIds": [TASK_ID]}),
+    "tasks": ({}, {"taskIds": [TASK_ID]}),
+    "changeTaskPriority": ({"taskId": TASK_ID}, {"newPriority": "high"}),
+    "changeTaskGroupPriority": (_GROUP, {"newPriority": "high"}),
+    **{f"{verb}TaskGroup": (_GROUP, None) for verb in ("list", "get", "seal", "cancel")},
+}
+
+
+def of_groups(name: str, task: Mapping[str, Any]) -> tuple[dict[str, str], Any, Callable[[Queue], Any]]:
+    """The parameters, the body, and what is true before, of an endpoint of many tasks or of priorities."""
+
+    def prepare(queue: Queue) -> None:
+        queue.create(TASK_ID, **task)
+        if name == "cancelTaskGroup":
+            succeeded(queue.call("sealTaskGroup", **_GROUP))
+
+    return *_OF_GROUPS[name], prepare
+
+
 def of_workers(name: str) -> dict[str, str]:
     """The parameters of an endpoint about provisioners, worker types or workers."""
     known = {**_POOL, **WORKER}
@@ -501,6 +522,8 @@ def scene(name: str, priority: str = "lowest") -> Scene:
         "projects": [_TASK["projectId"]],
         "priorities": above[: above.index(priority) + 1],
         "legacyPriority": ["lowest"] if priority == "lowest" else [],
+        "schedulers": [_TASK["schedulerId"]],
+        "directions": ["raise"],
     }
     params: dict[str, Any] = {"taskId": TASK_ID}
     task = {**_TASK, **_LISTS, "priority": priority}
@@ -517,8 +540,9 @@ def scene(name: str, priority: str = "lowest") -> Scene:
             prepare = lambda queue: queue.define(TASK_ID, **task)  # noqa: E731
         case "rerunTask":
             prepare = lambda queue: queue.canceled(TASK_ID, **task)  # noqa: E731
-        case "listTaskGroup":
-            params = {"taskGroupId": GROUP_ID}
+        case _ if name in _OF_GROUPS:
+            params, body, prepare = of_groups(name, task)
+            fields["priorities"] = above[:3]  # those up to the new one
         case "claimTask":
             params, body = {**params, "runId": "0"}, WORKER
         case "reclaimTask" | "reportCompleted" | "reportFailed" | "reportException":
