@@ -70,9 +70,10 @@ PROPERTIES: dict[str, Schema] = {
     "receipt": text(512, "[!-~]*"),
     "signature": text(256),
     # of artifacts
-    "storageType": enum("s3 azure blob reference error"),
+    "storageType": enum("s3 azure blob object reference link error"),
     "contentType": text(255),
     "contentEncoding": text(255, "[!#$%&'*+.^_`|~0-9A-Za-z-]+"),
+    "uploadId": identifier(TASK_ID, 22),
     "message": text(4096),
     "etags": array(text(256), maxItems=MAX_PARTS),
     "headers": {"type": "object", "additionalProperties": STRING},
@@ -113,3 +114,4 @@ PROPERTIES["status"] = object_of(
     state=enum(f"unscheduled {RUN_STATES}"),
     runs=array(_RUN),
 )
+PROPERTIES["credentials"] = object_of("clientId accessToken certificate")

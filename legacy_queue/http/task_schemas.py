@@ -16,7 +16,6 @@ from legacy_queue.http.schema_properties import (
     page_of,
 )
 
-PROPERTIES["credentials"] = object_of("clientId accessToken certificate")
 PROPERTIES["queues"] = array(object_of("signedPollUrl signedDeleteUrl"))
 _CLAIM = f"status runId {WORKER} takenUntil credentials"
 _CLAIMED = object_of(f"{_CLAIM} task")

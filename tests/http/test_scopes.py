@@ -121,9 +121,12 @@ CONTRACT = {
             (f"queue:create-artifact:{RUN}",),
             (f"queue:create-artifact:{NAME}", f"assume:worker-id:{WORKER}"),
         ]
-        for verb in ("create", "complete")
+        for verb in ("create", "complete", "finish")
     },
-    **{(f"get{which}Artifact", "lowest"): [(f"queue:get-artifact:{NAME}",)] for which in ("", "Latest")},
+    **{
+        (name, "lowest"): [(f"queue:get-artifact:{NAME}",)]
+        for name in ("getArtifact", "getLatestArtifact", "artifact", "latestArtifact")
+    },
     ("reportCompleted", "lowest"): RESOLVING,
     ("reportFailed", "lowest"): RESOLVING,
     ("reportException", "lowest"): RESOLVING,
@@ -195,7 +198,7 @@ def test_an_endpoint_is_declared_with_other_scopes_than_the_contract_says(name: 
 def test_an_endpoint_needs_no_scopes_that_should() -> None:
     of_tasks = ["ping", "task", "status", "listTaskGroup", "listDependentTasks", "pendingTasks"]
     of_groups = ["statuses", "tasks", "getTaskGroup"]
-    of_artifacts = ["listArtifacts", "listLatestArtifacts"]
+    of_artifacts = ["artifactInfo", "latestArtifactInfo", "listArtifacts", "listLatestArtifacts"]
     of_workers = [
         name for kind in ("Provisioner", "WorkerType", "Worker") for name in (f"list{kind}s", f"get{kind}")
     ]
