@@ -7,7 +7,7 @@ from typing import Any
 from flask import Flask, request
 
 from legacy_queue.domain.errors import ResourceNotFound
-from legacy_queue.http import artifacts, runs, tasks, workers
+from legacy_queue.http import artifacts, runs, task_queues, tasks, workers
 from legacy_queue.http.bodies import MAX_BODY
 from legacy_queue.http.dispatch import Backend, Dispatcher, check_escapes
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
@@ -28,7 +28,9 @@ def ping(call: Call) -> Mapping[str, Any]:
     return {"alive": True, "uptime": round(time.monotonic() - _started, 3)}
 
 
-_DECLARED = [one for module in (tasks, runs, artifacts, workers) for one in vars(module).values()]
+_DECLARED = [
+    one for module in (tasks, runs, task_queues, artifacts, workers) for one in vars(module).values()
+]
 ENDPOINTS = (ping, *(one for one in _DECLARED if isinstance(one, Endpoint)))
 
 

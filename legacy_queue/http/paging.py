@@ -85,4 +85,4 @@ def _token(call: Call, place: str) -> str:
 
 
 def _list_id(call: Call) -> str:
-    return "/".join(call.params.values()) or "all provisioners"
+    return "/".join(call.params.values()) or "all"
