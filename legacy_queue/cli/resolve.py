@@ -42,7 +42,9 @@ def resolve(**options: str | None) -> None:
     try:
         settings = complete(settings)
         if settings.storage == "azurite":
-            azurite = Azurite(settings.data_dir / "azurite", settings.azurite_dir).found()
+            azurite = Azurite(
+                settings.data_dir / "azurite", settings.azurite_dir, tls=settings.tls_files
+            ).found()
             settings = replace(settings, connection_string=azurite.connection_string)
             check_version(settings)
         server = build(settings, settings.public_url or "http://127.0.0.1")

@@ -15,18 +15,23 @@ from typing import Any
 
 import click
 import gevent
+import structlog
 from gunicorn.app.base import BaseApplication
 
 from legacy_queue.adapters.azurite import DEFAULT_PORTS, Azurite, AzuriteUnavailable
+from legacy_queue.cli.azurite import ensure_installed
 from legacy_queue.cli.file_descriptors import max_connections, raise_limit
 from legacy_queue.cli.gunicorn_worker import Arbiter, Worker
 from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.cli.options import setting_options, settings_of, stop_with_stdin_option
 from legacy_queue.cli.resolve import wait_for
 from legacy_queue.cli.signals import Unwinding
+from legacy_queue.cli.tls import ServerTls
 from legacy_queue.config import Settings, SettingsError, complete
 from legacy_queue.http.bodies import build_validators
 from legacy_queue.wiring import Server, build, check_version
+
+log = structlog.get_logger()
 
 _DRAIN = 30  # seconds that requests under way have left after SIGTERM
 # whether a silent client is still there is asked after a minute, and every ten seconds six times
@@ -72,9 +77,16 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
         options["resolvers"] = "false"
     settings, _ = settings_of(options)
     log_to_standard_error(settings.log_format, settings.log_level)
+    is_open = settings.development and not settings.is_on_loopback
+    if is_open:
+        log.warning(
+            "development-client-is-open",
+            why="--development: who reaches this server or its Azurite may do everything",
+        )
     with ExitStack() as stack:
         try:
             settings = complete(settings)
+            tls = ServerTls(settings, settings.tls_files) if settings.tls_files else None
             listener = _listen(settings)
             azurite = None
             if settings.storage == "azurite":
@@ -83,18 +95,23 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
                     DEFAULT_PORTS if azurite_default_ports else None,
                 )
                 azurite = Azurite(
-                    folder, settings.azurite_dir, preferred=preferred, patches=settings.azurite_patches
+                    folder,
+                    ensure_installed(settings),
+                    preferred=preferred,
+                    patches=settings.azurite_patches,
+                    tls=settings.tls_files,
+                    is_open=is_open,
                 )
                 stack.callback(azurite.stop)  # first: a signal may end its start
                 azurite.start()
                 settings = replace(settings, connection_string=azurite.connection_string)
                 check_version(settings)
-            root_url = settings.public_url or _url_of(listener)
+            root_url = settings.public_url or _url_of(listener, "https" if tls else "http")
             connections = max_connections(raise_limit(), settings)
             _preload()
             # before any process is forked: what is wrong is said once
             server = build(settings, root_url, max_connections=connections)
-            application = _Application(settings, root_url, server, listener.detach(), connections)
+            application = _Application(settings, root_url, server, listener, connections, tls)
             # it ends by SystemExit, in its own processes too: Azurite is stopped last, and only by its parent
             Arbiter(application, azurite, unwinding).run()
         except (SettingsError, AzuriteUnavailable) as error:
@@ -123,17 +140,25 @@ def _listen(settings: Settings) -> socket.socket:
     return listener
 
 
-def _url_of(listener: socket.socket) -> str:
+def _url_of(listener: socket.socket, scheme: str) -> str:
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 class _Application(BaseApplication):
     def __init__(
-        self, settings: Settings, root_url: str, server: Server, listener: int, connections: int
+        self,
+        settings: Settings,
+        root_url: str,
+        server: Server,
+        listener: socket.socket,
+        connections: int,
+        tls: ServerTls | None,
     ) -> None:
+        self._tls, self.tls_context = tls, tls.context if tls else None
         self._settings, self._root_url, self._server = settings, root_url, server
-        self._listener, self._connections = listener, connections
+        self._port = listener.getsockname()[1]
+        self._listener, self._connections = listener.detach(), connections
         self._word, give = os.pipe()  # one byte: whichever process takes it says that the server is ready
         os.set_blocking(self._word, False)
         os.write(give, b"!")
@@ -171,12 +196,17 @@ class _Application(BaseApplication):
         """Once storage answers the background begins, and the first process says that the server is ready."""
         wait_for(self._server.storage)
         self._server.background.start()
+        if self._tls:
+            gevent.spawn(self._tls.keep_fresh)
         line: dict[str, Any] = {
             "rootUrl": self._root_url,
             "baseUrl": f"{self._root_url}/v1",
+            "port": self._port,
             "pid": pid,
             "storage": self._server.storage.account.endpoints,
         }
+        if self._tls and self._tls.authority:
+            line["ca"] = {name: str(getattr(self._tls.authority, name)) for name in ("certificate", "bundle")}
         if self._settings.development_client:
             [client] = self._settings.clients  # none are configured
             line["credentials"] = {"clientId": client.client_id, "accessToken": client.access_token}

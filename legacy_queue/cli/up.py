@@ -26,7 +26,7 @@ from legacy_queue.cli.options import setting_options, settings_of
 from legacy_queue.cli.queues import named_queues
 from legacy_queue.cli.signals import ENDS, Told, Unwinding
 from legacy_queue.cli.worker import start
-from legacy_queue.config.settings import PREFIX, Settings, wire_name
+from legacy_queue.config.settings import PREFIX, Settings, SettingsError, need_extra, wire_name
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.worker import Credentials, Step, Worker, WorkerSettings
@@ -68,20 +68,23 @@ def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
     with ExitStack() as started:
         try:
             if rabbitmq:
+                need_extra("--rabbitmq", "amqp")
                 broker = RabbitMQ(Path(given.get("data_dir") or settings.data_dir) / "rabbitmq", _RABBITMQ)
                 started.callback(broker.stop)  # first: a signal may end its start
                 broker.start()
                 environment[f"{PREFIX}AMQP_URL"] = broker.url  # a command line is read by everybody
             server, ready = started.enter_context(_server(command, environment))
+            trusted = _trusted(ready)
+            os.environ.update(trusted)
             if demo:
                 _demonstrate(ready)
             else:
-                _say_what_to_try(ready, broker)
+                _say_what_to_try(ready, broker, trusted)
                 _say_where_storage_is(settings)
                 click.echo(f"\nCtrl-C stops the queue{', its broker' if broker else ''} and its storage.")
                 server.wait()
                 raise click.ClickException("the server ended by itself; its log above says why")
-        except RabbitMQUnavailable as unavailable:
+        except (RabbitMQUnavailable, SettingsError) as unavailable:
             raise click.ClickException(str(unavailable)) from None
         except Told:
             click.echo("\nStopping ...", err=True)
@@ -113,7 +116,16 @@ def _server(
         server.wait()
 
 
-def _say_what_to_try(ready: Mapping[str, Any], broker: RabbitMQ | None) -> None:
+def _trusted(ready: Mapping[str, Any]) -> dict[str, str]:
+    """The variables by which clients trust the server's authority, and all others as before."""
+    if "ca" not in ready:
+        return {}
+    certificate, bundle = ready["ca"]["certificate"], ready["ca"]["bundle"]
+    bundles = dict.fromkeys(("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE"), bundle)
+    return {**bundles, "NODE_EXTRA_CA_CERTS": certificate}
+
+
+def _say_what_to_try(ready: Mapping[str, Any], broker: RabbitMQ | None, trusted: Mapping[str, str]) -> None:
     root_url, base_url = ready["rootUrl"], ready["baseUrl"]
     credentials = ready.get("credentials") or {"clientId": "...", "accessToken": "..."}
     client_id, token = credentials["clientId"], credentials["accessToken"]
@@ -124,16 +136,17 @@ def _say_what_to_try(ready: Mapping[str, Any], broker: RabbitMQ | None) -> None:
     if broker:
         click.echo(f"  events on        {broker.url}   (RabbitMQ; topic exchanges)")
     program = shlex.quote(os.path.relpath(sys.argv[0]))
+    trust = "".join(f"\n  export {name}={shlex.quote(value)}" for name, value in trusted.items())
     pool = "--provisioner my-provisioner --worker-type my-worker"
     click.echo(f"""
 Watch what happens to tasks, in a terminal of its own:
-
+{trust}
   {program} events --root-url {root_url}
 
 Try, in another terminal:
 
   export LEGACY_QUEUE_ROOT_URL={root_url}
-  export TASKCLUSTER_CLIENT_ID={client_id} TASKCLUSTER_ACCESS_TOKEN={token}
+  export TASKCLUSTER_CLIENT_ID={client_id} TASKCLUSTER_ACCESS_TOKEN={token}{trust}
   {program} create-task {pool} -- echo hello
   {program} worker {pool} --max-tasks 1
   curl {base_url}/pending/my-provisioner/my-worker""")
@@ -141,7 +154,7 @@ Try, in another terminal:
 
 def _say_where_storage_is(settings: Settings) -> None:
     if settings.storage == "azurite":
-        azurite = Azurite(settings.data_dir / "azurite", settings.azurite_dir).found()
+        azurite = Azurite(settings.data_dir / "azurite", settings.azurite_dir, tls=settings.tls_files).found()
         ports = ", ".join(f"{service} {port}" for service, port in azurite.ports._asdict().items())
         click.echo(
             f"\nAzurite listens on 127.0.0.1: {ports}. Its account, with the key that every Azurite has:\n\n"

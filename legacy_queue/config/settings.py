@@ -5,33 +5,37 @@ refused with the nearest known one. Secrets never reach a repr or a message.
 """
 
 import difflib
+import importlib.util
 import ipaddress
-import json
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from legacy_queue.adapters.private_folder import make_private, private_opener, tighten
+from legacy_queue.adapters.tls_files import TlsFiles
 from legacy_queue.config import values
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.events import PROJECT
-from legacy_queue.domain.ids import slugid
 
 PREFIX = "LEGACY_QUEUE_"
-DEVELOPMENT = "development"  # the clientId that is made up where no client is configured
 CONFIG = "config"  # names the TOML file; an option and a variable like the others
 _OF_THE_WORKER = {"root-url", "base-url"}  # the sample worker's variables
+
+
+_EXTRAS = {"amqp": "kombu", "s3": "boto3"}  # what each brings, in setup.cfg
 
 
 class SettingsError(Exception):
     """What is wrong with the settings and what would be accepted, in a sentence."""
 
 
-def _setting(parse: Callable[[Any], Any], default: Any, description: str, secret: bool = False) -> Any:
-    metadata = {"parse": parse, "help": description, "secret": secret}
+def _setting(
+    parse: Callable[[Any], Any], default: Any, description: str, secret: bool = False, **more: Any
+) -> Any:
+    """``more`` says how click reads the option."""
+    metadata = {"parse": parse, "help": description, "secret": secret, "option": more}
     return field(default_factory=lambda: default, repr=not secret, metadata=metadata)
 
 
@@ -44,8 +48,8 @@ class Settings:
     workers: int = _setting(values.count, 1, "Server processes.")
     storage: str = _setting(values.storage, "azurite", "azurite (started here), azure or memory.")
     data_dir: Path = _setting(values.path, Path(".legacy-queue"), "What survives: Azurite's data.")
-    azurite_dir: Path = _setting(
-        values.path, Path(__file__).parents[1] / "azurite", "Where npm installed Azurite."
+    azurite_dir: Path | None = _setting(
+        values.path, None, "Where Azurite is installed, if not in the user's cache."
     )
     azurite_patches: str = _setting(
         values.azurite_patches, "all", "all: Azurite's operations are made cheaper; none: it runs as it is."
@@ -59,6 +63,16 @@ class Settings:
     public_blob_url: str | None = _setting(
         values.url, None, "The blob endpoint that artifacts are at, if another."
     )
+    tls: str = _setting(
+        values.tls, "off", "auto: serve https, with an authority made in the data directory; or off."
+    )
+    tls_name: tuple[str, ...] = _setting(
+        values.tls_names, (), "A further name or IP address of the certificate; repeatable.", multiple=True
+    )
+    tls_cert: Path | None = _setting(
+        values.path, None, "Instead: the PEM file of a certificate of one's own."
+    )
+    tls_key: Path | None = _setting(values.path, None, "The PEM file of its private key.")
     trusted_proxy: bool = _setting(values.flag, False, "true: believe x-forwarded-host, -port and -proto.")
     claim_timeout: timedelta = _setting(values.duration, timedelta(minutes=20), "How long a claim lasts.")
     poll_visibility: timedelta = _setting(
@@ -92,7 +106,43 @@ class Settings:
     log_level: str = _setting(
         values.log_level, "info", "What is logged: debug, info (every request), warning or error."
     )
+    legacy_stubs: bool = _setting(
+        values.flag,
+        False,
+        "true: answer what old workers ask of purge-cache and auth.",
+        is_flag=False,
+        flag_value="true",
+    )
+    development: bool = _setting(
+        values.flag,
+        False,
+        "true: others may reach the development client, and Azurite with its known key.",
+        is_flag=False,
+        flag_value="true",
+    )
     development_client: str | None = None
+
+    @property
+    def is_on_loopback(self) -> bool:
+        """Whether only this machine reaches the server; never for a name."""
+        try:
+            return ipaddress.ip_address("127.0.0.1" if self.host == "localhost" else self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def tls_dir(self) -> Path:
+        """Where ``tls`` auto keeps its authority."""
+        return self.data_dir / "tls"
+
+    @property
+    def tls_files(self) -> TlsFiles | None:
+        """What https is served with; None: http is."""
+        if self.tls == "auto":
+            return TlsFiles.in_folder(self.tls_dir)
+        return (
+            TlsFiles(self.tls_cert, self.tls_key, self.tls_cert) if self.tls_cert and self.tls_key else None
+        )
 
 
 DECLARED: tuple[Field[Any], ...] = tuple(one for one in fields(Settings) if one.metadata)
@@ -161,8 +211,21 @@ def _refuse_unknown(names: Iterable[str], shown: Callable[[str], str]) -> None:
         raise SettingsError(f"there is no setting {shown(name)}; the nearest is {shown(near[0])}")
 
 
+def need_extra(wanted_by: str, extra: str) -> None:
+    """Raises SettingsError where the packages of this extra, which ``wanted_by`` needs, are not installed."""
+    if importlib.util.find_spec(_EXTRAS[extra]) is None:
+        raise SettingsError(
+            f"{wanted_by} needs {_EXTRAS[extra]}, which is not installed: "
+            f"`pip install 'legacy-queue[{extra}]'` brings it"
+        )
+
+
 def _check(settings: Settings) -> None:
     """What is wrong between settings; each is fine alone."""
+    if settings.amqp_url:
+        need_extra("amqp-url", "amqp")
+    if settings.s3_endpoint:
+        need_extra("s3-endpoint", "s3")
     if settings.storage == "azure" and not settings.connection_string:
         raise SettingsError("--storage azure needs a connection string: set LEGACY_QUEUE_CONNECTION_STRING")
     if settings.storage != "azure" and settings.connection_string:
@@ -175,86 +238,32 @@ def _check(settings: Settings) -> None:
         raise SettingsError(
             f"{' and '.join(missing)} must be set too: {', '.join(map(wire_name, s3_names))} go together"
         )
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        raise SettingsError("tls-cert and tls-key go together: give both")
+    if settings.tls == "auto" and settings.tls_cert:
+        raise SettingsError("--tls auto makes a certificate, and tls-cert names another: give one of them")
+    if settings.tls == "off" and settings.tls_name:
+        raise SettingsError("tls-name names the certificate that --tls auto makes: set tls to auto")
     _check_host(settings)
 
 
 def _check_host(settings: Settings) -> None:
     """Only this machine reaches a loopback address; what others reach must be safe, and be reached."""
     host = settings.host
-    try:
-        address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
-    except ValueError:  # a name
-        address = None
-    if address and address.is_loopback:
+    if settings.is_on_loopback:
         return
-    if not settings.clients or not settings.signing_secrets:
+    if not settings.development and not (settings.clients and settings.signing_secrets):
         raise SettingsError(
             f"on {host} others can reach the server: configure clients and signing-secrets, "
-            "or listen on 127.0.0.1 with the development client"
+            "listen on 127.0.0.1 with the development client, or allow it to others with --development"
         )
-    if address and address.is_unspecified and not settings.public_url:
+    if host.strip("0:.") == "" and not settings.public_url:
         raise SettingsError(
             f"{host} is no address that clients could be sent to: say with --public-url how they "
             "reach the server, or listen on the one address that they know"
         )
     if settings.storage == "azurite" and not (settings.public_queue_url and settings.public_blob_url):
         raise SettingsError(
-            f"Azurite listens on this machine alone, and on {host} others will be sent there: "
+            f"on {host} others will be sent to Azurite, and 127.0.0.1 is no address for them: "
             "use --storage azure, or say with --public-queue-url and --public-blob-url how they reach it"
         )
-
-
-def complete(settings: Settings) -> Settings:
-    """The settings with a client and a signing secret in any case: those of development on loopback.
-
-    What is made up is kept in ``<data-dir>/development.json``, for its owner's eyes, so that credentials and
-    messages are good after a restart; with memory storage nothing outlives the server anyway. The data
-    directory is made its owner's alone where Azurite's data are in it too. Raises SettingsError where
-    directory or file cannot be used.
-    """
-    if settings.storage == "azurite":
-        try:
-            make_private(settings.data_dir)
-        except OSError as error:
-            raise _unusable(settings.data_dir, error) from None
-    if settings.clients and settings.signing_secrets:
-        return settings
-    kept = (
-        _development()
-        if settings.storage == "memory"
-        else _kept_development(settings.data_dir / "development.json")
-    )
-    if not settings.signing_secrets:
-        settings = replace(settings, signing_secrets=(kept["signingSecret"],))
-    if not settings.clients:
-        client = Client(DEVELOPMENT, kept["accessToken"], ("*",))
-        settings = replace(settings, clients=(client,), development_client=DEVELOPMENT)
-    return settings
-
-
-def _development() -> dict[str, str]:
-    return {name: slugid() + slugid() for name in ("accessToken", "signingSecret")}
-
-
-def _kept_development(path: Path) -> dict[str, str]:
-    try:
-        make_private(path.parent)
-        try:
-            with open(path, "x", opener=private_opener) as file:
-                file.write(json.dumps(_development(), indent=2) + "\n")
-        except FileExistsError:
-            tighten(path)
-        kept: dict[str, str] = json.loads(path.read_text())
-        if not all(values.is_secret(kept[name]) for name in _development()):
-            raise ValueError
-        return kept
-    except OSError as error:
-        raise _unusable(path, error) from None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise SettingsError(
-            f"{path} is damaged: remove it, and new development credentials are made"
-        ) from None
-
-
-def _unusable(path: Path, error: OSError) -> SettingsError:
-    return SettingsError(f"{path} cannot be written and read: {error.strerror}; use another --data-dir")

@@ -3,6 +3,7 @@
 Each raises ValueError, whose message says what is accepted and never repeats a secret.
 """
 
+import ipaddress
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -19,6 +20,8 @@ from legacy_queue.domain.scopes import is_scope
 LOG_FORMATS = ("auto", "text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_LABEL = "[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?"
+_TLS_NAME = "a host name or an IP address is accepted, or several, without port and wildcard"
 Parse = Callable[[Any], Any]
 
 
@@ -69,6 +72,7 @@ claim_work_wait = _duration(
 )
 storage = _one_of("azurite", "azure", "memory")
 azurite_patches = _one_of("all", "none")
+tls = _one_of("off", "auto")
 log_format = _one_of(*LOG_FORMATS)
 log_level = _one_of(*LOG_LEVELS)
 prefix = _matching("[a-z][a-z0-9]{0,10}", "1 to 11 of a-z and 0-9 are accepted, a letter first")
@@ -169,6 +173,21 @@ def secrets(value: Any) -> tuple[str, ...]:
     if not all(map(is_secret, value)):
         raise ValueError(accepted)
     return tuple(value)
+
+
+def tls_names(value: Any) -> tuple[str, ...]:
+    """A list, or text with commas between them."""
+    names = value.split(",") if isinstance(value, str) else _structure(value, list, _TLS_NAME)
+    return tuple(map(_tls_name, names))
+
+
+def _tls_name(value: Any) -> str:
+    name = str(value).lower()
+    with suppress(ValueError):
+        return str(ipaddress.ip_address(name))
+    if len(name) > 253 or not re.fullmatch(rf"{_LABEL}(\.{_LABEL})*", name):
+        raise ValueError(_TLS_NAME)
+    return name
 
 
 def is_secret(value: Any) -> bool:

@@ -14,9 +14,9 @@ from typing import Any, Self
 from legacy_queue.domain.errors import InputError, InputTooLarge, RequestConflict
 from legacy_queue.domain.events import Event, task_event
 from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import epoch_milliseconds, format_time, given_time
-from legacy_queue.domain.transitions import Outcome
 
 LARGEST_UPLOAD = 5 * 1024**3  # bytes in one request, as S3 has it
 LARGEST_BLOB = 150 * 1024**3  # bytes: in blocks of 4 MiB it stays below the 50,000 that Azure allows
@@ -60,8 +60,8 @@ class Artifact:
         if body["storageType"] == "blob":
             is_complete, details = False, _blob_details(body)
         elif body["storageType"] == "object":
-            project_id = task.definition.wire.get("projectId", "none")
-            is_complete, details = False, {"projectId": project_id, "uploadId": slugid()}
+            is_complete = False
+            details = {"projectId": task.definition.project_id, "uploadId": slugid()}
         else:
             names = ("url", "artifact", "reason", "message")
             is_complete, details = True, {key: body[key] for key in names if key in body}

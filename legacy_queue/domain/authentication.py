@@ -185,6 +185,10 @@ class Authenticator:
     def __init__(self, clients: Mapping[str, Client], roles: Roles) -> None:
         self._clients, self._roles = clients, roles
 
+    def expand(self, scopes: Sequence[str]) -> tuple[str, ...]:
+        """The scopes, and those of the roles that they assume."""
+        return self._roles.expand_anew(scopes)
+
     def authenticate(self, request: SignedRequest, now: datetime) -> Identity | None:
         """Who sent the request; None when it bears no credentials. Raises AuthenticationFailed."""
         signature = read_signature(request)

@@ -140,7 +140,7 @@ class Roles:
 
     def __init__(self, scopes_by_role_id: Mapping[str, Sequence[str]]) -> None:
         self._roles = [(f"assume:{role_id}", tuple(held)) for role_id, held in scopes_by_role_id.items()]
-        self._cached = lru_cache(maxsize=256)(self._expanded)
+        self._cached = lru_cache(maxsize=256)(self.expand_anew)
 
     def expand(self, scopes: Iterable[str]) -> tuple[str, ...]:
         """The scopes, and those of every role they assume, directly or through another role, in a circle too.
@@ -148,7 +148,8 @@ class Roles:
         """
         return self._cached(tuple(scopes))
 
-    def _expanded(self, scopes: tuple[str, ...]) -> tuple[str, ...]:
+    def expand_anew(self, scopes: Iterable[str]) -> tuple[str, ...]:
+        """As ``expand``; nothing is remembered."""
         found = dict.fromkeys(scopes)  # a set that keeps its order
         to_follow, roles = list(found), self._roles
         while to_follow:

@@ -2,22 +2,25 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from flask import Flask, request
 
 from legacy_queue.domain.errors import ResourceNotFound
-from legacy_queue.http import artifacts, runs, task_queues, tasks, workers
+from legacy_queue.http import artifacts, groups, objects, runs, task_queues, tasks, workers
 from legacy_queue.http.bodies import MAX_BODY
 from legacy_queue.http.dispatch import Backend, Dispatcher, check_escapes
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
 from legacy_queue.http.error_answers import render
 from legacy_queue.http.event_stream import events_endpoint
+from legacy_queue.http.legacy_stubs import legacy_stubs
 from legacy_queue.http.migration import migration
 from legacy_queue.http.references import api_reference, exchanges_reference
 from legacy_queue.http.request_log import RequestLog, record_of
 from legacy_queue.http.schemas import SCHEMAS
 
+_DEVELOPMENT = (("x-legacy-queue-development", "who reaches this server may do everything"),)
 _started = time.monotonic()
 
 
@@ -28,10 +31,13 @@ def ping(call: Call) -> Mapping[str, Any]:
     return {"alive": True, "uptime": round(time.monotonic() - _started, 3)}
 
 
-_DECLARED = [
-    one for module in (tasks, runs, task_queues, artifacts, workers) for one in vars(module).values()
-]
+_MODULES = (tasks, groups, runs, task_queues, artifacts, workers)
+_DECLARED = [one for module in _MODULES for one in vars(module).values()]
 ENDPOINTS = (ping, *(one for one in _DECLARED if isinstance(one, Endpoint)))
+OBJECT_ENDPOINTS = (
+    replace(ping, name="objectPing", service="object"),
+    *(one for one in vars(objects).values() if isinstance(one, Endpoint)),
+)
 
 
 def create_app(backend: Backend) -> Flask:
@@ -40,8 +46,11 @@ def create_app(backend: Backend) -> Flask:
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1  # of what reads bodies without a limit of its own
     app.url_map.merge_slashes = False
     events = events_endpoint(backend.project, backend.clock, backend.stopping, backend.trusts_proxy)
-    endpoints = Dispatcher(ENDPOINTS, (events, migration), backend, app.wsgi_app)
-    app.wsgi_app = RequestLog(endpoints)  # type: ignore[method-assign]
+    stubs = legacy_stubs(backend.authenticator, backend.has_legacy_stubs)
+    endpoints = Dispatcher(
+        (*ENDPOINTS, *OBJECT_ENDPOINTS, *stubs), (events, migration), backend, app.wsgi_app
+    )
+    app.wsgi_app = RequestLog(endpoints, _DEVELOPMENT if backend.is_development else ())  # type: ignore[method-assign]
     app.register_error_handler(
         Exception, lambda error: render(error, record_of(request.environ), backend.clock)
     )

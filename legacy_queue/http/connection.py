@@ -1,6 +1,5 @@
 """The connection of a request: its body as it arrives, and whether the client is still connected."""
 
-import socket
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -31,20 +30,8 @@ class FairBody:
 def disconnected(environ: Mapping[str, Any]) -> Callable[[], bool]:
     """Whether the client has closed its side of the connection, or the connection is broken.
 
-    The answer can be asked for at any time, from any thread; it costs a system call and reads nothing.
-    Only gunicorn says which connection that is; elsewhere the client counts as connected.
+    It can be asked for at any time. Only the server of ``legacy-queue serve`` says so; elsewhere the client
+    counts as connected.
     """
-    connection = environ.get("gunicorn.socket")
-    if connection is None:
-        return lambda: False
-    connection = getattr(connection, "_sock", connection)  # gevent's own would wait
-
-    def is_closed() -> bool:
-        try:
-            return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
-
+    is_closed: Callable[[], bool] = getattr(environ.get("gunicorn.socket"), "is_closed", lambda: False)
     return is_closed

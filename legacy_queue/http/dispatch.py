@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from threading import Event
 from typing import Any
 
@@ -19,6 +20,7 @@ from legacy_queue.domain.errors import (
     InputValidationError,
     InvalidRequestArguments,
     MalformedPayload,
+    ResourceNotFound,
 )
 from legacy_queue.domain.events import PROJECT
 from legacy_queue.domain.hawk import SignedRequest
@@ -40,7 +42,10 @@ _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 @dataclass(frozen=True)
 class Backend:
-    """What the application is built from. Its event streams end once ``stopping`` is set."""
+    """What the application is built from. Its event streams end once ``stopping`` is set.
+
+    With ``is_development`` each answer says so in a header.
+    """
 
     services: Services
     authenticator: Authenticator
@@ -48,22 +53,29 @@ class Backend:
     clock: Clock
     root_url: str
     trusts_proxy: bool = False
+    is_development: bool = False
     project: str = PROJECT
+    has_legacy_stubs: bool = False
     stopping: Event = field(default_factory=Event)
     upload_slots: UploadSlots = field(default_factory=UploadSlots)
 
 
 class Dispatcher:
-    """A WSGI application: the endpoints, ``prefixed`` under both prefixes; ``rest`` has all other paths.
+    """A WSGI application: the endpoints; ``rest`` has all other paths.
 
-    A client whose base URL ends in a slash sends two.
+    Those that are ``prefixed`` are under ``/v1`` and ``/api/<service>/v1``, and sorted by their service. A
+    client whose base URL ends in a slash sends two.
     """
 
     def __init__(
         self, prefixed: Sequence[Endpoint], bare: Sequence[Endpoint], backend: Backend, rest: WsgiApp
     ) -> None:
         self._backend, self._rest = backend, rest
-        routes = [f"(?:/v1|/api/queue/v1)(?:{'|'.join(map(_pattern, prefixed))})", *map(_pattern, bare)]
+        services = groupby(prefixed, lambda one: one.service)
+        routes = [
+            *[f"(?:/v1|/api/{name}/v1)(?:{'|'.join(map(_pattern, some))})" for name, some in services],
+            *map(_pattern, bare),
+        ]
         self._route = re.compile(f"/*(?:{'|'.join(routes)})")
         self._endpoints = {one.name: one for one in (*prefixed, *bare)}
 
@@ -93,6 +105,8 @@ class Dispatcher:
         A change without credentials is refused before its body is read as JSON: no stranger makes that work.
         Until its parameters are checked, an error shows no more of them than their beginning.
         """
+        if endpoint.disabled:
+            raise ResourceNotFound(endpoint.disabled)
         params = endpoint.parameters(segments)
         record.call = endpoint.name, {name: value[:200] for name, value in params.items()}
         check_escapes(record.target)
@@ -107,7 +121,7 @@ class Dispatcher:
         identity, failure = self._authenticate(environ, record, raw)
         record.client_id = identity.client_id if identity else None
         body = None
-        if endpoint.method != "GET":
+        if endpoint.method != "GET" or endpoint.input:
             if endpoint.scopes is not None and identity is None:
                 raise failure or endpoint.refusal(None, json.dumps(reference(endpoint.scopes)))
             body = parse(raw, environ.get("CONTENT_TYPE", ""))

@@ -90,11 +90,12 @@ def record_of(environ: Environ) -> RequestRecord:
 class RequestLog:
     """The application, each request to which is logged when its answer is sent, or its client is gone.
 
+    ``headers`` are added to each answer.
     PATH_INFO is the path as it was sent: ``a%2Fb`` is one segment, which WSGI's own hides.
     """
 
-    def __init__(self, app: WsgiApp) -> None:
-        self._app = app
+    def __init__(self, app: WsgiApp, headers: Iterable[tuple[str, str]] = ()) -> None:
+        self._app, self._headers = app, headers
 
     def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
         record = environ[_RECORD] = RequestRecord(environ)
@@ -105,6 +106,7 @@ class RequestLog:
             record.status = int(status[:3])
             if record.status >= 400:
                 record.code = next((value for name, value in headers if name == "x-ms-error-code"), None)
-            return start_response(status, [*headers, ("x-request-id", record.request_id)], *error)
+            more = *self._headers, ("x-request-id", record.request_id)
+            return start_response(status, [*headers, *more], *error)
 
         return ClosingIterator(self._app(environ, start), record.write)

@@ -59,7 +59,7 @@ class Backlog:
             self._written[task.task_id] = before
             entry = None
             if run and not run.is_resolved:
-                entry = Entry(task.definition.work_queue.task_queue_id, run.state, task.since)
+                entry = Entry(task.work_queue.task_queue_id, run.state, task.since)
             self._put(task.task_id, entry)
 
     def counts(self, task_queue_id: str) -> tuple[int, int]:

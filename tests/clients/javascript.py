@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.adapters.azurite import AzuriteUnavailable, find_node
+from legacy_queue.adapters.npm import NodeUnavailable, find_node
 
 _CLIENTS = Path(__file__).parent
 
@@ -19,7 +19,7 @@ def javascript(job: str, **options: Any) -> Any:
         pytest.fail(f"{_CLIENTS}/node_modules is missing: scripts/test makes it, and so does `npm ci` there.")
     try:
         node = find_node(os.environ.get("LEGACY_QUEUE_NODE"))
-    except AzuriteUnavailable as error:
+    except NodeUnavailable as error:
         pytest.fail(f"The JavaScript clients cannot run. {error}")
     run = subprocess.run(
         [node, _CLIENTS / "sign.js"],

@@ -1,5 +1,6 @@
 """Settings: where they are found, what is refused, and what is never repeated."""
 
+import sys
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -41,6 +42,8 @@ S3 = {
     "s3-access-key-id": "AKIAEXAMPLE",
     "s3-secret-access-key": "S3CRET-for-presigned-urls",
 }
+ANY_TEXT = ("host", "data-dir", "azurite-dir", "connection-string", "tls-cert", "tls-key")
+OWN_CERTIFICATE = {"tls-cert": "a.pem", "tls-key": "b.pem"}
 NEEDED_TOGETHER = [name for name in S3 if name != "s3-region"]
 
 # of each setting: as text, and what it is then
@@ -57,6 +60,10 @@ EACH: dict[str, tuple[str, Any]] = {
     "public-url": ("https://queue.example.com/", "https://queue.example.com"),
     "public-queue-url": ("http://127.0.0.1:10001/account", "http://127.0.0.1:10001/account"),
     "public-blob-url": ("http://127.0.0.1:10000/account", "http://127.0.0.1:10000/account"),
+    "tls": ("auto", "auto"),
+    "tls-name": ("queue.example.com,10.0.0.1", ("queue.example.com", "10.0.0.1")),
+    "tls-cert": ("a.pem", Path("a.pem")),
+    "tls-key": ("b.pem", Path("b.pem")),
     "trusted-proxy": ("true", True),
     "claim-timeout": ("6s", timedelta(seconds=6)),
     "poll-visibility": ("1m", timedelta(minutes=1)),
@@ -72,6 +79,8 @@ EACH: dict[str, tuple[str, Any]] = {
     "resolvers": ("false", False),
     "log-format": ("text", "text"),
     "log-level": ("warning", "warning"),
+    "development": ("true", True),
+    "legacy-stubs": ("true", True),
 }
 
 
@@ -80,7 +89,8 @@ def variable(name: str) -> str:
 
 
 def needed_with(name: str) -> dict[str, str]:
-    with_others = {"connection-string": {"storage": "azure"}} | dict.fromkeys(S3, S3)
+    with_others = {"connection-string": {"storage": "azure"}, "tls-name": {"tls": "auto"}}
+    with_others |= dict.fromkeys(S3, S3) | dict.fromkeys(OWN_CERTIFICATE, OWN_CERTIFICATE)
     return {other: value for other, value in with_others.get(name, {}).items() if other != name}
 
 
@@ -222,7 +232,7 @@ def test_a_missing_file_is_no_mistake(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", EACH)
 def test_a_bad_value_is_refused_without_a_word_of_where(tmp_path: Path, name: str) -> None:
     secret = next(one.metadata["secret"] for one in DECLARED if wire_name(one.name) == name)
-    bad = {"host": "", "data-dir": "", "azurite-dir": "", "connection-string": ""}.get(name, "b a d")
+    bad = "" if name in ANY_TEXT else "b a d"
     for message, place in [
         (why_refused({name: bad}), f"--{name}"),
         (why_refused(environ={variable(name): bad}), variable(name)),
@@ -288,6 +298,8 @@ PUBLIC = {"public-url": "https://queue.example.com"}
         ({"host": "0.0.0.0", "clients": "{}", "signing-secrets": SIGNING}, "configure clients"),
         ({"host": "0.0.0.0", "clients": CLIENTS, "signing-secrets": "[]"}, "configure clients"),
         ({"host": "192.0.2.1", **SERVED}, "--public-queue-url"),
+        ({"host": "192.0.2.1", "development": "true"}, "--public-queue-url"),
+        ({"host": "0.0.0.0", "development": "true"}, "0.0.0.0 is no address that clients could be sent to"),
         ({"host": "0.0.0.0", **PUBLIC, **SERVED}, "--public-queue-url"),
         (
             {"host": "0.0.0.0", "public-queue-url": "https://q.example.com", **PUBLIC, **SERVED},
@@ -302,6 +314,9 @@ PUBLIC = {"public-url": "https://queue.example.com"}
                 {"public-queue-url": "https://q.example.com", "public-blob-url": "https://b.example.com"},
             )
         ),
+        ({"tls-cert": "a.pem"}, "go together"),
+        ({"tls": "auto", **OWN_CERTIFICATE}, "give one of them"),
+        ({"tls-name": "queue.example.com"}, "set tls to auto"),
         *(({name: S3[name] for name in S3 if name != left_out}, left_out) for left_out in NEEDED_TOGETHER),
         *(({name: S3[name]}, "go together") for name in NEEDED_TOGETHER),
     ],
@@ -320,6 +335,7 @@ def test_settings_that_do_not_go_together_are_accepted(options: dict[str, str], 
         {"storage": "azure", "connection-string": CONNECTION, "workers": "4"},
         {"host": "192.0.2.1", "storage": "memory", **SERVED},
         {"host": "0.0.0.0", "storage": "memory", **PUBLIC, **SERVED},
+        {"host": "0.0.0.0", "storage": "memory", "development": "true", **PUBLIC},
         {"host": "::", "storage": "azure", "connection-string": CONNECTION, **PUBLIC, **SERVED},
         {
             "host": "0.0.0.0",
@@ -334,3 +350,15 @@ def test_settings_that_do_not_go_together_are_accepted(options: dict[str, str], 
 )
 def test_settings_that_go_together_are_refused(options: dict[str, str]) -> None:
     load(options, {})
+
+
+@pytest.mark.parametrize(
+    ("options", "package", "extra"),
+    [({"amqp-url": "amqp://rabbitmq.example.com"}, "kombu", "amqp"), (S3, "boto3", "s3")],
+)
+def test_a_setting_that_lacks_its_extra_is_refused_with_the_command_that_brings_it(
+    options: dict[str, str], package: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    sentence = f" needs {package}, which is not installed: `pip install 'legacy-queue[{extra}]'` brings it"
+    assert why_refused(options).endswith(sentence)

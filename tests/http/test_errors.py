@@ -39,7 +39,7 @@ from tests.services.bench import around_storage
 OF_A_TASK = [
     name for name in DECLARED if "taskId" in scene(name).params and name not in ("createTask", "defineTask")
 ]
-OF_A_RUN = [name for name in DECLARED if "runId" in scene(name).params and "Artifact" not in name]
+OF_A_RUN = [name for name in DECLARED if "runId" in scene(name).params and "artifact" not in name.lower()]
 TOUCHING_STORAGE = [name for name in DECLARED if name != "ping"]
 
 
@@ -364,3 +364,12 @@ def test_the_time_of_an_error_is_another_than_now(queue: Queue) -> None:
     queue.clock.advance(timedelta(minutes=2))
     answer = queue.call("task", taskId=slugid())
     assert answer.get_json()["requestInfo"]["time"] == "2018-03-04T05:08:07.890Z"
+
+
+def test_each_answer_of_a_server_in_development_says_so_and_no_other_answer() -> None:
+    for is_development in (False, True):
+        queue = Queue(development=is_development)
+        for path in ("/v1/ping", "/ready", "/events?exchange=none", "/v1/task/none", "/nowhere", "/v1/%"):
+            answer = queue.http.get(path)
+            assert ("x-legacy-queue-development" in answer.headers) is is_development
+            answer.close()

@@ -13,6 +13,7 @@ from urllib.parse import quote
 import pytest
 from werkzeug.test import Client, TestResponse
 
+from legacy_queue.cli.response import ClientSocket
 from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import EXCHANGES, Event, group_resolved
@@ -142,6 +143,9 @@ def test_one_exchange_is_followed(queue: Queue, name: str, prefix: str) -> None:
     answer = ask(queue.http, f"?exchange={quote(prefix + name, safe='')}")
     for report in ("reportCompleted", "reportFailed"):
         succeeded(queue.call(report, taskId=queue.running(), runId=0))
+    task_id = queue.create()
+    succeeded(queue.call("changeTaskGroupPriority", {"newPriority": "high"}, taskGroupId=task_id))
+    succeeded(queue.call("sealTaskGroup", taskGroupId=task_id))
     queue.canceled()
     queue.server.core.services.event_feed.append([TOLD])
     assert exchanges_of(answer, 1) == [name]
@@ -350,5 +354,8 @@ def test_a_stream_ends_with_the_next_look_once_its_client_is_gone() -> None:
     here, there = socket.socketpair()
     with here:
         http = serving(Feed(None, ("1", TOLD), there.close))
-        answer = http.open("/events", environ_overrides={"RAW_URI": "/events", "gunicorn.socket": here})
+        answer = http.open(
+            "/events",
+            environ_overrides={"RAW_URI": "/events", "gunicorn.socket": ClientSocket(fileno=here.detach())},
+        )
         assert [frame["event"] for frame in frames(answer)] == [TOLD.exchange]

@@ -36,7 +36,7 @@ def test_the_urls_are_good_from_15_minutes_ago_to_30_ahead() -> None:
 def test_a_task_is_found_in_the_queue_of_its_priority() -> None:
     bench = Bench()
     task = bench.task(bench.create(priority="high"))
-    queue = bench.account.queue(task.definition.work_queue.name(PREFIX))
+    queue = bench.account.queue(task.work_queue.name(PREFIX))
     (polled,) = queue.receive(32, POLL_VISIBILITY)
     bench.claim(Message.read(polled))
     assert queue.receive(32, POLL_VISIBILITY) == []

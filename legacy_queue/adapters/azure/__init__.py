@@ -6,6 +6,7 @@ Import this only after gevent has patched: the SDK takes its locks and sockets w
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from azure.core.exceptions import ResourceExistsError
@@ -14,7 +15,7 @@ from azure.storage.blob import BlobServiceClient
 from azure.storage.queue import QueueServiceClient
 
 from legacy_queue.adapters.azure.blob import AzureBlobContainer
-from legacy_queue.adapters.azure.connection import Connections
+from legacy_queue.adapters.azure.connection import Connections, context_for
 from legacy_queue.adapters.azure.queue import AzureQueue
 from legacy_queue.adapters.azure.rest import BLOB, QUEUE, TABLE, RestClient, SharedKey
 from legacy_queue.adapters.azure.sdk import ask, connect
@@ -33,16 +34,19 @@ class AzureAccount(StorageAccount):
         prefix: str,
         public_queue_url: str | None = None,
         public_blob_url: str | None = None,
+        authority: Path | None = None,
     ) -> None:
         """Clients for the account, whose container is ``<prefix>-artifacts``; nothing is sent yet.
 
         ``public_queue_url`` and ``public_blob_url`` are what workers are told, where that is not the
-        endpoint itself.
+        endpoint itself. ``authority`` is a PEM file, by which alone https is verified then.
         Raises ValueError for a connection string that is none, or that has no account key.
         """
         self.operations: Counter[tuple[str, str]] = Counter()
+        context = context_for(authority) if authority else None
         clients: list[Any] = [
-            connect(kind, service.name, connection_string, self.operations) for service, kind in _CLIENTS
+            connect(kind, service.name, connection_string, self.operations, context)
+            for service, kind in _CLIENTS
         ]
         self._queues, self._tables, self._blobs = clients
         key = getattr(self._queues.credential, "account_key", None)
@@ -58,7 +62,7 @@ class AzureAccount(StorageAccount):
         self.public_queues = Endpoint(public_queue_url or queue_url, account, key)
         self.public_blobs = Endpoint(public_blob_url or blob_url, account, key)
         self._queue_requests, self._table_requests, blob_requests = (
-            RestClient(service, Connections(url), signer, self.operations)
+            RestClient(service, Connections(url, context=context), signer, self.operations)
             for (service, _), url in zip(_CLIENTS, urls, strict=True)
         )
         self._of_name: dict[str, AzureTable] = {}

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -151,6 +152,13 @@ def _default_context() -> ssl.SSLContext:
     context = ssl.create_default_context()
     bundle = os.environ.get("REQUESTS_CA_BUNDLE") or DEFAULT_CA_BUNDLE_PATH
     context.load_verify_locations(**{"capath" if os.path.isdir(bundle) else "cafile": bundle})
+    return context
+
+
+def context_for(authority: Path) -> ssl.SSLContext:
+    """Trusts what this PEM file holds and nothing else; a server's own certificate may be in it."""
+    context = ssl.create_default_context(cafile=authority)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
 
 

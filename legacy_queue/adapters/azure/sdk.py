@@ -3,6 +3,7 @@
 Source: "The SDK" in design/azurite.md.
 """
 
+import ssl
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -38,14 +39,30 @@ _OPTIONS: Mapping[type, Mapping[str, Any]] = {
 }
 
 
-def connect(kind: Any, service: str, connection_string: str, counts: Counter[tuple[str, str]]) -> Any:
+class _Adapter(requests.adapters.HTTPAdapter):
+    def __init__(self, context: ssl.SSLContext | None) -> None:
+        self._context = context
+        super().__init__(pool_maxsize=MAX_IDLE)
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        super().init_poolmanager(*args, **kwargs, ssl_context=self._context)
+
+
+def connect(
+    kind: Any,
+    service: str,
+    connection_string: str,
+    counts: Counter[tuple[str, str]],
+    context: ssl.SSLContext | None = None,
+) -> Any:
     """A client of that kind, which gives up after two retries; raises ValueError.
 
-    ``counts`` is of requests, retries too, by service and HTTP method.
+    ``counts`` is of requests, retries too, by service and HTTP method. ``context`` says whom https trusts,
+    and nobody else is trusted then.
     """
     session, timeouts = requests.Session(), Timeouts()
     for scheme in ("http://", "https://"):
-        session.mount(scheme, requests.adapters.HTTPAdapter(pool_maxsize=MAX_IDLE))
+        session.mount(scheme, _Adapter(context))
     transport = RequestsTransport(
         session=session, session_owner=False, connection_timeout=timeouts.connect, read_timeout=timeouts.read
     )

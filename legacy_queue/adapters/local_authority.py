@@ -1,0 +1,241 @@
+"""A certificate authority in a folder of its own, and the server certificate that it signs.
+
+The authority can sign for its names alone: name constraints of DNS and IP. They are not marked critical,
+because Go before 1.10 refuses any certificate with critical constraints of IP addresses (crypto/x509,
+parseCertificate). Whoever knows name constraints enforces them either way. Keys are EC P-256, which TLS
+libraries of 2016 accept. Source: RFC 5280, 4.2.1.10.
+"""
+
+import fcntl
+import ipaddress
+import os
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import structlog
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from requests.utils import DEFAULT_CA_BUNDLE_PATH
+
+from legacy_queue.adapters.private_folder import make_private, private_opener, write_private
+from legacy_queue.adapters.tls_files import TlsFiles
+
+log = structlog.get_logger()
+
+ALWAYS = ("localhost", "127.0.0.1", "::1")  # in each certificate
+_AUTHORITY_LIFE = timedelta(days=3652)
+_SERVER_LIFE = timedelta(days=90)
+_RENEWED_BEFORE_END = timedelta(days=30)
+_BACKDATED = timedelta(days=1)  # for clients whose clock is behind
+_AUTHORITY_NAME = "legacy-queue local authority"
+
+_Name: TypeAlias = x509.DNSName | x509.IPAddress
+
+
+class _Issued(NamedTuple):
+    key: ec.EllipticCurvePrivateKey
+    certificate: x509.Certificate
+
+
+class LocalAuthority:
+    """The files of the folder; ``names`` are DNS names and IP addresses beside ``ALWAYS``.
+
+    ``certificate`` is the authority's, for clients. ``bundle`` is that and the authorities that requests
+    trusts. ``server`` is the private key and the certificate of the server in one file, so that both are
+    replaced at once.
+    """
+
+    def __init__(self, folder: Path, names: Sequence[str] = ()) -> None:
+        self._folder = folder
+        self._names = tuple(dict.fromkeys((*ALWAYS, *names)))
+        self.server, _, self.certificate = TlsFiles.in_folder(folder)
+        self.bundle = self.certificate.with_name("bundle.pem")
+        self._authority = self.certificate.with_name("authority.pem")  # key and certificate
+
+    def ensure(self, now: datetime) -> None:
+        """All files are there, name all ``names`` and are good for another month. Raises OSError.
+
+        Of several processes at one time one makes them. An authority that does not cover a name is replaced
+        by one for the old names and the new, so that two servers with different names do not replace each
+        other's; its clients must then trust the new one. A damaged file counts as missing.
+        """
+        make_private(self._folder)
+        with open(self._folder / "lock", "w", opener=private_opener) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            authority = self._good_authority(now)
+            server = _read(self.server)
+            is_good = (
+                server
+                and _is_signed_by(server, authority)
+                and _ends_after(server, now + _RENEWED_BEFORE_END)
+                and set(self._names) <= set(_names_of(server))
+            )
+            if not is_good:
+                names = tuple(dict.fromkeys((*self._names, *(_names_of(server) if server else ()))))
+                self._write(self.server, _private(_server(authority, names, now)))
+                log.info("tls-certificate-made", names=names)
+            public = _pem(authority.certificate)
+            self._write(self.certificate, public)
+            self._write(self.bundle, f"{Path(DEFAULT_CA_BUNDLE_PATH).read_text()}\n{public}")
+
+    def _good_authority(self, now: datetime) -> _Issued:
+        found = _read(self._authority)
+        constrained = _constraints_of(found) if found else ()
+        if found and _ends_after(found, now + _SERVER_LIFE) and set(self._names) <= set(constrained):
+            return found
+        names = tuple(dict.fromkeys((*self._names, *constrained)))
+        made = _authority(names, now)
+        self._write(self._authority, _private(made))
+        log.warning(
+            "tls-authority-replaced" if found else "tls-authority-made",
+            path=str(self.certificate),
+            names=names,
+            **({"hint": "every client must trust the new authority: see legacy-queue ca"} if found else {}),
+        )
+        return made
+
+    def _write(self, path: Path, text: str) -> None:
+        """Whole or not at all; a file that says so already is left alone."""
+        if not path.is_file() or path.read_text() != text:
+            new = path.with_suffix(".new")
+            write_private(new, text)
+            new.replace(path)
+
+
+def names_in(path: Path) -> tuple[str, ...]:
+    """The DNS names and IP addresses of the first certificate in a file.
+
+    Raises OSError, and ValueError for a file without a certificate.
+    """
+    return _names_in(x509.load_pem_x509_certificate(path.read_bytes()))
+
+
+def _read(path: Path) -> _Issued | None:
+    """Key and certificate of one file; None where they are missing, damaged or do not fit each other."""
+    try:
+        text = path.read_bytes()
+        key = serialization.load_pem_private_key(text, None)
+        certificate = x509.load_pem_x509_certificate(text)
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+    if isinstance(key, ec.EllipticCurvePrivateKey) and key.public_key() == certificate.public_key():
+        return _Issued(key, certificate)
+    return None
+
+
+def _names_in(certificate: x509.Certificate) -> tuple[str, ...]:
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return ()
+    return _texts([one for one in found if isinstance(one, _Name)])
+
+
+def _names_of(issued: _Issued) -> tuple[str, ...]:
+    return _names_in(issued.certificate)
+
+
+def _constraints_of(issued: _Issued) -> tuple[str, ...]:
+    constraints = issued.certificate.extensions.get_extension_for_class(x509.NameConstraints).value
+    return _texts([one for one in constraints.permitted_subtrees or () if isinstance(one, _Name)])
+
+
+def _texts(names: Sequence[_Name]) -> tuple[str, ...]:
+    return tuple(str(one.value).removesuffix("/32").removesuffix("/128") for one in names)
+
+
+def _is_signed_by(issued: _Issued, authority: _Issued) -> bool:
+    try:
+        issued.certificate.verify_directly_issued_by(authority.certificate)
+    except Exception:  # noqa: BLE001  ValueError, TypeError and InvalidSignature: of another authority
+        return False
+    return True
+
+
+def _ends_after(issued: _Issued, time: datetime) -> bool:
+    return issued.certificate.not_valid_after_utc > time
+
+
+def _authority(names: Sequence[str], now: datetime) -> _Issued:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = _subject(f"{_AUTHORITY_NAME} {os.urandom(4).hex()}")  # OpenSSL looks an issuer up by its name
+    usage = _usage(key_cert_sign=True, crl_sign=True)
+    constraints = x509.NameConstraints([_subtree(name) for name in names], None)
+    certificate = (
+        _builder(subject, key, now, _AUTHORITY_LIFE)
+        .issuer_name(subject)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(constraints, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return _Issued(key, certificate)
+
+
+def _server(authority: _Issued, names: Sequence[str], now: datetime) -> _Issued:
+    key = ec.generate_private_key(ec.SECP256R1())
+    alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
+    issuer = authority.key.public_key()
+    certificate = (
+        _builder(_subject(names[0]), key, now, _SERVER_LIFE)
+        .issuer_name(authority.certificate.subject)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(digital_signature=True), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(alternatives, critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer), critical=False)
+        .sign(authority.key, hashes.SHA256())
+    )
+    return _Issued(key, certificate)
+
+
+def _builder(
+    subject: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, life: timedelta
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BACKDATED)
+        .not_valid_after(now + life)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _usage(**granted: bool) -> x509.KeyUsage:
+    names = (
+        "digital_signature content_commitment key_encipherment data_encipherment key_agreement "
+        "key_cert_sign crl_sign encipher_only decipher_only"
+    )
+    return x509.KeyUsage(**{name: granted.get(name, False) for name in names.split()})
+
+
+def _subject(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
+
+
+def _general_name(name: str) -> _Name:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _subtree(name: str) -> _Name:
+    found = _general_name(name)
+    return found if isinstance(found, x509.DNSName) else x509.IPAddress(ipaddress.ip_network(name))
+
+
+def _private(issued: _Issued) -> str:
+    encoding, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    key = issued.key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, plain)
+    return key.decode() + _pem(issued.certificate)
+
+
+def _pem(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()

@@ -1,0 +1,49 @@
+"""legacy-queue ca: the local authority, and how clients are made to trust it."""
+
+from datetime import UTC, datetime
+
+import click
+
+from legacy_queue.adapters.private_folder import make_private
+from legacy_queue.cli.logs import log_to_standard_error
+from legacy_queue.cli.options import setting_options, settings_of
+from legacy_queue.cli.tls import local_authority
+
+
+@click.command()
+@setting_options
+def ca(**options: str | None) -> None:
+    """Print where the local authority's certificate is, and how clients are made to trust it.
+
+    It is the authority of `serve --tls auto` in the same --data-dir, made here if it is not there yet: for
+    the names that --tls-name gives.
+    """
+    settings, _ = settings_of({**options, "tls": "auto"})
+    log_to_standard_error(settings.log_format, settings.log_level)
+    authority = local_authority(settings)
+    try:
+        make_private(settings.data_dir)
+        authority.ensure(datetime.now(UTC))
+    except OSError as error:
+        raise click.ClickException(f"{settings.data_dir} cannot be used: {error.strerror}") from None
+    click.echo(trust(str(authority.certificate), str(authority.bundle)))
+
+
+def trust(certificate: str, bundle: str) -> str:
+    """What to type, for each kind of client."""
+    return f"""\
+{certificate}
+
+It can sign for the names of this server alone. Whoever is to trust it needs a copy. What is set to the bundle
+trusts all others as before; what is set to the certificate alone trusts nothing else.
+
+Node          export NODE_EXTRA_CA_CERTS={certificate}
+Python        export REQUESTS_CA_BUNDLE={bundle}
+              (requests and what is built on it: the taskcluster client, pip)
+              export SSL_CERT_FILE={bundle}
+              (urllib, aiohttp and others that use Python's own TLS)
+Go            export SSL_CERT_FILE={bundle}
+              (built with Go 1.8 or newer, on Linux; before: Debian's trust store)
+curl          curl --cacert {certificate} ...
+Debian        cp {certificate} /usr/local/share/ca-certificates/legacy-queue.crt && update-ca-certificates
+              (as root; for Go, curl, and Python's own TLS; not for Node, nor for requests)"""

@@ -1,0 +1,96 @@
+"""The server's side of TLS: its certificate, made here or the operator's own, renewed while it serves."""
+
+import ssl
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from urllib.parse import urlsplit
+
+import structlog
+
+from legacy_queue.adapters.local_authority import ALWAYS, LocalAuthority, names_in
+from legacy_queue.adapters.own_server import HOST
+from legacy_queue.adapters.tls_files import TlsFiles
+from legacy_queue.config import Settings, SettingsError
+
+log = structlog.get_logger()
+
+_LOOK_AGAIN = 60  # seconds
+
+
+def local_authority(settings: Settings) -> LocalAuthority:
+    """The one in the data directory, with memory storage too: clients trust it by a path that stays."""
+    return LocalAuthority(settings.tls_dir, settings.tls_name)
+
+
+class ServerTls:
+    """``context`` has the certificate that the files hold. Raises SettingsError."""
+
+    def __init__(
+        self, settings: Settings, files: TlsFiles, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self._files, self._now = files, now
+        self.authority = local_authority(settings) if settings.tls == "auto" else None
+        self._loaded: object = None
+        self.context = _context()
+        try:
+            self._load()
+            if settings.tls_cert and settings.storage == "azurite":
+                _check_azurite(files)
+        except (OSError, ValueError) as error:
+            raise SettingsError(_sentence(settings, error)) from None
+        if self.authority and settings.public_url:
+            _check_public_url(settings.public_url, settings.tls_name)
+
+    def keep_fresh(self) -> None:
+        """Look at the files now and then, for ever: for a thread, or a greenlet."""
+        while True:
+            time.sleep(_LOOK_AGAIN)
+            self.refresh()
+
+    def refresh(self) -> None:
+        """A certificate that is due is renewed, one that was replaced is used from the next connection on."""
+        try:
+            self._load()
+        except (OSError, ValueError) as error:
+            log.error("tls-certificate-not-loaded", error=f"{type(error).__name__}: {error}")
+
+    def _load(self) -> None:
+        if self.authority:
+            self.authority.ensure(self._now())
+        certificate, key, _ = self._files
+        found = [(one.st_mtime_ns, one.st_ino) for one in (certificate.stat(), key.stat())]
+        if found != self._loaded:
+            for context in (_context(), self.context):  # what cannot be used never reaches the second
+                # without a password function OpenSSL would ask at the terminal
+                context.load_cert_chain(certificate, key, password=lambda: "")
+            self._loaded = found
+
+
+def _context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2  # workers of 2016 know no later one
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    return context
+
+
+def _check_azurite(files: TlsFiles) -> None:
+    if HOST not in names_in(files.certificate):
+        raise ValueError(
+            f"it does not name {HOST}, where Azurite is served with it: use a certificate that does, "
+            "or --storage azure or memory"
+        )
+
+
+def _check_public_url(url: str, names: tuple[str, ...]) -> None:
+    host = urlsplit(url).hostname or ""
+    if url.startswith("https:") and host not in {*ALWAYS, *names}:
+        raise SettingsError(
+            f"clients are sent to {url}, and the certificate does not name {host}: add --tls-name {host}"
+        )
+
+
+def _sentence(settings: Settings, error: Exception) -> str:
+    if settings.tls == "auto":
+        return f"{settings.tls_dir} cannot be written and read: {error}; use another --data-dir"
+    return f"the certificate {settings.tls_cert} with the key {settings.tls_key} cannot be used: {error}"

@@ -1,0 +1,278 @@
+"""TLS as the worker serves it: handshakes, ends, and what a client without TLS is told."""
+
+import os
+import socket
+import ssl
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from legacy_queue.adapters.local_authority import LocalAuthority
+from legacy_queue.cli.tls import ServerTls
+from legacy_queue.config import Settings, SettingsError
+from tests.system.processes import wait_until
+
+from .test_gunicorn_worker import (
+    GET,
+    LONG,
+    SHORT,
+    TLS,
+    Served,
+    Tls,
+    answer,
+    closing,
+    contexts,
+    read_all,
+    serving,
+)
+
+NOW = datetime.now(UTC)
+DAY = timedelta(days=1)
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tls]:
+    TLS[0] = contexts(tmp_path_factory.mktemp("tls"))
+    yield TLS[0]
+    TLS[0] = None
+
+
+@pytest.fixture(scope="module")
+def served(tls: Tls) -> Iterator[Served]:  # noqa: ARG001  made after it
+    with serving() as one:
+        yield one
+
+
+def plain(served: Served, sent: bytes = b"") -> socket.socket:
+    connection = served.stack.enter_context(socket.create_connection(served.address, LONG))
+    connection.sendall(sent)
+    return connection
+
+
+def test_http_on_the_port_of_https_is_a_400_that_says_so(served: Served) -> None:
+    said = read_all(plain(served, GET + b"\r\n"))
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert b"this port speaks https" in said
+
+
+@pytest.mark.parametrize("sent", [b"\x80" + b"\xff" * 600, b"\x16\x03\x01" + b"\xff" * 600, b""])
+def test_a_connection_without_a_handshake_ends_and_others_are_served(served: Served, sent: bytes) -> None:
+    connection = plain(served, sent)
+    connection.shutdown(socket.SHUT_WR)
+    with suppress(ConnectionError):
+        read_all(connection)
+    assert answer(served.connect(GET + b"\r\n")).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.usefixtures("tls")
+def test_a_handshake_that_is_not_done_in_time_is_closed() -> None:
+    with serving(head=SHORT) as served:
+        assert read_all(plain(served, b"\x16\x03\x01\x02\x00")) == b""
+
+
+@pytest.mark.usefixtures("tls")
+def test_half_handshakes_keep_no_client_waiting_and_the_oldest_makes_room() -> None:
+    with serving(worker_connections=16) as served:  # 12, and 4 that are being replaced
+        half = [plain(served, b"\x16\x03\x01\x02\x00\x01") for _ in range(200)]
+        assert answer(served.connect(GET + b"\r\n")).startswith(b"HTTP/1.1 200")
+        assert [read_all(one) for one in half[:180]] == [b""] * 180
+
+
+@pytest.mark.usefixtures("tls")
+def test_a_record_that_drips_gets_no_more_time_than_a_head() -> None:
+    with serving(idle=0.3) as served:
+        connection = served.connect()
+        raw = socket.fromfd(connection.fileno(), connection.family, connection.type)
+        ended = False
+        raw.settimeout(0.01)
+        with raw:
+            raw.sendall(b"\x17\x03\x03\x40\x00")
+            while not ended:
+                try:
+                    raw.sendall(b"x")
+                    ended = raw.recv(65536) == b""
+                except TimeoutError:
+                    continue
+                except ConnectionError:
+                    ended = True
+
+
+def test_a_worker_of_2016_that_knows_tls_1_2_alone_is_served(served: Served, tls: Tls) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(
+        cadata=ssl.DER_cert_to_PEM_cert(tls.client.get_ca_certs(binary_form=True)[0])
+    )
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with context.wrap_socket(plain(served), server_hostname="localhost") as connection:
+        assert connection.version() == "TLSv1.2"
+        connection.sendall(GET + b"\r\n")
+        assert answer(connection).startswith(b"HTTP/1.1 200")
+
+
+def test_the_application_sees_https_and_the_end_of_an_answer_is_tls_own(served: Served) -> None:
+    connection = served.connect(closing(GET))
+    assert isinstance(connection, ssl.SSLSocket)
+    connection.suppress_ragged_eofs = False
+    assert read_all(connection).startswith(b"HTTP/1.1 200")
+    assert served.application.environs[-1]["wsgi.url_scheme"] == "https"
+
+
+def test_a_long_answer_and_a_long_body_are_whole(served: Served) -> None:
+    served.application.answer = sent = os.urandom(3_000_000)
+    try:
+        post = closing(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3000000\r\n")
+        assert read_all(served.connect(post + sent)).partition(b"\r\n\r\n")[2] == sent
+    finally:
+        served.application.answer = b""
+
+
+def _hear(connection: ssl.SSLSocket) -> None:
+    """Of what the server sends after the handshake: else the kernel resets where it should end."""
+    connection.settimeout(0)
+    with suppress(ssl.SSLWantReadError):
+        connection.recv(1)
+
+
+def _close_notify(connection: ssl.SSLSocket) -> None:
+    _hear(connection)
+    with suppress(OSError):
+        connection.unwrap()
+    connection.close()
+
+
+def _end(connection: ssl.SSLSocket) -> None:
+    _hear(connection)
+    connection.close()
+
+
+def _reset(connection: ssl.SSLSocket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+@pytest.mark.parametrize("leave", [_close_notify, _end, _reset])
+def test_a_client_that_has_gone_is_seen_while_its_request_is_under_way(served: Served, leave: object) -> None:
+    assert callable(leave)
+    before = len(served.application.environs)
+    served.application.may_answer.clear()
+    try:
+        connection = served.connect(GET + b"\r\n")
+        wait_until(lambda: len(served.application.environs) > before)
+        there = served.application.environs[-1]["gunicorn.socket"]
+        assert not there.is_closed()
+        leave(connection)
+        wait_until(there.is_closed)
+    finally:
+        served.application.may_answer.set()
+
+
+def test_a_client_that_has_sent_its_next_request_has_not_gone(served: Served) -> None:
+    before = len(served.application.environs)
+    served.application.may_answer.clear()
+    try:
+        connection = served.connect(GET + b"\r\n")
+        wait_until(lambda: len(served.application.environs) > before)
+        there = served.application.environs[-1]["gunicorn.socket"]
+        connection.sendall(closing(GET))
+        wait_until(lambda: not there.is_closed() and there._peeked)
+        assert not there.is_closed()
+    finally:
+        served.application.may_answer.set()
+    assert read_all(connection).count(b"HTTP/1.1 200") == 2
+
+
+def own(folder: Path, *names: str, now: datetime = NOW, **settings: str) -> Settings:
+    """Settings with a certificate of the operator's, for these names."""
+    LocalAuthority(folder / "own", names).ensure(now)
+    file = folder / "own/server.pem"
+    return Settings(tls_cert=file, tls_key=file, data_dir=folder, storage="memory", **settings)
+
+
+def opened(settings: Settings, now: datetime = NOW) -> ServerTls:
+    assert settings.tls_files
+    return ServerTls(settings, settings.tls_files, lambda: now)
+
+
+def shown(server: ServerTls) -> bytes:
+    """The certificate that a new connection is shown."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    asked = client.wrap_bio(to_client, to_server)
+    answers = server.context.wrap_bio(to_server, to_client, server_side=True)
+    for side in (asked, answers, asked):
+        with suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    return asked.getpeercert(binary_form=True) or b""
+
+
+def test_a_certificate_is_renewed_while_the_server_serves(tmp_path: Path) -> None:
+    now = [NOW]
+    settings = Settings(tls="auto", data_dir=tmp_path)
+    assert settings.tls_files
+    server = ServerTls(settings, settings.tls_files, lambda: now[0])
+    before = shown(server)
+    now[0] += timedelta(days=59)
+    server.refresh()
+    assert shown(server) == before
+    now[0] += timedelta(days=2)
+    server.refresh()
+    assert shown(server) != before
+
+
+def test_a_certificate_of_ones_own_is_used_anew_once_it_is_replaced(tmp_path: Path) -> None:
+    server = opened(own(tmp_path))
+    before = shown(server)
+    (tmp_path / "own/server.pem").unlink()
+    server.refresh()
+    assert shown(server) == before, "what is missing replaces nothing"
+    (tmp_path / "own/server.pem").write_text("half of a file")
+    server.refresh()
+    assert shown(server) == before, "nor does what is broken"
+    own(tmp_path)
+    server.refresh()
+    assert shown(server) != before
+
+
+@pytest.mark.parametrize("text", [None, "no certificate", "-----BEGIN ENCRYPTED PRIVATE KEY-----\n"])
+def test_a_certificate_that_cannot_be_used_is_refused_at_the_start(tmp_path: Path, text: str | None) -> None:
+    settings = own(tmp_path)
+    assert settings.tls_cert
+    settings.tls_cert.unlink() if text is None else settings.tls_cert.write_text(text)
+    with pytest.raises(SettingsError, match=r"server\.pem cannot be used: "):
+        opened(settings)
+
+
+def test_azurite_needs_a_certificate_that_names_its_address(tmp_path: Path) -> None:
+    settings = replace(own(tmp_path), storage="azurite")
+    opened(settings)
+    certificate = x509.load_pem_x509_certificate((tmp_path / "own/server.pem").read_bytes())
+    key = ec.generate_private_key(ec.SECP256R1())
+    names = x509.SubjectAlternativeName([x509.DNSName("queue.example.com")])
+    made = (
+        x509.CertificateBuilder(certificate.subject, certificate.subject, key.public_key(), 1, NOW, NOW + DAY)
+        .add_extension(names, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    plain_key = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (tmp_path / "own/server.pem").write_bytes(plain_key + made.public_bytes(pem))
+    with pytest.raises(SettingsError, match=r"does not name 127\.0\.0\.1, where Azurite is served"):
+        opened(settings)
+    opened(replace(settings, storage="memory"))
+
+
+def test_a_public_url_that_the_certificate_does_not_name_is_refused(tmp_path: Path) -> None:
+    settings = Settings(tls="auto", data_dir=tmp_path, public_url="https://queue.example.com")
+    with pytest.raises(SettingsError, match=r"add --tls-name queue\.example\.com"):
+        opened(settings)
+    opened(replace(settings, tls_name=("queue.example.com",)))
+    opened(replace(settings, public_url="https://localhost:8080"))

@@ -1,0 +1,96 @@
+"""What CONTRIBUTING, the workflows and the hooks say is what CI runs, and the examples work."""
+
+import configparser
+import re
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from werkzeug.test import Client as HttpClient
+
+from legacy_queue.domain.authentication import Authenticator
+from legacy_queue.domain.scopes import Roles
+from legacy_queue.http import tasks
+from legacy_queue.http.app import ENDPOINTS
+from legacy_queue.http.dispatch import Backend, Dispatcher
+from legacy_queue.http.endpoint import Endpoint
+from legacy_queue.http.request_log import RequestLog
+from tests.http import calls
+
+ROOT = Path(__file__).parents[2]
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+
+
+def fences(language: str) -> list[str]:
+    found = re.findall(rf"^( *)```{language}\n(.*?)^ *```$", CONTRIBUTING, re.MULTILINE | re.DOTALL)
+    return [textwrap.dedent(text) for _, text in found]
+
+
+def checks() -> list[str]:
+    """The commands of ``tox -e checks``."""
+    tox = configparser.ConfigParser()
+    tox.read(ROOT / "tox.ini")
+    return tox["testenv:checks"]["commands"].split("\n")[1:]
+
+
+def test_the_hooks_call_the_checks_of_ci() -> None:
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    hooks = [hook for repo in config["repos"] for hook in repo["hooks"]]
+    assert [repo["repo"] for repo in config["repos"]] == ["local"]
+    assert [hook["entry"].removeprefix(".venv/bin/") for hook in hooks] == checks()
+    assert all(hook["language"] == "system" and not hook["pass_filenames"] for hook in hooks)
+
+
+def test_each_workflow_runs_what_anybody_can_run() -> None:
+    workflows = list((ROOT / ".github" / "workflows").glob("*.yml"))
+    assert workflows
+    for workflow in workflows:
+        steps = [
+            step for job in yaml.safe_load(workflow.read_text())["jobs"].values() for step in job["steps"]
+        ]
+        commands = [step["run"] for step in steps if "run" in step]
+        assert commands == [".ci/run"]
+        assert [step["uses"] for step in steps if "uses" in step] == ["actions/checkout@v4"]
+    assert (ROOT / ".ci/run").read_text().count("/../scripts/test") == 1
+
+
+def test_the_checks_to_be_typed_are_those_of_ci() -> None:
+    lines = [line for text in fences("sh") for line in text.splitlines()]
+    own = [line.removeprefix(".venv/bin/") for line in lines if line.startswith(".venv/bin/")]
+    assert [line for line in own if not line.startswith("pytest ")] == checks()
+
+
+def test_the_tests_to_be_run_are_there() -> None:
+    for path, word in re.findall(r"pytest -q --no-cov (\S+)(?: -k (\w+))?", CONTRIBUTING):
+        found = ROOT / path
+        assert found.is_dir() or re.search(rf"def test_\w*{word}", found.read_text())
+
+
+class Extended(calls.Queue):
+    """A server that has one more endpoint."""
+
+    def __init__(self, added: Endpoint) -> None:
+        super().__init__()
+        server, settings = self.server, self.settings
+        backend = Backend(
+            services=server.core.services,
+            authenticator=Authenticator({one.client_id: one for one in settings.clients}, Roles({})),
+            storage=server.storage,
+            clock=self.clock,
+            root_url=calls.ROOT_URL,
+        )
+        self.http = HttpClient(RequestLog(Dispatcher((*ENDPOINTS, added), (), backend, server.app.wsgi_app)))
+
+
+def test_the_endpoint_of_the_example_does_what_its_test_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    declaration, its_test = fences("python")
+    names: dict[str, Any] = dict(vars(tasks))
+    exec(declaration, names)
+    added = names["abandon_task"]
+    assert added.name == "abandonTask"
+    monkeypatch.setitem(calls.DECLARED, added.name, added)
+    scope: dict[str, Any] = dict(vars(calls))
+    exec(its_test, scope)
+    scope["test_abandoning_a_task_cancels_it"](Extended(added))
