@@ -8,6 +8,7 @@ import difflib
 import importlib.util
 import ipaddress
 import json
+import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
@@ -217,9 +218,12 @@ def _refuse_unknown(names: Iterable[str], shown: Callable[[str], str]) -> None:
 
 def need_extra(wanted_by: str, extra: str) -> None:
     """Raises SettingsError where the packages of this extra, which ``wanted_by`` needs, are not installed."""
-    if importlib.util.find_spec(_EXTRAS[extra]) is None:
+    package = _EXTRAS[extra]
+    if not sys.modules.get(package) and not importlib.util.find_spec(
+        package
+    ):  # an imported kombu has no spec
         raise SettingsError(
-            f"{wanted_by} needs {_EXTRAS[extra]}, which is not installed: "
+            f"{wanted_by} needs {package}, which is not installed: "
             f"`pip install 'legacy-queue[{extra}]'` brings it"
         )
 
