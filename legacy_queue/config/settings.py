@@ -5,10 +5,8 @@ refused with the nearest known one. Secrets never reach a repr or a message.
 """
 
 import difflib
-import importlib.util
 import ipaddress
 import json
-import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
@@ -27,9 +25,6 @@ PREFIX = "LEGACY_QUEUE_"
 DEVELOPMENT = "development"  # the clientId that is made up where no client is configured
 CONFIG = "config"  # names the TOML file; an option and a variable like the others
 _OF_THE_WORKER = {"root-url", "base-url"}  # the sample worker's variables
-
-
-_EXTRAS = {"amqp": "kombu", "s3": "boto3"}  # what each brings, in setup.cfg
 
 
 class SettingsError(Exception):
@@ -99,7 +94,9 @@ class Settings:
     claim_work_wait: timedelta = _setting(
         values.claim_work_wait, timedelta(seconds=20), "How long claimWork waits for work, at most 20s."
     )
-    s3_endpoint: str | None = _setting(values.url, None, "Where s3 artifacts go; else through the server.")
+    s3_endpoint: str | None = _setting(
+        values.s3_endpoint, None, "Where s3 artifacts go; else through the server."
+    )
     s3_bucket: str | None = _setting(values.bucket, None, "The bucket there, which exists already.")
     s3_region: str = _setting(values.word, "us-east-1", "What URLs there are signed for.")
     s3_access_key_id: str | None = _setting(values.word, None, "Who signs them.")
@@ -216,24 +213,8 @@ def _refuse_unknown(names: Iterable[str], shown: Callable[[str], str]) -> None:
         raise SettingsError(f"there is no setting {shown(name)}; the nearest is {shown(near[0])}")
 
 
-def need_extra(wanted_by: str, extra: str) -> None:
-    """Raises SettingsError where the packages of this extra, which ``wanted_by`` needs, are not installed."""
-    package = _EXTRAS[extra]
-    if not sys.modules.get(package) and not importlib.util.find_spec(
-        package
-    ):  # an imported kombu has no spec
-        raise SettingsError(
-            f"{wanted_by} needs {package}, which is not installed: "
-            f"`pip install 'legacy-queue[{extra}]'` brings it"
-        )
-
-
 def _check(settings: Settings) -> None:
     """What is wrong between settings; each is fine alone."""
-    if settings.amqp_url:
-        need_extra("amqp-url", "amqp")
-    if settings.s3_endpoint:
-        need_extra("s3-endpoint", "s3")
     if settings.storage == "azure" and not settings.connection_string:
         raise SettingsError("--storage azure needs a connection string: set LEGACY_QUEUE_CONNECTION_STRING")
     if settings.storage != "azure" and settings.connection_string:
