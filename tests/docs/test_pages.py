@@ -27,7 +27,6 @@ NOT_RUN = {
         "legacy-queue serve --config azure.toml",
         "legacy-queue resolve --config azure.toml",
     ],
-    "docs/tutorial.md": ["python3 -m venv .venv"],
 }
 
 
