@@ -134,6 +134,29 @@ install_rabbitmq() {
     printf '%s\n' "$pins" >"$home/.installed"
 }
 
+# What the image is built with and on in the tests, which ask no registry of images: this Debian's own packages.
+# Needs root; the test says what is missing.
+install_podman() {
+    local home="$root/.containers" pins
+    pins="$root $(cat /etc/os-release "$root/tests/containers/podman" 2>/dev/null | fingerprint)"
+    [[ "$(cat "$home/.installed" 2>/dev/null)" != "$pins" && "$(id -u)" == 0 ]] && type -P apt-get >/dev/null || return 0
+    rm -rf "$home"
+    say "Installing podman, and making an image of Debian's packages in .containers ..."
+    {
+        apt-get -qq update &&
+            DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends \
+                podman runc netavark aardvark-dns mmdebstrap &&
+            make_debian_image "$root/tests/containers/podman"
+    } >&2 </dev/null || fail "podman could not be installed, or its image of Debian's packages could not be made"
+    printf '%s\n' "$pins" >"$home/.installed"
+}
+
+make_debian_image() {
+    mmdebstrap --quiet --variant=minbase --dpkgopt='path-exclude=/usr/share/doc/*' \
+        --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/man/*' \
+        "$(. /etc/os-release && echo "$VERSION_CODENAME")" - | "$1" import --quiet - localhost/debian
+}
+
 install legacy-queue --editable '.[amqp,s3]'
 has_node || install_node
 "$venv/bin/legacy-queue" azurite install --log-level warning >/dev/null || exit 1

@@ -15,6 +15,14 @@ PAGES = sorted((ROOT / "docs").rglob("*.md"))
 
 # The blocks that cannot be run here, by their first lines. Each stands below the reason, for the reader.
 NOT_RUN = {
+    "docs/how-to/containers.md": [
+        "docker build --file Containerfile --tag legacy-queue .",
+        "docker run --name legacy-queue --detach --volume legacy-queue:/data \\",
+        "LISTEN=0.0.0.0 PUBLIC_HOST=my-machine.example.com docker compose --profile all-in-one up all-in-one",
+        "deploy/secrets",
+        "set -a; . secrets/client.env; set +a",
+    ],
+    "docs/how-to/scale-out.md": ["cat > legacy-queue.env <<END"],
     "docs/tutorial.md": ["python3 -m venv .venv"],
 }
 
