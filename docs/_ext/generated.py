@@ -156,7 +156,7 @@ def _commands(info: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[str]:
         options = [it for it in one["params"] if it["param_type_name"] == "option"]
         takes_settings = any(it["name"] == CONFIG for it in options)
         left_out = _SETTINGS if takes_settings else set()
-        rows = [_option(it) for it in options if it["name"] not in {"help", *left_out}]
+        rows = [_option(it) for it in options if "--help" not in it["opts"] and it["name"] not in left_out]
         yield f"## legacy-queue {' '.join(words)}\n\n`{one['usage']}`\n"
         yield cleandoc(one["help"] or "").replace("``", "`").replace("\b\n", "") + "\n"
         if takes_settings:

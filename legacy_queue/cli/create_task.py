@@ -16,7 +16,7 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.worker import Credentials
 from legacy_queue.worker.command import MalformedPayload, Payload
 
-_POLL_INTERVAL = 0.5  # seconds
+_POLL_INTERVAL, _AFTER_DEADLINE = 0.5, 60  # seconds
 _RESOLVED = ("completed", "failed", "exception")
 
 
@@ -115,7 +115,7 @@ def create_task(
     more = {"priority": priority, "dependencies": list(depends_on)}
     create(base_url, credentials, task_id, (provisioner, worker_type), words, deadline, payload, more)
     click.echo(task_id)
-    if wait and _final_state(base_url, credentials, task_id) != "completed":
+    if wait and _final_state(base_url, credentials, task_id, deadline) != "completed":
         raise SystemExit(1)
 
 
@@ -157,21 +157,33 @@ def create(
         raise click.ClickException(f"createTask was refused with {answer.status_code}: {answer.text}")
 
 
-def _final_state(base_url: str, credentials: Credentials, task_id: str) -> str:
-    """The state in which the task is resolved; each change until then is a line of standard output."""
-    shown = ""
+def _final_state(base_url: str, credentials: Credentials, task_id: str, deadline: timedelta) -> str:
+    """The state in which the task is resolved; each change until then is a line of standard output.
+
+    A queue that is away may be starting anew: it is asked again until the deadline is over.
+    """
+    shown, end = "", time.monotonic() + deadline.total_seconds() + _AFTER_DEADLINE
     while True:
-        answer = ask("GET", base_url, f"/task/{task_id}/status", credentials)
-        if answer.status_code == 200:
-            status = answer.json()["status"]
-            state: str = status["state"]
-            reason = status["runs"][-1].get("reasonResolved", state) if status["runs"] else state
-            line = state if reason == state else f"{state} ({reason})"
-            if line != shown:
-                click.echo(line)
-            shown = line
-            if state in _RESOLVED:
-                return state
-        elif answer.status_code < 500:
-            raise click.ClickException(f"status was refused with {answer.status_code}: {answer.text}")
+        try:
+            answer = ask("GET", base_url, f"/task/{task_id}/status", credentials)
+        except click.ClickException:
+            if time.monotonic() > end:
+                raise
+        else:
+            if answer.status_code == 200:
+                state, line = _state(answer.json()["status"])
+                if line != shown:
+                    click.echo(line)
+                shown = line
+                if state in _RESOLVED:
+                    return state
+            elif answer.status_code < 500 or time.monotonic() > end:
+                raise click.ClickException(f"status was refused with {answer.status_code}: {answer.text}")
         time.sleep(_POLL_INTERVAL)
+
+
+def _state(status: Mapping[str, Any]) -> tuple[str, str]:
+    """The task's state, and how it is printed: with the reason where that says more."""
+    state, runs = str(status["state"]), status["runs"]
+    reason = runs[-1].get("reasonResolved", state) if runs else state
+    return state, state if reason == state else f"{state} ({reason})"

@@ -220,7 +220,7 @@ def need_extra(wanted_by: str, extra: str) -> None:
     if importlib.util.find_spec(_EXTRAS[extra]) is None:
         raise SettingsError(
             f"{wanted_by} needs {_EXTRAS[extra]}, which is not installed: "
-            f"`pip install 'legacy-queue[{extra}]'`"
+            f"`pip install 'legacy-queue[{extra}]'` brings it"
         )
 
 

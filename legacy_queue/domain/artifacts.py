@@ -14,9 +14,9 @@ from typing import Any, Self
 from legacy_queue.domain.errors import InputError, InputTooLarge, RequestConflict
 from legacy_queue.domain.events import Event, task_event
 from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import epoch_milliseconds, format_time, given_time
-from legacy_queue.domain.transitions import Outcome
 
 LARGEST_UPLOAD = 5 * 1024**3  # bytes in one request, as S3 has it
 LARGEST_BLOB = 150 * 1024**3  # bytes: in blocks of 4 MiB it stays below the 50,000 that Azure allows

@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any, Self, TypeVar
 
 from legacy_queue.domain.errors import InputError, InputTooLarge
-from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import format_time, given_time, parse_time
 
 CLOCK_DRIFT = timedelta(minutes=15)
@@ -50,16 +49,13 @@ class TaskDefinition:
     retries = _field("retries", int)
 
     @property
-    def work_queue(self) -> WorkQueue:
-        return WorkQueue(self.wire["provisionerId"], self.wire["workerType"], self.wire["priority"])
-
-    @property
     def project_id(self) -> str:
         return str(self.wire.get("projectId", NO_PROJECT))
 
     def to_wire(self) -> dict[str, Any]:
         """The definition as it is answered: with projectId, and its pool also as taskQueueId."""
-        return {**self.wire, "projectId": self.project_id, "taskQueueId": self.work_queue.task_queue_id}
+        pool = f"{self.wire['provisionerId']}/{self.wire['workerType']}"
+        return {**self.wire, "projectId": self.project_id, "taskQueueId": pool}
 
     def differences(self, other: "TaskDefinition") -> list[str]:
         """The names of what the other says differently, as JSON: 1 and true are equal to Python."""

@@ -1,16 +1,18 @@
-"""What the queue publishes: eight exchanges, and the messages on them.
+"""What the queue publishes: its exchanges, and the messages on them.
 
-Source: seeds/001, which leaves task-failed out, and "Events (AMQP)" in design/protocol.md.
+Source: seeds/001, which leaves task-failed out, and "Events (AMQP)" in design/protocol.md; the schemas of
+today's queue for what is sealed, and for priorities.
 """
 
 import re
+from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
-from legacy_queue.domain.task import Task
+from legacy_queue.domain.task import PriorityChange, Task
 from legacy_queue.domain.times import format_time
 
 PROJECT = "taskcluster-queue"
@@ -63,6 +65,9 @@ _WORKER = ("runId", "workerGroup", "workerId")
 _CREATED = "An artifact was recorded; its content may still be on its way."
 _EXCEPTION = "A task could not be run; reasonResolved of its last run says why."
 _RESOLVED = "Every task of a group is resolved. Said again when tasks that joined later are resolved too."
+_SEALED = "A task group was sealed: it takes no new task."
+_CHANGED = "The priority of a task was changed, by itself or with its group."
+_ALL_CHANGED = "The priority of the unresolved tasks of a group was changed. Each has its own message."
 EXCHANGES: Mapping[str, Exchange] = {
     exchange.name: exchange
     for exchange in (
@@ -74,6 +79,14 @@ EXCHANGES: Mapping[str, Exchange] = {
         Exchange("task-failed", "Task Failed Messages", "A task ran and failed."),
         Exchange("task-exception", "Task Exception Messages", _EXCEPTION),
         Exchange("task-group-resolved", "Task Group Resolved Messages", _RESOLVED, key=GROUP_KEY),
+        Exchange("task-group-sealed", "Task Group Sealed Messages", _SEALED, key=GROUP_KEY),
+        Exchange("task-priority-changed", "Task Priority Changed Messages", _CHANGED),
+        Exchange(
+            "task-group-priority-changed",
+            "Task Group Priority Changed Messages",
+            _ALL_CHANGED,
+            key=GROUP_KEY,
+        ),
     )
 }
 
@@ -117,8 +130,32 @@ def task_event(name: str, task: Task, run_id: int | None = None) -> Event:
 
 def group_resolved(task_group_id: str, scheduler_id: str) -> Event:
     """Every task of the group is resolved."""
-    about = {"version": 1, "taskGroupId": task_group_id, "schedulerId": scheduler_id}
-    return Event("task-group-resolved", f"primary.{task_group_id}.{scheduler_id}._", (), about)
+    return _group_event("task-group-resolved", task_group_id, scheduler_id)
+
+
+def group_sealed(task_group_id: str, scheduler_id: str, expires: datetime, sealed: datetime) -> Event:
+    """The group takes no new task since then."""
+    times = {"expires": format_time(expires), "sealed": format_time(sealed)}
+    return _group_event("task-group-sealed", task_group_id, scheduler_id, **times)
+
+
+def group_priority_changed(task_group_id: str, scheduler_id: str, priority: str, count: int) -> Event:
+    """So many tasks of the group were given that priority by one call."""
+    about = {"newPriority": priority, "tasksAffected": count}
+    return _group_event("task-group-priority-changed", task_group_id, scheduler_id, **about)
+
+
+def _group_event(name: str, task_group_id: str, scheduler_id: str, **more: Any) -> Event:
+    about = {"version": 1, "taskGroupId": task_group_id, "schedulerId": scheduler_id, **more}
+    return Event(name, f"primary.{task_group_id}.{scheduler_id}._", (), about)
+
+
+def priority_changed(task: Task, change: PriorityChange) -> Event:
+    """The change of the task's priority; ``task`` is as it was then, but for later changes."""
+    event = task_event("task-priority-changed", task)
+    status = {**task.status(), "priority": change.new}
+    about = {"version": 1, "status": status, "oldPriority": change.old, "newPriority": change.new}
+    return replace(event, payload=about)
 
 
 def events_since(
@@ -129,13 +166,23 @@ def events_since(
     """
     is_new = not task.runs or task.runs[0].scheduled >= since
     events = [task_event("task-defined", task.up_to(0))] if is_new else []
+    changes = deque(one for one in task.priority_changes if one.changed >= since)
+
+    def add_changes(then: Task, before: datetime | None = None) -> None:
+        while changes and (before is None or changes[0].changed < before):
+            events.append(priority_changed(then, changes.popleft()))
+
     for run in task.runs:
+        add_changes(task.up_to(run.run_id - 1), run.scheduled)
         then = task.up_to(run.run_id)
         if run.reason_created != "exception" and run.scheduled >= since:  # else it says how the task ended
             events.append(task_event("task-pending", then))
+        add_changes(then, run.started or run.scheduled)
         if run.worker and run.started and run.started >= since:
             events.append(task_event("task-running", then))
         events += artifacts.get(run.run_id, ())
+        add_changes(then, run.resolved)
         if task.ended_with(run.run_id) and run.resolved and run.resolved >= since:
             events.append(task_event(f"task-{run.state}", then))
+    add_changes(task)
     return events

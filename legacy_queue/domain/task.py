@@ -8,11 +8,12 @@ from typing import Any, Self
 from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import format_time, parse_time
 
 _OF_DEFINITION = (
     *("provisionerId", "workerType", "taskQueueId", "schedulerId"),
-    *("projectId", "taskGroupId", "deadline", "expires"),
+    *("projectId", "taskGroupId", "deadline", "expires", "priority"),
 )  # in the status structure
 
 
@@ -75,12 +76,22 @@ class Run:
 
 
 @dataclass(frozen=True)
+class PriorityChange:
+    """The priority of a task was changed, from ``old`` to ``new``."""
+
+    old: str
+    new: str
+    changed: datetime
+
+
+@dataclass(frozen=True)
 class Task:
     """``held`` is the lease on the message (T, R+1) while run R is running, else None.
 
     ``waits_for`` are those of its dependencies that keep an unscheduled task from being pending.
     ``newest_blob`` is the name of the blob or object artifact that was last created for its last run, "" for
     none.
+    ``priority_changes`` are the last ones since it was created, in order.
     ``is_unpublished``: a process has found the broker away, and not published since what happened to it.
     """
 
@@ -92,6 +103,24 @@ class Task:
     waits_for: tuple[str, ...] = ()
     newest_blob: str = ""
     is_unpublished: bool = False
+    priority_changes: tuple[PriorityChange, ...] = ()
+
+    @property
+    def priority(self) -> str:
+        """Its priority now: its definition says with which it was created."""
+        priority: str = self.definition.wire["priority"]
+        return self.priority_changes[-1].new if self.priority_changes else priority
+
+    @property
+    def work_queue(self) -> WorkQueue:
+        """Where the messages of its runs are."""
+        wire = self.definition.wire
+        return WorkQueue(wire["provisionerId"], wire["workerType"], self.priority)
+
+    @property
+    def wire(self) -> Mapping[str, Any]:
+        """The definition as it is answered, with the priority that the task has now."""
+        return {**self.definition.to_wire(), "priority": self.priority}
 
     @property
     def is_resolved(self) -> bool:
@@ -139,7 +168,7 @@ class Task:
 
     def status(self) -> dict[str, Any]:
         """The task status structure of design/api.md."""
-        wire = self.definition.to_wire()
+        wire = self.wire
         return {
             "taskId": self.task_id,
             **{name: wire[name] for name in _OF_DEFINITION},

@@ -12,62 +12,26 @@ it. Source: design/protocol.md.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.errors import QueueError, RequestConflict, ServiceUnavailable
-from legacy_queue.domain.events import Event, task_event
+from legacy_queue.domain.events import Event, priority_changed, task_event
 from legacy_queue.domain.ids import MAX_RUNS
 from legacy_queue.domain.messages import Lease
-from legacy_queue.domain.task import Run, Task, Worker
+from legacy_queue.domain.outcome import Hold, Offer, Outcome, Withdraw
+from legacy_queue.domain.task import PriorityChange, Run, Task, Worker
 from legacy_queue.domain.times import format_time, whole_seconds
 
 # reasonResolved of an exception -> reasonCreated of the run that follows while there are retries left
 RETRIED = {"claim-expired": "retry", "worker-shutdown": "retry", "intermittent-task": "task-retry"}
 
+MAX_PRIORITY_CHANGES = 50  # that are kept of a task, the last of them
+
 # Azure refuses an invisibility that reaches the end of a message's time to live. That end was counted when
 # the message was put, in whole seconds; two seconds cover both roundings.
 _EXPIRY_MARGIN = timedelta(seconds=2)
-
-
-@dataclass(frozen=True)
-class Hold:
-    """Before the task is written: a message for ``run_id`` is to be invisible until then, the leased one
-    while that lease is good, else a fresh one.
-    """
-
-    run_id: int
-    until: datetime
-    lease: Lease | None
-
-
-@dataclass(frozen=True)
-class Offer:
-    """After the task is written: a message for the pending ``run_id`` becomes visible, chosen as for Hold."""
-
-    run_id: int
-    lease: Lease | None = None
-
-
-@dataclass(frozen=True)
-class Withdraw:
-    """After the task is written: the message is deleted if that is still possible."""
-
-    lease: Lease
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """``events`` are published once the task is written, and ``after`` is done then; ``refusal`` is what the
-    caller is told then, instead of the task.
-    """
-
-    task: Task
-    hold: Hold | None = None
-    after: Offer | Withdraw | None = None
-    events: tuple[Event, ...] = ()
-    refusal: QueueError | None = None
 
 
 def create(task_id: str, definition: TaskDefinition, waits_for: Sequence[str], now: datetime) -> Outcome:
@@ -215,6 +179,27 @@ def expire(task: Task, now: datetime) -> Outcome:
     return Outcome(task)
 
 
+def change_priority(task: Task, priority: str, now: datetime) -> Outcome:
+    """The task has that priority from now on: its pending run is offered in the queue of that priority, and
+    the message for the run after a running one is held there. What the other queue holds is a stray double.
+    Raises RequestConflict for a task that is resolved, and past the deadline.
+    """
+    _check_deadline(task, now)
+    if task.is_resolved:
+        raise _conflict(task, f"it is resolved ({task.state}): only the priority of others can be changed")
+    if priority == task.priority:
+        events = (priority_changed(task, task.priority_changes[-1]),) if task.priority_changes else ()
+        return replace(_now_pending(task), events=events)
+    change = PriorityChange(task.priority, priority, now)
+    changes = (*task.priority_changes, change)[-MAX_PRIORITY_CHANGES:]
+    changed = replace(task, priority_changes=changes, held=None)
+    events = (priority_changed(changed, change),)
+    if task.state != "running":
+        return replace(_now_pending(changed), events=events)
+    after = Withdraw(task.held, task.work_queue) if task.held else None
+    return replace(_held(changed, None, now), after=after, events=events)
+
+
 def unclaim(task: Task, run_id: int, worker: Worker, taken_until: datetime) -> Outcome:
     """The run is pending as before that very claim, and the held message visible again; where it was resolved
     or reclaimed, nothing changes. Source: claimWork in design/api.md, a client that hangs up costs no claim.
@@ -242,7 +227,7 @@ def _now_pending(task: Task, held: Lease | None = None) -> Outcome:
 
 def _resolved(task: Task, held: Lease | None = None) -> Outcome:
     """The task has ended, and others may wait for that; nothing needs the held message."""
-    after = Withdraw(held) if held else None
+    after = Withdraw(held, task.work_queue) if held else None
     return Outcome(task, after=after, events=(task_event(f"task-{task.state}", task),))
 
 
@@ -286,7 +271,7 @@ def _held(task: Task, lease: Lease | None, now: datetime) -> Outcome:
     room = task.definition.deadline - now - _EXPIRY_MARGIN
     if timedelta(seconds=whole_seconds(until - now)) < room:
         return Outcome(task, hold=Hold(run.run_id + 1, until, lease))
-    return Outcome(replace(task, held=None), after=Withdraw(lease) if lease else None)
+    return Outcome(replace(task, held=None), after=Withdraw(lease, task.work_queue) if lease else None)
 
 
 def _has_expired(run: Run, now: datetime) -> bool:

@@ -85,7 +85,7 @@ def pending_tasks(call: Call) -> Answer:
 def claim_task(call: Call) -> Answer:
     """Claim a run that is pending, or the one after a claim that has expired."""
     task, worker = call.task(), _worker(call)
-    queue = task.definition.work_queue
+    queue = task.work_queue
     services = call.authorize(
         provisionerId=queue.provisioner_id,
         workerType=queue.worker_type,

@@ -104,7 +104,7 @@ PROPERTIES["task"] = object_of(f"{NAMED_POOL} projectId {DEFINITION} {DEFAULTED}
 _RESOLVED = f"reasonResolved {WORKER} takenUntil started resolved"
 _RUN = object_of("runId state reasonCreated scheduled", _RESOLVED, state=enum(RUN_STATES))
 PROPERTIES["status"] = object_of(
-    f"taskId {NAMED_POOL} schedulerId projectId taskGroupId deadline expires retriesLeft state runs",
+    f"taskId {NAMED_POOL} schedulerId projectId taskGroupId deadline expires priority retriesLeft state runs",
     state=enum(f"unscheduled {RUN_STATES}"),
     runs=array(_RUN),
 )

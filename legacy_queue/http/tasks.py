@@ -45,7 +45,7 @@ def _on_task(verb: str) -> AnyOf:
 @endpoint("GET", "/task/<taskId>", "Get Task Definition", output="task")
 def task(call: Call) -> Answer:
     """The definition of the task, with its defaults filled in."""
-    return call.authorize().tasks.load(call.task_id).definition.to_wire()
+    return call.authorize().tasks.load(call.task_id).wire
 
 
 @endpoint("GET", "/task/<taskId>/status", "Get Task Status", output="task-status-response")
@@ -143,4 +143,4 @@ def _status(task: Task) -> Answer:
 
 
 def _listed(task: Task) -> bytes:
-    return render({"status": task.status(), "task": task.definition.to_wire()})
+    return render({"status": task.status(), "task": task.wire})

@@ -14,9 +14,10 @@ import structlog
 from legacy_queue.domain.errors import QueueError, RequestConflict, ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.events import EVER, Event, events_since
 from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.outcome import Outcome
+from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Run, Task
 from legacy_queue.domain.timers import next_due
-from legacy_queue.domain.transitions import Outcome
 from legacy_queue.ports import BrokerAway, Changed, Clock
 from legacy_queue.services.event_publisher import EventPublisher
 from legacy_queue.services.timers import LEASE, Timers
@@ -189,7 +190,7 @@ class Changes:
 
     def _withdraw_useless(self, task: Task, presented: Lease | None, refusal: QueueError) -> None:
         if presented and isinstance(refusal, RequestConflict):
-            self._withdraw_unless_held(task, presented)
+            self._withdraw_unless_held(task, presented, task.work_queue)
 
     def _write(self, stored: StoredTask, outcome: Outcome, began: datetime) -> Task | None:
         """The task as it is written, with all effects of that; None where the race for it was lost."""
@@ -225,12 +226,12 @@ class Changes:
             return
         if task.state == "pending":
             self._messages.offer(task, task.runs[-1].run_id, wanted.held)
-        else:
-            self._withdraw_unless_held(task, wanted.held)
+        if task.state != "pending" or task.work_queue != wanted.work_queue:  # else it is the one offered
+            self._withdraw_unless_held(task, wanted.held, wanted.work_queue)
 
-    def _withdraw_unless_held(self, task: Task, lease: Lease) -> None:
+    def _withdraw_unless_held(self, task: Task, lease: Lease, queue: WorkQueue) -> None:
         if task.held is None or task.held.message_id != lease.message_id:
-            self._messages.withdraw(task, lease)
+            self._messages.drop(queue, lease)
 
 
 def _was_written(run: Run, task: Task) -> bool:

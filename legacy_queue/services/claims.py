@@ -13,10 +13,10 @@ from legacy_queue.domain.authentication import Client, create_temporary_credenti
 from legacy_queue.domain.errors import AuthorizationFailed, InputError, RequestConflict, ResourceNotFound
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import Lease, read_message, signature_is_valid
+from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.times import epoch_milliseconds, format_time, parse_time
-from legacy_queue.domain.transitions import Outcome
 from legacy_queue.ports import Clock, Corrupt
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.usage import Usage
@@ -95,7 +95,7 @@ class Claims:
         InputError for a message that is not presented where it must be, RequestConflict for a worker that is
         quarantined, and then the run is offered again; ResourceNotFound, RequestConflict, ServiceUnavailable.
         """
-        queue = task.definition.work_queue
+        queue = task.work_queue
         self._usage.saw_claim(queue.provisioner_id, queue.worker_type, worker, presented.missing)
         self._check(task, run_id, presented)
         self._check_quarantine(task, run_id, worker, presented)
@@ -116,17 +116,17 @@ class Claims:
         """
         message_id = message.lease.message_id
         try:
-            task_id, run_id, signature = self._leads_to(queue, message)
-        except (ValueError, ResourceNotFound, Corrupt) as error:
+            task_id, run_id, signature = self._leads_to(message)
+        except ValueError as error:
             log.warning("work-message-dropped", message_id=message_id, why=str(error))
             self._messages.drop(queue, message.lease)
             return None
         presented = Presented(message_id, message.lease.receipt, signature)
         try:
-            return self._claim(task_id, run_id, worker, presented, is_new=True)
+            return self._claim(task_id, run_id, worker, presented, polled_from=queue)
         except RequestConflict as stale:  # the message has been withdrawn, unless it is held
             log.info("work-message-stale", message_id=message_id, why=stale.message)
-        except (ResourceNotFound, Corrupt) as stale:  # of a run that is not to be for long, or of no task
+        except (ResourceNotFound, Corrupt) as stale:  # of another queue, a run not to be for long, or no task
             log.warning("work-message-dropped", message_id=message_id, why=str(stale))
             self._messages.drop(queue, message.lease)
         return None
@@ -151,32 +151,44 @@ class Claims:
             return transitions.reclaim(task, run_id, self._rules.claim_timeout, now)
 
         task = self._changes.apply(task_id, decide)
-        queue = task.definition.work_queue
+        queue = task.work_queue
         self._workers.seen(queue.provisioner_id, queue.worker_type, task.runs[-1].worker)
         return self._answer(task)
 
-    def _leads_to(self, queue: WorkQueue, message: ReceivedMessage) -> tuple[str, int, str]:
-        """taskId, runId and signature of a message of that queue; raises ValueError, ResourceNotFound."""
+    def _leads_to(self, message: ReceivedMessage) -> tuple[str, int, str]:
+        """taskId, runId and signature of the message; raises ValueError."""
         task_id, run_id, signature = read_message(message.text)
         if not signature_is_valid(signature, task_id, run_id, self._rules.secrets):
             raise ValueError("its signature is wrong")
-        if self._changes.recall(task_id).definition.work_queue != queue:
-            raise ValueError("its task belongs to another queue")
         return task_id, run_id, signature
 
     def _claim(
-        self, task_id: str, run_id: int, worker: Worker, presented: Presented, is_new: bool = False
+        self,
+        task_id: str,
+        run_id: int,
+        worker: Worker,
+        presented: Presented,
+        polled_from: WorkQueue | None = None,
     ) -> Mapping[str, Any]:
+        """``polled_from``: the queue where this process has received the message, which then leads to a new
+        claim or to none.
+        """
+
         def decide(task: Task, now: datetime) -> Outcome:
+            if polled_from not in (
+                None,
+                task.work_queue,
+            ):  # its priority was changed
+                raise ResourceNotFound(f"task {task_id} has no message in that queue")
             outcome = transitions.claim(
                 task, run_id, worker, presented.lease, presented.message_id, self._rules.claim_timeout, now
             )
-            if is_new and outcome.task == task:
+            if polled_from and outcome.task == task:
                 raise RequestConflict(f"task {task_id}: this worker holds run {run_id} already")
             return outcome
 
         task = self._changes.apply(task_id, decide, run_id, presented.lease)
-        return {**self._answer(task), "task": task.definition.to_wire()}
+        return {**self._answer(task), "task": task.wire}
 
     def _check(self, task: Task, run_id: int, presented: Presented) -> None:
         signature = presented.signature
@@ -187,7 +199,7 @@ class Claims:
                 f"the signature is not that of task {task.task_id} run {run_id}: "
                 "pass the signature of the message that you polled"
             )
-        queue = task.definition.work_queue
+        queue = task.work_queue
         if self.policy(queue.provisioner_id, queue.worker_type) == "required" and presented.missing:
             self._offer_again(task.task_id, run_id, presented)
             raise InputError(
@@ -197,7 +209,7 @@ class Claims:
             )
 
     def _check_quarantine(self, task: Task, run_id: int, worker: Worker, presented: Presented) -> None:
-        queue = task.definition.work_queue
+        queue = task.work_queue
         until = self._workers.quarantined_until(queue.provisioner_id, queue.worker_type, worker)
         if until:
             self._offer_again(task.task_id, run_id, presented)

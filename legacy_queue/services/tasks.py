@@ -7,8 +7,8 @@ from typing import Any
 from legacy_queue.domain import transitions
 from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.errors import InputError, RequestConflict
+from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task
-from legacy_queue.domain.transitions import Outcome
 from legacy_queue.ports import AlreadyExists, BrokerAway, Clock
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.dependencies import Dependencies

@@ -9,10 +9,10 @@ import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.messages import Lease, message_text
+from legacy_queue.domain.outcome import Hold, Offer, Withdraw
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import whole_seconds
-from legacy_queue.domain.transitions import Hold, Offer, Withdraw
 from legacy_queue.ports import Clock, LeaseLost
 from legacy_queue.services.pending import PendingCounts
 from legacy_queue.stores import ReceivedMessage, WorkQueues
@@ -42,7 +42,7 @@ class WorkMessages:
         """
         hidden_for = max(_AT_ONCE, hold.until - self._clock.now())
         text = message_text(task.task_id, hold.run_id, self._secret)
-        queue = task.definition.work_queue
+        queue = task.work_queue
         if hold.lease:
             try:
                 return self._queues.hide(queue, hold.lease, text, hidden_for)
@@ -55,8 +55,8 @@ class WorkMessages:
         match after:
             case Offer(run_id, lease):
                 self.offer(task, run_id, lease)
-            case Withdraw(lease):
-                self.withdraw(task, lease)
+            case Withdraw(lease, queue):
+                self.drop(queue, lease)
 
     def offer(self, task: Task, run_id: int, lease: Lease | None = None, delay: timedelta = _AT_ONCE) -> None:
         """A message for this run becomes visible after ``delay``: the leased one, or else a fresh one.
@@ -64,7 +64,7 @@ class WorkMessages:
         None does where the deadline, and with it the message's own end, comes first.
         """
         text = message_text(task.task_id, run_id, self._secret)
-        queue = task.definition.work_queue
+        queue = task.work_queue
         if whole_seconds(delay) >= math.floor(self._time_left(task) / timedelta(seconds=1)):
             return
         if not (lease and self._hidden(queue, lease, text, delay)):
@@ -78,12 +78,8 @@ class WorkMessages:
             if self._hidden(queue, message.lease, message.text, delay) and delay <= _AT_ONCE:
                 self.offered(queue)
 
-    def withdraw(self, task: Task, lease: Lease) -> None:
-        """Delete the message if that can be done: one that stays is refused when it is claimed."""
-        self.drop(task.definition.work_queue, lease)
-
     def drop(self, queue: WorkQueue, lease: Lease) -> None:
-        """Delete the message if that can be done."""
+        """Delete the message if that can be done: one that stays is refused when it is claimed."""
         try:
             self._queues.remove(queue, lease)
         except (LeaseLost, ServiceUnavailable):

@@ -10,7 +10,16 @@ from legacy_queue.ports import AlreadyExists, Changed, Clock
 from legacy_queue.ports.table import KEY, Change, Condition, Row, Table, Value
 from legacy_queue.stores.group_commit import GroupCommit
 from legacy_queue.stores.recent import Recent
-from legacy_queue.stores.rows import NOTHING, ExpiringRows, between, page, properties, read, slugid_in
+from legacy_queue.stores.rows import (
+    NOTHING,
+    ExpiringRows,
+    between,
+    of_kind,
+    page,
+    properties,
+    read,
+    slugid_in,
+)
 
 _REMEMBERED = 2000  # groups
 _MAX_STEPS = 33  # in a batch of 100 changes, each with up to two, and that of the group
@@ -19,17 +28,23 @@ _MEMBERS_END, _ACTIVE_END = "member.", "active."  # "." is the character behind 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
+class Sealed(Exception):
+    """The group takes no new member."""
+
+
 @dataclass(frozen=True)
 class Group:
     """A task group: one schedulerId, and an expiry no earlier than that of any of its tasks.
 
-    ``active`` of its members were not seen resolved yet. ``etag`` is the version that a write names.
+    ``active`` of its members were not seen resolved yet. Since it was ``sealed`` it takes no new member.
+    ``etag`` is the version that a write names.
     """
 
     task_group_id: str
     scheduler_id: str
     expires: datetime
     active: int = 0
+    sealed: datetime | None = None
     etag: str = field(default="", compare=False, repr=False)
 
 
@@ -47,12 +62,13 @@ class ActiveTask:
 class _Step:
     """What one member changes, first the row of its activation; ``group`` is the group after it, if any.
 
-    ``is_done``: it needs nothing, since it has happened before.
+    ``is_done``: it needs nothing, since it has happened before. ``is_refused``: the group is sealed.
     """
 
     changes: Sequence[Change]
     expires: datetime = _LONG_AGO
     is_done: bool = False
+    is_refused: bool = False
     group: Group | None = None
 
     @property
@@ -62,6 +78,11 @@ class _Step:
     @property
     def more(self) -> int:
         return -1 if self.changes[0].kind == "delete" else 1
+
+    @property
+    def joins(self) -> bool:
+        """Whether the second row makes it a member."""
+        return len(self.changes) > 1
 
 
 class GroupStore(ExpiringRows):
@@ -89,8 +110,8 @@ class GroupStore(ExpiringRows):
         """Make the task a member, active from run 0 on, and the group live at least until ``expires``.
 
         The group is created when there is none, with the schedulerId that ``founder`` says, if any. Where it
-        has another schedulerId, nothing is changed: the caller compares the group that is returned. Safe to
-        repeat.
+        has another schedulerId, nothing is changed: the caller compares the group that is returned. Raises
+        Sealed, unless the task is a member. Safe to repeat.
         """
         member = Change("put", _MEMBER + task_id, {"expires": expires})
         return self._enter(task_id, 0, Group(task_group_id, scheduler_id, expires), founder, member)
@@ -110,6 +131,25 @@ class GroupStore(ExpiringRows):
         group = self._step(task_group_id, [Change("delete", _active_key(task_id, activation), {})])
         return group.active if group else 0
 
+    def seal(self, group: Group, now: datetime) -> Group:
+        """The group as it is since it was sealed: ``group``, where it has no row yet. Safe to repeat.
+
+        Who joins writes the row of the group too, on its version: so nobody does from here on.
+        """
+        while True:
+            known = self.load(group.task_group_id)
+            if known is None:
+                self._create(group)
+                continue
+            if known.sealed:
+                return known
+            sealed = replace(known, sealed=now, expires=max(known.expires, group.expires))
+            with suppress(Changed):
+                values = {"sealed": now, "expires": sealed.expires}
+                etag = self._table.merge(group.task_group_id, _GROUP, values, known.etag)
+                self._recent.put(group.task_group_id, replace(sealed, etag=etag))
+                return sealed
+
     def recall(self, task_group_id: str) -> Group | None:
         """The group as this process saw it last, where it remembers it."""
         return self._recent.get(task_group_id)
@@ -127,6 +167,11 @@ class GroupStore(ExpiringRows):
     def members(self, task_group_id: str, after: str, limit: int) -> Sequence[str]:
         """Up to ``limit`` taskIds greater than ``after``, ordered as bytes: fewer at the end only."""
         return between(self._table, task_group_id, _MEMBER + after, _MEMBERS_END, limit, _member, NOTHING)
+
+    def active(self, task_group_id: str, after: str, limit: int) -> Sequence[ActiveTask]:
+        """As ``members``, of the active ones; where a task is so twice, the page may hold it twice."""
+        first, end = f"{_ACTIVE}{after}." if after else _ACTIVE, _ACTIVE_END
+        return between(self._table, task_group_id, first, end, limit, _active_task)
 
     def all_active(self, after: str, limit: int) -> tuple[Sequence[ActiveTask], str | None]:
         """A page of the active tasks of all groups, and where to go on: see ``rows.page``."""
@@ -175,6 +220,8 @@ class GroupStore(ExpiringRows):
             self._commits.put(task_group_id, commits)
         step = _Step(changes, expires)
         commits.add(step)
+        if step.is_refused:
+            raise Sealed
         return step.group
 
     def _write(self, task_group_id: str, steps: Sequence[_Step]) -> None:
@@ -189,8 +236,10 @@ class GroupStore(ExpiringRows):
         group = self._recent.get(task_group_id) or self.load(task_group_id)
         while group:
             before, changes = group, list[Change]()
+            if group.sealed:
+                self._refuse(task_group_id, steps)
             for step in steps:
-                if not step.is_done:
+                if not (step.is_done or step.is_refused):
                     expires = max(group.expires, step.expires)
                     group = replace(group, active=group.active + step.more, expires=expires)
                     changes += step.changes
@@ -212,6 +261,11 @@ class GroupStore(ExpiringRows):
         for step in steps:  # the group has expired
             step.group = None
 
+    def _refuse(self, task_group_id: str, steps: Sequence[_Step]) -> None:
+        """Of the group, which is sealed, those that are to join and are no members."""
+        for step in steps:
+            step.is_refused = step.joins and self._table.get(task_group_id, step.changes[1].key) is None
+
 
 def _active_key(task_id: str, activation: int) -> str:
     return f"{_ACTIVE}{task_id}-{activation:04}"
@@ -223,7 +277,8 @@ def _counts(group: Group) -> dict[str, Value]:
 
 def _group(row: Row) -> Group:
     scheduler_id, expires, active = properties(row, schedulerId=str, expires=datetime, active=int)
-    return Group(row.partition, scheduler_id, expires, active, row.etag)
+    sealed = of_kind(datetime, row.values["sealed"]) if "sealed" in row.values else None
+    return Group(row.partition, scheduler_id, expires, active, sealed, row.etag)
 
 
 def _member(row: Row) -> str:

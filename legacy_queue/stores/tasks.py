@@ -6,14 +6,16 @@ One row for each task, alone in its partition: the partition is the taskId, the 
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from threading import Lock
 
 from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.messages import Lease
-from legacy_queue.domain.task import Run, Task
-from legacy_queue.ports import Changed
+from legacy_queue.domain.task import PriorityChange, Run, Task
+from legacy_queue.domain.times import format_time, parse_time
+from legacy_queue.ports import AlreadyExists, Changed
 from legacy_queue.ports.table import Condition, Row, Table, Value
 from legacy_queue.stores.recent import Recent
 from legacy_queue.stores.rows import (
@@ -34,7 +36,14 @@ _LARGEST_REMEMBERED = 16 * 1024  # bytes of a definition
 _LISTS = ("dependencies", "routes", "scopes")  # of a definition, of strings
 _STATES = ("pending", "running", "completed", "failed", "exception")
 _UNRESOLVED = Condition("state", "in", ("unscheduled", "pending", "running"))
-_RESOLVED = Condition("state", "in", ("completed", "failed", "exception"))
+_BARRED = "barred"
+_EXPIRING = Condition("state", "in", ("completed", "failed", "exception", _BARRED))
+_OF_EARLIER_ROWS: Mapping[str, Value] = {
+    "waitsFor": b"[]",
+    "newestBlob": "",
+    "isUnpublished": False,
+    "priorityChanges": b"[]",
+}
 
 
 @dataclass(frozen=True)
@@ -58,7 +67,7 @@ class TaskStore(ExpiringRows):
     def __init__(self, table: Table, *, is_only_writer: bool = False) -> None:
         """``is_only_writer``: no other store writes to the table, so that pending tasks can be counted."""
         self._recent: Recent[str, StoredTask] = Recent(_REMEMBERED)
-        super().__init__(table, self._recent.forget, (_RESOLVED,))
+        super().__init__(table, self._recent.forget, (_EXPIRING,))
         self._pending: Counter[tuple[str, str]] | None = Counter() if is_only_writer else None
         self._lock = Lock()
 
@@ -66,7 +75,7 @@ class TaskStore(ExpiringRows):
         """The task as it is now. What is written while it is read, it does not replace in memory."""
         before = self._recent.get(task_id)
         row, known = self._table.get(task_id, KEY), self._recent.get(task_id)
-        if row is None:
+        if row is None or row.values.get("state") == _BARRED:
             self._recent.forget(task_id)
             return None
         if known and known.etag == row.etag:
@@ -83,6 +92,13 @@ class TaskStore(ExpiringRows):
         stored = StoredTask(task, self._table.insert(task.task_id, KEY, values), is_own=True)
         self._count(task, task.state == "pending")
         return self._remember(stored, values, self._recent.get(task.task_id))
+
+    def bar(self, task_id: str, expires: datetime) -> bool:
+        """No task of that id comes into being until then, unless there is one: then the answer is False."""
+        with suppress(AlreadyExists):
+            self._table.insert(task_id, KEY, {"state": _BARRED, "expires": expires})
+            return True
+        return self.load(task_id) is None
 
     def replace(self, stored: StoredTask, task: Task) -> StoredTask:
         """Store the task if it is still the version ``stored``; raises Changed."""
@@ -110,7 +126,7 @@ class TaskStore(ExpiringRows):
     def _count(self, task: Task, more: int) -> None:
         if self._pending is None or not more:
             return
-        queue = task.definition.work_queue
+        queue = task.work_queue
         pool = queue.provisioner_id, queue.worker_type
         with self._lock:
             self._pending[pool] += more
@@ -150,18 +166,21 @@ def changing_values(task: Task) -> Mapping[str, Value]:
         "heldReceipt": task.held.receipt if task.held else "",
         "newestBlob": task.newest_blob,
         "isUnpublished": task.is_unpublished,
+        "priorityChanges": as_json(
+            [(one.old, one.new, format_time(one.changed)) for one in task.priority_changes]
+        ),
     }
 
 
 def task_in(row: Row) -> Task:
-    """The inverse of ``new_values``; a row of before there were dependencies, or blobs, has none.
+    """The inverse of ``new_values``; a row of an earlier version has not all of them.
 
     Raises an error of Python's for what is no task.
     """
-    row = replace(row, values={"waitsFor": b"[]", "newestBlob": "", "isUnpublished": False, **row.values})
+    row = replace(row, values={**_OF_EARLIER_ROWS, **row.values})
     retries_left, runs, waits_for = properties(row, retriesLeft=int, runs=bytes, waitsFor=bytes)
     message_id, receipt, newest_blob = properties(row, heldMessageId=str, heldReceipt=str, newestBlob=str)
-    (is_unpublished,) = properties(row, isUnpublished=bool)
+    is_unpublished, priority_changes = properties(row, isUnpublished=bool, priorityChanges=bytes)
     task = Task(
         task_id=row.partition,
         definition=TaskDefinition(json_in("definition", row)),
@@ -171,6 +190,10 @@ def task_in(row: Row) -> Task:
         waits_for=tuple(of_kind(list, json.loads(waits_for))),
         newest_blob=newest_blob,
         is_unpublished=is_unpublished,
+        priority_changes=tuple(
+            PriorityChange(old, new, parse_time(changed))
+            for old, new, changed in of_kind(list, json.loads(priority_changes))
+        ),
     )
     _check(task)
     return task
@@ -193,7 +216,7 @@ def _check(task: Task) -> None:
         texts += [run.reason_created, run.reason_resolved or "", *worker]
     for text in texts:
         of_kind(str, text)
-    definition.work_queue.name("")
+    task.work_queue.name("")
 
 
 def _stored(row: Row) -> StoredTask:

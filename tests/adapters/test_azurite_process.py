@@ -4,20 +4,26 @@ import json
 import os
 import signal
 import socket
+import ssl
 import stat
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import requests
 from azure.storage.queue import QueueClient
 
+from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.azurite import MANIFEST, PATCHED_VERSION, Azurite, AzuriteUnavailable, Ports
+from legacy_queue.adapters.local_authority import LocalAuthority
+from legacy_queue.adapters.tls_files import TlsFiles
+from legacy_queue.domain.errors import ServiceUnavailable
+from tests.system.processes import wait_until
 
 # An owner with a fork, as a gunicorn arbiter has its workers.
 FORKED_OWNER = """
@@ -388,3 +394,30 @@ def test_a_users_own_accounts_do_not_lock_the_server_out(
     monkeypatch.setenv("AZURITE_ACCOUNTS", "somebody:c29tZWJvZHk=")
     with queue(made().start()) as client:
         client.create_queue()
+
+
+def test_over_tls_the_account_trusts_its_authority_alone_and_a_renewed_certificate_is_used_at_once(
+    made: Callable[..., Azurite], tmp_path: Path
+) -> None:
+    LocalAuthority(tmp_path / "tls").ensure(now := datetime.now(UTC))
+    LocalAuthority(tmp_path / "other").ensure(now)
+    files = TlsFiles.in_folder(tmp_path / "tls")
+    azurite = made(tls=files).start()
+    account = AzureAccount(azurite.connection_string, "tls", authority=files.authority)
+    account.check()
+    account.queue("tls-queue").create({})
+    assert {str(url).partition(":")[0] for url in account.endpoints.values()} == {"https"}
+    with pytest.raises(ServiceUnavailable):
+        AzureAccount(
+            azurite.connection_string, "tls", authority=TlsFiles.in_folder(tmp_path / "other").authority
+        ).check()
+    with pytest.raises(requests.ConnectionError):
+        requests.get(azurite.queue_url.replace("https", "http"), timeout=10)
+
+    def shown() -> str:
+        return ssl.get_server_certificate(("127.0.0.1", azurite.ports.queue))
+
+    before = shown()
+    LocalAuthority(tmp_path / "tls").ensure(now + timedelta(days=61))
+    wait_until(lambda: shown() != before)
+    account.check()

@@ -1,11 +1,13 @@
 """``legacy-queue create-task``: real processes against a real server, and the sample worker."""
 
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import requests
@@ -128,3 +130,40 @@ def test_a_dependency_that_does_not_exist_is_refused_in_the_queues_words(
     assert running.output == ""
     refusal = json.loads(running.errors.partition("refused with 400: ")[2])
     assert refusal["message"].startswith(f"dependencies: {unknown} does not exist")
+
+
+class Restarting(BaseHTTPRequestHandler):
+    """A queue that takes the task, is away for a while, and has forgotten it then."""
+
+    answers: ClassVar = [None, 503, 404]
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        status = self.answers.pop(0)
+        if status:
+            self.send_response(status)
+            self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_waiting_outlasts_a_queue_that_is_away_and_ends_when_the_task_is_gone(tmp_path: Path) -> None:
+    with HTTPServer(("127.0.0.1", 0), Restarting) as server:
+        thread = threading.Thread(target=server.serve_forever, args=[0.01])
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{server.server_port}"
+            who = ("--root-url", url, "--client-id", "c", "--access-token", "t")
+            pool = ("--provisioner", "p", "--worker-type", "w")
+            with run(tmp_path, "create-task", *who, *pool, "--wait", "--", "true") as running:
+                assert running.wait() == 1
+        finally:
+            server.shutdown()
+            thread.join()
+    assert running.errors == "Error: status was refused with 404: \n"
+    assert Restarting.answers == []

@@ -6,10 +6,18 @@ import ssl
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
+from legacy_queue.adapters.local_authority import LocalAuthority
+from legacy_queue.cli.tls import ServerTls
+from legacy_queue.config import Settings, SettingsError
 from tests.system.processes import wait_until
 
 from .test_gunicorn_worker import (
@@ -26,7 +34,8 @@ from .test_gunicorn_worker import (
     serving,
 )
 
-NOW = datetime(2026, 11, 22, tzinfo=UTC)
+NOW = datetime.now(UTC)
+DAY = timedelta(days=1)
 
 
 @pytest.fixture(scope="module")
@@ -178,3 +187,92 @@ def test_a_client_that_has_sent_its_next_request_has_not_gone(served: Served) ->
     finally:
         served.application.may_answer.set()
     assert read_all(connection).count(b"HTTP/1.1 200") == 2
+
+
+def own(folder: Path, *names: str, now: datetime = NOW, **settings: str) -> Settings:
+    """Settings with a certificate of the operator's, for these names."""
+    LocalAuthority(folder / "own", names).ensure(now)
+    file = folder / "own/server.pem"
+    return Settings(tls_cert=file, tls_key=file, data_dir=folder, storage="memory", **settings)
+
+
+def opened(settings: Settings, now: datetime = NOW) -> ServerTls:
+    assert settings.tls_files
+    return ServerTls(settings, settings.tls_files, lambda: now)
+
+
+def shown(server: ServerTls) -> bytes:
+    """The certificate that a new connection is shown."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    asked = client.wrap_bio(to_client, to_server)
+    answers = server.context.wrap_bio(to_server, to_client, server_side=True)
+    for side in (asked, answers, asked):
+        with suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    return asked.getpeercert(binary_form=True) or b""
+
+
+def test_a_certificate_is_renewed_while_the_server_serves(tmp_path: Path) -> None:
+    now = [NOW]
+    settings = Settings(tls="auto", data_dir=tmp_path)
+    assert settings.tls_files
+    server = ServerTls(settings, settings.tls_files, lambda: now[0])
+    before = shown(server)
+    now[0] += timedelta(days=59)
+    server.refresh()
+    assert shown(server) == before
+    now[0] += timedelta(days=2)
+    server.refresh()
+    assert shown(server) != before
+
+
+def test_a_certificate_of_ones_own_is_used_anew_once_it_is_replaced(tmp_path: Path) -> None:
+    server = opened(own(tmp_path))
+    before = shown(server)
+    (tmp_path / "own/server.pem").unlink()
+    server.refresh()
+    assert shown(server) == before, "what is missing replaces nothing"
+    (tmp_path / "own/server.pem").write_text("half of a file")
+    server.refresh()
+    assert shown(server) == before, "nor does what is broken"
+    own(tmp_path)
+    server.refresh()
+    assert shown(server) != before
+
+
+@pytest.mark.parametrize("text", [None, "no certificate", "-----BEGIN ENCRYPTED PRIVATE KEY-----\n"])
+def test_a_certificate_that_cannot_be_used_is_refused_at_the_start(tmp_path: Path, text: str | None) -> None:
+    settings = own(tmp_path)
+    assert settings.tls_cert
+    settings.tls_cert.unlink() if text is None else settings.tls_cert.write_text(text)
+    with pytest.raises(SettingsError, match=r"server\.pem cannot be used: "):
+        opened(settings)
+
+
+def test_azurite_needs_a_certificate_that_names_its_address(tmp_path: Path) -> None:
+    settings = replace(own(tmp_path), storage="azurite")
+    opened(settings)
+    certificate = x509.load_pem_x509_certificate((tmp_path / "own/server.pem").read_bytes())
+    key = ec.generate_private_key(ec.SECP256R1())
+    names = x509.SubjectAlternativeName([x509.DNSName("queue.example.com")])
+    made = (
+        x509.CertificateBuilder(certificate.subject, certificate.subject, key.public_key(), 1, NOW, NOW + DAY)
+        .add_extension(names, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    plain_key = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (tmp_path / "own/server.pem").write_bytes(plain_key + made.public_bytes(pem))
+    with pytest.raises(SettingsError, match=r"does not name 127\.0\.0\.1, where Azurite is served"):
+        opened(settings)
+    opened(replace(settings, storage="memory"))
+
+
+def test_a_public_url_that_the_certificate_does_not_name_is_refused(tmp_path: Path) -> None:
+    settings = Settings(tls="auto", data_dir=tmp_path, public_url="https://queue.example.com")
+    with pytest.raises(SettingsError, match=r"add --tls-name queue\.example\.com"):
+        opened(settings)
+    opened(replace(settings, tls_name=("queue.example.com",)))
+    opened(replace(settings, public_url="https://localhost:8080"))

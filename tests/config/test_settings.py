@@ -1,5 +1,6 @@
 """Settings: where they are found, what is refused, and what is never repeated."""
 
+import sys
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -349,3 +350,15 @@ def test_settings_that_do_not_go_together_are_accepted(options: dict[str, str], 
 )
 def test_settings_that_go_together_are_refused(options: dict[str, str]) -> None:
     load(options, {})
+
+
+@pytest.mark.parametrize(
+    ("options", "package", "extra"),
+    [({"amqp-url": "amqp://rabbitmq.example.com"}, "kombu", "amqp"), (S3, "boto3", "s3")],
+)
+def test_a_setting_that_lacks_its_extra_is_refused_with_the_command_that_brings_it(
+    options: dict[str, str], package: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    sentence = f" needs {package}, which is not installed: `pip install 'legacy-queue[{extra}]'` brings it"
+    assert why_refused(options).endswith(sentence)

@@ -113,7 +113,7 @@ def message_of_a_resolved_task() -> None:
     queue = Queue()
     queue.canceled(TASK_ID)
     services, work_queues = queue.server.core.services, queue.server.storage.work_queues
-    of_task = services.tasks.recall(TASK_ID).definition.work_queue
+    of_task = services.tasks.recall(TASK_ID).work_queue
     [message] = work_queues.receive(of_task, 1, timedelta(minutes=1))
     services.claims.claim_polled(of_task, message, Worker("group", "alice"))
 

@@ -8,7 +8,6 @@ import pytest
 
 from legacy_queue.domain.definition import MAX_SCOPES, MAX_SIZE, TaskDefinition
 from legacy_queue.domain.errors import InputError, InputTooLarge
-from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import format_time
 from tests.domain.tasks import DAY, HOUR, MINUTE, MS, NOW, TASK_ID, body, definition
 
@@ -60,7 +59,6 @@ def test_what_is_given_stays_as_it_was_given() -> None:
     assert made.retries == 49
     assert (made.created, made.deadline) == (NOW, NOW + DAY)
     assert made.expires == NOW + 2 * DAY
-    assert made.work_queue == WorkQueue("provisioner", "worker-Type_1", "high")
 
 
 def test_either_spelling_of_the_pool_is_stored_alike() -> None:

@@ -23,10 +23,10 @@ from legacy_queue.domain import transitions
 from legacy_queue.domain.errors import QueueError, RequestConflict, ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.events import Event, events_since
 from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.outcome import Offer, Outcome
 from legacy_queue.domain.task import Run, Task, Worker
 from legacy_queue.domain.timers import next_due
 from legacy_queue.domain.times import format_time
-from legacy_queue.domain.transitions import Offer, Outcome
 from tests.domain.tasks import (
     ALICE,
     BOB,

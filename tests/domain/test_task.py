@@ -38,6 +38,7 @@ def test_the_status_is_the_structure_of_the_contract() -> None:
         "taskGroupId": TASK_ID,
         "deadline": "2030-01-03T03:04:05.678Z",
         "expires": "2031-01-03T03:04:05.678Z",
+        "priority": "lowest",
         "retriesLeft": 5,
         "state": "pending",
         "runs": [

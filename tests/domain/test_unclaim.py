@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from legacy_queue.domain import transitions
+from legacy_queue.domain.outcome import Offer, Outcome
 from legacy_queue.domain.task import Task, Worker
-from legacy_queue.domain.transitions import Offer, Outcome
 from tests.domain.tasks import (
     ALICE,
     BOB,

@@ -98,7 +98,7 @@ def test_a_claim_differs_from_that_of_claim_task() -> None:
     bench = Bench()
     task_id = bench.create(scopes=["a:scope"])
     (claim,) = claim_work(bench.services)
-    assert claim["task"] == bench.task(task_id).definition.to_wire()
+    assert claim["task"] == bench.task(task_id).wire
     assert claim["status"] == bench.task(task_id).status()
     assert (claim["runId"], claim["workerGroup"], claim["workerId"]) == (0, "group", "alice")
     assert set(claim) == set(bench.services.claims.claim(bench.task(task_id), 0, ALICE, Presented()))

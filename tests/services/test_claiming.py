@@ -59,7 +59,7 @@ def test_a_claim_answers_what_the_worker_needs() -> None:
     task_id = bench.create(scopes=["a:scope"])
     answer = bench.claim(bench.receive_one())
     assert answer["status"] == bench.task(task_id).status()
-    assert answer["task"] == bench.task(task_id).definition.to_wire()
+    assert answer["task"] == bench.task(task_id).wire
     assert (answer["runId"], answer["workerGroup"], answer["workerId"]) == (0, "group", "alice")
     assert answer["takenUntil"] == "2030-01-02T03:24:05.678Z"
     assert answer["status"]["runs"][0]["takenUntil"] == answer["takenUntil"]
@@ -195,7 +195,7 @@ def test_a_worker_that_deletes_its_message_after_a_draft_claim_harms_nothing() -
 def lose_held_message(bench: Bench, task_id: str) -> None:
     task = bench.task(task_id)
     assert task.held
-    bench.storage.work_queues.remove(task.definition.work_queue, task.held)
+    bench.storage.work_queues.remove(task.work_queue, task.held)
     assert bench.messages() == []
 
 

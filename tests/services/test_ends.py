@@ -107,7 +107,7 @@ def test_a_claim_of_this_process_ends_at_once_when_its_time_is_over(bench: Bench
 def test_the_retry_of_a_claim_whose_held_message_is_lost_gets_a_fresh_one(bench: Bench) -> None:
     task = bench.task(bench.claimed())
     assert task.held
-    bench.storage.work_queues.remove(task.definition.work_queue, task.held)
+    bench.storage.work_queues.remove(task.work_queue, task.held)
     bench.run_timers(CLAIM_TIMEOUT)
     assert bench.runs_to_come() == [(1, AT_ONCE)]
 

@@ -179,7 +179,7 @@ def test_a_task_has_50_runs_at_most() -> None:
 def stray(bench: Bench, task_id: str, run_id: int = 1) -> None:
     """A double that is visible now, such as a crash leaves."""
     task = bench.task(task_id)
-    queue = task.definition.work_queue
+    queue = task.work_queue
     bench.storage.work_queues.put(queue, message_text(task_id, run_id, SECRET), HOUR, 0 * SECOND)
 
 

@@ -133,7 +133,7 @@ def test_a_task_that_is_created_while_the_queues_are_counted_is_in_the_next_coun
 def test_a_task_is_found_in_the_queue_of_its_priority() -> None:
     bench = Bench()
     task = bench.task(bench.create(priority="high"))
-    queue = bench.account.queue(task.definition.work_queue.name(PREFIX))
+    queue = bench.account.queue(task.work_queue.name(PREFIX))
     (polled,) = queue.receive(32, POLL_VISIBILITY)
     bench.claim(Message.read(polled))
     assert queue.receive(32, POLL_VISIBILITY) == []

@@ -81,7 +81,7 @@ def test_a_claim_whose_timer_and_message_were_lost_is_ended_ten_minutes_late(ben
     task_id = bench.claimed()
     task = bench.task(task_id)
     assert task.held
-    bench.storage.work_queues.remove(task.definition.work_queue, task.held)
+    bench.storage.work_queues.remove(task.work_queue, task.held)
     bench.lose_process()
     bench.sweep(CLAIM_TIMEOUT + 9 * MINUTE)
     assert bench.states(task_id) == ["running by alice"]

@@ -1,0 +1,114 @@
+"""Builds the package and shows that it stands alone: see scripts/release. Needs build and twine alone."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import venv
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+UNTRACKED = ("node_modules", "__pycache__", "*.egg-info", "build", "dist", ".*")
+BEGAN = time.monotonic()
+
+
+def say(what: str) -> None:
+    print(f"{time.monotonic() - BEGAN:5.1f} s  {what}", flush=True)
+
+
+def run(*words: str | Path, cwd: Path, expected: int = 0, **env: str) -> str:
+    """All that the command says; where it ends otherwise than expected, that is shown and the script ends."""
+    done = subprocess.run(
+        words, cwd=cwd, env={**os.environ, **env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    if done.returncode != expected:
+        sys.exit(f"{' '.join(map(str, words))} ended with {done.returncode}:\n{done.stdout}")
+    return done.stdout
+
+
+def files(folder: Path) -> set[str]:
+    return {
+        os.path.relpath(os.path.join(parent, name), folder)
+        for parent, _, names in os.walk(folder, followlinks=True)
+        for name in names
+    }
+
+
+def build(tree: Path, dist: Path) -> tuple[Path, Path, Path]:
+    """The sdist, the wheel made from it, and a wheel made from the tree."""
+    # first: a build leaves files in the tree
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", dist / "tree", tree, cwd=dist)
+    shutil.rmtree(tree / "build")
+    run(sys.executable, "-m", "build", "--outdir", dist, tree, cwd=dist)
+    return next(dist.glob("*.tar.gz")), next(dist.glob("*.whl")), next(dist.glob("tree/*.whl"))
+
+
+def check_contents(tracked: set[str], sdist: Path, *wheels: Path) -> None:
+    with tarfile.open(sdist) as tar:
+        packed = {name.partition("/")[2] for name in tar.getnames()}
+    # the package has a link to the folder azurite
+    if missing := {name for name in tracked if not name.startswith("azurite/")} - packed:
+        sys.exit(f"{sdist.name} lacks {', '.join(sorted(missing))}: see MANIFEST.in")
+    ours = {name for name in tracked if name.startswith("legacy_queue/")}
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            packed = {name for name in archive.namelist() if ".dist-info/" not in name}
+        if packed != ours:
+            sys.exit(f"{wheel} lacks, or has beside the package: {', '.join(sorted(packed ^ ours))}")
+
+
+def show(wheel: Path, folder: Path, cache: Path) -> None:
+    """The wheel alone runs a task on each storage, and names the extra that it lacks."""
+    folder.mkdir()
+    venv.create(folder / "venv")
+    python, command = folder / "venv/bin/python", folder / "venv/bin/legacy-queue"
+    run(sys.executable, "-m", "pip", "--python", python, "install", wheel, cwd=folder)
+    env = {"HOME": str(folder), "XDG_CACHE_HOME": str(cache), "PYTHONPATH": ""}
+    where = run(python, "-c", "import legacy_queue; print(legacy_queue.__file__)", cwd=folder, **env)
+    if not Path(where).is_relative_to(folder):
+        sys.exit(f"{wheel} is not what runs, but {where}")
+    for option, value, extra in (("--amqp-url", "amqp://h", "amqp"), ("--s3-endpoint", "http://h", "s3")):
+        said = run(command, "serve", "--storage", "memory", option, value, cwd=folder, expected=1, **env)
+        if f"legacy-queue[{extra}]" not in said:
+            sys.exit(f"legacy-queue serve {option} without its extra: {said}")
+    for storage in ("memory", "azurite"):
+        said = run(command, "up", "--demo", "--storage", storage, "--data-dir", storage, cwd=folder, **env)
+        if "is completed, run 0" not in said:
+            sys.exit(f"no task was completed on {storage}:\n{said}")
+        say(f"{wheel.parent.name}/{wheel.name} completed a task on {storage}")
+
+
+def main(dist: Path) -> None:
+    dist.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("npm_config_cache", str(Path.home() / ".npm"))
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        # what is in the repository and in no build of it
+        tree = shutil.copytree(
+            ROOT, scratch / "tree", symlinks=True, ignore=shutil.ignore_patterns(*UNTRACKED)
+        )
+        tracked = files(tree)
+        (scratch / "dist").mkdir()
+        sdist, wheel, from_tree = build(tree, scratch / "dist")
+        say(f"built {sdist.name} and {wheel.name}")
+        check_contents(tracked, sdist, wheel, from_tree)
+        run(sys.executable, "-m", "twine", "check", "--strict", sdist, wheel, from_tree, cwd=scratch)
+        with ThreadPoolExecutor() as threads:
+            shown = [
+                threads.submit(show, one, scratch / f"alone-{one.parent.name}", scratch / "cache")
+                for one in (wheel, from_tree)
+            ]
+        for one in shown:
+            one.result()
+        for file in (sdist, wheel):
+            shutil.copy(file, dist)
+            say(f"{dist / file.name} is {file.stat().st_size // 1024} KiB")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).resolve())

@@ -1,0 +1,213 @@
+"""The local authority: what it makes, for which names it can sign, and when it is renewed."""
+
+import os
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from structlog.testing import capture_logs
+
+from legacy_queue.adapters.azurite import find_node
+from legacy_queue.adapters.local_authority import ALWAYS, LocalAuthority, _private, _read, _server, names_in
+
+NOW = datetime.now(UTC).replace(microsecond=0)
+NAME = "queue.taskcluster.net"
+DAY = timedelta(days=1)
+LONG = 60.0
+NODE = """
+const [port, servername] = process.argv.slice(1);
+const socket = require("tls").connect({ port: +port, host: "127.0.0.1", servername });
+socket.on("secureConnect", () => { console.log("verified"); process.exit(0); });
+socket.on("error", (error) => { console.log(error.code); process.exit(1); });
+"""
+
+
+def made(folder: Path, *names: str, now: datetime = NOW) -> LocalAuthority:
+    authority = LocalAuthority(folder, names)
+    authority.ensure(now)
+    return authority
+
+
+def certificate(path: Path) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(path.read_bytes())
+
+
+def test_the_authority_lives_ten_years_and_the_server_certificate_ninety_days(tmp_path: Path) -> None:
+    authority = made(tmp_path, NAME)
+    assert certificate(authority.certificate).not_valid_after_utc - NOW >= 3650 * DAY
+    assert certificate(authority.server).not_valid_after_utc - NOW == 90 * DAY
+    assert names_in(authority.server) == (*ALWAYS, NAME)
+
+
+def test_every_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    made(tmp_path / "tls")
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "tls").iterdir()}
+    assert modes == {0o600}
+    assert stat.S_IMODE((tmp_path / "tls").stat().st_mode) == 0o700
+
+
+def test_nothing_is_written_again_until_a_month_before_the_end(tmp_path: Path) -> None:
+    authority = made(tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.pem")}
+    made(tmp_path, now=NOW + 59 * DAY)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    of_authority = authority.certificate.read_bytes()
+    made(tmp_path, now=NOW + 61 * DAY)
+    assert certificate(authority.server).not_valid_after_utc == NOW + 151 * DAY
+    assert authority.certificate.read_bytes() == of_authority
+
+
+def test_an_authority_near_its_end_is_replaced(tmp_path: Path) -> None:
+    authority = made(tmp_path)
+    before = authority.certificate.read_bytes()
+    made(tmp_path, now=NOW + 3600 * DAY)
+    assert authority.certificate.read_bytes() != before
+
+
+def test_a_further_name_takes_a_new_authority_for_all_names_and_the_log_says_so(tmp_path: Path) -> None:
+    before = made(tmp_path, NAME).certificate.read_bytes()
+    with capture_logs() as logs:
+        authority = made(tmp_path, "10.0.0.1")
+    assert authority.certificate.read_bytes() != before
+    assert set(names_in(authority.server)) == {*ALWAYS, NAME, "10.0.0.1"}
+    [replaced] = [line for line in logs if line["event"] == "tls-authority-replaced"]
+    assert (replaced["log_level"], "must trust" in replaced["hint"]) == ("warning", True)
+
+
+def test_fewer_names_keep_the_authority(tmp_path: Path) -> None:
+    before = made(tmp_path, NAME).certificate.read_bytes()
+    assert made(tmp_path).certificate.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["server.pem", "authority.pem", "ca.pem", "bundle.pem"])
+@pytest.mark.parametrize("damage", [None, b"", b"-----BEGIN CERTIFICATE-----\n"])
+def test_a_missing_or_damaged_file_is_made_anew(tmp_path: Path, name: str, damage: bytes | None) -> None:
+    authority = made(tmp_path)
+    (tmp_path / name).unlink() if damage is None else (tmp_path / name).write_bytes(damage)
+    made(tmp_path)
+    certificate(authority.server).verify_directly_issued_by(certificate(authority.certificate))
+    assert authority.bundle.read_text().endswith(authority.certificate.read_text())
+
+
+def test_a_key_that_does_not_fit_its_certificate_counts_as_damaged(tmp_path: Path) -> None:
+    one, other = made(tmp_path / "one"), made(tmp_path / "other")
+    key = other.server.read_text().partition("-----BEGIN CERTIFICATE-----")[0]
+    one.server.write_text(key + one.server.read_text()[one.server.read_text().index("-----BEGIN CERT") :])
+    assert _read(one.server) is None
+
+
+def test_processes_that_start_at_once_make_one_authority(tmp_path: Path) -> None:
+    code = (
+        "import sys; from datetime import UTC, datetime; from pathlib import Path\n"
+        "from legacy_queue.adapters.local_authority import LocalAuthority\n"
+        "authority = LocalAuthority(Path(sys.argv[1])); sys.stdin.readline()\n"
+        "authority.ensure(datetime.now(UTC))\n"
+    )
+    gate, opened = os.pipe()
+    started = [
+        subprocess.Popen([sys.executable, "-c", code, tmp_path], stdin=gate, stdout=subprocess.PIPE)
+        for _ in range(4)
+    ]
+    os.close(gate)
+    os.close(opened)
+    outputs = [process.communicate()[0].decode() for process in started]
+    assert [process.returncode for process in started] == [0] * 4
+    assert sum(output.count("tls-authority-made") for output in outputs) == 1
+
+
+@contextmanager
+def answering(path: Path) -> Iterator[int]:
+    """The port of a TLS server that has the certificate in this file."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                    with context.wrap_socket(connection, server_side=True) as secured:
+                        secured.recv(1)
+                except ssl.SSLError:
+                    continue
+                except OSError:
+                    return
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(LONG)
+
+
+def verdicts(authority: LocalAuthority, port: int, name: str) -> dict[str, bool]:
+    """Whether each client, which trusts this authority alone, accepts the server as that name."""
+
+    def run(*words: str | Path, **env: str) -> bool:
+        run = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=LONG,
+            env={**os.environ, **env},
+        )
+        return run.returncode == 0
+
+    def python() -> bool:
+        context = ssl.create_default_context(cafile=authority.certificate)
+        try:
+            with (
+                socket.create_connection(("127.0.0.1", port), LONG) as plain,
+                context.wrap_socket(plain, server_hostname=name),
+            ):
+                return True
+        except ssl.SSLCertVerificationError:
+            return False
+
+    openssl = ["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-verify_return_error", "-CAfile"]
+    kind = "-verify_ip" if name[0].isdigit() else "-verify_hostname"
+    answers = {
+        "openssl": lambda: run(*openssl, authority.certificate, kind, name),
+        "node": lambda: run(
+            find_node(), "-e", NODE, str(port), name, NODE_EXTRA_CA_CERTS=str(authority.certificate)
+        ),
+        "python": python,
+    }
+    if name[0].isdigit():  # a server name cannot be an address
+        del answers["node"]
+    with ThreadPoolExecutor() as pool:
+        return dict(zip(answers, pool.map(lambda ask: ask(), answers.values()), strict=True))
+
+
+def test_clients_that_trust_it_accept_each_of_its_names_and_no_other(tmp_path: Path) -> None:
+    authority = made(tmp_path, NAME)
+    with answering(authority.server) as port:
+        for name in (NAME, "localhost", "127.0.0.1"):
+            assert set(verdicts(authority, port, name).values()) == {True}, name
+        for name in ("auth.taskcluster.net", "127.0.0.2"):
+            assert set(verdicts(authority, port, name).values()) == {False}, name
+
+
+@pytest.mark.parametrize("name", ["elsewhere.example.com", "10.9.8.7"])
+def test_a_name_outside_its_constraints_is_refused_though_its_key_has_signed(
+    tmp_path: Path, name: str
+) -> None:
+    authority = made(tmp_path, NAME)
+    signer = _read(tmp_path / "authority.pem")
+    assert signer
+    forged = tmp_path / "forged.pem"
+    forged.write_text(_private(_server(signer, [name], NOW)))
+    assert names_in(forged) == (name,)
+    with answering(forged) as port:
+        assert set(verdicts(authority, port, name).values()) == {False}
