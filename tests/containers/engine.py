@@ -114,7 +114,8 @@ class Services:
         return f"http://127.0.0.1:{self.ports[f'SERVER_{server}_PORT']}"
 
     def logs(self, service: str) -> str:
-        return podman("logs", self.container(service))
+        """Standard output and standard error."""
+        return said("sh", "-c", 'exec "$@" 2>&1', "sh", PODMAN, "logs", self.container(service))
 
     def ready_line(self, service: str) -> dict[str, Any]:
         """The line of JSON on standard output, once the service has begun."""

@@ -92,7 +92,7 @@ def test_no_process_of_the_one_container_is_roots_and_tini_is_the_first(all_in_o
     listed = podman("top", all_in_one.container("all-in-one"), "user,pid,comm").splitlines()[1:]
     assert {line.split()[0] for line in listed} == {"legacy-queue"}
     assert ["1", "tini"] in [line.split()[1:] for line in listed]
-    assert any("node" in line for line in listed), listed
+    assert len(listed) >= 4, "tini, the server, its worker and Azurite"
 
 
 def test_the_image_holds_neither_secrets_nor_the_settings_of_the_machine_that_built_it() -> None:
