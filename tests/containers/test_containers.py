@@ -120,8 +120,9 @@ def test_two_servers_a_resolver_azurite_and_rabbitmq_are_one_queue(five: Service
     # of what the servers leave to the resolver: the end of a deadline
     five.ready_line("resolver")
     wait_until(lambda: second.status(late)["status"]["state"] == "exception")
-    exchanges = podman("exec", five.container("rabbitmq"), "rabbitmqctl", "--quiet", "list_exchanges", "name")
-    assert {f"exchange/taskcluster-queue/v1/{topic}" for topic in TOPICS} <= set(exchanges.split())
+    list_exchanges = ("exec", five.container("rabbitmq"), "rabbitmqctl", "--quiet", "list_exchanges", "name")
+    topics = {f"exchange/taskcluster-queue/v1/{topic}" for topic in TOPICS}
+    wait_until(lambda: topics <= set(podman(*list_exchanges).split()))
 
 
 def test_the_compose_file_is_valid_and_its_secrets_are_their_owners_alone(tmp_path: Path) -> None:
