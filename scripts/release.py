@@ -13,7 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-UNTRACKED = ("node_modules", "__pycache__", "*.egg-info", "build", "dist", ".*")
+UNTRACKED = (
+    *("node_modules", "__pycache__", "*.egg-info", "build", "dist", "_build"),
+    *(".git", ".venv", ".tox", ".*_cache", ".hypothesis", ".coverage*", ".rabbitmq", ".legacy-queue"),
+)
 BEGAN = time.monotonic()
 
 

@@ -57,8 +57,8 @@ install() {
     has_venv || make_venv
     say "Installing $name into .venv ..."
     (cd "$root" && "$venv/bin/python" -m pip install "$@" >"$venv/pip.log" 2>&1) ||
-        fail "pip could not install $name: $(cd "$root" &&
-            "$venv/bin/python" -m legacy_queue.adapters.install_failure "$venv/pip.log"). It said more in $venv/pip.log."
+        fail "$(cd "$root" && "$venv/bin/python" -m legacy_queue.adapters.install_failure "$venv/pip.log")." \
+            "pip could not install $name; it said more in $venv/pip.log."
     printf '%s\n' "$pins" >"$stamp"
 }
 

@@ -17,11 +17,13 @@ from sphinx.application import Sphinx
 from legacy_queue.adapters.clock import SystemClock
 from legacy_queue.cli.commands import commands
 from legacy_queue.config.settings import CONFIG, DECLARED, PREFIX, wire_name
+from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.events import PROJECT
-from legacy_queue.domain.scopes import AllOf, Expression, ForEach
+from legacy_queue.domain.scopes import AllOf, Expression, ForEach, Roles
 from legacy_queue.http.app import ENDPOINTS
 from legacy_queue.http.endpoint import PARAMETERS, Endpoint
 from legacy_queue.http.event_stream import events_endpoint
+from legacy_queue.http.legacy_stubs import legacy_stubs
 from legacy_queue.http.migration import migration
 from legacy_queue.http.references import exchanges_reference
 from legacy_queue.http.schemas import message_schema
@@ -48,14 +50,19 @@ print(json.dumps(told(commands, click.Context(commands, info_name="legacy-queue"
 
 def endpoints() -> str:
     """A section for each endpoint."""
-    return "\n".join(map(_endpoint, SERVED.values()))
+    return "\n".join(_endpoint(one) for one in SERVED.values())
+
+
+def stubs() -> str:
+    """A section for each endpoint of another service."""
+    return "\n".join(map(_endpoint, legacy_stubs(Authenticator({}, Roles({})), True)))
 
 
 def _endpoint(one: Endpoint) -> str:
     lines = [
         f"### {one.name}",
         "",
-        f"`{one.method} {_prefixes(one)}{one.route}`",
+        _routes(one),
         "",
         one.description.replace("``", "`"),
     ]
@@ -72,8 +79,10 @@ def _endpoint(one: Endpoint) -> str:
     return "\n".join([*lines, ""])
 
 
-def _prefixes(one: Endpoint) -> str:
-    return "" if one in BARE else "/v1"
+def _routes(one: Endpoint) -> str:
+    """With the prefix for a rootUrl, but for what is there once."""
+    prefix = "" if one in BARE else f"/api/{one.service}/v1"
+    return " or ".join(f"`{one.method} {prefix}{route}`" for route in (one.route, one.also) if route)
 
 
 def _used_by(one: Endpoint) -> str:
@@ -94,6 +103,8 @@ def _scopes(expression: "Expression | None", inner: bool = False) -> str:
     match expression:
         case None:
             return "none are needed"
+        case AllOf(()):
+            return "any valid credentials"
         case str():
             return f"`{expression}`"
         case ForEach(variable, in_, each):
@@ -208,6 +219,7 @@ _GENERATORS: Mapping[str, Callable[[], str]] = {
     "endpoints": endpoints,
     "shapes": bodies.shapes,
     "parameters": parameters,
+    "stubs": stubs,
     "clients": clients,
     "settings": settings,
     "commands": command_line,

@@ -11,7 +11,7 @@ _OF_NPM = re.compile(
     r"^npm (?:error|ERR!) (?!(?:code|errno|syscall|path|dest|A complete log) |\w+: '|[{} ])(\S.*?)\.?$",
     re.MULTILINE,
 )
-_OF_PIP = re.compile(r"^\s*ERROR: (.+?)\.?$", re.MULTILINE)
+_OF_PIP = re.compile(r"^\s*ERROR: (?!ResolutionImpossible)(.+?)\.?$", re.MULTILINE)
 _NETWORK = re.compile(
     r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|EHOSTUNREACH|ERR_SOCKET_TIMEOUT"
     r"|Temporary failure in name resolution|Name or service not known|Connection refused"
@@ -29,8 +29,8 @@ def explain(said: str) -> str:
     A network that is missing is named as that, with the host that was not reached and what to do.
     """
     causes = _OF_NPM.findall(said)[:1] or _OF_PIP.findall(said)[-1:]
-    # pip found nothing where it reached nothing, which it says above
-    where = said if "No matching distribution" in "".join(causes) else "".join(causes)
+    # where pip reaches nothing it says at last that it found nothing, or that the pins are in conflict
+    where = said if "Retry(total=0" in said else "".join(causes)
     if network := _NETWORK.search(where):
         host = _HOST.search(said)
         name = host[1] or host[2] if host else "the package index"

@@ -156,7 +156,7 @@ def _install(manifest: Path, unfinished: Path, log: Path, lock: int, look: Calla
     if npm.returncode:
         why = explain(log.read_text(errors="replace"))
         raise NodeUnavailable(
-            f"npm could not install into {unfinished.parent}: {why}. It said more in {log}."
+            f"{why}. npm could not install into {unfinished.parent}; it said more in {log}."
         )
 
 

@@ -111,7 +111,7 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
             _preload()
             # before any process is forked: what is wrong is said once
             server = build(settings, root_url, max_connections=connections)
-            application = _Application(settings, root_url, server, listener.detach(), connections, tls)
+            application = _Application(settings, root_url, server, listener, connections, tls)
             # it ends by SystemExit, in its own processes too: Azurite is stopped last, and only by its parent
             Arbiter(application, azurite, unwinding).run()
         except (SettingsError, AzuriteUnavailable) as error:
@@ -151,13 +151,14 @@ class _Application(BaseApplication):
         settings: Settings,
         root_url: str,
         server: Server,
-        listener: int,
+        listener: socket.socket,
         connections: int,
         tls: ServerTls | None,
     ) -> None:
         self._tls, self.tls_context = tls, tls.context if tls else None
         self._settings, self._root_url, self._server = settings, root_url, server
-        self._listener, self._connections = listener, connections
+        self._port = listener.getsockname()[1]
+        self._listener, self._connections = listener.detach(), connections
         self._word, give = os.pipe()  # one byte: whichever process takes it says that the server is ready
         os.set_blocking(self._word, False)
         os.write(give, b"!")
@@ -200,6 +201,7 @@ class _Application(BaseApplication):
         line: dict[str, Any] = {
             "rootUrl": self._root_url,
             "baseUrl": f"{self._root_url}/v1",
+            "port": self._port,
             "pid": pid,
             "storage": self._server.storage.account.endpoints,
         }

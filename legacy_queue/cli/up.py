@@ -121,7 +121,8 @@ def _trusted(ready: Mapping[str, Any]) -> dict[str, str]:
     if "ca" not in ready:
         return {}
     certificate, bundle = ready["ca"]["certificate"], ready["ca"]["bundle"]
-    return {"REQUESTS_CA_BUNDLE": bundle, "SSL_CERT_FILE": bundle, "NODE_EXTRA_CA_CERTS": certificate}
+    bundles = dict.fromkeys(("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE"), bundle)
+    return {**bundles, "NODE_EXTRA_CA_CERTS": certificate}
 
 
 def _say_what_to_try(ready: Mapping[str, Any], broker: RabbitMQ | None, trusted: Mapping[str, str]) -> None:

@@ -60,8 +60,8 @@ class Artifact:
         if body["storageType"] == "blob":
             is_complete, details = False, _blob_details(body)
         elif body["storageType"] == "object":
-            project_id = task.definition.wire.get("projectId", "none")
-            is_complete, details = False, {"projectId": project_id, "uploadId": slugid()}
+            is_complete = False
+            details = {"projectId": task.definition.project_id, "uploadId": slugid()}
         else:
             names = ("url", "artifact", "reason", "message")
             is_complete, details = True, {key: body[key] for key in names if key in body}

@@ -13,6 +13,13 @@ def at_least(priority: str) -> tuple[str, ...]:
     return PRIORITIES[: PRIORITIES.index(priority) + 1]
 
 
+def direction(old: str, new: str) -> str:
+    """``raise``, ``lower``, or "" for the same priority."""
+    if old == new:
+        return ""
+    return "raise" if new in at_least(old) else "lower"
+
+
 @dataclass(frozen=True)
 class WorkQueue:
     """Where the messages of one worker type's tasks of one priority lie."""

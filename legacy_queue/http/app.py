@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from flask import Flask, request
 
 from legacy_queue.domain.errors import ResourceNotFound
-from legacy_queue.http import artifacts, runs, tasks, workers
+from legacy_queue.http import artifacts, groups, objects, runs, tasks, workers
 from legacy_queue.http.bodies import MAX_BODY
 from legacy_queue.http.dispatch import Backend, Dispatcher, check_escapes
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
@@ -30,8 +31,12 @@ def ping(call: Call) -> Mapping[str, Any]:
     return {"alive": True, "uptime": round(time.monotonic() - _started, 3)}
 
 
-_DECLARED = [one for module in (tasks, runs, artifacts, workers) for one in vars(module).values()]
+_DECLARED = [one for module in (tasks, groups, runs, artifacts, workers) for one in vars(module).values()]
 ENDPOINTS = (ping, *(one for one in _DECLARED if isinstance(one, Endpoint)))
+OBJECT_ENDPOINTS = (
+    replace(ping, name="objectPing", service="object"),
+    *(one for one in vars(objects).values() if isinstance(one, Endpoint)),
+)
 
 
 def create_app(backend: Backend) -> Flask:
@@ -41,7 +46,9 @@ def create_app(backend: Backend) -> Flask:
     app.url_map.merge_slashes = False
     events = events_endpoint(backend.project, backend.clock, backend.stopping, backend.trusts_proxy)
     stubs = legacy_stubs(backend.authenticator, backend.has_legacy_stubs)
-    endpoints = Dispatcher((*ENDPOINTS, *stubs), (events, migration), backend, app.wsgi_app)
+    endpoints = Dispatcher(
+        (*ENDPOINTS, *OBJECT_ENDPOINTS, *stubs), (events, migration), backend, app.wsgi_app
+    )
     app.wsgi_app = RequestLog(endpoints, _DEVELOPMENT if backend.is_development else ())  # type: ignore[method-assign]
     app.register_error_handler(
         Exception, lambda error: render(error, record_of(request.environ), backend.clock)

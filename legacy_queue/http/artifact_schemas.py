@@ -1,16 +1,21 @@
-"""The JSON schemas of artifacts. Source: the original's ``schemas/`` of 2018."""
+"""The JSON schemas of artifacts. Source: the original's of 2018; today's for links and objects."""
 
-from legacy_queue.http.schema_helpers import STRING, Schema, array, enum, text
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from legacy_queue.http.schema_helpers import STRING, Schema, array, each, enum, text
 from legacy_queue.http.schema_properties import MAX_PARTS, PROPERTIES, URL, WORKER, object_of, page_of
 
 
-def _by_storage_type(required: dict[str, str], of_blob: str = "", **own: Schema) -> Schema:
-    """An object whose storageType decides which other properties it has; ``of_blob`` are optional."""
-    names = dict.fromkeys(" ".join([*required.values(), of_blob]).split())
+def _by_storage_type(
+    required: dict[str, str], optional: Mapping[str, str] = MappingProxyType({}), **own: Schema
+) -> Schema:
+    """An object whose storageType decides which other properties it has."""
+    names = dict.fromkeys(" ".join([*required.values(), *optional.values()]).split())
 
     def rule(storage_type: str) -> Schema:
         needed = required[storage_type].split()
-        unfit = names.keys() - {*needed, *(of_blob.split() if storage_type == "blob" else ())}
+        unfit = names.keys() - {*needed, *optional.get(storage_type, "").split()}
         return {
             "if": {"required": ["storageType"], "properties": {"storageType": {"const": storage_type}}},
             "then": {"required": needed, "properties": dict.fromkeys(sorted(unfit), False)},
@@ -19,24 +24,43 @@ def _by_storage_type(required: dict[str, str], of_blob: str = "", **own: Schema)
     return {**object_of("storageType", " ".join(names), **own), "allOf": [rule(one) for one in required]}
 
 
+CONTENT_TYPE = text(255, "[!-~](?:[ -~]*[!-~])?")  # fit for a header
+
 _ARTIFACT_REQUEST = _by_storage_type(
     {
         "s3": "expires contentType",
         "azure": "expires contentType",
         "blob": "expires contentType contentLength contentSha256",
+        "object": "expires contentType",
         "reference": "expires contentType url",
+        "link": "expires artifact",
         "error": "expires reason message",
     },
-    of_blob="contentEncoding transferLength transferSha256 parts",
-    contentType=text(255, "[!-~](?:[ -~]*[!-~])?"),  # fit for a header
+    {
+        "blob": "contentEncoding transferLength transferSha256 parts",
+        **dict.fromkeys(("s3", "object"), "contentLength"),  # today's workers say so; nothing needs it
+        "link": "contentType",
+    },
+    contentType=CONTENT_TYPE,
+    artifact=text(1024, "[ -~]+"),
     parts=array(object_of("sha256 size"), minItems=1, maxItems=MAX_PARTS),
     url=text(4096, URL),
     reason=enum("file-missing-on-worker invalid-resource-on-worker too-large-file-on-worker"),
 )
 _UPLOADED = "expires contentType putUrl"
 _ARTIFACT_RESPONSE = _by_storage_type(
-    {"s3": _UPLOADED, "azure": _UPLOADED, "blob": "expires requests", "reference": "", "error": ""},
+    {
+        **dict.fromkeys(("s3", "azure"), _UPLOADED),
+        "blob": "expires requests",
+        "object": "name projectId uploadId expires credentials",
+        **dict.fromkeys(("reference", "link", "error"), ""),
+    },
+    name=STRING,
     requests=array(object_of("method url headers", method=enum("PUT"), url=STRING)),
+)
+_ARTIFACT_CONTENT = _by_storage_type(
+    {"s3": "url", "object": "name credentials", "reference": "url", "error": "reason message"},
+    **each("url name reason", STRING),
 )
 
 PROPERTIES["artifact"] = object_of("storageType name expires contentType", name=text(1024))
@@ -44,7 +68,10 @@ PROPERTIES["artifact"] = object_of("storageType name expires contentType", name=
 ARTIFACT_SCHEMAS: dict[str, Schema] = {
     "post-artifact-request": _ARTIFACT_REQUEST,
     "post-artifact-response": _ARTIFACT_RESPONSE,
-    "put-artifact-request": object_of("etags"),
+    "put-artifact-request": {**object_of("", "etags uploadId"), "minProperties": 1, "maxProperties": 1},
+    "finish-artifact-request": object_of("uploadId"),
+    "artifact-response": PROPERTIES["artifact"],
+    "artifact-content-response": _ARTIFACT_CONTENT,
     "list-artifacts-response": page_of("artifacts", PROPERTIES["artifact"]),
     "artifact-created-message": object_of(f"version status runId {WORKER} artifact"),
 }

@@ -27,13 +27,18 @@ UPLOADS = "/uploads"  # a path
 _OF_RUN = "/task/<taskId>/runs/<runId>/artifacts"
 _OF_LATEST = "/task/<taskId>/artifacts"
 _ONE = f"{_OF_RUN}/<name>"
+_INFO, _CONTENT = (f"/task/<taskId>/runs/<runId>/artifact-{what}/<name>" for what in ("info", "content"))
+_LATEST_INFO, _LATEST_CONTENT = (f"/task/<taskId>/artifact-{what}/<name>" for what in ("info", "content"))
 _AS_WORKER = AllOf(("queue:create-artifact:<name>", "assume:worker-id:<workerGroup>/<workerId>"))
 _AS_HOLDER = ("queue:claim-task:<taskId>/<runId>", "queue:create-artifact:<taskId>/<runId>")
 _GETTING = AllOf((ForEach("private", "privateNames", "queue:get-artifact:<private>"),))
 _NAME = r"[ -~]{1,1024}"
+_MAX_LINKS = 16  # on the way to an artifact
 _CHUNK = 256 * 1024  # bytes
 
 _putting = partial(endpoint, scopes=AnyOf((*_AS_HOLDER, _AS_WORKER)))
+_getting = partial(endpoint, "GET", scopes=_GETTING)
+_content = partial(_getting, output="artifact-content-response")
 _listing = partial(endpoint, "GET", query=PAGED, output="list-artifacts-response", stability="experimental")
 
 
@@ -41,33 +46,72 @@ _listing = partial(endpoint, "GET", query=PAGED, output="list-artifacts-response
 def create_artifact(call: Call) -> Answer:
     """Put an artifact of a run on record, and learn how to upload it. Safe to repeat, for fresh URLs.
 
-    A later expires is taken over, and another url of a reference; anything else is never replaced. An
-    artifact that has expired may be created again, and expires may be up to 15 minutes ago.
+    A later expires is taken over, and another url of a reference, or a link in its place; nothing else is
+    replaced. An artifact that has expired may be created again, and expires may be up to 15 minutes ago.
     """
     services = _as_creator(call)
     return services.artifacts.create(call.task_id, call.run_id, call.params["name"], call.body)
 
 
 @_putting("PUT", _ONE, "Complete Artifact", input="put-artifact-request", stability="experimental")
-def complete_artifact(call: Call) -> Response:
+def complete_artifact(call: Call) -> Answer:
     """Say that a blob is uploaded, with the ETags of its uploads: now it can be had. Safe to repeat."""
+    if "uploadId" in call.body:
+        return finish_artifact.handler(call.meant_for(finish_artifact))
     services = _as_creator(call)
     services.artifacts.complete(call.task_id, call.run_id, call.params["name"], call.body["etags"])
     return _empty(204)
 
 
-@endpoint("GET", _ONE, "Get Artifact from Run", scopes=_GETTING)
+@_putting("PUT", _ONE, "Finish Artifact", input="finish-artifact-request")
+def finish_artifact(call: Call) -> Answer:
+    """Say that an object is uploaded, with its uploadId: now it can be had. Safe to repeat."""
+    services = _as_creator(call)
+    services.artifacts.finish(call.task_id, call.run_id, call.params["name"], call.body["uploadId"])
+    return _empty(204)
+
+
+@_getting(_ONE, "Get Artifact from Run")
 def get_artifact(call: Call) -> Response:
-    """Redirect to the artifact; one whose name begins with public/ anybody may get."""
-    services = _as_reader(call)
-    return _redirect(services.artifacts.find(call.task_id, call.run_id, call.params["name"]))
+    """Redirect to the artifact, links followed; one whose name begins with public/ anybody may get.
+
+    The body has its storageType and url, for clients that do not follow.
+    """
+    return _redirect(_found(call, call.run_id)[1])
 
 
-@endpoint("GET", f"{_OF_LATEST}/<name>", "Get Artifact from Latest Run", scopes=_GETTING)
+@_getting(f"{_OF_LATEST}/<name>", "Get Artifact from Latest Run")
 def get_latest_artifact(call: Call) -> Response:
     """As getArtifact, of the last run."""
-    artifacts = _as_reader(call).artifacts
-    return _redirect(artifacts.find(call.task_id, artifacts.latest_run(call.task_id), call.params["name"]))
+    return _redirect(_found(call)[1])
+
+
+@_content(_CONTENT, "Get Artifact Content From Run")
+def artifact(call: Call) -> Answer:
+    """What the artifact is had with: a url, or for an object its name and credentials. Links are followed.
+
+    Whatever is had from a signed URL is answered as s3.
+    """
+    return _content_of(*_found(call, call.run_id))
+
+
+@_content(_LATEST_CONTENT, "Get Artifact Content From Latest Run")
+def latest_artifact(call: Call) -> Answer:
+    """As artifact, of the last run."""
+    return _content_of(*_found(call))
+
+
+@endpoint("GET", _INFO, "Get Artifact Information From Run", output="artifact-response")
+def artifact_info(call: Call) -> Answer:
+    """The artifact as it is listed, without its content; a link is not followed."""
+    return call.authorize().artifacts.info(call.task_id, call.run_id, call.params["name"]).to_wire()
+
+
+@endpoint("GET", _LATEST_INFO, "Get Artifact Information From Latest Run", output="artifact-response")
+def latest_artifact_info(call: Call) -> Answer:
+    """As artifactInfo, of the last run."""
+    artifacts = call.authorize().artifacts
+    return artifacts.info(call.task_id, artifacts.latest_run(call.task_id), call.params["name"]).to_wire()
 
 
 @_listing(_OF_RUN, "Get Artifacts from Run")
@@ -100,9 +144,39 @@ def _as_creator(call: Call) -> Services:
         raise InputError(error.message) from None
 
 
-def _as_reader(call: Call) -> Services:
-    name = call.params["name"]
-    return call.authorize(privateNames=[] if name.startswith("public/") else [name])
+def _found(call: Call, run_id: int | None = None) -> tuple[Services, Found]:
+    """The artifact of that run, or of the last one, links followed: the caller may have all on the way.
+
+    Raises InsufficientScopes, ResourceNotFound, ResourceExpired; InputError for a circle.
+    """
+    names = [call.params["name"]]
+    while True:
+        private = [name for name in names if not name.startswith("public/")]
+        services = call.authorize(privateNames=private)
+        run_id = services.artifacts.latest_run(call.task_id) if run_id is None else run_id
+        found = services.artifacts.find(call.task_id, run_id, names[-1])
+        if found.artifact.storage_type != "link":
+            return services, found
+        if len(names) > _MAX_LINKS:
+            raise InputError(
+                f"artifact {names[0]!r} leads through more than {_MAX_LINKS} links, or in a circle"
+            )
+        names.append(found.artifact.details["artifact"])
+
+
+def _content_of(services: Services, found: Found) -> Answer:
+    match found.artifact.storage_type:
+        case "object":
+            return services.objects.access(found.artifact)
+        case "error":
+            return {"storageType": "error", **_error(found.artifact)}
+        case "reference":
+            return {"storageType": "reference", "url": found.url}
+    return {"storageType": "s3", "url": found.url}
+
+
+def _error(artifact: Artifact) -> dict[str, str]:
+    return {name: artifact.details[name] for name in ("reason", "message")}
 
 
 class _Redirect(Response):
@@ -114,18 +188,26 @@ class _Redirect(Response):
         return headers
 
 
+def redirect(storage_type: str, url: str) -> Response:
+    """To the URL; clients of today read it in the body, and do not follow."""
+    body = json.dumps({"storageType": storage_type, "url": url})
+    headers = {"Location": url, **_headers(storage_type)}
+    return _Redirect(body, 303, headers, content_type="application/json")
+
+
 def _redirect(found: Found) -> Response:
     artifact = found.artifact
     if found.url is None:
-        body = {name: artifact.details[name] for name in ("reason", "message")}
-        response = Response(json.dumps(body), 424, content_type="application/json")
-    else:
-        response = _Redirect("{}", 303, {"Location": found.url}, content_type="application/json")
+        body = json.dumps(_error(artifact))
+        return Response(body, 424, _headers("error"), content_type="application/json")
+    response = redirect(artifact.storage_type, found.url)
     if artifact.storage_type == "blob":
         response.headers.update(_location_headers(artifact))
-    response.headers["x-taskcluster-artifact-storage-type"] = artifact.storage_type
-    response.headers["Cache-Control"] = "no-store"
     return response
+
+
+def _headers(storage_type: str) -> dict[str, str]:
+    return {"x-taskcluster-artifact-storage-type": storage_type, "Cache-Control": "no-store"}
 
 
 def _location_headers(artifact: Artifact) -> Mapping[str, str]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
@@ -14,10 +14,12 @@ from flask import Response
 from legacy_queue.domain.authentication import Identity
 from legacy_queue.domain.errors import AuthenticationFailed, InsufficientScopes
 from legacy_queue.domain.ids import IDENTIFIER, RUN_ID, TASK_ID, TASK_QUEUE_ID
+from legacy_queue.domain.objects import OBJECT_NAME
 from legacy_queue.domain.scopes import Expression, missing, render
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.http.request_log import Environ, record_of
 from legacy_queue.services import Services
+from legacy_queue.stores import Group
 
 log = structlog.get_logger()
 
@@ -34,6 +36,7 @@ PARAMETERS = {
     "taskQueueId": TASK_QUEUE_ID,
     "quarantined": r"true|false",
     "name": r"[ -~]{1,1024}",
+    "objectName": OBJECT_NAME,
     "continuationToken": r"[A-Za-z0-9_-]{0,3500}",  # one may hold the name of an artifact, escaped
     "limit": r"(?:1000|[1-9][0-9]{0,2})",
     "exchange": r"[ -~]{1,255}",
@@ -84,6 +87,19 @@ class Call:
         """The task, to fill the scopes from: its definition is right, its runs may be old."""
         return self._services.tasks.recall(self.task_id)
 
+    def task_now(self) -> Task:
+        """The task as it is now, to fill the scopes from."""
+        return self._services.tasks.load(self.task_id)
+
+    def group(self) -> Group:
+        """The task group, to fill the scopes from; raises ResourceNotFound."""
+        return self._services.groups.load(self.params["taskGroupId"])
+
+    def meant_for(self, endpoint: "Endpoint") -> "Call":
+        """The same call, of another endpoint on the same route, which the body tells apart."""
+        record_of(self.environ).call = endpoint.name, self.params
+        return replace(self, endpoint=endpoint)
+
     def authorize(self, **fields: str | list[str] | tuple[str, ...]) -> Services:
         """The services, once the caller's scopes satisfy the endpoint's; raises InsufficientScopes.
 
@@ -114,7 +130,7 @@ class Call:
         if self.run_id < len(self.task().runs):
             with suppress(InsufficientScopes):
                 return self.authorize(workerGroup="", workerId="")
-        worker = self._services.tasks.load(self.task_id).run(self.run_id).worker or Worker("", "")
+        worker = self.task_now().run(self.run_id).worker or Worker("", "")
         return self.authorize(workerGroup=worker.worker_group, workerId=worker.worker_id)
 
 
@@ -154,10 +170,10 @@ class Endpoint:
     def pattern(self) -> str:
         """Matches a raw path, a space and the method, with a group for each parameter of each route.
 
-        A ``name`` is data: all the rest of a path, slashes and all.
+        A ``name`` or ``objectName`` is data: all the rest of a path, slashes and all.
         """
         routes = [
-            _PARAMETER.sub(lambda one: "(.*)" if one[1] == "name" else "([^/]+)", route)
+            _PARAMETER.sub(lambda one: "(.*)" if one[1] in ("name", "objectName") else "([^/]+)", route)
             for route in self._routes
         ]
         return f"(?:{'|'.join(routes)}) {self.method}"

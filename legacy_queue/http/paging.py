@@ -85,4 +85,5 @@ def _token(call: Call, place: str) -> str:
 
 
 def _list_id(call: Call) -> str:
-    return "/".join(call.params.values()) or "all provisioners"
+    of_body = f"the body with the hash {hashlib.sha256(render(call.body)).hexdigest()}" if call.body else ""
+    return "/".join(call.params.values()) or of_body or "all provisioners"

@@ -32,11 +32,14 @@ PROPERTIES: dict[str, Schema] = {
     "taskQueueId": identifier(TASK_QUEUE_ID, 77),
     "projectId": identifier(PROJECT_ID, 500),
     **each("taskId taskGroupId", identifier(TASK_ID, 22)),
-    **each("created deadline expires scheduled started resolved takenUntil", TIME),
+    **each("created deadline expires scheduled started resolved takenUntil sealed", TIME),
     **each("firstClaim lastDateActive quarantineUntil since until recordedSince last", TIME),
     **each("continuationToken clientId accessToken certificate caller putUrl", STRING),
     **each("signedPollUrl signedDeleteUrl", STRING),
-    **each("count notRecorded refused pendingTasks", {"type": "integer", "minimum": 0}),
+    **each(
+        "count notRecorded refused pendingTasks taskGroupSize cancelledCount tasksAffected",
+        {"type": "integer", "minimum": 0},
+    ),
     **each("success possible ready", {"type": "boolean"}),
     **each("payload extra", {"type": "object"}),
     **each("inTheWay toBeMoved", array(STRING)),
@@ -53,6 +56,8 @@ PROPERTIES: dict[str, Schema] = {
     "requires": enum("all-completed all-resolved"),
     "routes": unique(text(249, "[ -~]+"), 64),
     "priority": {"enum": [*PRIORITIES, "normal"]},
+    **each("oldPriority newPriority", {"enum": [*PRIORITIES]}),
+    "taskIds": {"type": "array", "items": identifier(TASK_ID, 22), "uniqueItems": True},
     "retries": integer(49),
     "scopes": array(text(4096, "[ -~]+"), maxItems=10_000),  # more than their 30 KiB of JSON hold
     "tags": {"type": "object", "maxProperties": 1_000, "additionalProperties": text(4096)},
@@ -65,9 +70,10 @@ PROPERTIES: dict[str, Schema] = {
     "receipt": text(512, "[!-~]*"),
     "signature": text(256),
     # of artifacts
-    "storageType": enum("s3 azure blob reference error"),
+    "storageType": enum("s3 azure blob object reference link error"),
     "contentType": text(255),
     "contentEncoding": text(255, "[!#$%&'*+.^_`|~0-9A-Za-z-]+"),
+    "uploadId": identifier(TASK_ID, 22),
     "message": text(4096),
     "etags": array(text(256), maxItems=MAX_PARTS),
     "headers": {"type": "object", "additionalProperties": STRING},
@@ -108,3 +114,4 @@ PROPERTIES["status"] = object_of(
     state=enum(f"unscheduled {RUN_STATES}"),
     runs=array(_RUN),
 )
+PROPERTIES["credentials"] = object_of("clientId accessToken certificate")

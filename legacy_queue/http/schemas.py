@@ -6,6 +6,7 @@ A property has the same schema wherever it occurs, so an object lists the names 
 
 from legacy_queue.domain.usage import METHODS
 from legacy_queue.http.artifact_schemas import ARTIFACT_SCHEMAS
+from legacy_queue.http.object_schemas import OBJECT_SCHEMAS
 from legacy_queue.http.schema_helpers import Schema, array
 from legacy_queue.http.schema_properties import POOL, PROPERTIES, object_of
 from legacy_queue.http.task_schemas import TASK_SCHEMAS
@@ -25,13 +26,18 @@ SCHEMAS: dict[str, Schema] = {
     "purge-requests-response": object_of("requests", requests=array({"type": "object"})),
     **TASK_SCHEMAS,
     **ARTIFACT_SCHEMAS,
+    **OBJECT_SCHEMAS,
     **WORKER_SCHEMAS,
+}
+_MESSAGES = {
+    "task-group-resolved": "task-group-resolved",
+    "task-group-sealed": "task-group-changed-message",
 }
 
 
 def message_schema(exchange: str) -> str:
     """The schema of the messages on an exchange, which is named ``task-pending`` and the like.
 
-    Source: the original's exchanges.json, where one name is unlike the others.
+    Source: the original's exchanges.json, where two names are unlike the others.
     """
-    return exchange if exchange == "task-group-resolved" else f"{exchange}-message"
+    return _MESSAGES.get(exchange, f"{exchange}-message")

@@ -16,7 +16,6 @@ from legacy_queue.http.schema_properties import (
     page_of,
 )
 
-PROPERTIES["credentials"] = object_of("clientId accessToken certificate")
 PROPERTIES["queues"] = array(object_of("signedPollUrl signedDeleteUrl"))
 _CLAIM = f"status runId {WORKER} takenUntil credentials"
 _CLAIMED = object_of(f"{_CLAIM} task")
@@ -38,6 +37,15 @@ TASK_SCHEMAS: dict[str, Schema] = {
     "task-exception-request": object_of("reason", reason=enum(f"{REASONS} resources-unavailable")),
     "list-task-group-response": page_of("tasks", _TASK, beside="taskGroupId"),
     "list-dependent-tasks-response": page_of("tasks", _TASK, beside="taskId"),
+    "tasks-request": object_of("", "taskIds", taskIds=array(PROPERTIES["taskId"], maxItems=1000)),
+    "tasks-statuses-response": page_of("statuses", object_of("taskId status")),
+    "tasks-response": page_of("tasks", object_of("taskId task")),
+    "task-group-response": object_of("taskGroupId expires schedulerId", "sealed"),
+    "cancel-task-group-response": object_of("taskGroupId taskGroupSize cancelledCount taskIds"),
+    "change-task-priority-request": object_of("newPriority"),
+    "task-group-priority-change-response": object_of(
+        "taskGroupId schedulerId newPriority tasksAffected taskIds"
+    ),
     "task-defined-message": object_of("version status"),
     "task-pending-message": object_of("version status runId"),
     "task-running-message": object_of(f"{_OF_WORKER} takenUntil"),
@@ -46,4 +54,9 @@ TASK_SCHEMAS: dict[str, Schema] = {
     # of a task that was canceled, or met its deadline, before it was claimed
     "task-exception-message": object_of("version status", f"runId {WORKER}"),
     "task-group-resolved": object_of("version taskGroupId schedulerId"),
+    "task-group-changed-message": object_of("version taskGroupId schedulerId expires sealed"),
+    "task-priority-changed-message": object_of("version status oldPriority newPriority"),
+    "task-group-priority-changed-message": object_of(
+        "version taskGroupId schedulerId newPriority tasksAffected"
+    ),
 }

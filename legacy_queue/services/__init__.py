@@ -6,6 +6,8 @@ from legacy_queue.services.artifacts import Artifacts
 from legacy_queue.services.claim_work import ClaimWork
 from legacy_queue.services.claims import Claims
 from legacy_queue.services.event_feed import EventFeed
+from legacy_queue.services.group_changes import GroupChanges
+from legacy_queue.services.groups import Groups
 from legacy_queue.services.listing import Listing
 from legacy_queue.services.objects import Objects
 from legacy_queue.services.pages import PageMemory
@@ -26,6 +28,8 @@ class Services:
     claim_work: ClaimWork
     polling: Polling
     pending: PendingCounts
+    groups: Groups
+    group_changes: GroupChanges
     listing: Listing
     page_memory: PageMemory
     event_feed: EventFeed

@@ -220,13 +220,13 @@ class Changes:
     def _undo(self, wanted: Task, task: Task, outcome: Outcome) -> None:
         """Take back the held message of a transition that lost the race.
 
-        A run that is pending now may have no other message.
+        A run that is pending now may have no other message, but for one in the queue of a new priority.
         """
         if outcome.hold is None or wanted.held is None:
             return
-        if task.state == "pending":
+        if task.state == "pending" and task.work_queue == wanted.work_queue:
             self._messages.offer(task, task.runs[-1].run_id, wanted.held)
-        if task.state != "pending" or task.work_queue != wanted.work_queue:  # else it is the one offered
+        else:
             self._withdraw_unless_held(task, wanted.held, wanted.work_queue)
 
     def _withdraw_unless_held(self, task: Task, lease: Lease, queue: WorkQueue) -> None:

@@ -175,10 +175,7 @@ class Claims:
         """
 
         def decide(task: Task, now: datetime) -> Outcome:
-            if polled_from not in (
-                None,
-                task.work_queue,
-            ):  # its priority was changed
+            if polled_from not in (None, task.work_queue):  # its priority was changed
                 raise ResourceNotFound(f"task {task_id} has no message in that queue")
             outcome = transitions.claim(
                 task, run_id, worker, presented.lease, presented.message_id, self._rules.claim_timeout, now

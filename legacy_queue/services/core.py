@@ -17,6 +17,7 @@ from legacy_queue.services.claims import ClaimRules, Claims
 from legacy_queue.services.dependencies import Dependencies
 from legacy_queue.services.event_feed import EventFeed
 from legacy_queue.services.event_publisher import EventPublisher
+from legacy_queue.services.group_changes import GroupChanges
 from legacy_queue.services.groups import Groups
 from legacy_queue.services.listing import Listing
 from legacy_queue.services.objects import Objects
@@ -99,7 +100,7 @@ def build_core(
     messages = WorkMessages(storage.work_queues, clock, rules.claims.secrets, counts)
     changes = Changes(storage.tasks, messages, timers, publisher, clock)
     dependencies = Dependencies(storage.tasks, storage.dependencies, changes)
-    groups = Groups(storage.groups, storage.tasks, publisher)
+    groups = Groups(storage.groups, storage.tasks, publisher, clock)
     usage = Usage(storage.usage, clock)
     workers = Workers(storage.workers, clock)
     claims = Claims(changes, messages, clock, rules.claims, usage, workers)
@@ -125,6 +126,8 @@ def build_core(
         ),
         polling=Polling(storage.work_queues, clock, rules.sas_life, rules.poll_visibility, usage, workers),
         pending=counts,
+        groups=groups,
+        group_changes=GroupChanges(groups, storage.groups, storage.tasks, changes),
         listing=Listing(storage.tasks, groups, storage.dependencies),
         page_memory=PageMemory(),
         event_feed=event_feed,

@@ -6,25 +6,58 @@ whether it is resolved, the task itself says. So a group of that task alone cost
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from legacy_queue.domain.definition import TaskDefinition
-from legacy_queue.domain.errors import RequestConflict
-from legacy_queue.domain.events import group_resolved
+from legacy_queue.domain.errors import RequestConflict, ResourceNotFound, ServiceUnavailable
+from legacy_queue.domain.events import Event, group_resolved, group_sealed
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import end_of_day
-from legacy_queue.ports import Corrupt
+from legacy_queue.ports import BrokerAway, Clock, Corrupt
 from legacy_queue.services.event_publisher import EventPublisher
-from legacy_queue.stores import Group, GroupStore, TaskStore
+from legacy_queue.stores import Group, GroupStore, Sealed, TaskStore
 
 
 class Groups:
     """A group is resolved each time that its last active task is."""
 
-    def __init__(self, groups: GroupStore, tasks: TaskStore, publisher: EventPublisher) -> None:
-        self._groups, self._tasks, self._publisher = groups, tasks, publisher
+    def __init__(self, groups: GroupStore, tasks: TaskStore, publisher: EventPublisher, clock: Clock) -> None:
+        self._groups, self._tasks, self._publisher, self._clock = groups, tasks, publisher, clock
+
+    def load(self, task_group_id: str) -> Group:
+        """The group, that of a single task too; raises ResourceNotFound."""
+        group, founder = self._groups.load(task_group_id), self._founder(task_group_id)
+        if founder:
+            expires, scheduler_id = end_of_day(founder.definition.expires), founder.definition.scheduler_id
+            group = group or Group(task_group_id, scheduler_id, expires)
+            return replace(group, expires=max(group.expires, expires))
+        if group is None:
+            raise ResourceNotFound(f"there is no task group {task_group_id}; it may have expired")
+        return group
+
+    def seal(self, task_group_id: str) -> Group:
+        """The group takes no new task from now on; safe to repeat. A createTask that began before may still
+        come to its end. Raises ResourceNotFound; ServiceUnavailable where the event cannot be published.
+        """
+        sealed = self._groups.seal(self.load(task_group_id), self._clock.now())
+        self._tasks.bar(task_group_id, sealed.expires)  # it would join without a row of the group
+        assert sealed.sealed  # noqa: S101
+        self.publish(group_sealed(task_group_id, sealed.scheduler_id, sealed.expires, sealed.sealed))
+        return sealed
+
+    def publish(self, event: Event) -> None:
+        """Publish what no timer publishes later; raises ServiceUnavailable: the call is to be repeated."""
+        try:
+            self._publisher.publish([event])
+        except BrokerAway:
+            raise ServiceUnavailable(
+                f"it is done, but the broker is away: repeat the call, so that {event.exchange} is published"
+            ) from None
 
     def join(self, task_id: str, definition: TaskDefinition) -> None:
-        """The task is an active member; raises RequestConflict for a group of another schedulerId."""
+        """The task is an active member; raises RequestConflict for a group of another schedulerId, and for a
+        sealed one of which it is no member.
+        """
         task_group_id, scheduler_id = definition.task_group_id, definition.scheduler_id
 
         def founder() -> str | None:
@@ -35,7 +68,10 @@ class Groups:
             group = self._groups.recall(task_group_id)
         else:
             expires = end_of_day(definition.expires)
-            group = self._groups.join(task_id, task_group_id, scheduler_id, expires, founder)
+            try:
+                group = self._groups.join(task_id, task_group_id, scheduler_id, expires, founder)
+            except Sealed:
+                raise sealed_before(task_id, task_group_id) from None
         if group and group.scheduler_id != scheduler_id:
             raise RequestConflict(
                 f"task group {task_group_id} has the schedulerId {group.scheduler_id!r}: "
@@ -91,3 +127,11 @@ class Groups:
         founder = task if task and task.task_id == task_group_id else self._founder(task_group_id)
         if founder is None or founder.is_resolved:
             self._publisher.publish([group_resolved(task_group_id, scheduler_id)])
+
+
+def sealed_before(task_id: str, task_group_id: str) -> RequestConflict:
+    """The refusal of a task that is not there, and comes too late for its group."""
+    return RequestConflict(
+        f"task group {task_group_id} is sealed: it takes no new task, and task {task_id} is not in it. "
+        "Use another taskGroupId"
+    )

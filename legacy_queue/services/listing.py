@@ -1,6 +1,6 @@
 """Lists of tasks, page by page."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import BoundedSemaphore
@@ -46,6 +46,17 @@ class Listing:
 
         ask = partial(self._dependencies.dependents, task_id)
         return read_page(ask, lambda one: one.task_id, after, limit, item, _AT_ONCE)
+
+    def tasks(self, task_ids: Sequence[str], after: str, limit: int, render: Render) -> Page[str]:
+        """Those of the tasks that there are, in this order; a place is the number of a task among them."""
+
+        def ask(after: str, limit: int) -> Sequence[int]:
+            return range(len(task_ids))[int(after) + 1 if after else 0 :][:limit]
+
+        def item(number: int) -> bytes | None:
+            return self._item(task_ids[number], lambda _: True, render)
+
+        return read_page(ask, str, after, limit, item, _AT_ONCE)
 
     def _item(self, task_id: str, belongs: Callable[[Task], bool], render: Render) -> bytes | None:
         with self._places, suppress(Corrupt):

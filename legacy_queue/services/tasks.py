@@ -12,7 +12,7 @@ from legacy_queue.domain.task import Task
 from legacy_queue.ports import AlreadyExists, BrokerAway, Clock
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.dependencies import Dependencies
-from legacy_queue.services.groups import Groups
+from legacy_queue.services.groups import Groups, sealed_before
 from legacy_queue.services.timers import Timers
 from legacy_queue.stores import ArtifactStore, TaskStore
 
@@ -124,6 +124,23 @@ class Tasks:
         """
         return self._changes.apply(task_id, transitions.cancel)
 
+    def change_priority(self, task_id: str, old: str, new: str) -> Task:
+        """The task, which had the old priority, has the new one; safe to repeat.
+
+        Raises ResourceNotFound; RequestConflict for a task that is resolved, past its deadline, or has been
+        given yet another priority.
+        """
+
+        def decide(task: Task, now: datetime) -> Outcome:
+            if task.priority not in (old, new):
+                raise RequestConflict(
+                    f"task {task_id}: its priority was changed from {old} to {task.priority} in this moment",
+                    {"status": task.status()},
+                )
+            return transitions.change_priority(task, new, now)
+
+        return self._changes.apply(task_id, decide)
+
     def _check_blobs(self, task: Task, run_id: int) -> None:
         artifact = self._artifacts.incomplete(task.task_id, run_id, self._clock.now())
         if artifact:
@@ -135,20 +152,25 @@ class Tasks:
             )
 
     def _created_before(self, given: Task) -> Outcome:
-        """The task is there already: the same, or another, a RequestConflict that leaves nothing behind."""
-        existing = self.load(given.task_id)
+        """The task is there already: the same, or another, a RequestConflict that leaves nothing behind.
+        Or none may be: its group was canceled, or is named as the task and sealed.
+        """
+        task_group_id, stored = given.definition.task_group_id, self._tasks.load(given.task_id)
+        existing = stored.task if stored else None
         try:
+            if existing is None:
+                raise sealed_before(given.task_id, task_group_id)
             return transitions.create_again(existing, given.definition)
         finally:
-            self._end_again(existing, given.definition.task_group_id)
+            self._end_again(given.task_id, existing, task_group_id)
 
-    def _end_again(self, task: Task, joined: str) -> None:
+    def _end_again(self, task_id: str, task: Task | None, joined: str) -> None:
         """By joining a group again it became active there again."""
         try:
-            if joined != task.definition.task_group_id:
-                self._groups.leave(task.task_id, joined)
-            if task.is_resolved:
+            if task is None or joined != task.definition.task_group_id:
+                self._groups.leave(task_id, joined)
+            if task and task.is_resolved:
                 self._groups.end(task, len(task.runs) - 1)
         except BrokerAway:
-            self._timers.schedule(task.task_id, self._clock.now(), joined)
-            self._timers.fall_behind(task.task_id)
+            self._timers.schedule(task_id, self._clock.now(), joined)
+            self._timers.fall_behind(task_id)

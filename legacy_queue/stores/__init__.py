@@ -10,7 +10,7 @@ from legacy_queue.ports.account import StorageAccount
 from legacy_queue.stores.artifacts import ArtifactStore, StoredArtifact
 from legacy_queue.stores.blobs import Blobs
 from legacy_queue.stores.dependencies import DependencyStore, Dependent
-from legacy_queue.stores.groups import ActiveTask, Group, GroupStore
+from legacy_queue.stores.groups import ActiveTask, Group, GroupStore, Sealed
 from legacy_queue.stores.rows import ExpiringRows
 from legacy_queue.stores.tasks import StoredTask, TaskStore
 from legacy_queue.stores.timers import TimerMessage, TimerStore

@@ -55,9 +55,14 @@ WARNING: Retrying (Retry(total=0)) after connection broken by \
 ERROR: Could not find a version that satisfies the requirement boto3 (from versions: none)
 ERROR: No matching distribution found for boto3
 """
+PIP_FOUND_NOTHING = """\
+WARNING: Retrying (Retry(total=0)) after connection broken by 'ReadTimeoutError("timed out")': /setuptools/
+ERROR: Cannot install setuptools>=77 because these package versions have conflicting dependencies.
+ERROR: ResolutionImpossible: for help visit the documentation
+"""
 PIP_CONFLICT = """\
 WARNING: Retrying (Retry(total=4)) after connection broken by 'ReadTimeoutError("timed out")': /simple/
-ERROR: Cannot install flask<3 and legacy-queue because these package versions have conflicting dependencies.
+ERROR: Cannot install flask<3 and werkzeug>=3 because these versions conflict.
 ERROR: ResolutionImpossible: for help visit the documentation
 """
 PIP_UNKNOWN = """\
@@ -72,6 +77,7 @@ ERROR: No matching distribution found for flask>=99
         (REFUSED, f"127.0.0.1:9 cannot be reached (ECONNREFUSED): {CURE}"),
         (NO_NAME, f"registry.example.com cannot be reached (EAI_AGAIN): {CURE}"),
         (PIP_REFUSED, f"127.0.0.1:9 cannot be reached (Failed to establish a new connection): {CURE}"),
+        (PIP_FOUND_NOTHING, f"the package index cannot be reached (timed out): {CURE}"),
         (PIP_NO_NAME, f"index.example.com cannot be reached (Temporary failure in name resolution): {CURE}"),
     ],
 )
@@ -87,7 +93,10 @@ def test_a_missing_network_is_named_with_the_host_and_the_cure_and_no_password(s
             "`npm ci` can only install packages when your package.json and package-lock.json are in sync",
         ),
         (FULL, "nospc ENOSPC: no space left on device, write"),
-        (PIP_CONFLICT, "ResolutionImpossible: for help visit the documentation"),
+        (
+            PIP_CONFLICT,
+            "Cannot install flask<3 and werkzeug>=3 because these versions conflict",
+        ),
         (PIP_UNKNOWN, "No matching distribution found for flask>=99"),
         ("one\nSegmentation fault\n", "Segmentation fault"),
         ("", "it said nothing"),

@@ -159,9 +159,9 @@ def test_a_missing_network_is_one_sentence_with_the_cause_first(
     with pytest.raises(NodeUnavailable) as refused:
         install(from_a_registry, tmp_path / "folder")
     assert str(refused.value) == (
-        f"npm could not install into {tmp_path}/folder: {address} cannot be reached (ECONNREFUSED): "
+        f"{address} cannot be reached (ECONNREFUSED): "
         "connect this machine to the network, or set HTTPS_PROXY to a proxy, and try again. "
-        f"It said more in {tmp_path}/folder/npm.log."
+        f"npm could not install into {tmp_path}/folder; it said more in {tmp_path}/folder/npm.log."
     )
     assert not (tmp_path / "folder/node_modules").exists()
 

@@ -109,6 +109,26 @@ def test_what_it_says_to_try_works_as_it_stands(tmp_path: Path) -> None:
         assert status["state"] == "completed"
 
 
+def test_with_tls_what_it_says_to_try_works_and_so_does_the_demonstration(
+    tmp_path: Path,
+) -> None:
+    folder = str(tmp_path)
+    with up("--tls", "auto", "--storage", "memory", "--data-dir", folder) as process:
+        text = printed_until(process, "Ctrl-C")
+        script = re.search(r"Try, in another terminal:\n\n(.*?)\n\n", text, re.DOTALL)[1]  # type: ignore[index]
+        commands = [re.sub(r"^ *\S*__main__\.py", " ".join(COMMAND), line) for line in script.splitlines()]
+        tried = subprocess.run(
+            ["bash", "-euc", "\n".join(commands)], capture_output=True, text=True, check=False
+        )
+        assert tried.returncode == 0, tried.stderr
+        _, printed, pending = tried.stdout.splitlines()
+        assert printed == "hello"
+        assert json.loads(pending)["pendingTasks"] == 0
+    shown = run("up", "--demo", "--tls", "auto", "--storage", "memory", "--port", "0", "--data-dir", folder)
+    assert shown.returncode == 0, shown.stderr
+    assert "'hello from the task'" in shown.stdout
+
+
 def test_ctrl_c_stops_the_queue_and_the_next_start_finds_its_credentials_and_tasks(tmp_path: Path) -> None:
     tokens, task_id = [], None
     for _ in range(2):

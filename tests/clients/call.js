@@ -9,6 +9,7 @@
 'use strict';
 
 const readline = require('readline');
+const { Readable, Writable } = require('stream');
 
 // not the package itself: its other half, which signs, needs what is not installed
 const { Client: BlobClient } = require('remotely-signed-s3/lib/client');
@@ -36,6 +37,39 @@ const jobs = {
       expiry: new Date(expiry),
       ...more,
     }),
+
+  // an artifact of the storage type object, from createArtifact to finishArtifact; the content in base64
+  putObject: async ({ client, queue, options, args: [taskId, runId, name, body, content] }) => {
+    const { credentials, storageType, ...created } = await queue.createArtifact(taskId, runId, name, body);
+    const data = Buffer.from(content, 'base64');
+    await client.upload({
+      ...created,
+      contentType: body.contentType,
+      contentLength: data.length,
+      object: new client.Object({ ...options, credentials }),
+      streamFactory: async () => Readable.from([data], { objectMode: false }),
+    });
+    await queue.finishArtifact(taskId, runId, name, { uploadId: created.uploadId });
+  },
+
+  // the content of an artifact, in base64, and its type; or the reason of one that is an error
+  download: async ({ client, queue, args: [taskId, runId, name] }) => {
+    const chunks = [];
+    const streamFactory = async () => new Writable({
+      write: (chunk, encoding, done) => { chunks.push(chunk); done(); },
+    });
+    try {
+      const contentType = await client.downloadArtifact({
+        taskId, runId: runId ?? undefined, name, queue, streamFactory,
+      });
+      return { content: Buffer.concat(chunks).toString('base64'), contentType };
+    } catch (error) {
+      if (!error.reason) {
+        throw error;
+      }
+      return { reason: error.reason };
+    }
+  },
 
   // an artifact of the storage type blob from a file, as the workers of 2018 uploaded them; its ETags
   upload: async ({ queue, args: [taskId, runId, name, body, file] }) => {

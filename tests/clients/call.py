@@ -5,13 +5,16 @@ JSON for each: ``{answer}``, or ``{refused: {status, body}}`` for an error that 
 with stdin. ``options`` are the client's.
 """
 
+import base64
 import json
 import sys
 from datetime import UTC, datetime
 from typing import Any
 
 import taskcluster
-from taskcluster.exceptions import TaskclusterAuthFailure, TaskclusterRestFailure
+from taskcluster.download import downloadArtifactToBuf
+from taskcluster.exceptions import TaskclusterArtifactError, TaskclusterAuthFailure, TaskclusterRestFailure
+from taskcluster.upload import uploadFromBuf
 
 
 def _time(milliseconds: int) -> datetime:
@@ -55,7 +58,39 @@ def _methods(queue: Any, job: dict[str, Any]) -> Any:  # noqa: ARG001
     return {name: [entry["method"].upper(), entry["route"]] for name, entry in queue.funcinfo.items()}
 
 
+def _put_object(queue: Any, job: dict[str, Any]) -> None:
+    """An artifact of the type object, from createArtifact to finishArtifact; the content in base64."""
+    *run, name, body, content = job["args"]
+    created, data = queue.createArtifact(*run, name, body), base64.b64decode(content)
+    uploadFromBuf(
+        data=data,
+        contentLength=len(data),
+        objectService=_object(job, created),
+        contentType=body["contentType"],
+        **{key: created[key] for key in ("name", "projectId", "uploadId", "expires")},
+    )
+    queue.finishArtifact(*run, name, {"uploadId": created["uploadId"]})
+
+
+def _object(job: dict[str, Any], created: dict[str, Any]) -> Any:
+    return taskcluster.Object({**job["options"], "credentials": created["credentials"]})
+
+
+def _download(queue: Any, job: dict[str, Any]) -> dict[str, Any]:
+    """The content of an artifact, in base64, and its type; or the reason of one that is an error."""
+    task_id, run_id, name = job["args"]
+    try:
+        content, content_type = downloadArtifactToBuf(
+            taskId=task_id, runId=run_id, name=name, queueService=queue
+        )
+    except TaskclusterArtifactError as error:
+        return {"reason": error.reason}
+    return {"content": base64.b64encode(content).decode(), "contentType": content_type}
+
+
 _JOBS = {
+    "putObject": _put_object,
+    "download": _download,
     "methods": _methods,
     "call": _call,
     "url": _url,

@@ -1,5 +1,6 @@
 """One shell in a scratch folder: its variables, folder and jobs last from one step of a page to the next."""
 
+import json
 import os
 import re
 import signal
@@ -16,6 +17,8 @@ from tests.docs.page import RUN, Step, pattern
 from tests.system.processes import LONG, environment, wait_until
 
 ROOT = Path(__file__).parents[2]
+CLIENTS = ROOT / "tests" / "clients"
+PYTHONS = (Path(sys.prefix), CLIENTS / ".venv")
 _PORT = re.compile(r"((?:127\.0\.0\.1|localhost|0\.0\.0\.0):|--[a-z-]*port[ =]|_PORT=|\bport = )(\d{4,5})\b")
 _CANDIDATES = iter(range(20_000 + os.getpid() % 12_000, 32_768))  # the system gives none of these to port 0
 
@@ -37,15 +40,17 @@ class Terminal:
         self._background: dict[Path, int] = {}  # outputs and process groups
         self._mark = str(uuid.uuid4())  # in the environment of everything that the page starts
         scratch = folder / "scratch"
-        scratch.mkdir()
-        (scratch / "scripts").symlink_to(ROOT / "scripts")
+        (scratch / "scripts").mkdir(parents=True)
+        for script in (ROOT / "scripts").iterdir():
+            (scratch / "scripts" / script.name).write_text(f'#!/bin/sh\nexec "{script}" "$@"\n')
+            (scratch / "scripts" / script.name).chmod(0o755)
         own = {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": str(scratch),
             "XDG_CACHE_HOME": str(installed().parents[1]),  # Azurite, which takes long to install
             "LEGACY_QUEUE_PORT": str(self._port("8080")),
             "LEGACY_QUEUE_DATA_DIR": str(scratch / ".legacy-queue"),
-            "NODE_PATH": str(ROOT / "tests" / "clients" / "node_modules"),
+            "NODE_PATH": str(folder / "node_modules"),
             "TEST_PAGE": self._mark,
         }
         self._shell = subprocess.Popen(
@@ -69,7 +74,9 @@ class Terminal:
         elif step.is_output:
             assert last
             self._compare(step.line, text, last)
-        elif not step.is_run or step.mark == "sample":
+        elif not step.is_run:
+            self._use(text)
+        elif step.mark == "sample":
             pass
         elif step.language == "toml":
             settings = self._folder / "settings.toml"
@@ -81,6 +88,19 @@ class Terminal:
         elif step.language in RUN:
             return self._run(step, text)
         return last
+
+    def _use(self, text: str) -> None:
+        """What the page installs is installed here, in the same version."""
+        for name, version in re.findall(r"pip install ([\w-]+)==(\S+)", text):
+            [home] = [
+                one for one in PYTHONS if [*one.glob(f"lib/python*/site-packages/{name}-{version}.dist-info")]
+            ]
+            self._send(f'PATH="{home / "bin"}:$PATH"')
+        for name, version in re.findall(r"npm install ([\w-]+)@(\S+)", text):
+            module = CLIENTS / "node_modules" / f"{name}-{version.partition('.')[0]}"
+            assert json.loads((module / "package.json").read_text())["version"] == version
+            (self._folder / "node_modules").mkdir(exist_ok=True)
+            (self._folder / "node_modules" / name).symlink_to(module)
 
     def _run(self, step: Step, text: str) -> Path:
         self._steps += 1

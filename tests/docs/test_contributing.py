@@ -62,13 +62,6 @@ def test_the_checks_to_be_typed_are_those_of_ci() -> None:
     assert [line for line in own if not line.startswith("pytest ")] == checks()
 
 
-def test_each_path_that_is_named_is_there() -> None:
-    text = "\n".join([CONTRIBUTING, (ROOT / "SECURITY.md").read_text()])
-    named = set(re.findall(r"[`( ]((?:legacy_queue|tests|scripts|docs|\.ci)/[\w./-]*\w/?)", text))
-    assert named
-    assert [one for one in sorted(named) if not (ROOT / one).exists()] == []
-
-
 def test_the_tests_to_be_run_are_there() -> None:
     for path, word in re.findall(r"pytest -q --no-cov (\S+)(?: -k (\w+))?", CONTRIBUTING):
         found = ROOT / path

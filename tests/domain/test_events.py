@@ -8,8 +8,18 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain import transitions
-from legacy_queue.domain.events import EXCHANGES, Event, events_since, group_resolved, task_event
+from legacy_queue.domain.events import (
+    EXCHANGES,
+    Event,
+    events_since,
+    group_priority_changed,
+    group_resolved,
+    group_sealed,
+    priority_changed,
+    task_event,
+)
 from legacy_queue.domain.task import Task, Worker
+from legacy_queue.domain.times import format_time
 from tests.domain.tasks import (
     BOB,
     CLAIM_TIMEOUT,
@@ -49,7 +59,7 @@ def rerun() -> Task:
     return transitions.rerun(completed(), NOW + HOUR).task
 
 
-def test_there_are_eight_exchanges_named_by_the_project() -> None:
+def test_there_are_eleven_exchanges_named_by_the_project() -> None:
     assert [exchange.full_name("a-project") for exchange in EXCHANGES.values()] == [
         f"exchange/a-project/v1/{name}"
         for name in (
@@ -61,13 +71,16 @@ def test_there_are_eight_exchanges_named_by_the_project() -> None:
             "task-failed",
             "task-exception",
             "task-group-resolved",
+            "task-group-sealed",
+            "task-priority-changed",
+            "task-group-priority-changed",
         )
     ]
 
 
 def test_an_exchange_is_named_in_the_reference_as_in_javascript() -> None:
     entries = [exchange.entry for exchange in EXCHANGES.values()]
-    assert entries[:2] + entries[-1:] == ["taskDefined", "taskPending", "taskGroupResolved"]
+    assert entries[:2] + entries[-1:] == ["taskDefined", "taskPending", "taskGroupPriorityChanged"]
 
 
 @pytest.mark.parametrize(
@@ -132,6 +145,46 @@ def test_a_group_that_is_resolved_is_told_by_its_id_and_scheduler() -> None:
     )
 
 
+def test_a_group_that_is_sealed_is_told_with_its_times() -> None:
+    assert group_sealed(GROUP, "a-scheduler", NOW + DAY, NOW) == Event(
+        "task-group-sealed",
+        f"primary.{GROUP}.a-scheduler._",
+        (),
+        {
+            "version": 1,
+            "taskGroupId": GROUP,
+            "schedulerId": "a-scheduler",
+            "expires": format_time(NOW + DAY),
+            "sealed": format_time(NOW),
+        },
+    )
+
+
+def test_a_group_whose_priority_is_changed_is_told_with_how_many_tasks_were() -> None:
+    event = group_priority_changed(GROUP, "a-scheduler", "high", 7)
+    assert event.routing_key == f"primary.{GROUP}.a-scheduler._"
+    assert event.payload == {
+        "version": 1,
+        "taskGroupId": GROUP,
+        "schedulerId": "a-scheduler",
+        "newPriority": "high",
+        "tasksAffected": 7,
+    }
+
+
+def test_a_changed_priority_is_told_with_what_it_was_and_is() -> None:
+    once = transitions.change_priority(running(), "high", NOW + MINUTE).task
+    twice = transitions.change_priority(once, "low", NOW + HOUR).task
+    event = priority_changed(twice, twice.priority_changes[0])
+    assert event.routing_key == task_event("task-running", running()).routing_key
+    assert event.payload == {
+        "version": 1,
+        "status": {**running().status(), "priority": "high"},
+        "oldPriority": "lowest",
+        "newPriority": "high",
+    }
+
+
 FIRST = ["task-defined", "task-pending 0"]
 LATER = NOW + HOUR
 
@@ -174,6 +227,50 @@ def test_what_happened_since_is_derived_from_the_runs_in_order(
     task: Task, since: datetime, names: list[str]
 ) -> None:
     assert told(events_since(task, since)) == names
+
+
+CHANGED = "task-priority-changed"
+
+
+def changed(task: Task, *times: datetime) -> Task:
+    """Its priority was changed so often, at these times."""
+    for time, priority in zip(times, ("low", "high", "medium", "highest"), strict=False):
+        task = transitions.change_priority(task, priority, time).task
+    return task
+
+
+@pytest.mark.parametrize(
+    ("task", "since", "names"),
+    [
+        (changed(unscheduled(), NOW, LATER), NOW, ["task-defined", CHANGED, CHANGED]),
+        (changed(pending(), LATER), NOW, [*FIRST, CHANGED]),
+        (transitions.schedule(changed(unscheduled(), NOW), LATER).task, LATER, FIRST),
+        (transitions.schedule(changed(unscheduled(), NOW), LATER).task, NOW, [FIRST[0], CHANGED, FIRST[1]]),
+        (changed(running(), NOW + MS, NOW + MINUTE), NOW + MINUTE, [CHANGED]),
+        (changed(taken_over(), NOW + HOUR), NOW + MINUTE, ["task-pending 1", "task-running 1", CHANGED]),
+        (
+            transitions.cancel(changed(running(), NOW + MS, NOW + MINUTE), LATER).task,
+            NOW + MS,
+            [CHANGED, CHANGED, "task-exception 0"],
+        ),
+    ],
+)
+def test_a_changed_priority_is_derived_where_it_happened(
+    task: Task, since: datetime, names: list[str]
+) -> None:
+    assert told(events_since(task, since)) == names
+
+
+def test_a_change_before_the_claim_is_told_before_it() -> None:
+    task = transitions.claim(
+        changed(pending(), NOW + MS), 0, BOB, None, None, CLAIM_TIMEOUT, NOW + MINUTE
+    ).task
+    assert told(events_since(task, NOW)) == [*FIRST, CHANGED, "task-running 0"]
+
+
+def test_a_change_that_is_derived_shows_the_task_without_later_runs() -> None:
+    task = transitions.schedule(changed(unscheduled(), NOW), LATER).task
+    assert events_since(task, NOW)[1].payload["status"] == changed(unscheduled(), NOW).status()
 
 
 def test_an_event_that_is_derived_shows_the_task_up_to_the_run_that_it_is_about() -> None:

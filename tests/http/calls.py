@@ -25,7 +25,7 @@ from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
-from legacy_queue.http.app import ENDPOINTS
+from legacy_queue.http.app import ENDPOINTS, OBJECT_ENDPOINTS
 from legacy_queue.stores import Storage
 from legacy_queue.wiring import build
 from tests.clients.python import taskcluster
@@ -45,6 +45,7 @@ CODES = {
     401: {"AuthenticationFailed"},
     403: {"InsufficientScopes", "AuthorizationFailed"},
     404: {"ResourceNotFound"},
+    406: {"NoMatchingMethod"},
     409: {"RequestConflict"},
     410: {"ResourceExpired"},
     411: {"LengthRequired"},
@@ -130,6 +131,8 @@ def artifact_body(storage_type: str, now: datetime = NOW, **changes: Any) -> dic
         "s3": {"contentType": "text/plain"},
         "azure": {"contentType": "text/plain"},
         "blob": {"contentType": "text/plain", **blob_of(BLOB)},
+        "object": {"contentType": "text/plain"},
+        "link": {"artifact": "public/live_backing.log"},
         "reference": {"contentType": "text/plain", "url": "https://elsewhere.example.com/live.log"},
         "error": {"reason": "file-missing-on-worker", "message": "there is no such file"},
     }[storage_type]
@@ -281,6 +284,25 @@ class Queue:
         (request,) = created.get_json()["requests"]
         return [succeeded(self.upload(request["url"], content)).headers["etag"]]
 
+    def object(
+        self, method: str, call: str, name: str, body: Any = None, credentials: Credentials | None = ROOT
+    ) -> TestResponse:
+        """What the Object service answers."""
+        target = f"/api/object/v1/{call}/{quote(name, safe='')}"
+        data = b"" if body is None else json.dumps(body).encode()
+        return self.send(method, target, data, credentials=credentials)
+
+    def uploaded_object(self, task_id: str, name: str, content: bytes = BLOB) -> dict[str, Any]:
+        """What createArtifact answered for an object whose upload is finished."""
+        created = succeeded(self.artifact(task_id, name, "object")).get_json()
+        upload = {key: created[key] for key in ("projectId", "uploadId")}
+        inline = {"contentType": "text/plain", "objectData": base64.b64encode(content).decode()}
+        wanted = {**upload, "expires": created["expires"], "proposedUploadMethods": {"dataInline": inline}}
+        succeeded(self.object("PUT", "upload", created["name"], wanted))
+        hashes = {"sha256": hashlib.sha256(content).hexdigest()}
+        succeeded(self.object("POST", "finish-upload", created["name"], {**upload, "hashes": hashes}))
+        return dict(created)
+
     def state(self, task_id: str) -> str:
         return str(self.call("status", taskId=task_id).get_json()["status"]["state"])
 
@@ -326,7 +348,7 @@ class Queue:
         assert answer.content_type == "application/json"
         if answer.status_code == 200:
             endpoint = endpoint_of(method, path)
-            if endpoint and DECLARED[endpoint].output:
+            if endpoint in DECLARED and DECLARED[endpoint].output:
                 served_schema(endpoint).validate(answer.get_json())
             return
         if "x-taskcluster-artifact-storage-type" in answer.headers:
@@ -366,7 +388,10 @@ def check_error(answer: TestResponse, name: str | None) -> None:
     info = body["requestInfo"]
     assert set(info) == {"method", "params", "payload", "time", "requestId"}
     assert info["requestId"] == answer.headers["x-request-id"]
-    assert info["method"] == name
+    # on one route, told apart by their bodies once the caller is known
+    assert info["method"] in (
+        ("completeArtifact", "finishArtifact") if name == "completeArtifact" else (name,)
+    )
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", info["time"])
     assert (answer.headers.get("www-authenticate") == "hawk") == (answer.status_code == 401)
     assert ("retry-after" in answer.headers) == (answer.status_code == 503)
@@ -374,6 +399,11 @@ def check_error(answer: TestResponse, name: str | None) -> None:
 
 def endpoint_of(method: str, path: str) -> str | None:
     """The endpoint that a raw path is one of."""
+    for endpoint in OBJECT_ENDPOINTS:
+        if endpoint.method == method and re.fullmatch(
+            "/api/object/v1" + re.sub(r"<\w+>", ".*", endpoint.route), path
+        ):
+            return endpoint.name
     for endpoint in ENDPOINTS:
         if re.fullmatch(f"(?:{'|'.join(PREFIXES)}){endpoint.pattern}", f"{path} {method}"):
             return endpoint.name
@@ -417,12 +447,17 @@ _LISTS = {"scopes": ["some:scope:*", "another scope"], "routes": ["index.a.b", "
 
 
 _ARTIFACT_PARAMS = {
-    **{f"{verb}Artifact": {"runId": "0", "name": NAME} for verb in ("create", "complete", "get")},
-    "getLatestArtifact": {"name": NAME},
+    **{f"{verb}Artifact": {"runId": "0", "name": NAME} for verb in ("create", "complete", "finish", "get")},
+    **{name: {"runId": "0", "name": NAME} for name in ("artifact", "artifactInfo")},
+    **{name: {"name": NAME} for name in ("getLatestArtifact", "latestArtifact", "latestArtifactInfo")},
     "listArtifacts": {"runId": "0"},
     "listLatestArtifacts": {},
 }
-_ARTIFACT_BODIES = {"createArtifact": artifact_body("s3"), "completeArtifact": {"etags": [BLOB_ETAG]}}
+_ARTIFACT_BODIES: dict[str, dict[str, Any]] = {
+    "createArtifact": artifact_body("s3"),
+    "completeArtifact": {"etags": [BLOB_ETAG]},
+    "finishArtifact": {"uploadId": TASK_ID},  # until there is one
+}
 
 
 _EXPIRES = {"expires": format_time(NOW + timedelta(days=2))}
@@ -434,6 +469,27 @@ _DECLARED_BODIES = {
 }
 
 
+_GROUP = {"taskGroupId": GROUP_ID}
+_OF_GROUPS: dict[str, tuple[dict[str, str], Any]] = {
+    "statuses": ({}, {"taskIds": [TASK_ID]}),
+    "tasks": ({}, {"taskIds": [TASK_ID]}),
+    "changeTaskPriority": ({"taskId": TASK_ID}, {"newPriority": "high"}),
+    "changeTaskGroupPriority": (_GROUP, {"newPriority": "high"}),
+    **{f"{verb}TaskGroup": (_GROUP, None) for verb in ("list", "get", "seal", "cancel")},
+}
+
+
+def of_groups(name: str, task: Mapping[str, Any]) -> tuple[dict[str, str], Any, Callable[[Queue], Any]]:
+    """The parameters, the body, and what is true before, of an endpoint of many tasks or of priorities."""
+
+    def prepare(queue: Queue) -> None:
+        queue.create(TASK_ID, **task)
+        if name == "cancelTaskGroup":
+            succeeded(queue.call("sealTaskGroup", **_GROUP))
+
+    return *_OF_GROUPS[name], prepare
+
+
 def of_workers(name: str) -> dict[str, str]:
     """The parameters of an endpoint about provisioners, worker types or workers."""
     known = {**_POOL, **WORKER}
@@ -441,10 +497,14 @@ def of_workers(name: str) -> dict[str, str]:
 
 
 def with_artifact(queue: Queue, name: str, **task: Any) -> None:
-    """A running task with what the endpoint is about; that of completeArtifact is BLOB, uploaded."""
+    """A running task with what the endpoint is about; that of completeArtifact and finishArtifact is BLOB,
+    uploaded.
+    """
     queue.running(TASK_ID, **task)
     if name == "completeArtifact":
         assert queue.uploaded_blob(TASK_ID, NAME) == [f'"{BLOB_ETAG}"']
+    elif name == "finishArtifact":
+        _ARTIFACT_BODIES[name]["uploadId"] = queue.uploaded_object(TASK_ID, NAME)["uploadId"]
     elif name != "createArtifact":
         succeeded(queue.artifact(TASK_ID, NAME))
 
@@ -462,6 +522,8 @@ def scene(name: str, priority: str = "lowest") -> Scene:
         "projects": [_TASK["projectId"]],
         "priorities": above[: above.index(priority) + 1],
         "legacyPriority": ["lowest"] if priority == "lowest" else [],
+        "schedulers": [_TASK["schedulerId"]],
+        "directions": ["raise"],
     }
     params: dict[str, Any] = {"taskId": TASK_ID}
     task = {**_TASK, **_LISTS, "priority": priority}
@@ -478,14 +540,15 @@ def scene(name: str, priority: str = "lowest") -> Scene:
             prepare = lambda queue: queue.define(TASK_ID, **task)  # noqa: E731
         case "rerunTask":
             prepare = lambda queue: queue.canceled(TASK_ID, **task)  # noqa: E731
-        case "listTaskGroup":
-            params = {"taskGroupId": GROUP_ID}
+        case _ if name in _OF_GROUPS:
+            params, body, prepare = of_groups(name, task)
+            fields["priorities"] = above[:3]  # those up to the new one
         case "claimTask":
             params, body = {**params, "runId": "0"}, WORKER
         case "reclaimTask" | "reportCompleted" | "reportFailed" | "reportException":
             params, prepare = {**params, "runId": "0"}, lambda queue: queue.running(TASK_ID, **task)
             body = {"reason": "worker-shutdown"} if name == "reportException" else None
-        case _ if "Artifact" in name:
+        case _ if "artifact" in name.lower():
             params, body = {**params, **_ARTIFACT_PARAMS[name]}, _ARTIFACT_BODIES.get(name)
             prepare = lambda queue: with_artifact(queue, name, **task)  # noqa: E731
         case _ if "Worker" in name or "Provisioner" in name:

@@ -39,7 +39,7 @@ from tests.services.bench import around_storage
 OF_A_TASK = [
     name for name in DECLARED if "taskId" in scene(name).params and name not in ("createTask", "defineTask")
 ]
-OF_A_RUN = [name for name in DECLARED if "runId" in scene(name).params and "Artifact" not in name]
+OF_A_RUN = [name for name in DECLARED if "runId" in scene(name).params and "artifact" not in name.lower()]
 TOUCHING_STORAGE = [name for name in DECLARED if name != "ping"]
 
 

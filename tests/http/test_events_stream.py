@@ -143,6 +143,9 @@ def test_one_exchange_is_followed(queue: Queue, name: str, prefix: str) -> None:
     answer = ask(queue.http, f"?exchange={quote(prefix + name, safe='')}")
     for report in ("reportCompleted", "reportFailed"):
         succeeded(queue.call(report, taskId=queue.running(), runId=0))
+    task_id = queue.create()
+    succeeded(queue.call("changeTaskGroupPriority", {"newPriority": "high"}, taskGroupId=task_id))
+    succeeded(queue.call("sealTaskGroup", taskGroupId=task_id))
     queue.canceled()
     queue.server.core.services.event_feed.append([TOLD])
     assert exchanges_of(answer, 1) == [name]

@@ -31,6 +31,35 @@ KEYS: list[Any] = [
 ]
 
 
+# of today's queue (PyPI taskcluster 113): the exchange of before whose keys each has, and what differs
+LATER: dict[str, tuple[str, dict[str, str]]] = {
+    "task-group-sealed": (
+        "task-group-resolved",
+        {
+            "name": "taskGroupSealed",
+            "title": "Task Group Sealed Messages",
+            "schema": "v1/task-group-changed-message.json#",
+        },
+    ),
+    "task-priority-changed": (
+        "task-defined",
+        {
+            "name": "taskPriorityChanged",
+            "title": "Task Priority Changed Messages",
+            "schema": "v1/task-priority-changed-message.json#",
+        },
+    ),
+    "task-group-priority-changed": (
+        "task-group-resolved",
+        {
+            "name": "taskGroupPriorityChanged",
+            "title": "Task Group Priority Changed Messages",
+            "schema": "v1/task-group-priority-changed-message.json#",
+        },
+    ),
+}
+
+
 @cache
 def original(client: str) -> Any:
     """The reference that the client of that version was made from."""
@@ -48,13 +77,17 @@ def test_an_exchange_is_missing_or_named_otherwise(client: str) -> None:
     for field in ("$schema", "version", "title", "exchangePrefix"):
         assert ours[field] == theirs[field]
     assert ours["serviceName"] == "queue"
-    assert [one["exchange"] for one in ours["entries"]] == [one["exchange"] for one in theirs["entries"]]
+    names = [one["exchange"] for one in ours["entries"]]
+    assert names == [*(one["exchange"] for one in theirs["entries"]), *LATER]
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("name", EXCHANGES)
 def test_an_exchange_is_described_otherwise(client: str, name: str) -> None:
-    theirs, ours = named(original(client)["entries"], name), named(exchanges()["entries"], name)
+    """Those that came later are as one of that time, but for what LATER says."""
+    like, changes = LATER.get(name, (name, {}))
+    theirs = {**named(original(client)["entries"], like), **changes}
+    ours = named(exchanges()["entries"], name)
     assert set(ours) == set(theirs)
     for field in ("type", "name", "title"):
         assert ours[field] == theirs[field]
@@ -68,7 +101,7 @@ def test_an_exchange_is_described_otherwise(client: str, name: str) -> None:
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_client_made_from_the_reference_binds_otherwise_than_the_originals(client: str) -> None:
     ours = javascript("bindings", client=client, reference=exchanges(), keys=KEYS)
-    assert ours == javascript("bindings", client=client, reference=original(client), keys=KEYS)
+    assert ours[:8] == javascript("bindings", client=client, reference=original(client), keys=KEYS)
     assert ours[0][2] == {
         "exchange": "exchange/taskcluster-queue/v1/task-defined",
         "routingKeyPattern": f"primary.{TASK_ID}.*.*.*.*.*.*.*.#",
@@ -79,7 +112,7 @@ def test_a_client_made_from_the_reference_binds_otherwise_than_the_originals(cli
 def test_the_python_client_made_from_the_reference_binds_otherwise() -> None:
     made = taskcluster.client.createApiClient("QueueEvents", {"reference": exchanges()})()
     theirs = taskcluster.QueueEvents()
-    for exchange in EXCHANGES.values():
+    for exchange in [one for name, one in EXCHANGES.items() if name not in LATER]:
         for keys in ({}, {"taskGroupId": GROUP_ID, "schedulerId": "a-scheduler"}):
             binding = getattr(made, exchange.entry)(keys)
             assert binding == getattr(theirs, exchange.entry)(keys)
@@ -103,6 +136,10 @@ SEED: dict[str, tuple[set[str], set[str]]] = {
     "task-failed": ({"status", "runId", "workerGroup", "workerId"}, set()),
     "task-exception": ({"status"}, {"runId", "workerGroup", "workerId"}),
     "task-group-resolved": ({"taskGroupId", "schedulerId"}, set()),
+    # of today's queue
+    "task-group-sealed": ({"taskGroupId", "schedulerId", "expires", "sealed"}, set()),
+    "task-priority-changed": ({"status", "oldPriority", "newPriority"}, set()),
+    "task-group-priority-changed": ({"taskGroupId", "schedulerId", "newPriority", "tasksAffected"}, set()),
 }
 
 
@@ -146,6 +183,14 @@ def canceled_running(queue: Queue) -> None:
     succeeded(queue.call("cancelTask", taskId=TASK_ID))
 
 
+def changed_with_its_group(queue: Queue) -> None:
+    queue.running(TASK_ID)
+    succeeded(queue.call("changeTaskPriority", {"newPriority": "low"}, taskId=TASK_ID))
+    succeeded(queue.call("changeTaskGroupPriority", {"newPriority": "high"}, taskGroupId=TASK_ID))
+    succeeded(queue.call("sealTaskGroup", taskGroupId=TASK_ID))
+    succeeded(queue.call("cancelTaskGroup", taskGroupId=TASK_ID))
+
+
 def scheduled_and_rerun(queue: Queue) -> None:
     queue.define(TASK_ID)
     succeeded(queue.call("scheduleTask", taskId=TASK_ID))
@@ -161,6 +206,11 @@ LIVES: dict[Callable[[Queue], Any], list[str]] = {
     malformed: ["task-defined", "task-pending", "task-running", "task-exception"],
     canceled_unscheduled: ["task-defined", "task-exception"],
     canceled_running: ["task-defined", "task-pending", "task-running", "task-exception"],
+    changed_with_its_group: [
+        *("task-defined", "task-pending", "task-running"),
+        *("task-priority-changed", "task-priority-changed", "task-group-priority-changed"),
+        *("task-group-sealed", "task-exception"),
+    ],
     scheduled_and_rerun: ["task-defined", "task-pending", "task-exception", "task-pending"],
 }
 

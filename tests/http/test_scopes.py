@@ -80,6 +80,18 @@ CONTRACT = {
         ]
         for verb in ("schedule", "rerun", "cancel")
     },
+    ("sealTaskGroup", "lowest"): [(f"queue:seal-task-group:{GROUP}",)],
+    ("cancelTaskGroup", "lowest"): [(f"queue:cancel-task-group:{GROUP}",)],
+    ("changeTaskPriority", "lowest"): [
+        (f"queue:change-task-priority:{TASK_ID}",),
+        (f"queue:change-task-priority-in-queue:{POOL}",),
+        (f"queue:raise-task-priority:{TASK_ID}",),
+        *((f"queue:create-task:{one}:{POOL}",) for one in ABOVE[:3]),
+    ],
+    ("changeTaskGroupPriority", "lowest"): [
+        (f"queue:change-task-group-priority:{GROUP}",),
+        (f"queue:raise-task-group-priority:{GROUP_ID}",),
+    ],
     ("pollTaskUrls", "lowest"): [
         (f"queue:poll-task-urls:{POOL}",),
         ("queue:poll-task-urls", f"assume:worker-type:{POOL}"),
@@ -109,9 +121,12 @@ CONTRACT = {
             (f"queue:create-artifact:{RUN}",),
             (f"queue:create-artifact:{NAME}", f"assume:worker-id:{WORKER}"),
         ]
-        for verb in ("create", "complete")
+        for verb in ("create", "complete", "finish")
     },
-    **{(f"get{which}Artifact", "lowest"): [(f"queue:get-artifact:{NAME}",)] for which in ("", "Latest")},
+    **{
+        (name, "lowest"): [(f"queue:get-artifact:{NAME}",)]
+        for name in ("getArtifact", "getLatestArtifact", "artifact", "latestArtifact")
+    },
     ("reportCompleted", "lowest"): RESOLVING,
     ("reportFailed", "lowest"): RESOLVING,
     ("reportException", "lowest"): RESOLVING,
@@ -182,11 +197,12 @@ def test_an_endpoint_is_declared_with_other_scopes_than_the_contract_says(name: 
 
 def test_an_endpoint_needs_no_scopes_that_should() -> None:
     of_tasks = ["ping", "task", "status", "listTaskGroup", "listDependentTasks", "pendingTasks"]
-    of_artifacts = ["listArtifacts", "listLatestArtifacts"]
+    of_groups = ["statuses", "tasks", "getTaskGroup"]
+    of_artifacts = ["artifactInfo", "latestArtifactInfo", "listArtifacts", "listLatestArtifacts"]
     of_workers = [
         name for kind in ("Provisioner", "WorkerType", "Worker") for name in (f"list{kind}s", f"get{kind}")
     ]
-    assert [*of_tasks, *of_artifacts, *of_workers] == OPEN
+    assert {*of_tasks, *of_groups, *of_artifacts, *of_workers} == {*OPEN}
 
 
 @each_way

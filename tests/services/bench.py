@@ -101,7 +101,7 @@ def one_by_one(act: Callable[[ReceivedMessage], None], items: list[ReceivedMessa
 
 def told(event: Event) -> Told:
     payload = event.payload
-    if event.exchange == "task-group-resolved":
+    if event.exchange.startswith("task-group-"):
         return event.exchange, payload["taskGroupId"], None
     return event.exchange, payload["status"]["taskId"], payload.get("runId")
 

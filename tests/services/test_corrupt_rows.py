@@ -133,19 +133,6 @@ def test_claim_work_drops_its_message_and_claims_the_others(logs: list[MutableMa
     assert [one["event"] for one in logs] == ["work-message-dropped"]
 
 
-def test_claim_work_drops_the_message_of_a_task_that_becomes_corrupt_after_it_was_looked_at(
-    logs: list[MutableMapping[str, Any]],
-) -> None:
-    bench = Bench()
-    tasks = {bench.create(), bench.create()}
-    replica = bench.replica(At(3, of="load", before=failing(CORRUPT)))  # each is loaded twice
-    claimed = replica.claim_work.claim(PROVISIONER, WORKER_TYPE, ALICE, 2, lambda: False)["tasks"]
-    assert len(claimed) == 1
-    assert claimed[0]["status"]["taskId"] in tasks
-    assert [run_id for run_id, _ in bench.runs_to_come()] == [1]
-    assert [one["event"] for one in logs] == ["work-message-dropped"]
-
-
 def test_a_worker_is_quarantined_though_its_worker_type_cannot_be_read() -> None:
     bench = Bench()
     replica = bench.replica(At(1, of="worker.load", before=failing(CORRUPT)))

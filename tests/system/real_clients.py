@@ -1,5 +1,6 @@
 """Clients as they are, of 2015 to 2018 and of today, under one face: each method by its own name."""
 
+import base64
 import json
 import os
 import subprocess
@@ -166,6 +167,15 @@ class Called:
     def methods(self) -> dict[str, list[str]]:
         """The HTTP method and the route of each method that it knows; of the newest clients."""
         return dict(self._do("methods", None))
+
+    def put_object(self, task_id: str, run_id: str, name: str, body: Mapping[str, Any], data: bytes) -> None:
+        """An artifact of the storage type object, by the newest clients' own upload."""
+        self._do("putObject", None, task_id, run_id, name, body, base64.b64encode(data).decode())
+
+    def download(self, task_id: str, run_id: str | None, name: str) -> tuple[bytes, str] | str:
+        """Content and type, by the newest clients' own download; of an error its reason."""
+        found = self._do("download", None, task_id, run_id, name)
+        return found.get("reason") or (base64.b64decode(found["content"]), found["contentType"])
 
     def url(self, method: str, *args: Any) -> str:
         return str(self._do("url", method, *args))

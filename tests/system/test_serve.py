@@ -70,7 +70,7 @@ def refused_to_start(folder: Path, *options: str, **env: str) -> Iterator[list[s
 
 def test_the_ready_line_says_where_everything_is(server: Server) -> None:
     line = server.line
-    assert list(line) == ["rootUrl", "baseUrl", "pid", "storage", "credentials"]
+    assert list(line) == ["rootUrl", "baseUrl", "port", "pid", "storage", "credentials"]
     assert line["baseUrl"] == line["rootUrl"] + "/v1"
     assert line["pid"] == server.process.pid
     assert sorted(line["storage"]) == ["blob", "queue", "table"]

@@ -1,0 +1,174 @@
+"""Endpoints about many tasks at once, and about priorities. Source: the reference of today's queue."""
+
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from legacy_queue.domain.errors import InsufficientScopes
+from legacy_queue.domain.priority import PRIORITIES, at_least, direction
+from legacy_queue.domain.scopes import AllOf, AnyOf, ForEach
+from legacy_queue.domain.task import Task
+from legacy_queue.domain.times import format_time
+from legacy_queue.http.endpoint import Answer, Call, endpoint
+from legacy_queue.http.paging import PAGED, page_answer, render
+from legacy_queue.services import Services
+from legacy_queue.stores import Group
+
+_GROUP = "/task-group/<taskGroupId>"
+_OF_GROUP = "<schedulerId>/<taskGroupId>"
+_DIRECTIONS = ("raise", "lower")
+
+_experimental = partial(endpoint, "POST", stability="experimental")
+_listing = partial(_experimental, query=PAGED, input="tasks-request")
+_changing = partial(_experimental, input="change-task-priority-request")
+
+_TASK_PRIORITY = AnyOf(
+    (
+        "queue:change-task-priority:<taskId>",
+        "queue:change-task-priority-in-queue:<provisionerId>/<workerType>",
+        ForEach("priority", "priorities", "queue:create-task:<priority>:<provisionerId>/<workerType>"),
+        ForEach("direction", "directions", "queue:<direction>-task-priority:<taskId>"),
+    )
+)
+_GROUP_PRIORITY = AnyOf(
+    (
+        ForEach("scheduler", "schedulers", "queue:change-task-group-priority:<scheduler>/<taskGroupId>"),
+        ForEach("direction", "directions", "queue:<direction>-task-group-priority:<taskGroupId>"),
+    )
+)
+
+
+@_listing("/tasks/status", "Get multiple task statuses", output="tasks-statuses-response")
+def statuses(call: Call) -> Answer:
+    """The statuses of up to 1,000 tasks, in the order of their taskIds. A task that is not there is left out.
+
+    A page may hold fewer than ``limit`` and not be the last: its continuationToken, with the same body, gives
+    the next page.
+    """
+    return _tasks(call, "statuses", lambda task: {"taskId": task.task_id, "status": task.status()})
+
+
+@_listing("/tasks", "Get multiple task definitions", output="tasks-response")
+def tasks(call: Call) -> Answer:
+    """The definitions of up to 1,000 tasks, in pages as those of statuses."""
+    return _tasks(call, "tasks", lambda task: {"taskId": task.task_id, "task": task.wire})
+
+
+@endpoint("GET", _GROUP, "Get Task Group", output="task-group-response")
+def get_task_group(call: Call) -> Answer:
+    """The schedulerId of a task group, when it expires, and since when it is sealed if it is."""
+    return _group(call.authorize().groups.load(call.params["taskGroupId"]))
+
+
+@_experimental(
+    f"{_GROUP}/seal",
+    "Seal Task Group",
+    scopes=AllOf((f"queue:seal-task-group:{_OF_GROUP}",)),
+    output="task-group-response",
+)
+def seal_task_group(call: Call) -> Answer:
+    """Let a task group take no new task, for good: createTask of one is a conflict from then on.
+
+    Tasks that are in it are not changed. Safe to repeat.
+    """
+    services = call.authorize(schedulerId=call.group().scheduler_id)
+    return _group(services.groups.seal(call.params["taskGroupId"]))
+
+
+@_experimental(
+    f"{_GROUP}/cancel",
+    "Cancel Task Group",
+    scopes=AllOf((f"queue:cancel-task-group:{_OF_GROUP}",)),
+    output="cancel-task-group-response",
+)
+def cancel_task_group(call: Call) -> Answer:
+    """Cancel the tasks of a sealed task group that are not resolved, as cancelTask does. A group that is not
+    sealed is a conflict.
+
+    A call that is cut off is to be repeated: it goes on with what is left, and answers what it has canceled.
+    """
+    group_id = call.params["taskGroupId"]
+    changes = call.authorize(schedulerId=call.group().scheduler_id).group_changes
+    canceled = changes.cancel(group_id)
+    return {
+        **call.params,
+        "taskGroupSize": changes.size(group_id),
+        "cancelledCount": len(canceled),
+        "taskIds": canceled,
+    }
+
+
+@_changing(
+    "/task/<taskId>/priority", "Change Task Priority", scopes=_TASK_PRIORITY, output="task-status-response"
+)
+def change_task_priority(call: Call) -> Answer:
+    """Change the priority of a task that is not resolved; a run that is claimed goes on as it is.
+
+    With the scope of createTask, it must be for the higher one of both priorities, or one above.
+    """
+    old, new = call.task_now().priority, call.body["newPriority"]
+    queue = call.task().work_queue
+    services = call.authorize(
+        provisionerId=queue.provisioner_id,
+        workerType=queue.worker_type,
+        priorities=at_least(min(old, new, key=PRIORITIES.index)),
+        directions=[one for one in _DIRECTIONS if direction(old, new) in ("", one)],
+    )
+    return {"status": services.tasks.change_priority(call.task_id, old, new).status()}
+
+
+@_changing(
+    f"{_GROUP}/priority",
+    "Change Task Group Priority",
+    scopes=_GROUP_PRIORITY,
+    output="task-group-priority-change-response",
+)
+def change_task_group_priority(call: Call) -> Answer:
+    """Change the priority of the tasks of a group that are not resolved, as changeTaskPriority does.
+
+    A client that may only raise, or only lower, changes no others. Tasks that join later have their own
+    priority. A call that is cut off is to be repeated: it goes on with what is left.
+    """
+    services, directions = _directions(call, call.group())
+    new = call.body["newPriority"]
+    group, changed = services.group_changes.change_priority(call.params["taskGroupId"], new, directions)
+    return {
+        **call.params,
+        "schedulerId": group.scheduler_id,
+        "newPriority": new,
+        "tasksAffected": len(changed),
+        "taskIds": changed,
+    }
+
+
+def _directions(call: Call, group: Group) -> tuple[Services, Collection[str]]:
+    """How the caller may change priorities in the group; raises InsufficientScopes."""
+    with suppress(InsufficientScopes):
+        return call.authorize(schedulers=[group.scheduler_id], directions=()), _DIRECTIONS
+    held = [one for one in _DIRECTIONS if _may(call, one)]
+    return call.authorize(schedulers=[group.scheduler_id], directions=_DIRECTIONS), held
+
+
+def _may(call: Call, direction: str) -> bool:
+    with suppress(InsufficientScopes):
+        call.authorize(schedulers=(), directions=[direction])
+        return True
+    return False
+
+
+def _tasks(call: Call, name: str, to_wire: Callable[[Task], Any]) -> Answer:
+    services = call.authorize()
+    task_ids = list(dict.fromkeys(call.body.get("taskIds", ())))
+    ask = partial(services.listing.tasks, task_ids, render=lambda task: render(to_wire(task)))
+    return page_answer(call, services, name, "[0-9]{1,3}", ask)
+
+
+def _group(group: Group) -> Answer:
+    sealed = {"sealed": format_time(group.sealed)} if group.sealed else {}
+    return {
+        "taskGroupId": group.task_group_id,
+        "schedulerId": group.scheduler_id,
+        "expires": format_time(group.expires),
+        **sealed,
+    }

@@ -1,0 +1,38 @@
+"""``legacy-queue ca``: where the authority is, and how each kind of client is made to trust it."""
+
+import re
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from legacy_queue.adapters.local_authority import names_in
+from legacy_queue.cli.commands import commands
+
+
+def ca(*words: str) -> Result:
+    return CliRunner().invoke(commands, ["ca", *words])
+
+
+def test_it_makes_an_authority_once_and_prints_where_it_is(tmp_path: Path) -> None:
+    words = ("--data-dir", str(tmp_path / "data"), "--tls-name", "a.example.com", "--tls-name", "10.0.0.1")
+    path = tmp_path / "data/tls/ca.pem"
+    assert ca(*words).stdout.startswith(f"{path}\n\n")
+    made = path.read_bytes()
+    assert names_in(path.with_name("server.pem"))[3:] == ("a.example.com", "10.0.0.1")
+    said = ca("--data-dir", str(tmp_path / "data")).stdout
+    assert path.read_bytes() == made
+    told = re.findall(r"(NODE_EXTRA_CA_CERTS|REQUESTS_CA_BUNDLE|SSL_CERT_FILE)=(\S+)", said)
+    assert {name: Path(value).name for name, value in told} == {
+        "NODE_EXTRA_CA_CERTS": "ca.pem",
+        "REQUESTS_CA_BUNDLE": "bundle.pem",
+        "SSL_CERT_FILE": "bundle.pem",
+    }
+    assert all(Path(value).is_file() for _, value in told)
+    assert "update-ca-certificates" in said
+
+
+def test_a_data_directory_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    said = ca("--data-dir", str(tmp_path / "file"))
+    assert said.exit_code == 1
+    assert re.fullmatch(r"Error: \S+/file cannot be used: .*\n", said.stderr)

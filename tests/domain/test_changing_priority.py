@@ -1,0 +1,113 @@
+"""Changing the priority of a task: what becomes of its messages is in tests/services."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from legacy_queue.domain import transitions
+from legacy_queue.domain.errors import RequestConflict
+from legacy_queue.domain.events import priority_changed
+from legacy_queue.domain.outcome import Hold, Offer, Outcome, Withdraw
+from legacy_queue.domain.priority import PRIORITIES, WorkQueue, direction
+from legacy_queue.domain.task import PriorityChange, Task
+from tests.domain.tasks import (
+    CLAIM_TIMEOUT,
+    DAY,
+    HELD,
+    MINUTE,
+    NOW,
+    SECOND,
+    TASK_ID,
+    definition,
+    pending,
+    running,
+)
+
+LOWEST = WorkQueue("provisioner", "worker-Type_1", "lowest")
+UNSCHEDULED = Task(TASK_ID, definition(), 5)
+
+
+def change(task: Task, priority: str = "high", after: timedelta = MINUTE) -> Outcome:
+    return transitions.change_priority(task, priority, NOW + after)
+
+
+def test_a_task_has_the_priority_of_its_definition_until_it_is_changed() -> None:
+    task = pending(priority="medium")
+    assert (task.priority, task.work_queue.priority, task.status()["priority"]) == ("medium",) * 3
+    changed = change(task).task
+    assert (changed.priority, changed.work_queue.priority, changed.status()["priority"]) == ("high",) * 3
+    assert changed.wire == {**task.wire, "priority": "high"}
+
+
+def test_a_pending_task_is_offered_again() -> None:
+    outcome = change(pending())
+    record = PriorityChange("lowest", "high", NOW + MINUTE)
+    assert outcome.task == replace(pending(), priority_changes=(record,))
+    assert (outcome.hold, outcome.after) == (None, Offer(0))
+    assert outcome.events == (priority_changed(outcome.task, record),)
+
+
+def test_an_unscheduled_task_is_offered_once_it_is_scheduled() -> None:
+    outcome = change(UNSCHEDULED)
+    assert (outcome.task.priority, outcome.hold, outcome.after) == ("high", None, None)
+
+
+def test_the_message_after_a_running_run_is_held_in_the_new_queue_and_withdrawn_from_the_old() -> None:
+    outcome = change(running())
+    assert outcome.hold == Hold(1, NOW + CLAIM_TIMEOUT, None)
+    assert outcome.after == Withdraw(HELD, LOWEST)
+    assert outcome.task.runs == running().runs
+
+
+def test_near_the_deadline_nothing_is_held() -> None:
+    task = running(deadline=(NOW + CLAIM_TIMEOUT).isoformat().replace("+00:00", "Z"))
+    outcome = change(task)
+    assert (outcome.hold, outcome.task.held, outcome.after) == (None, None, Withdraw(HELD, LOWEST))
+    nothing_held = change(replace(task, held=None))
+    assert (nothing_held.hold, nothing_held.after) == (None, None)
+
+
+def test_the_same_change_again_tells_and_offers_again() -> None:
+    first = change(pending())
+    again = change(first.task, after=2 * MINUTE)
+    assert again == first
+
+
+def test_the_priority_that_it_has_always_had_tells_nothing() -> None:
+    assert change(UNSCHEDULED, "lowest") == Outcome(UNSCHEDULED)
+    assert change(pending(), "lowest").events == ()
+
+
+@pytest.mark.parametrize("priority", ["high", "lowest"])
+def test_a_resolved_task_keeps_its_priority(priority: str) -> None:
+    task = transitions.cancel(pending(), NOW).task
+    with pytest.raises(RequestConflict, match="it is resolved"):
+        change(task, priority)
+
+
+def test_past_its_deadline_a_task_keeps_its_priority() -> None:
+    with pytest.raises(RequestConflict, match="deadline"):
+        change(pending(), after=DAY)
+
+
+def test_a_rerun_keeps_the_changed_priority() -> None:
+    ended = transitions.cancel(change(pending()).task, NOW + MINUTE).task
+    assert transitions.rerun(ended, NOW + MINUTE).task.priority == "high"
+
+
+def test_the_definition_that_created_the_task_is_the_same_as_before() -> None:
+    task = change(pending()).task
+    assert transitions.create_again(task, definition()).task == task
+
+
+def test_the_last_fifty_changes_are_kept() -> None:
+    task = pending()
+    for number in range(51):
+        task = change(task, ("high", "low")[number % 2], number * SECOND).task
+    assert len(task.priority_changes) == 50
+    assert task.priority_changes[0] == PriorityChange("high", "low", NOW + SECOND)
+
+
+def test_a_direction_is_up_or_down_or_none() -> None:
+    assert [direction("medium", one) for one in PRIORITIES] == ["raise"] * 3 + [""] + ["lower"] * 3

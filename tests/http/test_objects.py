@@ -1,0 +1,159 @@
+"""The Object service: objects uploaded and downloaded with the credentials that the queue answers."""
+
+import base64
+import hashlib
+from typing import Any
+
+import pytest
+
+from tests.http.calls import BLOB, ROOT_URL, Credentials, Queue, refused, succeeded
+
+NAME = "private/a b"
+HASHES = {"sha256": hashlib.sha256(BLOB).hexdigest(), "sha512": hashlib.sha512(BLOB).hexdigest()}
+TO_PUT = {"putUrl": {"contentType": "text/html", "contentLength": len(BLOB)}}
+INLINE = {"dataInline": {"contentType": "text/html", "objectData": base64.b64encode(BLOB).decode()}}
+
+
+class Object:
+    """An object artifact of a running task; calls about it have the credentials that createArtifact gave."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue, self.task_id = queue, queue.running(projectId="a/project")
+        self.created = succeeded(queue.artifact(self.task_id, NAME, "object")).get_json()
+        self.name, self.credentials = self.created["name"], of(self.created)
+        self.upload = {key: self.created[key] for key in ("projectId", "uploadId")}
+
+    def create_upload(self, methods: Any, **changes: Any) -> Any:
+        body = {
+            **self.upload,
+            "expires": self.created["expires"],
+            "proposedUploadMethods": methods,
+            **changes,
+        }
+        return self.queue.object("PUT", "upload", self.name, body, self.credentials)
+
+    def finish_upload(self, **changes: Any) -> Any:
+        body = {**self.upload, "hashes": HASHES, **changes}
+        return self.queue.object("POST", "finish-upload", self.name, body, self.credentials)
+
+    def download(self, method: str, call: str, body: Any = None) -> Any:
+        answer = self.queue.call("artifact", taskId=self.task_id, runId=0, name=NAME)
+        return self.queue.object(method, call, self.name, body, of(succeeded(answer).get_json()))
+
+    def finish(self) -> Any:
+        body = {"uploadId": self.upload["uploadId"]}
+        return self.queue.call("finishArtifact", body, taskId=self.task_id, runId=0, name=NAME)
+
+
+def of(answer: Any) -> Credentials:
+    given = answer["credentials"]
+    return Credentials(given["clientId"], given["accessToken"], given["certificate"])
+
+
+@pytest.fixture
+def one(queue: Queue) -> Object:
+    return Object(queue)
+
+
+@pytest.fixture
+def uploaded(one: Object) -> Object:
+    succeeded(one.create_upload(INLINE))
+    succeeded(one.finish_upload())
+    succeeded(one.finish())
+    return one
+
+
+def test_an_object_is_put_to_the_url_that_is_answered_and_had_by_the_one_of_its_download(one: Object) -> None:
+    answer = succeeded(one.create_upload(TO_PUT)).get_json()
+    request = answer["uploadMethod"]["putUrl"]
+    assert answer == {**one.upload, "expires": one.created["expires"], "uploadMethod": {"putUrl": request}}
+    put = one.queue.upload(request["url"], BLOB, request["headers"]["content-type"])
+    assert put.status_code == 200
+    assert succeeded(one.finish_upload()).get_json() == {}
+    assert succeeded(one.finish()).status_code == 204
+    accepted = {"acceptDownloadMethods": {"getUrl": True}}
+    answer = succeeded(one.download("PUT", "start-download", accepted)).get_json()
+    assert (answer["method"], answer["hashes"]) == ("getUrl", HASHES)
+    got = one.queue.send("GET", answer["url"].removeprefix(ROOT_URL), credentials=None)
+    assert (got.data, got.content_type) == (BLOB, "text/html")
+
+
+def test_an_object_is_described_and_redirected_to(uploaded: Object) -> None:
+    metadata = succeeded(uploaded.download("GET", "metadata")).get_json()
+    assert metadata == {"projectId": "a/project", "expires": uploaded.created["expires"], "hashes": HASHES}
+    got = uploaded.download("GET", "download")
+    assert (got.status_code, got.get_json()) == (
+        303,
+        {"storageType": "object", "url": got.headers["location"]},
+    )
+    redirect = uploaded.queue.call("getArtifact", taskId=uploaded.task_id, runId=0, name=NAME)
+    assert redirect.headers["x-taskcluster-artifact-storage-type"] == "object"
+
+
+def test_a_download_method_that_is_not_there_is_refused(uploaded: Object) -> None:
+    answer = uploaded.download("PUT", "start-download", {"acceptDownloadMethods": {}})
+    refused(answer, 406, "NoMatchingMethod", "getUrl or simple")
+    answer = uploaded.download("PUT", "start-download", {"acceptDownloadMethods": {"HTTP:GET": True}})
+    refused(answer, 400, "InputValidationError", "HTTP:GET")
+
+
+def test_an_object_that_is_not_finished_is_not_there(one: Object) -> None:
+    for method, call, body in (
+        ("PUT", "start-download", {"acceptDownloadMethods": {"simple": True}}),
+        ("GET", "metadata", None),
+        ("GET", "download", None),
+    ):
+        refused(one.queue.object(method, call, one.name, body), 404, "ResourceNotFound", "finish its upload")
+    refused(one.finish(), 400, "InputError", "call finishUpload")
+    refused(one.finish_upload(), 409, "RequestConflict", "not uploaded yet")
+
+
+def test_credentials_are_for_one_object_and_for_one_direction(uploaded: Object) -> None:
+    queue, upload = uploaded.queue, uploaded.credentials
+    accepted = {"acceptDownloadMethods": {"simple": True}}
+    for credentials in (None, upload):
+        answer = queue.object("PUT", "start-download", uploaded.name, accepted, credentials)
+        refused(answer, 403, "InsufficientScopes", "object:download:")
+    download = of(queue.call("artifact", taskId=uploaded.task_id, runId=0, name=NAME).get_json())
+    other = f"{uploaded.name}x"
+    refused(queue.object("GET", "metadata", other, None, download), 403, "InsufficientScopes", other)
+    body = {**uploaded.upload, "hashes": HASHES}
+    for name, credentials, changes in (
+        (uploaded.name, download, {}),
+        (other, upload, {}),
+        (uploaded.name, upload, {"projectId": "another"}),
+    ):
+        answer = queue.object("POST", "finish-upload", name, {**body, **changes}, credentials)
+        refused(answer, 403, "InsufficientScopes", "object:upload:")
+
+
+@pytest.mark.parametrize(
+    "name", ["a", "t/x/0/a", "t/VLdaX5vAQ0iW8JIr3sGQZw/1001/a", "t/VLdaX5vAQ0iW8JIr3sGQZw/0/"]
+)
+def test_the_name_of_an_object_is_that_of_an_artifact(queue: Queue, name: str) -> None:
+    refused(queue.object("GET", "metadata", name), 400, "InvalidRequestArguments", "objectName")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"uploadId": "x"}, "body/uploadId"),
+        ({"projectId": "a b"}, "body/projectId"),
+        ({"expires": "soon"}, "body/expires"),
+        ({"proposedUploadMethods": {"ftp": {}}}, "ftp"),
+        (
+            {"proposedUploadMethods": {"putUrl": {**TO_PUT["putUrl"], "contentLength": 5 * 1024**3 + 1}}},
+            "Length",
+        ),
+        ({"proposedUploadMethods": {"putUrl": {**TO_PUT["putUrl"], "contentType": "a\nb"}}}, "contentType"),
+        ({"proposedUploadMethods": {"dataInline": {"contentType": "a", "objectData": "a" * 10_927}}}, "Data"),
+    ],
+    ids=range(7),
+)
+def test_an_upload_that_does_not_match_is_refused(one: Object, changes: Any, said: str) -> None:
+    refused(one.create_upload(INLINE, **changes), 400, "InputValidationError", said)
+
+
+def test_the_object_service_says_that_it_is_alive(queue: Queue) -> None:
+    answer = succeeded(queue.send("GET", "/api/object/v1/ping", credentials=None)).get_json()
+    assert answer["alive"] is True

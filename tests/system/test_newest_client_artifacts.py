@@ -1,0 +1,79 @@
+"""Artifacts with the newest clients: their own upload of objects, and their own download of all there is."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import requests
+
+from .plain import Queue
+from .processes import LONG, Server
+from .real_clients import TODAY, Called, RealClient
+from .uploads import TEXT, Run, body, claimed, of_blob, send
+
+CONTENT = b"all that the task said\n"
+LARGE = random.Random(2).randbytes(5 * 1024**2)  # more than goes inline, and than a block
+
+
+@pytest.fixture(params=TODAY)
+def client(
+    request: pytest.FixtureRequest, server: Server, clients: Callable[[str, Server], RealClient]
+) -> RealClient:
+    """Each of the newest clients in turn."""
+    return clients(request.param, server)
+
+
+@pytest.fixture
+def run(queue: Queue, clients: Callable[[str, Server], RealClient], server: Server, worker_type: str) -> Run:
+    """Of a worker that is older than they are."""
+    return claimed(queue, clients("pypi-3.0.2", server), worker_type)
+
+
+@pytest.mark.parametrize("data", [b"", CONTENT, LARGE], ids=["empty", "inline", "put"])
+def test_an_object_is_uploaded_and_downloaded_by_the_clients_own_helpers(
+    run: Run, client: Called, data: bytes
+) -> None:
+    wanted = body("object", contentType="application/octet-stream")
+    client.put_object(run.task_id, "0", "public/an object", wanted, data)
+    for run_id in ("0", None):
+        downloaded = client.download(run.task_id, run_id, "public/an object")
+        assert downloaded == (data, "application/octet-stream")
+    assert run.get("public/an object").content == data
+    assert run.call("reportCompleted")["status"]["state"] == "completed"
+
+
+def test_what_a_legacy_worker_stored_is_downloaded_unchanged(run: Run, client: Called) -> None:
+    run.put("public/s3", CONTENT)
+    put_url = run.call("createArtifact", "public/azure", body("azure"))["putUrl"]
+    headers = {"Content-Type": TEXT, "x-ms-blob-type": "BlockBlob"}
+    assert requests.put(put_url, CONTENT, headers=headers, timeout=LONG).status_code == 201
+    created = run.call("createArtifact", "public/blob", of_blob(CONTENT))
+    etag = send(created["requests"][0], CONTENT).headers["etag"]
+    run.call("completeArtifact", "public/blob", {"etags": [etag]})
+    s3_url = run.client.url("getArtifact", run.task_id, "0", "public/s3")
+    run.call("createArtifact", "public/reference", body("reference", url=s3_url))
+    run.call("createArtifact", "public/link", body("link", artifact="public/blob"))
+    run.call("createArtifact", "public/error", body("error"))
+    had = {
+        name: client.download(run.task_id, "0", f"public/{name}")
+        for name in ("s3", "azure", "blob", "reference", "link")
+    }
+    assert {name: content for name, (content, _) in had.items()} == dict.fromkeys(had, CONTENT)
+    assert all(TEXT.startswith(content_type.partition(";")[0]) for _, content_type in had.values())
+    assert client.download(run.task_id, "0", "public/error") == "file-missing-on-worker"
+
+
+@pytest.mark.parametrize("server", ["memory"], indirect=True)  # what no storage changes
+def test_the_methods_about_artifacts_answer_json_with_a_url(run: Run, client: Called) -> None:
+    run.call("createArtifact", "public/live.log", body("reference"))
+    run.put("public/backing.log", CONTENT)
+    run.call("createArtifact", "public/live.log", body("link", artifact="public/backing.log"))
+    names: list[Any] = [run.task_id, "0", "public/live.log"]
+    assert client.call("artifact", *names)["storageType"] == "s3"
+    assert client.call("latestArtifact", run.task_id, "public/live.log")["storageType"] == "s3"
+    info = client.call("artifactInfo", *names)
+    assert (info["storageType"], info["name"]) == ("link", "public/live.log")
+    assert client.call("latestArtifactInfo", run.task_id, "public/live.log") == info
+    assert info in client.call("listLatestArtifacts", run.task_id)["artifacts"]
+    assert client.call("getArtifact", *names)["url"].startswith("http")

@@ -1,0 +1,220 @@
+"""https with a local authority: clients that trust it alone, and a worker that knows one URL only."""
+
+import json
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import requests
+
+from .plain import Queue, definition
+from .processes import LONG, Server, resolve, serve, work
+from .real_clients import CLIENTS, TODAY, real_client
+from .test_claim_work import answered, claim_work, connect, request_for_work
+
+NAME = "queue.taskcluster.net"
+STORAGES = ("memory", "azurite")
+
+
+@pytest.fixture(scope="module", params=STORAGES)
+def storage(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def server(storage: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    options = ("--storage", storage, "--tls", "auto", "--tls-name", NAME, "--claim-work-wait", "5s")
+    with serve(tmp_path_factory.mktemp("tls"), *options) as server:
+        yield server
+
+
+@pytest.fixture
+def trusted(monkeypatch: pytest.MonkeyPatch, server: Server) -> str:
+    """The clients of these tests, and the processes that they start, trust the server's authority alone."""
+    certificate = str(server.line["ca"]["certificate"])
+    for name in ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"):
+        monkeypatch.setenv(name, certificate)
+    return certificate
+
+
+@contextmanager
+def secured(server: Server, trusted: str) -> Iterator[ssl.SSLSocket]:
+    context = ssl.create_default_context(cafile=trusted)
+    with connect(server) as plain, context.wrap_socket(plain, server_hostname="localhost") as connection:
+        yield connection
+
+
+@pytest.mark.usefixtures("trusted")
+def test_a_worker_polls_claims_uploads_and_reports_over_https_alone(server: Server, tmp_path: Path) -> None:
+    queue = Queue(server)
+    task_id = queue.create(definition("cycle", payload={"command": ["echo", "hello"]}))
+    urls = queue.ask("GET", "/poll-task-url/system/cycle")["queues"]
+    signed = [urlsplit(url) for pair in urls for url in pair.values()]
+    assert {url.scheme for url in signed} == {"https"}
+    assert {parse_qs(url.query)["spr"][0] for url in signed} == {"https"}
+    with work(tmp_path, server, "cycle", "--max-tasks", "1") as worker:
+        assert worker.wait() == 0
+    assert worker.told[0] == "poll-urls"
+    assert queue.runs(task_id) == [("completed", "completed")]
+    log = requests.get(f"{server.base_url}/task/{task_id}/artifacts/public/logs/live.log", timeout=LONG)
+    assert log.text == "hello\n"
+    assert {urlsplit(answer.url).scheme for answer in [*log.history, log]} == {"https"}
+
+
+@pytest.mark.usefixtures("trusted")
+@pytest.mark.parametrize("name", [*CLIENTS, *TODAY])
+def test_real_clients_are_served(server: Server, name: str) -> None:
+    task = definition(f"of-{name}".replace(".", "-"))
+    with real_client(name, server) as client:
+        task_id = Queue(server).create(task)
+        assert client.call("status", task_id)["status"]["state"] == "pending"
+        assert client.call("ping")["alive"] is True
+
+
+@pytest.mark.parametrize("client", ["requests", "node"])
+def test_a_client_that_does_not_trust_the_authority_refuses_the_server(
+    server: Server, monkeypatch: pytest.MonkeyPatch, client: str
+) -> None:
+    for name in ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"):
+        monkeypatch.delenv(name, raising=False)
+    if client == "requests":
+        with pytest.raises(requests.exceptions.SSLError):
+            requests.get(f"{server.base_url}/ping", timeout=LONG)
+    else:
+        fetched = f"fetch('{server.base_url}/ping').catch((error) => {{ console.log(error.cause.code) }})"
+        said = subprocess.run(["node", "-e", fetched], capture_output=True, text=True, check=False).stdout
+        assert "UNABLE_TO" in said
+
+
+def curl(server: Server, name: str, path: str) -> "subprocess.CompletedProcess[str]":
+    """As if the name's address were the server's, as in /etc/hosts."""
+    port = urlsplit(server.root_url).port
+    words = ["--resolve", f"{name}:{port}:127.0.0.1", "--cacert", server.line["ca"]["certificate"]]
+    return subprocess.run(
+        ["curl", "-sS", *words, f"https://{name}:{port}{path}"], capture_output=True, text=True, check=False
+    )
+
+
+def test_curl_reaches_it_under_its_name_and_under_no_other(server: Server) -> None:
+    assert json.loads(curl(server, NAME, "/v1/ping").stdout)["alive"] is True
+    other = curl(server, "auth.taskcluster.net", "/v1/ping")
+    assert other.returncode == 60, other.stderr  # the certificate does not name it
+
+
+def test_openssl_verifies_tls_1_2_and_1_3(server: Server, trusted: str) -> None:
+    address = urlsplit(server.root_url).netloc
+    for version in ("-tls1_2", "-tls1_3"):
+        words = [
+            "openssl",
+            "s_client",
+            "-connect",
+            address,
+            version,
+            "-CAfile",
+            trusted,
+            "-verify_return_error",
+        ]
+        said = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        assert "Verify return code: 0 (ok)" in said.stdout
+
+
+def test_resolvers_find_its_azurite(tmp_path: Path) -> None:
+    options = ("--storage", "azurite", "--tls", "auto", "--data-dir", str(tmp_path / "data"))
+    with (
+        serve(tmp_path / "server", *options, data_dir=tmp_path / "data"),
+        resolve(tmp_path, *options) as resolver,
+    ):
+        assert "https://127.0.0.1" in resolver.output
+
+
+def test_clients_that_hung_up_claim_nothing(server: Server, trusted: str) -> None:
+    queue = Queue(server)
+    request = request_for_work(queue, "left")
+    for _ in range(10):
+        with secured(server, trusted) as client:
+            client.sendall(request)
+            with suppress(OSError):
+                client.settimeout(0)
+                client.unwrap()  # TLS's own end comes before the connection's
+    tasks = {queue.create(definition("left", retries=0)) for _ in range(10)}
+    claimed: list[object] = []
+    while len(claimed) < len(tasks):
+        claimed += claim_work(queue, "left", tasks=32)
+    assert all(queue.status(one)["retriesLeft"] == 0 for one in tasks)
+
+
+def test_who_waits_for_work_is_answered_after_sigterm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serve(tmp_path, "--storage", "memory", "--tls", "auto") as server:
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", server.line["ca"]["certificate"])
+        queue = Queue(server)
+        with secured(server, server.line["ca"]["certificate"]) as waiting:
+            waiting.sendall(request_for_work(queue, "none"))
+            queue.ask("GET", "/ping")
+            server.send(signal.SIGTERM)
+            assert answered(waiting) == []
+        assert server.wait() == 0
+
+
+@contextmanager
+def connect_proxy(target: tuple[str, int]) -> Iterator[tuple[str, list[str]]]:
+    """The URL of an HTTP proxy, and the authorities that it was asked for: NAME:443 leads to the target."""
+    asked: list[str] = []
+
+    def pipe(source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+        with suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+
+    def serve_one(client: socket.socket) -> None:
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += client.recv(1)
+        authority = head.split()[1].decode()
+        asked.append(authority)
+        host, _, port = authority.rpartition(":")
+        with client, socket.create_connection(target if host == NAME else (host, int(port))) as there:
+            client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            back = threading.Thread(target=pipe, args=(there, client))
+            back.start()
+            pipe(client, there)
+            back.join(LONG)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=serve_one, args=[listener.accept()[0]], daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=accept)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", asked
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(LONG)
+
+
+def test_a_worker_that_knows_only_queue_taskcluster_net_runs_a_task_through_a_proxy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: str
+) -> None:
+    options = ("--storage", storage, "--tls", "auto", "--tls-name", NAME, "--public-url", f"https://{NAME}")
+    with serve(tmp_path / "server", *options) as server:
+        assert server.base_url == f"https://{NAME}/v1"
+        with connect_proxy(("127.0.0.1", server.line["port"])) as (proxy, asked):
+            monkeypatch.setenv("HTTPS_PROXY", proxy)
+            monkeypatch.setenv("REQUESTS_CA_BUNDLE", server.line["ca"]["certificate"])
+            queue = Queue(server)
+            task_id = queue.create(definition("far", payload={"command": ["echo", "hello"]}))
+            with work(tmp_path / "worker", server, "far", "--max-tasks", "1") as worker:
+                assert worker.wait() == 0
+            assert queue.runs(task_id) == [("completed", "completed")]
+        assert f"{NAME}:443" in asked
