@@ -62,19 +62,6 @@ def claim_work(call: Call) -> Answer:
 
 
 @endpoint(
-    "GET",
-    f"/pending/{_POOL}",
-    "Get Number of Pending Tasks",
-    output="pending-tasks-response",
-    also="/pending/<taskQueueId>",
-)
-def pending_tasks(call: Call) -> Answer:
-    """How many tasks of a worker type are pending, at most; with memory storage exactly so many."""
-    pending = call.authorize().pending.count(*_pool(call))
-    return {**call.params, "taskQueueId": "/".join(_pool(call)), "pendingTasks": pending}
-
-
-@endpoint(
     "POST",
     f"{_RUN}/claim",
     "Claim Task",

@@ -442,6 +442,7 @@ TASK_ID = "VLdaX5vAQ0iW8JIr3sGQZw"
 GROUP_ID = "eJzQ3g3rTZuH-bUFBpVoxw"
 NAME = "private/build.log"
 _POOL = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
+_QUEUE_ID = f"{PROVISIONER}/{WORKER_TYPE}"
 _TASK = {"schedulerId": "a-scheduler", "taskGroupId": GROUP_ID, "projectId": "a/project"}
 _LISTS = {"scopes": ["some:scope:*", "another scope"], "routes": ["index.a.b", "tc-treeherder.v2"]}
 
@@ -509,6 +510,19 @@ def with_artifact(queue: Queue, name: str, **task: Any) -> None:
         succeeded(queue.artifact(TASK_ID, NAME))
 
 
+_OF_TASK_QUEUES = (
+    *("taskQueueCounts", "taskQueueCountsBatch", "listPendingTasks", "listClaimedTasks"),
+    *("listTaskQueues", "getTaskQueue"),
+)
+
+
+def _of_task_queue(name: str) -> Scene:
+    params = {"taskQueueId": quote(_QUEUE_ID, safe="")} if "<" in DECLARED[name].route else {}
+    body = {"taskQueueIds": [_QUEUE_ID]} if name == "taskQueueCountsBatch" else None
+    fields = {"taskQueueId": _QUEUE_ID, "taskQueueIds": [_QUEUE_ID]}
+    return Scene(params, body, lambda queue: queue.running(TASK_ID), fields)
+
+
 def scene(name: str, priority: str = "lowest") -> Scene:
     """For any endpoint; a task of that priority is what it is about."""
     above = ["highest", "very-high", "high", "medium", "low", "very-low", "lowest"]
@@ -534,12 +548,13 @@ def scene(name: str, priority: str = "lowest") -> Scene:
             params, prepare = {}, lambda _queue: None
         case "pollTaskUrls" | "pendingTasks" | "claimWork":
             params, body = _POOL, WORKER if name == "claimWork" else None
+        case _ if name in _OF_TASK_QUEUES:
+            return _of_task_queue(name)
         case "createTask" | "defineTask":
             body, prepare = task_body(**task), lambda _queue: None
-        case "scheduleTask":
-            prepare = lambda queue: queue.define(TASK_ID, **task)  # noqa: E731
-        case "rerunTask":
-            prepare = lambda queue: queue.canceled(TASK_ID, **task)  # noqa: E731
+        case "scheduleTask" | "rerunTask":
+            before = "define" if name == "scheduleTask" else "canceled"
+            prepare = lambda queue: getattr(queue, before)(TASK_ID, **task)  # noqa: E731
         case _ if name in _OF_GROUPS:
             params, body, prepare = of_groups(name, task)
             fields["priorities"] = above[:3]  # those up to the new one

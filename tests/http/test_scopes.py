@@ -102,6 +102,14 @@ CONTRACT = {
     ],
     ("claimWork", "lowest"): [(f"queue:claim-work:{POOL}", f"queue:worker-id:{WORKER}")],
     **{
+        (name, "lowest"): [(f"queue:pending-count:{POOL}", f"queue:claimed-count:{POOL}")]
+        for name in ("taskQueueCounts", "taskQueueCountsBatch")
+    },
+    ("listPendingTasks", "lowest"): [(f"queue:pending-list:{POOL}",)],
+    ("listClaimedTasks", "lowest"): [(f"queue:claimed-list:{POOL}",)],
+    ("listTaskQueues", "lowest"): [("queue:list-task-queues",)],
+    ("getTaskQueue", "lowest"): [(f"queue:get-task-queue:{POOL}",)],
+    **{
         (f"declare{kind}", "lowest"): [tuple(f"queue:declare-{path}#{one}" for one in properties)]
         for kind, path, properties in [
             ("Provisioner", f"provisioner:{PROVISIONER}", ("actions", *DECLARED_PROPERTIES)),
