@@ -21,6 +21,8 @@ several pages share; its URL is ``http://127.0.0.1:8080`` on the page, and the v
 when a page is tested, wherever they stand as in ``127.0.0.1:8443``, ``--port 8443`` or ``port = 8443``.
 
 A block below a paragraph that begins with ``Not run by the tests:`` is not run, and the reader sees why.
+Where it says ``pip install taskcluster==113.2.0`` or ``npm install taskcluster-client@11.0.0``, what follows
+finds that version, which the tests have installed.
 """
 
 import re
