@@ -181,7 +181,7 @@ def _demonstrate(ready: Mapping[str, Any]) -> None:
     begun = monotonic()
 
     def tell(who: str, what: str) -> None:
-        """A step of the seed's sequence chart, with the seconds since the start."""
+        """A step of the draft's sequence chart, with the seconds since the start."""
         click.echo(f"{monotonic() - begun:6.2f} s  {who:<22} {what}")
 
     def on_step(step: Step, fields: Mapping[str, Any]) -> None:

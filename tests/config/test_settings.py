@@ -79,8 +79,8 @@ EACH: dict[str, tuple[str, Any]] = {
     "resolvers": ("false", False),
     "log-format": ("text", "text"),
     "log-level": ("warning", "warning"),
-    "development": ("true", True),
     "legacy-stubs": ("true", True),
+    "development": ("true", True),
 }
 
 
