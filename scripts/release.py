@@ -60,7 +60,10 @@ def check_contents(tracked: set[str], sdist: Path, *wheels: Path) -> None:
     ours = {name for name in tracked if name.startswith("legacy_queue/")}
     for wheel in wheels:
         with zipfile.ZipFile(wheel) as archive:
-            packed = {name for name in archive.namelist() if ".dist-info/" not in name}
+            names = archive.namelist()
+        packed = {name for name in names if ".dist-info/" not in name}
+        if not any(name.endswith(".dist-info/licenses/LICENSE") for name in names):
+            sys.exit(f"{wheel} lacks its license")
         if packed != ours:
             sys.exit(f"{wheel} lacks, or has beside the package: {', '.join(sorted(packed ^ ours))}")
 

@@ -48,6 +48,15 @@ make_venv() {
     "$python" -m venv --clear "$venv" || fail "$python could not make a virtual environment in $venv"
 }
 
+# pip_install VENV NAME PIP-ARGUMENTS...: what pip says goes to a log; where it fails the last cause is said first
+pip_install() {
+    local own="$1" name="$2"
+    shift 2
+    (cd "$root" && "$own/bin/python" -m pip install "$@" >"$own/pip.log" 2>&1) ||
+        fail "$(cd "$root" && "$own/bin/python" -m legacy_queue.adapters.install_failure "$own/pip.log")." \
+            "pip could not install $name; it said more in $own/pip.log."
+}
+
 # install NAME PIP-ARGUMENTS...: into .venv, as the pins say
 install() {
     local name="$1" stamp="$venv/.installed-$1" pins
@@ -56,9 +65,7 @@ install() {
     [[ -x "$venv/bin/python" && "$(cat "$stamp" 2>/dev/null)" == "$pins" ]] && return
     has_venv || make_venv
     say "Installing $name into .venv ..."
-    (cd "$root" && "$venv/bin/python" -m pip install "$@" >"$venv/pip.log" 2>&1) ||
-        fail "$(cd "$root" && "$venv/bin/python" -m legacy_queue.adapters.install_failure "$venv/pip.log")." \
-            "pip could not install $name; it said more in $venv/pip.log."
+    pip_install "$venv" "$name" "$@"
     printf '%s\n' "$pins" >"$stamp"
 }
 
@@ -87,9 +94,8 @@ install_py() {
     pins="$own $(fingerprint "$root/$2/requirements.txt")"
     [[ "$(cat "$own/.installed" 2>/dev/null)" == "$pins" ]] && return
     say "Installing $1 into $2/.venv ..."
-    "$venv/bin/python" -m venv --clear "$own" &&
-        PIP_CONSTRAINT="" "$own/bin/python" -m pip install -qq -r "$root/$2/requirements.txt" >&2 ||
-        fail "pip could not install $1"
+    "$venv/bin/python" -m venv --clear "$own" || fail "Python could not make a virtual environment in $own"
+    PIP_CONSTRAINT="" pip_install "$own" "$1" -r "$root/$2/requirements.txt"
     printf '%s\n' "$pins" >"$own/.installed"
 }
 
