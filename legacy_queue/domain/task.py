@@ -173,7 +173,7 @@ class Task:
         return replace(self, runs=(*self.runs, run), newest_blob="")
 
     def status(self) -> dict[str, Any]:
-        """The task status structure of design/api.md."""
+        """The task status structure of docs/explanation/http-contract.md#task-status."""
         wire = self.wire
         return {
             "taskId": self.task_id,

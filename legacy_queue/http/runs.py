@@ -1,4 +1,7 @@
-"""Endpoints for workers: where work is, and what becomes of a run. Source: "Methods" in design/api.md."""
+"""Endpoints for workers: where work is, and what becomes of a run.
+
+Source: docs/explanation/http-contract.md.
+"""
 
 from functools import partial
 

@@ -1,8 +1,8 @@
 """Provisioners, worker types and workers: declared by people, seen by the queue, kept from work.
 
 What workers do is noted in memory and written down now and then, who is new within a second: it costs a
-claim nothing, and no failure here is one of a claim. Source: design/protocol.md, "Defects of the
-original", 2.
+claim nothing, and no failure here is one of a claim. The original failed claims that were
+already made over it.
 """
 
 from collections.abc import Callable, Mapping, Sequence

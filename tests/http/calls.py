@@ -39,7 +39,7 @@ PROVISIONER, WORKER_TYPE = "provisioner", "worker-Type_1"
 WORKER = {"workerGroup": "group", "workerId": "alice"}
 DECLARED = {endpoint.name: endpoint for endpoint in ENDPOINTS}
 
-# design/api.md, "Errors"; AuthorizationFailed is for a message signature that is wrong
+# docs/explanation/http-contract.md#errors; AuthorizationFailed is for a message signature that is wrong
 CODES = {
     400: {"MalformedPayload", "InvalidRequestArguments", "InputValidationError", "InputError"},
     401: {"AuthenticationFailed"},
@@ -380,7 +380,7 @@ def refused(answer: TestResponse, status: int, code: str, *mentioned: str) -> st
 
 
 def check_error(answer: TestResponse, name: str | None) -> None:
-    """The shape of every error, as design/api.md has it."""
+    """The shape of every error, as docs/explanation/http-contract.md has it."""
     body = answer.get_json()
     assert set(body) == {"code", "message", "requestInfo"}
     assert body["code"] in CODES[answer.status_code]

@@ -1,4 +1,4 @@
-"""Who may call what, generated from the declarations, which are held against design/api.md first."""
+"""Who may call what, generated from the declarations, which are held against CONTRACT first."""
 
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
@@ -54,7 +54,7 @@ def creating(priority: str) -> list[tuple[str, ...]]:
     ]
 
 
-# design/api.md, "Methods": of each method that needs scopes, the alternatives
+# The contract: of each method that needs scopes, the alternatives
 CONTRACT = {
     ("createTask", "lowest"): [
         *creating("lowest"),

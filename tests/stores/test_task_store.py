@@ -142,6 +142,26 @@ def test_a_task_is_inserted_only_once(storage: Storage) -> None:
     assert loaded.task == task
 
 
+def test_a_barred_task_cannot_be_stored_and_is_not_there(storage: Storage, other: Storage) -> None:
+    task = new_task()
+    assert storage.tasks.bar(task.task_id, CREATED + timedelta(days=30))
+    assert other.tasks.bar(task.task_id, CREATED + timedelta(days=30))
+    with pytest.raises(AlreadyExists):
+        other.tasks.insert(task)
+    assert other.tasks.load(task.task_id) is None
+    assert task.task_id not in [one.task.task_id for one in unresolved(storage.tasks, 1000)]
+    remove_all_expired(storage.tasks, CREATED + timedelta(days=30))
+    assert storage.tasks.bar(task.task_id, CREATED)
+    remove_all_expired(storage.tasks, CREATED + timedelta(days=31))
+    assert storage.tasks.insert(task).task == task
+
+
+def test_a_task_that_is_there_is_not_barred(storage: Storage, other: Storage) -> None:
+    stored = storage.tasks.insert(new_task())
+    assert not other.tasks.bar(stored.task.task_id, CREATED + timedelta(days=30))
+    assert other.tasks.load(stored.task.task_id) == stored
+
+
 def test_one_of_several_inserts_at_once_wins(storage: Storage) -> None:
     task = new_task()
     told = outcomes(lambda: storage.tasks.insert(task))

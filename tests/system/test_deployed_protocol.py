@@ -1,4 +1,4 @@
-"""Seed 003, the deployed protocol: the worker claims by its name and deletes the message itself."""
+"""The deployed protocol: the worker claims by its name and deletes the message itself."""
 
 from urllib.parse import quote
 

@@ -1,4 +1,4 @@
-"""Seed 004, the draft: the message is signed, and the queue holds it while a worker has the claim."""
+"""The draft: the message is signed, and the queue holds it while a worker has the claim."""
 
 import base64
 import json
