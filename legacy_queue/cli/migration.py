@@ -13,7 +13,8 @@ from legacy_queue.worker import Credentials
 
 _TIMEOUT = 120  # seconds: ten days of a large fleet are many pages
 _WHOLE = ("messageId", "receipt", "signature")
-_COUNTED = ("pollTaskUrls", "claimTask", "unsigned", "no receipt", "bare", "claimWork")
+_TODAYS = "today's"
+_COUNTED = ("pollTaskUrls", "claimTask", "unsigned", "no receipt", "bare", "claimWork", _TODAYS)
 _NAMED = 10  # of those who are to be moved
 _HEADS = ("WORKER TYPE", *_COUNTED, "REQUIRED", "CLAIMWORK")
 
@@ -45,7 +46,8 @@ def migration(
 
     A claimTask counts as such with its messageId, receipt and signature; beside it stand those that lack the
     signature, those that lack one of the others, and those that lack all three. REQUIRED says whether the
-    policy can be, as far as these claims go. CLAIMWORK is ready once nobody has called pollTaskUrls or
+    policy can be, as far as these claims go. Under "today's" are calls of claimWork by
+    clients since 2020, which name a taskQueueId. CLAIMWORK is ready once nobody has called pollTaskUrls or
     claimTask in that time, and somebody claimWork. What is in the way is told below; --json names everybody.
     """
     query = {"since": since, "provisionerId": provisioner, "workerType": worker_type}
@@ -112,7 +114,7 @@ def _summary(report: Any) -> Iterable[str]:
         if against:
             yield from (f"\nIn the way of {_pool(one)}:", *against)
         to_be_moved = one["claimWork"]["toBeMoved"]
-        if to_be_moved and any(call["method"] == "claimWork" for call in one["calls"]):
+        if to_be_moved and any(call["method"].startswith("claimWork") for call in one["calls"]):
             more = f" and {len(to_be_moved) - _NAMED} more" if len(to_be_moved) > _NAMED else ""
             yield f"  still to be moved: {', '.join(to_be_moved[:_NAMED])}{more}"
 
@@ -147,6 +149,8 @@ def _claims(one: Any) -> list[Any]:
 def _head(call: Mapping[str, Any]) -> str:
     """The column that the call counts in."""
     missing = call["missing"]
+    if call["method"] == "claimWork by taskQueueId":
+        return _TODAYS
     if not missing:
         return str(call["method"])
     if len(missing) == len(_WHOLE):

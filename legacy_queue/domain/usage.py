@@ -15,7 +15,9 @@ from legacy_queue.domain.times import format_time
 
 POLL_TASK_URLS, CLAIM_TASK, CLAIM_WORK = "pollTaskUrls", "claimTask", "claimWork"
 _OLD = POLL_TASK_URLS, CLAIM_TASK
-METHODS = (*_OLD, CLAIM_WORK)
+TODAYS_CLAIM_WORK = "claimWork by taskQueueId"  # as clients since 2020 call it
+_NEW = CLAIM_WORK, TODAYS_CLAIM_WORK
+METHODS = (*_OLD, *_NEW)
 KEPT = timedelta(days=10)
 HOUR = timedelta(hours=1)
 _LONGEST_CALLER = 255
@@ -142,9 +144,12 @@ def _claim_work(of: Mapping[str, Uses], unknown: list[str]) -> dict[str, Any]:
     claimWork since then, and the clients of pollTaskUrls.
     """
     why = [_sentence(of[method], method) for method in _OLD if of[method]] + unknown
-    if not of[CLAIM_WORK]:
+    claims = [one for method in _NEW for one in of[method].items()]
+    if not claims:
         why.append("nobody called claimWork")
-    moved = {use.caller: calls.last for use, calls in of[CLAIM_WORK].items()}
+    moved: dict[str, datetime] = {}
+    for use, calls in claims:
+        moved[use.caller] = max(calls.last, moved.get(use.caller, calls.last))
     old = [(use.caller, calls.last) for method in _OLD for use, calls in of[method].items()]
     to_be_moved = {caller for caller, last in old if moved.get(caller, last) <= last}
     return {"ready": not why, "inTheWay": why, "toBeMoved": sorted(to_be_moved)}

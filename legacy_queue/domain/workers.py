@@ -21,6 +21,7 @@ ID_NAMES = ("provisionerId", "workerType", "workerGroup", "workerId")
 STABILITIES = ("experimental", "stable", "deprecated")
 ACTION_CONTEXTS = ("provisioner", "worker-type", "worker")
 RECENT_TASKS = 20
+_QUARANTINE_DETAILS = 20
 ACTIVE_EVERY = timedelta(minutes=30)  # how old lastDateActive may be of who is active
 
 _LIFE, _WORKER_LIFE = timedelta(days=5), timedelta(days=1)
@@ -56,8 +57,8 @@ class Activity:
 @dataclass(frozen=True)
 class Known:
     """What is known of a provisioner, a worker type or a worker: of a worker its ``recent_claims``, oldest
-    first, and its quarantine; of the others a description and a stability; of a provisioner its actions, also
-    for its worker types and workers.
+    first, and its quarantine with the last 20 changes of it; of the others a description and a stability; of
+    a provisioner its actions, also for its worker types and workers.
     """
 
     path: Path
@@ -69,6 +70,7 @@ class Known:
     actions: tuple[Mapping[str, str], ...] = ()
     recent_claims: tuple[Claimed, ...] = ()
     quarantine_until: datetime | None = None
+    quarantine_details: tuple[Mapping[str, str], ...] = ()  # its last changes, as they are answered
 
     @classmethod
     def new(cls, path: Path, now: datetime) -> Self:
@@ -105,6 +107,17 @@ class Known:
             recent_claims=_most_recent(self.recent_claims, activity.claims),
         )
 
+    def quarantined(self, until: datetime, now: datetime, client_id: str, info: str) -> Self:
+        """Kept from work until then by that client, which says why."""
+        change = {
+            "updatedAt": format_time(now),
+            "clientId": client_id,
+            "quarantineUntil": format_time(until),
+            "quarantineInfo": info,
+        }
+        details = (*self.quarantine_details, change)[-_QUARANTINE_DETAILS:]
+        return replace(self, quarantine_until=until, quarantine_details=details)
+
     def declared(self, body: Mapping[str, Any], now: datetime) -> Self:
         """With the properties that a declaration gives, a past ``expires`` as now; raises InputError."""
         given: dict[str, Any] = {name: body[name] for name in ("description", "stability") if name in body}
@@ -126,6 +139,8 @@ class Known:
             wire |= {"firstClaim": format_time(self.first_active), "recentTasks": tasks}
             if self.quarantine_until:
                 wire["quarantineUntil"] = format_time(self.quarantine_until)
+            if self.quarantine_details:
+                wire["quarantineDetails"] = list(self.quarantine_details)
             return wire
         wire |= {"description": self.description, "stability": self.stability}
         if len(self.path) == 1:
@@ -146,6 +161,7 @@ class Known:
             actions=tuple(wire.get("actions", ())),
             recent_claims=tuple((one["taskId"], one["runId"]) for one in wire.get("recentTasks", ())),
             quarantine_until=parse_time(wire["quarantineUntil"]) if "quarantineUntil" in wire else None,
+            quarantine_details=tuple(wire.get("quarantineDetails", ())),
         )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from flask import Flask, request
 
+from legacy_queue import __version__
 from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.http import artifacts, groups, objects, runs, task_queues, tasks, workers
 from legacy_queue.http.bodies import MAX_BODY
@@ -31,9 +32,30 @@ def ping(call: Call) -> Mapping[str, Any]:
     return {"alive": True, "uptime": round(time.monotonic() - _started, 3)}
 
 
+@endpoint("GET", "/__lbheartbeat__", "Load Balancer Heartbeat")
+def lbheartbeat(call: Call) -> Mapping[str, Any]:
+    """Answer without asking anybody, as ping does."""
+    call.authorize()
+    return {}
+
+
+@endpoint("GET", "/__heartbeat__", "Heartbeat")
+def heartbeat(call: Call) -> Mapping[str, Any]:
+    """Answer once storage has, as /ready does; 503 where it is away."""
+    call.authorize().check_storage()
+    return {}
+
+
+@endpoint("GET", "/__version__", "Version")
+def version(call: Call) -> Mapping[str, Any]:
+    """Which version of legacy-queue answers, as Dockerflow has it: commit, source and build are empty."""
+    call.authorize()
+    return {"version": __version__, "commit": "", "source": "", "build": ""}
+
+
 _MODULES = (tasks, groups, runs, task_queues, artifacts, workers)
 _DECLARED = [one for module in _MODULES for one in vars(module).values()]
-ENDPOINTS = (ping, *(one for one in _DECLARED if isinstance(one, Endpoint)))
+ENDPOINTS = (ping, lbheartbeat, heartbeat, version, *(one for one in _DECLARED if isinstance(one, Endpoint)))
 OBJECT_ENDPOINTS = (
     replace(ping, name="objectPing", service="object"),
     *(one for one in vars(objects).values() if isinstance(one, Endpoint)),

@@ -18,7 +18,8 @@ def api_reference(endpoints: Sequence[Endpoint], root_url: str) -> dict[str, Any
         "version": 0,
         "$schema": "http://schemas.taskcluster.net/base/v1/api-reference.json#",
         "title": "Queue API Documentation",
-        "description": "The queue keeps tasks and their runs until workers claim and resolve them.",
+        "description": "The queue keeps tasks and their runs until workers claim and resolve them. A call "
+        "that is not described here is not served: it answers 404.",
         "baseUrl": f"{root_url}/v1",
         "serviceName": "queue",
         "entries": [_entry(endpoint) for endpoint in endpoints],

@@ -61,7 +61,9 @@ def claim_work(call: Call) -> Answer:
     worker = _worker(call)
     services = call.authorize(workerGroup=worker.worker_group, workerId=worker.worker_id)
     count = call.body.get("tasks", 1)
-    return services.claim_work.claim(*_pool(call), worker, count, disconnected(call.environ))
+    names_task_queue = "taskQueueId" in call.params
+    is_gone = disconnected(call.environ)
+    return services.claim_work.claim(*_pool(call), worker, count, is_gone, names_task_queue)
 
 
 @endpoint(

@@ -33,7 +33,7 @@ PROPERTIES: dict[str, Schema] = {
     "projectId": identifier(PROJECT_ID, 500),
     **each("taskId taskGroupId", identifier(TASK_ID, 22)),
     **each("created deadline expires scheduled started resolved takenUntil sealed inserted claimed", TIME),
-    **each("firstClaim lastDateActive quarantineUntil since until recordedSince last", TIME),
+    **each("firstClaim lastDateActive quarantineUntil updatedAt since until recordedSince last", TIME),
     **each("continuationToken clientId accessToken certificate caller putUrl", STRING),
     **each("signedPollUrl signedDeleteUrl", STRING),
     **each(
@@ -82,6 +82,7 @@ PROPERTIES: dict[str, Schema] = {
     "context": {"enum": [*ACTION_CONTEXTS]},
     "title": text(255),
     "description": text(16_384),
+    "quarantineInfo": text(4096),
     # of the protocols in use
     "policy": enum("optional required"),
     "missing": unique(enum("messageId receipt signature"), 3),

@@ -12,6 +12,8 @@ _ACTION = object_of(
 PROPERTIES["actions"] = unique(_ACTION, 32)
 PROPERTIES["latestTask"] = object_of("taskId runId")
 PROPERTIES["recentTasks"] = array(PROPERTIES["latestTask"])
+PROPERTIES["quarantineDetails"] = array(object_of("updatedAt clientId quarantineUntil quarantineInfo"))
+_QUARANTINE = "quarantineUntil quarantineDetails"
 _DECLARED = "description stability expires"
 _ACTIVE = f"{_DECLARED} lastDateActive"
 _PROVISIONER = object_of(f"provisionerId {_ACTIVE} actions")
@@ -33,12 +35,14 @@ WORKER_SCHEMAS: dict[str, Schema] = {
     "list-taskqueues-response": page_of("taskQueues", _TASK_QUEUE),
     "provisioner-response": _PROVISIONER,
     "workertype-response": object_of(f"{POOL} {_ACTIVE} actions"),
-    "worker-response": object_of(f"{POOL} {_SEEN} expires recentTasks actions", "quarantineUntil"),
+    "worker-response": object_of(f"{POOL} {_SEEN} expires recentTasks actions", _QUARANTINE),
     "update-provisioner-request": object_of("", f"{_DECLARED} actions"),
     "update-workertype-request": object_of("", _DECLARED),
     "update-worker-request": object_of("", "expires"),
-    "quarantine-worker-request": object_of("quarantineUntil"),
+    "quarantine-worker-request": object_of("quarantineUntil", "quarantineInfo"),
     "list-provisioners-response": page_of("provisioners", _PROVISIONER),
     "list-workertypes-response": page_of("workerTypes", object_of(f"{POOL} {_ACTIVE}")),
-    "list-workers-response": page_of("workers", object_of(_SEEN, "quarantineUntil latestTask")),
+    "list-workers-response": page_of(
+        "workers", object_of(_SEEN, "quarantineUntil quarantineDetails latestTask")
+    ),
 }

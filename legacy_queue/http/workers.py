@@ -107,12 +107,14 @@ def get_worker(call: Call) -> Answer:
     output="worker-response",
 )
 def quarantine_worker(call: Call) -> Answer:
-    """Let a worker have no work until then; a time that is past lifts its quarantine.
+    """Let a worker have no work until then; a time that is past lifts its quarantine. ``quarantineInfo`` says
+    why: it is kept with who asked for it and when, of the last 20 times.
 
     claimWork gives it nothing, claimTask is a conflict. What it has claimed before it may bring to its end.
     One that is not known comes into being.
     """
-    return call.authorize().workers.quarantine(_path(call), given_time(call.body, "quarantineUntil"))
+    until, info = given_time(call.body, "quarantineUntil"), call.body.get("quarantineInfo", "")
+    return call.authorize().workers.quarantine(_path(call), until, call.client_id, info)
 
 
 @_declaring(f"{_WORKER_TYPE}/{_OF_WORKER}", "Declare a worker", f"worker:{_OF_POOL}/{_OF_WORKER}", "worker")
@@ -155,6 +157,13 @@ def _page(call: Call, name: str, to_wire: Callable[[Known], Any]) -> Answer:
 def _summary(known: Known) -> dict[str, Any]:
     """A worker in a list."""
     wire = known.to_wire()
-    names = ("workerGroup", "workerId", "firstClaim", "lastDateActive", "quarantineUntil")
+    names = (
+        "workerGroup",
+        "workerId",
+        "firstClaim",
+        "lastDateActive",
+        "quarantineUntil",
+        "quarantineDetails",
+    )
     summary = {name: wire[name] for name in names if name in wire}
     return {**summary, "latestTask": wire["recentTasks"][-1]} if wire["recentTasks"] else summary

@@ -1,5 +1,6 @@
 """The use cases: read, decide (domain), schedule, hold, write, publish. Authorization has happened before."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from legacy_queue.services.artifacts import Artifacts
@@ -23,6 +24,7 @@ from legacy_queue.services.workers import Workers
 class Services:
     """What an endpoint gets hold of once its caller is authorized."""
 
+    check_storage: Callable[[], None]
     tasks: Tasks
     claims: Claims
     claim_work: ClaimWork

@@ -58,15 +58,21 @@ class ClaimWork:
         messages.offered = self.offered
 
     def claim(
-        self, provisioner_id: str, worker_type: str, worker: Worker, count: int, is_gone: Callable[[], bool]
+        self,
+        provisioner_id: str,
+        worker_type: str,
+        worker: Worker,
+        count: int,
+        is_gone: Callable[[], bool],
+        names_task_queue: bool = False,
     ) -> Mapping[str, Any]:
         """Up to ``count`` claims for the worker as soon as there are any, else none after a while: the body
         that claimWork answers.
 
         A worker in quarantine waits in vain. ``is_gone``: whether the client has hung up; then nothing stays
-        claimed. Raises ServiceUnavailable.
+        claimed. ``names_task_queue``: it calls by taskQueueId. Raises ServiceUnavailable.
         """
-        self._usage.saw_claim_work(provisioner_id, worker_type, worker)
+        self._usage.saw_claim_work(provisioner_id, worker_type, worker, names_task_queue)
         self._workers.seen(provisioner_id, worker_type, worker)
 
         def is_quarantined() -> bool:

@@ -111,6 +111,7 @@ def build_core(
     issuer = rules.claims.issuer
     artifacts = Artifacts(storage, object_store, uploads, changes, publisher, timers, clock, issuer)
     services = Services(
+        check_storage=storage.account.check,
         tasks=Tasks(storage.tasks, groups, dependencies, changes, timers, clock, storage.artifacts),
         claims=claims,
         claim_work=ClaimWork(

@@ -19,6 +19,7 @@ from legacy_queue.domain.usage import (
     HOUR,
     NOT_RECORDED,
     POLL_TASK_URLS,
+    TODAYS_CLAIM_WORK,
     Calls,
     CountedUse,
     Use,
@@ -59,9 +60,12 @@ class Usage:
         """The worker called claimTask, without those of messageId, receipt and signature."""
         self._count(Use(provisioner_id, worker_type, CLAIM_TASK, _name(worker), tuple(missing)))
 
-    def saw_claim_work(self, provisioner_id: str, worker_type: str, worker: Worker) -> None:
+    def saw_claim_work(
+        self, provisioner_id: str, worker_type: str, worker: Worker, names_task_queue: bool = False
+    ) -> None:
         """The worker called claimWork."""
-        self._count(Use(provisioner_id, worker_type, CLAIM_WORK, _name(worker)))
+        method = TODAYS_CLAIM_WORK if names_task_queue else CLAIM_WORK
+        self._count(Use(provisioner_id, worker_type, method, _name(worker)))
 
     def flush(self) -> None:
         """Write down what was counted since the last time; raises ServiceUnavailable, and then it is kept."""

@@ -7,7 +7,6 @@ already made over it.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from threading import Lock
@@ -74,15 +73,18 @@ class Workers:
         """Whether the worker is to get no work now; as ``quarantined_until``."""
         return self.quarantined_until(provisioner_id, worker_type, worker) is not None
 
-    def quarantine(self, worker: Path, until: datetime) -> Mapping[str, Any]:
+    def quarantine(
+        self, worker: Path, until: datetime, client_id: str = "", info: str = ""
+    ) -> Mapping[str, Any]:
         """Keep the worker from work until then, which may be in the past; the body that getWorker answers.
 
-        What it has claimed stays its own. A worker that is not known comes into being, with those that it
-        belongs to: another process may have seen it this moment.
+        It is kept who asked for it, and ``info``, why. What the worker has claimed stays its own. One that is
+        not known comes into being, with those that it belongs to: another process may have seen it just now.
         """
-        until = max(until, self._clock.now())
+        now = self._clock.now()
+        until = max(until, now)
         self._quarantine.put(worker, until)
-        return self._changed(worker, lambda known: replace(known, quarantine_until=until))
+        return self._changed(worker, lambda known: known.quarantined(until, now, client_id, info))
 
     def declare(self, path: Path, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Store what the body gives of a provisioner, worker type or worker, and that it is active now; leave

@@ -10,6 +10,7 @@ from legacy_queue.domain.usage import (
     CLAIM_WORK,
     NOT_RECORDED,
     POLL_TASK_URLS,
+    TODAYS_CLAIM_WORK,
     Calls,
     CountedUse,
     Use,
@@ -184,8 +185,9 @@ def test_each_way_of_leaving_something_out_is_told_with_a_few_of_those_who_do() 
 
 
 def test_a_worker_type_whose_workers_call_claim_work_alone_is_ready_for_it() -> None:
-    of = used(use(CLAIM_WORK), use(CLAIM_WORK, "group/bob"))
-    assert of["claimWork"] == {"ready": True, "inTheWay": [], "toBeMoved": []}
+    for method in (CLAIM_WORK, TODAYS_CLAIM_WORK):
+        of = used(use(method), use(CLAIM_WORK, "group/bob"))
+        assert of["claimWork"] == {"ready": True, "inTheWay": [], "toBeMoved": []}
 
 
 def test_whoever_still_speaks_an_older_protocol_stands_against_claim_work() -> None:

@@ -198,3 +198,13 @@ def test_a_worker_shows_its_claims_and_its_quarantine() -> None:
         "quarantineUntil": "2030-01-03T03:04:05.678Z",
     }
     assert Known.from_wire(known.to_wire()) == known
+
+
+def test_of_a_quarantine_the_last_20_changes_are_kept() -> None:
+    known = Known.new(WORKER, NOW)
+    for number in range(21):
+        known = known.quarantined(NOW + DAY, NOW, "client", f"reason {number}")
+    assert [one["quarantineInfo"] for one in known.quarantine_details] == [
+        f"reason {number}" for number in range(1, 21)
+    ]
+    assert Known.from_wire(known.to_wire()) == known

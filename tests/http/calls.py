@@ -544,7 +544,7 @@ def scene(name: str, priority: str = "lowest") -> Scene:
     body: Any = None
     prepare: Callable[[Queue], Any] = lambda queue: queue.create(TASK_ID, **task)  # noqa: E731
     match name:
-        case "ping":
+        case "ping" | "lbheartbeat" | "heartbeat" | "version":
             params, prepare = {}, lambda _queue: None
         case "pollTaskUrls" | "pendingTasks" | "claimWork":
             params, body = _POOL, WORKER if name == "claimWork" else None

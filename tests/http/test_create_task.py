@@ -256,6 +256,7 @@ def test_the_status_of_a_new_task_is_another_than_documented(queue: Queue) -> No
         "taskQueueId": f"{PROVISIONER}/{WORKER_TYPE}",
         "projectId": "none",
         "schedulerId": "-",
+        "priority": "lowest",
         "taskGroupId": task_id,
         "deadline": at(DEADLINE),
         "expires": at(DEADLINE + 365 * DAY),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from legacy_queue import __version__
 from legacy_queue.adapters.memory import MemoryAccount
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
@@ -40,7 +41,8 @@ OF_A_TASK = [
     name for name in DECLARED if "taskId" in scene(name).params and name not in ("createTask", "defineTask")
 ]
 OF_A_RUN = [name for name in DECLARED if "runId" in scene(name).params and "artifact" not in name.lower()]
-TOUCHING_STORAGE = [name for name in DECLARED if name != "ping"]
+_ASK_NO_STORE = ("ping", "lbheartbeat", "heartbeat", "version")
+TOUCHING_STORAGE = [name for name in DECLARED if name not in _ASK_NO_STORE]
 
 
 class Switch:
@@ -295,9 +297,19 @@ def test_the_server_says_that_it_is_ready_without_storage() -> None:
 
     clock = HandClock(NOW)
     storage = Storage(Away(clock, ROOT_URL, "q"), "q", clock)
-    away = Queue(storage=storage).send("GET", "/ready", credentials=None)
-    refused(away, 503, "ServiceUnavailable", "queue storage")
-    assert succeeded(Queue().send("GET", "/ready", credentials=None)).get_json() == {"ready": True}
+    for path, answer in (("/ready", {"ready": True}), ("/v1/__heartbeat__", {})):
+        away = Queue(storage=storage).send("GET", path, credentials=None)
+        refused(away, 503, "ServiceUnavailable", "queue storage")
+        assert succeeded(Queue().send("GET", path, credentials=None)).get_json() == answer
+
+
+def test_a_version_and_a_load_balancers_heartbeat_ask_nobody() -> None:
+    storage = memory_storage(HandClock(NOW))
+    for prefix in PREFIXES:
+        version = Queue(storage=storage).send("GET", f"{prefix}/__version__", credentials=None).get_json()
+        assert version == {"version": __version__, "commit": "", "source": "", "build": ""}
+        beat = Queue(storage=storage).send("GET", f"{prefix}/__lbheartbeat__", credentials=None)
+        assert succeeded(beat).get_json() == {}
 
 
 @pytest.mark.parametrize("name", ["status", "claimTask"])

@@ -1,5 +1,6 @@
 """``GET /migration``: who may ask, what for, and that the answer is what was called."""
 
+import json
 from typing import Any
 from urllib.parse import quote
 
@@ -121,6 +122,18 @@ def test_a_worker_type_that_calls_claim_work_alone_is_ready(queue: Queue) -> Non
     (told,) = answer(queue)["workerTypes"]
     assert told["claimWork"] == {"ready": True, "inTheWay": [], "toBeMoved": []}
     assert told["calls"] == [call("claimWork", "group/alice")]
+
+
+def test_claims_of_todays_clients_are_told_from_those_of_2018(queue: Queue) -> None:
+    worker = {"workerGroup": "group", "workerId": "alice"}
+    for pool in ("/", "%2F"):
+        queue.create()
+        route = f"/v1/claim-work/{PROVISIONER}{pool}{WORKER_TYPE}"
+        succeeded(queue.send("POST", route, json.dumps(worker).encode()))
+    (told,) = answer(queue)["workerTypes"]
+    methods = {"claimWork", "claimWork by taskQueueId"}
+    assert {one["method"] for one in told["calls"]} == methods
+    assert told["claimWork"]["ready"] is True
 
 
 def test_the_policy_in_force_is_told_and_whom_it_refuses() -> None:

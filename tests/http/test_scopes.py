@@ -204,7 +204,17 @@ def test_an_endpoint_is_declared_with_other_scopes_than_the_contract_says(name: 
 
 
 def test_an_endpoint_needs_no_scopes_that_should() -> None:
-    of_tasks = ["ping", "task", "status", "listTaskGroup", "listDependentTasks", "pendingTasks"]
+    of_tasks = [
+        "ping",
+        "lbheartbeat",
+        "heartbeat",
+        "version",
+        "task",
+        "status",
+        "listTaskGroup",
+        "listDependentTasks",
+        "pendingTasks",
+    ]
     of_groups = ["statuses", "tasks", "getTaskGroup"]
     of_artifacts = ["artifactInfo", "latestArtifactInfo", "listArtifacts", "listLatestArtifacts"]
     of_workers = [

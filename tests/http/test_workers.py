@@ -149,6 +149,14 @@ def test_the_lists_tell_what_the_original_told(queue: Queue) -> None:
         "lastDateActive": format_time(NOW),
         "latestTask": {"taskId": TASK_ID, "runId": 0},
         "quarantineUntil": format_time(NOW + DAY),
+        "quarantineDetails": [
+            {
+                "updatedAt": format_time(NOW),
+                "clientId": "root",
+                "quarantineUntil": format_time(NOW + DAY),
+                "quarantineInfo": "",
+            }
+        ],
     }
 
 
@@ -346,6 +354,24 @@ def test_a_quarantine_that_is_lifted_lets_the_worker_claim(queue: Queue) -> None
     quarantine(queue)
     assert "quarantineUntil" not in quarantine(queue, format_time(NOW))
     succeeded(queue.claim(queue.create()))
+
+
+def test_who_quarantined_a_worker_when_and_why_is_kept(queue: Queue) -> None:
+    queue.running()
+    until = format_time(NOW + DAY)
+    ask(queue, "quarantineWorker", {"quarantineUntil": until, "quarantineInfo": "its disk fails"})
+    queue.clock.advance(timedelta(seconds=1))
+    now = format_time(NOW + timedelta(seconds=1))
+    lifted = quarantine(queue, format_time(NOW))
+    first = {"updatedAt": format_time(NOW), "quarantineUntil": until, "quarantineInfo": "its disk fails"}
+    second = {"updatedAt": now, "quarantineUntil": now, "quarantineInfo": ""}
+    assert lifted["quarantineDetails"] == [{**one, "clientId": "root"} for one in (first, second)]
+    (worker,) = ask(queue, "listWorkers")["workers"]
+    assert (
+        worker["quarantineDetails"]
+        == lifted["quarantineDetails"]
+        == ask(queue, "getWorker")["quarantineDetails"]
+    )
 
 
 def test_workers_are_listed_by_their_quarantine(queue: Queue) -> None:

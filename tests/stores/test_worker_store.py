@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from legacy_queue.adapters.memory.table import MemoryTable
 from legacy_queue.domain.workers import Activity, Known, Path
 from legacy_queue.ports import AlreadyExists, Changed
-from legacy_queue.stores import Storage, StoredKnown
+from legacy_queue.stores import Storage, StoredKnown, WorkerStore
 
 from .paging import remove_all_expired
 
@@ -205,3 +206,15 @@ def test_who_was_active_meanwhile_stays(storage: Storage, other: Storage) -> Non
     other.workers.replace(inserted, inserted.known.after(Activity(NOW, NOW + DAY)))
     remove_all_expired(storage.workers, NOW + DAY + HOUR)
     assert storage.workers.load(WORKER)
+
+
+def test_worker_types_are_listed_across_provisioners() -> None:
+    store = WorkerStore(MemoryTable())
+    paths = [(f"p{number:03}", f"w{other}") for number in range(101) for other in range(2)]
+    for path in (*paths, *((f"p{number:03}",) for number in range(101))):
+        store.insert(Known.new(path, NOW))
+    for limit in (1, 3, 200, 202, 300):
+        found: list[Path] = []
+        while page := store.worker_types(found[-1] if found else (), limit):
+            found += [known.path for known in page]
+        assert found == paths

@@ -77,7 +77,7 @@ def test_where_the_policy_is_required_each_field_is(queue: Queue, left_out: str)
     body = {"workerGroup": "group", "workerId": "one", **presented}
     refused = queue.send("POST", f"/task/{task_id}/runs/0/claim", body)
     assert refused.status_code == 400
-    assert f"{left_out} missing" in refused.json()["message"]
+    assert f"lacks {left_out}" in refused.json()["message"]
     assert queue.runs(task_id) == [("pending", None)]
     assert queue.ask("POST", f"/task/{task_id}/cancel")
 
