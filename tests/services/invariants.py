@@ -1,4 +1,8 @@
-"""The invariants of design/protocol.md and the promises of design/reliability.md, of any task in a bench."""
+"""The invariants and guarantees of any task in a bench.
+
+Source: docs/explanation/held-message.md#what-holds-at-any-time and
+docs/explanation/recovery.md#what-is-guaranteed.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta

@@ -44,7 +44,6 @@ from legacy_queue.domain.transitions import is_satisfied
 from legacy_queue.ports import BrokerAway, Changed
 from legacy_queue.services.claims import Presented
 from legacy_queue.services.core import Core
-from legacy_queue.services.pending import PendingCounts
 from legacy_queue.services.work_messages import WorkMessages
 from tests.services import interleaving
 from tests.services.bench import (
@@ -207,8 +206,7 @@ class Life(RuleBasedStateMachine):
         required = [f"{PROVISIONER}/{WORKER_TYPE}"] if is_required else []
         self.bench = Bench(required=required)
         queues, clock = self.bench.storage.work_queues, self.bench.clock
-        counts = PendingCounts(queues, self.bench.storage.tasks, clock)
-        self.messages = WorkMessages(queues, clock, [SECRET], counts)
+        self.messages = WorkMessages(queues, clock, [SECRET])
         self.around: Callable[..., Any] | None = None
         self.servers = [self._server()] * 2 if is_alone else [self._server(), self._server()]
         self.is_alone, self.is_ordered = is_alone, is_alone and not has_faults

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.adapters.memory.table import MemoryTable
 from legacy_queue.domain.definition import MAX_SIZE, TaskDefinition
 from legacy_queue.domain.ids import MAX_RUNS, slugid
 from legacy_queue.domain.messages import Lease
@@ -345,23 +344,3 @@ def test_a_task_that_this_process_wrote_is_its_own(storage: Storage) -> None:
     read_again = storage.tasks.load(stored.task.task_id)
     assert read_again
     assert (stored.is_own, changed.is_own, read_again.is_own) == (True, True, True)
-
-
-def test_the_only_writer_of_tasks_counts_those_that_are_pending() -> None:
-    store = TaskStore(MemoryTable(), is_only_writer=True)
-    pool = "provisioner", "worker-Type_1"
-
-    def live(number: int) -> None:
-        stored = store.insert(new_task())
-        for state in ("running", "completed")[: number % 3]:
-            stored = store.replace(stored, stored.task.with_last_run(state=state))
-
-    with ThreadPoolExecutor(ATTEMPTS) as threads:
-        list(threads.map(live, range(30)))
-    assert store.pending(*pool) == 10
-    (ended, *_), _ = store.unresolved("", 1)
-    with pytest.raises(Changed):
-        store.replace(StoredTask(ended.task, "another"), ended.task.with_last_run(state="failed"))
-    assert store.pending(*pool) == 10
-    assert store.pending("provisioner", "another") == 0
-    assert TaskStore(MemoryTable()).pending(*pool) is None
