@@ -107,8 +107,8 @@ def change_task_priority(call: Call) -> Answer:
 
     With the scope of createTask, it must be for the higher one of both priorities, or one above.
     """
-    old, new = call.task_now().priority, call.body["newPriority"]
-    queue = call.task().work_queue
+    queue, new = call.task_now().work_queue, call.body["newPriority"]
+    old = queue.priority
     services = call.authorize(
         provisionerId=queue.provisioner_id,
         workerType=queue.worker_type,

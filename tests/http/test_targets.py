@@ -139,7 +139,7 @@ def test_a_run_that_is_not_there_is_reported(queue: Queue, run_id: str) -> None:
     "name", [name for name in DECLARED if [*scene(name).params] in (["taskId"], ["taskGroupId"])]
 )
 def test_a_task_id_that_is_none_is_one(queue: Queue, name: str, task_id: str) -> None:
-    (parameter,) = DECLARED[name].args
+    (parameter,) = scene(name).params
     answer = queue.call(name, **{parameter: task_id})
     refused(answer, 400, "InvalidRequestArguments", parameter, repr(task_id), "must match")
     assert answer.get_json()["requestInfo"]["params"] == {parameter: task_id}

@@ -209,3 +209,17 @@ def test_listings_together_read_four_tasks_at_once(bench: Bench) -> None:
         pages = list(pool.map(lambda _: listing.group(about, "", 1000, id_of), range(4)))
     assert [ids(listed) for listed in pages] == [sorted(tasks)] * 4
     assert counted[0].most == 4
+
+
+def test_tasks_are_read_in_the_order_in_which_they_are_asked_for() -> None:
+    bench = Bench()
+    tasks = [bench.create() for _ in range(4)]
+    asked = [tasks[2], slugid(), *tasks[:2], tasks[3]]
+
+    def listed(after: str) -> tuple[list[str], str | None]:
+        page = bench.services.listing.tasks(asked, after, 3, lambda task: task.task_id.encode())
+        return [one.decode() for one in page.items], page.after
+
+    assert listed("") == ([tasks[2], tasks[0]], "2")
+    assert listed("2") == ([tasks[1], tasks[3]], None)
+    assert listed("4") == ([], None)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -297,6 +298,19 @@ def test_a_task_that_is_being_created_while_its_group_is_canceled_does_not_come_
         assert bench.storage.groups.active(GROUP, "", 9) == []
 
     assert every_order(scene) > 10
+
+
+def test_a_task_that_comes_into_being_as_it_is_barred_is_canceled(bench: Bench) -> None:
+    member(bench, GROUP)
+    late = slugid()
+    dying = bench.replica(At(0, of="insert", before=failing(Crash())))
+    with suppress(Crash):
+        dying.tasks.create(late, body())
+    seal(bench)
+    task = replace(bench.task(GROUP), task_id=late)
+    replica = bench.replica(At(0, of="bar", before=lambda: bench.storage.tasks.insert(task)))
+    assert sorted(replica.group_changes.cancel(GROUP)) == sorted([GROUP, late])
+    assert bench.states(late) == ["exception canceled"]
 
 
 def test_a_task_that_was_refused_its_group_meanwhile_leaves_no_trace_while_the_broker_is_away() -> None:
