@@ -2,7 +2,8 @@
 
 Two servers on memory storage, one with --tls auto, are called in turn, so that whatever else the machine does
 slows both: over one kept connection each, and with a connection for each call. ``--half-open`` opens that
-many connections with half a head, or half a handshake, and calls each server beside them. CPU is the server's.
+many connections with half a head, or half a handshake, and calls the server beside them.
+CPU is the server's.
 """
 
 import argparse
