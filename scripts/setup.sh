@@ -134,6 +134,32 @@ install_rabbitmq() {
     printf '%s\n' "$pins" >"$home/.installed"
 }
 
+# What the image is built with and on in the tests, which ask no registry of images: this Debian's own packages.
+# Needs root; where it is not to be had, the tests of the image fail and say so.
+install_podman() {
+    local home="$root/.containers" pins name missing=()
+    pins="$root $(cat /etc/os-release "$root/tests/containers/podman" | fingerprint)"
+    [[ "$(cat "$home/.installed" 2>/dev/null)" != "$pins" ]] || return 0
+    [[ "$(id -u)" == 0 ]] && type -P apt-get >/dev/null || return 0
+    say "Installing podman, and making an image of Debian's packages in .containers ..."
+    rm -rf "$home"
+    for name in podman runc mmdebstrap netavark aardvark-dns; do
+        PATH="$PATH:/usr/lib/podman" type -P "$name" >/dev/null || missing+=("$name")
+    done
+    {
+        [[ ${#missing[@]} == 0 ]] || { apt-get -qq update &&
+            DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends "${missing[@]}"; }
+        make_debian_image "$root/tests/containers/podman"
+    } >&2 </dev/null || fail "podman could not be installed, or its image of Debian's packages could not be made"
+    printf '%s\n' "$pins" >"$home/.installed"
+}
+
+make_debian_image() {
+    mmdebstrap --quiet --variant=minbase --dpkgopt='path-exclude=/usr/share/doc/*' \
+        --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/man/*' \
+        "$(. /etc/os-release && echo "$VERSION_CODENAME")" - | "$1" import --quiet - localhost/debian
+}
+
 install legacy-queue --editable '.[amqp,s3]'
 has_node || install_node
 "$venv/bin/legacy-queue" azurite install --log-level warning >/dev/null || exit 1

@@ -1,9 +1,8 @@
 """What TLS costs a call of status, a new connection and a start; run by scripts/tls-cost.
 
 Two servers on memory storage, one with --tls auto, are called in turn, so that whatever else the machine does
-slows both: over one kept connection each, and with a connection for each call. ``--half-open`` opens that
-many connections with half a head, or half a handshake, and calls the server beside them.
-CPU is the server's.
+slows both: over one kept connection each, and with a connection for each call. ``--half-open`` opens so
+many connections with half a head, or half a handshake, and calls each beside them. CPU is the server's.
 """
 
 import argparse

@@ -17,18 +17,20 @@ from sphinx.application import Sphinx
 from legacy_queue.adapters.clock import SystemClock
 from legacy_queue.cli.commands import commands
 from legacy_queue.config.settings import CONFIG, DECLARED, PREFIX, wire_name
+from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.events import PROJECT
-from legacy_queue.domain.scopes import AllOf, Expression, ForEach
-from legacy_queue.http.app import ENDPOINTS
+from legacy_queue.domain.scopes import AllOf, Expression, ForEach, Roles
+from legacy_queue.http.app import ENDPOINTS, OBJECT_ENDPOINTS
 from legacy_queue.http.endpoint import PARAMETERS, Endpoint
 from legacy_queue.http.event_stream import events_endpoint
+from legacy_queue.http.legacy_stubs import legacy_stubs
 from legacy_queue.http.migration import migration
 from legacy_queue.http.references import exchanges_reference
 from legacy_queue.http.schemas import message_schema
 
 CLIENTS: Mapping[str, Mapping[str, str]] = json.loads(Path(__file__).with_name("clients.json").read_text())
 BARE = (events_endpoint(PROJECT, SystemClock(), Event(), False), migration)
-SERVED = {one.name: one for one in (*ENDPOINTS, *BARE)}
+SERVED = {one.name: one for one in (*ENDPOINTS, *OBJECT_ENDPOINTS, *BARE)}
 
 # in a process of its own: the module of serve changes the one that imports it
 _HELP = """
@@ -48,14 +50,19 @@ print(json.dumps(told(commands, click.Context(commands, info_name="legacy-queue"
 
 def endpoints() -> str:
     """A section for each endpoint."""
-    return "\n".join(map(_endpoint, SERVED.values()))
+    return "\n".join(_endpoint(one) for one in SERVED.values())
+
+
+def stubs() -> str:
+    """A section for each endpoint of another service."""
+    return "\n".join(map(_endpoint, legacy_stubs(Authenticator({}, Roles({})), True)))
 
 
 def _endpoint(one: Endpoint) -> str:
     lines = [
         f"### {one.name}",
         "",
-        f"`{one.method} {_prefixes(one)}{one.route}`",
+        _routes(one),
         "",
         one.description.replace("``", "`"),
     ]
@@ -72,11 +79,15 @@ def _endpoint(one: Endpoint) -> str:
     return "\n".join([*lines, ""])
 
 
-def _prefixes(one: Endpoint) -> str:
-    return "" if one in BARE else "/v1"
+def _routes(one: Endpoint) -> str:
+    """With the prefix for a rootUrl, but for what is there once."""
+    prefix = "" if one in BARE else f"/api/{one.service}/v1"
+    return " or ".join(f"`{one.method} {prefix}{route}`" for route in (one.route, one.also) if route)
 
 
 def _used_by(one: Endpoint) -> str:
+    if one.service != "queue":
+        return f"those of the service `{one.service}`"
     versions = [version for version, methods in CLIENTS.items() if one.name in methods]
     return ", ".join(f"`taskcluster` {version}" for version in versions) or "none of the published ones"
 
@@ -94,6 +105,8 @@ def _scopes(expression: "Expression | None", inner: bool = False) -> str:
     match expression:
         case None:
             return "none are needed"
+        case AllOf(()):
+            return "any valid credentials"
         case str():
             return f"`{expression}`"
         case ForEach(variable, in_, each):
@@ -107,10 +120,10 @@ def _errors(one: Endpoint) -> str:
     """Those that follow from the declaration; what the state of a task forbids is in the description."""
     found = ["400"] if one.args or one.query or one.input else []
     found += ["401", "403"] if one.scopes is not None else []
-    found += ["404"] if {"taskId", "taskGroupId", "provisionerId"} & set(one.args) else []
+    found += ["404"] if {"taskId", "taskGroupId", "provisionerId", "objectName"} & set(one.args) else []
     found += ["409"] if one.method != "GET" and one.args else []
     found += ["413"] if one.input else []
-    return ", ".join([*found, "503"]) if one.name != "ping" else "none"
+    return ", ".join([*found, "503"]) if found else "none"
 
 
 def clients() -> str:
@@ -208,6 +221,7 @@ _GENERATORS: Mapping[str, Callable[[], str]] = {
     "endpoints": endpoints,
     "shapes": bodies.shapes,
     "parameters": parameters,
+    "stubs": stubs,
     "clients": clients,
     "settings": settings,
     "commands": command_line,

@@ -1,5 +1,6 @@
 """One shell in a scratch folder: its variables, folder and jobs last from one step of a page to the next."""
 
+import json
 import os
 import re
 import signal
@@ -7,7 +8,7 @@ import socket
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from tests.docs.page import RUN, Step, pattern
 from tests.system.processes import LONG, environment, wait_until
 
 ROOT = Path(__file__).parents[2]
+CLIENTS = ROOT / "tests" / "clients"
+PYTHONS = (Path(sys.prefix), CLIENTS / ".venv")
 _PORT = re.compile(r"((?:127\.0\.0\.1|localhost|0\.0\.0\.0):|--[a-z-]*port[ =]|_PORT=|\bport = )(\d{4,5})\b")
 _CANDIDATES = iter(range(20_000 + os.getpid() % 12_000, 32_768))  # the system gives none of these to port 0
 
@@ -37,15 +40,17 @@ class Terminal:
         self._background: dict[Path, int] = {}  # outputs and process groups
         self._mark = str(uuid.uuid4())  # in the environment of everything that the page starts
         scratch = folder / "scratch"
-        scratch.mkdir()
-        (scratch / "scripts").symlink_to(ROOT / "scripts")
+        (scratch / "scripts").mkdir(parents=True)
+        for script in (ROOT / "scripts").iterdir():
+            (scratch / "scripts" / script.name).write_text(f'#!/bin/sh\nexec "{script}" "$@"\n')
+            (scratch / "scripts" / script.name).chmod(0o755)
         own = {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": str(scratch),
             "XDG_CACHE_HOME": str(installed().parents[1]),  # Azurite, which takes long to install
             "LEGACY_QUEUE_PORT": str(self._port("8080")),
             "LEGACY_QUEUE_DATA_DIR": str(scratch / ".legacy-queue"),
-            "NODE_PATH": str(ROOT / "tests" / "clients" / "node_modules"),
+            "NODE_PATH": str(folder / "node_modules"),
             "TEST_PAGE": self._mark,
         }
         self._shell = subprocess.Popen(
@@ -69,7 +74,9 @@ class Terminal:
         elif step.is_output:
             assert last
             self._compare(step.line, text, last)
-        elif not step.is_run or step.mark == "sample":
+        elif not step.is_run:
+            self._use(text)
+        elif step.mark == "sample":
             pass
         elif step.language == "toml":
             settings = self._folder / "settings.toml"
@@ -82,6 +89,19 @@ class Terminal:
             return self._run(step, text)
         return last
 
+    def _use(self, text: str) -> None:
+        """What the page installs is installed here, in the same version."""
+        for name, version in re.findall(r"pip install ([\w-]+)==(\S+)", text):
+            [home] = [
+                one for one in PYTHONS if [*one.glob(f"lib/python*/site-packages/{name}-{version}.dist-info")]
+            ]
+            self._send(f'PATH="{home / "bin"}:$PATH"')
+        for name, version in re.findall(r"npm install ([\w-]+)@(\S+)", text):
+            module = CLIENTS / "node_modules" / f"{name}-{version.partition('.')[0]}"
+            assert json.loads((module / "package.json").read_text())["version"] == version
+            (self._folder / "node_modules").mkdir(exist_ok=True)
+            (self._folder / "node_modules" / name).symlink_to(module)
+
     def _run(self, step: Step, text: str) -> Path:
         self._steps += 1
         name = self._folder / str(self._steps)
@@ -91,7 +111,7 @@ class Terminal:
         to_file, done = f">{output} 2>&1 </dev/null", f">{ended}.new; mv {ended}.new {ended}"
         expected = 0
         if step.mark == "background":
-            self._send(f"setsid bash {script} {to_file} & echo $! {done}")
+            self._send(f"setsid bash -c 'echo $$ {done}; . {script}' {to_file} &")
         elif step.mark.startswith("exit "):
             expected = int(step.mark.removeprefix("exit "))
             self._send(f"{take} {to_file}; echo $? {done}")
@@ -120,9 +140,9 @@ class Terminal:
             return bool(matching.search(said) if output in self._background else matching.fullmatch(said))
 
         matching = pattern(expected)
-        if not matches() and output in self._background:
+        if output in self._background:
             with suppress(TimeoutError):
-                wait_until(matches)
+                wait_until(lambda: matches() or not self._is_alive(self._background[output]))
         assert matches(), f"line {line}: expected\n{expected}\nand printed is\n{output.read_text()}"
 
     def _port(self, number: str) -> int:
@@ -133,7 +153,10 @@ class Terminal:
     def _stop(self, _output: Path, group: int) -> None:
         with suppress(ProcessLookupError):
             os.killpg(group, signal.SIGTERM)
-        wait_until(lambda: not any(os.getpgid(pid) == group for pid in self._started()))
+        wait_until(lambda: not self._is_alive(group))
+
+    def _is_alive(self, group: int) -> bool:
+        return group in self._started().values()
 
     def close(self) -> None:
         """End everything that the page has started."""
@@ -148,10 +171,11 @@ class Terminal:
             self._shell.stdin.close()
             self._shell.wait(LONG)
 
-    def _started(self) -> Iterator[int]:
-        """The processes of the page that live."""
+    def _started(self) -> dict[int, int]:
+        """The processes of the page that live, and their groups."""
+        found = {}
         for entry in Path("/proc").iterdir():
             with suppress(OSError):
                 if entry.name.isdigit() and os.fsencode(self._mark) in (entry / "environ").read_bytes():
-                    os.getpgid(int(entry.name))
-                    yield int(entry.name)
+                    found[int(entry.name)] = os.getpgid(int(entry.name))
+        return found

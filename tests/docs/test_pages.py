@@ -11,15 +11,30 @@ from tests.docs.page import BadPage, Page, read
 from tests.docs.terminal import ROOT, Terminal
 from tests.system.processes import Server, serve
 
-PAGES = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 # The blocks that cannot be run here, by their first lines. Each stands below the reason, for the reader.
 NOT_RUN = {
+    "docs/how-to/artifacts.md": ["import datetime, os, taskcluster"],
+    "docs/how-to/containers.md": [
+        "docker build --file Containerfile --tag legacy-queue .",
+        "docker run --name legacy-queue --detach --volume legacy-queue:/data \\",
+        "LISTEN=0.0.0.0 PUBLIC_HOST=my-machine.example.com docker compose --profile all-in-one up all-in-one",
+        "deploy/secrets",
+        "set -a; . secrets/client.env; set +a",
+    ],
+    "docs/how-to/scale-out.md": ["cat > legacy-queue.env <<END"],
     "docs/how-to/tls.md": [
         "sudo iptables -t nat -A PREROUTING -p tcp --dport 443 -j REDIRECT --to-ports 8443"
     ],
     "docs/how-to/install.md": ["python3 -m venv legacy-queue"],
-    "docs/tutorial.md": ["python3 -m venv .venv"],
+    "README.md": ["scripts/test"],
+    "docs/how-to/old-client.md": ["python3 -m venv client", "npm install taskcluster-client@11.0.0"],
+    "docs/how-to/real-azure.md": [
+        "az storage account show-connection-string --resource-group my-group --name myaccount --output tsv",
+        "legacy-queue serve --config azure.toml",
+        "legacy-queue resolve --config azure.toml",
+    ],
 }
 
 

@@ -6,7 +6,7 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -39,9 +39,18 @@ Line = dict[str, Any]
 
 CHANGING = ("timestamp", "request_id", "ms", "message_id")
 PAGE = (Path(__file__).parents[2] / "docs" / "troubleshooting.md").read_text()
+
+
+def objects(text: str) -> Iterator[Line]:
+    """The JSON objects of a block, one after the other."""
+    while text := text.lstrip():
+        line, end = json.JSONDecoder().raw_decode(text)
+        yield line
+        text = text[end:]
+
+
 BLOCKS = [
-    [json.loads(line) for line in block.splitlines()]
-    for block in re.findall(r"^```json\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    list(objects(block)) for block in re.findall(r"^```json\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 ]
 POOL = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
 MERE = Credentials("my-worker", "a-token-that-my-worker-has-22")

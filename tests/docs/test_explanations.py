@@ -1,0 +1,70 @@
+"""Numbers that the explanation pages name are those of the code."""
+
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from legacy_queue.adapters.azure.connection import Timeouts
+from legacy_queue.adapters.azure.rest import QUEUE, TABLE
+from legacy_queue.adapters.azurite import PATCHED_VERSION
+from legacy_queue.config.settings import Settings
+from legacy_queue.domain import artifacts, authentication, definition, hawk, ids, timers
+from legacy_queue.services import background, chores, claim_work, claims, core, event_feed
+from legacy_queue.services import timers as process_timers
+
+FOLDER = Path(__file__).parents[2] / "docs" / "explanation"
+_, LONGEST_ID = map(int, re.findall(r"\{(\d+),(\d+)\}", ids.IDENTIFIER)[0])
+DEFAULTS = Settings()
+
+
+def minutes(duration: timedelta) -> int:
+    return duration // timedelta(minutes=1)
+
+
+def seconds(duration: timedelta) -> int:
+    return duration // timedelta(seconds=1)
+
+
+FACTS = [
+    ("http-contract", f"1 to {LONGEST_ID} letters, digits, `-` and `_`"),
+    ("http-contract", f"at most {ids.MAX_RUNS} runs are created for one task"),
+    ("http-contract", f"A clock may differ by {minutes(hawk.MAX_SKEW)} minutes"),
+    ("http-contract", f"at most {authentication.MAX_LIFE.days} days apart"),
+    ("http-contract", f"{minutes(authentication.MAX_DRIFT)} minutes of drift"),
+    ("http-contract", f"a `seed` of {authentication.SEED_LENGTH} characters"),
+    ("http-contract", f"`created` is within {minutes(definition.CLOCK_DRIFT)} minutes of now"),
+    ("http-contract", f"at most {definition.MAX_DEADLINE.days} days (and 15 minutes) away"),
+    ("http-contract", f"at most {definition.MAX_SCOPES // 1024} KiB as JSON"),
+    ("http-contract", f"at most {definition.MAX_SIZE // 1024} KiB"),
+    ("http-contract", f"end {minutes(claims._CREDENTIALS_DRIFT)} minutes after `takenUntil`"),
+    ("http-contract", f"({minutes(artifacts.UPLOAD_WINDOW)} with drift)"),
+    ("http-contract", "claimWork takes up to 32 `tasks`"),
+    ("protocols", f"`sas-life` ({minutes(DEFAULTS.sas_life)} minutes)"),
+    ("protocols", f"`poll-visibility`, {minutes(DEFAULTS.poll_visibility)} minutes"),
+    ("protocols", f"visible after {seconds(claims.OFFERED_AGAIN_AFTER)} seconds"),
+    ("protocols", f"for {claim_work._LOOK_EVERY.total_seconds()} s"),
+    ("protocols", f"at most about {claim_work._POLLS} polls per second"),
+    ("protocols", f"`claim-work-wait` ({seconds(DEFAULTS.claim_work_wait)} s)"),
+    ("recovery", f"lease of {seconds(process_timers.LEASE)} seconds, renewed after half of that"),
+    ("recovery", f"receives timers (every {seconds(background.Pace().receive)} seconds)"),
+    ("recovery", f"Every {minutes(core._SWEEP_EVERY)} minutes one process"),
+    ("recovery", f"in pages of {chores.PAGE}"),
+    ("recovery", f"more than {minutes(timers.FIRST_LOOK)} minutes over"),
+    ("recovery", f"a lease of {seconds(chores.LEASE)} seconds in the table"),
+    ("recovery", f"(the last {event_feed._MAX_EVENTS:,})"),
+    ("recovery", f"{Timeouts().connect:g} seconds to connect and {Timeouts().read:g} to read"),
+    ("azurite", f"Azurite {PATCHED_VERSION}."),
+    ("azurite", f"Another version than {PATCHED_VERSION}"),
+]
+
+
+@pytest.mark.parametrize(("page", "fact"), FACTS)
+def test_a_page_names_the_number_of_the_code(page: str, fact: str) -> None:
+    assert fact in " ".join((FOLDER / f"{page}.md").read_text().split())
+
+
+def test_a_request_to_storage_is_tried_three_times() -> None:
+    assert [len(one.delays) + 1 for one in (QUEUE, TABLE)] == [3, 3]
+    assert "tried up to three times" in " ".join((FOLDER / "recovery.md").read_text().split())

@@ -1,0 +1,66 @@
+"""What the pages mention is there: commands and their options, scripts, files."""
+
+import importlib.metadata
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.docs.test_pages import PAGES, ROOT
+from tests.system.processes import LONG
+
+TEXT = {path: path.read_text() for path in PAGES}
+ALL = "\n".join(TEXT.values())
+HELPS = """
+import json
+from click.testing import CliRunner
+from legacy_queue.cli.commands import _COMMANDS, commands
+print(json.dumps({name: CliRunner().invoke(commands, [name, "--help"]).output for name in _COMMANDS}))
+"""
+
+
+@pytest.fixture(scope="module")
+def helps() -> dict[str, str]:
+    """What each command says of itself; serve's module patches the process that imports it."""
+    printed = subprocess.run(
+        [sys.executable, "-c", HELPS], capture_output=True, text=True, timeout=LONG, check=True
+    ).stdout
+    return dict(json.loads(printed))
+
+
+def test_each_command_that_is_mentioned_has_the_options_that_are_mentioned_with_it(
+    helps: dict[str, str],
+) -> None:
+    mentioned = re.findall(r"`legacy-queue ([a-z][a-z-]*)([^`]*)`", ALL)
+    mentioned += [("up", rest) for rest in re.findall(r"`scripts/up([^`]*)`", ALL)]
+    assert mentioned
+    assert [name for name, _ in mentioned if name not in helps] == []
+    for name, rest in mentioned:
+        options = re.findall(r"--[a-z0-9-]+", rest.partition(" -- ")[0])
+        assert [one for one in options if one not in helps[name]] == []
+
+
+@pytest.mark.parametrize("script", sorted(set(re.findall(r"\bscripts/([a-z-]+)\b(?!\.|/)", ALL))))
+def test_each_script_that_is_mentioned_is_a_command_without_a_mistake_of_syntax(script: str) -> None:
+    path = ROOT / "scripts" / script
+    assert path.stat().st_mode & 0o111
+    subprocess.run(["bash", "-n", str(path)], check=True)
+
+
+def test_each_script_is_mentioned_on_the_page_about_scripts() -> None:
+    page = TEXT[ROOT / "docs" / "reference" / "scripts.md"]
+    commands = [path.name for path in (ROOT / "scripts").iterdir() if not path.suffix]
+    assert [name for name in commands if f"`scripts/{name}`" not in page] == []
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "SECURITY.md"])
+def test_each_file_that_is_linked_is_there(name: str) -> None:
+    text = (ROOT / name).read_text()
+    linked = [one for one in re.findall(r"\]\(([^)#]+)", text) if "://" not in one]
+    assert [one for one in linked if not (ROOT / one).exists()] == []
+
+
+def test_the_client_that_is_to_be_installed_is_the_one_that_runs_here() -> None:
+    assert f"pip install taskcluster=={importlib.metadata.version('taskcluster')}\n" in ALL
