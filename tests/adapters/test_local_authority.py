@@ -17,8 +17,8 @@ import pytest
 from cryptography import x509
 from structlog.testing import capture_logs
 
-from legacy_queue.adapters.azurite import find_node
 from legacy_queue.adapters.local_authority import ALWAYS, LocalAuthority, _private, _read, _server, names_in
+from legacy_queue.adapters.npm import find_node
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 NAME = "queue.taskcluster.net"
@@ -145,9 +145,11 @@ def answering(path: Path) -> Iterator[int]:
 
         thread = threading.Thread(target=serve)
         thread.start()
-        yield listener.getsockname()[1]
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join(LONG)
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(LONG)
 
 
 def verdicts(authority: LocalAuthority, port: int, name: str) -> dict[str, bool]:

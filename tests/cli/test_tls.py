@@ -18,9 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from legacy_queue.adapters.local_authority import LocalAuthority
 from legacy_queue.cli.tls import ServerTls
 from legacy_queue.config import Settings, SettingsError
-from tests.system.processes import wait_until
-
-from .test_gunicorn_worker import (
+from tests.cli.test_gunicorn_worker import (
     GET,
     LONG,
     SHORT,
@@ -33,6 +31,7 @@ from .test_gunicorn_worker import (
     read_all,
     serving,
 )
+from tests.system.processes import wait_until
 
 NOW = datetime.now(UTC)
 DAY = timedelta(days=1)

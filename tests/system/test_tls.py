@@ -198,9 +198,11 @@ def connect_proxy(target: tuple[str, int]) -> Iterator[tuple[str, list[str]]]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=accept)
         thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}", asked
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join(LONG)
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}", asked
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(LONG)
 
 
 def test_a_worker_that_knows_only_queue_taskcluster_net_runs_a_task_through_a_proxy(
