@@ -142,6 +142,7 @@ install_podman() {
     [[ "$(cat "$home/.installed" 2>/dev/null)" != "$pins" ]] || return 0
     [[ "$(id -u)" == 0 ]] && type -P apt-get >/dev/null || return 0
     say "Installing podman, and making an image of Debian's packages in .containers ..."
+    awk -v home="$home/" 'index($2, home) == 1 { print $2 }' /proc/mounts | xargs --no-run-if-empty umount --lazy 2>/dev/null || :
     rm -rf "$home"
     for name in podman runc mmdebstrap netavark aardvark-dns; do
         PATH="$PATH:/usr/lib/podman" type -P "$name" >/dev/null || missing+=("$name")
