@@ -15,7 +15,17 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 UNTRACKED = (
     *("node_modules", "__pycache__", "*.egg-info", "build", "dist", "_build"),
-    *(".git", ".venv", ".tox", ".*_cache", ".hypothesis", ".coverage*", ".rabbitmq", ".legacy-queue"),
+    *(
+        ".git",
+        ".venv",
+        ".tox",
+        ".*_cache",
+        ".hypothesis",
+        ".coverage*",
+        ".rabbitmq",
+        ".legacy-queue",
+        ".containers",
+    ),
 )
 BEGAN = time.monotonic()
 

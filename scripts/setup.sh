@@ -156,7 +156,7 @@ install_podman() {
 }
 
 make_debian_image() {
-    mmdebstrap --quiet --variant=minbase --dpkgopt='path-exclude=/usr/share/doc/*' \
+    mmdebstrap --quiet --variant=minbase --skip=output/dev --dpkgopt='path-exclude=/usr/share/doc/*' \
         --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/man/*' \
         "$(. /etc/os-release && echo "$VERSION_CODENAME")" - | "$1" import --quiet - localhost/debian
 }
