@@ -62,8 +62,7 @@ def build(
     """
     clock = clock or SystemClock()
     if storage is None:
-        account, is_alone = _account(settings, root_url, clock), settings.storage == "memory"
-        storage = Storage(account, settings.queue_prefix, clock, is_only_process=is_alone)
+        storage = Storage(_account(settings, root_url, clock), settings.queue_prefix, clock)
     issuers = [_issuer(secret) for secret in settings.signing_secrets]
     clients = {client.client_id: client for client in (*settings.clients, *issuers)}
     rules = _rules(settings, issuers[0], root_url, max_connections)

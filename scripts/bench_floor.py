@@ -1,7 +1,7 @@
 """The floor of scripts/bench: the storage operations of a task's life by the leanest client there is.
 
 ``CALLS`` and ``SHARED`` say which operations the server's calls come down to: when it changes, they do.
-Source: the budget in design/performance.md.
+Source: the budget in docs/explanation/architecture.md#what-a-call-costs.
 """
 
 import base64

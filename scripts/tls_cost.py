@@ -1,8 +1,8 @@
 """What TLS costs a call of status, a new connection and a start; run by scripts/tls-cost.
 
 Two servers on memory storage, one with --tls auto, are called in turn, so that whatever else the machine does
-slows both: over one kept connection each, and with a connection for each call. ``--half-open`` opens that
-many connections to the second, each with half a handshake, and calls it beside them. CPU is the server's.
+slows both: over one kept connection each, and with a connection for each call. ``--half-open`` opens so
+many connections with half a head, or half a handshake, and calls each beside them. CPU is the server's.
 """
 
 import argparse
@@ -87,10 +87,13 @@ def serving(folder: Path, *options: str) -> Iterator[Server]:
 
 
 def beside_half_open(server: Server, count: int) -> float:
-    """Seconds of a call with a connection of its own, beside so many that have sent half a handshake."""
+    """Seconds of the slowest of some calls with new connections, beside so many that have sent half of what
+    comes first: a handshake or a head.
+    """
+    half = b"\x16\x03\x01\x02\x00\x01" if server.context else b"GET / HTTP/1.1\r\nHost:"
     with ExitStack() as stack:
         for _ in range(count):
-            stack.enter_context(socket.create_connection(server.address)).sendall(b"\x16\x03\x01\x02\x00\x01")
+            stack.enter_context(socket.create_connection(server.address)).sendall(half)
         times = []
         for _ in range(20):
             begun = time.perf_counter()
@@ -133,8 +136,11 @@ def main() -> None:
                 f"{kind}: {ratio:.2f} times as long with TLS, {cost[1] / cost[0]:.2f} times the CPU "
                 f"({cost[0]:.0f} -> {cost[1]:.0f} us)"
             )
-        half = beside_half_open(tls, given.half_open)
-        print(f"beside {given.half_open} half handshakes: the slowest of 20 calls takes {half * 1e3:.0f} ms")
+        heads, handshakes = (beside_half_open(server, given.half_open) * 1e3 for server in (plain, tls))
+        print(
+            f"the slowest of 20 calls takes {heads:.0f} ms beside {given.half_open} half heads, and with TLS "
+            f"{handshakes:.0f} ms beside as many half handshakes"
+        )
         print(f"first start, to the ready line: {plain.start:.2f} s, with TLS {tls.start:.2f} s")
         again = starts(folder / "http"), starts(folder / "https", "--tls", "auto")
         print(f"a later start: {again[0]:.2f} s, with TLS {again[1]:.2f} s")

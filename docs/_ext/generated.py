@@ -20,7 +20,7 @@ from legacy_queue.config.settings import CONFIG, DECLARED, PREFIX, wire_name
 from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.events import PROJECT
 from legacy_queue.domain.scopes import AllOf, Expression, ForEach, Roles
-from legacy_queue.http.app import ENDPOINTS
+from legacy_queue.http.app import ENDPOINTS, OBJECT_ENDPOINTS
 from legacy_queue.http.endpoint import PARAMETERS, Endpoint
 from legacy_queue.http.event_stream import events_endpoint
 from legacy_queue.http.legacy_stubs import legacy_stubs
@@ -30,7 +30,7 @@ from legacy_queue.http.schemas import message_schema
 
 CLIENTS: Mapping[str, Mapping[str, str]] = json.loads(Path(__file__).with_name("clients.json").read_text())
 BARE = (events_endpoint(PROJECT, SystemClock(), Event(), False), migration)
-SERVED = {one.name: one for one in (*ENDPOINTS, *BARE)}
+SERVED = {one.name: one for one in (*ENDPOINTS, *OBJECT_ENDPOINTS, *BARE)}
 
 # in a process of its own: the module of serve changes the one that imports it
 _HELP = """
@@ -86,6 +86,8 @@ def _routes(one: Endpoint) -> str:
 
 
 def _used_by(one: Endpoint) -> str:
+    if one.service != "queue":
+        return f"those of the service `{one.service}`"
     versions = [version for version, methods in CLIENTS.items() if one.name in methods]
     return ", ".join(f"`taskcluster` {version}" for version in versions) or "none of the published ones"
 
@@ -118,10 +120,10 @@ def _errors(one: Endpoint) -> str:
     """Those that follow from the declaration; what the state of a task forbids is in the description."""
     found = ["400"] if one.args or one.query or one.input else []
     found += ["401", "403"] if one.scopes is not None else []
-    found += ["404"] if {"taskId", "taskGroupId", "provisionerId"} & set(one.args) else []
+    found += ["404"] if {"taskId", "taskGroupId", "provisionerId", "objectName"} & set(one.args) else []
     found += ["409"] if one.method != "GET" and one.args else []
     found += ["413"] if one.input else []
-    return ", ".join([*found, "503"]) if one.name != "ping" else "none"
+    return ", ".join([*found, "503"]) if found else "none"
 
 
 def clients() -> str:

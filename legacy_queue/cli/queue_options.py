@@ -94,4 +94,8 @@ def ask(
 
 
 def no_answer(url: str, error: Exception) -> click.ClickException:
+    if isinstance(error, requests.exceptions.SSLError):
+        return click.ClickException(
+            f"the certificate of {url} is not trusted, or is for another host: see legacy-queue ca"
+        )
     return click.ClickException(f"the queue at {url} does not answer ({type(error).__name__})")

@@ -39,8 +39,8 @@ class ServerTls:
                 _check_azurite(files)
         except (OSError, ValueError) as error:
             raise SettingsError(_sentence(settings, error)) from None
-        if self.authority and settings.public_url:
-            _check_public_url(settings.public_url, settings.tls_name)
+        if self.authority:
+            _check_host(settings)
 
     def keep_fresh(self) -> None:
         """Look at the files now and then, for ever: for a thread, or a greenlet."""
@@ -82,11 +82,12 @@ def _check_azurite(files: TlsFiles) -> None:
         )
 
 
-def _check_public_url(url: str, names: tuple[str, ...]) -> None:
-    host = urlsplit(url).hostname or ""
-    if url.startswith("https:") and host not in {*ALWAYS, *names}:
+def _check_host(settings: Settings) -> None:
+    url = urlsplit(settings.public_url or "")
+    host = url.hostname or settings.host
+    if url.scheme != "http" and host not in {*ALWAYS, *settings.tls_name}:
         raise SettingsError(
-            f"clients are sent to {url}, and the certificate does not name {host}: add --tls-name {host}"
+            f"clients are sent to {host}, which the certificate does not name: add --tls-name {host}"
         )
 
 

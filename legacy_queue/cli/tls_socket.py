@@ -63,8 +63,9 @@ class TlsSocket(ClientSocket):
         end = time.monotonic() + timeout if timeout else 0.0
         try:
             while True:
-                with suppress(ssl.SSLWantReadError):
-                    return self._tls.read(size)
+                if self._incoming.pending or self._tls.pending():
+                    with suppress(ssl.SSLWantReadError):
+                        return self._tls.read(size)
                 if not (data := super().recv(_RECEIVED)):
                     return b""
                 self._incoming.write(data)

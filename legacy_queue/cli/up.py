@@ -26,7 +26,8 @@ from legacy_queue.cli.options import setting_options, settings_of
 from legacy_queue.cli.queues import named_queues
 from legacy_queue.cli.signals import ENDS, Told, Unwinding
 from legacy_queue.cli.worker import start
-from legacy_queue.config.settings import PREFIX, Settings, SettingsError, need_extra, wire_name
+from legacy_queue.config.settings import PREFIX, Settings, wire_name
+from legacy_queue.config.values import need_extra
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.worker import Credentials, Step, Worker, WorkerSettings
@@ -55,6 +56,11 @@ def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
     settings, _ = settings_of(options)  # a mistake is told at once
     if rabbitmq and settings.amqp_url:
         raise click.ClickException("--rabbitmq starts a broker, and amqp-url names another: give one of them")
+    if rabbitmq:
+        try:
+            need_extra("amqp")
+        except ValueError as error:
+            raise click.ClickException(f"--rabbitmq: {error}") from None
     given = {name: value for name, value in options.items() if value is not None}
     if demo:  # beside a queue that is up already
         own = {"claim_timeout": _DEMO_CLAIM, "port": "0", "data_dir": str(settings.data_dir / "demo")}
@@ -68,7 +74,6 @@ def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
     with ExitStack() as started:
         try:
             if rabbitmq:
-                need_extra("--rabbitmq", "amqp")
                 broker = RabbitMQ(Path(given.get("data_dir") or settings.data_dir) / "rabbitmq", _RABBITMQ)
                 started.callback(broker.stop)  # first: a signal may end its start
                 broker.start()
@@ -84,7 +89,7 @@ def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
                 click.echo(f"\nCtrl-C stops the queue{', its broker' if broker else ''} and its storage.")
                 server.wait()
                 raise click.ClickException("the server ended by itself; its log above says why")
-        except (RabbitMQUnavailable, SettingsError) as unavailable:
+        except RabbitMQUnavailable as unavailable:
             raise click.ClickException(str(unavailable)) from None
         except Told:
             click.echo("\nStopping ...", err=True)
@@ -176,7 +181,7 @@ def _demonstrate(ready: Mapping[str, Any]) -> None:
     begun = monotonic()
 
     def tell(who: str, what: str) -> None:
-        """A step of the seed's sequence chart, with the seconds since the start."""
+        """A step of the draft's sequence chart, with the seconds since the start."""
         click.echo(f"{monotonic() - begun:6.2f} s  {who:<22} {what}")
 
     def on_step(step: Step, fields: Mapping[str, Any]) -> None:

@@ -5,7 +5,6 @@ refused with the nearest known one. Secrets never reach a repr or a message.
 """
 
 import difflib
-import importlib.util
 import ipaddress
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -22,9 +21,6 @@ from legacy_queue.domain.events import PROJECT
 PREFIX = "LEGACY_QUEUE_"
 CONFIG = "config"  # names the TOML file; an option and a variable like the others
 _OF_THE_WORKER = {"root-url", "base-url"}  # the sample worker's variables
-
-
-_EXTRAS = {"amqp": "kombu", "s3": "boto3"}  # what each brings, in setup.cfg
 
 
 class SettingsError(Exception):
@@ -94,7 +90,9 @@ class Settings:
     claim_work_wait: timedelta = _setting(
         values.claim_work_wait, timedelta(seconds=20), "How long claimWork waits for work, at most 20s."
     )
-    s3_endpoint: str | None = _setting(values.url, None, "Where s3 artifacts go; else through the server.")
+    s3_endpoint: str | None = _setting(
+        values.s3_endpoint, None, "Where s3 artifacts go; else through the server."
+    )
     s3_bucket: str | None = _setting(values.bucket, None, "The bucket there, which exists already.")
     s3_region: str = _setting(values.word, "us-east-1", "What URLs there are signed for.")
     s3_access_key_id: str | None = _setting(values.word, None, "Who signs them.")
@@ -211,21 +209,8 @@ def _refuse_unknown(names: Iterable[str], shown: Callable[[str], str]) -> None:
         raise SettingsError(f"there is no setting {shown(name)}; the nearest is {shown(near[0])}")
 
 
-def need_extra(wanted_by: str, extra: str) -> None:
-    """Raises SettingsError where the packages of this extra, which ``wanted_by`` needs, are not installed."""
-    if importlib.util.find_spec(_EXTRAS[extra]) is None:
-        raise SettingsError(
-            f"{wanted_by} needs {_EXTRAS[extra]}, which is not installed: "
-            f"`pip install 'legacy-queue[{extra}]'` brings it"
-        )
-
-
 def _check(settings: Settings) -> None:
     """What is wrong between settings; each is fine alone."""
-    if settings.amqp_url:
-        need_extra("amqp-url", "amqp")
-    if settings.s3_endpoint:
-        need_extra("s3-endpoint", "s3")
     if settings.storage == "azure" and not settings.connection_string:
         raise SettingsError("--storage azure needs a connection string: set LEGACY_QUEUE_CONNECTION_STRING")
     if settings.storage != "azure" and settings.connection_string:

@@ -3,9 +3,11 @@
 Each raises ValueError, whose message says what is accepted and never repeats a secret.
 """
 
+import importlib.util
 import ipaddress
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
@@ -19,6 +21,7 @@ from legacy_queue.domain.scopes import is_scope
 
 LOG_FORMATS = ("auto", "text", "json")
 LOG_LEVELS = ("debug", "info", "warning", "error")
+_EXTRAS = {"amqp": "kombu", "s3": "boto3"}  # in setup.cfg
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _LABEL = "[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?"
 _TLS_NAME = "a host name or an IP address is accepted, or several, without port and wildcard"
@@ -89,6 +92,22 @@ url = _matching(
 )
 
 
+def need_extra(extra: str) -> None:
+    """Raises ValueError where the package that this extra brings is not installed."""
+    package = _EXTRAS[extra]
+    if not sys.modules.get(package) and not importlib.util.find_spec(
+        package
+    ):  # an imported kombu has no spec
+        raise ValueError(
+            f"{package} is needed, and not installed: `pip install 'legacy-queue[{extra}]'` brings it"
+        )
+
+
+def s3_endpoint(value: Any) -> Any:
+    need_extra("s3")
+    return url(value)
+
+
 def port(value: Any) -> int:
     accepted = "a port is accepted, 0 to 65535; 0 lets the system choose"
     number: int = _matching(r"\d{1,5}", accepted, int)(value)
@@ -105,6 +124,7 @@ def flag(value: Any) -> bool:
 
 
 def amqp_url(value: Any) -> str:
+    need_extra("amqp")
     with suppress(ValueError):  # whose message may hold a part of the password
         url = urlsplit(word(value))
         is_broker = url.scheme in ("amqp", "amqps") and url.hostname and url.port != 0

@@ -1,6 +1,6 @@
 """What a run leaves behind: an artifact of one of seven storage types, and its life.
 
-Source: "Bodies worth spelling out" in design/api.md; the original's src/artifacts.js and its schemas, and
+Source: docs/explanation/http-contract.md#artifacts; the original's src/artifacts.js and its schemas, and
 today's for links and objects.
 """
 
@@ -165,7 +165,10 @@ def created_again(existing: Artifact, given: Artifact, now: datetime) -> Artifac
 
 
 def artifact_created(task: Task, artifact: Artifact) -> Event:
-    """The artifact is on record; its content may be on its way. Source: seeds/001, "artifactCreated"."""
+    """The artifact is on record; its content may be on its way.
+
+    Source: "Queue AMQP Exchanges", "artifactCreated".
+    """
     event = task_event("artifact-created", task, artifact.run_id)
     return replace(event, payload={**event.payload, "artifact": artifact.to_wire()})
 

@@ -2,8 +2,8 @@
 
 A temporary access token is derived from the issuer's, so a certificate proves itself without being
 stored anywhere. Tokens and signatures are in no message and no repr; why credentials are refused is told to
-a log alone. Source: design/api.md "Authentication", design/clients.md 4, and taskcluster-auth's signature
-validator of 2017.
+a log alone. Source: docs/explanation/http-contract.md#authentication,
+docs/explanation/legacy-clients.md#requests, and taskcluster-auth's signature validator of 2017.
 """
 
 import base64

@@ -1,4 +1,6 @@
-"""The task definition: what createTask is given, with its defaults filled in. Source: design/api.md.
+"""The task definition: what createTask is given, with its defaults filled in.
+
+Source: docs/explanation/http-contract.md#task-definition.
 
 The JSON schema has checked types, patterns and lengths before; the rules between fields are here.
 """

@@ -1,7 +1,7 @@
 """Everything that can be refused: a class for each code that the caller sees.
 
 A legacy worker deletes its message on any 4xx and keeps it on a 5xx: what a retry could cure
-is never a 4xx. Source: the table of codes in the HTTP contract (design/api.md).
+is never a 4xx. Source: docs/explanation/http-contract.md#errors.
 """
 
 import re

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from legacy_queue.domain.errors import AuthenticationFailed
 from legacy_queue.domain.times import MILLISECOND, epoch_milliseconds
 
-MAX_SKEW = timedelta(minutes=15)  # design/api.md; just this much is still accepted
+MAX_SKEW = timedelta(minutes=15)  # just this much is still accepted
 MAX_LENGTH = 65_536  # of a header or a bewit; a certificate holds every scope of its task
 
 _FIELDS = {"id": "client_id", "ts": "timestamp", "hash": "payload_hash"}  # of a header, and of Signature

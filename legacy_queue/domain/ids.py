@@ -1,4 +1,4 @@
-"""Identifiers and the rules they follow. Source: the table of identifiers in design/api.md."""
+"""Identifiers and the rules they follow. Source: docs/explanation/http-contract.md#identifiers."""
 
 import base64
 import uuid

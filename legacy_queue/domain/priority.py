@@ -1,4 +1,7 @@
-"""Priorities, highest first, and the work queue of each. Source: design/api.md and design/protocol.md."""
+"""Priorities, highest first, and the work queue of each.
+
+Source: docs/explanation/protocols.md#work-queues.
+"""
 
 import base64
 import hashlib

@@ -2,7 +2,8 @@
 
 A scope that ends in ``*`` satisfies every scope with that prefix, a pattern such as ``abc*`` included. An
 expression is data: an endpoint declares it once, and the check, the refusal's words and the reference
-come from that. Source: taskcluster-lib-scopes and taskcluster-auth of 2017, design/api.md.
+come from that. Source: taskcluster-lib-scopes and taskcluster-auth of 2017,
+docs/explanation/http-contract.md#scopes.
 """
 
 import re

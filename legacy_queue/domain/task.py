@@ -150,6 +150,12 @@ class Task:
         """``unscheduled``, or the state of the last run."""
         return self.runs[-1].state if self.runs else "unscheduled"
 
+    @property
+    def since(self) -> datetime:
+        """Since when its last run is in its state, as far as that is known of a run that is not resolved."""
+        run = self.last_run
+        return (run.started or run.scheduled) if run else self.definition.created
+
     def run(self, run_id: int) -> Run:
         """That run; raises ResourceNotFound."""
         if run_id >= len(self.runs):
@@ -167,7 +173,7 @@ class Task:
         return replace(self, runs=(*self.runs, run), newest_blob="")
 
     def status(self) -> dict[str, Any]:
-        """The task status structure of design/api.md."""
+        """The task status structure of docs/explanation/http-contract.md#task-status."""
         wire = self.wire
         return {
             "taskId": self.task_id,

@@ -3,7 +3,7 @@
 A timer is put *before* the write that makes it necessary. Until every effect of that write is there, it is
 ``since`` some time: if its process dies, the message soon becomes visible, and whoever receives it repeats
 the effects. After that it waits until ``due``. What is to be done then, the task alone says.
-Source: "Timers and recovery" and "Sweeper" in design/protocol.md.
+Source: docs/explanation/recovery.md.
 """
 
 import json

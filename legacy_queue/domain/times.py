@@ -23,7 +23,7 @@ def to_milliseconds(time: datetime) -> datetime:
 
 def parse_time(text: str) -> datetime:
     """Read ISO 8601 with ``Z`` or an offset: ``2015-01-22T19:05:57.089Z``, ``.089402Z``, ``.089+00:00``;
-    raises ValueError for anything else. Source: design/clients.md 6.
+    raises ValueError for anything else. Source: docs/explanation/legacy-clients.md#requests.
     """
     if not _TIME.fullmatch(text):
         raise ValueError(f"{text!r} is not a time like 2015-01-22T19:05:57.000Z")

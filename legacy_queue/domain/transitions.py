@@ -8,7 +8,7 @@ claim expires without anybody watching.
 
 Each transition is an *ensure*: repeated with the same facts it gives the same task, and asks again for the
 same messages and events, so that a crash heals when the request is repeated; where nobody does, a timer heals
-it. Source: design/protocol.md.
+it. Source: docs/explanation/held-message.md.
 """
 
 from collections.abc import Sequence
@@ -102,7 +102,7 @@ def claim(
 
     ``presented`` is the message that brought the worker here, where it may be changed; ``message_id`` its id
     where the worker told it. A message for the run after the last one is the held message of an expired
-    claim, or what a crash between holding and writing left: see design/protocol.md, "The held message".
+    claim, or what a crash between holding and writing left: see docs/explanation/held-message.md.
     Where both came together, the claim that crashed being one of an expired run, it is one further ahead.
     Raises ResourceNotFound, RequestConflict, or ServiceUnavailable for a clock that is ahead of ours.
     """
@@ -202,7 +202,7 @@ def change_priority(task: Task, priority: str, now: datetime) -> Outcome:
 
 def unclaim(task: Task, run_id: int, worker: Worker, taken_until: datetime) -> Outcome:
     """The run is pending as before that very claim, and the held message visible again; where it was resolved
-    or reclaimed, nothing changes. Source: claimWork in design/api.md, a client that hangs up costs no claim.
+    or reclaimed, nothing changes. Source: docs/explanation/protocols.md#claimwork.
     """
     last = task.last_run
     claim = run_id, "running", worker, taken_until

@@ -1,6 +1,6 @@
 """Who calls what for a worker type, and so how far it is from the policy ``required`` and from claimWork.
 
-A caller is ``workerGroup/workerId`` or, of pollTaskUrls, the clientId. Source: design/protocol.md, its table.
+A caller is ``workerGroup/workerId`` or, of pollTaskUrls, the clientId. Source: docs/explanation/protocols.md.
 """
 
 import re

@@ -2,8 +2,9 @@
 
 Nothing here logs: a signature is a secret. Source: Azure's "Create a service SAS" (version 2015-04-05 and
 later for queues, 2020-12-06 and later for blobs) and "Common REST API error codes", "Queue Storage error
-codes" and "Blob Storage error codes", whose sentences these are; design/clients.md 15 and 16; which error
-answers what: design/azurite.md.
+codes" and "Blob Storage error codes", whose sentences these are;
+docs/explanation/legacy-clients.md#signed-urls-and-xml; which error answers what:
+docs/explanation/azurite.md#queue.
 """
 
 import base64

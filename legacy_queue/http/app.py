@@ -8,7 +8,7 @@ from typing import Any
 from flask import Flask, request
 
 from legacy_queue.domain.errors import ResourceNotFound
-from legacy_queue.http import artifacts, groups, objects, runs, tasks, workers
+from legacy_queue.http import artifacts, groups, objects, runs, task_queues, tasks, workers
 from legacy_queue.http.bodies import MAX_BODY
 from legacy_queue.http.dispatch import Backend, Dispatcher, check_escapes
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
@@ -31,7 +31,8 @@ def ping(call: Call) -> Mapping[str, Any]:
     return {"alive": True, "uptime": round(time.monotonic() - _started, 3)}
 
 
-_DECLARED = [one for module in (tasks, groups, runs, artifacts, workers) for one in vars(module).values()]
+_MODULES = (tasks, groups, runs, task_queues, artifacts, workers)
+_DECLARED = [one for module in _MODULES for one in vars(module).values()]
 ENDPOINTS = (ping, *(one for one in _DECLARED if isinstance(one, Endpoint)))
 OBJECT_ENDPOINTS = (
     replace(ping, name="objectPing", service="object"),

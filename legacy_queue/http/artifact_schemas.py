@@ -21,6 +21,7 @@ def _by_storage_type(
             "then": {"required": needed, "properties": dict.fromkeys(sorted(unfit), False)},
         }
 
+    own = {"storageType": enum(" ".join(required)), **own}
     return {**object_of("storageType", " ".join(names), **own), "allOf": [rule(one) for one in required]}
 
 

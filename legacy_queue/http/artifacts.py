@@ -1,6 +1,6 @@
 """Endpoints about artifacts, and where signed URLs lead that upload them through this server.
 
-Source: "Methods" and "Bodies worth spelling out" in design/api.md.
+Source: docs/explanation/http-contract.md#artifacts.
 """
 
 import json

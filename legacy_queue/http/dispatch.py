@@ -1,6 +1,6 @@
 """Requests to declared endpoints: found, checked, answered. What has another path goes on to Flask.
 
-Source: "Authentication" in design/api.md.
+Source: docs/explanation/http-contract.md#authentication.
 """
 
 import json

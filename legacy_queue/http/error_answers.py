@@ -1,6 +1,6 @@
 """The one place that renders an error: of the queue, of werkzeug, or of a bug.
 
-Source: "Errors" in design/api.md.
+Source: docs/explanation/http-contract.md#errors.
 """
 
 import json

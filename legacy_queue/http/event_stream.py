@@ -1,6 +1,6 @@
 """``GET /events``: the queue's events as server-sent events, with or without a broker.
 
-Source: seeds/001 for the events, the HTML standard's "Server-sent events" for the form.
+Source: "Queue AMQP Exchanges" for the events, the HTML standard's "Server-sent events" for the form.
 """
 
 import json

@@ -86,4 +86,4 @@ def _token(call: Call, place: str) -> str:
 
 def _list_id(call: Call) -> str:
     of_body = f"the body with the hash {hashlib.sha256(render(call.body)).hexdigest()}" if call.body else ""
-    return "/".join(call.params.values()) or of_body or "all provisioners"
+    return "/".join(call.params.values()) or of_body or "all"

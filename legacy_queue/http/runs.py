@@ -1,4 +1,7 @@
-"""Endpoints for workers: where work is, and what becomes of a run. Source: "Methods" in design/api.md."""
+"""Endpoints for workers: where work is, and what becomes of a run.
+
+Source: docs/explanation/http-contract.md.
+"""
 
 from functools import partial
 
@@ -59,19 +62,6 @@ def claim_work(call: Call) -> Answer:
     services = call.authorize(workerGroup=worker.worker_group, workerId=worker.worker_id)
     count = call.body.get("tasks", 1)
     return services.claim_work.claim(*_pool(call), worker, count, disconnected(call.environ))
-
-
-@endpoint(
-    "GET",
-    f"/pending/{_POOL}",
-    "Get Number of Pending Tasks",
-    output="pending-tasks-response",
-    also="/pending/<taskQueueId>",
-)
-def pending_tasks(call: Call) -> Answer:
-    """How many tasks of a worker type are pending, at most; with memory storage exactly so many."""
-    pending = call.authorize().pending.count(*_pool(call))
-    return {**call.params, "taskQueueId": "/".join(_pool(call)), "pendingTasks": pending}
 
 
 @endpoint(

@@ -1,6 +1,6 @@
 """The JSON schemas of tasks, their claims, and the messages about them.
 
-Source: "Task definition", "Status structure" and "Bodies worth spelling out" in design/api.md; seeds/001 for
+Source: docs/explanation/http-contract.md; "Queue AMQP Exchanges" for
 messages.
 """
 

@@ -1,4 +1,4 @@
-"""Endpoints about tasks. Source: "Methods" in design/api.md."""
+"""Endpoints about tasks. Source: docs/explanation/http-contract.md."""
 
 from collections.abc import Callable
 from functools import partial

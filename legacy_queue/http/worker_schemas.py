@@ -15,10 +15,22 @@ PROPERTIES["recentTasks"] = array(PROPERTIES["latestTask"])
 _DECLARED = "description stability expires"
 _ACTIVE = f"{_DECLARED} lastDateActive"
 _PROVISIONER = object_of(f"provisionerId {_ACTIVE} actions")
+_TASK_QUEUE = object_of(f"taskQueueId {_ACTIVE}")
+_COUNTS = object_of(f"{NAMED_POOL} pendingTasks claimedTasks")
+_OF_TASK = "taskId runId task"
 _SEEN = f"{WORKER} firstClaim lastDateActive"
 
 WORKER_SCHEMAS: dict[str, Schema] = {
     "pending-tasks-response": object_of(f"{NAMED_POOL} pendingTasks"),
+    "task-queue-counts-response": _COUNTS,
+    "task-queue-counts-request": object_of(
+        "taskQueueIds", taskQueueIds=unique(PROPERTIES["taskQueueId"], 1000)
+    ),
+    "task-queue-counts-list-response": object_of("taskQueueCounts", taskQueueCounts=array(_COUNTS)),
+    "list-pending-tasks-response": page_of("tasks", object_of(f"{_OF_TASK} inserted")),
+    "list-claimed-tasks-response": page_of("tasks", object_of(f"{_OF_TASK} {WORKER} claimed")),
+    "taskqueue-response": _TASK_QUEUE,
+    "list-taskqueues-response": page_of("taskQueues", _TASK_QUEUE),
     "provisioner-response": _PROVISIONER,
     "workertype-response": object_of(f"{POOL} {_ACTIVE} actions"),
     "worker-response": object_of(f"{POOL} {_SEEN} expires recentTasks actions", "quarantineUntil"),

@@ -1,4 +1,4 @@
-"""Endpoints about provisioners, worker types and workers. Source: "Methods" in design/api.md.
+"""Endpoints about provisioners, worker types and workers. Source: docs/explanation/http-contract.md.
 
 What is declared or seen is known; what is not need not be declared before it is used.
 """

@@ -11,8 +11,8 @@ from legacy_queue.services.groups import Groups
 from legacy_queue.services.listing import Listing
 from legacy_queue.services.objects import Objects
 from legacy_queue.services.pages import PageMemory
-from legacy_queue.services.pending import PendingCounts
 from legacy_queue.services.polling import Polling
+from legacy_queue.services.task_queues import TaskQueues
 from legacy_queue.services.tasks import Tasks
 from legacy_queue.services.uploads import Uploads
 from legacy_queue.services.usage import Usage
@@ -27,7 +27,7 @@ class Services:
     claims: Claims
     claim_work: ClaimWork
     polling: Polling
-    pending: PendingCounts
+    task_queues: TaskQueues
     groups: Groups
     group_changes: GroupChanges
     listing: Listing

@@ -1,7 +1,7 @@
 """What a task needs now: the one way in which anything happens to it that nobody asks for.
 
 Timers that fire, the sweeper, and a call that leaves the end of a task to the background all come here.
-Every part is safe to repeat. Source: "Timers and recovery" in design/protocol.md.
+Every part is safe to repeat. Source: docs/explanation/recovery.md#timers.
 """
 
 from collections import defaultdict

@@ -1,7 +1,7 @@
 """What is done now and then, by one process for all: sweeping, and removing what has expired.
 
 A chore goes through its pages one after the other with a pause between them. Where it stopped is stored: the
-next process to have its turn goes on there. Source: "Timers" in design/protocol.md.
+next process to have its turn goes on there. Source: docs/explanation/recovery.md#periodic-jobs.
 """
 
 import threading

@@ -67,6 +67,14 @@ class ClaimRules:
     issuer: Client
 
 
+class _Moved(ResourceNotFound):
+    """The task is not of the queue where its message was polled: its priority was changed."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(f"task {task.task_id} is in another queue")
+        self.task = task
+
+
 class Claims:
     """Claims runs for workers."""
 
@@ -126,7 +134,12 @@ class Claims:
             return self._claim(task_id, run_id, worker, presented, polled_from=queue)
         except RequestConflict as stale:  # the message has been withdrawn, unless it is held
             log.info("work-message-stale", message_id=message_id, why=stale.message)
-        except (ResourceNotFound, Corrupt) as stale:  # of another queue, a run not to be for long, or no task
+        except _Moved as moved:
+            log.info("work-message-moved", message_id=message_id, task_id=task_id)
+            if moved.task.state == "pending":  # the queue of its priority may have no message yet
+                self._messages.offer(moved.task, len(moved.task.runs) - 1)
+            self._messages.drop(queue, message.lease)
+        except (ResourceNotFound, Corrupt) as stale:  # of a run that is not to be for long, or of no task
             log.warning("work-message-dropped", message_id=message_id, why=str(stale))
             self._messages.drop(queue, message.lease)
         return None
@@ -175,8 +188,8 @@ class Claims:
         """
 
         def decide(task: Task, now: datetime) -> Outcome:
-            if polled_from not in (None, task.work_queue):  # its priority was changed
-                raise ResourceNotFound(f"task {task_id} has no message in that queue")
+            if polled_from not in (None, task.work_queue):
+                raise _Moved(task)
             outcome = transitions.claim(
                 task, run_id, worker, presented.lease, presented.message_id, self._rules.claim_timeout, now
             )

@@ -22,10 +22,10 @@ from legacy_queue.services.groups import Groups
 from legacy_queue.services.listing import Listing
 from legacy_queue.services.objects import Objects
 from legacy_queue.services.pages import PageMemory
-from legacy_queue.services.pending import PendingCounts
 from legacy_queue.services.polling import Polling
 from legacy_queue.services.resolver import Resolver
 from legacy_queue.services.sweeper import Sweeper
+from legacy_queue.services.task_queues import TaskQueues
 from legacy_queue.services.tasks import Tasks
 from legacy_queue.services.timers import Timers
 from legacy_queue.services.uploads import Uploads
@@ -96,14 +96,14 @@ def build_core(
     event_feed = EventFeed(broker, clock.now(), rules.max_streams)
     publisher = EventPublisher(broker, event_feed)
     timers = Timers(storage.timers, clock, fires=rules.resolves)
-    counts = PendingCounts(storage.work_queues, storage.tasks, clock)
-    messages = WorkMessages(storage.work_queues, clock, rules.claims.secrets, counts)
+    messages = WorkMessages(storage.work_queues, clock, rules.claims.secrets)
     changes = Changes(storage.tasks, messages, timers, publisher, clock)
     dependencies = Dependencies(storage.tasks, storage.dependencies, changes)
     groups = Groups(storage.groups, storage.tasks, publisher, clock)
     usage = Usage(storage.usage, clock)
     workers = Workers(storage.workers, clock)
     claims = Claims(changes, messages, clock, rules.claims, usage, workers)
+    listing = Listing(storage.tasks, groups, storage.dependencies)
     stopping = Event()
     uploads = Uploads(
         storage.artifacts, storage.blobs, changes, clock, rules.claims.secrets, rules.upload_url
@@ -125,10 +125,10 @@ def build_core(
             rules.max_waiting,
         ),
         polling=Polling(storage.work_queues, clock, rules.sas_life, rules.poll_visibility, usage, workers),
-        pending=counts,
+        task_queues=TaskQueues(storage.tasks, listing, clock),
         groups=groups,
         group_changes=GroupChanges(groups, storage.groups, storage.tasks, changes),
-        listing=Listing(storage.tasks, groups, storage.dependencies),
+        listing=listing,
         page_memory=PageMemory(),
         event_feed=event_feed,
         usage=usage,

@@ -1,5 +1,6 @@
 """Lists of tasks, page by page."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -46,6 +47,21 @@ class Listing:
 
         ask = partial(self._dependencies.dependents, task_id)
         return read_page(ask, lambda one: one.task_id, after, limit, item, _AT_ONCE)
+
+    def places(
+        self, places: Sequence[str], limit: int, belongs: Callable[[Task], bool], render: Render
+    ) -> Page[str]:
+        """The tasks at these places, ``<..>/<taskId>`` in order, of which one more than ``limit`` is given
+        where more follow.
+        """
+
+        def ask(after: str, count: int) -> Sequence[str]:
+            return places[bisect_right(places, after) :][:count]
+
+        def item(place: str) -> bytes | None:
+            return self._item(place.rpartition("/")[2], belongs, render)
+
+        return read_page(ask, str, "", limit, item, _AT_ONCE)
 
     def tasks(self, task_ids: Sequence[str], after: str, limit: int, render: Render) -> Page[str]:
         """Those of the tasks that there are, in this order; a place is the number of a task among them."""

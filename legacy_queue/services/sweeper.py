@@ -1,7 +1,8 @@
 """Sets right what no message leads to any more: the tables say what should have happened.
 
-Source: "Sweeper" in design/protocol.md. It finds what any lost message would have told: a pending run that
-nobody can poll, a claim or a deadline that nobody ended, a dependency or a group that nobody was told of.
+Source: docs/explanation/recovery.md#sweeper. It finds what any lost message would have told: a pending run
+that nobody can poll, a claim or a deadline that nobody ended, a dependency or a group that nobody was told
+of.
 """
 
 from collections.abc import Iterator

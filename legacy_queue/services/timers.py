@@ -3,7 +3,7 @@
 Many timers share a message. Concurrent calls put one together; a second transition of a task finds the
 message of the first still there, and puts none. While the process lives it renews its messages, so that
 nobody else receives them. Within 15 s of its death they are visible, and another process takes them over.
-Source: "Timers and recovery" in design/protocol.md.
+Source: docs/explanation/recovery.md#timers.
 """
 
 import heapq

@@ -14,7 +14,6 @@ from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import whole_seconds
 from legacy_queue.ports import Clock, LeaseLost
-from legacy_queue.services.pending import PendingCounts
 from legacy_queue.stores import ReceivedMessage, WorkQueues
 
 log = structlog.get_logger()
@@ -28,10 +27,8 @@ class WorkMessages:
     ``offered`` is called with each queue in which a message has become visible.
     """
 
-    def __init__(
-        self, queues: WorkQueues, clock: Clock, secrets: Sequence[bytes], counts: PendingCounts
-    ) -> None:
-        self._queues, self._clock, self._secret, self._counts = queues, clock, secrets[0], counts
+    def __init__(self, queues: WorkQueues, clock: Clock, secrets: Sequence[bytes]) -> None:
+        self._queues, self._clock, self._secret = queues, clock, secrets[0]
         self.offered: Callable[[WorkQueue], None] = lambda _queue: None
 
     def hold(self, task: Task, hold: Hold) -> Lease:
@@ -48,7 +45,7 @@ class WorkMessages:
                 return self._queues.hide(queue, hold.lease, text, hidden_for)
             except LeaseLost:
                 log.info("message-held-afresh", task_id=task.task_id, run_id=hold.run_id)
-        return self._put(queue, text, self._time_left(task), hidden_for)
+        return self._queues.put(queue, text, self._time_left(task), hidden_for)
 
     def settle(self, task: Task, after: Offer | Withdraw | None) -> None:
         """Do what a transition left to be done once the task is stored. Repeating it is safe."""
@@ -68,7 +65,7 @@ class WorkMessages:
         if whole_seconds(delay) >= math.floor(self._time_left(task) / timedelta(seconds=1)):
             return
         if not (lease and self._hidden(queue, lease, text, delay)):
-            self._put(queue, text, self._time_left(task), delay)
+            self._queues.put(queue, text, self._time_left(task), delay)
         if delay <= _AT_ONCE:
             self.offered(queue)
 
@@ -84,14 +81,6 @@ class WorkMessages:
             self._queues.remove(queue, lease)
         except (LeaseLost, ServiceUnavailable):
             log.info("message-not-removed", message_id=lease.message_id)
-        else:
-            self._counts.changed(queue, -1)
-
-    def _put(self, queue: WorkQueue, text: str, time_left: timedelta, hidden_for: timedelta) -> Lease:
-        try:
-            return self._queues.put(queue, text, time_left, hidden_for)
-        finally:
-            self._counts.changed(queue, 1)  # also where the answer was lost: no count is too low
 
     def _hidden(self, queue: WorkQueue, lease: Lease, text: str, delay: timedelta) -> bool:
         """Whether the lease was good for it."""

@@ -1,8 +1,8 @@
 """Provisioners, worker types and workers: declared by people, seen by the queue, kept from work.
 
 What workers do is noted in memory and written down now and then, who is new within a second: it costs a
-claim nothing, and no failure here is one of a claim. Source: design/protocol.md, "Defects of the
-original", 2.
+claim nothing, and no failure here is one of a claim. The original failed claims that were
+already made over it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -97,12 +97,16 @@ class Workers:
 
     def describe(self, path: Path) -> Mapping[str, Any]:
         """The body that getProvisioner, getWorkerType or getWorker answers; raises ResourceNotFound."""
+        return self._answer(self.known(path))
+
+    def known(self, path: Path) -> Known:
+        """What is known of a provisioner, worker type or worker; raises ResourceNotFound."""
         stored = self._store.load(path)
         known = self._with_noted(path, stored.known if stored else None)
         if known is None or known.kept_until <= self._clock.now():
             kind = ACTION_CONTEXTS[len(parents(path))].replace("-", " ")
             raise ResourceNotFound(f"there is no {kind} {'/'.join(path)}: it was never seen, or has expired")
-        return self._answer(known)
+        return known
 
     def list(
         self,
@@ -117,6 +121,20 @@ class Workers:
         ``is_quarantined`` asks for only such workers, or for all others. The page may be shorter than asked
         for, and not be the last. Who is new to this process is written down first, as by ``flush_new``.
         """
+        return self._page(partial(self._store.list, parent), after, limit, render, is_quarantined)
+
+    def task_queues(self, after: Path, limit: int, render: Callable[[Known], bytes]) -> Page[Path]:
+        """As ``list``, the worker types of all provisioners."""
+        return self._page(self._store.worker_types, after, limit, render)
+
+    def _page(
+        self,
+        ask: Callable[[Path, int], Sequence[Known]],
+        after: Path,
+        limit: int,
+        render: Callable[[Known], bytes],
+        is_quarantined: bool | None = None,
+    ) -> Page[Path]:
         self.flush_new()
         now = self._clock.now()
 
@@ -125,7 +143,7 @@ class Workers:
             is_asked_for = is_quarantined in (None, known.is_quarantined(now))
             return render(known) if is_asked_for and known.kept_until > now else None
 
-        return read_page(partial(self._store.list, parent), lambda known: known.path, after, limit, item)
+        return read_page(ask, lambda known: known.path, after, limit, item)
 
     def flush(self) -> None:
         """Write down what was noted, until it is done or two seconds are over; the rest is kept.

@@ -8,6 +8,7 @@ is a hint: it may be lost, late or doubled, and the tables decide what it means.
 from legacy_queue.ports import Clock
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.stores.artifacts import ArtifactStore, StoredArtifact
+from legacy_queue.stores.backlog import Backlog
 from legacy_queue.stores.blobs import Blobs
 from legacy_queue.stores.dependencies import DependencyStore, Dependent
 from legacy_queue.stores.groups import ActiveTask, Group, GroupStore, Sealed
@@ -28,14 +29,10 @@ class Storage:
     What a process remembers is in its stores: two that are opened on one account are as two processes.
     """
 
-    def __init__(
-        self, account: StorageAccount, prefix: str, clock: Clock, *, is_only_process: bool = False
-    ) -> None:
-        """Nothing is sent yet. ``is_only_process``: no other process uses the account, and nothing is stored
-        in it yet.
-        """
+    def __init__(self, account: StorageAccount, prefix: str, clock: Clock) -> None:
+        """Nothing is sent yet."""
         self.account = account
-        self.tasks = TaskStore(account.table(f"{prefix}tasks"), is_only_writer=is_only_process)
+        self.tasks = TaskStore(account.table(f"{prefix}tasks"))
         self.groups = GroupStore(account.table(f"{prefix}groups"), clock)
         self.dependencies = DependencyStore(account.table(f"{prefix}dependencies"), clock)
         self.artifacts = ArtifactStore(account.table(f"{prefix}artifacts"))

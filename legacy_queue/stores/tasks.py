@@ -4,12 +4,12 @@ One row for each task, alone in its partition: the partition is the taskId, the 
 """
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from threading import Lock
+from weakref import WeakSet
 
 from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.messages import Lease
@@ -17,6 +17,7 @@ from legacy_queue.domain.task import PriorityChange, Run, Task
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.ports import AlreadyExists, Changed
 from legacy_queue.ports.table import Condition, Row, Table, Value
+from legacy_queue.stores.backlog import Backlog, Entry
 from legacy_queue.stores.recent import Recent
 from legacy_queue.stores.rows import (
     ExpiringRows,
@@ -36,6 +37,9 @@ _LARGEST_REMEMBERED = 16 * 1024  # bytes of a definition
 _LISTS = ("dependencies", "routes", "scopes")  # of a definition, of strings
 _STATES = ("pending", "running", "completed", "failed", "exception")
 _UNRESOLVED = Condition("state", "in", ("unscheduled", "pending", "running"))
+_OPEN = Condition("state", "in", ("pending", "running"))
+_OF_ENTRY = ("taskQueueId", "state", "since")  # properties of a row
+_PAGE = 1000
 _BARRED = "barred"
 _EXPIRING = Condition("state", "in", ("completed", "failed", "exception", _BARRED))
 _OF_EARLIER_ROWS: Mapping[str, Value] = {
@@ -64,11 +68,10 @@ class TaskStore(ExpiringRows):
     Only a resolved task expires: an unresolved one still has to end, and its dependents wait for that.
     """
 
-    def __init__(self, table: Table, *, is_only_writer: bool = False) -> None:
-        """``is_only_writer``: no other store writes to the table, so that pending tasks can be counted."""
+    def __init__(self, table: Table) -> None:
         self._recent: Recent[str, StoredTask] = Recent(_REMEMBERED)
         super().__init__(table, self._recent.forget, (_EXPIRING,))
-        self._pending: Counter[tuple[str, str]] | None = Counter() if is_only_writer else None
+        self._followers: WeakSet[Backlog] = WeakSet()
         self._lock = Lock()
 
     def load(self, task_id: str) -> StoredTask | None:
@@ -90,7 +93,7 @@ class TaskStore(ExpiringRows):
         """Store a task that was not there; raises AlreadyExists."""
         values = new_values(task)
         stored = StoredTask(task, self._table.insert(task.task_id, KEY, values), is_own=True)
-        self._count(task, task.state == "pending")
+        self._tell(task, "", stored.etag)
         return self._remember(stored, values, self._recent.get(task.task_id))
 
     def bar(self, task_id: str, expires: datetime) -> bool:
@@ -107,7 +110,7 @@ class TaskStore(ExpiringRows):
         except Changed:
             self._recent.forget(task.task_id)
             raise
-        self._count(task, (task.state == "pending") - (stored.task.state == "pending"))
+        self._tell(task, stored.etag, etag)
         stored_now, known = StoredTask(task, etag, is_own=True), self._recent.get(task.task_id)
         if known and known.etag == stored.etag:
             self._recent.put_instead(known, task.task_id, stored_now)
@@ -115,23 +118,38 @@ class TaskStore(ExpiringRows):
             self._recent.forget(task.task_id)
         return stored_now
 
-    def pending(self, provisioner_id: str, worker_type: str) -> int | None:
-        """How many tasks of the worker type are pending; None where another process may write tasks too."""
-        return None if self._pending is None else max(0, self._pending[provisioner_id, worker_type])
+    def follow(self) -> Backlog:
+        """A backlog that every write from now on corrects, until it is dropped; nothing is read yet."""
+        backlog = Backlog()
+        with self._lock:
+            self._followers.add(backlog)
+        return backlog
+
+    def read_into(self, backlog: Backlog, after: str) -> str | None:
+        """Read a page of the tasks that are pending or running into it; where to go on, None at the end."""
+        entries, next_after = page(self._table, [_OPEN], after, _PAGE, self._entry, _OF_ENTRY)
+        backlog.read((one for one in entries if one), next_after is None)
+        return next_after
 
     def unresolved(self, after: str, limit: int) -> tuple[Sequence[StoredTask], str | None]:
         """A page of the unscheduled, pending or running tasks, and where to go on: see ``rows.page``."""
         return page(self._table, [_UNRESOLVED], after, limit, _stored)
 
-    def _count(self, task: Task, more: int) -> None:
-        if self._pending is None or not more:
-            return
-        queue = task.work_queue
-        pool = queue.provisioner_id, queue.worker_type
+    def _entry(self, row: Row) -> tuple[str, Entry] | None:
+        """A task that an earlier version stored last is read whole; None for one that is gone meanwhile."""
+        if "taskQueueId" in row.values:
+            return row.partition, Entry(*properties(row, taskQueueId=str, state=str, since=datetime))
+        stored = self.load(row.partition)
+        if stored is None:
+            return None
+        task = stored.task
+        return row.partition, Entry(task.work_queue.task_queue_id, task.state, task.since)
+
+    def _tell(self, task: Task, before: str, etag: str) -> None:
         with self._lock:
-            self._pending[pool] += more
-            if not self._pending[pool]:
-                del self._pending[pool]
+            followers = [*self._followers]
+        for backlog in followers:
+            backlog.wrote(task, before, etag)
 
     def _remember(
         self, stored: StoredTask, values: Mapping[str, Value], before: StoredTask | None
@@ -159,6 +177,8 @@ def changing_values(task: Task) -> Mapping[str, Value]:
     """
     return {
         "state": task.state,
+        "since": task.since,
+        "taskQueueId": task.work_queue.task_queue_id,
         "retriesLeft": task.retries_left,
         "runs": as_json([run.to_wire() for run in task.runs]),
         "waitsFor": as_json(task.waits_for),

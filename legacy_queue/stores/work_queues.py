@@ -41,7 +41,7 @@ class WorkQueues:
 
     It is made when it is first used; its metadata tells whose it is and the day of its last use. Those that
     are empty and unused for 10 days have expired. Durations are counted in whole seconds, rounded up for
-    invisibility and down for the time to live. Source: design/protocol.md, "Storage is the truth".
+    invisibility and down for the time to live. Source: docs/explanation/protocols.md#work-queues.
     """
 
     def __init__(self, account: StorageAccount, prefix: str, clock: Clock) -> None:
@@ -89,7 +89,8 @@ class WorkQueues:
         """URLs good between the two times for receiving and deleting messages of that one queue.
 
         ``poll`` carries the visibility timeout and takes an appended ``&numofmessages=N``; ``delete`` holds
-        ``{{messageId}}`` and ``{{popReceipt}}`` literally, and no other brace. Source: design/clients.md 14.
+        ``{{messageId}}`` and ``{{popReceipt}}`` literally, and no other brace.
+        Source: docs/explanation/protocols.md#signed-urls.
         """
         endpoint, names = self._account.public_queues, [self._use(queue).name for queue in queues]
         return [signed_urls(endpoint, name, start, expiry, visibility) for name in names]
@@ -142,7 +143,10 @@ class WorkQueues:
 def signed_urls(
     endpoint: Endpoint, queue_name: str, start: datetime, expiry: datetime, visibility: timedelta
 ) -> SignedUrls:
-    """As ``WorkQueues.signed_urls``, for the queue of that name. Source: design/clients.md 14 and 20."""
+    """As ``WorkQueues.signed_urls``, for the queue of that name.
+
+    Source: docs/explanation/protocols.md#signed-urls.
+    """
     sas = generate_queue_sas(
         endpoint.account,
         queue_name,

@@ -12,6 +12,7 @@ from legacy_queue.stores.rows import ExpiringRows, between, json_in, json_values
 _QUARANTINED = "quarantined"
 _SEPARATOR = "!"  # before every character of an identifier, so that keys are in the order of the paths
 _END = "~"  # behind every key
+_PROVISIONERS = 100  # that are read at once
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,17 @@ class WorkerStore(ExpiringRows):
         In the order of their paths, behind the path ``after``, () being the beginning; fewer at the end only.
         """
         return between(self._table, _partition(parent), _SEPARATOR.join(after), _END, limit, _known)
+
+    def worker_types(self, after: Path, limit: int) -> Sequence[Known]:
+        """Up to ``limit`` worker types of all provisioners, as ``list``."""
+        found = [*self.list(after[:1], after, limit)] if after else []
+        behind: Path | None = after[:1]
+        while behind is not None and len(found) < limit:
+            provisioners = self.list((), behind, _PROVISIONERS)
+            for known in provisioners:
+                found += self.list(known.path, (), limit - len(found)) if len(found) < limit else ()
+            behind = provisioners[-1].path if len(provisioners) == _PROVISIONERS else None
+        return found
 
     def quarantine(self, worker: Path, until: datetime) -> None:
         """The worker is quarantined until then, whatever was said before. Safe to repeat."""

@@ -1,4 +1,4 @@
-"""A worker of all three generations, as short as the seeds' description of it. Read it in this order.
+"""A worker of all three generations, as short as the protocols' descriptions of it. Read it in this order.
 
 ``worker`` is the loop: it finds work (``finding``) and starts a ``task_run`` for each claim. That keeps the
 claim (``held_claim``) while the task's command runs (``command``), uploads the log and the declared artifacts
@@ -8,8 +8,7 @@ no code with the server but the signing of requests.
 
     Worker(settings, on_step=print).run()
 
-Sources: queue-worker interaction, the draft (seed 004), the deployed protocol (seed 003) and the later one
-(seeds 000 and 002); for logs and artifacts docker-worker of 2017.
+Sources: docs/explanation/protocols.md; for logs and artifacts docker-worker of 2017.
 """
 
 from legacy_queue.worker.queue_client import QueueRefused

@@ -1,5 +1,5 @@
-"""Finding work: in Azure queues, as the draft (seed 004) and the deployed protocol (seed 003) describe it, or
-by claimWork (seed 000).
+"""Finding work: in Azure queues, as the draft and the deployed protocol describe it, or by
+claimWork. Source: docs/explanation/protocols.md.
 
 The first two differ only in what is sent with a claim and in who removes the message afterwards.
 """

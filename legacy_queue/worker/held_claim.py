@@ -71,6 +71,6 @@ def reclaim_delay(left: timedelta) -> timedelta:
     before its end, or two thirds of it where it is shorter than nine minutes.
 
     Never less than a second, so that a clock which is ahead of the queue's cannot make the worker spin.
-    Source: "a few minutes prior to expiration, to allow for clock drift" (seed 003).
+    Source: "a few minutes prior to expiration, to allow for clock drift" ("Queue - Worker Interaction").
     """
     return max(left - min(RECLAIM_MARGIN, left / 3), MIN_DELAY)

@@ -32,9 +32,9 @@ _PORTS = {"http": 80, "https": 443}
 class Protocol(StrEnum):
     """Which of the three ways of finding work the worker follows."""
 
-    DRAFT = "draft"  # seed 004: sends the message's id, receipt and signature; the queue holds the message
-    DEPLOYED = "deployed"  # seed 003: claims with its own name alone, and deletes the message itself
-    CLAIMWORK = "claimwork"  # seed 000: asks the queue for claims, in a long poll; sees no Azure queue
+    DRAFT = "draft"  # sends the message's id, receipt and signature; the queue holds the message
+    DEPLOYED = "deployed"  # claims with its own name alone, and deletes the message itself
+    CLAIMWORK = "claimwork"  # asks the queue for claims, in a long poll; sees no Azure queue
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Context:
 
 
 class Step(StrEnum):
-    """An arrow or note of the seeds' charts; a task's have ``task_id`` and ``run_id`` beside these fields."""
+    """An arrow or note of the charts; a task's have ``task_id`` and ``run_id`` beside these fields."""
 
     level: int
 

@@ -76,7 +76,7 @@ class TaskRun:
             outcome = self._outcome(log, uploads)
             log.end()
             if outcome and outcome["result"] == "exception":
-                # the report must not wait for a worker that may be unstable (seed 000)
+                # the report must not wait for a worker that may be unstable ("Queue-Worker Interaction")
                 self._report(outcome)
                 uploads.log()
             elif outcome:

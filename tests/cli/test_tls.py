@@ -275,4 +275,7 @@ def test_a_public_url_that_the_certificate_does_not_name_is_refused(tmp_path: Pa
     with pytest.raises(SettingsError, match=r"add --tls-name queue\.example\.com"):
         opened(settings)
     opened(replace(settings, tls_name=("queue.example.com",)))
-    opened(replace(settings, public_url="https://localhost:8080"))
+    for url in ("https://localhost:8080", "http://queue.example.com", None):
+        opened(replace(settings, public_url=url))
+    with pytest.raises(SettingsError, match=r"add --tls-name 192\.0\.2\.1"):
+        opened(replace(settings, public_url=None, host="192.0.2.1"))

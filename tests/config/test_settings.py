@@ -360,5 +360,5 @@ def test_a_setting_that_lacks_its_extra_is_refused_with_the_command_that_brings_
     options: dict[str, str], package: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
-    sentence = f" needs {package}, which is not installed: `pip install 'legacy-queue[{extra}]'` brings it"
+    sentence = f"{package} is needed, and not installed: `pip install 'legacy-queue[{extra}]'` brings it"
     assert why_refused(options).endswith(sentence)

@@ -42,11 +42,6 @@ def test_an_account_is_not_used() -> None:
     assert "acc.queue.core.windows.net" in (account.endpoints["queue"] or "")
 
 
-def test_with_memory_alone_pending_tasks_are_counted_as_tasks() -> None:
-    memory, azure = (build(settings, "http://h:1").storage.tasks for settings in (SETTINGS, AZURE))
-    assert (memory.pending("p", "w"), azure.pending("p", "w")) == (0, None)
-
-
 def test_only_memory_is_answered_for_by_the_server_itself() -> None:
     rules = {
         name: [rule.rule for rule in build(settings, "http://h:1").app.url_map.iter_rules()]

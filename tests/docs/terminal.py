@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -111,7 +111,7 @@ class Terminal:
         to_file, done = f">{output} 2>&1 </dev/null", f">{ended}.new; mv {ended}.new {ended}"
         expected = 0
         if step.mark == "background":
-            self._send(f"setsid bash {script} {to_file} & echo $! {done}")
+            self._send(f"setsid bash -c 'echo $$ {done}; . {script}' {to_file} &")
         elif step.mark.startswith("exit "):
             expected = int(step.mark.removeprefix("exit "))
             self._send(f"{take} {to_file}; echo $? {done}")
@@ -140,9 +140,9 @@ class Terminal:
             return bool(matching.search(said) if output in self._background else matching.fullmatch(said))
 
         matching = pattern(expected)
-        if not matches() and output in self._background:
+        if output in self._background:
             with suppress(TimeoutError):
-                wait_until(matches)
+                wait_until(lambda: matches() or not self._is_alive(self._background[output]))
         assert matches(), f"line {line}: expected\n{expected}\nand printed is\n{output.read_text()}"
 
     def _port(self, number: str) -> int:
@@ -153,7 +153,10 @@ class Terminal:
     def _stop(self, _output: Path, group: int) -> None:
         with suppress(ProcessLookupError):
             os.killpg(group, signal.SIGTERM)
-        wait_until(lambda: not any(os.getpgid(pid) == group for pid in self._started()))
+        wait_until(lambda: not self._is_alive(group))
+
+    def _is_alive(self, group: int) -> bool:
+        return group in self._started().values()
 
     def close(self) -> None:
         """End everything that the page has started."""
@@ -168,10 +171,11 @@ class Terminal:
             self._shell.stdin.close()
             self._shell.wait(LONG)
 
-    def _started(self) -> Iterator[int]:
-        """The processes of the page that live."""
+    def _started(self) -> dict[int, int]:
+        """The processes of the page that live, and their groups."""
+        found = {}
         for entry in Path("/proc").iterdir():
             with suppress(OSError):
                 if entry.name.isdigit() and os.fsencode(self._mark) in (entry / "environ").read_bytes():
-                    os.getpgid(int(entry.name))
-                    yield int(entry.name)
+                    found[int(entry.name)] = os.getpgid(int(entry.name))
+        return found

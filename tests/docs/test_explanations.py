@@ -11,7 +11,7 @@ from legacy_queue.adapters.azure.rest import QUEUE, TABLE
 from legacy_queue.adapters.azurite import PATCHED_VERSION
 from legacy_queue.config.settings import Settings
 from legacy_queue.domain import artifacts, authentication, definition, hawk, ids, timers
-from legacy_queue.services import background, chores, claim_work, claims, core, event_feed
+from legacy_queue.services import background, chores, claim_work, claims, core, event_feed, task_queues
 from legacy_queue.services import timers as process_timers
 
 FOLDER = Path(__file__).parents[2] / "docs" / "explanation"
@@ -41,6 +41,8 @@ FACTS = [
     ("http-contract", f"end {minutes(claims._CREDENTIALS_DRIFT)} minutes after `takenUntil`"),
     ("http-contract", f"({minutes(artifacts.UPLOAD_WINDOW)} with drift)"),
     ("http-contract", "claimWork takes up to 32 `tasks`"),
+    ("http-contract", f"within {seconds(task_queues.KNOWN_FOR)} seconds for what others did"),
+    ("decisions", f"at most {seconds(task_queues.KNOWN_FOR)} seconds old"),
     ("protocols", f"`sas-life` ({minutes(DEFAULTS.sas_life)} minutes)"),
     ("protocols", f"`poll-visibility`, {minutes(DEFAULTS.poll_visibility)} minutes"),
     ("protocols", f"visible after {seconds(claims.OFFERED_AGAIN_AFTER)} seconds"),

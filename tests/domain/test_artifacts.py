@@ -1,4 +1,4 @@
-"""What createArtifact may be asked for, and when: design/api.md, "Bodies worth spelling out"."""
+"""What createArtifact may be asked for, and when: docs/explanation/http-contract.md#artifacts."""
 
 import hashlib
 from collections.abc import Mapping
@@ -324,7 +324,7 @@ def test_another_artifact_takes_the_place_of_one(
 
 
 def test_the_message_names_another_run_than_the_artifacts() -> None:
-    """Seeds/001, "artifactCreated"."""
+    """The message "artifactCreated" of "Queue AMQP Exchanges"."""
     task = shut_down()
     event = artifact_created(task, asked_for(S3))
     assert event.exchange == "artifact-created"

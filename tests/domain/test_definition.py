@@ -1,4 +1,4 @@
-"""The rules between the fields of a task definition: design/api.md, "Task definition"."""
+"""The rules between the fields of a task definition: docs/explanation/http-contract.md#task-definition."""
 
 import json
 from datetime import timedelta

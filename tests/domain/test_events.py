@@ -1,4 +1,4 @@
-"""What is told of a task: seeds/001 and "Events (AMQP)" in design/protocol.md."""
+"""What is published of a task: "Queue AMQP Exchanges" and docs/explanation/recovery.md#events."""
 
 from collections.abc import Sequence
 from dataclasses import replace

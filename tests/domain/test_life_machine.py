@@ -228,6 +228,21 @@ class Life(RuleBasedStateMachine):
             expected = [*self.words, "pending"]
         self._step(lambda task: transitions.rerun(task, self.now), expected)
 
+    @rule(priority=st.sampled_from(["highest", "medium", "lowest"]))
+    def change_priority(self, priority: str) -> None:
+        before, is_kept = self.task, self.is_late or self.is_resolved
+        changes = not is_kept and priority != before.priority
+        self.happened |= {("task-priority-changed", None)} if changes else set()
+        self._step(
+            lambda task: transitions.change_priority(task, priority, self.now),
+            RequestConflict if is_kept else self.words,
+        )
+        assert self.task.priority == (before.priority if is_kept else priority)
+        if changes and before.held:
+            assert self.task.held is None or self.task.held.message_id != before.held.message_id, (
+                "the held message is in the queue of another priority"
+            )
+
     @rule()
     def expire(self) -> None:
         expected: Expected = self.words
@@ -461,7 +476,8 @@ def _about(event: Event) -> tuple[str, int | None]:
 
 def _is_so(event: Event, task: Task) -> bool:
     """Whether it may be told of the task as it is, its last run or the definition."""
-    state = {"task-defined": task.state, "task-pending": "pending", "task-running": "running"}
+    state = {"task-pending": "pending", "task-running": "running"}
+    state |= dict.fromkeys(("task-defined", "task-priority-changed"), task.state)
     return (
         event.payload["status"] == task.status()
         and event.payload.get("runId", task.runs[-1].run_id if task.runs else None)

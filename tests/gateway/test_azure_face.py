@@ -1,7 +1,7 @@
 """What a worker and Azure's own client see of the memory storage.
 
-The expected bytes follow design/clients.md and answers of Azure that the tests of its JavaScript SDK recorded
-in 2019 (Azure/azure-sdk-for-js, sdk/storage/storage-queue/recordings).
+The expected bytes follow docs/explanation/legacy-clients.md and answers of Azure that the tests of its
+JavaScript SDK recorded in 2019 (Azure/azure-sdk-for-js, sdk/storage/storage-queue/recordings).
 """
 
 import base64

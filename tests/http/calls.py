@@ -39,7 +39,7 @@ PROVISIONER, WORKER_TYPE = "provisioner", "worker-Type_1"
 WORKER = {"workerGroup": "group", "workerId": "alice"}
 DECLARED = {endpoint.name: endpoint for endpoint in ENDPOINTS}
 
-# design/api.md, "Errors"; AuthorizationFailed is for a message signature that is wrong
+# docs/explanation/http-contract.md#errors; AuthorizationFailed is for a message signature that is wrong
 CODES = {
     400: {"MalformedPayload", "InvalidRequestArguments", "InputValidationError", "InputError"},
     401: {"AuthenticationFailed"},
@@ -380,7 +380,7 @@ def refused(answer: TestResponse, status: int, code: str, *mentioned: str) -> st
 
 
 def check_error(answer: TestResponse, name: str | None) -> None:
-    """The shape of every error, as design/api.md has it."""
+    """The shape of every error, as docs/explanation/http-contract.md has it."""
     body = answer.get_json()
     assert set(body) == {"code", "message", "requestInfo"}
     assert body["code"] in CODES[answer.status_code]
@@ -442,6 +442,7 @@ TASK_ID = "VLdaX5vAQ0iW8JIr3sGQZw"
 GROUP_ID = "eJzQ3g3rTZuH-bUFBpVoxw"
 NAME = "private/build.log"
 _POOL = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
+_QUEUE_ID = f"{PROVISIONER}/{WORKER_TYPE}"
 _TASK = {"schedulerId": "a-scheduler", "taskGroupId": GROUP_ID, "projectId": "a/project"}
 _LISTS = {"scopes": ["some:scope:*", "another scope"], "routes": ["index.a.b", "tc-treeherder.v2"]}
 
@@ -509,6 +510,19 @@ def with_artifact(queue: Queue, name: str, **task: Any) -> None:
         succeeded(queue.artifact(TASK_ID, NAME))
 
 
+_OF_TASK_QUEUES = (
+    *("taskQueueCounts", "taskQueueCountsBatch", "listPendingTasks", "listClaimedTasks"),
+    *("listTaskQueues", "getTaskQueue"),
+)
+
+
+def _of_task_queue(name: str) -> Scene:
+    params = {"taskQueueId": quote(_QUEUE_ID, safe="")} if "<" in DECLARED[name].route else {}
+    body = {"taskQueueIds": [_QUEUE_ID]} if name == "taskQueueCountsBatch" else None
+    fields = {"taskQueueId": _QUEUE_ID, "taskQueueIds": [_QUEUE_ID]}
+    return Scene(params, body, lambda queue: queue.running(TASK_ID), fields)
+
+
 def scene(name: str, priority: str = "lowest") -> Scene:
     """For any endpoint; a task of that priority is what it is about."""
     above = ["highest", "very-high", "high", "medium", "low", "very-low", "lowest"]
@@ -534,12 +548,13 @@ def scene(name: str, priority: str = "lowest") -> Scene:
             params, prepare = {}, lambda _queue: None
         case "pollTaskUrls" | "pendingTasks" | "claimWork":
             params, body = _POOL, WORKER if name == "claimWork" else None
+        case _ if name in _OF_TASK_QUEUES:
+            return _of_task_queue(name)
         case "createTask" | "defineTask":
             body, prepare = task_body(**task), lambda _queue: None
-        case "scheduleTask":
-            prepare = lambda queue: queue.define(TASK_ID, **task)  # noqa: E731
-        case "rerunTask":
-            prepare = lambda queue: queue.canceled(TASK_ID, **task)  # noqa: E731
+        case "scheduleTask" | "rerunTask":
+            before = "define" if name == "scheduleTask" else "canceled"
+            prepare = lambda queue: getattr(queue, before)(TASK_ID, **task)  # noqa: E731
         case _ if name in _OF_GROUPS:
             params, body, prepare = of_groups(name, task)
             fields["priorities"] = above[:3]  # those up to the new one

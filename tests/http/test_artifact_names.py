@@ -1,4 +1,4 @@
-"""Names of artifacts are data: design/reliability.md, I5, and design/clients.md, 1."""
+"""Names of artifacts are data: docs/explanation/legacy-clients.md#requests."""
 
 from urllib.parse import quote
 

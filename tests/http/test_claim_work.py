@@ -1,4 +1,4 @@
-"""claimWork over HTTP: seeds 000 and 002, "Bodies worth spelling out" in design/api.md."""
+"""claimWork over HTTP: docs/explanation/http-contract.md#claims."""
 
 import json
 from datetime import timedelta

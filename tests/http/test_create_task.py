@@ -1,4 +1,7 @@
-"""Every rule of the task definition, at its limit and just beyond. Source: design/api.md."""
+"""Every rule of the task definition, at its limit and just beyond.
+
+Source: docs/explanation/http-contract.md#task-definition.
+"""
 
 import json
 from datetime import UTC, datetime, timedelta

@@ -126,7 +126,7 @@ def test_another_project_has_the_same_exchanges() -> None:
     assert bound[1][0]["exchange"] == "exchange/another/v1/task-pending"
 
 
-# seeds/001: what each message has beside its version, required and optional
+# "Queue AMQP Exchanges": what each message has beside its version, required and optional
 SEED: dict[str, tuple[set[str], set[str]]] = {
     "task-defined": ({"status"}, set()),
     "task-pending": ({"status", "runId"}, set()),
@@ -144,7 +144,7 @@ SEED: dict[str, tuple[set[str], set[str]]] = {
 
 
 @pytest.mark.parametrize("name", EXCHANGES)
-def test_a_message_has_other_properties_than_the_seed_says(name: str) -> None:
+def test_a_message_has_other_properties_than_is_documented(name: str) -> None:
     published = schema(f"/schemas/queue/v1/{message_schema(name)}.json#")
     required, optional = SEED[name]
     assert set(published["required"]) == {"version"} | required

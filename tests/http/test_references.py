@@ -68,7 +68,7 @@ def test_the_reference_says_other_scopes_than_are_asked_for(name: str) -> None:
     if (name, "lowest") not in CONTRACT:
         assert "scopes" not in ENTRIES[name]
         return
-    text = str(ENTRIES[name]["scopes"])
+    text = repr(ENTRIES[name]["scopes"])
     named = {re.sub(r"<\w+>.*", "", one) for one in re.findall(r"'(queue:[^']+|assume:[^']+)'", text)}
     wanted = [scope for scopes in CONTRACT[name, "lowest"] for scope in scopes]
     for one in named:

@@ -184,7 +184,7 @@ def as_a_worker_of_2015(**more: Any) -> Queue:
 
 @pytest.mark.parametrize("name", WITH_A_CLAIM)
 def test_permanent_credentials_do_not_hold_the_claim_of_their_worker(name: str) -> None:
-    """As generic-worker does it: see design/clients.md 7."""
+    """As generic-worker does it: see docs/explanation/legacy-clients.md#requests."""
     queue = as_a_worker_of_2015()
     queue.running(TASK_ID)
     succeeded(queue.call(name, WITH_A_CLAIM[name], PERMANENT, taskId=TASK_ID, runId=0))

@@ -1,4 +1,4 @@
-"""Who may call what, generated from the declarations, which are held against design/api.md first."""
+"""Who may call what, generated from the declarations, which are held against CONTRACT first."""
 
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
@@ -54,7 +54,7 @@ def creating(priority: str) -> list[tuple[str, ...]]:
     ]
 
 
-# design/api.md, "Methods": of each method that needs scopes, the alternatives
+# The contract: of each method that needs scopes, the alternatives
 CONTRACT = {
     ("createTask", "lowest"): [
         *creating("lowest"),
@@ -101,6 +101,14 @@ CONTRACT = {
         ("queue:claim-task", f"assume:worker-type:{POOL}", f"assume:worker-id:{WORKER}"),
     ],
     ("claimWork", "lowest"): [(f"queue:claim-work:{POOL}", f"queue:worker-id:{WORKER}")],
+    **{
+        (name, "lowest"): [(f"queue:pending-count:{POOL}", f"queue:claimed-count:{POOL}")]
+        for name in ("taskQueueCounts", "taskQueueCountsBatch")
+    },
+    ("listPendingTasks", "lowest"): [(f"queue:pending-list:{POOL}",)],
+    ("listClaimedTasks", "lowest"): [(f"queue:claimed-list:{POOL}",)],
+    ("listTaskQueues", "lowest"): [("queue:list-task-queues",)],
+    ("getTaskQueue", "lowest"): [(f"queue:get-task-queue:{POOL}",)],
     **{
         (f"declare{kind}", "lowest"): [tuple(f"queue:declare-{path}#{one}" for one in properties)]
         for kind, path, properties in [

@@ -41,6 +41,7 @@ SECRET, OLD_SECRET = b"the-first-secret-signs", b"an-older-one-verifies"
 PREFIX = "q"
 PROVISIONER, WORKER_TYPE = "provisioner", "worker-Type_1"
 QUEUE = WorkQueue(PROVISIONER, WORKER_TYPE, "lowest")
+HIGH = WorkQueue(PROVISIONER, WORKER_TYPE, "high")
 ISSUER = Client("queue", "the-access-token-of-the-issuer", ("*",))
 ALICE, BOB = Worker("group", "alice"), Worker("group", "bob")
 
@@ -249,14 +250,14 @@ class Bench:
         (message,) = self.receive()
         return message
 
-    def delete(self, message: Message) -> None:
+    def delete(self, message: Message, queue: WorkQueue = QUEUE) -> None:
         """What a worker does with its delete URL."""
-        self.account.queue(QUEUE.name(PREFIX)).delete(message.lease)
+        self.account.queue(queue.name(PREFIX)).delete(message.lease)
 
-    def delete_if_leased(self, message: Message) -> None:
+    def delete_if_leased(self, message: Message, queue: WorkQueue = QUEUE) -> None:
         """The same, by a worker that takes Azure's 400 and 404 as they come."""
         with suppress(MessageNotFound, PopReceiptMismatch):
-            self.delete(message)
+            self.delete(message, queue)
 
     def claim(
         self,

@@ -1,4 +1,8 @@
-"""The invariants of design/protocol.md and the promises of design/reliability.md, of any task in a bench."""
+"""The invariants and guarantees of any task in a bench.
+
+Source: docs/explanation/held-message.md#what-holds-at-any-time and
+docs/explanation/recovery.md#what-is-guaranteed.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -6,17 +10,22 @@ from datetime import datetime, timedelta
 from legacy_queue.domain.messages import signature_is_valid
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.ports.queue import QueuedMessage
-from tests.services.bench import CLAIM_TIMEOUT, MINUTE, SECRET, Bench, Message, Told
+from tests.services.bench import CLAIM_TIMEOUT, HIGH, MINUTE, QUEUE, SECRET, Bench, Message, Told
 
 MOST_RUNS = 50
+PRIORITY_CHANGED = "task-priority-changed"
 
 Claim = tuple[str, int, Worker | None, datetime | None]  # taskId, runId, who holds it and until when
 Messages = Mapping[str, tuple[int, QueuedMessage]]
 
 
-def messages_of(bench: Bench, task_id: str) -> Messages:
-    """The run and the message for each message id of the task; none that somebody else has signed."""
-    read = [(Message.read(one), one) for one in bench.messages()]
+def messages_of(bench: Bench, task_id: str, *, in_any_queue: bool = False) -> Messages:
+    """The run and the message for each message id of the task; none that somebody else has signed.
+
+    Those in the queue of its priority, or ``in_any_queue``.
+    """
+    queues = (QUEUE, HIGH) if in_any_queue else (bench.task(task_id).work_queue,)
+    read = [(Message.read(one), one) for queue in queues for one in bench.messages(queue)]
     return {
         one.lease.message_id: (text.run_id, one)
         for text, one in read
@@ -38,7 +47,7 @@ def check(bench: Bench, task_id: str, *, after_faults: bool, skew: timedelta = t
     server's clock is behind.
     """
     task = bench.task(task_id)
-    messages = messages_of(bench, task_id)
+    messages = messages_of(bench, task_id, in_any_queue=after_faults)
     for _, message in messages.values():
         assert message.expires <= task.definition.deadline + skew, "a message outlives the deadline"
     check_runs(task)
@@ -112,6 +121,8 @@ def check_history(before: Task, after: Task, taken_back: Collection[Claim] = ())
 def history(task: Task) -> list[Told]:
     """Every event of the task's life, each once: a run that was retried has no final one."""
     events: list[Told] = [("task-defined", task.task_id, None)]
+    if task.priority_changes:
+        events.append((PRIORITY_CHANGED, task.task_id, None))
     for run in task.runs:
         if run.reason_created != "exception":
             events.append(("task-pending", task.task_id, run.run_id))
@@ -137,7 +148,8 @@ def check_told(
     first = {event: index for index, event in reversed(list(enumerate(told)))}
     last = {event: index for index, event in enumerate(told)}
     histories = {task.task_id: history(task) for task in tasks}
-    lies = [one for one in first if one[0] != "task-group-resolved" and one not in histories.get(one[1], [])]
+    of_tasks = [one for one in first if not one[0].startswith("task-group-")]
+    lies = [one for one in of_tasks if one not in histories.get(one[1], [])]
     lies = [one for one in lies if one not in {("task-running", *claim[:2]) for claim in taken_back}]
     assert not lies, f"told what never happened: {lies}"
     groups: dict[str, list[int]] = {}
@@ -161,7 +173,7 @@ def check_told(
 def check_order(tasks: Sequence[Task], told: Sequence[Told]) -> None:
     """The events of each life came in order: those of one process that did one thing after the other."""
     for task in tasks:
-        first = [told.index(event) for event in history(task)]
+        first = [told.index(event) for event in history(task) if event[0] != PRIORITY_CHANGED]
         assert first == sorted(first), f"told out of order: {[told[one] for one in first]}"
 
 

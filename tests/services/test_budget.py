@@ -1,6 +1,7 @@
 """What each call costs in storage operations, counted where they leave the process.
 
-The budget is that of design/performance.md: *shared* is what concurrent calls write together.
+The budget is that of docs/explanation/architecture.md#what-a-call-costs: *shared* is what concurrent calls
+write together.
 """
 
 import secrets

@@ -26,6 +26,7 @@ from tests.services.bench import (
     Calls,
     Crash,
     Message,
+    failing,
     task_body,
 )
 from tests.services.interleaving import every_order, pausing, run
@@ -91,13 +92,35 @@ def test_claim_work_takes_a_raised_task_first(bench: Bench) -> None:
     assert claim_work(bench) == [task_id]
 
 
-def test_claim_work_takes_a_lowered_task_last_and_drops_its_old_message(bench: Bench) -> None:
+def test_claim_work_takes_a_lowered_task_last_and_moves_its_old_message(bench: Bench) -> None:
     lowered = bench.create(priority="highest")
     change(bench, lowered, "low", "highest")
     other = bench.create(priority="medium")
     assert claim_work(bench) == [other]
-    assert runs_in(bench) == {"medium": [1], "low": [0]}
+    assert runs_in(bench) == {"medium": [1], "low": [0, 0]}
     assert claim_work(bench) == [lowered]
+    assert work(bench) == []
+    assert runs_in(bench) == {"medium": [1], "low": [1]}
+
+
+def test_a_message_of_a_running_run_is_not_moved(bench: Bench) -> None:
+    task_id = bench.create(priority="highest")
+    change(bench, task_id, "low", "highest")
+    bench.services.claims.claim(bench.task(task_id), 0, ALICE, Presented())
+    bench.receive(queue=QUEUES["low"])
+    assert work(bench) == []
+    assert runs_in(bench) == {"low": [0, 1]}
+
+
+def test_without_any_timer_a_server_that_dies_strands_no_task() -> None:
+    bench = Bench()
+    task_id = bench.create(priority="highest")
+    dying = bench.replica(At(0, of="replace", after=failing(Crash())))
+    with suppress(Crash):
+        dying.tasks.change_priority(task_id, "highest", "low")
+    bench.lose_timers()
+    assert runs_in(bench) == {"highest": [0]}
+    assert [*work(bench), *work(bench)] == [task_id]
 
 
 def test_a_process_that_remembers_the_old_priority_does_not_claim_early() -> None:
@@ -108,7 +131,7 @@ def test_a_process_that_remembers_the_old_priority_does_not_claim_early() -> Non
     change(bench, task_id, "low", "highest")
     (message,) = bench.receive(queue=QUEUES["highest"])
     assert other.services.claims.claim_polled(QUEUES["highest"], message.received, ALICE) is None
-    assert runs_in(bench) == {"low": [0]}
+    assert runs_in(bench) == {"low": [0, 0]}
 
 
 def test_a_process_that_remembers_the_old_priority_does_not_drop_the_message_of_the_new() -> None:
@@ -219,7 +242,7 @@ def test_whatever_fails_the_run_is_found_with_the_priority_that_the_task_has(
     def play(call: int) -> bool:
         bench = Bench()
         task_id = bench.claimed() if is_running else bench.create()
-        fault = At(call, **{"after" if is_after else "before": _raising(error)})
+        fault = At(call, **{"after" if is_after else "before": failing(error)})
         with suppress(Crash, ServiceUnavailable):
             bench.replica(fault).tasks.change_priority(task_id, "lowest", "high")
         bench.run_timers(MINUTE, bench.server())
@@ -235,13 +258,6 @@ def test_whatever_fails_the_run_is_found_with_the_priority_that_the_task_has(
     while play(call):
         call += 1
     assert call >= 5
-
-
-def _raising(error: BaseException) -> Callable[[], Any]:
-    def fail() -> None:
-        raise error
-
-    return fail
 
 
 def _pausing(name: str, call: Callable[[], Any]) -> Any:

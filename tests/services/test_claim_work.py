@@ -1,4 +1,4 @@
-"""claimWork: seeds 000 and 002, and design/api.md."""
+"""claimWork: docs/explanation/protocols.md#claimwork."""
 
 import base64
 import json

@@ -1,4 +1,5 @@
-"""Claims under the draft and under the deployed protocol: seeds 004 and 003, design/protocol.md.
+"""Claims under the draft and under the deployed protocol: docs/explanation/protocols.md and
+docs/explanation/held-message.md.
 
 Expected signatures come from openssl, which signs ``<taskId>/<runId>`` with the secret.
 """
@@ -359,7 +360,9 @@ def test_a_run_that_there_is_not_is_not_found() -> None:
 
 
 def test_a_claim_costs_no_read_where_the_task_is_remembered() -> None:
-    """design/performance.md: schedule the timer, hold the message, write the task."""
+    """Schedule the timer, hold the message, write the task:
+    docs/explanation/architecture.md#what-a-call-costs.
+    """
     bench = Bench()
     calls = Calls()
     services = bench.replica(calls, remembers=True)

@@ -1,4 +1,4 @@
-"""Tasks that wait for others: design/api.md, "Dependencies"."""
+"""Tasks that wait for others: docs/explanation/http-contract.md#dependencies."""
 
 from collections.abc import Callable
 from typing import Any

@@ -44,12 +44,12 @@ from legacy_queue.domain.transitions import is_satisfied
 from legacy_queue.ports import BrokerAway, Changed
 from legacy_queue.services.claims import Presented
 from legacy_queue.services.core import Core
-from legacy_queue.services.pending import PendingCounts
 from legacy_queue.services.work_messages import WorkMessages
 from tests.services import interleaving
 from tests.services.bench import (
     ALICE,
     BOB,
+    HIGH,
     HOUR,
     MINUTE,
     NOW,
@@ -104,6 +104,7 @@ CALLS = st.sampled_from(
     ]
 )
 MOST_TASKS = 4
+OURS = (HIGH, QUEUE)
 ANOTHER_QUEUE = WorkQueue(PROVISIONER, "another-type", "lowest")
 
 # all that may be answered here
@@ -205,8 +206,7 @@ class Life(RuleBasedStateMachine):
         required = [f"{PROVISIONER}/{WORKER_TYPE}"] if is_required else []
         self.bench = Bench(required=required)
         queues, clock = self.bench.storage.work_queues, self.bench.clock
-        counts = PendingCounts(queues, self.bench.storage.tasks, clock)
-        self.messages = WorkMessages(queues, clock, [SECRET], counts)
+        self.messages = WorkMessages(queues, clock, [SECRET])
         self.around: Callable[..., Any] | None = None
         self.servers = [self._server()] * 2 if is_alone else [self._server(), self._server()]
         self.is_alone, self.is_ordered = is_alone, is_alone and not has_faults
@@ -229,6 +229,7 @@ class Life(RuleBasedStateMachine):
         self.without_timer: set[str] = set()
         self.registered: dict[tuple[str, str], datetime] = {}  # by dependent and what it waits for
         self.told: list[Told] = []
+        self.is_sealed = False
         for shape in shapes:
             self._create(shape)(self.servers[0])
 
@@ -262,6 +263,7 @@ class Life(RuleBasedStateMachine):
         body = self.bodies[task_id]
 
         def act(server: Core) -> None:
+            may_join = not self.is_sealed or body.get("taskGroupId") != GROUP or self._has_joined(task_id)
             if how == "another":
                 server.services.tasks.create(task_id, {**body, "payload": {}, "taskGroupId": task_id})
             elif how == "defineTask":
@@ -269,15 +271,45 @@ class Life(RuleBasedStateMachine):
                 server.services.tasks.define(task_id, body)
             else:
                 server.services.tasks.create(task_id, body)
+            assert may_join or how == "another", "a sealed group takes a new task"
             self.answered.add(task_id)
             if not self.around:
                 self.announced.add(task_id)
 
         return act
 
+    def _has_joined(self, task_id: str) -> bool:
+        """Whether the task is in the group, or a createTask of it has come so far."""
+        return task_id in self.bench.storage.groups.members(GROUP, "", 100)
+
+    def _seal(self, server: Core) -> None:
+        server.services.groups.seal(GROUP)
+        self.is_sealed = True
+
+    def _cancel_group(self, server: Core) -> None:
+        server.services.group_changes.cancel(GROUP)
+        if not self.around:
+            for stored in self.bench.storage.tasks.unresolved("", 100)[0]:
+                is_left = stored.task.definition.task_group_id == GROUP
+                is_late = self.bench.clock.now() >= stored.task.definition.deadline
+                assert is_late or not is_left, "a task of a canceled group goes on"
+
+    def _change_priority(self, task_id: str, pick: int) -> Action:
+        new = OURS[pick % 2].priority
+
+        def act(server: Core) -> None:
+            if pick > 5:
+                server.services.group_changes.change_priority(GROUP, new, ("raise", "lower"))
+                return
+            task = server.services.tasks.load(task_id)
+            changed = server.services.tasks.change_priority(task_id, task.priority, new)
+            assert changed.priority == new
+
+        return act
+
     def _claim(self, worker: Worker, pick: int, protocol: str) -> Action:
         queue, message = self.polled[pick % len(self.polled)]
-        if protocol not in LEGACY or queue != QUEUE:
+        if protocol not in LEGACY or queue not in OURS:
             return self._claim_work(queue, message, worker, is_answered=protocol == "claimWork")
         presented = {
             "draft": message.presented,
@@ -291,13 +323,13 @@ class Life(RuleBasedStateMachine):
                 answer = self.bench.claim(message, worker, server.services, presented)
             except QueueError as refusal:
                 if refusal.status < 500:
-                    self.bench.delete_if_leased(message)
+                    self.bench.delete_if_leased(message, queue)
                 if is_due and not self.around and not isinstance(refusal, InputError):
                     raise AssertionError("a due claim is refused") from refusal
                 raise
             self._grant(answer, worker)
             if protocol != "draft":
-                self.bench.delete_if_leased(message)
+                self.bench.delete_if_leased(message, queue)
 
         return act
 
@@ -309,10 +341,11 @@ class Life(RuleBasedStateMachine):
         return is_pending and now < task.definition.deadline - MINUTE and is_genuine(message)
 
     def _claim_work(self, queue: WorkQueue, message: Message, worker: Worker, *, is_answered: bool) -> Action:
-        is_ours = queue == QUEUE and is_genuine(message)
+        is_ours = queue in OURS and is_genuine(message)
 
         def act(server: Core) -> None:
-            is_due, known = is_ours and self._is_due(message), set(self.granted)
+            is_here = is_ours and self.bench.task(message.task_id).work_queue == queue
+            is_due, known = is_here and self._is_due(message), set(self.granted)
             try:
                 answer = server.services.claims.claim_polled(queue, message.received, worker)
             except ServiceUnavailable:
@@ -323,7 +356,7 @@ class Life(RuleBasedStateMachine):
                 assert not is_due or self.around, "a due claim is refused"
                 self._check_gone(queue, message)
                 return
-            assert is_ours, "what leads nowhere is claimed"
+            assert is_here or (is_ours and self.around), "what leads nowhere is claimed"
             key = message.task_id, answer["runId"]
             if key in known | self.unanswered.keys():
                 # near the deadline, in one millisecond, two claims of a worker cannot be told apart
@@ -446,11 +479,21 @@ class Life(RuleBasedStateMachine):
         kinds += ["reclaim", "report", "report"] * 2 if self.granted else []
         kinds += ["answer", "hang up", "hang up"] if self.unanswered else []
         kinds += ["poll", "look", "look", "tick", "receive", "again", "schedule", "cancel", "rerun", "sweep"]
+        kinds += ["priority", "priority", "seal", "cancel group"]
+        whoever: dict[str, Action] = {
+            "poll": lambda _: self._poll(),
+            "look": self._look,
+            "tick": lambda server: server.timers.tick(),
+            "receive": lambda server: server.timers.receive() and None,
+            "sweep": self._sweep,
+            "seal": self._seal,
+            "cancel group": self._cancel_group,
+        }
         match data.draw(st.sampled_from(kinds), "action"):
+            case kind if kind in whoever:
+                return whoever[kind]
             case "create":
                 return self._create(data.draw(SHAPES, "shape"))
-            case "poll":
-                return lambda _: self._poll()
             case "claim":
                 return self._claim(data.draw(WORKERS, "worker"), pick, data.draw(PROTOCOLS, "protocol"))
             case ("reclaim" | "answer" | "hang up") as kind:
@@ -458,20 +501,14 @@ class Life(RuleBasedStateMachine):
                 return of_claims[kind](pick)
             case "report":
                 return self._report(pick, data.draw(REPORTS, "report"), is_prompt=pick % 2 == 1)
-            case "look":
-                return self._look
-            case "tick":
-                return lambda server: server.timers.tick()
-            case "receive":
-                return lambda server: server.timers.receive() and None
             case "again":
                 return self._create_again(task_id, "another" if pick > 5 else "createTask")
             case "cancel":
                 return self._cancel(task_id, pick)
-            case ("schedule" | "rerun") as kind:
+            case "priority":
+                return self._change_priority(task_id, pick)
+            case kind:
                 return {"schedule": self._schedule, "rerun": self._rerun}[kind](task_id)
-            case _:
-                return self._sweep
 
     @rule(data=st.data(), replica=REPLICAS)
     def one(self, data: st.DataObject, replica: int) -> None:
@@ -487,9 +524,9 @@ class Life(RuleBasedStateMachine):
         self, data: st.DataObject, replica: int, worker: Worker, protocol: str, stays: bool
     ) -> None:
         """Whatever becomes visible next, some worker polls and claims; where it ``stays``, reclaims."""
-        coming = self.bench.messages()
+        coming = [one.next_visible for queue in OURS for one in self.bench.messages(queue)]
         if coming:
-            self._wait_for(coming[0].next_visible)
+            self._wait_for(min(coming))
             self._poll()
             self._perform(replica, self._claim(worker, 0, protocol), data)
         if stays and self.granted:
@@ -574,7 +611,8 @@ class Life(RuleBasedStateMachine):
         self.bench.clock.advance(max(time - self.bench.clock.now(), 0 * SECOND))
 
     def _poll(self) -> None:
-        received = [(queue, one) for queue in (QUEUE, ANOTHER_QUEUE) for one in self.bench.receive(1, queue)]
+        queues = (*OURS, ANOTHER_QUEUE)
+        received = [(queue, one) for queue in queues for one in self.bench.receive(1, queue)]
         self.polled = [*received, *self.polled][:8]
 
     @rule(kind=st.sampled_from(["doubled", "early", "lost", "lost"]), pick=PICKS)
@@ -735,7 +773,8 @@ class Life(RuleBasedStateMachine):
         next_sweep, pause = self.bench.clock.now(), FIRST_LOOK
         for _ in range(500):
             coming = [one.next_visible for one in self.bench.timer_messages()]
-            coming += [one.next_visible for one in self.bench.messages()] if self.has_worker else []
+            queues = OURS if self.has_worker else ()
+            coming += [one.next_visible for queue in queues for one in self.bench.messages(queue)]
             assert coming or self.ever_lost or not self._unresolved(), "nothing will ever end a task"
             self._wait_for(min(coming if coming and not self.ever_lost else [next_sweep, *coming]))
             server.publisher.check()
@@ -774,15 +813,16 @@ class Life(RuleBasedStateMachine):
         )
 
     def _work(self, server: Core) -> None:
-        for message in self.bench.receive():
+        received = [(queue, one) for queue in OURS for one in self.bench.receive(queue=queue)]
+        for queue, message in received:
             try:
                 answer: Mapping[str, Any] | None
                 if self.at_last == "claimWork":
-                    answer = server.services.claims.claim_polled(QUEUE, message.received, BOB)
+                    answer = server.services.claims.claim_polled(queue, message.received, BOB)
                 else:
                     answer = self.bench.claim(message, BOB, server.services)
             except (AuthorizationFailed, RequestConflict, ResourceNotFound):
-                self.bench.delete_if_leased(message)
+                self.bench.delete_if_leased(message, queue)
                 continue
             except ServiceUnavailable:
                 continue

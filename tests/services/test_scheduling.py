@@ -1,4 +1,4 @@
-"""defineTask, scheduleTask, rerunTask: seeds/000 and design/api.md."""
+"""defineTask, scheduleTask, rerunTask: docs/explanation/http-contract.md#task-status."""
 
 import pytest
 

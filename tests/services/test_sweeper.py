@@ -1,4 +1,4 @@
-"""What no message leads to any more is found in the tables: "Sweeper" in design/protocol.md."""
+"""What no message leads to any more is found in the tables: docs/explanation/recovery.md#sweeper."""
 
 from collections.abc import Callable, MutableMapping
 from typing import Any

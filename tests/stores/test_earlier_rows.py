@@ -34,6 +34,12 @@ def test_a_task_that_was_stored_before_there_were_dependencies_waits_for_none() 
     assert task_in(Row(task.task_id, "task", values, "etag")).waits_for == ()
 
 
+def test_a_task_that_was_stored_before_priorities_could_change_has_that_of_its_definition() -> None:
+    task = new_task()
+    values = {name: value for name, value in new_values(task).items() if name != "priorityChanges"}
+    assert task_in(Row(task.task_id, "task", values, "etag")).priority == "lowest"
+
+
 def test_a_task_that_was_stored_before_there_were_projects_is_the_same_when_it_is_created_again() -> None:
     task = new_task()
     written = {
@@ -64,7 +70,7 @@ def test_a_task_that_was_stored_before_there_were_projects_is_the_same_when_it_i
     found = task_in(Row(task.task_id, "task", values, "etag")).definition
     assert found.differences(task.definition) == task.definition.differences(found) == []
     assert found.to_wire() == task.definition.to_wire()
-    assert (found.project_id, found.work_queue.task_queue_id) == ("none", "provisioner/worker-Type_1")
+    assert (found.project_id, found.to_wire()["taskQueueId"]) == ("none", "provisioner/worker-Type_1")
 
 
 def test_what_is_known_may_shrink_and_grow(table: MemoryTable) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from legacy_queue.domain.ids import slugid
 from legacy_queue.ports.table import Change, Table
-from legacy_queue.stores import ActiveTask, Group, GroupStore, Storage
+from legacy_queue.stores import ActiveTask, Group, GroupStore, Sealed, Storage
 from tests.system.processes import wait_until
 
 from .conftest import Backend, RealClock
@@ -65,6 +65,76 @@ def test_another_scheduler_is_shown_the_group_and_changes_nothing(storage: Stora
     ours = storage.groups.join(slugid(), group_id, "scheduler", EXPIRES)
     assert storage.groups.join(slugid(), group_id, "other", EXPIRES + DAY) == ours
     assert storage.groups.load(group_id) == ours
+
+
+def test_a_sealed_group_takes_no_new_member(storage: Storage, other: Storage) -> None:
+    group_id, first = slugid(), slugid()
+    for store in (storage, other):  # both have seen it
+        store.groups.join(first, group_id, "scheduler", EXPIRES)
+    known = storage.groups.load(group_id)
+    assert known
+    sealed = storage.groups.seal(known, EXPIRES - DAY)
+    assert (sealed.sealed, sealed.expires, sealed.active) == (EXPIRES - DAY, EXPIRES, 1)
+    for store in (storage, other):
+        with pytest.raises(Sealed):
+            store.groups.join(slugid(), group_id, "scheduler", EXPIRES)
+        assert store.groups.join(first, group_id, "scheduler", EXPIRES).sealed == EXPIRES - DAY
+    assert other.groups.seal(known, EXPIRES) == other.groups.load(group_id) == sealed
+    assert storage.groups.members(group_id, "", 9) == [first]
+
+
+def test_a_group_is_sealed_before_it_has_a_row(storage: Storage, other: Storage) -> None:
+    group = Group(slugid(), "scheduler", EXPIRES)
+    sealed = storage.groups.seal(group, EXPIRES - DAY)
+    assert sealed == replace(group, sealed=EXPIRES - DAY)
+    assert other.groups.load(group.task_group_id) == sealed
+    storage.groups.activate(slugid(), group, 1)  # a rerun is no new member
+    with pytest.raises(Sealed):
+        other.groups.join(slugid(), group.task_group_id, "scheduler", EXPIRES)
+
+
+def test_sealing_extends_the_life_of_a_group(storage: Storage) -> None:
+    group_id = slugid()
+    group = storage.groups.join(slugid(), group_id, "scheduler", EXPIRES)
+    assert storage.groups.seal(replace(group, expires=EXPIRES + DAY), EXPIRES).expires == EXPIRES + DAY
+
+
+def test_of_members_that_join_while_a_group_is_sealed_none_is_in_it_that_was_refused(
+    storage: Storage, other: Storage
+) -> None:
+    group_id, task_ids = slugid(), [slugid() for _ in range(16)]
+    group = storage.groups.join(slugid(), group_id, "scheduler", EXPIRES)
+
+    def join(number: int) -> bool:
+        if number == 8:
+            return bool(other.groups.seal(group, EXPIRES)) and False
+        try:
+            (storage, other)[number % 2].groups.join(task_ids[number], group_id, "scheduler", EXPIRES)
+        except Sealed:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as threads:
+        joined = [task_ids[number] for number, is_in in enumerate(threads.map(join, range(16))) if is_in]
+    members = set(storage.groups.members(group_id, "", 99))
+    assert members & {*task_ids} == {*joined}
+    loaded = storage.groups.load(group_id)
+    assert loaded
+    assert loaded.active == len(members)
+
+
+def test_the_active_members_of_a_group_are_paged(storage: Storage) -> None:
+    group_id, other_id, task_ids = slugid(), slugid(), sorted(slugid() for _ in range(5))
+    for task_id in task_ids:
+        group = storage.groups.join(task_id, group_id, "scheduler", EXPIRES)
+    storage.groups.activate(task_ids[1], group, 3)
+    storage.groups.join(slugid(), other_id, "scheduler", EXPIRES)
+    found: list[str] = []
+    while page := storage.groups.active(group_id, found[-1] if found else "", 2):
+        found += [one.task_id for one in page]
+    assert sorted(set(found)) == task_ids
+    storage.groups.end(task_ids[0], group_id, 0)
+    assert storage.groups.active(group_id, "", 1)[0].task_id == task_ids[1]
 
 
 def test_groups_are_apart(storage: Storage) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.adapters.memory.table import MemoryTable
 from legacy_queue.domain.definition import MAX_SIZE, TaskDefinition
 from legacy_queue.domain.ids import MAX_RUNS, slugid
 from legacy_queue.domain.messages import Lease
@@ -141,6 +140,26 @@ def test_a_task_is_inserted_only_once(storage: Storage) -> None:
     loaded = storage.tasks.load(task.task_id)
     assert loaded is not None
     assert loaded.task == task
+
+
+def test_a_barred_task_cannot_be_stored_and_is_not_there(storage: Storage, other: Storage) -> None:
+    task = new_task()
+    assert storage.tasks.bar(task.task_id, CREATED + timedelta(days=30))
+    assert other.tasks.bar(task.task_id, CREATED + timedelta(days=30))
+    with pytest.raises(AlreadyExists):
+        other.tasks.insert(task)
+    assert other.tasks.load(task.task_id) is None
+    assert task.task_id not in [one.task.task_id for one in unresolved(storage.tasks, 1000)]
+    remove_all_expired(storage.tasks, CREATED + timedelta(days=30))
+    assert storage.tasks.bar(task.task_id, CREATED)
+    remove_all_expired(storage.tasks, CREATED + timedelta(days=31))
+    assert storage.tasks.insert(task).task == task
+
+
+def test_a_task_that_is_there_is_not_barred(storage: Storage, other: Storage) -> None:
+    stored = storage.tasks.insert(new_task())
+    assert not other.tasks.bar(stored.task.task_id, CREATED + timedelta(days=30))
+    assert other.tasks.load(stored.task.task_id) == stored
 
 
 def test_one_of_several_inserts_at_once_wins(storage: Storage) -> None:
@@ -325,23 +344,3 @@ def test_a_task_that_this_process_wrote_is_its_own(storage: Storage) -> None:
     read_again = storage.tasks.load(stored.task.task_id)
     assert read_again
     assert (stored.is_own, changed.is_own, read_again.is_own) == (True, True, True)
-
-
-def test_the_only_writer_of_tasks_counts_those_that_are_pending() -> None:
-    store = TaskStore(MemoryTable(), is_only_writer=True)
-    pool = "provisioner", "worker-Type_1"
-
-    def live(number: int) -> None:
-        stored = store.insert(new_task())
-        for state in ("running", "completed")[: number % 3]:
-            stored = store.replace(stored, stored.task.with_last_run(state=state))
-
-    with ThreadPoolExecutor(ATTEMPTS) as threads:
-        list(threads.map(live, range(30)))
-    assert store.pending(*pool) == 10
-    (ended, *_), _ = store.unresolved("", 1)
-    with pytest.raises(Changed):
-        store.replace(StoredTask(ended.task, "another"), ended.task.with_last_run(state="failed"))
-    assert store.pending(*pool) == 10
-    assert store.pending("provisioner", "another") == 0
-    assert TaskStore(MemoryTable()).pending(*pool) is None

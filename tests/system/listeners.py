@@ -47,7 +47,7 @@ class Told:
 
     @property
     def routing_keys(self) -> list[str]:
-        """As seeds/001 says. What is about no run names the latest one, which may be another by now."""
+        """As documented. What is about no run names the latest one, which may be another by now."""
         if self.is_of_group:
             return [f"primary.{self.about}.{self.payload['schedulerId']}._"]
         status = self.payload["status"]

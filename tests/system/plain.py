@@ -3,7 +3,6 @@
 import base64
 import json
 import secrets
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,9 +18,6 @@ from lxml import etree
 from .processes import LONG, Server
 
 Json = dict[str, Any]
-
-_KNOWN_FOR = 2.0  # seconds that a server counts on what it has counted
-_ASKED: dict[tuple[str, str], float] = {}  # when pendingTasks was asked last, of a server and a worker type
 
 # Azurite's, from its documentation: whoever reaches its port can do what storage access allows
 ACCOUNT = {
@@ -130,23 +126,9 @@ class Queue:
         """State and reasonResolved of each run."""
         return [(run["state"], run.get("reasonResolved")) for run in self.status(task_id)["runs"]]
 
-    @property
-    def counts_messages(self) -> bool:
-        """Whether pendingTasks counts messages, held ones too; memory storage counts pending tasks."""
-        return self.server.line["storage"]["table"] is not None
-
-    def when_held(self, count: int) -> int:
-        """What pendingTasks answers where there are only so many held messages."""
-        return count if self.counts_messages else 0
-
     def pending(self, worker_type: str) -> int:
-        """As it is now: messages are counted again once the last count is two seconds old."""
-        asked = self.server.base_url, worker_type
-        if self.counts_messages:
-            time.sleep(max(0.0, _ASKED.get(asked, 0.0) + _KNOWN_FOR - time.monotonic()))
-        answer = self.ask("GET", f"/pending/system/{worker_type}")
-        _ASKED[asked] = time.monotonic()
-        return int(answer["pendingTasks"])
+        """What pendingTasks answers: right at once for what this server did, within 2 s for the rest."""
+        return int(self.ask("GET", f"/pending/system/{worker_type}")["pendingTasks"])
 
     def poll_urls(self, worker_type: str) -> list[Json]:
         queues = list(self.ask("GET", f"/poll-task-url/system/{worker_type}")["queues"])

@@ -94,10 +94,10 @@ def test_a_lost_held_message_harms_nothing_while_the_worker_lives(
     _, alive = claim_next(queue, worker_type)
     with storage_access(azurite_server, queue.poll_urls(worker_type)[-1]) as messages:
         messages.clear_messages()
-    assert queue.pending(worker_type) == 0
     assert alive.on_run((task_id, 0), "reclaim").status_code == 200
-    assert queue.pending(worker_type) == 1, "the reclaim has held another"
     with storage_access(azurite_server, queue.poll_urls(worker_type)[-1]) as messages:
+        count = messages.get_queue_properties().approximate_message_count
+        assert count == 1, "the reclaim has held another"
         messages.clear_messages()
     assert alive.on_run((task_id, 0), "exception", {"reason": "worker-shutdown"}).status_code == 200
     assert next_message(queue, worker_type).run == (task_id, 1)
@@ -126,7 +126,7 @@ def test_a_lost_held_message_harms_nothing_but_that_nobody_is_told_after_taken_u
     claim = hasty.claim(lost, "two")
     assert claim.status_code == 200, claim.text
     assert claim.json()["runId"] == 1
-    assert hasty.pending(worker_type) == hasty.when_held(1), "held afresh"
+    assert hasty.pending(worker_type) == 0
     alive = hasty.with_credentials(claim.json()["credentials"])
     assert alive.on_run((task_id, 1), "completed").status_code == 200
     assert hasty.runs(task_id) == [("exception", "claim-expired"), ("completed", "completed")]

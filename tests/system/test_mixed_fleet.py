@@ -14,7 +14,7 @@ from .accounts import as_root, on_account
 from .conftest import STORAGES
 from .fleet import COMPLETED, PROTOCOLS, Work, Worker, at_work, claimed_by, wait_for_completion
 from .plain import Json, Queue
-from .processes import LONG, Working, serve, work
+from .processes import LONG, Working, serve, wait_until, work
 
 TASKS = 36
 SEVERAL = 3  # plain workers of each protocol
@@ -78,7 +78,7 @@ def test_a_mixed_fleet_runs_each_task_once_and_leaves_nothing(
         *(worker.worker_id for worker in workers),
         *(f"sample-{protocol}" for protocol in PROTOCOLS),
     }
-    assert [queue.pending(worker_type) for queue in queues] == [0] * len(queues)
+    wait_until(lambda: not any(queue.pending(worker_type) for queue in queues))
 
 
 @contextmanager

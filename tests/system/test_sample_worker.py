@@ -29,7 +29,7 @@ hasty_in_memory = pytest.mark.parametrize("hasty_server", ["memory"], indirect=T
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_it_takes_the_steps_of_the_seeds_chart(
+def test_it_takes_the_steps_of_the_protocols_chart(
     queue: Queue, worker_type: str, tmp_path: Path, protocol: str
 ) -> None:
     payload = {"command": [*SHELL, 'echo "$TASK_ID $RUN_ID $GREETING"'], "env": {"GREETING": "hello"}}
@@ -53,7 +53,7 @@ def test_it_takes_the_steps_of_the_seeds_chart(
 
 @in_memory
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_each_end_of_a_task_is_reported_as_the_seeds_say(
+def test_each_end_of_a_task_is_reported_as_the_protocol_says(
     queue: Queue, worker_type: str, tmp_path: Path, protocol: str
 ) -> None:
     payloads = [

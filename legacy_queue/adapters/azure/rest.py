@@ -1,6 +1,6 @@
 """Requests to one service of a storage account: signed, counted, retried, and their errors.
 
-A retried request may have been carried out the first time. Source: "The SDK" in design/azurite.md, and
+A retried request may have been carried out the first time. Source: docs/explanation/azurite.md#the-sdk, and
 Azure's "Authorize with Shared Key"; held to the SDK's own signing by tests.
 """
 

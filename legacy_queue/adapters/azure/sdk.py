@@ -1,6 +1,6 @@
 """The SDK's clients, for what is not hot, and its errors turned into ours.
 
-Source: "The SDK" in design/azurite.md.
+Source: docs/explanation/azurite.md#the-sdk.
 """
 
 import ssl

@@ -1,6 +1,6 @@
 """A queue of messages in this process's memory.
 
-Source: "Queue" in design/azurite.md; receipts as in design/clients.md 19.
+Source: docs/explanation/azurite.md#queue.
 """
 
 import base64

@@ -1,0 +1,84 @@
+"""The tasks that are pending or running, of all task queues, as a process knows them."""
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+from threading import Lock
+from typing import NamedTuple
+
+from legacy_queue.domain.task import Task
+from legacy_queue.domain.times import format_time
+
+MAX_WRITES = 10_000  # of different tasks, after which it is read again
+
+
+class Entry(NamedTuple):
+    """A task that is in ``state`` pending or running since then."""
+
+    task_queue_id: str
+    state: str
+    since: datetime
+
+
+class Backlog:
+    """Read from the table once, and corrected by what this process writes from before that on.
+
+    So it is as old as its reading for what other processes do, and never old for what this one does.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}  # by taskId
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._written: dict[str, str] = {}  # taskId: the etag over which this process wrote it
+        self._is_read = False
+        self._lock = Lock()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is too large to be corrected any longer."""
+        return self._is_read and len(self._written) > MAX_WRITES
+
+    def read(self, found: Iterable[tuple[str, Entry]], is_last: bool) -> None:
+        """A page of the table: taskIds and what they are. What this process wrote meanwhile is newer."""
+        with self._lock:
+            for task_id, entry in found:
+                if task_id not in self._written:
+                    self._put(task_id, entry)
+            self._is_read = is_last
+
+    def wrote(self, task: Task, before: str, etag: str) -> None:
+        """Correct it by a version of the task, written over the version ``before``, "" for a new task.
+
+        Of two changes that are told in the wrong order, the later one stays.
+        """
+        run = task.last_run
+        with self._lock:
+            if self.is_over or self._written.get(task.task_id) == etag:
+                return
+            self._written[task.task_id] = before
+            entry = None
+            if run and not run.is_resolved:
+                entry = Entry(task.work_queue.task_queue_id, run.state, task.since)
+            self._put(task.task_id, entry)
+
+    def counts(self, task_queue_id: str) -> tuple[int, int]:
+        """How many tasks are pending, and how many running."""
+        with self._lock:
+            return self._counts[task_queue_id, "pending"], self._counts[task_queue_id, "running"]
+
+    def places(self, task_queue_id: str, state: str, after: str, limit: int) -> list[str]:
+        """``<since>/<taskId>`` of the first ``limit`` tasks behind the place ``after``, the oldest first."""
+        with self._lock:
+            entries = [*self._entries.items()]
+        wanted = task_queue_id, state
+        places = (f"{format_time(one.since)}/{task_id}" for task_id, one in entries if one[:2] == wanted)
+        return heapq.nsmallest(limit, (place for place in places if place > after))
+
+    def _put(self, task_id: str, entry: Entry | None) -> None:
+        old = self._entries.pop(task_id, None)
+        if old:
+            self._counts[old[:2]] -= 1
+        if entry:
+            self._entries[task_id] = entry
+            self._counts[entry[:2]] += 1

@@ -1,0 +1,73 @@
+"""Code refers to pages of docs/ and their headings that are there, and pages to paths that are there."""
+
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = re.compile(r"\b(docs/[\w/-]+\.md)(?:#([\w-]+))?")
+# what once was beside the repository, and is not in it
+ELSEWHERE = re.compile(r"\bdesign/|\bseeds/|\b[Ss]eeds? 00\d")
+
+
+def tracked() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+    paths = (ROOT / name for name in listed.decode().split("\0") if name)
+    return [path for path in paths if path.is_file() and path != Path(__file__)]
+
+
+@pytest.fixture(scope="module")
+def texts() -> dict[Path, str]:
+    """All that is text."""
+    found = {}
+    for path in tracked():
+        content = path.read_bytes()
+        if b"\0" not in content:
+            found[path] = content.decode(errors="replace")
+    return found
+
+
+@cache
+def headings(page: Path) -> set[str]:
+    """The anchors that Sphinx makes of them, and those that are set by hand."""
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^#+ (.*)$", prose, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles} | set(
+        re.findall(r"^\(([\w-]+)\)=$", prose, re.MULTILINE)
+    )
+
+
+def test_each_reference_leads_to_a_page_and_a_heading(texts: dict[Path, str]) -> None:
+    references = {
+        (str(path.relative_to(ROOT)), *one) for path, text in texts.items() for one in REFERENCE.findall(text)
+    }
+    assert any(path.startswith("legacy_queue/") for path, *_ in references)
+    broken = [
+        f"{path}: {page}#{anchor}"
+        for path, page, anchor in sorted(references)
+        if not (ROOT / page).is_file() or (anchor and anchor not in headings(ROOT / page))
+    ]
+    assert broken == []
+
+
+def test_each_path_that_a_page_names_is_there(texts: dict[Path, str]) -> None:
+    named = {
+        (str(path.relative_to(ROOT)), one)
+        for path, text in texts.items()
+        if path.suffix == ".md" and path.name != "CHANGELOG.md"
+        for one in re.findall(r"`((?:legacy_queue|azurite|tests|scripts|docs|deploy)/[\w./-]*[\w/])`", text)
+    }
+    assert [(page, one) for page, one in sorted(named) if not (ROOT / one).exists()] == []
+
+
+def test_nothing_refers_to_what_is_not_in_the_repository(texts: dict[Path, str]) -> None:
+    left = [
+        f"{path.relative_to(ROOT)}: {line.strip()[:100]}"
+        for path, text in texts.items()
+        for line in text.splitlines()
+        if ELSEWHERE.search(line)
+    ]
+    assert left == []

@@ -1,0 +1,129 @@
+"""The tasks that are pending or running: read from the table, and corrected by what a store writes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from legacy_queue.adapters.memory.table import MemoryTable
+from legacy_queue.domain.task import Task, Worker
+from legacy_queue.stores import Backlog, Storage, TaskStore
+from legacy_queue.stores.backlog import MAX_WRITES
+
+from .test_task_store import new_task
+
+QUEUE = "provisioner/worker-Type_1"
+SECOND = timedelta(seconds=1)
+
+
+def read(tasks: TaskStore, backlog: Backlog | None = None) -> Backlog:
+    backlog, after = backlog or tasks.follow(), ""
+    while (following := tasks.read_into(backlog, after)) is not None:
+        after = following
+    return backlog
+
+
+def claimed(task: Task) -> Task:
+    run = task.runs[-1]
+    return task.with_last_run(state="running", worker=Worker("g", "w"), started=run.scheduled + SECOND)
+
+
+def listed(backlog: Backlog, state: str) -> Sequence[str]:
+    return [place.partition("/")[2] for place in backlog.places(QUEUE, state, "", 10)]
+
+
+def test_pending_and_running_tasks_are_read_with_their_task_queue_and_time(storage: Storage) -> None:
+    pending, running, done, waiting = (new_task() for _ in range(4))
+    for task in (pending, running, done, replace(waiting, runs=())):
+        storage.tasks.insert(task)
+    for task, changed in ((running, claimed(running)), (done, done.with_last_run(state="completed"))):
+        stored = storage.tasks.load(task.task_id)
+        assert stored
+        storage.tasks.replace(stored, changed)
+    backlog = read(storage.tasks)
+    assert backlog.counts(QUEUE) == (1, 1)
+    assert backlog.places(QUEUE, "pending", "", 9) == [f"2030-01-02T03:04:05.678Z/{pending.task_id}"]
+    assert backlog.places(QUEUE, "running", "", 9) == [f"2030-01-02T03:04:06.678Z/{running.task_id}"]
+    assert backlog.places(QUEUE, "pending", backlog.places(QUEUE, "pending", "", 9)[0], 9) == []
+    assert backlog.counts("provisioner/another") == (0, 0)
+
+
+def test_a_backlog_that_is_read_is_corrected_by_each_write() -> None:
+    tasks, task = TaskStore(MemoryTable()), new_task()
+    backlog = read(tasks)
+    stored = tasks.insert(task)
+    assert (backlog.counts(QUEUE), listed(backlog, "pending")) == ((1, 0), [task.task_id])
+    stored = tasks.replace(stored, claimed(task))
+    assert (backlog.counts(QUEUE), listed(backlog, "running")) == ((0, 1), [task.task_id])
+    tasks.replace(stored, task.with_last_run(state="completed"))
+    assert (backlog.counts(QUEUE), listed(backlog, "running")) == ((0, 0), [])
+
+
+def test_of_two_changes_that_are_told_in_the_wrong_order_the_later_one_stays() -> None:
+    task, backlog = new_task(), Backlog()
+    backlog.wrote(task, "", "first")
+    backlog.wrote(task.with_last_run(state="completed"), "second", "third")
+    backlog.wrote(claimed(task), "first", "second")
+    assert backlog.counts(QUEUE) == (0, 0)
+
+
+def test_what_is_read_does_not_replace_what_was_written_meanwhile() -> None:
+    table = MemoryTable()
+    tasks, others, task = TaskStore(table), TaskStore(table), new_task()
+    stored = others.insert(task)
+    backlog = tasks.follow()
+    backlog.wrote(task.with_last_run(state="completed"), stored.etag, "another")
+    assert read(tasks, backlog).counts(QUEUE) == (0, 0)
+
+
+def test_tasks_that_an_earlier_version_stored_last_are_counted() -> None:
+    table = MemoryTable()
+    tasks, old, changed = TaskStore(table), new_task(), new_task()
+    for task in (old, changed):
+        stored = tasks.insert(task)
+        (row,) = [one for one in table.page([], "", 9).rows if one.partition == task.task_id]
+        earlier = {name: one for name, one in row.values.items() if name not in ("taskQueueId", "since")}
+        table.put(row.partition, row.key, earlier)
+    stored = tasks.load(changed.task_id)
+    assert stored
+    tasks.replace(stored, claimed(changed))
+    assert read(tasks).counts(QUEUE) == (1, 1)
+    table.delete(old.task_id, "task")
+    assert read(tasks).counts(QUEUE) == (0, 1)
+
+
+def test_a_task_of_an_earlier_version_that_is_gone_meanwhile_is_not_counted() -> None:
+    table, task = MemoryTable(), new_task()
+    table.insert(task.task_id, "task", {"state": "pending"})
+
+    class Gone(TaskStore):
+        def load(self, task_id: str) -> None:
+            """It has expired since the page was read."""
+
+    assert read(Gone(table)).counts(QUEUE) == (0, 0)
+
+
+def test_a_row_that_cannot_be_read_is_left_out() -> None:
+    table = MemoryTable()
+    table.insert(new_task().task_id, "task", {"state": "pending"})
+    table.insert(new_task().task_id, "task", {"state": "pending", "taskQueueId": 1})
+    tasks = TaskStore(table)
+    tasks.insert(new_task())
+    assert read(tasks).counts(QUEUE) == (1, 0)
+
+
+def test_a_backlog_is_over_after_many_writes_but_not_while_it_is_read() -> None:
+    task, backlog = new_task(), Backlog()
+    for number in range(MAX_WRITES + 1):
+        backlog.wrote(Task(f"task-{number}", task.definition, 5), "", f"etag-{number}")
+    assert not backlog.is_over
+    backlog.read([], is_last=True)
+    assert backlog.is_over
+    backlog.wrote(task, "", "etag")
+    assert backlog.counts(QUEUE) == (0, 0)
+
+
+def test_a_store_forgets_a_backlog_that_is_dropped() -> None:
+    tasks = TaskStore(MemoryTable())
+    tasks.follow()
+    kept = tasks.follow()
+    assert list(tasks._followers) == [kept]
