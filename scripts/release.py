@@ -15,17 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 UNTRACKED = (
     *("node_modules", "__pycache__", "*.egg-info", "build", "dist", "_build"),
-    *(
-        ".git",
-        ".venv",
-        ".tox",
-        ".*_cache",
-        ".hypothesis",
-        ".coverage*",
-        ".rabbitmq",
-        ".legacy-queue",
-        ".containers",
-    ),
+    *(".git", ".venv", ".tox", ".*_cache", ".hypothesis", ".coverage*", ".rabbitmq", ".legacy-queue"),
+    *(".containers", "secrets"),
 )
 BEGAN = time.monotonic()
 
