@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 UNTRACKED = (
     *("node_modules", "__pycache__", "*.egg-info", "build", "dist", "_build"),
     *(".git", ".venv", ".tox", ".*_cache", ".hypothesis", ".coverage*", ".rabbitmq", ".legacy-queue"),
+    *(".containers", "secrets"),
 )
 BEGAN = time.monotonic()
 

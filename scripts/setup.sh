@@ -148,6 +148,7 @@ install_podman() {
     [[ "$(cat "$home/.installed" 2>/dev/null)" != "$pins" ]] || return 0
     [[ "$(id -u)" == 0 ]] && type -P apt-get >/dev/null || return 0
     say "Installing podman, and making an image of Debian's packages in .containers ..."
+    awk -v home="$home/" 'index($2, home) == 1 { print $2 }' /proc/mounts | xargs --no-run-if-empty umount --lazy 2>/dev/null || :
     rm -rf "$home"
     for name in podman runc mmdebstrap netavark aardvark-dns; do
         PATH="$PATH:/usr/lib/podman" type -P "$name" >/dev/null || missing+=("$name")
@@ -161,7 +162,7 @@ install_podman() {
 }
 
 make_debian_image() {
-    mmdebstrap --quiet --variant=minbase --dpkgopt='path-exclude=/usr/share/doc/*' \
+    mmdebstrap --quiet --variant=minbase --skip=output/dev --dpkgopt='path-exclude=/usr/share/doc/*' \
         --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/man/*' \
         "$(. /etc/os-release && echo "$VERSION_CODENAME")" - | "$1" import --quiet - localhost/debian
 }
