@@ -13,11 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-UNTRACKED = (
-    *("node_modules", "__pycache__", "*.egg-info", "build", "dist", "_build"),
-    *(".git", ".venv", ".tox", ".*_cache", ".hypothesis", ".coverage*", ".rabbitmq", ".legacy-queue"),
-    *(".containers", "secrets"),
-)
 BEGAN = time.monotonic()
 
 
@@ -41,6 +36,15 @@ def files(folder: Path) -> set[str]:
         for parent, _, names in os.walk(folder, followlinks=True)
         for name in names
     }
+
+
+def copy(tree: Path) -> Path:
+    """What git has or would add: nothing that was installed or built here."""
+    listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT)
+    for name in filter(None, listed.split("\0")):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, tree / name, follow_symlinks=False)
+    return tree
 
 
 def build(tree: Path, dist: Path) -> tuple[Path, Path, Path]:
@@ -95,10 +99,7 @@ def main(dist: Path) -> None:
     os.environ.setdefault("npm_config_cache", str(Path.home() / ".npm"))
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        # what is in the repository and in no build of it
-        tree = shutil.copytree(
-            ROOT, scratch / "tree", symlinks=True, ignore=shutil.ignore_patterns(*UNTRACKED)
-        )
+        tree = copy(scratch / "tree")
         tracked = files(tree)
         (scratch / "dist").mkdir()
         sdist, wheel, from_tree = build(tree, scratch / "dist")
