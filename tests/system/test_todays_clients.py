@@ -1,0 +1,124 @@
+"""The newest clients of the queue, unchanged: what they call, and workers written on them."""
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+import requests
+
+from .fleet import COMPLETED, PROTOCOLS, Work, Worker, at_work, claimed_by, wait_for_completion
+from .plain import Json, Queue, definition, slugid
+from .processes import LONG, Server, environment, wait_until
+from .real_clients import TODAY, Called, RealClient, node, python_of_today
+
+_CLIENTS = Path(__file__).parents[1] / "clients"
+_TASKS = 30
+WORKER = {"workerGroup": "northamerica-northeast1-a", "workerId": "4611686018427387904"}
+
+
+@pytest.fixture(params=TODAY)
+def client(
+    request: pytest.FixtureRequest, server: Server, clients: Callable[[str, Server], RealClient]
+) -> RealClient:
+    return clients(request.param, server)
+
+
+def task(worker_type: str, **changes: object) -> Json:
+    """A definition as today's clients write it."""
+    old = definition(worker_type, **changes)
+    return {"taskQueueId": f"{old.pop('provisionerId')}/{old.pop('workerType')}", **old}
+
+
+def test_the_newest_client_takes_a_task_from_its_creation_to_its_end(
+    queue: Queue, client: RealClient, worker_type: str
+) -> None:
+    pool = f"system/{worker_type}"
+    task_id = slugid()
+    created = client.call("createTask", task_id, task(worker_type, projectId="a-project"))["status"]
+    assert (created["taskQueueId"], created["projectId"]) == (pool, "a-project")
+    assert (created["provisionerId"], created["workerType"]) == ("system", worker_type)
+    assert client.call("task", task_id)["taskQueueId"] == pool
+    assert client.call("pendingTasks", pool)["pendingTasks"] == 1
+
+    [claim] = client.call("claimWork", pool, {**WORKER, "tasks": 4})["tasks"]
+    mine = claim["credentials"]
+    queue.with_credentials(mine)
+    assert claim["status"]["runs"][0]["workerGroup"] == WORKER["workerGroup"]
+    counts = client.call("taskQueueCounts", pool)
+    assert (counts["pendingTasks"], counts["claimedTasks"]) == (0, 1)
+    reclaim = client.call("reclaimTask", task_id, "0", credentials=mine)
+    queue.with_credentials(reclaim["credentials"])
+    done = client.call("reportCompleted", task_id, "0", credentials=reclaim["credentials"])
+    assert done["status"]["state"] == "completed"
+    assert client.call("status", task_id) == done
+
+
+def test_each_method_of_the_newest_clients_is_routed(server: Server, client: RealClient) -> None:
+    assert isinstance(client, Called)
+    reference = requests.get(f"{server.root_url}/references/queue/v1/api.json", timeout=LONG).json()
+    served = {(entry["method"].upper(), entry["name"]) for entry in reference["entries"]}
+    known = {(method, name) for name, (method, _) in client.methods().items()}
+    assert known - served == set()
+
+
+@contextmanager
+def working(name: str, queue: Queue, worker_type: str, folder: Path) -> Iterator[Callable[[], list[Json]]]:
+    """A worker on the newest client of that name; what is given answers its steps until now."""
+    script = (
+        [python_of_today(), _CLIENTS / "worker.py"]
+        if name.startswith("pypi")
+        else [node(), _CLIENTS / "worker.mjs"]
+    )
+    words = [f"system/{worker_type}", "today", name.replace(".", "-")]
+    env = environment(
+        TASKCLUSTER_ROOT_URL=queue.server.root_url,
+        TASKCLUSTER_CLIENT_ID=queue.credentials["clientId"],
+        TASKCLUSTER_ACCESS_TOKEN=queue.credentials["accessToken"],
+    )
+    output = folder / name
+    with output.open("wb") as file, subprocess.Popen([*script, *words], env=env, stdout=file) as process:
+
+        def steps() -> list[Json]:
+            assert process.poll() is None, f"the worker on {name} has ended"
+            return [json.loads(line) for line in output.read_text().splitlines(True) if line.endswith("\n")]
+
+        try:
+            yield steps
+        finally:
+            process.kill()
+            process.wait(LONG)
+
+
+def test_workers_on_the_newest_clients_and_legacy_workers_empty_one_queue_and_run_each_task_once(
+    queue: Queue, worker_type: str, tmp_path: Path
+) -> None:
+    legacy = [Worker(queue, worker_type, f"{protocol}-0", protocol) for protocol in PROTOCOLS]
+    work = Work(queue, worker_type)
+    with ExitStack() as stack:
+        todays = [stack.enter_context(working(name, queue, worker_type, tmp_path)) for name in TODAY]
+        tasks: list[str] = []
+        while not all(steps() for steps in todays):  # each has had work before the others come
+            tasks += work.create(1)
+            wait_until(work.is_completed)
+        with at_work(legacy) as check:
+            tasks += work.create(_TASKS)
+            wait_for_completion(check, work)
+        steps = [one() for one in todays]
+    assert work.runs() == {task_id: [COMPLETED] for task_id in tasks}
+    claims = [
+        (step["taskId"], step["runId"], name.replace(".", "-"))
+        for name, own in zip(TODAY, steps, strict=True)
+        for step in own
+        if step["event"] == "claim"
+    ]
+    ran = [(status["taskId"], 0, status["runs"][0]["workerId"]) for status in work.statuses()]
+    assert sorted([*claims, *claimed_by(legacy)]) == sorted(ran)
+    for own in steps:
+        assert [step["event"] for step in own] == ["claim", "upload", "reclaim", "report"] * (len(own) // 4)
+    for task_id, run_id, _ in claims:
+        url = f"{queue.server.base_url}/task/{task_id}/runs/{run_id}/artifacts/public/logs/live.log"
+        assert requests.get(url, timeout=LONG).status_code == 200
+    assert queue.pending(worker_type) == 0
