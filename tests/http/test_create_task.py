@@ -260,7 +260,6 @@ def test_the_status_of_a_new_task_is_another_than_documented(queue: Queue) -> No
         "taskGroupId": task_id,
         "deadline": at(DEADLINE),
         "expires": at(DEADLINE + 365 * DAY),
-        "priority": "lowest",
         "retriesLeft": 5,
         "state": "pending",
         "runs": [{"runId": 0, "state": "pending", "reasonCreated": "scheduled", "scheduled": at(NOW)}],
