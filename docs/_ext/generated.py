@@ -120,10 +120,10 @@ def _errors(one: Endpoint) -> str:
     """Those that follow from the declaration; what the state of a task forbids is in the description."""
     found = ["400"] if one.args or one.query or one.input else []
     found += ["401", "403"] if one.scopes is not None else []
-    found += ["404"] if {"taskId", "taskGroupId", "provisionerId", "objectName"} & set(one.args) else []
+    found += ["404"] if {"taskId", "taskGroupId", "provisionerId", "taskQueueId", "objectName"} & set(one.args) else []
     found += ["409"] if one.method != "GET" and one.args else []
     found += ["413"] if one.input else []
-    return ", ".join([*found, "503"]) if found else "none"
+    return ", ".join([*found, "503"]) if found or "503" in one.description else "none"
 
 
 def clients() -> str:
