@@ -32,6 +32,8 @@ CLIENTS: Mapping[str, Mapping[str, str]] = json.loads(Path(__file__).with_name("
 BARE = (events_endpoint(PROJECT, SystemClock(), Event(), False), migration)
 SERVED = {one.name: one for one in (*ENDPOINTS, *OBJECT_ENDPOINTS, *BARE)}
 
+_NAMING = {"taskId", "taskGroupId", "provisionerId", "taskQueueId", "objectName"}  # what may not be there
+
 # in a process of its own: the module of serve changes the one that imports it
 _HELP = """
 import click, json
@@ -120,7 +122,7 @@ def _errors(one: Endpoint) -> str:
     """Those that follow from the declaration; what the state of a task forbids is in the description."""
     found = ["400"] if one.args or one.query or one.input else []
     found += ["401", "403"] if one.scopes is not None else []
-    found += ["404"] if {"taskId", "taskGroupId", "provisionerId", "taskQueueId", "objectName"} & set(one.args) else []
+    found += ["404"] if _NAMING & set(one.args) else []
     found += ["409"] if one.method != "GET" and one.args else []
     found += ["413"] if one.input else []
     return ", ".join([*found, "503"]) if found or "503" in one.description else "none"
