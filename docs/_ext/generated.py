@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from html import escape
 from inspect import cleandoc
 from pathlib import Path
 from threading import Event
@@ -152,7 +153,7 @@ def settings() -> str:
         default = shown[name].partition("  # ")[0].strip('"')
         default = "" if default in ("(none)", "{}", "[]") or one.metadata["secret"] else f"`{default}`"
         secret = " *Secret: better in the file or the environment.*" if one.metadata["secret"] else ""
-        rows.append([f"`{name}`", default, one.metadata["help"] + secret])
+        rows.append([f"`{name}`", default, escape(one.metadata["help"], quote=False) + secret])
     return _table(["setting", "default", ""], rows) + f"\nVariables begin with `{PREFIX}`.\n"
 
 
@@ -186,7 +187,10 @@ def _option(it: Mapping[str, Any]) -> list[str]:
     is_shown = default not in (None, False, [], ()) and "Sentinel" not in str(default)
     variables = [it["envvar"]] if isinstance(it["envvar"], str) else it["envvar"] or []
     choices = it["type"].get("choices", ())
-    text = [it["help"] or "", f"One of {', '.join(f'`{one}`' for one in choices)}." if choices else ""]
+    text = [
+        escape(it["help"] or "", quote=False),
+        f"One of {', '.join(f'`{one}`' for one in choices)}." if choices else "",
+    ]
     text += [f"Variable: {' or '.join(f'`{one}`' for one in variables)}." if variables else ""]
     text += ["Required." if it["required"] else ""]
     return [names, f"`{default}`" if is_shown else "", " ".join(filter(None, text))]
