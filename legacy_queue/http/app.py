@@ -29,14 +29,14 @@ _started = time.monotonic()
 
 @endpoint("GET", "/ping", "Ping Server", output="ping-response")
 def ping(call: Call) -> Mapping[str, Any]:
-    """Answer without asking anybody: the process is alive. ``uptime`` is in seconds."""
+    """Answer without asking storage: the process is alive. ``uptime`` is in seconds."""
     call.authorize()
     return {"alive": True, "uptime": round(time.monotonic() - _started, 3)}
 
 
 @endpoint("GET", "/__lbheartbeat__", "Load Balancer Heartbeat")
 def lbheartbeat(call: Call) -> Mapping[str, Any]:
-    """Answer without asking anybody, as ping does."""
+    """Answer without asking storage, as ping does."""
     call.authorize()
     return {}
 
