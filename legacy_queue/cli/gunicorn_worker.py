@@ -141,7 +141,7 @@ class Worker(GeventWorker):
         assert self._tls  # noqa: S101
         try:
             with self._among(self._idle, connection):
-                connection.handshake(self._tls, self.timeouts.head)
+                connection.handshake(self._tls, self.timeouts.handshake)
         except TimeoutError:
             log.info("connection-given-up", error="no TLS handshake in time")
             raise StopIteration from None

@@ -39,6 +39,7 @@ class Timeouts:
     idle: float = (
         120.0  # until the first byte of a request: legacy clients keep connections, and so do proxies
     )
+    handshake: float = 10.0  # of TLS, until it is done
     head: float = 10.0  # from there until its head is complete
     body: float = 30.0  # of waiting for a body, before less than a KiB for each of them is too little
     send: float = 60.0  # until the client takes a byte of the answer

@@ -315,13 +315,16 @@ def test_the_oldest_connection_without_a_request_makes_room_for_a_new_one() -> N
 
 
 def test_a_request_under_way_is_not_closed_for_a_new_connection() -> None:
-    with serving(worker_connections=16) as served:
+    with serving(worker_connections=16) as served, ThreadPoolExecutor(1) as client:
         served.application.may_answer.clear()
-        with ThreadPoolExecutor(20) as clients:
-            answers = clients.map(lambda _: answer(served.connect(GET + b"\r\n")), range(20))
-            wait_until(lambda: len(served.application.environs) >= 16)
-            served.application.may_answer.set()
-            assert [one.split()[1] for one in answers] == [b"200"] * 20
+        asked: list[socket.socket] = []
+        for _ in range(16):
+            asked.append(served.connect(GET + b"\r\n"))
+            wait_until(lambda: len(served.application.environs) == len(asked))
+        late = client.submit(lambda: answer(served.connect(GET + b"\r\n")))
+        served.application.may_answer.set()
+        assert [answer(one).split()[1] for one in asked] == [b"200"] * 16
+        assert late.result(LONG).split()[1] == b"200"
 
 
 def test_a_client_that_reads_nothing_of_its_answer_is_given_up() -> None:

@@ -73,7 +73,7 @@ def test_a_connection_without_a_handshake_ends_and_others_are_served(served: Ser
 
 @pytest.mark.usefixtures("tls")
 def test_a_handshake_that_is_not_done_in_time_is_closed() -> None:
-    with serving(head=SHORT) as served:
+    with serving(handshake=SHORT) as served:
         assert read_all(plain(served, b"\x16\x03\x01\x02\x00")) == b""
 
 
