@@ -69,16 +69,16 @@ class Resolver:
                 is_published=due.is_published,
                 recalls=due.is_published and due.since is not None,  # this process has just written it
             )
+            next_due, now = result.due, self._clock.now()
+            age = now - due.since if due.since else None
+            if age is not None and age < _WRITTEN_WITHIN and not result.is_there:
+                self._try_again(due, max(LEASE, age), due.tries)  # it may be created yet
+                return
+            if due.task_group_id and not result.is_there:
+                self._groups.leave(due.task_id, due.task_group_id)
         except BrokerAway:
             self._go_on_without_broker(due)
             return
-        next_due, now = result.due, self._clock.now()
-        age = now - due.since if due.since else None
-        if age is not None and age < _WRITTEN_WITHIN and not result.is_there:
-            self._try_again(due, max(LEASE, age), due.tries)  # it may be created yet
-            return
-        if due.task_group_id and not result.is_there:
-            self._groups.leave(due.task_id, due.task_group_id)
         if age is not None and due.is_foreign and age < _WRITTEN_WITHIN:
             last_look = now + _WRITTEN_WITHIN
             next_due = min(next_due, last_look) if next_due else last_look

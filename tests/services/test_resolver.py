@@ -245,6 +245,26 @@ def test_a_create_that_died_before_its_write_leaves_its_group_after_some_minutes
     assert bench.timers() == []
 
 
+def test_leaving_the_group_of_no_task_waits_for_the_broker_and_is_no_failure(
+    logs: list[MutableMapping[str, Any]],
+) -> None:
+    bench = Bench()
+    group, task_id = slugid(), slugid()
+    bench.run(bench.create(taskGroupId=group, schedulerId="scheduler"))
+    body = task_body(taskGroupId=group, schedulerId="scheduler")
+    with pytest.raises(Crash):
+        bench.replica(At(0, of="insert", before=failing(Crash()))).tasks.create(task_id, body)
+    bench.events()
+    bench.broker.room = 0
+    for _ in range(15):
+        bench.run_timers(2 * MINUTE)
+    bench.broker.room = None
+    bench.run_timers(2 * MINUTE)
+    assert bench.events() == [("task-group-resolved", group, None)]
+    assert bench.timers() == []
+    assert "timer-failed" not in [entry["event"] for entry in logs]
+
+
 def test_threads_handle_what_fires_and_end_when_they_are_told_to() -> None:
     bench = Bench()
     released, stop = threading.Event(), threading.Event()
