@@ -3,7 +3,6 @@
 "use strict";
 const fs = require("fs");
 const https = require("https");
-const path = require("path");
 
 const [cert, key] = ["--cert=", "--key="].map((name) =>
   process.argv.find((word) => word.startsWith(name)).slice(name.length));
@@ -17,8 +16,7 @@ https.createServer = (...args) => {
   return servers.at(-1);
 };
 
-// of the folder: files and links in it are replaced, not written to
-fs.watch(path.dirname(cert), { persistent: false }, () => {
+function renew() {
   try {
     const found = read();
     if (found.cert + found.key === used) return;
@@ -27,4 +25,7 @@ fs.watch(path.dirname(cert), { persistent: false }, () => {
   } catch {
     // one of two files is replaced already: the other follows
   }
-});
+}
+
+// not by fs.watch: the files may be links into another folder, and in two folders
+for (const file of new Set([cert, key])) fs.watchFile(file, { persistent: false, interval: 500 }, renew);

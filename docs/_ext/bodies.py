@@ -64,7 +64,7 @@ def _kind(one: Schema) -> str:
             return f"object; each value: {_kind(one['additionalProperties'])}{_limits(one)}"
     length = f", up to {one['maxLength']:,} characters" if "maxLength" in one else ""
     form = f", {one['format']}" if "format" in one else ""
-    pattern = f", `{one['pattern']}`".replace("|", "\\|") if "pattern" in one else ""
+    pattern = f", `` {one['pattern']} ``".replace("|", "\\|") if "pattern" in one else ""
     return f"{one.get('type', 'anything')}{form}{length}{pattern}"
 
 

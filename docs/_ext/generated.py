@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from html import escape
 from inspect import cleandoc
 from pathlib import Path
 from threading import Event
@@ -31,6 +32,8 @@ from legacy_queue.http.schemas import message_schema
 CLIENTS: Mapping[str, Mapping[str, str]] = json.loads(Path(__file__).with_name("clients.json").read_text())
 BARE = (events_endpoint(PROJECT, SystemClock(), Event(), False), migration)
 SERVED = {one.name: one for one in (*ENDPOINTS, *OBJECT_ENDPOINTS, *BARE)}
+
+_NAMING = {"taskId", "taskGroupId", "provisionerId", "taskQueueId", "objectName"}  # what may not be there
 
 # in a process of its own: the module of serve changes the one that imports it
 _HELP = """
@@ -120,10 +123,10 @@ def _errors(one: Endpoint) -> str:
     """Those that follow from the declaration; what the state of a task forbids is in the description."""
     found = ["400"] if one.args or one.query or one.input else []
     found += ["401", "403"] if one.scopes is not None else []
-    found += ["404"] if {"taskId", "taskGroupId", "provisionerId", "objectName"} & set(one.args) else []
+    found += ["404"] if _NAMING & set(one.args) else []
     found += ["409"] if one.method != "GET" and one.args else []
     found += ["413"] if one.input else []
-    return ", ".join([*found, "503"]) if found else "none"
+    return ", ".join([*found, "503"]) if found or "503" in one.description else "none"
 
 
 def clients() -> str:
@@ -150,7 +153,7 @@ def settings() -> str:
         default = shown[name].partition("  # ")[0].strip('"')
         default = "" if default in ("(none)", "{}", "[]") or one.metadata["secret"] else f"`{default}`"
         secret = " *Secret: better in the file or the environment.*" if one.metadata["secret"] else ""
-        rows.append([f"`{name}`", default, one.metadata["help"] + secret])
+        rows.append([f"`{name}`", default, escape(one.metadata["help"], quote=False) + secret])
     return _table(["setting", "default", ""], rows) + f"\nVariables begin with `{PREFIX}`.\n"
 
 
@@ -184,7 +187,10 @@ def _option(it: Mapping[str, Any]) -> list[str]:
     is_shown = default not in (None, False, [], ()) and "Sentinel" not in str(default)
     variables = [it["envvar"]] if isinstance(it["envvar"], str) else it["envvar"] or []
     choices = it["type"].get("choices", ())
-    text = [it["help"] or "", f"One of {', '.join(f'`{one}`' for one in choices)}." if choices else ""]
+    text = [
+        escape(it["help"] or "", quote=False),
+        f"One of {', '.join(f'`{one}`' for one in choices)}." if choices else "",
+    ]
     text += [f"Variable: {' or '.join(f'`{one}`' for one in variables)}." if variables else ""]
     text += ["Required." if it["required"] else ""]
     return [names, f"`{default}`" if is_shown else "", " ".join(filter(None, text))]

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeAlias
 
 import structlog
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -100,7 +101,7 @@ class LocalAuthority:
 
     def _write(self, path: Path, text: str) -> None:
         """Whole or not at all; a file that says so already is left alone."""
-        if not path.is_file() or path.read_text() != text:
+        if not path.is_file() or path.read_bytes() != text.encode():
             new = path.with_suffix(".new")
             write_private(new, text)
             new.replace(path)
@@ -120,7 +121,7 @@ def _read(path: Path) -> _Issued | None:
         text = path.read_bytes()
         key = serialization.load_pem_private_key(text, None)
         certificate = x509.load_pem_x509_certificate(text)
-    except (FileNotFoundError, ValueError, TypeError):
+    except (FileNotFoundError, ValueError, TypeError, UnsupportedAlgorithm):
         return None
     if isinstance(key, ec.EllipticCurvePrivateKey) and key.public_key() == certificate.public_key():
         return _Issued(key, certificate)
@@ -140,7 +141,10 @@ def _names_of(issued: _Issued) -> tuple[str, ...]:
 
 
 def _constraints_of(issued: _Issued) -> tuple[str, ...]:
-    constraints = issued.certificate.extensions.get_extension_for_class(x509.NameConstraints).value
+    try:
+        constraints = issued.certificate.extensions.get_extension_for_class(x509.NameConstraints).value
+    except x509.ExtensionNotFound:
+        return ()
     return _texts([one for one in constraints.permitted_subtrees or () if isinstance(one, _Name)])
 
 

@@ -73,7 +73,7 @@ def _follow(root_url: str, query: Mapping[str, str]) -> Iterator[str]:
                         retry = int(fields["retry"]) / 1000 if "retry" in fields else retry
                         last_id = fields.get("id", last_id)
                         if fields.get("event") == "begins-anew":
-                            lost = "The queue has lost some events: going on with those that it has."
+                            lost = "The queue has lost some events: going on with the rest."
                             click.echo(lost, err=True)
                         elif "data" in fields:
                             yield fields["data"]

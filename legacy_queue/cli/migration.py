@@ -44,11 +44,11 @@ def migration(
     It goes by who called pollTaskUrls, claimTask and claimWork; a call is seen some ten seconds after it was
     made. The credentials need the scope queue:migration.
 
-    A claimTask counts as such with its messageId, receipt and signature; beside it stand those that lack the
-    signature, those that lack one of the others, and those that lack all three. REQUIRED says whether the
-    policy can be, as far as these claims go. Under "today's" are calls of claimWork by
-    clients since 2020, which name a taskQueueId. CLAIMWORK is ready once nobody has called pollTaskUrls or
-    claimTask in that time, and somebody claimWork. What is in the way is told below; --json names everybody.
+    A claimTask counts as such with its messageId, receipt and signature. The columns beside it count claims
+    that lack the signature, that lack one of the others, and that lack all three. REQUIRED says whether the
+    policy can be, as far as these claims go. Under "today's" are calls of claimWork by clients since 2020,
+    which name a taskQueueId. CLAIMWORK is ready once no worker has called pollTaskUrls or claimTask in that
+    time, and some worker has called claimWork. Below the table stands what is in the way; --json names all.
     """
     query = {"since": since, "provisionerId": provisioner, "workerType": worker_type}
     shown = report = _report(re.sub(r"(/api/queue)?/v1/?$", "", base_url), credentials, query)
@@ -105,7 +105,7 @@ def _summary(report: Any) -> Iterable[str]:
     yield from _caveats(report)
     yield ""
     if not report["workerTypes"]:
-        yield "Nobody called pollTaskUrls, claimTask or claimWork."
+        yield "No worker called pollTaskUrls, claimTask or claimWork."
         return
     yield from _aligned([_HEADS, *map(_row, report["workerTypes"])])
     for one in report["workerTypes"]:

@@ -1,14 +1,16 @@
 """The server's side of TLS: its certificate, made here or the operator's own, renewed while it serves."""
 
+import ipaddress
 import ssl
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 import structlog
 
-from legacy_queue.adapters.local_authority import ALWAYS, LocalAuthority, names_in
+from legacy_queue.adapters.local_authority import LocalAuthority, names_in
 from legacy_queue.adapters.own_server import HOST
 from legacy_queue.adapters.tls_files import TlsFiles
 from legacy_queue.config import Settings, SettingsError
@@ -40,7 +42,7 @@ class ServerTls:
         except (OSError, ValueError) as error:
             raise SettingsError(_sentence(settings, error)) from None
         if self.authority:
-            _check_host(settings)
+            _check_host(settings, files)
 
     def keep_fresh(self) -> None:
         """Look at the files now and then, for ever: for a thread, or a greenlet."""
@@ -82,10 +84,12 @@ def _check_azurite(files: TlsFiles) -> None:
         )
 
 
-def _check_host(settings: Settings) -> None:
+def _check_host(settings: Settings, files: TlsFiles) -> None:
     url = urlsplit(settings.public_url or "")
     host = url.hostname or settings.host
-    if url.scheme != "http" and host not in {*ALWAYS, *settings.tls_name}:
+    with suppress(ValueError):
+        host = str(ipaddress.ip_address(host))  # as a certificate spells it
+    if url.scheme != "http" and host not in names_in(files.certificate):
         raise SettingsError(
             f"clients are sent to {host}, which the certificate does not name: add --tls-name {host}"
         )
@@ -94,4 +98,7 @@ def _check_host(settings: Settings) -> None:
 def _sentence(settings: Settings, error: Exception) -> str:
     if settings.tls == "auto":
         return f"{settings.tls_dir} cannot be written and read: {error}; use another --data-dir"
-    return f"the certificate {settings.tls_cert} with the key {settings.tls_key} cannot be used: {error}"
+    hint = "; both are PEM, and the key is not encrypted" if isinstance(error, ssl.SSLError) else ""
+    return (
+        f"the certificate {settings.tls_cert} with the key {settings.tls_key} cannot be used: {error}{hint}"
+    )

@@ -205,7 +205,7 @@ def _demonstrate(ready: Mapping[str, Any]) -> None:
     if status["state"] != "completed":
         raise click.ClickException(f"the task is {status['state']}, and should be completed")
     log = requests.get(f"{base_url}/task/{task_id}/artifacts/{LIVE_LOG}", timeout=10)
-    tell("Anybody -> Queue", f"getLatestArtifact {LIVE_LOG}: {log.text.strip()!r}")
+    tell("Reader -> Queue", f"getLatestArtifact {LIVE_LOG}: {log.text.strip()!r}")
 
 
 def _run(worker: Worker) -> None:

@@ -65,9 +65,7 @@ class Settings:
     tls_name: tuple[str, ...] = _setting(
         values.tls_names, (), "A further name or IP address of the certificate; repeatable.", multiple=True
     )
-    tls_cert: Path | None = _setting(
-        values.path, None, "Instead: the PEM file of a certificate of one's own."
-    )
+    tls_cert: Path | None = _setting(values.path, None, "Instead: the PEM file of your own certificate.")
     tls_key: Path | None = _setting(values.path, None, "The PEM file of its private key.")
     trusted_proxy: bool = _setting(values.flag, False, "true: believe x-forwarded-host, -port and -proto.")
     claim_timeout: timedelta = _setting(values.duration, timedelta(minutes=20), "How long a claim lasts.")

@@ -204,7 +204,7 @@ def tls_names(value: Any) -> tuple[str, ...]:
 def _tls_name(value: Any) -> str:
     name = str(value).lower()
     with suppress(ValueError):
-        return str(ipaddress.ip_address(name))
+        return str(ipaddress.ip_address(name.replace("%", "no zone")))  # a certificate names none
     if len(name) > 253 or not re.fullmatch(rf"{_LABEL}(\.{_LABEL})*", name):
         raise ValueError(_TLS_NAME)
     return name

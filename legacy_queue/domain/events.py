@@ -1,7 +1,7 @@
 """What the queue publishes: its exchanges, and the messages on them.
 
-Source: "Queue AMQP Exchanges", which leaves task-failed out, and "Events (AMQP)" in
-docs/explanation/held-message.md; the schemas of today's queue for what is sealed, and for priorities.
+Source: "Queue AMQP Exchanges", which leaves task-failed out, and docs/explanation/recovery.md#events; the
+schemas of today's queue for what is sealed, and for priorities.
 """
 
 import re

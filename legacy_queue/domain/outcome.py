@@ -1,6 +1,6 @@
 """What a transition makes of a task, and what is to be done with its messages and events.
 
-Source: "The held message" in docs/explanation/held-message.md.
+Source: docs/explanation/held-message.md.
 """
 
 from dataclasses import dataclass

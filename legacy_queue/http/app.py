@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from flask import Flask, request
+from flask import Flask, Response, request
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from legacy_queue import __version__
 from legacy_queue.domain.errors import ResourceNotFound
@@ -16,6 +17,7 @@ from legacy_queue.http.endpoint import Call, Endpoint, endpoint
 from legacy_queue.http.error_answers import render
 from legacy_queue.http.event_stream import events_endpoint
 from legacy_queue.http.legacy_stubs import legacy_stubs
+from legacy_queue.http.metrics import Metrics
 from legacy_queue.http.migration import migration
 from legacy_queue.http.references import api_reference, exchanges_reference
 from legacy_queue.http.request_log import RequestLog, record_of
@@ -27,14 +29,14 @@ _started = time.monotonic()
 
 @endpoint("GET", "/ping", "Ping Server", output="ping-response")
 def ping(call: Call) -> Mapping[str, Any]:
-    """Answer without asking anybody: the process is alive. ``uptime`` is in seconds."""
+    """Answer without asking storage: the process is alive. ``uptime`` is in seconds."""
     call.authorize()
     return {"alive": True, "uptime": round(time.monotonic() - _started, 3)}
 
 
 @endpoint("GET", "/__lbheartbeat__", "Load Balancer Heartbeat")
 def lbheartbeat(call: Call) -> Mapping[str, Any]:
-    """Answer without asking anybody, as ping does."""
+    """Answer without asking storage, as ping does."""
     call.authorize()
     return {}
 
@@ -63,7 +65,7 @@ OBJECT_ENDPOINTS = (
 
 
 def create_app(backend: Backend) -> Flask:
-    """The queue's HTTP interface, under both prefixes; ``/ready``, references and schemas beside it."""
+    """The queue's HTTP interface, under both prefixes; beside it what is about the server, and references."""
     app = Flask("legacy_queue", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1  # of what reads bodies without a limit of its own
     app.url_map.merge_slashes = False
@@ -72,7 +74,9 @@ def create_app(backend: Backend) -> Flask:
     endpoints = Dispatcher(
         (*ENDPOINTS, *OBJECT_ENDPOINTS, *stubs), (events, migration), backend, app.wsgi_app
     )
-    app.wsgi_app = RequestLog(endpoints, _DEVELOPMENT if backend.is_development else ())  # type: ignore[method-assign]
+    metrics = Metrics(backend.services)
+    headers = _DEVELOPMENT if backend.is_development else ()
+    app.wsgi_app = RequestLog(endpoints, headers, metrics.answered)  # type: ignore[method-assign]
     app.register_error_handler(
         Exception, lambda error: render(error, record_of(request.environ), backend.clock)
     )
@@ -90,6 +94,10 @@ def create_app(backend: Backend) -> Flask:
     def ready() -> Mapping[str, bool]:
         backend.storage.account.check()
         return {"ready": True}
+
+    @app.get("/metrics", endpoint="metrics")
+    def metrics_text() -> Response:
+        return Response(metrics.render(), content_type=CONTENT_TYPE_LATEST)
 
     @app.get("/references/queue/v1/api.json")
     def reference() -> Mapping[str, Any]:

@@ -73,7 +73,7 @@ def finish_artifact(call: Call) -> Answer:
 
 @_getting(_ONE, "Get Artifact from Run")
 def get_artifact(call: Call) -> Response:
-    """Redirect to the artifact, links followed; one whose name begins with public/ anybody may get.
+    """Redirect to the artifact, links followed; a name that begins with public/ needs no scope.
 
     The body has its storageType and url, for clients that do not follow.
     """

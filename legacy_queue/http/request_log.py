@@ -54,6 +54,11 @@ class RequestRecord:
         self._begun = time.monotonic()
 
     @property
+    def endpoint_name(self) -> str | None:
+        """The name of what served it."""
+        return self.call[0] if self.call else self.endpoint
+
+    @property
     def shown_path(self) -> str:
         """The path without what might sign it."""
         path = self.path
@@ -70,7 +75,7 @@ class RequestRecord:
         fields = {
             "method": self.method,
             "path": self.shown_path,
-            "endpoint": self.call[0] if self.call else self.endpoint,
+            "endpoint": self.endpoint_name,
             "status": self.status,
             "client_id": self.client_id,
             "code": error.code if error else self.code,
@@ -90,12 +95,17 @@ def record_of(environ: Environ) -> RequestRecord:
 class RequestLog:
     """The application, each request to which is logged when its answer is sent, or its client is gone.
 
-    ``headers`` are added to each answer.
+    ``headers`` are added to each answer; ``answered`` is called with each request then, too.
     PATH_INFO is the path as it was sent: ``a%2Fb`` is one segment, which WSGI's own hides.
     """
 
-    def __init__(self, app: WsgiApp, headers: Iterable[tuple[str, str]] = ()) -> None:
-        self._app, self._headers = app, headers
+    def __init__(
+        self,
+        app: WsgiApp,
+        headers: Iterable[tuple[str, str]] = (),
+        answered: Callable[[RequestRecord], None] = lambda _record: None,
+    ) -> None:
+        self._app, self._headers, self._answered = app, headers, answered
 
     def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
         record = environ[_RECORD] = RequestRecord(environ)
@@ -109,4 +119,8 @@ class RequestLog:
             more = *self._headers, ("x-request-id", record.request_id)
             return start_response(status, [*headers, *more], *error)
 
-        return ClosingIterator(self._app(environ, start), record.write)
+        def end() -> None:
+            record.write()
+            self._answered(record)
+
+        return ClosingIterator(self._app(environ, start), end)

@@ -122,6 +122,10 @@ class ClaimWork:
         if poller:
             poller.offered(queue)
 
+    def waiting(self) -> int:
+        """How many requests wait for work now."""
+        return sum(one.waiting for one in self._pollers.values())
+
     def wake(self) -> None:
         """Whoever waits is answered, once ``stopping`` is set."""
         for poller in self._pollers.values():

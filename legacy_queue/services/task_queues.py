@@ -62,7 +62,7 @@ class TaskQueues:
             reading, now = self._reading, self._clock.now()
             is_known = reading is not None and reading.is_good(now)
             if reading is None or not is_known:
-                reading = self._reading = _Reading(now, self._tasks.follow())
+                reading = self._reading = _Reading(now, self._tasks.begin_backlog())
         if not is_known:
             self._read(reading)
         reading.until.result()

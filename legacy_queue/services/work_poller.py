@@ -79,6 +79,11 @@ class WorkPoller:
     def is_idle(self) -> bool:
         return not self._is_running
 
+    @property
+    def waiting(self) -> int:
+        """How many requests wait."""
+        return len(self._waiting)
+
     def wait(self, request: Wait, timeout: timedelta) -> Sequence[Polled]:
         """What the request got in that time, at once when it got anything: the caller sees to it from here.
 

@@ -118,7 +118,7 @@ class TaskStore(ExpiringRows):
             self._recent.forget(task.task_id)
         return stored_now
 
-    def follow(self) -> Backlog:
+    def begin_backlog(self) -> Backlog:
         """A backlog that every write from now on corrects, until it is dropped; nothing is read yet."""
         backlog = Backlog()
         with self._lock:

@@ -402,7 +402,11 @@ def test_over_tls_the_account_trusts_its_authority_alone_and_a_renewed_certifica
     LocalAuthority(tmp_path / "tls").ensure(now := datetime.now(UTC))
     LocalAuthority(tmp_path / "other").ensure(now)
     files = TlsFiles.in_folder(tmp_path / "tls")
-    azurite = made(tls=files).start()
+    links = [tmp_path / name / "link.pem" for name in ("certificates", "keys")]  # as of certbot
+    for link in links:
+        link.parent.mkdir()
+        link.symlink_to(files.key)
+    azurite = made(tls=TlsFiles(*links, files.authority)).start()
     account = AzureAccount(azurite.connection_string, "tls", authority=files.authority)
     account.check()
     account.queue("tls-queue").create({})

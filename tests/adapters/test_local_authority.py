@@ -90,13 +90,21 @@ def test_fewer_names_keep_the_authority(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["server.pem", "authority.pem", "ca.pem", "bundle.pem"])
-@pytest.mark.parametrize("damage", [None, b"", b"-----BEGIN CERTIFICATE-----\n"])
+@pytest.mark.parametrize("damage", [None, b"", b"\xff\xfe", b"-----BEGIN CERTIFICATE-----\n"])
 def test_a_missing_or_damaged_file_is_made_anew(tmp_path: Path, name: str, damage: bytes | None) -> None:
     authority = made(tmp_path)
     (tmp_path / name).unlink() if damage is None else (tmp_path / name).write_bytes(damage)
     made(tmp_path)
     certificate(authority.server).verify_directly_issued_by(certificate(authority.certificate))
     assert authority.bundle.read_text().endswith(authority.certificate.read_text())
+
+
+def test_an_authority_without_constraints_is_replaced(tmp_path: Path) -> None:
+    authority = made(tmp_path)
+    (tmp_path / "authority.pem").write_text(authority.server.read_text())
+    made(tmp_path, NAME)
+    certificate(authority.server).verify_directly_issued_by(certificate(authority.certificate))
+    assert names_in(authority.server) == (*ALWAYS, NAME)
 
 
 def test_a_key_that_does_not_fit_its_certificate_counts_as_damaged(tmp_path: Path) -> None:

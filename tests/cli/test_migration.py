@@ -127,7 +127,7 @@ def test_nobody_called_for_a_worker_type_that_there_is_not(tmp_path: Path, serve
         "Calls from <time> to <time>",
         "Nothing is on record: who called earlier is not known.",
         "",
-        "Nobody called pollTaskUrls, claimTask or claimWork.",
+        "No worker called pollTaskUrls, claimTask or claimWork.",
     ]
 
 

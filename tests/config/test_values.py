@@ -150,3 +150,15 @@ REFUSED: dict[Callable[[Any], Any], list[Any]] = {
 def test_a_bad_value_is_read(parse: Callable[[Any], Any], bad: Any) -> None:
     with pytest.raises(ValueError, match=r"accepted|must be"):
         parse(bad)
+
+
+@pytest.mark.parametrize(
+    "name", ["*.example.com", "fe80::1%eth0", "[::1]", "queue.example.com:443", "b\u00fccher.de", "a."]
+)
+def test_a_certificate_is_made_for_host_names_and_addresses_alone(name: str) -> None:
+    with pytest.raises(ValueError, match="a host name or an IP address is accepted"):
+        values.tls_names([name])
+
+
+def test_names_of_a_certificate_are_spelled_as_in_it() -> None:
+    assert values.tls_names("Queue.Example.COM,2001:DB8:0::1") == ("queue.example.com", "2001:db8::1")

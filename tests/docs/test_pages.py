@@ -27,15 +27,14 @@ NOT_RUN = {
     "docs/how-to/tls.md": [
         "sudo iptables -t nat -A PREROUTING -p tcp --dport 443 -j REDIRECT --to-ports 8443"
     ],
-    "docs/how-to/install.md": ["python3 -m venv legacy-queue"],
+    "docs/how-to/install.md": ["python3 -m venv .venv", "python3 -m venv legacy-queue"],
     "README.md": ["scripts/test"],
     "docs/how-to/old-client.md": ["python3 -m venv client", "npm install taskcluster-client@11.0.0"],
     "docs/how-to/real-azure.md": [
         "az storage account show-connection-string --resource-group my-group --name myaccount --output tsv",
         "legacy-queue serve --config azure.toml",
-        "legacy-queue resolve --config azure.toml",
     ],
-    "docs/how-to/migrate.md": ["pip install taskcluster"],
+    "docs/how-to/migrate.md": ["pip install taskcluster==113.2.0"],
 }
 
 

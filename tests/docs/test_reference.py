@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -73,10 +74,12 @@ def test_there_is_a_section_for(built: Path, page: str, anchors: list[str]) -> N
     assert [one for one in anchors if f'id="{one}"' not in html] == []
 
 
-def test_each_setting_has_a_row(built: Path) -> None:
+def test_each_setting_has_a_row_with_its_whole_help(built: Path) -> None:
     html = (built / "reference" / "settings.html").read_text()
     cells = re.findall(r'<tr class="row-\w+"><td><p><code[^>]*><span class="pre">([a-z0-9-]+)</span>', html)
     assert cells == [wire_name(one.name) for one in DECLARED]
+    text = unescape(re.sub("<[^>]+>", "", html))
+    assert [one.name for one in DECLARED if one.metadata["help"] not in text] == []
 
 
 @pytest.mark.parametrize("version", ["3.0.2", "113.2.0"])

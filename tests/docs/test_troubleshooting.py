@@ -71,7 +71,7 @@ def wrong_key() -> None:
 
 
 def no_such_client() -> None:
-    creating(Queue(), Credentials("somebody", "an-access-token"))
+    creating(Queue(), Credentials("unknown", "an-access-token"))
 
 
 def ended_credentials() -> None:

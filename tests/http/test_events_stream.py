@@ -352,10 +352,10 @@ def test_streams_are_counted_by_the_client_too(queue: Queue) -> None:
 
 def test_a_stream_ends_with_the_next_look_once_its_client_is_gone() -> None:
     here, there = socket.socketpair()
-    with here:
+    with ClientSocket(fileno=here.detach()) as connection:
         http = serving(Feed(None, ("1", TOLD), there.close))
         answer = http.open(
             "/events",
-            environ_overrides={"RAW_URI": "/events", "gunicorn.socket": ClientSocket(fileno=here.detach())},
+            environ_overrides={"RAW_URI": "/events", "gunicorn.socket": connection},
         )
         assert [frame["event"] for frame in frames(answer)] == [TOLD.exchange]

@@ -40,7 +40,7 @@ def test_an_endpoint_is_not_in_the_reference() -> None:
     assert reference() == api_reference(tuple(DECLARED.values()), ROOT_URL)
 
 
-@pytest.mark.parametrize("name", ENTRIES)
+@pytest.mark.parametrize("name", [one for one in ENTRIES if one in {*taskcluster.Queue.funcinfo, *NEWEST}])
 def test_an_entry_differs_from_the_clients_table(name: str) -> None:
     """``funcinfo`` was generated from the original queue's reference, NEWEST from that of 2026."""
     theirs, ours = taskcluster.Queue.funcinfo.get(name) or {"name": name, **NEWEST[name]}, ENTRIES[name]

@@ -90,7 +90,7 @@ class _Port:
     def __init__(self, kind: type, port: object, around: Around, prefix: str) -> None:
         self._port = port
         for name in dir(kind):
-            if not name.startswith("_") and name not in ("recall", "follow"):  # which ask nobody
+            if not name.startswith("_") and name not in ("recall", "begin_backlog"):  # which ask nobody
                 setattr(self, name, self._around(getattr(port, name), around, prefix + name))
 
     def __getattr__(self, name: str) -> Any:

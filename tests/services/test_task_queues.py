@@ -168,8 +168,8 @@ def test_after_many_changes_the_table_is_read_again() -> None:
     bench, backlogs = Bench(), []
 
     class Followed(TasksOf):
-        def follow(self) -> Backlog:
-            backlogs.append(self.tasks.follow())
+        def begin_backlog(self) -> Backlog:
+            backlogs.append(self.tasks.begin_backlog())
             return backlogs[-1]
 
     services = bench.replica(wrapped=lambda tasks: cast(TaskStore, Followed(tasks)))

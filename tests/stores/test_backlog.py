@@ -16,7 +16,7 @@ SECOND = timedelta(seconds=1)
 
 
 def read(tasks: TaskStore, backlog: Backlog | None = None) -> Backlog:
-    backlog, after = backlog or tasks.follow(), ""
+    backlog, after = backlog or tasks.begin_backlog(), ""
     while (following := tasks.read_into(backlog, after)) is not None:
         after = following
     return backlog
@@ -70,7 +70,7 @@ def test_what_is_read_does_not_replace_what_was_written_meanwhile() -> None:
     table = MemoryTable()
     tasks, others, task = TaskStore(table), TaskStore(table), new_task()
     stored = others.insert(task)
-    backlog = tasks.follow()
+    backlog = tasks.begin_backlog()
     backlog.wrote(task.with_last_run(state="completed"), stored.etag, "another")
     assert read(tasks, backlog).counts(QUEUE) == (0, 0)
 
@@ -124,6 +124,6 @@ def test_a_backlog_is_over_after_many_writes_but_not_while_it_is_read() -> None:
 
 def test_a_store_forgets_a_backlog_that_is_dropped() -> None:
     tasks = TaskStore(MemoryTable())
-    tasks.follow()
-    kept = tasks.follow()
+    tasks.begin_backlog()
+    kept = tasks.begin_backlog()
     assert list(tasks._followers) == [kept]

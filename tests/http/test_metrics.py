@@ -1,0 +1,39 @@
+"""What Prometheus is told: how many requests were answered, and how many wait for work now."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.http.calls import PROVISIONER, WORKER, WORKER_TYPE, Queue, succeeded
+from tests.system.processes import wait_until
+
+POOL = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
+
+
+def metric(queue: Queue, name: str, **labels: str) -> float | None:
+    """The value with these labels; None where there is none."""
+    answer = succeeded(queue.send("GET", "/metrics", credentials=None))
+    assert answer.content_type.startswith("text/plain; version=")
+    samples = [one for family in text_string_to_metric_families(answer.text) for one in family.samples]
+    return next((one.value for one in samples if (one.name, one.labels) == (name, labels)), None)
+
+
+def test_answered_requests_are_counted_by_endpoint_and_status() -> None:
+    queue = Queue()
+    for path in ("/v1/ping", "/api/queue/v1/ping", "/v1/task/none", "/nowhere", "/nowhere/else"):
+        queue.send("GET", path, credentials=None).close()
+    name = "legacy_queue_requests_total"
+    assert metric(queue, name, endpoint="ping", status="200") == 2
+    assert metric(queue, name, endpoint="task", status="400") == 1
+    assert metric(queue, name, endpoint="none", status="404") == 2
+
+
+def test_a_request_of_claim_work_that_waits_for_work_is_counted_while_it_waits() -> None:
+    queue = Queue()
+    assert metric(queue, "legacy_queue_waiting_requests") == 0
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(queue.call, "claimWork", {**WORKER, "tasks": 1}, **POOL)
+        assert wait_until(lambda: metric(queue, "legacy_queue_waiting_requests") == 1)
+        queue.create()
+        assert len(waiting.result(60).get_json()["tasks"]) == 1
+    assert metric(queue, "legacy_queue_waiting_requests") == 0
