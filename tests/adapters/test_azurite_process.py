@@ -396,7 +396,7 @@ def test_a_users_own_accounts_do_not_lock_the_server_out(
         client.create_queue()
 
 
-def test_over_tls_the_account_trusts_its_authority_alone_and_a_renewed_certificate_is_used_at_once(
+def test_over_tls_the_account_trusts_its_authority_alone_and_a_replaced_certificate_is_used_at_once(
     made: Callable[..., Azurite], tmp_path: Path
 ) -> None:
     LocalAuthority(tmp_path / "tls").ensure(now := datetime.now(UTC))
@@ -425,3 +425,9 @@ def test_over_tls_the_account_trusts_its_authority_alone_and_a_renewed_certifica
     LocalAuthority(tmp_path / "tls").ensure(now + timedelta(days=61))
     wait_until(lambda: shown() != before)
     account.check()
+    before = shown()
+    unused = AzureAccount(azurite.connection_string, "tls", authority=files.authority)
+    LocalAuthority(tmp_path / "tls", ["queue.example.com"]).ensure(now)  # a new authority
+    wait_until(lambda: shown() != before)
+    unused.queue("tls-queue").put("text", timedelta())
+    unused.check()

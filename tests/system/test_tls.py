@@ -20,28 +20,32 @@ from .real_clients import CLIENTS, TODAY, real_client
 from .test_claim_work import answered, claim_work, connect, request_for_work
 
 NAME = "queue.taskcluster.net"
-STORAGES = ("memory", "azurite")
-
-
-@pytest.fixture(scope="module", params=STORAGES)
-def storage(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+OPTIONS = ("--tls", "auto", "--tls-name", NAME, "--claim-work-wait", "5s")
 
 
 @pytest.fixture(scope="module")
-def server(storage: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    options = ("--storage", storage, "--tls", "auto", "--tls-name", NAME, "--claim-work-wait", "5s")
-    with serve(tmp_path_factory.mktemp("tls"), *options) as server:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serve(tmp_path_factory.mktemp("tls"), "--storage", "memory", *OPTIONS) as server:
         yield server
 
 
-@pytest.fixture
-def trusted(monkeypatch: pytest.MonkeyPatch, server: Server) -> str:
-    """The clients of these tests, and the processes that they start, trust the server's authority alone."""
+@pytest.fixture(scope="module")
+def on_azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serve(tmp_path_factory.mktemp("tls"), "--storage", "azurite", *OPTIONS) as server:
+        yield server
+
+
+def trust(server: Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The clients of a test, and the processes that it starts, trust the server's authority alone."""
     certificate = str(server.line["ca"]["certificate"])
     for name in ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"):
         monkeypatch.setenv(name, certificate)
     return certificate
+
+
+@pytest.fixture
+def trusted(monkeypatch: pytest.MonkeyPatch, server: Server) -> str:
+    return trust(server, monkeypatch)
 
 
 @contextmanager
@@ -51,8 +55,12 @@ def secured(server: Server, trusted: str) -> Iterator[ssl.SSLSocket]:
         yield connection
 
 
-@pytest.mark.usefixtures("trusted")
-def test_a_worker_polls_claims_uploads_and_reports_over_https_alone(server: Server, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["server", "on_azurite"])
+def test_a_worker_polls_claims_uploads_and_reports_over_https_alone(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
+) -> None:
+    server: Server = request.getfixturevalue(kind)
+    trust(server, monkeypatch)
     queue = Queue(server)
     task_id = queue.create(definition("cycle", payload={"command": ["echo", "hello"]}))
     urls = queue.ask("GET", "/poll-task-url/system/cycle")["queues"]
@@ -125,12 +133,9 @@ def test_openssl_verifies_tls_1_2_and_1_3(server: Server, trusted: str) -> None:
         assert "Verify return code: 0 (ok)" in said.stdout
 
 
-def test_resolvers_find_its_azurite(tmp_path: Path) -> None:
-    options = ("--storage", "azurite", "--tls", "auto", "--data-dir", str(tmp_path / "data"))
-    with (
-        serve(tmp_path / "server", *options, data_dir=tmp_path / "data"),
-        resolve(tmp_path, *options) as resolver,
-    ):
+def test_resolvers_find_its_azurite(on_azurite: Server, tmp_path: Path) -> None:
+    options = ("--storage", "azurite", "--tls", "auto", "--data-dir", str(on_azurite.data_dir))
+    with resolve(tmp_path, *options) as resolver:
         assert "https://127.0.0.1" in resolver.output
 
 
@@ -206,9 +211,9 @@ def connect_proxy(target: tuple[str, int]) -> Iterator[tuple[str, list[str]]]:
 
 
 def test_a_worker_that_knows_only_queue_taskcluster_net_runs_a_task_through_a_proxy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = ("--storage", storage, "--tls", "auto", "--tls-name", NAME, "--public-url", f"https://{NAME}")
+    options = ("--storage", "memory", "--tls", "auto", "--tls-name", NAME, "--public-url", f"https://{NAME}")
     with serve(tmp_path / "server", *options) as server:
         assert server.base_url == f"https://{NAME}/v1"
         with connect_proxy(("127.0.0.1", server.line["port"])) as (proxy, asked):

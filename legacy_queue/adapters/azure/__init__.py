@@ -62,7 +62,9 @@ class AzureAccount(StorageAccount):
         self.public_queues = Endpoint(public_queue_url or queue_url, account, key)
         self.public_blobs = Endpoint(public_blob_url or blob_url, account, key)
         self._queue_requests, self._table_requests, blob_requests = (
-            RestClient(service, Connections(url, context=context), signer, self.operations)
+            RestClient(
+                service, Connections(url, context=context, authority=authority), signer, self.operations
+            )
             for (service, _), url in zip(_CLIENTS, urls, strict=True)
         )
         self._of_name: dict[str, AzureTable] = {}

@@ -47,10 +47,12 @@ class Connections:
         url: str,
         timeouts: Timeouts | None = None,
         context: ssl.SSLContext | None = None,
+        authority: Path | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """``context`` says whom https trusts, by default whom the system and the SDK do.
 
+        ``authority`` is a PEM file that is read into it again where the server's certificate is not trusted.
         ``now`` is in seconds. Raises ValueError.
         """
         parts = urlsplit(url)
@@ -60,7 +62,7 @@ class Connections:
         self.path = parts.path.rstrip("/")
         self.address = (parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
         self._context = (context or _default_context()) if parts.scheme == "https" else None
-        self._timeouts, self._now = timeouts or Timeouts(), now
+        self._authority, self._timeouts, self._now = authority, timeouts or Timeouts(), now
         self._idle: deque[tuple[_Connection, float]] = deque()  # and since when; the newest last
         weakref.finalize(self, _close_all, self._idle)
 
@@ -71,7 +73,7 @@ class Connections:
         """
         while True:
             kept = self._take()
-            connection = kept or _Connection(self.address, self._timeouts, self._context)
+            connection = kept or self._connect()
             try:
                 response = connection.exchange(request)
             except NotSent as error:
@@ -80,6 +82,17 @@ class Connections:
                 raise
             self._put_back(connection, response)
             return response
+
+    def _connect(self) -> "_Connection":
+        try:
+            return _Connection(self.address, self._timeouts, self._context)
+        except NotSent as error:
+            untrusted = isinstance(error.__cause__, ssl.SSLCertVerificationError)
+            if not (untrusted and self._context and self._authority):
+                raise
+            with suppress(OSError):
+                self._context.load_verify_locations(self._authority)  # it was replaced
+            return _Connection(self.address, self._timeouts, self._context)
 
     def _take(self) -> "_Connection | None":
         """A kept connection that is still open."""
