@@ -86,6 +86,8 @@ def test_a_sealed_group_says_since_when_and_takes_no_new_task(queue: Queue) -> N
     sealed = succeeded(queue.call("sealTaskGroup", taskGroupId=GROUP_ID)).get_json()
     assert sealed == {**before, "sealed": "2018-03-04T05:06:07.890Z"}
     assert succeeded(queue.call("getTaskGroup", taskGroupId=GROUP_ID)).get_json() == sealed
+    listed = succeeded(queue.call("listTaskGroup", taskGroupId=GROUP_ID)).get_json()
+    assert {name: listed[name] for name in sealed} == sealed
     late = task_body(NOW, taskGroupId=GROUP_ID, schedulerId="a-scheduler")
     answer = queue.call("createTask", late, taskId=TASK_ID)
     refused(answer, 409, "RequestConflict", f"task group {GROUP_ID} is sealed", "Use another taskGroupId")
