@@ -71,7 +71,7 @@ def scene(options: argparse.Namespace, folder: Path) -> Iterator[Scene]:
     """Storage, broker, consumer and servers, which are ready; all of them have ended afterwards."""
     record, is_over = Record(), threading.Event()
     with ExitStack() as stack:
-        azurite = stack.enter_context(Azurite(folder / "azurite", _HERE / "azurite"))
+        azurite = stack.enter_context(Azurite(folder / "azurite"))
         storage = Storage(azurite)
         stack.callback(storage.thaw)
         url = options.amqp_url or stack.enter_context(RabbitMQ(folder / "rabbitmq", _HERE / ".rabbitmq")).url

@@ -25,7 +25,6 @@ from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.ports.queue import Queue
 from legacy_queue.ports.table import PARTITION, Change, Condition, Table, Value
 
-_AZURITE = Path(__file__).parents[1] / "azurite"
 _VALUES: dict[str, Value] = {"definition0": b"." * 1000, "state": "pending", "retriesLeft": 5, "runs": b"[]"}
 _TEXT = "e" * 200
 _HIDDEN = timedelta(minutes=5)
@@ -132,7 +131,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=15, help="of each operation by each client")
     parser.add_argument("--calls", type=int, default=30, help="in a turn")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, Azurite(Path(folder), _AZURITE) as azurite:
+    with tempfile.TemporaryDirectory() as folder, Azurite(Path(folder)) as azurite:
         ours, theirs = both(azurite, options.turns * options.calls + 100)
         print(f"{'ms of CPU for':16}{'lean':>8}{'SDK':>8}{'SDK / lean: least, median, most':>36}")
         for name, operation in ours.items():

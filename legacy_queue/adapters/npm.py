@@ -107,7 +107,10 @@ def install(manifest: Path, folder: Path, progress: Callable[[int], object] = la
                 (unfinished / "node_modules").rename(folder / "node_modules")
                 shutil.rmtree(unfinished)
     except OSError as error:
-        raise NodeUnavailable(f"{folder} cannot be used: {error.strerror}.") from error
+        raise NodeUnavailable(
+            f"{folder} cannot be used: {error.strerror}. Make it writable, or for Azurite "
+            "name another one with --azurite-dir or XDG_CACHE_HOME."
+        ) from error
     progress(len(pinned))
 
 

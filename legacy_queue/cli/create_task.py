@@ -76,8 +76,8 @@ def _task_ids(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ..
     metavar="NAME=PATH",
     callback=_pairs("NAME=PATH, such as public/report.txt=report.txt"),
     show_default="none",
-    help="A file that the command makes, or with a / at its end a directory, to keep under this name; "
-    "may be repeated.",
+    help="A file that the command makes, to keep under this name; a directory where PATH ends with a /. May "
+    "be repeated.",
 )
 @click.option(
     "--depends-on",

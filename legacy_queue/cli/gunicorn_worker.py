@@ -22,7 +22,6 @@ from gunicorn import arbiter
 from gunicorn.app.base import BaseApplication
 from gunicorn.http.body import LengthReader
 from gunicorn.http.errors import LimitRequestHeaders, LimitRequestLine, NoMoreData, ParseException
-from gunicorn.util import write_error
 from gunicorn.workers.ggevent import GeventWorker
 
 from legacy_queue.adapters.azurite import Azurite, AzuriteUnavailable
@@ -205,7 +204,10 @@ class Worker(GeventWorker):
         tell("connection-given-up", status=status, error=type(error).__name__)
         # what is on its way is discarded: else the answer might never be read
         with self._among(self._idle, connection), gevent.Timeout(_LINGER, _QUIET), suppress(OSError):
-            write_error(connection, status, reason, "")
+            app: Any = self.app
+            head = "".join(f"{name}: {value}\r\n" for name, value in app.headers)
+            start = f"HTTP/1.1 {status} {reason}\r\nConnection: close\r\nContent-Length: 0\r\n"
+            connection.sendall(f"{start}{head}\r\n".encode())
             connection.shutdown(socket.SHUT_WR)
             left = _MAX_LINGERING
             while left > 0 and (data := connection.recv(_DISCARDED)):

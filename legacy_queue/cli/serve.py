@@ -28,6 +28,7 @@ from legacy_queue.cli.resolve import wait_for
 from legacy_queue.cli.signals import Unwinding
 from legacy_queue.cli.tls import ServerTls
 from legacy_queue.config import Settings, SettingsError, complete
+from legacy_queue.http.app import DEVELOPMENT_HEADERS
 from legacy_queue.http.bodies import build_validators
 from legacy_queue.wiring import Server, build, check_version
 
@@ -156,6 +157,7 @@ class _Application(BaseApplication):
         tls: ServerTls | None,
     ) -> None:
         self._tls, self.tls_context = tls, tls.context if tls else None
+        self.headers = DEVELOPMENT_HEADERS if settings.development else ()  # of answers before the app
         self._settings, self._root_url, self._server = settings, root_url, server
         self._port = listener.getsockname()[1]
         self._listener, self._connections = listener.detach(), connections

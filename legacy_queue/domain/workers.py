@@ -134,6 +134,8 @@ class Known:
             "expires": format_time(self.expires),
             "lastDateActive": format_time(self.last_active),
         }
+        if len(self.path) > 1:
+            wire["taskQueueId"] = "/".join(self.path[:2])
         if self.is_worker:
             tasks = [{"taskId": task_id, "runId": run_id} for task_id, run_id in self.recent_claims]
             wire |= {"firstClaim": format_time(self.first_active), "recentTasks": tasks}

@@ -23,7 +23,7 @@ from legacy_queue.http.references import api_reference, exchanges_reference
 from legacy_queue.http.request_log import RequestLog, record_of
 from legacy_queue.http.schemas import SCHEMAS
 
-_DEVELOPMENT = (("x-legacy-queue-development", "who reaches this server may do everything"),)
+DEVELOPMENT_HEADERS = (("x-legacy-queue-development", "who reaches this server may do everything"),)
 _started = time.monotonic()
 
 
@@ -75,7 +75,7 @@ def create_app(backend: Backend) -> Flask:
         (*ENDPOINTS, *OBJECT_ENDPOINTS, *stubs), (events, migration), backend, app.wsgi_app
     )
     metrics = Metrics(backend.services)
-    headers = _DEVELOPMENT if backend.is_development else ()
+    headers = DEVELOPMENT_HEADERS if backend.is_development else ()
     app.wsgi_app = RequestLog(endpoints, headers, metrics.answered)  # type: ignore[method-assign]
     app.register_error_handler(
         Exception, lambda error: render(error, record_of(request.environ), backend.clock)

@@ -58,7 +58,7 @@ def tasks(call: Call) -> Answer:
 @endpoint("GET", _GROUP, "Get Task Group", output="task-group-response")
 def get_task_group(call: Call) -> Answer:
     """The schedulerId of a task group, when it expires, and since when it is sealed if it is."""
-    return _group(call.authorize().groups.load(call.params["taskGroupId"]))
+    return group_wire(call.authorize().groups.load(call.params["taskGroupId"]))
 
 
 @_experimental(
@@ -73,7 +73,7 @@ def seal_task_group(call: Call) -> Answer:
     Tasks that are in it are not changed. Safe to repeat.
     """
     services = call.authorize(schedulerId=call.group().scheduler_id)
-    return _group(services.groups.seal(call.params["taskGroupId"]))
+    return group_wire(services.groups.seal(call.params["taskGroupId"]))
 
 
 @_experimental(
@@ -164,7 +164,8 @@ def _tasks(call: Call, name: str, to_wire: Callable[[Task], Any]) -> Answer:
     return page_answer(call, services, name, "[0-9]{1,3}", ask)
 
 
-def _group(group: Group) -> Answer:
+def group_wire(group: Group) -> dict[str, str]:
+    """As getTaskGroup answers it."""
     sealed = {"sealed": format_time(group.sealed)} if group.sealed else {}
     return {
         "taskGroupId": group.task_group_id,

@@ -86,4 +86,5 @@ def _token(call: Call, place: str) -> str:
 
 def _list_id(call: Call) -> str:
     of_body = f"the body with the hash {hashlib.sha256(render(call.body)).hexdigest()}" if call.body else ""
-    return "/".join(call.params.values()) or of_body or "all"
+    ids = [one for name, one in call.params.items() if name != "taskQueueId"]  # it names what two others do
+    return "/".join(ids) or of_body or "all"

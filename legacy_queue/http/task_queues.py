@@ -123,8 +123,8 @@ def get_task_queue(call: Call) -> Answer:
 
 def _described(known: Known) -> dict[str, str]:
     wire = known.to_wire()
-    names = ("description", "stability", "expires", "lastDateActive")
-    return {"taskQueueId": "/".join(known.path), **{name: wire[name] for name in names}}
+    names = ("taskQueueId", "description", "stability", "expires", "lastDateActive")
+    return {name: wire[name] for name in names}
 
 
 def _counts(call: Call, task_queue_ids: list[str]) -> list[dict[str, str | int]]:
@@ -152,7 +152,7 @@ def _pending(task: Task) -> bytes:
             "taskId": task.task_id,
             "runId": len(task.runs) - 1,
             "inserted": format_time(task.since),
-            "task": task.definition.to_wire(),
+            "task": task.wire,
         }
     )
 
@@ -165,6 +165,6 @@ def _claimed(task: Task) -> bytes:
             "taskId": task.task_id,
             **worker,
             "claimed": format_time(task.since),
-            "task": task.definition.to_wire(),
+            "task": task.wire,
         }
     )

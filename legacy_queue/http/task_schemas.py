@@ -35,7 +35,7 @@ TASK_SCHEMAS: dict[str, Schema] = {
     "task-reclaim-response": object_of(_CLAIM),
     "task-completed-request": object_of("", "success"),
     "task-exception-request": object_of("reason", reason=enum(f"{REASONS} resources-unavailable")),
-    "list-task-group-response": page_of("tasks", _TASK, beside="taskGroupId"),
+    "list-task-group-response": page_of("tasks", _TASK, "taskGroupId", "schedulerId expires sealed"),
     "list-dependent-tasks-response": page_of("tasks", _TASK, beside="taskId"),
     "tasks-request": object_of("", "taskIds", taskIds=array(PROPERTIES["taskId"], maxItems=1000)),
     "tasks-statuses-response": page_of("statuses", object_of("taskId status")),

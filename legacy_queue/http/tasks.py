@@ -9,6 +9,7 @@ from legacy_queue.domain.priority import at_least
 from legacy_queue.domain.scopes import AllOf, AnyOf, Expression, ForEach
 from legacy_queue.domain.task import Task
 from legacy_queue.http.endpoint import Answer, Call, Endpoint, Handler, endpoint
+from legacy_queue.http.groups import group_wire
 from legacy_queue.http.paging import PAGED, page_answer, render
 from legacy_queue.services import Services
 
@@ -96,11 +97,14 @@ def list_task_group(call: Call) -> Answer:
     about 4 MiB of JSON at most.
 
     Where more follow there is a continuationToken, which as a query parameter gives the next page. A
-    task that joins meanwhile makes no other task be listed twice or not at all.
+    task that joins meanwhile makes no other task be listed twice or not at all. Each page has what
+    getTaskGroup answers, too.
     """
-    services = call.authorize()
-    ask = partial(services.listing.group, call.params["taskGroupId"], render=_listed)
-    return page_answer(call, services, "tasks", TASK_ID, ask, beside=call.params)
+    services, task_group_id = call.authorize(), call.params["taskGroupId"]
+    group = services.groups.find(task_group_id)
+    beside = group_wire(group) if group else call.params
+    ask = partial(services.listing.group, task_group_id, render=_listed)
+    return page_answer(call, services, "tasks", TASK_ID, ask, beside=beside)
 
 
 @_listing("/task/<taskId>/dependents", "List Dependent Tasks", output="list-dependent-tasks-response")

@@ -113,9 +113,11 @@ class Groups:
                 return sorted([*members, task_group_id])[:limit]
         return members
 
-    def exists(self, task_group_id: str) -> bool:
-        """Whether any task ever joined the group. Raises Corrupt."""
-        return self._founder(task_group_id) is not None or self._groups.load(task_group_id) is not None
+    def find(self, task_group_id: str) -> Group | None:
+        """As ``load``; None where its row is corrupt: its tasks can be listed all the same."""
+        with suppress(Corrupt):
+            return self.load(task_group_id)
+        return None
 
     def _founder(self, task_group_id: str) -> Task | None:
         """The task of that taskId, if it belongs to the group."""

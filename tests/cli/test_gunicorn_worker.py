@@ -73,6 +73,7 @@ class Application(BaseApplication):
         self.tls_context = tls and tls.server
         self.environs: list[dict[str, Any]] = []
         self.answer = b""
+        self.headers = (("x-of-each-answer", "yes"),)
         self.pieces, self.pause = -1, 0.0  # bytes and seconds
         self.may_answer = threading.Event()
         self.may_answer.set()
@@ -275,8 +276,10 @@ def test_requests_sent_at_once_are_answered_in_turn(served: Served) -> None:
     ],
     ids=["bare-lf", "bare-lf-in-a-header", "no-host", "two-hosts"],
 )
-def test_a_malformed_head_is_400(served: Served, head: bytes) -> None:
-    assert status(served, head) == 400
+def test_a_malformed_head_is_400_with_the_headers_of_each_answer(served: Served, head: bytes) -> None:
+    received = read_all(served.connect(head))
+    assert received.startswith(b"HTTP/1.1 400 ")
+    assert b"\r\nx-of-each-answer: yes\r\n" in received
 
 
 def test_http_1_0_needs_no_host(served: Served) -> None:

@@ -19,7 +19,7 @@ NOT_RUN = {
     "docs/how-to/containers.md": [
         "docker build --file Containerfile --tag legacy-queue .",
         "docker run --name legacy-queue --detach --volume legacy-queue:/data \\",
-        "LISTEN=0.0.0.0 PUBLIC_HOST=my-machine.example.com docker compose --profile all-in-one up all-in-one",
+        "LISTEN=0.0.0.0 PUBLIC_HOST=my-machine.example.com \\",
         "deploy/secrets",
         "set -a; . secrets/client.env; set +a",
     ],

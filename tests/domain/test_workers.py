@@ -177,6 +177,7 @@ def test_a_worker_type_has_no_actions_of_its_own() -> None:
     assert Known.new(WORKER_TYPE, NOW).to_wire() == {
         "provisionerId": "provisioner",
         "workerType": "type",
+        "taskQueueId": "provisioner/type",
         "description": "",
         "stability": "experimental",
         "lastDateActive": "2030-01-02T03:04:05.678Z",
@@ -189,6 +190,7 @@ def test_a_worker_shows_its_claims_and_its_quarantine() -> None:
     assert known.to_wire() == {
         "provisionerId": "provisioner",
         "workerType": "type",
+        "taskQueueId": "provisioner/type",
         "workerGroup": "group",
         "workerId": "worker",
         "firstClaim": "2030-01-02T03:04:05.678Z",

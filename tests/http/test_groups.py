@@ -7,7 +7,18 @@ import pytest
 
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.ids import slugid
-from tests.http.calls import GROUP_ID, NOW, TASK_ID, Credentials, Queue, refused, succeeded, task_body
+from tests.http.calls import (
+    GROUP_ID,
+    NOW,
+    PROVISIONER,
+    TASK_ID,
+    WORKER_TYPE,
+    Credentials,
+    Queue,
+    refused,
+    succeeded,
+    task_body,
+)
 
 TESTED = Credentials("tested/client", "the-access-token-of-the-tested-client")
 
@@ -75,6 +86,8 @@ def test_a_sealed_group_says_since_when_and_takes_no_new_task(queue: Queue) -> N
     sealed = succeeded(queue.call("sealTaskGroup", taskGroupId=GROUP_ID)).get_json()
     assert sealed == {**before, "sealed": "2018-03-04T05:06:07.890Z"}
     assert succeeded(queue.call("getTaskGroup", taskGroupId=GROUP_ID)).get_json() == sealed
+    listed = succeeded(queue.call("listTaskGroup", taskGroupId=GROUP_ID)).get_json()
+    assert {name: listed[name] for name in sealed} == sealed
     late = task_body(NOW, taskGroupId=GROUP_ID, schedulerId="a-scheduler")
     answer = queue.call("createTask", late, taskId=TASK_ID)
     refused(answer, 409, "RequestConflict", f"task group {GROUP_ID} is sealed", "Use another taskGroupId")
@@ -100,6 +113,13 @@ def test_a_group_that_is_not_there_is_not_found(queue: Queue, name: str) -> None
     refused(queue.call(name, taskGroupId=GROUP_ID), 404, "ResourceNotFound", GROUP_ID)
 
 
+def in_queue(queue: Queue, state: str) -> Any:
+    """The one task of the task queue that is ``pending``, or ``claimed``, as it is listed there."""
+    path = f"/v1/task-queues/{PROVISIONER}%2F{WORKER_TYPE}/{state}"
+    (listed,) = succeeded(queue.send("GET", path)).get_json()["tasks"]
+    return listed
+
+
 def test_a_changed_priority_is_shown_wherever_the_task_is(queue: Queue) -> None:
     task_id = queue.create()
     answer = succeeded(queue.call("changeTaskPriority", {"newPriority": "high"}, taskId=task_id))
@@ -108,7 +128,9 @@ def test_a_changed_priority_is_shown_wherever_the_task_is(queue: Queue) -> None:
     (listed,) = succeeded(queue.call("listTaskGroup", taskGroupId=task_id)).get_json()["tasks"]
     assert (listed["task"]["priority"], listed["status"]["priority"]) == ("high", "high")
     assert [message[0] for message in queue.messages()] == [task_id, task_id]
+    assert in_queue(queue, "pending")["task"]["priority"] == "high"
     claim = succeeded(queue.claim(task_id)).get_json()
+    assert in_queue(queue, "claimed")["task"]["priority"] == "high"
     assert (claim["task"]["priority"], claim["status"]["priority"]) == ("high", "high")
 
 

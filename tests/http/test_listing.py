@@ -58,7 +58,8 @@ def test_a_list_holds_other_tasks_or_tells_something_else_of_them(
     queue.create()
     page = get(queue, name, prefix=prefix)
     assert sorted(ids(page)) == made
-    assert set(page) == {"tasks", "taskGroupId" if name == "listTaskGroup" else "taskId"}
+    of_group = {"taskGroupId", "schedulerId", "expires"}
+    assert set(page) == {"tasks", *(of_group if name == "listTaskGroup" else {"taskId"})}
     assert page.get("taskGroupId", GROUP_ID) == GROUP_ID
     assert page.get("taskId", TASK_ID) == TASK_ID
     for one in page["tasks"]:

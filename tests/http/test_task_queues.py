@@ -98,9 +98,11 @@ def test_a_continuation_token_of_one_list_is_refused_by_another(queue: Queue) ->
     for _ in range(2):
         queue.create()
     token = listed(queue, "listPendingTasks", limit=1)["continuationToken"]
-    for path in (f"{of(QUEUE_ID)}/claimed", f"{of('another/queue')}/pending"):
-        answer = queue.send("GET", f"/v1/task-queues/{path}?continuationToken={token}")
+    for name, task_queue_id in (("claimed", QUEUE_ID), ("pending", "another/queue")):
+        path = f"/v1/task-queues/{of(task_queue_id)}/{name}?continuationToken={token}"
+        answer = queue.send("GET", path)
         refused(answer, 400, "InvalidRequestArguments", "continuationToken")
+        assert answer.get_json()["message"].endswith(f"gave for {task_queue_id}")
 
 
 def test_task_queues_are_listed_page_by_page(queue: Queue) -> None:

@@ -28,6 +28,7 @@ from tests.http.calls import (
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 POOL = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
 ALICE = {**POOL, **WORKER}
+BOTH = {"taskQueueId": f"{PROVISIONER}/{WORKER_TYPE}"}
 WORKERS = f"/v1/provisioners/{PROVISIONER}/worker-types/{WORKER_TYPE}/workers"
 LISTS = {
     "listProvisioners": "/v1/provisioners",
@@ -110,6 +111,7 @@ def test_a_claim_makes_worker_worker_type_and_provisioner_known(queue: Queue, pr
         },
         {
             **POOL,
+            **BOTH,
             "description": "",
             "stability": "experimental",
             "lastDateActive": now,
@@ -118,6 +120,7 @@ def test_a_claim_makes_worker_worker_type_and_provisioner_known(queue: Queue, pr
         },
         {
             **ALICE,
+            **BOTH,
             "firstClaim": now,
             "lastDateActive": now,
             "expires": format_time(NOW + DAY),

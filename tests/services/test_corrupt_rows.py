@@ -146,7 +146,10 @@ def test_a_group_is_listed_though_its_own_row_cannot_be_read() -> None:
     bench = Bench()
     task_id = bench.create()
     group_id = bench.task(task_id).definition.task_group_id
-    replica = bench.replica(At(0, of="load", before=failing(CORRUPT)))
+    fault = At(0, of="load", before=failing(CORRUPT))
+    replica = bench.replica(fault)
+    assert replica.groups.find(group_id) is None
+    assert fault.happened
     assert replica.listing.group(group_id, "", 9, name_of).items == [task_id.encode()]
 
 

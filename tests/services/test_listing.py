@@ -110,9 +110,9 @@ def test_a_page_stays_as_it_is_when_tasks_are_added(bench: Bench, kind: str, abo
     assert ids(first) + rest == sorted(before)
 
 
-def test_what_never_was_is_not_found(bench: Bench, kind: str) -> None:
+def test_dependents_of_what_never_was_are_not_found(bench: Bench) -> None:
     with pytest.raises(ResourceNotFound, match="it may have expired"):
-        page(bench, kind, slugid())
+        page(bench, "dependents", slugid())
 
 
 def test_a_task_that_nobody_depends_on_has_an_empty_list(bench: Bench) -> None:

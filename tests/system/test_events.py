@@ -205,7 +205,7 @@ def test_a_consumer_gets_what_the_python_client_of_that_time_binds_it_to(
     assert [str(told) for told in listener.all] == ["running 0 watched", "failed 0 watched", "group-resolved"]
 
 
-def test_all_eight_exchanges_are_there_and_durable_topics(
+def test_all_eleven_exchanges_are_there_and_durable_topics(
     queue: Queue, listener: Listener, published: Published
 ) -> None:
     queue.create(definition(TYPE))
@@ -214,7 +214,7 @@ def test_all_eight_exchanges_are_there_and_durable_topics(
         listener.channel.exchange_declare(exchange, "topic", passive=True)
         # refused where it is anything else
         listener.channel.exchange_declare(exchange, "topic", durable=True, auto_delete=False)
-    assert len(published.names) == 8
+    assert len(published.names) == 11
 
 
 def test_with_a_broker_too_the_server_itself_tells_whoever_asks(queue: Queue) -> None:

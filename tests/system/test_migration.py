@@ -108,7 +108,7 @@ def test_a_fleet_is_told_worker_by_worker_also_after_a_restart(tmp_path: Path, a
     with serve(tmp_path / "server-3", **env) as server:
         assert verdicts(ask, server) == expected, "who ends has written down all that it counted"
         table = [line.split() for line in migration(ask, server).splitlines() if line.startswith("system/")]
-        assert [(words[0], " ".join(words[7:])) for words in table] == [
+        assert [(words[0], " ".join(words[8:])) for words in table] == [
             ("system/bare", "not yet not yet"),
             ("system/claimwork", "- ready"),
             ("system/deployed", "not yet not yet"),

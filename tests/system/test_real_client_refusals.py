@@ -141,5 +141,5 @@ def test_who_asks_wrongly_is_given_no_work(queue: Queue, client: RealClient, wor
     for wanted, credentials, expected in attempts:
         call = "claimWork", "system", worker_type, wanted
         assert refusal(client.call, *call, credentials=credentials) == expected, wanted
-    too_long = "claimWork", "system", "w" * 23, worker
+    too_long = "claimWork", "system", "w" * 39, worker
     assert refusal(client.call, *too_long) == ARGUMENTS
