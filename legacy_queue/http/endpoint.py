@@ -15,7 +15,7 @@ from legacy_queue.domain.authentication import Identity
 from legacy_queue.domain.errors import AuthenticationFailed, InsufficientScopes
 from legacy_queue.domain.ids import IDENTIFIER, RUN_ID, TASK_ID, TASK_QUEUE_ID
 from legacy_queue.domain.objects import OBJECT_NAME
-from legacy_queue.domain.scopes import Expression, missing, render
+from legacy_queue.domain.scopes import AllOf, Expression, missing, render
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.http.request_log import Environ, record_of
 from legacy_queue.services import Services
@@ -194,6 +194,7 @@ class Endpoint:
     def refusal(self, identity: Identity | None, lacking: str) -> InsufficientScopes:
         """Of a caller that lacks these scopes."""
         caller = identity.log_name if identity else "a request without credentials"
+        lacking = "valid credentials" if self.scopes == AllOf(()) else lacking
         return InsufficientScopes(f"{caller} may not call {self.name}: it lacks {lacking}")
 
 

@@ -69,6 +69,7 @@ def test_scopes_are_expanded_for_clients_alone_and_only_of_a_list(queue: Queue, 
             environ_overrides={"RAW_URI": target, "REQUEST_URI": target},
         )
         assert answer.status_code == status
+        assert ("lacks valid credentials" in answer.text) == (status == 403)
         assert answer.get_json()["requestInfo"]["method"].startswith("expandScopes")
 
 
