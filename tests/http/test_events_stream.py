@@ -278,7 +278,8 @@ class Feed:
 
 
 def serving(feed: Feed, clock: HandClock | None = None, stopping: Flag | None = None, **more: Any) -> Client:
-    backend: Any = {"services": SimpleNamespace(event_feed=feed), "storage": None, "root_url": ROOT_URL}
+    services = SimpleNamespace(event_feed=feed, claim_work=SimpleNamespace(waiting=int))
+    backend: Any = {"services": services, "storage": None, "root_url": ROOT_URL}
     authenticator = Authenticator({}, Roles({}))
     return Client(
         create_app(
