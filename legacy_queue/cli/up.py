@@ -140,7 +140,8 @@ def _say_what_to_try(ready: Mapping[str, Any], broker: RabbitMQ | None, trusted:
         click.echo(f"  accessToken      {token}")
     if broker:
         click.echo(f"  events on        {broker.url}   (RabbitMQ; topic exchanges)")
-    program = shlex.quote(os.path.relpath(sys.argv[0]))
+    relative = os.path.relpath(sys.argv[0])
+    program = shlex.quote(os.path.abspath(relative) if relative.startswith("..") else relative)
     trust = "".join(f"\n  export {name}={shlex.quote(value)}" for name, value in trusted.items())
     pool = "--provisioner my-provisioner --worker-type my-worker"
     click.echo(f"""

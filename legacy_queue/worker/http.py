@@ -91,6 +91,8 @@ class Http:
                 )
             except requests.RequestException as broken:
                 failure = f"no answer ({type(broken).__name__})"
+                if isinstance(broken, requests.exceptions.SSLError):
+                    failure += ": if its certificate is not trusted, see legacy-queue ca"
             else:
                 if answer.status_code < 500:
                     return answer

@@ -14,6 +14,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import requests
 
+from legacy_queue.worker.http import Http, Unavailable
+from legacy_queue.worker.settings import Clock
+
 from .plain import Queue, definition
 from .processes import LONG, Server, resolve, serve, work
 from .real_clients import CLIENTS, TODAY, real_client
@@ -95,6 +98,10 @@ def test_a_client_that_does_not_trust_the_authority_refuses_the_server(
     if client == "requests":
         with pytest.raises(requests.exceptions.SSLError):
             requests.get(f"{server.base_url}/ping", timeout=LONG)
+        sample_worker = Http(Clock(), threading.Event())
+        with pytest.raises(Unavailable, match="see legacy-queue ca"):
+            sample_worker.send("GET", f"{server.base_url}/ping", retries=0)
+        sample_worker.close()
     else:
         fetched = f"fetch('{server.base_url}/ping').catch((error) => {{ console.log(error.cause.code) }})"
         said = subprocess.run(["node", "-e", fetched], capture_output=True, text=True, check=False).stdout
