@@ -50,8 +50,8 @@ RABBITMQ_HOME = Path(__file__).parents[1] / ".rabbitmq"
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take long come first: of several at a time, none is left waiting for the last of another."""
     long = ("containers", "system")  # the one file of containers takes longest
-    folders = {item: item.path.relative_to(Path(__file__).parent).parts[0] for item in items}
-    items.sort(key=lambda item: long.index(folders[item]) if folders[item] in long else len(long))
+    places = {str(Path(__file__).parent / name): place for place, name in enumerate(long)}
+    items.sort(key=lambda item: places.get(str(item.path.parent), len(long)))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -51,7 +51,7 @@ def test_each_script_that_is_mentioned_is_a_command_without_a_mistake_of_syntax(
 
 def test_each_script_is_mentioned_on_the_page_about_scripts() -> None:
     page = TEXT[ROOT / "docs" / "reference" / "scripts.md"]
-    commands = [path.name for path in (ROOT / "scripts").iterdir() if not path.suffix]
+    commands = [path.name for path in (ROOT / "scripts").iterdir() if path.is_file() and not path.suffix]
     assert [name for name in commands if f"`scripts/{name}`" not in page] == []
 
 
