@@ -1,8 +1,10 @@
 """What a process knows of its timers."""
 
+import heapq
+import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -115,6 +117,46 @@ class State:
         if self.is_unfinished:
             return Timer(task_id, due, self.since or due, self.task_group_id, self.artifacts)
         return Timer(task_id, due)
+
+
+class Schedule:
+    """When which of the timers fires next: at ``again`` of its state. Its caller holds a lock."""
+
+    def __init__(self, states: Mapping[str, State]) -> None:
+        self._states = states
+        self._heap: list[tuple[datetime, int, str]] = []  # some of it out of date
+        self._order = itertools.count()
+
+    def put(self, key: str, when: datetime) -> None:
+        """The timer fires then, and not before."""
+        self._states[key].again = when
+        heapq.heappush(self._heap, (when, next(self._order), key))
+
+    def pop_due(self, now: datetime) -> Iterator[str]:
+        """The timers that are due, in the order of their times; they do not fire again."""
+        while self._heap and self._heap[0][0] <= now:
+            when, _, key = heapq.heappop(self._heap)
+            state = self._states.get(key)
+            if state and state.again == when:
+                state.again = None
+                yield key
+
+    def next_due(self, end: datetime) -> datetime | None:
+        """When the next timer fires, if it does so by ``end``.
+
+        What failed is put off until its task is due, or to ``end``: else a broker that is away for a week
+        would be asked every two seconds of it.
+        """
+        while self._heap and self._heap[0][0] <= end:
+            when, _, key = self._heap[0]
+            state = self._states.get(key)
+            if state and state.again == when:
+                later = state.due if state.due and when <= state.due < end else end
+                if not state.tries or when == later:
+                    return when
+                self.put(key, later)
+            heapq.heappop(self._heap)
+        return None
 
 
 def by_time(timers: Iterable[Timer], now: datetime) -> Iterable[Sequence[Timer]]:

@@ -18,7 +18,7 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import EVER
 from legacy_queue.domain.timers import MAX_TEXT, ArtifactName, Timer, text_length
 from legacy_queue.ports import Clock
-from legacy_queue.services.timer_state import Due, Message, State, by_time
+from legacy_queue.services.timer_state import Due, Message, Schedule, State, by_time
 from legacy_queue.stores.group_commit import GroupCommit
 from legacy_queue.stores.timers import TimerMessage, TimerStore
 
@@ -44,7 +44,7 @@ class Timers:
         self._states: dict[str, State] = {}
         self._messages: dict[str, Message] = {}  # by messageId
         self._renewals: list[tuple[datetime, int, Message]] = []  # a heap: when to renew which
-        self._waiting: list[tuple[datetime, int, str]] = []  # a heap: when which timer fires
+        self._schedule = Schedule(self._states)
         self._unused: list[Message] = []  # to be deleted
         self._ready: SimpleQueue[str | None] = SimpleQueue()
         self._order = itertools.count()
@@ -130,32 +130,14 @@ class Timers:
 
     def fire(self) -> None:
         """Let fire what is due."""
-        now = self._clock.now()
         with self._lock:
-            while self._waiting and self._waiting[0][0] <= now:
-                when, _, key = heapq.heappop(self._waiting)
-                state = self._states.get(key)
-                if state and state.again == when:
-                    state.again = None
-                    self._ready.put(key)
+            for key in self._schedule.pop_due(self._clock.now()):
+                self._ready.put(key)
 
     def next_due(self, end: datetime) -> datetime | None:
-        """When the next timer fires, if it does so by ``end``.
-
-        What failed is tried again at ``end``, or when its task is due: else a broker that is away for a week
-        would be asked every two seconds of it.
-        """
+        """When the next timer fires, if it does so by ``end``; see ``Schedule.next_due``."""
         with self._lock:
-            while self._waiting and self._waiting[0][0] <= end:
-                when, _, key = self._waiting[0]
-                state = self._states.get(key)
-                if state and state.again == when:
-                    later = state.due if state.due and when < state.due < end else end
-                    if not (state.tries and when < later):
-                        return when
-                    self._fire_at(key, state, later)
-                heapq.heappop(self._waiting)
-        return None
+            return self._schedule.next_due(end)
 
     def receive(self) -> int:
         """Take over timers that other processes left; of how many messages. Raises ServiceUnavailable."""
@@ -187,8 +169,7 @@ class Timers:
             state.again = None
             self._ready.put(key)
         else:
-            state.again = when
-            heapq.heappush(self._waiting, (when, next(self._order), key))
+            self._schedule.put(key, when)
 
     def _part(self, key: str, message: Message) -> None:
         message.task_ids.discard(key)
