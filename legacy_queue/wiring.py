@@ -11,7 +11,7 @@ from datetime import timedelta
 from flask import Flask
 
 from legacy_queue.adapters.azure import AzureAccount
-from legacy_queue.adapters.clock import SystemClock
+from legacy_queue.adapters.clock import MovableClock, SystemClock
 from legacy_queue.adapters.memory import MemoryAccount
 from legacy_queue.config import Settings, SettingsError
 from legacy_queue.domain.authentication import Authenticator, Client
@@ -21,16 +21,19 @@ from legacy_queue.gateway.azure_face import azure_face
 from legacy_queue.gateway.blob_face import blob_face
 from legacy_queue.http.app import create_app
 from legacy_queue.http.artifacts import UPLOADS
+from legacy_queue.http.control_services import ControlServices
 from legacy_queue.http.dispatch import Backend
 from legacy_queue.ports import Broker, Clock, ObjectStore
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import QueueNotFound
 from legacy_queue.services.background import Background
 from legacy_queue.services.claims import ClaimRules
+from legacy_queue.services.clock_control import ClockControl
 from legacy_queue.services.core import Core, Rules, build_core
 from legacy_queue.services.upload_slots import UploadSlots
 from legacy_queue.stores import Storage
 
+_NOT_MOVABLE = "the clock of this storage is its own and cannot be moved: --storage memory has one that can"
 _FACE = "/azure"  # where the server itself answers signed URLs, with memory storage
 _MAX_STREAMS = 500  # of events, in one process
 _CONFIRMED_WITHIN = timedelta(seconds=5)  # by the broker
@@ -61,6 +64,8 @@ def build(
     the process that serves. Raises SettingsError for what cannot be used.
     """
     clock = clock or SystemClock()
+    if settings.control and storage is None and settings.storage == "memory":
+        clock = MovableClock(clock)
     if storage is None:
         storage = Storage(_account(settings, root_url, clock), settings.queue_prefix, clock)
     issuers = [_issuer(secret) for secret in settings.signing_secrets]
@@ -81,6 +86,7 @@ def build(
             has_legacy_stubs=settings.legacy_stubs,
             stopping=background.stopping,
             upload_slots=upload_slots,
+            control=_control(clock) if settings.control else None,
         )
     )
     if isinstance(storage.account, MemoryAccount):
@@ -112,6 +118,11 @@ def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
         return AzureAccount(settings.connection_string or "", settings.queue_prefix, *public, authority)
     except ValueError as error:
         raise SettingsError(f"the connection string cannot be used: {error}") from None
+
+
+def _control(clock: Clock) -> ControlServices:
+    movable = clock if isinstance(clock, MovableClock) else None
+    return ControlServices(ClockControl(clock, movable, _NOT_MOVABLE))
 
 
 def _broker(settings: Settings) -> Broker | None:

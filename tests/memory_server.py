@@ -33,6 +33,9 @@ class HandClock(Clock):
     def now(self) -> datetime:
         return self._now
 
+    def wall_time(self) -> datetime:
+        return self.now()
+
     def advance(self, duration: timedelta) -> None:
         self._now += duration
 

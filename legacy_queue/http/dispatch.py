@@ -26,6 +26,7 @@ from legacy_queue.domain.events import PROJECT
 from legacy_queue.domain.hawk import SignedRequest
 from legacy_queue.domain.scopes import reference
 from legacy_queue.http.bodies import MAX_BODY, parse, validate
+from legacy_queue.http.control_services import ControlServices
 from legacy_queue.http.endpoint import PARAMETERS, Call, Endpoint
 from legacy_queue.http.error_answers import render
 from legacy_queue.http.request_log import Environ, RequestRecord, WsgiApp, record_of
@@ -44,7 +45,7 @@ _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 class Backend:
     """What the application is built from. Its event streams end once ``stopping`` is set.
 
-    With ``is_development`` each answer says so in a header.
+    With ``is_development`` each answer says so in a header. Without ``control``, /control/v1 is disabled.
     """
 
     services: Services
@@ -58,6 +59,7 @@ class Backend:
     has_legacy_stubs: bool = False
     stopping: Event = field(default_factory=Event)
     upload_slots: UploadSlots = field(default_factory=UploadSlots)
+    control: ControlServices | None = None
 
 
 class Dispatcher:
@@ -127,14 +129,17 @@ class Dispatcher:
             body = parse(raw, environ.get("CONTENT_TYPE", ""))
             record.payload = raw, body
             _check_body(endpoint, body)
-        return Call(endpoint, params, query, body, environ, identity, failure, self._backend.services)
+        backend = self._backend
+        return Call(
+            endpoint, params, query, body, environ, identity, failure, backend.services, backend.control
+        )
 
     def _authenticate(
         self, environ: Environ, record: RequestRecord, raw: bytes
     ) -> tuple[Identity | None, AuthenticationFailed | None]:
         try:
             signed = _signed_request(environ, record.target, raw, self._backend.trusts_proxy)
-            return self._backend.authenticator.authenticate(signed, self._backend.clock.now()), None
+            return self._backend.authenticator.authenticate(signed, self._backend.clock.wall_time()), None
         except AuthenticationFailed as failure:
             return None, failure
 

@@ -17,6 +17,7 @@ from legacy_queue.domain.ids import IDENTIFIER, RUN_ID, TASK_ID, TASK_QUEUE_ID
 from legacy_queue.domain.objects import OBJECT_NAME
 from legacy_queue.domain.scopes import AllOf, Expression, missing, render
 from legacy_queue.domain.task import Task, Worker
+from legacy_queue.http.control_services import ControlServices
 from legacy_queue.http.request_log import Environ, record_of
 from legacy_queue.services import Services
 from legacy_queue.stores import Group
@@ -64,6 +65,7 @@ class Call:
     _identity: Identity | None
     _failure: AuthenticationFailed | None
     _services: Services
+    _control: ControlServices | None = None  # it is there where an endpoint of control is not disabled
 
     @property
     def client_id(self) -> str:
@@ -120,6 +122,12 @@ class Call:
                 reason=self._failure.reason,
             )
         return self._services
+
+    def authorize_control(self) -> ControlServices:
+        """As ``authorize``, for an endpoint of ``/control/v1``."""
+        self.authorize()
+        assert self._control is not None  # noqa: S101
+        return self._control
 
     def authorize_holder(self) -> Services:
         """As ``authorize``, the scopes filled with the worker that has claimed the run, if one has.

@@ -1,0 +1,47 @@
+"""``/control/v1``: what a test does with a server: the clock.
+
+Source: docs/reference/control.md.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from legacy_queue.domain.times import format_time
+from legacy_queue.http.endpoint import Answer, Call, Endpoint, endpoint
+from legacy_queue.services.clock_control import ClockState
+
+SCOPE = "queue:control"
+DISABLED = "this server lets no test control it: it does only when it is started with --control"
+
+control_endpoint = partial(endpoint, scopes=SCOPE, service="control")
+
+
+@control_endpoint("GET", "/control/v1/clock", "Get Clock", output="control-clock")
+def control_clock(call: Call) -> Answer:
+    """The queue's time, how many seconds it is ahead of the real time, and whether it stands still.
+
+    Where it cannot be moved, ``reason`` says why.
+    """
+    return _clock_answer(call.authorize_control().clock.state())
+
+
+def _clock_answer(state: ClockState) -> Mapping[str, Any]:
+    return {
+        "now": format_time(state.now),
+        "offset": state.offset.total_seconds(),
+        "frozen": state.is_frozen,
+        "movable": not state.reason,
+        **({"reason": state.reason} if state.reason else {}),
+    }
+
+
+CONTROL_ENDPOINTS = (control_clock,)
+
+
+def control_endpoints(is_enabled: bool) -> tuple[Endpoint, ...]:
+    """Those that are not enabled answer 404 with a sentence that says how to enable them."""
+    if is_enabled:
+        return CONTROL_ENDPOINTS
+    return tuple(replace(one, disabled=DISABLED) for one in CONTROL_ENDPOINTS)

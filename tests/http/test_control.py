@@ -1,0 +1,75 @@
+"""``/control/v1``: who may control a server, and the clock."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from werkzeug.test import TestResponse
+
+from legacy_queue.domain.authentication import Client
+from legacy_queue.domain.times import format_time
+from legacy_queue.http.control import CONTROL_ENDPOINTS
+from legacy_queue.http.endpoint import Endpoint
+from tests.http.calls import DECLARED, NOW, ROOT_URL, Credentials, Queue, refused, succeeded
+
+TESTED = Credentials("tested/client", "the-access-token-that-is-tested")
+
+
+@pytest.fixture
+def queue() -> Queue:
+    return Queue(control=True)
+
+
+def clock(queue: Queue) -> Any:
+    return succeeded(queue.send("GET", "/control/v1/clock")).get_json()
+
+
+def ask(queue: Queue, endpoint: Endpoint, credentials: Credentials | None) -> TestResponse:
+    return queue.send(endpoint.method, endpoint.route, credentials=credentials)
+
+
+@pytest.mark.parametrize("endpoint", CONTROL_ENDPOINTS, ids=lambda one: one.name)
+def test_without_the_setting_an_endpoint_answers_404_with_how_to_enable_it(endpoint: Endpoint) -> None:
+    for credentials in (TESTED, None):
+        refused(ask(Queue(), endpoint, credentials), 404, "ResourceNotFound", "--control")
+
+
+@pytest.mark.parametrize("endpoint", CONTROL_ENDPOINTS, ids=lambda one: one.name)
+def test_a_client_without_the_scope_is_refused(endpoint: Endpoint) -> None:
+    queue = Queue(Client(TESTED.client_id, TESTED.access_token, ("queue:*-task",)), control=True)
+    refused(ask(queue, endpoint, TESTED), 403, "InsufficientScopes", "`queue:control`")
+    refused(ask(queue, endpoint, None), 403, "InsufficientScopes", "without credentials")
+
+
+def test_a_client_with_the_scope_reads_the_clock() -> None:
+    queue = Queue(Client(TESTED.client_id, TESTED.access_token, ("queue:control",)), control=True)
+    succeeded(queue.send("GET", "/control/v1/clock", credentials=TESTED))
+
+
+def test_a_clock_that_was_not_moved_says_the_real_time(queue: Queue) -> None:
+    assert clock(queue) == {"now": format_time(NOW), "offset": 0, "frozen": False, "movable": True}
+    queue.clock.advance(timedelta(minutes=1))
+    assert clock(queue)["offset"] == 0
+
+
+def test_a_clock_that_cannot_be_moved_says_why() -> None:
+    queue = Queue(control=True, storage=Queue().server.storage)
+    answer = clock(queue)
+    assert not answer["movable"]
+    assert "--storage memory" in answer["reason"]
+
+
+def test_the_endpoints_have_a_reference_of_their_own(queue: Queue) -> None:
+    reference = queue.send("GET", "/references/control/v1/api.json", credentials=None).get_json()
+    assert reference["baseUrl"] == ROOT_URL
+    entries = {entry["name"]: entry for entry in reference["entries"]}
+    assert list(entries) == [one.name for one in CONTROL_ENDPOINTS]
+    for entry in entries.values():
+        assert entry["scopes"] == "queue:control"
+        for ref in (entry[kind] for kind in ("input", "output") if kind in entry):
+            succeeded(queue.send("GET", ref.removesuffix("#"), credentials=None))
+
+
+def test_they_are_not_in_the_reference_of_the_queue(queue: Queue) -> None:
+    reference = queue.send("GET", "/references/queue/v1/api.json", credentials=None).get_json()
+    assert {entry["name"] for entry in reference["entries"]} == set(DECLARED)
