@@ -6,10 +6,12 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.timers import ArtifactName, Timer
+
+_LONGEST_HIDDEN = timedelta(days=6)  # Azure hides no message for longer than a week
 
 
 @dataclass(frozen=True)
@@ -165,3 +167,8 @@ def by_time(timers: Iterable[Timer], now: datetime) -> Iterable[Sequence[Timer]]
     for timer in timers:
         groups[math.log2(max(1.0, (timer.due - now).total_seconds())) // 1].append(timer)
     return groups.values()
+
+
+def time_hidden(timers: Iterable[Timer], now: datetime, grace: timedelta) -> timedelta:
+    """How long a message of these, which wait, is hidden: until the first is due, and the grace more."""
+    return min(_LONGEST_HIDDEN, max(timedelta(0), min(one.due for one in timers) - now + grace))

@@ -18,7 +18,7 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import EVER
 from legacy_queue.domain.timers import MAX_TEXT, ArtifactName, Timer, text_length
 from legacy_queue.ports import Clock
-from legacy_queue.services.timer_state import Due, Message, Schedule, State, by_time
+from legacy_queue.services.timer_state import Due, Message, Schedule, State, by_time, time_hidden
 from legacy_queue.stores.group_commit import GroupCommit
 from legacy_queue.stores.timers import TimerMessage, TimerStore
 
@@ -27,7 +27,6 @@ _RENEWED_BEFORE = LEASE / 2
 _GRACE = timedelta(seconds=10)  # after a timer is due: until then, it is for the process that keeps it
 _SKEW = timedelta(minutes=1)  # of another process's clock
 _AT_ONCE = timedelta(0)
-_LONGEST_HIDDEN = timedelta(days=6)  # Azure hides no message for longer than a week
 
 
 class Timers:
@@ -46,7 +45,7 @@ class Timers:
         self._renewals: list[tuple[datetime, int, Message]] = []  # a heap: when to renew which
         self._schedule = Schedule(self._states)
         self._unused: list[Message] = []  # to be deleted
-        self._ready: SimpleQueue[str | None] = SimpleQueue()
+        self._ready: SimpleQueue[str] = SimpleQueue()  # "" ends a wait
         self._order = itertools.count()
         self._lock = Lock()
 
@@ -107,8 +106,6 @@ class Timers:
         """
         with suppress(Empty):
             while (key := self._ready.get(timeout is not None, timeout)) or timeout is None:
-                if key is None:
-                    continue  # a call of ``wake`` that came too late
                 with self._lock:
                     state = self._states.get(key)
                     if state and state.again is None and (state.is_behind or not state.users):
@@ -117,7 +114,7 @@ class Timers:
 
     def wake(self) -> None:
         """End a wait of ``take``."""
-        self._ready.put(None)
+        self._ready.put("")
 
     def tick(self) -> None:
         """Let fire what is due, renew the messages whose time comes, and delete what is not needed.
@@ -241,9 +238,7 @@ class Timers:
                 self._moved(message, {timer.task_id: old[timer.task_id] for timer in put.timers})
 
     def _until(self, timers: Iterable[Timer], now: datetime) -> timedelta:
-        """How long a message of these, which wait, is hidden."""
-        grace = _GRACE if self._keeps_more else _AT_ONCE
-        return min(_LONGEST_HIDDEN, max(_AT_ONCE, min(one.due for one in timers) - now + grace))
+        return time_hidden(timers, now, _GRACE if self._keeps_more else _AT_ONCE)
 
     @property
     def _keeps_more(self) -> bool:
