@@ -144,7 +144,7 @@ class RequestLog:
 
 
 def _dropped(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """In place of an answer: the server closes the connection, as it does when the client has disconnected."""
+    """In place of an answer: the server closes the connection, as for a disconnected client."""
     ClosingIterator(chunks).close()
     yield from ()
     raise ConnectionResetError(errno.ECONNRESET, "a fault drops the connection")

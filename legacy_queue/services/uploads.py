@@ -92,7 +92,7 @@ class Uploads:
 
     def object_request(self, artifact: Artifact, content_type: str, length: int) -> Mapping[str, Any]:
         """What uploads an object: a PUT to ``url`` with these ``headers``, until ``expires``."""
-        expiry = artifact.url_expiry(self._clock.now())
+        expiry = self._clock.wall_time_of(artifact.url_expiry(self._clock.now()))
         ticket = replace(_ticket(artifact, expiry), size=length, content_type=content_type)
         headers = {"content-type": content_type, "content-length": str(length)}
         return {"url": self._signed(ticket), "expires": format_time(expiry), "headers": headers}
@@ -104,7 +104,7 @@ class Uploads:
 
     def verified(self, ticket_text: str, signature: str) -> Ticket:
         """What the URL of an upload permits; raises AuthorizationFailed."""
-        return Ticket.verified(ticket_text, signature, self._secrets, self._clock.now())
+        return Ticket.verified(ticket_text, signature, self._secrets, self._clock.wall_time())
 
     def receive(self, ticket_text: str, signature: str, sent: Sent, chunks: Iterable[bytes]) -> str:
         """The ETag, without quotes, of the chunks, which are stored if they are what was announced.
