@@ -38,7 +38,7 @@ from legacy_queue.services.upload_slots import UploadSlots
 from legacy_queue.stores import Storage
 
 _NOT_MOVABLE = "the clock of this storage is its own and cannot be moved: --storage memory has one that can"
-_FACE = "/azure"  # where the server itself answers signed URLs, with memory storage
+_FACE = "/azure"  # where the server itself answers signed URLs, with memory storage or control
 _MAX_STREAMS = 500  # of events, in one process
 _CONFIRMED_WITHIN = timedelta(seconds=5)  # by the broker
 
@@ -96,8 +96,9 @@ def build(
             faults=faults,
         )
     )
-    if isinstance(storage.account, MemoryAccount):
-        for face in (azure_face(storage.account, clock), blob_face(storage.account, clock, upload_slots)):
+    if settings.control or isinstance(storage.account, MemoryAccount):
+        account = storage.account
+        for face in (azure_face(account, clock, faults), blob_face(account, clock, upload_slots, faults)):
             app.register_blueprint(face, url_prefix=_FACE)
     return Server(app, storage, core, background)
 
@@ -122,7 +123,10 @@ def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
         public = settings.public_queue_url, settings.public_blob_url
         files = settings.tls_files if settings.storage == "azurite" else None
         authority = files.authority if files else None
-        return AzureAccount(settings.connection_string or "", settings.queue_prefix, *public, authority)
+        gateway = root_url + _FACE if settings.control else None
+        return AzureAccount(
+            settings.connection_string or "", settings.queue_prefix, *public, authority, gateway
+        )
     except ValueError as error:
         raise SettingsError(f"the connection string cannot be used: {error}") from None
 
