@@ -19,10 +19,12 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.scopes import Roles
 from legacy_queue.gateway.azure_face import azure_face
 from legacy_queue.gateway.blob_face import blob_face
-from legacy_queue.http.app import create_app
+from legacy_queue.http.app import FAULT_TARGETS, NOT_IN_JOURNAL, create_app
 from legacy_queue.http.artifacts import UPLOADS
 from legacy_queue.http.control_services import ControlServices
 from legacy_queue.http.dispatch import Backend
+from legacy_queue.http.fault_injection import FaultInjection
+from legacy_queue.http.journal import Journal
 from legacy_queue.ports import Broker, Clock, ObjectStore
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import QueueNotFound
@@ -30,10 +32,12 @@ from legacy_queue.services.background import Background
 from legacy_queue.services.chores import PAUSE
 from legacy_queue.services.claims import ClaimRules
 from legacy_queue.services.core import Core, Rules, build_core
+from legacy_queue.services.faults import Faults
+from legacy_queue.services.peeking import Peeking
 from legacy_queue.services.upload_slots import UploadSlots
 from legacy_queue.stores import Storage
 
-_FACE = "/azure"  # where the server itself answers signed URLs, with memory storage
+_FACE = "/azure"  # where the server itself answers signed URLs, with memory storage or control
 _MAX_STREAMS = 500  # of events, in one process
 _CONFIRMED_WITHIN = timedelta(seconds=5)  # by the broker
 
@@ -72,6 +76,8 @@ def build(
     rules = _rules(settings, issuers[0], root_url, max_connections)
     core = build_core(storage, broker or _broker(settings), clock, rules, _object_store(settings, clock))
     background, upload_slots = core.background(), UploadSlots()
+    control = _control(core, clock, storage) if settings.control else None
+    faults = FaultInjection(control.faults, background.stopping) if control else None
     app = create_app(
         Backend(
             services=core.services,
@@ -85,11 +91,13 @@ def build(
             has_legacy_stubs=settings.legacy_stubs,
             stopping=background.stopping,
             upload_slots=upload_slots,
-            control=ControlServices(core.clock_control(clock)) if settings.control else None,
+            control=control,
+            faults=faults,
         )
     )
-    if isinstance(storage.account, MemoryAccount):
-        for face in (azure_face(storage.account, clock), blob_face(storage.account, clock, upload_slots)):
+    if settings.control or isinstance(storage.account, MemoryAccount):
+        account = storage.account
+        for face in (azure_face(account, clock, faults), blob_face(account, clock, upload_slots, faults)):
             app.register_blueprint(face, url_prefix=_FACE)
     return Server(app, storage, core, background)
 
@@ -114,9 +122,17 @@ def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
         public = settings.public_queue_url, settings.public_blob_url
         files = settings.tls_files if settings.storage == "azurite" else None
         authority = files.authority if files else None
-        return AzureAccount(settings.connection_string or "", settings.queue_prefix, *public, authority)
+        gateway = root_url + _FACE if settings.control else None
+        return AzureAccount(
+            settings.connection_string or "", settings.queue_prefix, *public, authority, gateway
+        )
     except ValueError as error:
         raise SettingsError(f"the connection string cannot be used: {error}") from None
+
+
+def _control(core: Core, clock: Clock, storage: Storage) -> ControlServices:
+    peeking = Peeking(storage.work_queues, clock)
+    return ControlServices(core.clock_control(clock), Faults(FAULT_TARGETS), Journal(NOT_IN_JOURNAL), peeking)
 
 
 def _broker(settings: Settings) -> Broker | None:

@@ -3,30 +3,17 @@
 Source: docs/reference/control.md.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
-from functools import partial
 from typing import Any
 
-from legacy_queue.domain.times import format_time
-from legacy_queue.http.control_schemas import DURATION
-from legacy_queue.http.endpoint import Answer, Call, Endpoint, endpoint
+from legacy_queue.domain.times import format_time, parse_duration
+from legacy_queue.http.control_endpoint import control_endpoint
+from legacy_queue.http.control_faults import FAULT_ENDPOINTS
+from legacy_queue.http.endpoint import Answer, Call, Endpoint
 from legacy_queue.services.clock_control import ClockState
 
-SCOPE = "queue:control"
 DISABLED = "this server lets no test control it: it does only when it is started with --control"
-
-_UNITS = {
-    "ms": timedelta(milliseconds=1),
-    "s": timedelta(seconds=1),
-    "m": timedelta(minutes=1),
-    "h": timedelta(hours=1),
-    "d": timedelta(days=1),
-}
-
-control_endpoint = partial(endpoint, scopes=SCOPE, service="control")
 
 
 @control_endpoint("GET", "/control/v1/clock", "Get Clock", output="control-clock")
@@ -51,18 +38,12 @@ def move_clock(call: Call) -> Answer:
     clock = call.authorize_control().clock
     match call.body:
         case {"advance": duration}:
-            clock.advance(_duration(duration))
+            clock.advance(parse_duration(duration))
         case {"freeze": _}:
             clock.freeze()
         case _:
             clock.release()
     return _clock_answer(clock.state())
-
-
-def _duration(text: str) -> timedelta:
-    match = re.fullmatch(DURATION, text)
-    assert match  # noqa: S101  by the schema
-    return int(match[1]) * _UNITS[match[2]]
 
 
 def _clock_answer(state: ClockState) -> Mapping[str, Any]:
@@ -75,7 +56,7 @@ def _clock_answer(state: ClockState) -> Mapping[str, Any]:
     }
 
 
-CONTROL_ENDPOINTS = (control_clock, move_clock)
+CONTROL_ENDPOINTS = (control_clock, move_clock, *FAULT_ENDPOINTS)
 
 
 def control_endpoints(is_enabled: bool) -> tuple[Endpoint, ...]:

@@ -25,7 +25,10 @@ from tests.http.calls import (
     task_body,
 )
 
-BODIES = {"moveClock": {"freeze": True}}  # of endpoints that take one
+BODIES = {  # of endpoints that take one
+    "moveClock": {"freeze": True},
+    "addFault": {"endpoint": "claimTask", "status": 503},
+}
 TESTED = Credentials("tested/client", "the-access-token-that-is-tested")
 
 
@@ -43,8 +46,9 @@ def move(queue: Queue, **body: Any) -> TestResponse:
 
 
 def ask(queue: Queue, endpoint: Endpoint, credentials: Credentials | None) -> TestResponse:
-    data = json.dumps(BODIES[endpoint.name]).encode() if endpoint.input else b""
-    return queue.send(endpoint.method, endpoint.route, data, credentials=credentials)
+    route = endpoint.route.replace("<faultId>", "00000000").replace("<", "").replace(">", "")
+    body = json.dumps(BODIES[endpoint.name]).encode() if endpoint.input else b""
+    return queue.send(endpoint.method, route, body, credentials=credentials)
 
 
 @pytest.mark.parametrize("endpoint", CONTROL_ENDPOINTS, ids=lambda one: one.name)
