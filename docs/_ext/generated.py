@@ -175,18 +175,23 @@ def _commands(info: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[str]:
     for name, one in info["commands"].items():
         words = (*above, name)
         if "commands" in one:
+            yield from _head(words, one)
             yield from _commands(one, words)
             continue
         options = [it for it in one["params"] if it["param_type_name"] == "option"]
         takes_settings = any(it["name"] == CONFIG for it in options)
         left_out = _SETTINGS if takes_settings else set()
         rows = [_option(it) for it in options if "--help" not in it["opts"] and it["name"] not in left_out]
-        yield f"## legacy-queue {' '.join(words)}\n\n`{one['usage']}`\n"
-        yield cleandoc(one["help"] or "").replace("``", "`").replace("\b\n", "") + "\n"
+        yield from _head(words, one)
         if takes_settings:
             yield "It takes every [setting](settings.md) as an option.\n"
         if rows:
             yield _table(["option", "default", ""], rows)
+
+
+def _head(words: Sequence[str], one: Mapping[str, Any]) -> Iterator[str]:
+    yield f"## legacy-queue {' '.join(words)}\n\n`{one['usage']}`\n"
+    yield cleandoc(one["help"] or "").replace("``", "`").replace("\b\n", "") + "\n"
 
 
 def _option(it: Mapping[str, Any]) -> list[str]:
