@@ -46,13 +46,13 @@ def _asked(control: Control, **query: int) -> Sequence[Mapping[str, Any]]:
 
 def _and_on(control: Control, last: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """These, and then those that come, also after a reset."""
-    seen: Mapping[str, Any] = {"sequence": 1, "requestId": ""}
+    seen: Mapping[str, Any] = {"sequence": 1}
     while True:
         for seen in last:
             yield seen
         time.sleep(_INTERVAL)
-        first, *last = _asked(control, limit=_PAGE, after=seen["sequence"] - 1) or [{"requestId": None}]
-        if first["requestId"] != seen["requestId"]:
+        first, *last = _asked(control, limit=_PAGE, after=seen["sequence"] - 1) or [None]
+        if first != seen:
             last = _asked(control, limit=_PAGE, after=0)
 
 
