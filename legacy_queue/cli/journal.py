@@ -51,7 +51,7 @@ def _and_on(control: Control, last: Sequence[Mapping[str, Any]]) -> Iterator[Map
         for seen in last:
             yield seen
         time.sleep(_INTERVAL)
-        first, *last = _asked(control, limit=_PAGE, after=seen["sequence"] - 1) or [None]
+        first, *last = _asked(control, limit=_PAGE, after=seen["sequence"] - 1) or [{}]
         if first != seen:
             last = _asked(control, limit=_PAGE, after=0)
 

@@ -30,6 +30,7 @@ from legacy_queue.config.settings import PREFIX, Settings, wire_name
 from legacy_queue.config.values import need_extra
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
+from legacy_queue.testing.queue_server import trust_variables
 from legacy_queue.worker import Credentials, Step, Worker, WorkerSettings
 from legacy_queue.worker.command import LIVE_LOG
 
@@ -83,7 +84,7 @@ def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
                 broker.start()
                 environment[f"{PREFIX}AMQP_URL"] = broker.url  # a command line is read by everybody
             server, ready = started.enter_context(_server(command, environment))
-            trusted = _trusted(ready)
+            trusted = trust_variables(ready)
             os.environ.update(trusted)
             if demo:
                 _demonstrate(ready)
@@ -125,15 +126,6 @@ def _server(
     finally:
         server.terminate()
         server.wait()
-
-
-def _trusted(ready: Mapping[str, Any]) -> dict[str, str]:
-    """The variables by which clients trust the server's authority, and all others as before."""
-    if "ca" not in ready:
-        return {}
-    certificate, bundle = ready["ca"]["certificate"], ready["ca"]["bundle"]
-    bundles = dict.fromkeys(("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE"), bundle)
-    return {**bundles, "NODE_EXTRA_CA_CERTS": certificate}
 
 
 def _say_what_to_try(ready: Mapping[str, Any], broker: RabbitMQ | None, trusted: Mapping[str, str]) -> None:
