@@ -1,6 +1,7 @@
 """legacy-queue test: a command, most often a test suite, with a queue of its own."""
 
 import os
+import shutil
 import signal
 from collections.abc import Mapping, Sequence
 from types import FrameType
@@ -41,6 +42,8 @@ def test(words: tuple[str, ...], **options: str | None) -> None:
     Takes the options of serve. LEGACY_QUEUE_ variables are left aside: a test run is the same everywhere.
     """
     settings = _settings(options)
+    if not shutil.which(words[0]):
+        raise _NotRun(127, f"there is no command {words[0]!r}")
     _end_on_signals()
     try:
         with LegacyQueue(**settings) as queue:
@@ -55,6 +58,14 @@ def test(words: tuple[str, ...], **options: str | None) -> None:
     except ServerFailed as failed:
         raise click.ClickException(str(failed)) from None
     raise SystemExit(status)
+
+
+class _NotRun(SystemExit):
+    """The exit code, as a shell has it; the sentence is printed."""
+
+    def __init__(self, exit_code: int, sentence: str) -> None:
+        super().__init__(exit_code)
+        click.echo(f"Error: {sentence}", err=True)
 
 
 def _settings(options: Mapping[str, str | None]) -> dict[str, Any]:
@@ -102,16 +113,14 @@ def _end_on_signals() -> None:
 def _run(words: Sequence[str], blocked: set[signal.Signals | int]) -> int:
     """The exit code of the command, as a shell has it; it begins with these signals ``blocked``.
 
-    They are blocked here: those that come to this process meanwhile are passed on.
+    They are blocked here: those that come to this process meanwhile are passed on. Raises _NotRun.
     """
     try:
         pid = os.posix_spawnp(
             words[0], list(words), os.environ, setsigmask=blocked, setsigdef=_IGNORED_BY_PYTHON
         )
-    except FileNotFoundError:
-        raise _not_run(f"there is no command {words[0]!r}", 127) from None
     except OSError as error:
-        raise _not_run(f"{words[0]!r} cannot be run: {error.strerror}", 126) from None
+        raise _NotRun(126, f"{words[0]!r} cannot be run: {error.strerror}") from None
     while True:
         got = signal.sigwaitinfo(_PASSED_ON | {signal.SIGCHLD})
         if got.si_signo != signal.SIGCHLD:
@@ -122,9 +131,3 @@ def _run(words: Sequence[str], blocked: set[signal.Signals | int]) -> int:
         if ended:
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else _SIGNALLED - code
-
-
-def _not_run(message: str, exit_code: int) -> SystemExit:
-    """Print the message; what to raise, with the exit code of a shell."""
-    click.echo(f"Error: {message}", err=True)
-    return SystemExit(exit_code)
