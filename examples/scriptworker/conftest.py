@@ -33,7 +33,7 @@ def run():
 
 @pytest.fixture
 def new_context(legacy_queue, run):
-    """``new_context("two")``: the context of a scriptworker of that name, with what polling and reporting read."""
+    """``new_context("two")``: a context of scriptworker, with all that polling and reporting read."""
     sessions = []
 
     async def make(worker_id):
@@ -61,7 +61,7 @@ def new_context(legacy_queue, run):
 
 @pytest.fixture
 def poll(run):
-    """``poll(context)``: what claimTask answered, or None where there is no work. As ``worker.run_loop`` begins."""
+    """``poll(context)``: what claimTask answered, or None. ``worker.run_loop`` begins so."""
 
     async def loop(context):
         pool = context.config["provisioner_id"], context.config["worker_type"]
@@ -80,7 +80,7 @@ def poll(run):
 
 @pytest.fixture
 def report(run):
-    """``report(context, exit_code)``: report the end of the script. As ``worker.run_loop`` ends."""
+    """``report(context, exit_code)``: report the end of the script. ``worker.run_loop`` ends so."""
     return lambda context, exit_code: run(scriptworker.task.complete_task(context, exit_code))
 
 

@@ -99,7 +99,7 @@ class Message:
 
 @dataclass
 class Worker:
-    """``protocol``: "draft", where the queue keeps the message, or "deployed", where the worker deletes it."""
+    """``protocol`` is "draft" (the queue keeps the message) or "deployed" (the worker deletes it)."""
 
     queue: Queue
     provisioner_id: str
