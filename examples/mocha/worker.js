@@ -1,4 +1,8 @@
-/* A small worker, as docker-worker was in 2017: it polls Azure queues by signed URLs, claims, and deletes the message. */
+/* A small worker, as docker-worker was in 2017: it polls Azure queues by signed URLs, claims, and deletes the message.
+ *
+ * The queue and the worker's credentials are in TASKCLUSTER_ROOT_URL, TASKCLUSTER_CLIENT_ID and
+ * TASKCLUSTER_ACCESS_TOKEN. It does not reclaim: a command must end within one claim.
+ */
 'use strict';
 
 const { spawnSync } = require('child_process');
@@ -6,14 +10,11 @@ const { Queue } = require('taskcluster-client');
 const { parseStringPromise } = require('xml2js');
 
 class Worker {
-  /* `options`: rootUrl, credentials, provisionerId, workerType, workerGroup, workerId */
+  /* `options`: provisionerId, workerType, workerGroup, workerId */
   constructor(options) {
     this.options = options;
+    this.queue = new Queue();
     this.urls = null;
-  }
-
-  queue(credentials = this.options.credentials) {
-    return new Queue({ rootUrl: this.options.rootUrl, credentials });
   }
 
   /* Claim and run one task; its taskId, or null where there is none. */
@@ -30,7 +31,7 @@ class Worker {
   async claimNext() {
     if (!this.urls) {
       const { provisionerId, workerType } = this.options;
-      this.urls = (await this.queue().pollTaskUrls(provisionerId, workerType)).queues;
+      this.urls = (await this.queue.pollTaskUrls(provisionerId, workerType)).queues;
     }
     for (const urls of this.urls) { // the highest priority first
       for (const message of await this.poll(urls)) {
@@ -61,7 +62,7 @@ class Worker {
     const { workerGroup, workerId } = this.options;
     let claim = null;
     try {
-      claim = await this.queue().claimTask(taskId, runId, { workerGroup, workerId });
+      claim = await this.queue.claimTask(taskId, runId, { workerGroup, workerId });
     } catch (error) {
       if (!(error.statusCode < 500)) {
         return null; // the message stays, and is visible again in some minutes
@@ -75,7 +76,7 @@ class Worker {
 
   /* Run the task's command and report what came of it. */
   async run({ credentials, runId, status: { taskId }, task: { payload: { command } } }) {
-    const queue = this.queue(credentials);
+    const queue = new Queue({ credentials });
     try {
       if (!Array.isArray(command) || !command.length || !command.every(word => typeof word === 'string')) {
         await queue.reportException(taskId, runId, { reason: 'malformed-payload' });

@@ -4,18 +4,14 @@
 const hawk = require('hawk');
 const { Queue, fromNow, slugid } = require('taskcluster-client');
 
-const rootUrl = process.env.TASKCLUSTER_ROOT_URL;
-const credentials = {
-  clientId: process.env.TASKCLUSTER_CLIENT_ID,
-  accessToken: process.env.TASKCLUSTER_ACCESS_TOKEN,
-};
-const queue = new Queue({ rootUrl, credentials });
+const { TASKCLUSTER_ROOT_URL, TASKCLUSTER_CLIENT_ID, TASKCLUSTER_ACCESS_TOKEN } = process.env;
+const queue = new Queue();
 
 /* `control('POST', 'clock', {advance: '21m'})`: the answer of /control/v1/clock */
 const control = async (method, path, body) => {
-  const url = `${rootUrl}/control/v1/${path}`;
+  const url = `${TASKCLUSTER_ROOT_URL}/control/v1/${path}`;
   const { field } = hawk.client.header(url, method, {
-    credentials: { id: credentials.clientId, key: credentials.accessToken, algorithm: 'sha256' },
+    credentials: { id: TASKCLUSTER_CLIENT_ID, key: TASKCLUSTER_ACCESS_TOKEN, algorithm: 'sha256' },
   });
   const answer = await fetch(url, {
     method,
@@ -54,4 +50,4 @@ const outcome = async taskId => {
   return runs.map(({ state, reasonResolved }) => state === 'exception' ? reasonResolved : state);
 };
 
-module.exports = { rootUrl, credentials, control, asked, createTask, outcome };
+module.exports = { control, asked, createTask, outcome };

@@ -2,11 +2,9 @@
 
 const assert = require('assert');
 const { Worker } = require('../worker');
-const { rootUrl, credentials, control, asked, createTask, outcome } = require('./control');
+const { control, asked, createTask, outcome } = require('./control');
 
 const worker = workerId => new Worker({
-  rootUrl,
-  credentials,
   provisionerId: 'examples',
   workerType: 'builds',
   workerGroup: 'examples',
