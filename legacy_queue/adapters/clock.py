@@ -14,6 +14,9 @@ class SystemClock(Clock):
     def wall_time(self) -> datetime:
         return self.now()
 
+    def wall_time_of(self, time: datetime) -> datetime:
+        return time
+
 
 class MovableClock(AdjustableClock):
     """Runs as the system's clock does, from wherever it was moved to."""
@@ -31,6 +34,9 @@ class MovableClock(AdjustableClock):
 
     def wall_time(self) -> datetime:
         return self._wall.wall_time()
+
+    def wall_time_of(self, time: datetime) -> datetime:
+        return time - self.offset
 
     @property
     def offset(self) -> timedelta:

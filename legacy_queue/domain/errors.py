@@ -104,3 +104,15 @@ class ServiceUnavailable(QueueError):
     def __init__(self, message: str, retry_after: timedelta = timedelta(seconds=2)) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class InjectedError(QueueError):
+    """What a fault has the server answer, of that status and code."""
+
+    def __init__(self, message: str, status: int, code: str) -> None:
+        super().__init__(message)
+        self.status, self._code = status, code
+
+    @property
+    def code(self) -> str:
+        return self._code

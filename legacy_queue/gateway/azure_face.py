@@ -50,7 +50,7 @@ def azure_face(account: StorageAccount, clock: Clock) -> Blueprint:
         if segments[0] != name or len(segments) == 1:
             raise AzureError("AuthenticationFailed")
         queue_name, resource = segments[1], segments[2:]
-        parameters = authenticated(f"/queue/{name}/{queue_name}", "p", key, clock.now())
+        parameters = authenticated(f"/queue/{name}/{queue_name}", "p", key, clock.wall_time())
         match request.method, resource:
             case "GET", ["messages"] if parameters.get("peekonly") != "true":
                 return _receive(account.queue(queue_name), parameters)

@@ -47,7 +47,7 @@ def blob_face(account: StorageAccount, clock: Clock, slots: UploadSlots) -> Blue
         request.max_content_length = _MAX_BODY + 1  # in place of the application's
         name, permission = unquote(path), "r" if request.method in ("GET", "HEAD") else "w"
         resource = f"/blob/{endpoint.account}/{container.name}/{name}"
-        parameters = authenticated(resource, permission, endpoint.key, clock.now())
+        parameters = authenticated(resource, permission, endpoint.key, clock.wall_time())
         check_names(parameters, _PARAMETERS)
         match request.method, parameters.get("comp"):
             case "GET" | "HEAD", None:

@@ -35,8 +35,11 @@ class Clock(Protocol):
     def wall_time(self) -> datetime:
         """The real time in UTC, whole milliseconds: for whatever other clocks check.
 
-        That is Hawk, temporary credentials and signed URLs. It is ``now`` unless the clock was moved.
+        That is Hawk, temporary credentials and signed URLs.
         """
+
+    def wall_time_of(self, time: datetime) -> datetime:
+        """What the real time is when ``now`` is ``time``, if the clock runs on and is not moved any more."""
 
 
 class AdjustableClock(Clock, Protocol):

@@ -69,9 +69,10 @@ class Background:
 
     def start(self) -> None:
         """Start the threads, in the process that is to have them."""
-        self._threads = [threading.Thread(target=loop, daemon=True) for loop in self._loops]
-        for thread in self._threads:
+        for loop in self._loops:
+            thread = threading.Thread(target=loop, daemon=True)
             thread.start()
+            self._threads.append(thread)  # not before: it may be stopped meanwhile
 
     def announce_stop(self) -> None:
         """Nothing new begins, and requests that wait are answered. Returns at once, may be repeated."""

@@ -92,7 +92,7 @@ class Uploads:
 
     def object_request(self, artifact: Artifact, content_type: str, length: int) -> Mapping[str, Any]:
         """What uploads an object: a PUT to ``url`` with these ``headers``, until ``expires``."""
-        expiry = artifact.url_expiry(self._clock.now())
+        expiry = self._clock.wall_time_of(artifact.url_expiry(self._clock.now()))
         ticket = replace(_ticket(artifact, expiry), size=length, content_type=content_type)
         headers = {"content-type": content_type, "content-length": str(length)}
         return {"url": self._signed(ticket), "expires": format_time(expiry), "headers": headers}
@@ -109,7 +109,7 @@ class Uploads:
         signature, or a content type, that createArtifact did not give; InputError, InputTooLarge,
         MalformedPayload; ResourceNotFound, RequestConflict. What ``chunks`` raises goes through.
         """
-        ticket = Ticket.verified(ticket_text, signature, self._secrets, self._clock.now())
+        ticket = Ticket.verified(ticket_text, signature, self._secrets, self._clock.wall_time())
         artifact = self._awaited(ticket)
         self._check_open(ticket)
         length, expected_sha256, content_encoding = _announced(artifact, ticket, sent)

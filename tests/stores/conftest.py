@@ -28,6 +28,9 @@ class RealClock(Clock):
     def wall_time(self) -> datetime:
         return self.now()
 
+    def wall_time_of(self, time: datetime) -> datetime:
+        return time
+
     def advance(self, duration: timedelta) -> None:
         self._ahead += duration
 
