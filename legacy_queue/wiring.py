@@ -19,10 +19,12 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.scopes import Roles
 from legacy_queue.gateway.azure_face import azure_face
 from legacy_queue.gateway.blob_face import blob_face
-from legacy_queue.http.app import create_app
+from legacy_queue.http.app import FAULT_TARGETS, NOT_IN_JOURNAL, create_app
 from legacy_queue.http.artifacts import UPLOADS
 from legacy_queue.http.control_services import ControlServices
 from legacy_queue.http.dispatch import Backend
+from legacy_queue.http.fault_injection import FaultInjection
+from legacy_queue.http.journal import Journal
 from legacy_queue.ports import Broker, Clock, ObjectStore
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import QueueNotFound
@@ -30,6 +32,8 @@ from legacy_queue.services.background import Background
 from legacy_queue.services.claims import ClaimRules
 from legacy_queue.services.clock_control import ClockControl
 from legacy_queue.services.core import Core, Rules, build_core
+from legacy_queue.services.faults import Faults
+from legacy_queue.services.peeking import Peeking
 from legacy_queue.services.upload_slots import UploadSlots
 from legacy_queue.stores import Storage
 
@@ -73,6 +77,8 @@ def build(
     rules = _rules(settings, issuers[0], root_url, max_connections)
     core = build_core(storage, broker or _broker(settings), clock, rules, _object_store(settings, clock))
     background, upload_slots = core.background(), UploadSlots()
+    control = _control(clock, storage) if settings.control else None
+    faults = FaultInjection(control.faults, background.stopping) if control else None
     app = create_app(
         Backend(
             services=core.services,
@@ -86,7 +92,8 @@ def build(
             has_legacy_stubs=settings.legacy_stubs,
             stopping=background.stopping,
             upload_slots=upload_slots,
-            control=_control(clock) if settings.control else None,
+            control=control,
+            faults=faults,
         )
     )
     if isinstance(storage.account, MemoryAccount):
@@ -120,9 +127,14 @@ def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
         raise SettingsError(f"the connection string cannot be used: {error}") from None
 
 
-def _control(clock: Clock) -> ControlServices:
+def _control(clock: Clock, storage: Storage) -> ControlServices:
     movable = clock if isinstance(clock, MovableClock) else None
-    return ControlServices(ClockControl(clock, movable, _NOT_MOVABLE))
+    return ControlServices(
+        ClockControl(clock, movable, _NOT_MOVABLE),
+        Faults(FAULT_TARGETS),
+        Journal(NOT_IN_JOURNAL),
+        Peeking(storage.work_queues, clock),
+    )
 
 
 def _broker(settings: Settings) -> Broker | None:

@@ -5,17 +5,15 @@ Source: docs/reference/control.md.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from legacy_queue.domain.times import format_time
-from legacy_queue.http.endpoint import Answer, Call, Endpoint, endpoint
+from legacy_queue.http.control_endpoint import control_endpoint
+from legacy_queue.http.control_faults import FAULT_ENDPOINTS
+from legacy_queue.http.endpoint import Answer, Call, Endpoint
 from legacy_queue.services.clock_control import ClockState
 
-SCOPE = "queue:control"
 DISABLED = "this server lets no test control it: it does only when it is started with --control"
-
-control_endpoint = partial(endpoint, scopes=SCOPE, service="control")
 
 
 @control_endpoint("GET", "/control/v1/clock", "Get Clock", output="control-clock")
@@ -37,7 +35,7 @@ def _clock_answer(state: ClockState) -> Mapping[str, Any]:
     }
 
 
-CONTROL_ENDPOINTS = (control_clock,)
+CONTROL_ENDPOINTS = (control_clock, *FAULT_ENDPOINTS)
 
 
 def control_endpoints(is_enabled: bool) -> tuple[Endpoint, ...]:

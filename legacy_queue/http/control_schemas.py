@@ -1,5 +1,6 @@
 """The schemas of ``/control/v1``."""
 
+from legacy_queue.http.fault_schemas import FAULT_SCHEMAS
 from legacy_queue.http.schema_helpers import STRING, Schema
 from legacy_queue.http.schema_properties import object_of
 
@@ -10,4 +11,5 @@ CONTROL_SCHEMAS: dict[str, Schema] = {
         offset={"type": "number"},
         reason=STRING,
     ),
+    **FAULT_SCHEMAS,
 }

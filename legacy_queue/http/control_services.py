@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
+from legacy_queue.http.journal import Journal
 from legacy_queue.services.clock_control import ClockControl
+from legacy_queue.services.faults import Faults
+from legacy_queue.services.peeking import Peeking
 
 
 @dataclass(frozen=True)
@@ -10,3 +13,6 @@ class ControlServices:
     """Of a server that is started with ``--control``."""
 
     clock: ClockControl
+    faults: Faults
+    journal: Journal
+    peeking: Peeking
