@@ -45,14 +45,15 @@ def _asked(control: Control, **query: int) -> Sequence[Mapping[str, Any]]:
 
 
 def _and_on(control: Control, last: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """These, and then those that come."""
-    sequence = 0
+    """These, and then those that come, also after a reset."""
+    seen: Mapping[str, Any] = {"sequence": 1}
     while True:
-        for one in last:
-            sequence = one["sequence"]
-            yield one
+        for seen in last:
+            yield seen
         time.sleep(_INTERVAL)
-        last = _asked(control, limit=_PAGE, after=sequence)
+        first, *last = _asked(control, limit=_PAGE, after=seen["sequence"] - 1) or [{}]
+        if first != seen:
+            last = _asked(control, limit=_PAGE, after=0)
 
 
 def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
@@ -68,6 +69,7 @@ def _line(one: Mapping[str, Any]) -> str:
 def _cells(one: Mapping[str, Any]) -> tuple[str, ...]:
     """All but the time."""
     task = one.get("taskId", "") + (f"/{one['runId']}" if "runId" in one else "")
+    task = task or (f"{len(one['taskIds'])} tasks" if "taskIds" in one else "")
     who = f"{one['workerGroup']}/{one['workerId']}" if "workerId" in one else one.get("clientId", "")
     why = ": ".join(one[name] for name in ("code", "reason") if name in one)
     why += f" (fault {one['fault']})" if "fault" in one else ""

@@ -99,16 +99,16 @@ class LegacyQueue(QueueServer):
         Follows the events. ``timeout`` is in seconds of real time. Raises TimeoutError, which shows the
         task's runs, the messages and the last requests.
         """
-        deadline, status = monotonic() + timeout, self.status(task_id)
-        try:
-            with self._http.events(deadline, routingKey=f"primary.{task_id}.#") as events:
-                status = self.status(task_id)
+        __tracebackhide__ = True
+        with self._http.events(monotonic() + timeout, routingKey=f"primary.{task_id}.#") as events:
+            status = self.status(task_id)
+            try:
                 while status["state"] != state:
                     status = next(events)["payload"].get("status", status)
-                return status
-        except (TimeoutError, StopIteration):
-            what = f"task {task_id} was not {state} within {timeout:g} s"
-        raise TimeoutError(f"{what}\n{task_line(status)}\n{self.summary(10)}")
+            except (TimeoutError, StopIteration):
+                what = f"task {task_id} was not {state} within {timeout:g} s"
+                raise TimeoutError(f"{what}\n{task_line(status)}\n{self.summary(10)}") from None
+            return status
 
     def wait_for_event(
         self,
@@ -122,14 +122,15 @@ class LegacyQueue(QueueServer):
         ``exchange`` is ``task-completed`` and the like, ``routing_key`` a pattern as queues are bound with.
         Waits for it if need be, for ``timeout`` seconds of real time. Raises TimeoutError, as ``wait_for``.
         """
+        __tracebackhide__ = True
         last_id = after["id"] if after else _OLDEST
         query = {"exchange": exchange, "routingKey": routing_key, "lastEventId": last_id}
-        try:
-            with self._http.events(monotonic() + timeout, **query) as events:
+        with self._http.events(monotonic() + timeout, **query) as events:
+            try:
                 return dict(next(events))
-        except (TimeoutError, StopIteration):
-            what = f"there was no event {exchange} {routing_key} within {timeout:g} s"
-        raise TimeoutError(f"{what}\n{self.summary(10)}")
+            except (TimeoutError, StopIteration):
+                what = f"there was no event {exchange} {routing_key} within {timeout:g} s"
+                raise TimeoutError(f"{what}\n{self.summary(10)}") from None
 
     def events(self, exchange: str | None = None, routing_key: str = "#") -> list[dict[str, Any]]:
         """The events since the server was reset, in order: ``id exchange routingKey routes payload``."""

@@ -13,6 +13,15 @@ from legacy_queue.worker.settings import Credentials
 _CLIENT_ID = "legacy-queue-testing"  # beside the clients that a test configures
 
 
+def trust_variables(ready: Mapping[str, Any]) -> dict[str, str]:
+    """The variables by which clients trust the authority of a server that is ``ready``, all others too."""
+    if "ca" not in ready:
+        return {}
+    certificate, bundle = ready["ca"]["certificate"], ready["ca"]["bundle"]
+    bundles = dict.fromkeys(("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE"), bundle)
+    return {**bundles, "NODE_EXTRA_CA_CERTS": certificate}
+
+
 class QueueServer:
     """A context manager: the server runs within the ``with``, and everything else is for within it."""
 
@@ -56,8 +65,9 @@ class QueueServer:
 
     @property
     def env(self) -> dict[str, str]:
-        """The variables by which Taskcluster's programs find the queue, and their credentials."""
+        """The variables by which Taskcluster's programs find the queue, trust it, and their credentials."""
         return {
+            **trust_variables(self._process.ready),
             "TASKCLUSTER_ROOT_URL": self.root_url,
             "TASKCLUSTER_CLIENT_ID": self._credentials["clientId"],
             "TASKCLUSTER_ACCESS_TOKEN": self._credentials["accessToken"],

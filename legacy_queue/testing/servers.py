@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from legacy_queue.testing.queue import LegacyQueue
+from legacy_queue.testing.server_process import ServerFailed
 
 
 class Servers:
@@ -31,7 +32,11 @@ class Servers:
         return self._running[name]
 
     def clean(self, settings: Mapping[str, Any]) -> LegacyQueue:
-        """The server with these settings, empty. A server that has ended is replaced. Raises ServerFailed."""
+        """The server with these settings, empty. One that has ended is started again. Raises ServerFailed."""
         queue = self.running(settings)
-        queue.reset()
+        try:
+            queue.reset()
+        except ServerFailed as failed:
+            queue.__exit__(type(failed), failed, None)
+            queue.__enter__()  # the same object: legacy_queue_server may have been given it
         return queue

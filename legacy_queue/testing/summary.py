@@ -8,7 +8,7 @@ import requests
 from legacy_queue.testing.queue_http import QueueHttp, RequestFailed
 from legacy_queue.testing.server_process import ServerFailed, ServerProcess
 
-_MAX_TASKS, _MAX_POOLS, _MAX_WARNINGS = 20, 5, 10
+_MAX_TASKS, _MAX_POOLS, _MAX_MESSAGES, _MAX_WARNINGS = 20, 5, 10, 10
 _MAX_WIDTH = 300  # characters of a line
 
 Lines = Iterable[str]
@@ -33,8 +33,10 @@ def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, lim
     def messages() -> Lines:
         known = {f"{one['provisionerId']}/{one['workerType']}" for one in statuses}
         for pool in sorted({*pools, *known})[:_MAX_POOLS]:
-            for message in http.call("GET", f"/control/v1/messages/{pool}")["messages"]:
-                yield f"{pool} {message_line(message)}"
+            listed = http.call("GET", f"/control/v1/messages/{pool}")
+            yield from (f"{pool} {message_line(message)}" for message in listed["messages"][:_MAX_MESSAGES])
+            if hidden := listed["hidden"] + len(listed["messages"][_MAX_MESSAGES:]):
+                yield f"{pool} {hidden} more"
 
     def requests_seen() -> Lines:
         return map(request_line, http.call("GET", "/control/v1/requests", limit=limit)["requests"])
@@ -72,19 +74,17 @@ def clock_line(clock: Mapping[str, Any]) -> str:
 
 def request_line(entry: Mapping[str, Any]) -> str:
     """``03:04:05.678 claimTask 409 RequestConflict 3.1 ms <taskId>/0 by <workerGroup>/<workerId>: reason``"""
-    about = entry.get("taskId", "")
-    if about and "runId" in entry:
-        about += f"/{entry['runId']}"
-    by = f"{entry['workerGroup']}/{entry['workerId']}" if "workerId" in entry else entry.get("clientId")
+    run = f"{entry.get('taskId', '')}/{entry['runId']}" if "runId" in entry else entry.get("taskId", "")
+    by = f"{entry.get('workerGroup')}/{entry['workerId']}" if "workerId" in entry else entry.get("clientId")
     words = [
         entry["time"][11:23],
         f"{entry.get('endpoint') or entry['method'] + ' ' + entry['path']:<15}",
-        str(entry["status"]),
-        entry.get("code", ""),
+        str(entry["status"] or "no answer"),
+        entry.get("code"),
         f"{entry['ms']:g} ms",
-        about,
-        f"by {by}" if by else "",
-        f"fault {entry['fault']}" if "fault" in entry else "",
+        " ".join(entry.get("taskIds", [run])),
+        by and f"by {by}",
+        "fault" in entry and f"(fault {entry['fault']})",
     ]
     reason = f": {entry['reason']}" if "reason" in entry else ""
     return " ".join(filter(None, words)) + reason
@@ -106,15 +106,15 @@ def _run_words(run: Mapping[str, Any]) -> str:
 
 
 def message_line(message: Mapping[str, Any]) -> str:
-    """``<taskId>/0 lowest, visible in 290 s, dequeued once``"""
-    seconds, count = message["visibleIn"], message["dequeueCount"]
-    visible = f"visible in {seconds:g} s" if seconds else "visible"
-    return f"{message['taskId']}/{message['runId']} {message['priority']}, {visible}, dequeued {count} times"
+    """``<taskId>/0 lowest, visible in 290 s, dequeue count 1``; a message may name no task."""
+    run = f"{message['taskId']}/{message['runId']}" if "taskId" in message else "(no task)"
+    visible = f"visible in {message['visibleIn']:g} s" if message["visibleIn"] else "visible"
+    return f"{run} {message['priority']}, {visible}, dequeue count {message['dequeueCount']}"
 
 
 def fault_line(fault: Mapping[str, Any]) -> str:
-    """``claimTask status=503 times=2: fired 1 times``"""
-    what = " ".join(
-        f"{name}={value}" for name, value in fault.items() if name not in ("faultId", "endpoint", "fired")
+    """``claimTask status=503 times=2, fired: 1``"""
+    what = (
+        f" {name}={value}" for name, value in fault.items() if name not in ("faultId", "endpoint", "fired")
     )
-    return f"{fault['endpoint']} {what}: fired {fault['fired']} times"
+    return f"{fault['endpoint']}{''.join(what)}, fired: {fault['fired']}"

@@ -40,7 +40,7 @@ NOT_RUN = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serve(tmp_path_factory.mktemp("server"), "--storage", "memory") as running:
+    with serve(tmp_path_factory.mktemp("server"), "--storage", "memory", "--control") as running:
         yield running
 
 

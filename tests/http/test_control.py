@@ -1,5 +1,6 @@
 """``/control/v1``: who may control a server, and the clock."""
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from legacy_queue.http.control import CONTROL_ENDPOINTS
 from legacy_queue.http.endpoint import Endpoint
 from tests.http.calls import DECLARED, NOW, ROOT_URL, Credentials, Queue, refused, succeeded
 
+BODIES = {"addFault": {"endpoint": "claimTask", "status": 503}}
 TESTED = Credentials("tested/client", "the-access-token-that-is-tested")
 
 
@@ -26,7 +28,8 @@ def clock(queue: Queue) -> Any:
 
 def ask(queue: Queue, endpoint: Endpoint, credentials: Credentials | None) -> TestResponse:
     route = endpoint.route.replace("<faultId>", "00000000").replace("<", "").replace(">", "")
-    return queue.send(endpoint.method, route, credentials=credentials)
+    body = json.dumps(BODIES[endpoint.name]).encode() if endpoint.input else b""
+    return queue.send(endpoint.method, route, body, credentials=credentials)
 
 
 @pytest.mark.parametrize("endpoint", CONTROL_ENDPOINTS, ids=lambda one: one.name)
