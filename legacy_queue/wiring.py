@@ -29,16 +29,15 @@ from legacy_queue.ports import Broker, Clock, ObjectStore
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import QueueNotFound
 from legacy_queue.services.background import Background
+from legacy_queue.services.chores import PAUSE
 from legacy_queue.services.claims import ClaimRules
-from legacy_queue.services.clock_control import ClockControl
 from legacy_queue.services.core import Core, Rules, build_core
 from legacy_queue.services.faults import Faults
 from legacy_queue.services.peeking import Peeking
 from legacy_queue.services.upload_slots import UploadSlots
 from legacy_queue.stores import Storage
 
-_NOT_MOVABLE = "the clock of this storage is its own and cannot be moved: --storage memory has one that can"
-_FACE = "/azure"  # where the server itself answers signed URLs, with memory storage
+_FACE = "/azure"  # where the server itself answers signed URLs, with memory storage or control
 _MAX_STREAMS = 500  # of events, in one process
 _CONFIRMED_WITHIN = timedelta(seconds=5)  # by the broker
 
@@ -77,7 +76,7 @@ def build(
     rules = _rules(settings, issuers[0], root_url, max_connections)
     core = build_core(storage, broker or _broker(settings), clock, rules, _object_store(settings, clock))
     background, upload_slots = core.background(), UploadSlots()
-    control = _control(clock, storage) if settings.control else None
+    control = _control(core, clock, storage) if settings.control else None
     faults = FaultInjection(control.faults, background.stopping) if control else None
     app = create_app(
         Backend(
@@ -96,8 +95,9 @@ def build(
             faults=faults,
         )
     )
-    if isinstance(storage.account, MemoryAccount):
-        for face in (azure_face(storage.account, clock), blob_face(storage.account, clock, upload_slots)):
+    if settings.control or isinstance(storage.account, MemoryAccount):
+        account = storage.account
+        for face in (azure_face(account, clock, faults), blob_face(account, clock, upload_slots, faults)):
             app.register_blueprint(face, url_prefix=_FACE)
     return Server(app, storage, core, background)
 
@@ -122,19 +122,17 @@ def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
         public = settings.public_queue_url, settings.public_blob_url
         files = settings.tls_files if settings.storage == "azurite" else None
         authority = files.authority if files else None
-        return AzureAccount(settings.connection_string or "", settings.queue_prefix, *public, authority)
+        gateway = root_url + _FACE if settings.control else None
+        return AzureAccount(
+            settings.connection_string or "", settings.queue_prefix, *public, authority, gateway
+        )
     except ValueError as error:
         raise SettingsError(f"the connection string cannot be used: {error}") from None
 
 
-def _control(clock: Clock, storage: Storage) -> ControlServices:
-    movable = clock if isinstance(clock, MovableClock) else None
-    return ControlServices(
-        ClockControl(clock, movable, _NOT_MOVABLE),
-        Faults(FAULT_TARGETS),
-        Journal(NOT_IN_JOURNAL),
-        Peeking(storage.work_queues, clock),
-    )
+def _control(core: Core, clock: Clock, storage: Storage) -> ControlServices:
+    peeking = Peeking(storage.work_queues, clock)
+    return ControlServices(core.clock_control(clock), Faults(FAULT_TARGETS), Journal(NOT_IN_JOURNAL), peeking)
 
 
 def _broker(settings: Settings) -> Broker | None:
@@ -170,6 +168,7 @@ def _rules(settings: Settings, issuer: Client, root_url: str, max_connections: i
         settings.resolvers,
         max_waiting=max_connections * 5 // 8,
         max_streams=min(_MAX_STREAMS, max_connections // 8),
+        pause=timedelta(0) if settings.control else PAUSE,
     )
 
 

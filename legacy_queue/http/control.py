@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from legacy_queue.domain.times import format_time
+from legacy_queue.domain.times import format_time, parse_duration
 from legacy_queue.http.control_endpoint import control_endpoint
 from legacy_queue.http.control_faults import FAULT_ENDPOINTS
 from legacy_queue.http.endpoint import Answer, Call, Endpoint
@@ -25,6 +25,27 @@ def control_clock(call: Call) -> Answer:
     return _clock_answer(call.authorize_control().clock.state())
 
 
+@control_endpoint(
+    "POST", "/control/v1/clock", "Move Clock", input="move-clock-request", output="control-clock"
+)
+def move_clock(call: Call) -> Answer:
+    """Let time pass (``advance``), stand still (``freeze``), or go on from where it stands (``release``).
+
+    With ``advance`` all that becomes due in that time happens in its order, and has happened when this
+    answers, events included; then requests of claimWork that wait look for work. Signatures, credentials and
+    signed URLs stay on the real time. 409 where the clock cannot be moved: it can with ``--storage memory``.
+    """
+    clock = call.authorize_control().clock
+    match call.body:
+        case {"advance": duration}:
+            clock.advance(parse_duration(duration))
+        case {"freeze": _}:
+            clock.freeze()
+        case _:
+            clock.release()
+    return _clock_answer(clock.state())
+
+
 def _clock_answer(state: ClockState) -> Mapping[str, Any]:
     return {
         "now": format_time(state.now),
@@ -35,7 +56,7 @@ def _clock_answer(state: ClockState) -> Mapping[str, Any]:
     }
 
 
-CONTROL_ENDPOINTS = (control_clock, *FAULT_ENDPOINTS)
+CONTROL_ENDPOINTS = (control_clock, move_clock, *FAULT_ENDPOINTS)
 
 
 def control_endpoints(is_enabled: bool) -> tuple[Endpoint, ...]:

@@ -48,6 +48,10 @@ class FaultInjection:
         """Note what a request of a signed URL is."""
         record_of(environ).endpoint = endpoint
 
+    def refuse(self, environ: Environ, reason: str) -> None:
+        """Note why a request of a signed URL was refused."""
+        record_of(environ).reason = reason
+
     def meet(
         self, environ: Environ, endpoint: str, runs: Sequence[Run] = (), *, has_message: bool = False
     ) -> Fault | None:

@@ -92,7 +92,7 @@ class Journal:
         if name in self._left_out:
             return
         refusal, body = record.refusal, record.payload[1] if record.payload else None
-        code, reason = record.code, None
+        code, reason = record.code, record.reason
         if isinstance(refusal, AuthenticationFailed):
             code, reason = refusal.code, refusal.reason
         elif refusal is not None:

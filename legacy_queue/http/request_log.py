@@ -34,9 +34,9 @@ class RequestRecord:
 
     ``target`` (path and query) and ``path`` are as they were sent. ``call`` is the declared endpoint and its
     parameters, ``endpoint`` what serves a path beside those. ``payload`` is the body, raw and as it was read.
-    ``refusal`` is the error that was answered, ``code`` Azure's. ``fault`` is the id of the fault that
-    happened to it, if one did; where ``is_dropped``, it gets no answer. ``runs`` are the runs that a signed
-    URL led to, as far as they are known: taskId and runId of each.
+    ``refusal`` is the error that was answered, ``code`` and ``reason`` Azure's. ``fault`` is the
+    id of the fault that happened to it, if one did; where ``is_dropped``, it gets no answer. ``runs`` are the
+    runs that a signed URL led to, as far as they are known: taskId and runId of each.
     """
 
     def __init__(self, environ: Environ) -> None:
@@ -54,6 +54,7 @@ class RequestRecord:
         self.refusal: QueueError | None = None
         self.status = 0
         self.code: str | None = None
+        self.reason: str | None = None
         self.fault: str | None = None
         self.is_dropped = False
         self.runs: Sequence[tuple[str, int]] = ()

@@ -35,11 +35,13 @@ class AzureAccount(StorageAccount):
         public_queue_url: str | None = None,
         public_blob_url: str | None = None,
         authority: Path | None = None,
+        gateway_url: str | None = None,
     ) -> None:
         """Clients for the account, whose container is ``<prefix>-artifacts``; nothing is sent yet.
 
         ``public_queue_url`` and ``public_blob_url`` are what workers are told, where that is not the
-        endpoint itself. ``authority`` is a PEM file, by which alone https is verified then.
+        endpoint itself, or ``<gateway_url>/<account>`` where there is one. ``authority`` is a PEM file, by
+        which alone https is verified then.
         Raises ValueError for a connection string that is none, or that has no account key.
         """
         self.operations: Counter[tuple[str, str]] = Counter()
@@ -59,8 +61,9 @@ class AzureAccount(StorageAccount):
             raise ValueError("its AccountKey is not base64") from None
         urls = queue_url, self._table_url, blob_url = [str(client.url).rstrip("/") for client in clients]
         self.endpoints = {"queue": queue_url, "table": self._table_url, "blob": blob_url}
-        self.public_queues = Endpoint(public_queue_url or queue_url, account, key)
-        self.public_blobs = Endpoint(public_blob_url or blob_url, account, key)
+        gateway = f"{gateway_url}/{account}" if gateway_url else None
+        self.public_queues = Endpoint(public_queue_url or gateway or queue_url, account, key)
+        self.public_blobs = Endpoint(public_blob_url or gateway or blob_url, account, key)
         self._queue_requests, self._table_requests, blob_requests = (
             RestClient(
                 service, Connections(url, context=context, authority=authority), signer, self.operations
