@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -58,12 +59,12 @@ class ServerProcess:
     def stop(self) -> None:
         """End it without waiting for requests under way, and remove its files."""
         self._process.send_signal(signal.SIGINT)
-        try:
-            self._process.communicate(timeout=_GRACE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.communicate()
-        self._remove_folder()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_GRACE)
+        with suppress(ProcessLookupError):  # what is left of it, and of a server that was killed
+            os.killpg(self._process.pid, signal.SIGKILL)
+        with self._process:  # closes the pipes
+            self._remove_folder()
 
     def check(self) -> None:
         """Raises ServerFailed if it has ended."""
@@ -84,7 +85,7 @@ class ServerProcess:
         assert self._process.stdout  # noqa: S101
         line = self._process.stdout.readline()
         if not line:
-            self._process.communicate()
+            self._process.wait()
             raise self._failed(f"the server did not start: its exit code is {self._process.returncode}")
         ready: Mapping[str, Any] = json.loads(line)
         return ready

@@ -44,7 +44,8 @@ def test_the_line_of_a_task_tells_its_runs() -> None:
     expired = {**RUN, "state": "exception", "reasonResolved": "claim-expired"}
     runs = [expired, {**RUN, "runId": 1}, {"runId": 2, "state": "completed", "reasonResolved": "completed"}]
     assert task_line({**TASK, "state": "completed", "runs": runs}) == (
-        "T p/b completed: run 0 exception (claim-expired) by g/w, run 1 running by g/w until soon, run 2 completed"
+        "T p/b completed: run 0 exception (claim-expired) by g/w, run 1 running by g/w until soon, "
+        "run 2 completed"
     )
     assert task_line({**TASK, "state": "unscheduled", "runs": []}) == "T p/b unscheduled: no run"
 
