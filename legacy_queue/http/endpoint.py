@@ -38,6 +38,8 @@ PARAMETERS = {
     **dict.fromkeys(("provisionerId", "workerType", "workerGroup", "workerId"), IDENTIFIER),
     "taskQueueId": TASK_QUEUE_ID,
     "quarantined": r"true|false",
+    "state": r"all|unresolved",
+    "follow": r"true|false",
     "name": r"[ -~]{1,1024}",
     "objectName": OBJECT_NAME,
     "continuationToken": r"[A-Za-z0-9_-]{0,3500}",  # one may hold the name of an artifact, escaped

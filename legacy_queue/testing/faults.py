@@ -1,0 +1,55 @@
+"""Faults that a test has asked for, until they are removed."""
+
+import warnings
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from legacy_queue.testing.queue_http import QueueHttp
+
+_PATH = "/control/v1/faults"
+
+
+class FaultNeverFired(UserWarning):
+    """A fault was asked for, and no request met it: the test did not test what it was for."""
+
+
+class ActiveFault:
+    """A fault, which is removed at the end of a ``with``, with ``remove`` or with the next reset.
+
+    ``fault_id`` is the server's name for it.
+    """
+
+    def __init__(self, http: QueueHttp, wanted: Mapping[str, Any]) -> None:
+        self._http, self._wanted = http, wanted
+        self.fault_id = str(http.call("POST", _PATH, wanted)["faultId"])
+        self._is_removed = False
+
+    @property
+    def fired(self) -> int:
+        """How many requests have met it so far."""
+        faults = self._http.call("GET", _PATH)["faults"]
+        return next(int(one["fired"]) for one in faults if one["faultId"] == self.fault_id)
+
+    def remove(self) -> int:
+        """Remove it; how many requests have met it."""
+        self._is_removed = True
+        return int(self._http.call("DELETE", f"{_PATH}/{self.fault_id}")["fired"])
+
+    def check(self) -> None:
+        """Warn FaultNeverFired if it is in force and no request has met it."""
+        if not self._is_removed and not self.fired:
+            self._warn()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
+        if not self.remove() and kind is None:
+            self._warn()
+
+    def _warn(self) -> None:
+        what = ", ".join(f"{name}={value!r}" for name, value in self._wanted.items())
+        warnings.warn(FaultNeverFired(f"this fault never fired: {what}"), stacklevel=3)
