@@ -137,9 +137,9 @@ def shown_target(target: str) -> str:
 
 def _shown_query(query: str) -> Iterator[str]:
     hides = False
-    for pair in query.split("&"):
+    for pair in filter(None, query.split("&")):
         name, _, value = pair.partition("=")
-        if name in _SHOWN and _PLAIN.fullmatch(value):
+        if name in _SHOWN and _PLAIN.fullmatch(value) and without_signature(value) == value:
             yield pair
         else:
             hides = True
