@@ -1,4 +1,4 @@
-"""Builds the package and shows that it stands alone: see scripts/release. Needs build, tox and twine alone."""
+"""Builds the package and shows that it stands alone: see scripts/release. Needs build, tox, twine."""
 
 import os
 import shutil

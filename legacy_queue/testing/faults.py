@@ -7,6 +7,8 @@ from typing import Any, Self
 
 from legacy_queue.testing.queue_http import QueueHttp
 
+__tracebackhide__ = True  # pytest shows the line of the test, not what is below it
+
 _PATH = "/control/v1/faults"
 
 

@@ -14,6 +14,8 @@ from legacy_queue.testing.queue_server import QueueServer
 from legacy_queue.testing.runs import ClaimedRun, Protocol, Resolution, claim_work, poll
 from legacy_queue.testing.summary import summarize, task_line
 
+__tracebackhide__ = True  # pytest shows the line of the test, not what is below it
+
 State = Literal["unscheduled", "pending", "running", "completed", "failed", "exception"]
 Duration = str | float | timedelta
 

@@ -11,6 +11,8 @@ from legacy_queue.testing.queue_http import QueueHttp, RequestFailed
 from legacy_queue.worker.azure_queue import Message, parse_messages
 from legacy_queue.worker.settings import Credentials
 
+__tracebackhide__ = True  # pytest shows the line of the test, not what is below it
+
 Protocol = Literal["claimWork", "draft", "deployed"]
 Resolution = Literal["completed", "failed", "exception"]
 
