@@ -46,6 +46,17 @@ def move_clock(call: Call) -> Answer:
     return _clock_answer(clock.state())
 
 
+@control_endpoint("POST", "/control/v1/reset", "Reset", output="control-empty")
+def control_reset(call: Call) -> Answer:
+    """Remove all tasks, messages, events, artifacts, workers, faults and what was noted of requests; the
+    clock says the real time again. Requests of claimWork that wait, and event streams, end.
+
+    On Azurite what has this server's queue-prefix is removed, and nothing else; 409 on Azure.
+    """
+    call.authorize_control().reset()
+    return {}
+
+
 def _clock_answer(state: ClockState) -> Mapping[str, Any]:
     return {
         "now": format_time(state.now),
@@ -56,7 +67,7 @@ def _clock_answer(state: ClockState) -> Mapping[str, Any]:
     }
 
 
-CONTROL_ENDPOINTS = (control_clock, move_clock, *FAULT_ENDPOINTS)
+CONTROL_ENDPOINTS = (control_clock, move_clock, control_reset, *FAULT_ENDPOINTS)
 
 
 def control_endpoints(is_enabled: bool) -> tuple[Endpoint, ...]:

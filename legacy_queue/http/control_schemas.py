@@ -19,5 +19,6 @@ CONTROL_SCHEMAS: dict[str, Schema] = {
         "minProperties": 1,
         "maxProperties": 1,
     },
+    "control-empty": object_of(),
     **FAULT_SCHEMAS,
 }
