@@ -1,7 +1,7 @@
 """Faults that a test has asked for, until they are removed."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -38,11 +38,6 @@ class ActiveFault:
         self._is_removed = True
         return int(self._http.call("DELETE", f"{_PATH}/{self.fault_id}")["fired"])
 
-    def check(self) -> None:
-        """Warn FaultNeverFired if it is in force and no request has met it."""
-        if not self._is_removed and not self.fired:
-            self._warn()
-
     def __enter__(self) -> Self:
         return self
 
@@ -50,8 +45,16 @@ class ActiveFault:
         self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
     ) -> None:
         if not self.remove() and kind is None:
-            self._warn()
+            _warn(self._wanted)
 
-    def _warn(self) -> None:
-        what = ", ".join(f"{name}={value!r}" for name, value in self._wanted.items())
-        warnings.warn(FaultNeverFired(f"this fault never fired: {what}"), stacklevel=3)
+
+def check(faults: Iterable[ActiveFault]) -> None:
+    """Warn FaultNeverFired of each that is in force and that no request has met."""
+    for fault in faults:
+        if not fault._is_removed and not fault.fired:
+            _warn(fault._wanted)
+
+
+def _warn(wanted: Mapping[str, Any]) -> None:
+    what = ", ".join(f"{name}={value!r}" for name, value in wanted.items())
+    warnings.warn(FaultNeverFired(f"this fault never fired: {what}"), stacklevel=3)

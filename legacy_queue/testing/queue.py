@@ -9,7 +9,7 @@ from typing import Any, Literal
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import parse_time
 from legacy_queue.testing.definitions import WORKER, definition, pool_name
-from legacy_queue.testing.faults import ActiveFault
+from legacy_queue.testing.faults import ActiveFault, check
 from legacy_queue.testing.queue_server import QueueServer
 from legacy_queue.testing.runs import ClaimedRun, Protocol, Resolution, claim_work, poll
 from legacy_queue.testing.summary import summarize, task_line
@@ -235,8 +235,7 @@ class LegacyQueue(QueueServer):
     def check_faults(self) -> None:
         """Warn FaultNeverFired for each fault that is in force and was never met. Each is checked once."""
         faults, self._faults = self._faults, []
-        for fault in faults:
-            fault.check()
+        check(faults)
 
     def reset(self) -> None:
         """Empty the server: tasks, messages, events, artifacts, workers, clock, faults and journal."""

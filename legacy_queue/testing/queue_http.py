@@ -82,9 +82,7 @@ class QueueHttp:
         An event is what the reference says, with its ``id``. The iterator raises TimeoutError at ``deadline``
         (monotonic), and ends when the server ends the stream.
         """
-        headers = {"Connection": "keep-alive"}
-        timeout = (_TIMEOUT[0], max(deadline - monotonic(), _MIN_WAIT))
-        options = {"params": query, "stream": True, "headers": headers, "timeout": timeout}
+        options = {"params": query, "stream": True, "headers": {"Connection": "keep-alive"}}
         with self.send("GET", f"{self._root_url}/events", **options) as answer:
             yield _events(answer, deadline)
 
@@ -92,7 +90,7 @@ class QueueHttp:
 def _events(answer: requests.Response, deadline: float) -> Iterator[Mapping[str, Any]]:
     lines, fields = answer.iter_lines(chunk_size=None), dict[str, str]()
     connection: Any = answer.raw.connection
-    while True:
+    while connection.sock:  # None where the server is ending, and has closed it
         connection.sock.settimeout(max(deadline - monotonic(), _MIN_WAIT))
         try:
             line = next(lines, None)
