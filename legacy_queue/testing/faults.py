@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from legacy_queue.testing.queue_http import QueueHttp
 
-__tracebackhide__ = True  # pytest shows the line of the test, not what is below it
+__tracebackhide__ = True  # pytest shows where the test called this, and no further
 
 _PATH = "/control/v1/faults"
 
@@ -19,11 +19,11 @@ class FaultNeverFired(UserWarning):
 class ActiveFault:
     """A fault, which is removed at the end of a ``with``, with ``remove`` or with the next reset.
 
-    ``fault_id`` is the server's name for it.
+    ``fault_id`` is the server's name for it, ``place`` the file and the line of the test that asks for it.
     """
 
-    def __init__(self, http: QueueHttp, wanted: Mapping[str, Any]) -> None:
-        self._http, self._wanted = http, wanted
+    def __init__(self, http: QueueHttp, wanted: Mapping[str, Any], place: tuple[str, int]) -> None:
+        self._http, self._wanted, self._place = http, wanted, place
         self.fault_id = str(http.call("POST", _PATH, wanted)["faultId"])
         self._is_removed = False
 
@@ -45,16 +45,15 @@ class ActiveFault:
         self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
     ) -> None:
         if not self.remove() and kind is None:
-            _warn(self._wanted)
+            self._warn()
+
+    def _warn(self) -> None:
+        what = ", ".join(f"{name}={value!r}" for name, value in self._wanted.items())
+        warnings.warn_explicit(FaultNeverFired(f"this fault never fired: {what}"), None, *self._place)
 
 
 def check(faults: Iterable[ActiveFault]) -> None:
     """Warn FaultNeverFired of each that is in force and that no request has met."""
     for fault in faults:
         if not fault._is_removed and not fault.fired:
-            _warn(fault._wanted)
-
-
-def _warn(wanted: Mapping[str, Any]) -> None:
-    what = ", ".join(f"{name}={value!r}" for name, value in wanted.items())
-    warnings.warn(FaultNeverFired(f"this fault never fired: {what}"), stacklevel=3)
+            fault._warn()

@@ -17,7 +17,7 @@ import requests
 from legacy_queue.worker.http import unsigned
 from legacy_queue.worker.settings import Credentials
 
-__tracebackhide__ = True  # pytest shows the line of the test, not what is below it
+__tracebackhide__ = True  # pytest shows where the test called this, and no further
 
 _TIMEOUT = (5.0, 60.0)  # seconds to connect, and for an answer: claimWork may take 20
 _BEGINS_ANEW = "begins-anew"  # before the first event of a server, and where some are forgotten

@@ -11,7 +11,7 @@ from legacy_queue.testing.queue_http import QueueHttp, RequestFailed
 from legacy_queue.worker.azure_queue import Message, parse_messages
 from legacy_queue.worker.settings import Credentials
 
-__tracebackhide__ = True  # pytest shows the line of the test, not what is below it
+__tracebackhide__ = True  # pytest shows where the test called this, and no further
 
 Protocol = Literal["claimWork", "draft", "deployed"]
 Resolution = Literal["completed", "failed", "exception"]
