@@ -2,7 +2,7 @@
 
 from legacy_queue.http.fault_schemas import FAULT_SCHEMAS
 from legacy_queue.http.schema_helpers import STRING, Schema, text
-from legacy_queue.http.schema_properties import object_of
+from legacy_queue.http.schema_properties import PROPERTIES, object_of, page_of
 
 _DURATION = "([1-9][0-9]{0,8})(ms|s|m|h|d)"  # 1500ms, 90s, 21m, 2h, 5d
 _TRUE: Schema = {"const": True}
@@ -19,6 +19,7 @@ CONTROL_SCHEMAS: dict[str, Schema] = {
         "minProperties": 1,
         "maxProperties": 1,
     },
+    "control-tasks-response": page_of("tasks", PROPERTIES["status"]),
     "control-empty": object_of(),
     **FAULT_SCHEMAS,
 }

@@ -18,8 +18,9 @@ _TIMEOUT = timedelta(seconds=2)  # of requests under way, once what they wait fo
 class CurrentApp:
     """A WSGI application that hands each request to another one, from its beginning to its end."""
 
-    def __init__(self, app: WsgiApp) -> None:
-        self._app = app
+    def __init__(self, app: WsgiApp, timeout: timedelta = _TIMEOUT) -> None:
+        """``timeout`` is how long requests under way are waited for."""
+        self._app, self._timeout = app, timeout.total_seconds()
         self._changed = Condition()
         self._under_way = self._replacing = 0
         self._is_replaced = False
@@ -49,7 +50,7 @@ class CurrentApp:
         try:
             end()
             with self._changed:
-                is_idle = self._changed.wait_for(self._is_idle, _TIMEOUT.total_seconds())
+                is_idle = self._changed.wait_for(self._is_idle, self._timeout)
             if not is_idle:
                 log.warning("requests-left-behind", count=self._under_way - self._replacing)
             self._app = make()

@@ -38,6 +38,7 @@ PARAMETERS = {
     **dict.fromkeys(("provisionerId", "workerType", "workerGroup", "workerId"), IDENTIFIER),
     "taskQueueId": TASK_QUEUE_ID,
     "quarantined": r"true|false",
+    "state": r"all|unresolved",
     "follow": r"true|false",
     "name": r"[ -~]{1,1024}",
     "objectName": OBJECT_NAME,
