@@ -19,8 +19,8 @@ Lines = Iterable[str]
 
 def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, limit: int) -> str:
     """The last requests in ``limit`` lines, the unresolved tasks, the messages of their pools and of
-    ``pools``, the faults, and the warnings of the server's log. What cannot be read says so; of a server that has ended
-    there are the last lines of its log.
+    ``pools``, the faults, and the warnings of the server's log. What cannot be read says so; of a server that
+    has ended there are the last lines of its log.
     """
     try:
         process.check()
