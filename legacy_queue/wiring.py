@@ -27,13 +27,12 @@ from legacy_queue.ports import Broker, Clock, ObjectStore
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import QueueNotFound
 from legacy_queue.services.background import Background
+from legacy_queue.services.chores import PAUSE
 from legacy_queue.services.claims import ClaimRules
-from legacy_queue.services.clock_control import ClockControl
 from legacy_queue.services.core import Core, Rules, build_core
 from legacy_queue.services.upload_slots import UploadSlots
 from legacy_queue.stores import Storage
 
-_NOT_MOVABLE = "the clock of this storage is its own and cannot be moved: --storage memory has one that can"
 _FACE = "/azure"  # where the server itself answers signed URLs, with memory storage
 _MAX_STREAMS = 500  # of events, in one process
 _CONFIRMED_WITHIN = timedelta(seconds=5)  # by the broker
@@ -86,7 +85,7 @@ def build(
             has_legacy_stubs=settings.legacy_stubs,
             stopping=background.stopping,
             upload_slots=upload_slots,
-            control=_control(clock) if settings.control else None,
+            control=ControlServices(core.clock_control(clock)) if settings.control else None,
         )
     )
     if isinstance(storage.account, MemoryAccount):
@@ -118,11 +117,6 @@ def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
         return AzureAccount(settings.connection_string or "", settings.queue_prefix, *public, authority)
     except ValueError as error:
         raise SettingsError(f"the connection string cannot be used: {error}") from None
-
-
-def _control(clock: Clock) -> ControlServices:
-    movable = clock if isinstance(clock, MovableClock) else None
-    return ControlServices(ClockControl(clock, movable, _NOT_MOVABLE))
 
 
 def _broker(settings: Settings) -> Broker | None:
@@ -158,6 +152,7 @@ def _rules(settings: Settings, issuer: Client, root_url: str, max_connections: i
         settings.resolvers,
         max_waiting=max_connections * 5 // 8,
         max_streams=min(_MAX_STREAMS, max_connections // 8),
+        pause=timedelta(0) if settings.control else PAUSE,
     )
 
 

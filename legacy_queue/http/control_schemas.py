@@ -1,7 +1,10 @@
 """The schemas of ``/control/v1``."""
 
-from legacy_queue.http.schema_helpers import STRING, Schema
+from legacy_queue.http.schema_helpers import STRING, Schema, text
 from legacy_queue.http.schema_properties import object_of
+
+DURATION = "([1-9][0-9]{0,8})(ms|s|m|h|d)"  # 1500ms, 90s, 21m, 2h, 5d
+_TRUE: Schema = {"const": True}
 
 CONTROL_SCHEMAS: dict[str, Schema] = {
     "control-clock": object_of(
@@ -10,4 +13,9 @@ CONTROL_SCHEMAS: dict[str, Schema] = {
         offset={"type": "number"},
         reason=STRING,
     ),
+    "move-clock-request": {
+        **object_of("", "advance freeze release", advance=text(11, DURATION), freeze=_TRUE, release=_TRUE),
+        "minProperties": 1,
+        "maxProperties": 1,
+    },
 }

@@ -75,12 +75,12 @@ def _stream(
     followed: Iterator[Told | BeginsAnew | None], project: str, clock: Clock, is_over: Callable[[], bool]
 ) -> Iterator[str]:
     yield f"retry: {_RETRY}\n\n"
-    last = clock.now()
+    last = clock.wall_time()
     try:
         for one in followed:
-            if one or clock.now() - last >= _KEEP_ALIVE:
+            if one or clock.wall_time() - last >= _KEEP_ALIVE:
                 yield _framed(one, project) if one else ": keep-alive\n\n"
-                last = clock.now()
+                last = clock.wall_time()
             if is_over():  # a client that has disconnected gives its place back at once
                 return
     except (BrokerAway, ServiceUnavailable):

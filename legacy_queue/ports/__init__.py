@@ -6,7 +6,7 @@ may raise ServiceUnavailable: then the caller does not know whether it happened.
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from legacy_queue.domain.events import Event
 from legacy_queue.ports.queue import LeaseLost as LeaseLost
@@ -42,6 +42,7 @@ class Clock(Protocol):
         """What the real time is when ``now`` is ``time``, if the clock runs on and is not moved any more."""
 
 
+@runtime_checkable
 class AdjustableClock(Clock, Protocol):
     """A clock that control moves. ``now`` never goes back. Safe to call from any thread."""
 

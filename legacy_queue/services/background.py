@@ -12,12 +12,12 @@ import structlog
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.services.chores import Chores
 from legacy_queue.services.event_publisher import EventPublisher
-from legacy_queue.services.resolver import Resolver
+from legacy_queue.services.gate import Gate
+from legacy_queue.services.resolver import RESOLVERS, Resolver
 from legacy_queue.services.timers import Timers
 
 log = structlog.get_logger()
 
-_RESOLVERS = 2  # threads: so few that calls are not slowed by many timers
 _END = 10  # seconds that what is under way has left
 
 Flush = Callable[[], None]  # writes down what is only in memory; may raise ServiceUnavailable
@@ -51,8 +51,10 @@ class Background:
         waiting: Sequence[Callable[[], None]] = (),
         soon: Flush = lambda: None,
         pace: Pace = Pace(),
+        gate: Gate | None = None,
     ) -> None:
-        """``soon`` writes a little of what is not to wait for ``flushes``."""
+        """``soon`` writes a little of what is not to wait for ``flushes``. A closed ``gate`` holds all up."""
+        self._gate = gate or Gate()
         self._timers, self._publisher, self._flushes = timers, publisher, flushes
         self.stopping, self._waiting = stopping, waiting
         self._loops: list[Callable[[], None]] = [
@@ -60,11 +62,11 @@ class Background:
             partial(self._repeat, publisher.check, pace.check),
             partial(self._repeat, soon, pace.flush_soon),
             *(partial(self._repeat, flush, pace.flush) for flush in flushes),
-            *[partial(resolver.run, stopping)] * _RESOLVERS,
+            *[partial(resolver.run, stopping, self._gate)] * RESOLVERS,
         ]
         if chores:
             receive = partial(self._repeat, self._receive, pace.receive)
-            self._loops += [receive, partial(chores.run, stopping)]
+            self._loops += [receive, partial(chores.run, stopping, self._gate)]
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -77,7 +79,7 @@ class Background:
     def announce_stop(self) -> None:
         """Nothing new begins, and requests that wait are answered. Returns at once, may be repeated."""
         self.stopping.set()
-        for _ in range(_RESOLVERS):
+        for _ in range(RESOLVERS):
             self._timers.wake()
         for wake in self._waiting:
             wake()
@@ -98,7 +100,8 @@ class Background:
 
     def _repeat(self, act: Flush, every: timedelta) -> None:
         while not self.stopping.wait(every.total_seconds()):
-            _try(act)
+            with self._gate.pass_through():
+                _try(act)
 
 
 def _try(act: Flush) -> None:

@@ -106,7 +106,9 @@ class Timers:
         It is followed by a call of ``complete`` or ``fall_behind``.
         """
         with suppress(Empty):
-            while key := self._ready.get(timeout is not None, timeout):
+            while (key := self._ready.get(timeout is not None, timeout)) or timeout is None:
+                if key is None:
+                    continue  # a call of ``wake`` that came too late
                 with self._lock:
                     state = self._states.get(key)
                     if state and state.again is None and (state.is_behind or not state.users):
@@ -122,6 +124,12 @@ class Timers:
 
         To be called about twice a second. Raises ServiceUnavailable.
         """
+        self.fire()
+        self._renew(self._clock.now())
+        self._delete()
+
+    def fire(self) -> None:
+        """Let fire what is due."""
         now = self._clock.now()
         with self._lock:
             while self._waiting and self._waiting[0][0] <= now:
@@ -130,8 +138,24 @@ class Timers:
                 if state and state.again == when:
                     state.again = None
                     self._ready.put(key)
-        self._renew(now)
-        self._delete()
+
+    def next_due(self, end: datetime) -> datetime | None:
+        """When the next timer fires, if it does so by ``end``.
+
+        What failed is tried again at ``end``, or when its task is due: else a broker that is away for a week
+        would be asked every two seconds of it.
+        """
+        with self._lock:
+            while self._waiting and self._waiting[0][0] <= end:
+                when, _, key = self._waiting[0]
+                state = self._states.get(key)
+                if state and state.again == when:
+                    later = state.due if state.due and when < state.due < end else end
+                    if not (state.tries and when < later):
+                        return when
+                    self._fire_at(key, state, later)
+                heapq.heappop(self._waiting)
+        return None
 
     def receive(self) -> int:
         """Take over timers that other processes left; of how many messages. Raises ServiceUnavailable."""
