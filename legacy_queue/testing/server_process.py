@@ -16,6 +16,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+__tracebackhide__ = True  # pytest shows where the test called this, and no further
+
 _PREFIX = "LEGACY_QUEUE_"
 # what would change the server behind the test's back
 _NOT_INHERITED = (_PREFIX, "TASKCLUSTER_", "PYTHONWARNINGS")

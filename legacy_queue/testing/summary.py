@@ -1,6 +1,7 @@
 """What a server saw, as text for the person who reads why a test failed: compact, and without secrets."""
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
 from typing import Any
 
 import requests
@@ -9,15 +10,17 @@ from legacy_queue.testing.queue_http import QueueHttp, RequestFailed
 from legacy_queue.testing.server_process import ServerFailed, ServerProcess
 
 _MAX_TASKS, _MAX_POOLS, _MAX_MESSAGES, _MAX_WARNINGS = 20, 5, 10, 10
+_REQUESTS_PER_LINE = 10  # that are looked at: a worker that finds nothing polls seven queues again and again
+_OF_ONE_REQUEST = ("sequence", "time", "requestId", "path", "ms")
 _MAX_WIDTH = 300  # characters of a line
 
 Lines = Iterable[str]
 
 
 def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, limit: int) -> str:
-    """The last ``limit`` requests, the unresolved tasks, the messages of their pools and of ``pools``, the
-    faults, and the warnings of the server's log. What cannot be read says so; of a server that has ended
-    there are the last lines of its log.
+    """The last requests in ``limit`` lines, the unresolved tasks, the messages of their pools and of
+    ``pools``, the faults, and the warnings of the server's log. What cannot be read says so; of a server that
+    has ended there are the last lines of its log.
     """
     try:
         process.check()
@@ -39,7 +42,8 @@ def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, lim
                 yield f"{pool} {hidden} more"
 
     def requests_seen() -> Lines:
-        return map(request_line, http.call("GET", "/control/v1/requests", limit=limit)["requests"])
+        journal = http.call("GET", "/control/v1/requests", limit=limit * _REQUESTS_PER_LINE)["requests"]
+        return request_lines(journal)[-limit:]
 
     def faults() -> Lines:
         return map(fault_line, http.call("GET", "/control/v1/faults")["faults"])
@@ -49,7 +53,7 @@ def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, lim
 
     parts: dict[str, Callable[[], Lines]] = {
         "the queue's time": clock,
-        f"last {limit} requests": requests_seen,
+        "last requests": requests_seen,
         "unresolved tasks": tasks,
         "messages": messages,
         "faults": faults,
@@ -70,6 +74,16 @@ def clock_line(clock: Mapping[str, Any]) -> str:
     """``2026-01-02T03:04:05.000Z, 1260 s ahead, frozen``"""
     ahead = f", {clock['offset']:g} s ahead" if clock["offset"] else ""
     return f"{clock['now']}{ahead}{', frozen' if clock['frozen'] else ''}"
+
+
+def request_lines(journal: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A line for each request; those in a row that say the same share the line of the first."""
+
+    def says(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {name: value for name, value in entry.items() if name not in _OF_ONE_REQUEST}
+
+    same = [list(entries) for _, entries in groupby(journal, says)]
+    return [request_line(entries[0]) + f" ({len(entries)} times)" * (len(entries) > 1) for entries in same]
 
 
 def request_line(entry: Mapping[str, Any]) -> str:

@@ -200,3 +200,9 @@ def test_the_environment_and_a_client_reach_the_queue(legacy_queue: LegacyQueue)
         "TASKCLUSTER_CLIENT_ID": legacy_queue.credentials["clientId"],
         "TASKCLUSTER_ACCESS_TOKEN": legacy_queue.credentials["accessToken"],
     }
+
+
+def test_what_is_refused_is_shown_at_the_line_of_the_test(legacy_queue: LegacyQueue) -> None:
+    with pytest.raises(RequestFailed) as refused:
+        legacy_queue.status("no-task")
+    assert [str(entry.path) for entry in refused.traceback.filter(refused)] == [__file__]

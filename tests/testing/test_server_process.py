@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from legacy_queue.testing import LegacyQueue, ServerFailed
-from legacy_queue.testing.server_process import _environment
+from legacy_queue.testing.server_process import _environment, _warnings
 from legacy_queue.testing.servers import Servers
 from tests.system.processes import wait_until
 
@@ -39,6 +39,17 @@ def test_settings_are_variables_and_those_of_the_user_are_not_inherited(
         "LEGACY_QUEUE_RESOLVERS": "false",
         "LEGACY_QUEUE_PORT": "0",
     }
+
+
+def test_warnings_and_what_is_no_line_of_the_log_are_shown() -> None:
+    lines = [
+        '{"event": "request", "level": "info", "timestamp": "t", "ms": 1}',
+        '{"event": "work-message-dropped", "level": "warning", "timestamp": "t", "queue": "q"}',
+        "Traceback (most recent call last):",
+        "[1]",
+    ]
+    shown = list(_warnings(lines))
+    assert shown == ["warning work-message-dropped queue=q", *lines[2:]]
 
 
 def test_an_unknown_setting_is_refused_with_the_nearest_one(tmp_path: Path) -> None:
