@@ -1,6 +1,7 @@
 """legacy-queue requests: what a server that runs with ``--control`` was asked, and what it answered."""
 
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from legacy_queue.domain.times import parse_time
 from legacy_queue.testing.summary import request_line
 
 _HEADS = ("WHEN", "STATUS", "ENDPOINT", "TASK", "WHO", "MS", "WHY")
+_OF_A_CLAIM = re.compile(r"task-client/.*/on/(.*)/until/\d+")  # the client of temporary credentials
 _INTERVAL = 0.5  # seconds
 _PAGE = 1000
 
@@ -61,6 +63,7 @@ def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
     task = one.get("taskId", "") + (f"/{one['runId']}" if "runId" in one else "")
     task = task or (f"{len(one['taskIds'])} tasks" if "taskIds" in one else "")
     who = f"{one['workerGroup']}/{one['workerId']}" if "workerId" in one else one.get("clientId", "")
+    who = _OF_A_CLAIM.sub(r"\1", who)
     why = ": ".join(one[name] for name in ("code", "reason") if name in one)
     why += f" (fault {one['fault']})" if "fault" in one else ""
     endpoint = one.get("endpoint") or f"{one['method']} {one['path']}"
