@@ -1,6 +1,6 @@
 # Sourced by scripts/up and scripts/test: what both need, installed once and again only when its pins have changed.
 #
-# .venv/, tests/clients/node_modules/ and .rabbitmq/ hold a stamp: the hash of what they were made from, written when
+# .venv/, each node_modules/ and .rabbitmq/ hold a stamp: the hash of what they were made from, written when
 # all of it is in.
 # Says on stderr what takes long, and nothing where there is nothing to do.
 

@@ -11,6 +11,7 @@ _SECTIONS = {
     "Run a queue": {
         "up": "Run it for a person: say what to try, or show a task's life.",
         "serve": "Run it: the HTTP server and, by default, its own Azurite.",
+        "test": "Run a test suite, or any command, with a queue of its own.",
         "resolve": "Fire timers, sweep and expire for serve --no-resolvers.",
     },
     "Use a queue": {
@@ -37,6 +38,7 @@ _COMMANDS = {name: text for section in _SECTIONS.values() for name, text in sect
 
 # the modules of those that do not have their own
 _MODULES = {
+    "test": "run_tests",  # pytest would take a module of that name for tests
     "peek": "control",
     "clock": "control",
     "reset": "control",

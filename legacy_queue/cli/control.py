@@ -13,7 +13,7 @@ import click
 from legacy_queue.cli.queue_options import answer_of, queue_options, root_of
 from legacy_queue.cli.tables import aligned, duration_words
 from legacy_queue.domain.ids import TASK_QUEUE_ID
-from legacy_queue.domain.times import parse_time
+from legacy_queue.domain.times import parse_duration, parse_time
 from legacy_queue.worker import Credentials
 
 _HEADS = ("TASK", "RUN", "PRIORITY", "VISIBLE", "DEQUEUED", "INSERTED", "MESSAGE")
@@ -55,6 +55,14 @@ def control_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_control
 
 
+def duration(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    try:
+        parse_duration(value or "0s")
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return value
+
+
 def show(answer: Any, as_json: bool, text: str) -> None:
     """Print the answer for a program, or the text for a person."""
     click.echo(json.dumps(answer, indent=2) if as_json else text)
@@ -73,14 +81,14 @@ def show_clock(control: Control, as_json: bool) -> None:
 
 
 @clock.command()
-@click.argument("duration")
+@click.argument("by", metavar="DURATION", callback=duration)
 @control_options
-def advance(control: Control, as_json: bool, duration: str) -> None:
+def advance(control: Control, as_json: bool, by: str) -> None:
     """Move the clock forward by a duration like 21m, 1500ms, 2h or 5d.
 
     What becomes due meanwhile happens, in the order of its times, before the command ends.
     """
-    _move(control, as_json, advance=duration)
+    _move(control, as_json, advance=by)
 
 
 @clock.command()
@@ -106,7 +114,7 @@ def _show_clock(answer: Mapping[str, Any], as_json: bool) -> None:
     if offset:
         words.append(f"{duration_words(abs(offset))} {'ahead of' if offset > 0 else 'behind'} the real time")
     words += ["frozen"] if answer["frozen"] else []
-    words += [] if answer["movable"] else [f"it cannot be moved: {answer.get('reason', '')}"]
+    words += [] if answer["movable"] else [answer["reason"]]
     show(answer, as_json, ", ".join(words))
 
 
@@ -149,8 +157,8 @@ def _row(message: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
     visible_in = message["visibleIn"]
     age = max(0.0, (now - parse_time(message["inserted"])).total_seconds())
     return (
-        message["taskId"],
-        str(message["runId"]),
+        message.get("taskId", "unknown"),
+        str(message.get("runId", "-")),
         message["priority"],
         f"in {duration_words(visible_in)}" if visible_in else "now",
         str(message["dequeueCount"]),

@@ -1,6 +1,7 @@
 """legacy-queue requests: what a server that runs with ``--control`` was asked, and what it answered."""
 
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -11,9 +12,10 @@ import click
 from legacy_queue.cli.control import Control, control_options
 from legacy_queue.cli.tables import aligned, duration_words
 from legacy_queue.domain.times import parse_time
+from legacy_queue.testing.summary import request_line
 
 _HEADS = ("WHEN", "STATUS", "ENDPOINT", "TASK", "WHO", "MS", "WHY")
-_WIDTHS = (13, 6, 22, 24, 32, 7, 0)  # of lines that come one by one
+_OF_A_CLAIM = re.compile(r"task-client/.*/on/(.*)/until/\d+")  # the client of temporary credentials
 _INTERVAL = 0.5  # seconds
 _PAGE = 1000
 
@@ -32,7 +34,7 @@ def requests(control: Control, as_json: bool, limit: int, follow: bool) -> None:
     last = _asked(control, limit=limit)
     if as_json or follow:
         for one in _and_on(control, last) if follow else last:
-            click.echo(json.dumps(one) if as_json else _line(one))
+            click.echo(json.dumps(one) if as_json else request_line(one))
     elif last:
         click.echo("\n".join(aligned([_HEADS, *map(_row, last)])))
     else:
@@ -45,31 +47,32 @@ def _asked(control: Control, **query: int) -> Sequence[Mapping[str, Any]]:
 
 
 def _and_on(control: Control, last: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """These, and then those that come."""
-    sequence = 0
+    """These, and then those that come, also after a reset."""
+    seen: Mapping[str, Any] = {"sequence": 1}
     while True:
-        for one in last:
-            sequence = one["sequence"]
-            yield one
+        for seen in last:
+            yield seen
         time.sleep(_INTERVAL)
-        last = _asked(control, limit=_PAGE, after=sequence)
+        first, *last = _asked(control, limit=_PAGE, after=seen["sequence"] - 1) or [{}]
+        if first != seen:
+            last = _asked(control, limit=_PAGE, after=0)
 
 
 def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
     ago = max(0.0, (datetime.now(UTC) - parse_time(one["time"])).total_seconds())
-    return (f"{duration_words(ago)} ago", *_cells(one))
-
-
-def _line(one: Mapping[str, Any]) -> str:
-    cells = one["time"][11:], *_cells(one)
-    return "  ".join(cell.ljust(width) for cell, width in zip(cells, _WIDTHS, strict=True)).rstrip()
-
-
-def _cells(one: Mapping[str, Any]) -> tuple[str, ...]:
-    """All but the time."""
     task = one.get("taskId", "") + (f"/{one['runId']}" if "runId" in one else "")
+    task = task or (f"{len(one['taskIds'])} tasks" if "taskIds" in one else "")
     who = f"{one['workerGroup']}/{one['workerId']}" if "workerId" in one else one.get("clientId", "")
+    who = _OF_A_CLAIM.sub(r"\1", who)
     why = ": ".join(one[name] for name in ("code", "reason") if name in one)
     why += f" (fault {one['fault']})" if "fault" in one else ""
     endpoint = one.get("endpoint") or f"{one['method']} {one['path']}"
-    return str(one["status"]), endpoint, task, who, f"{one['ms']:.1f}", why.strip()
+    return (
+        f"{duration_words(ago)} ago",
+        str(one["status"]),
+        endpoint,
+        task,
+        who,
+        f"{one['ms']:.1f}",
+        why.strip(),
+    )

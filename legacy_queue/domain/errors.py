@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 _TOKEN = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])[A-Za-z0-9_-]{22,}")  # a slugid, or several of them
+RETRY_AFTER = timedelta(seconds=2)
 _MAX_LOGGED = 255  # characters of a clientId that is not known to be one
 
 
@@ -101,7 +102,7 @@ class ServiceUnavailable(QueueError):
 
     status = 503
 
-    def __init__(self, message: str, retry_after: timedelta = timedelta(seconds=2)) -> None:
+    def __init__(self, message: str, retry_after: timedelta = RETRY_AFTER) -> None:
         super().__init__(message)
         self.retry_after = retry_after
 

@@ -77,7 +77,7 @@ class Fault:
         """
         if "probability" not in self.wire:
             return True
-        digest = hashlib.sha256(f"{self.wire['seed']}/{number}".encode()).digest()
+        digest = hashlib.sha256(f"{int(self.wire['seed'])}/{number}".encode()).digest()
         return int.from_bytes(digest[:7]) / 2**56 < float(self.wire["probability"])
 
 

@@ -10,6 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from legacy_queue import __version__
 from legacy_queue.domain.errors import ResourceNotFound
+from legacy_queue.domain.faults import SIGNED_URLS
 from legacy_queue.http import artifacts, groups, objects, runs, task_queues, tasks, workers
 from legacy_queue.http.bodies import MAX_BODY
 from legacy_queue.http.control import CONTROL_ENDPOINTS, control_endpoints
@@ -17,6 +18,7 @@ from legacy_queue.http.dispatch import Backend, Dispatcher, check_escapes
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
 from legacy_queue.http.error_answers import render
 from legacy_queue.http.event_stream import events_endpoint
+from legacy_queue.http.fault_injection import target_of
 from legacy_queue.http.legacy_stubs import legacy_stubs
 from legacy_queue.http.metrics import Metrics
 from legacy_queue.http.migration import migration
@@ -65,6 +67,10 @@ OBJECT_ENDPOINTS = (
 )
 
 
+FAULT_TARGETS = (*map(target_of, (*ENDPOINTS, *OBJECT_ENDPOINTS)), *SIGNED_URLS)
+NOT_IN_JOURNAL = frozenset({"events", *(one.name for one in CONTROL_ENDPOINTS)})
+
+
 def create_app(backend: Backend) -> Flask:
     """The queue's HTTP interface, under both prefixes; beside it what is about the server, and references."""
     app = Flask("legacy_queue", static_folder=None)
@@ -78,11 +84,12 @@ def create_app(backend: Backend) -> Flask:
     )
     metrics = Metrics(backend.services)
     headers = DEVELOPMENT_HEADERS if backend.is_development else ()
-    app.wsgi_app = RequestLog(endpoints, headers, metrics.answered)  # type: ignore[method-assign]
+    hooks = (metrics.answered, backend.control.journal.answered) if backend.control else (metrics.answered,)
+    app.wsgi_app = RequestLog(endpoints, headers, hooks)  # type: ignore[method-assign]
     app.register_error_handler(
         Exception, lambda error: render(error, record_of(request.environ), backend.clock)
     )
-    upload = artifacts.upload_view(backend.services, backend.upload_slots)
+    upload = artifacts.upload_view(backend.services, backend.upload_slots, backend.faults)
     app.put(f"{artifacts.UPLOADS}/<ticket>", endpoint="upload", provide_automatic_options=False)(upload)
 
     @app.before_request

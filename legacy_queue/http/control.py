@@ -1,32 +1,23 @@
-"""``/control/v1``: what a test does with a server: the clock.
+"""``/control/v1``: what a test does with a server: its clock, its tasks, a reset.
 
 Source: docs/reference/control.md.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from legacy_queue.domain.times import format_time
-from legacy_queue.http.control_schemas import DURATION
-from legacy_queue.http.endpoint import Answer, Call, Endpoint, endpoint
+from legacy_queue.domain.ids import TASK_ID
+from legacy_queue.domain.task import Task
+from legacy_queue.domain.times import format_time, parse_duration
+from legacy_queue.http.control_endpoint import control_endpoint
+from legacy_queue.http.control_faults import FAULT_ENDPOINTS
+from legacy_queue.http.endpoint import Answer, Call, Endpoint
+from legacy_queue.http.paging import PAGED, page_answer, render
 from legacy_queue.services.clock_control import ClockState
 
-SCOPE = "queue:control"
 DISABLED = "this server lets no test control it: it does only when it is started with --control"
-
-_UNITS = {
-    "ms": timedelta(milliseconds=1),
-    "s": timedelta(seconds=1),
-    "m": timedelta(minutes=1),
-    "h": timedelta(hours=1),
-    "d": timedelta(days=1),
-}
-
-control_endpoint = partial(endpoint, scopes=SCOPE, service="control")
 
 
 @control_endpoint("GET", "/control/v1/clock", "Get Clock", output="control-clock")
@@ -51,7 +42,7 @@ def move_clock(call: Call) -> Answer:
     clock = call.authorize_control().clock
     match call.body:
         case {"advance": duration}:
-            clock.advance(_duration(duration))
+            clock.advance(parse_duration(duration))
         case {"freeze": _}:
             clock.freeze()
         case _:
@@ -59,10 +50,32 @@ def move_clock(call: Call) -> Answer:
     return _clock_answer(clock.state())
 
 
-def _duration(text: str) -> timedelta:
-    match = re.fullmatch(DURATION, text)
-    assert match  # noqa: S101  by the schema
-    return int(match[1]) * _UNITS[match[2]]
+@control_endpoint(
+    "GET", "/control/v1/tasks", "List Tasks", query=(*PAGED, "state"), output="control-tasks-response"
+)
+def control_tasks(call: Call) -> Answer:
+    """The status structures of all tasks that are not resolved; with ``state=all`` those of the others too.
+
+    They are in the order of their taskIds, in pages as those of listTaskGroup.
+    """
+    services = call.authorize()
+    ask = partial(services.listing.all_tasks, call.query.get("state") == "all", render=_status)
+    return page_answer(call, services, "tasks", TASK_ID, ask)
+
+
+def _status(task: Task) -> bytes:
+    return render(task.status())
+
+
+@control_endpoint("POST", "/control/v1/reset", "Reset", output="control-empty")
+def control_reset(call: Call) -> Answer:
+    """Remove all tasks, messages, events, artifacts, workers, faults and what was noted of requests; the
+    clock says the real time again. Requests of claimWork that wait, and event streams, end.
+
+    On Azurite what has this server's queue-prefix is removed, and nothing else; 409 on Azure.
+    """
+    call.authorize_control().reset()
+    return {}
 
 
 def _clock_answer(state: ClockState) -> Mapping[str, Any]:
@@ -75,7 +88,7 @@ def _clock_answer(state: ClockState) -> Mapping[str, Any]:
     }
 
 
-CONTROL_ENDPOINTS = (control_clock, move_clock)
+CONTROL_ENDPOINTS = (control_clock, move_clock, control_tasks, control_reset, *FAULT_ENDPOINTS)
 
 
 def control_endpoints(is_enabled: bool) -> tuple[Endpoint, ...]:

@@ -29,6 +29,7 @@ from legacy_queue.http.bodies import MAX_BODY, parse, validate
 from legacy_queue.http.control_services import ControlServices
 from legacy_queue.http.endpoint import PARAMETERS, Call, Endpoint
 from legacy_queue.http.error_answers import render
+from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.request_log import Environ, RequestRecord, WsgiApp, record_of
 from legacy_queue.ports import Clock
 from legacy_queue.services import Services
@@ -60,6 +61,7 @@ class Backend:
     stopping: Event = field(default_factory=Event)
     upload_slots: UploadSlots = field(default_factory=UploadSlots)
     control: ControlServices | None = None
+    faults: FaultInjection | None = None
 
 
 class Dispatcher:
@@ -73,6 +75,7 @@ class Dispatcher:
         self, prefixed: Sequence[Endpoint], bare: Sequence[Endpoint], backend: Backend, rest: WsgiApp
     ) -> None:
         self._backend, self._rest = backend, rest
+        self._inject = backend.faults.handle if backend.faults else None
         services = groupby(prefixed, lambda one: one.service)
         routes = [
             *[f"(?:/v1|/api/{name}/v1)(?:{'|'.join(map(_pattern, some))})" for name, some in services],
@@ -90,7 +93,8 @@ class Dispatcher:
         endpoint = self._endpoints[match.lastgroup or ""]
         segments = match.groups()[match.re.groupindex[endpoint.name] :]
         try:
-            answer = endpoint.handler(self._checked(endpoint, segments, environ, record))
+            call = self._checked(endpoint, segments, environ, record)
+            answer = endpoint.handler(call) if self._inject is None else self._inject(call)
         except Exception as error:  # noqa: BLE001  a bug's too
             answer = render(error, record, self._backend.clock)
         if isinstance(answer, Response):

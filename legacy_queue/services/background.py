@@ -84,15 +84,28 @@ class Background:
         for wake in self._waiting:
             wake()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the threads were started."""
+        return bool(self._threads)
+
     def stop(self) -> None:
         """End them after what they are at, and leave what is to be done to other processes."""
+        self._end()
+        for act in (self._timers.leave, *self._flushes):
+            _try(act)
+        self._publisher.close()
+
+    def abandon(self) -> None:
+        """End them after what they are at; what is to be done is not done by anybody."""
+        self._end()
+        self._publisher.close()
+
+    def _end(self) -> None:
         self.announce_stop()
         end = time.monotonic() + _END
         for thread in self._threads:
             thread.join(max(0, end - time.monotonic()))
-        for act in (self._timers.leave, *self._flushes):
-            _try(act)
-        self._publisher.close()
 
     def _receive(self) -> None:
         while not self.stopping.is_set() and self._timers.receive():

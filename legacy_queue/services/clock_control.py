@@ -68,7 +68,8 @@ class ClockControl:
         """Let so much time pass. What becomes due happens in the order of its times, before this returns.
 
         Then periodic jobs are done that are due. Time stands still while anything happens. Raises InputError
-        for a time that is too far away; ServiceUnavailable: then less time has passed.
+        for a time that is too far away; ServiceUnavailable: then less time has passed, as where the server
+        stops.
         """
         with self._moving() as clock:
             target = clock.now() + duration
@@ -102,6 +103,8 @@ class ClockControl:
             clock.move_to(due)
             self._timers.fire()
             self._resolver.handle_all()
+        if self._stopping.is_set():
+            return
         clock.move_to(target)
         self._timers.tick()  # its messages are visible by now
         if self._chores:

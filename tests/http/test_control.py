@@ -25,7 +25,10 @@ from tests.http.calls import (
     task_body,
 )
 
-BODIES = {"moveClock": {"freeze": True}}  # of endpoints that take one
+BODIES = {  # of endpoints that take one
+    "moveClock": {"freeze": True},
+    "addFault": {"endpoint": "claimTask", "status": 503},
+}
 TESTED = Credentials("tested/client", "the-access-token-that-is-tested")
 
 
@@ -43,8 +46,9 @@ def move(queue: Queue, **body: Any) -> TestResponse:
 
 
 def ask(queue: Queue, endpoint: Endpoint, credentials: Credentials | None) -> TestResponse:
-    data = json.dumps(BODIES[endpoint.name]).encode() if endpoint.input else b""
-    return queue.send(endpoint.method, endpoint.route, data, credentials=credentials)
+    route = endpoint.route.replace("<faultId>", "00000000").replace("<", "").replace(">", "")
+    body = json.dumps(BODIES[endpoint.name]).encode() if endpoint.input else b""
+    return queue.send(endpoint.method, route, body, credentials=credentials)
 
 
 @pytest.mark.parametrize("endpoint", CONTROL_ENDPOINTS, ids=lambda one: one.name)
@@ -170,3 +174,39 @@ def test_signed_urls_of_a_moved_clock_are_good(queue: Queue) -> None:
     answer = queue.call("getArtifact", credentials=None, taskId=TASK_ID, runId=0, name="public/a")
     target = answer.headers["location"].removeprefix(ROOT_URL)
     assert queue.send("GET", target, credentials=None).data == b"content"
+
+
+def tasks(queue: Queue, query: str = "") -> Any:
+    return succeeded(queue.send("GET", f"/control/v1/tasks{query}")).get_json()
+
+
+def test_tasks_that_are_not_resolved_are_listed_with_their_status(queue: Queue) -> None:
+    open_tasks = [queue.create(), queue.define(), queue.running()]
+    queue.canceled()
+    found = tasks(queue)["tasks"]
+    assert [one["taskId"] for one in found] == sorted(open_tasks)
+    assert {one["taskId"]: one["state"] for one in found} == dict(
+        zip(open_tasks, ("pending", "unscheduled", "running"), strict=True)
+    )
+
+
+def test_all_tasks_are_listed_where_they_are_asked_for(queue: Queue) -> None:
+    every_task = sorted([queue.create(), queue.canceled(), queue.running()])
+    assert [one["taskId"] for one in tasks(queue, "?state=all")["tasks"]] == every_task
+
+
+def test_tasks_come_in_pages(queue: Queue) -> None:
+    expected, found, query = sorted(queue.create() for _ in range(5)), [], "?limit=2"
+    while query:
+        page = tasks(queue, query)
+        assert len(page["tasks"]) <= 2
+        found += [one["taskId"] for one in page["tasks"]]
+        token = page.get("continuationToken")
+        query = f"?limit=2&continuationToken={token}" if token else ""
+    assert found == expected
+
+
+def test_tasks_of_another_state_are_refused(queue: Queue) -> None:
+    refused(
+        queue.send("GET", "/control/v1/tasks?state=pending"), 400, "InvalidRequestArguments", "unresolved"
+    )

@@ -1,5 +1,6 @@
 """Stores and ports as a test wants them: with something around each call, or kept by hand."""
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from datetime import timedelta
@@ -27,6 +28,8 @@ from tests.topics import matches
 
 Port = TypeVar("Port")
 Around = Callable[[str, Callable[[], Any]], Any]  # told the port's method, and what would do it
+
+_TICK = 0.02  # seconds between two looks of a reader at a broker that has no event for it
 
 
 class TasksOf:
@@ -56,11 +59,14 @@ class HandBroker(Broker):
         self.told: list[Event] = []
         self.room: int | None = None
         self.is_silent = False
+        self._more = threading.Condition()
 
     def publish(self, events: Sequence[Event]) -> None:
         for event in events:
             self.check()
-            self.told.append(event)
+            with self._more:
+                self.told.append(event)
+                self._more.notify_all()
             if self.room:
                 self.room -= 1
         if self.is_silent:
@@ -74,11 +80,15 @@ class HandBroker(Broker):
         seen = len(self.told)
         while True:
             self.check()
-            for event in self.told[seen:]:
+            new = self.told[seen:]
+            seen += len(new)
+            for event in new:
                 if exchange in (None, event.exchange) and matches(pattern, event.routing_key):
                     yield event
-            seen = len(self.told)
             yield None
+            with self._more:
+                if len(self.told) == seen:
+                    self._more.wait(_TICK)
 
     def close(self) -> None:
         """It has no connection."""
