@@ -251,7 +251,7 @@ class LegacyQueue(QueueServer):
         return summarize(self._http, self._pools, self._process, limit)
 
     def _in_vain(self, what: str, timeout: float, end: Exception, *more: str) -> TimeoutError:
-        """What a wait raises that ``end`` has ended: its time is over, or the server has closed the stream."""
+        """What a wait raises that ``end`` has ended: its time is over, or the server closed the stream."""
         is_over = isinstance(end, TimeoutError)
         when = f"within {timeout:g} s" if is_over else "before the queue was reset, or the server ended"
         return TimeoutError("\n".join([f"{what} {when}", *more, self.summary(10)]))
