@@ -66,7 +66,10 @@ def test_outside_of_its_context_there_is_no_server() -> None:
         queue.now()
 
 
-def test_a_server_that_has_ended_says_so_and_is_started_again_for_the_next_test() -> None:
+def test_a_server_that_has_ended_says_so_and_is_started_again_for_the_next_test(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")  # it is not used
     with Servers() as servers:
         queue = servers.running({})
         pid = queue._process.ready["pid"]
