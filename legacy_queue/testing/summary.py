@@ -41,7 +41,7 @@ def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, lim
             listed = http.call("GET", f"/control/v1/messages/{pool}")
             yield from (f"{pool} {message_line(message)}" for message in listed["messages"][:_MAX_MESSAGES])
             if hidden := listed["hidden"] + len(listed["messages"][_MAX_MESSAGES:]):
-                yield f"{pool} {hidden} more"
+                yield f"{pool} {hidden} more, invisible or not listed"
 
     def requests_seen() -> Lines:
         journal = http.call("GET", "/control/v1/requests", limit=limit * _REQUESTS_PER_LINE)["requests"]
