@@ -1,8 +1,8 @@
 """Loaded by each Python that a test starts, whose PYTHONPATH names this folder.
 
-It can be asked where it stands, and held up at an import. As for users, two packages are not there that only
-the tests' clients and checks have brought: azure-core and structlog would import them in each server, which
-takes a seventh of its start.
+It can be asked where it stands, and held up at an import. A ``legacy-queue`` finds two packages as its users
+have them, not at all: clients and checks brought them here, and azure-core and structlog would import them,
+which takes a seventh of a server's start.
 """
 
 import faulthandler
@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 
 ASK = signal.SIGRTMIN + 5
-sys.modules |= dict.fromkeys(("aiohttp", "rich"))  # importing them is an ImportError
+if any(word.endswith(("legacy-queue", "legacy_queue")) for word in sys.orig_argv[1:4]):
+    sys.modules |= dict.fromkeys(("aiohttp", "rich"))  # importing them is an ImportError
 
 if path := os.environ.get("TEST_STACKS"):
     faulthandler.register(ASK, file=os.open(path, os.O_WRONLY | os.O_APPEND))  # as long as the process lasts
