@@ -8,7 +8,7 @@ import sys
 
 from legacy_queue.cli.signals import exit_when_told
 
-_SERVICES = ("serve", "resolve", "up", "worker", "events")
+_SERVICES = ("serve", "resolve", "up", "worker", "events", "requests")
 _CUT_OFF = 130  # the exit code of a demonstration that did not come to its end
 
 

@@ -4,43 +4,54 @@ Import this only after gevent has patched: it imports the Azure SDK.
 """
 
 import hashlib
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-
-from flask import Flask
+from functools import partial
 
 from legacy_queue.adapters.azure import AzureAccount
-from legacy_queue.adapters.clock import SystemClock
+from legacy_queue.adapters.clock import MovableClock, SystemClock
 from legacy_queue.adapters.memory import MemoryAccount
 from legacy_queue.config import Settings, SettingsError
 from legacy_queue.domain.authentication import Authenticator, Client
-from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
 from legacy_queue.domain.scopes import Roles
 from legacy_queue.gateway.azure_face import azure_face
 from legacy_queue.gateway.blob_face import blob_face
-from legacy_queue.http.app import create_app
+from legacy_queue.http.app import FAULT_TARGETS, NOT_IN_JOURNAL, create_app
 from legacy_queue.http.artifacts import UPLOADS
+from legacy_queue.http.control_services import ControlServices
+from legacy_queue.http.current_app import CurrentApp
 from legacy_queue.http.dispatch import Backend
+from legacy_queue.http.fault_injection import FaultInjection
+from legacy_queue.http.journal import Journal
+from legacy_queue.http.request_log import WsgiApp
 from legacy_queue.ports import Broker, Clock, ObjectStore
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import QueueNotFound
 from legacy_queue.services.background import Background
+from legacy_queue.services.chores import PAUSE
 from legacy_queue.services.claims import ClaimRules
 from legacy_queue.services.core import Core, Rules, build_core
+from legacy_queue.services.faults import Faults
+from legacy_queue.services.peeking import Peeking
 from legacy_queue.services.upload_slots import UploadSlots
 from legacy_queue.stores import Storage
 
-_FACE = "/azure"  # where the server itself answers signed URLs, with memory storage
+_FACE = "/azure"  # where the server itself answers signed URLs, with memory storage or control
 _MAX_STREAMS = 500  # of events, in one process
 _CONFIRMED_WITHIN = timedelta(seconds=5)  # by the broker
 
 
-@dataclass(frozen=True)
+@dataclass
 class Server:
-    """An application, what it stands on, and the threads that see to what nobody asks for."""
+    """An application, what it stands on, and the threads that see to what nobody asks for.
 
-    app: Flask
+    Under control a reset replaces all but the application.
+    """
+
+    app: WsgiApp
     storage: Storage
     core: Core
     background: Background
@@ -60,7 +71,53 @@ def build(
     ``storage`` and ``broker`` stand in for those that the settings name. The background is to be started in
     the process that serves. Raises SettingsError for what cannot be used.
     """
-    clock = clock or SystemClock()
+    make = partial(_build, settings, root_url, clock or SystemClock(), broker, max_connections)
+    return _Resets(settings, make, storage).server if settings.control else make(storage)
+
+
+class _Resets:
+    """A server under control, everything behind whose application is built anew by a reset."""
+
+    def __init__(self, settings: Settings, make: Callable[..., Server], storage: Storage | None) -> None:
+        self._settings, self._make = settings, partial(make, reset=self._reset)
+        self.server = self._make(storage)
+        self._app = self.server.app = CurrentApp(self.server.app)
+
+    def _reset(self) -> None:
+        """Raises RequestConflict; ServiceUnavailable: nothing is served until a reset succeeds."""
+        if self._settings.storage == "azure":
+            raise RequestConflict(
+                "the tasks of an Azure account are not removed by a test: use --storage azurite or memory"
+            )
+        self._app.replace(self.server.background.announce_stop, self._made_anew)
+
+    def _made_anew(self) -> WsgiApp:
+        server, old = self.server, self.server.storage.account
+        was_running = server.background.is_running
+        server.background.abandon()
+        if isinstance(old, AzureAccount):
+            old.close()  # a request that has not ended writes nothing any more
+        new: Server = self._make(None)
+        if isinstance(new.storage.account, AzureAccount):
+            new.storage.account.empty()
+            new.storage.account.check()
+        if was_running:
+            new.background.start()
+        server.storage, server.core, server.background = new.storage, new.core, new.background
+        return new.app
+
+
+def _build(
+    settings: Settings,
+    root_url: str,
+    clock: Clock,
+    broker: Broker | None,
+    max_connections: int,
+    storage: Storage | None,
+    reset: Callable[[], None] | None = None,
+) -> Server:
+    if settings.control and storage is None and settings.storage == "memory":
+        clock = MovableClock(clock)
     if storage is None:
         storage = Storage(_account(settings, root_url, clock), settings.queue_prefix, clock)
     issuers = [_issuer(secret) for secret in settings.signing_secrets]
@@ -68,6 +125,8 @@ def build(
     rules = _rules(settings, issuers[0], root_url, max_connections)
     core = build_core(storage, broker or _broker(settings), clock, rules, _object_store(settings, clock))
     background, upload_slots = core.background(), UploadSlots()
+    control = _control(core, clock, storage, reset) if reset else None
+    faults = FaultInjection(control.faults, background.stopping) if control else None
     app = create_app(
         Backend(
             services=core.services,
@@ -81,10 +140,13 @@ def build(
             has_legacy_stubs=settings.legacy_stubs,
             stopping=background.stopping,
             upload_slots=upload_slots,
+            control=control,
+            faults=faults,
         )
     )
-    if isinstance(storage.account, MemoryAccount):
-        for face in (azure_face(storage.account, clock), blob_face(storage.account, clock, upload_slots)):
+    if settings.control or isinstance(storage.account, MemoryAccount):
+        account = storage.account
+        for face in (azure_face(account, clock, faults), blob_face(account, clock, upload_slots, faults)):
             app.register_blueprint(face, url_prefix=_FACE)
     return Server(app, storage, core, background)
 
@@ -109,9 +171,22 @@ def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
         public = settings.public_queue_url, settings.public_blob_url
         files = settings.tls_files if settings.storage == "azurite" else None
         authority = files.authority if files else None
-        return AzureAccount(settings.connection_string or "", settings.queue_prefix, *public, authority)
+        gateway = root_url + _FACE if settings.control else None
+        return AzureAccount(
+            settings.connection_string or "", settings.queue_prefix, *public, authority, gateway
+        )
     except ValueError as error:
         raise SettingsError(f"the connection string cannot be used: {error}") from None
+
+
+def _control(core: Core, clock: Clock, storage: Storage, reset: Callable[[], None]) -> ControlServices:
+    return ControlServices(
+        clock=core.clock_control(clock),
+        faults=Faults(FAULT_TARGETS),
+        journal=Journal(NOT_IN_JOURNAL),
+        peeking=Peeking(storage.work_queues, clock),
+        reset=reset,
+    )
 
 
 def _broker(settings: Settings) -> Broker | None:
@@ -147,6 +222,7 @@ def _rules(settings: Settings, issuer: Client, root_url: str, max_connections: i
         settings.resolvers,
         max_waiting=max_connections * 5 // 8,
         max_streams=min(_MAX_STREAMS, max_connections // 8),
+        pause=timedelta(milliseconds=1) if settings.control else PAUSE,
     )
 
 

@@ -1,4 +1,4 @@
-"""Builds the package and shows that it stands alone: see scripts/release. Needs build and twine alone."""
+"""Builds the package and shows that it stands alone: see scripts/release. Needs build, tox and twine."""
 
 import os
 import shutil
@@ -14,6 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 BEGAN = time.monotonic()
+PYTESTS = ("pytest ==7.0.1", "pytest")  # the oldest that the fixtures are for, and the newest
 
 
 def say(what: str) -> None:
@@ -22,8 +23,10 @@ def say(what: str) -> None:
 
 def run(*words: str | Path, cwd: Path, expected: int = 0, **env: str) -> str:
     """All that the command says; where it ends otherwise than expected, that is shown and the script ends."""
+    # what a tox says of itself is not for another
+    own = {name: value for name, value in os.environ.items() if not name.startswith("TOX_")}
     done = subprocess.run(
-        words, cwd=cwd, env={**os.environ, **env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        words, cwd=cwd, env={**own, **env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     if done.returncode != expected:
         sys.exit(f"{' '.join(map(str, words))} ended with {done.returncode}:\n{done.stdout}")
@@ -94,6 +97,15 @@ def show(wheel: Path, folder: Path, cache: Path) -> None:
         say(f"{wheel.parent.name}/{wheel.name} completed a task on {storage}")
 
 
+def show_fixture(wheel: Path, example: Path, folder: Path) -> None:
+    """tox runs the tests of a project on the queue that the wheel brings, with each pytest."""
+    for pytest in PYTESTS:
+        deps = f"testenv.deps={wheel}\n{pytest}"
+        words = ("run", "--conf", example, "--workdir", folder, "--override", deps)
+        run(sys.executable, "-m", "tox", *words, cwd=example)
+        say(f"{wheel.name} gave the tests in {example.parent.name}/{example.name} their queue, with {pytest}")
+
+
 def main(dist: Path) -> None:
     dist.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("npm_config_cache", str(Path.home() / ".npm"))
@@ -111,6 +123,7 @@ def main(dist: Path) -> None:
                 threads.submit(show, one, scratch / f"alone-{one.parent.name}", scratch / "cache")
                 for one in (wheel, from_tree)
             ]
+            shown.append(threads.submit(show_fixture, wheel, tree / "examples/tox", scratch / "tox"))
         for one in shown:
             one.result()
         for file in (sdist, wheel):

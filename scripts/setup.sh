@@ -1,6 +1,6 @@
 # Sourced by scripts/up and scripts/test: what both need, installed once and again only when its pins have changed.
 #
-# .venv/, tests/clients/node_modules/ and .rabbitmq/ hold a stamp: the hash of what they were made from, written when
+# .venv/, each node_modules/ and .rabbitmq/ hold a stamp: the hash of what they were made from, written when
 # all of it is in.
 # Says on stderr what takes long, and nothing where there is nothing to do.
 
@@ -148,6 +148,8 @@ install_podman() {
     [[ "$(cat "$home/.installed" 2>/dev/null)" != "$pins" ]] || return 0
     [[ "$(id -u)" == 0 ]] && type -P apt-get >/dev/null || return 0
     say "Installing podman, and making an image of Debian's packages in .containers ..."
+    # what a killed run left would stand for good: its containers, and the kernel's rules for their ports
+    [[ ! -d "$home/store" ]] || "$root/tests/containers/podman" rm --all --force --time 0 &>/dev/null || :
     awk -v home="$home/" 'index($2, home) == 1 { print $2 }' /proc/mounts | xargs --no-run-if-empty umount --lazy 2>/dev/null || :
     rm -rf "$home"
     for name in podman runc mmdebstrap netavark aardvark-dns; do

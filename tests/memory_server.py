@@ -33,6 +33,12 @@ class HandClock(Clock):
     def now(self) -> datetime:
         return self._now
 
+    def wall_time(self) -> datetime:
+        return self.now()
+
+    def wall_time_of(self, time: datetime) -> datetime:
+        return time
+
     def advance(self, duration: timedelta) -> None:
         self._now += duration
 

@@ -22,6 +22,7 @@ from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.events import PROJECT
 from legacy_queue.domain.scopes import AllOf, Expression, ForEach, Roles
 from legacy_queue.http.app import ENDPOINTS, OBJECT_ENDPOINTS
+from legacy_queue.http.control import CONTROL_ENDPOINTS
 from legacy_queue.http.endpoint import PARAMETERS, Endpoint
 from legacy_queue.http.event_stream import events_endpoint
 from legacy_queue.http.legacy_stubs import legacy_stubs
@@ -61,6 +62,11 @@ def stubs() -> str:
     return "\n".join(map(_endpoint, legacy_stubs(Authenticator({}, Roles({})), True)))
 
 
+def control() -> str:
+    """A section for each endpoint of ``/control/v1``."""
+    return "\n".join(map(_endpoint, CONTROL_ENDPOINTS))
+
+
 def _endpoint(one: Endpoint) -> str:
     lines = [
         f"### {one.name}",
@@ -84,11 +90,13 @@ def _endpoint(one: Endpoint) -> str:
 
 def _routes(one: Endpoint) -> str:
     """With the prefix for a rootUrl, but for what is there once."""
-    prefix = "" if one in BARE else f"/api/{one.service}/v1"
+    prefix = "" if one in (*BARE, *CONTROL_ENDPOINTS) else f"/api/{one.service}/v1"
     return " or ".join(f"`{one.method} {prefix}{route}`" for route in (one.route, one.also) if route)
 
 
 def _used_by(one: Endpoint) -> str:
+    if one in CONTROL_ENDPOINTS:
+        return "none of the published ones"
     if one.service != "queue":
         return f"those of the service `{one.service}`"
     versions = [version for version, methods in CLIENTS.items() if one.name in methods]
@@ -167,18 +175,23 @@ def _commands(info: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[str]:
     for name, one in info["commands"].items():
         words = (*above, name)
         if "commands" in one:
+            yield from _head(words, one)
             yield from _commands(one, words)
             continue
         options = [it for it in one["params"] if it["param_type_name"] == "option"]
         takes_settings = any(it["name"] == CONFIG for it in options)
         left_out = _SETTINGS if takes_settings else set()
         rows = [_option(it) for it in options if "--help" not in it["opts"] and it["name"] not in left_out]
-        yield f"## legacy-queue {' '.join(words)}\n\n`{one['usage']}`\n"
-        yield cleandoc(one["help"] or "").replace("``", "`").replace("\b\n", "") + "\n"
+        yield from _head(words, one)
         if takes_settings:
             yield "It takes every [setting](settings.md) as an option.\n"
         if rows:
             yield _table(["option", "default", ""], rows)
+
+
+def _head(words: Sequence[str], one: Mapping[str, Any]) -> Iterator[str]:
+    yield f"## legacy-queue {' '.join(words)}\n\n`{one['usage']}`\n"
+    yield cleandoc(one["help"] or "").replace("``", "`").replace("\b\n", "") + "\n"
 
 
 def _option(it: Mapping[str, Any]) -> list[str]:
@@ -228,6 +241,7 @@ _GENERATORS: Mapping[str, Callable[[], str]] = {
     "shapes": bodies.shapes,
     "parameters": parameters,
     "stubs": stubs,
+    "control": control,
     "clients": clients,
     "settings": settings,
     "commands": command_line,

@@ -1,11 +1,68 @@
-"""The system's clock."""
+"""The system's clock, and one that control moves."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from threading import Lock
 
 from legacy_queue.domain.times import to_milliseconds
-from legacy_queue.ports import Clock
+from legacy_queue.ports import AdjustableClock, Clock
 
 
 class SystemClock(Clock):
     def now(self) -> datetime:
         return to_milliseconds(datetime.now(UTC))
+
+    def wall_time(self) -> datetime:
+        return self.now()
+
+    def wall_time_of(self, time: datetime) -> datetime:
+        return time
+
+
+class MovableClock(AdjustableClock):
+    """Runs as the system's clock does, from wherever it was moved to."""
+
+    def __init__(self, wall: Clock | None = None) -> None:
+        """``wall`` gives the real time, SystemClock by default."""
+        self._wall = wall or SystemClock()
+        self._offset = timedelta(0)
+        self._frozen_at: datetime | None = None
+        self._lock = Lock()
+
+    def now(self) -> datetime:
+        with self._lock:
+            return self._now()
+
+    def wall_time(self) -> datetime:
+        return self._wall.wall_time()
+
+    def wall_time_of(self, time: datetime) -> datetime:
+        return time - self.offset
+
+    @property
+    def offset(self) -> timedelta:
+        with self._lock:
+            return self._now() - self._wall.wall_time() if self._frozen_at else self._offset
+
+    @property
+    def is_frozen(self) -> bool:
+        return self._frozen_at is not None
+
+    def move_to(self, time: datetime) -> None:
+        with self._lock:
+            if time > self._now():
+                self._stand_at(time, freezes=self.is_frozen)
+
+    def freeze(self) -> None:
+        with self._lock:
+            self._stand_at(self._now(), freezes=True)
+
+    def release(self) -> None:
+        with self._lock:
+            self._stand_at(self._now(), freezes=False)
+
+    def _now(self) -> datetime:
+        return self._frozen_at or self._wall.wall_time() + self._offset
+
+    def _stand_at(self, time: datetime, *, freezes: bool) -> None:
+        self._frozen_at = time if freezes else None
+        self._offset = time - self._wall.wall_time()

@@ -103,7 +103,12 @@ class OwnServer(ABC):
 
     def alive(self) -> bool:
         """The server has not ended; right even where somebody else reaps this process's children."""
-        return self._process is not None and self._process.poll() is None
+        if self._process is None or self._process.poll() is not None:
+            return False
+        try:  # gevent's poll knows only of what gevent has reaped
+            return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+        except ChildProcessError:
+            return False
 
     __enter__ = start
 
@@ -201,8 +206,11 @@ class OwnServer(ABC):
     def _end(self) -> None:
         if self._process is None or self._process.stdin is None:
             return
+        is_alive = self.alive()
+        self._process.stdin.close()  # the same as SIGTERM, for one that is too young to hear a signal
+        if not is_alive:
+            return
         self._process.terminate()
-        self._process.stdin.close()  # the same, for one that is too young to hear a signal
         try:
             self._process.wait(_LAST_SAVE)
         except subprocess.TimeoutExpired:

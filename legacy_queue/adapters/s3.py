@@ -70,6 +70,6 @@ class S3(ObjectStore):
             self._client.generate_presigned_url(
                 operation,
                 Params={"Bucket": self._bucket, "Key": name, **signed},
-                ExpiresIn=whole_seconds(expiry - self._clock.now()),
+                ExpiresIn=whole_seconds(expiry - self._clock.wall_time()),
             )
         )

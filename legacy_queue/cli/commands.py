@@ -7,18 +7,43 @@ import click
 
 from legacy_queue import __version__
 
-_COMMANDS = {
-    "serve": "Run the queue: the HTTP server and, by default, its own Azurite.",
-    "resolve": "Fire timers, sweep and expire for servers that run with --no-resolvers.",
-    "up": "Run the queue for a person: say what to try, or show a task's life with --demo.",
-    "create-task": "Create a task that runs a command.",
-    "worker": "Run the sample worker.",
-    "events": "Print what happens to tasks, as it happens.",
-    "migration": "Tell who still speaks which protocol, and what a worker type is ready for.",
-    "queues": "Print the names of the Azure queues behind a worker type.",
-    "azurite": "Install the Azurite that serve starts, ahead of its first start.",
-    "ca": "Print where the authority of --tls auto is, and how clients trust it.",
-    "config": "Print the settings in force, secrets masked.",
+_SECTIONS = {
+    "Run a queue": {
+        "up": "Run it for a person: say what to try, or show a task's life.",
+        "serve": "Run it: the HTTP server and, by default, its own Azurite.",
+        "test": "Run a test suite, or any command, with a queue of its own.",
+        "resolve": "Fire timers, sweep and expire for serve --no-resolvers.",
+    },
+    "Use a queue": {
+        "create-task": "Create a task that runs a command.",
+        "worker": "Run the sample worker.",
+        "events": "Print what happens to tasks, as it happens.",
+        "migration": "Tell who speaks which protocol, and what is ready to move.",
+    },
+    "Test with a queue that runs with --control, as that of up does": {
+        "requests": "Print what it was asked, and what it answered.",
+        "peek": "Print the messages of a worker type; dequeue none.",
+        "clock": "Print its clock, or move it forward.",
+        "fault": "Let requests go wrong on purpose.",
+        "reset": "Make it as new, without starting it anew.",
+    },
+    "Look at settings and files": {
+        "config": "Print the settings in force, secrets masked.",
+        "queues": "Print the names of the Azure queues behind a worker type.",
+        "ca": "Print where the authority of --tls auto is, how to trust it.",
+        "azurite": "Install the Azurite that serve starts, ahead of its start.",
+    },
+}
+_COMMANDS = {name: text for section in _SECTIONS.values() for name, text in section.items()}
+
+# the modules of those that do not have their own
+_MODULES = {
+    "test": "run_tests",  # pytest would take a module of that name for tests
+    "peek": "control",
+    "clock": "control",
+    "reset": "control",
+    "fault": "faults",
+    "requests": "journal",
 }
 
 
@@ -30,14 +55,16 @@ class _Commands(click.Group):
         if name not in _COMMANDS:
             return None
         attribute = name.replace("-", "_")
-        command: Any = getattr(importlib.import_module(f"legacy_queue.cli.{attribute}"), attribute)
+        module = importlib.import_module(f"legacy_queue.cli.{_MODULES.get(name, attribute)}")
+        command: Any = getattr(module, attribute)
         assert isinstance(command, click.Command)  # noqa: S101
         return command
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """As click does, without importing every subcommand for its help."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+        """As click does, in sections, without importing every subcommand for its help."""
+        for title, section in _SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:<11}", text) for name, text in section.items()])
 
 
 @click.command(cls=_Commands)

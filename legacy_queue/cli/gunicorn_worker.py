@@ -261,6 +261,7 @@ class Arbiter(arbiter.Arbiter):
         A terminal that is closed ends the server, unless it was started by nohup.
         """
         super().init_signals()
+        self._unwinding.is_over = True
         for number in (*_UNUSED, *([] if self._unwinding.hangs_up else [signal.SIGHUP])):
             signal.signal(number, signal.SIG_IGN)
         if self._unwinding.is_told:

@@ -1,17 +1,16 @@
 """legacy-queue migration: who still speaks which protocol, and what a worker type is ready for."""
 
 import json
-import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import click
 
-from legacy_queue.cli.queue_options import ask, pool_options, queue_options
+from legacy_queue.cli.queue_options import answer_of, pool_options, queue_options, root_of
+from legacy_queue.cli.tables import aligned
 from legacy_queue.worker import Credentials
 
-_TIMEOUT = 120  # seconds: ten days of a large fleet are many pages
 _WHOLE = ("messageId", "receipt", "signature")
 _TODAYS = "today's"
 _COUNTED = ("pollTaskUrls", "claimTask", "unsigned", "no receipt", "bare", "claimWork", _TODAYS)
@@ -51,27 +50,15 @@ def migration(
     time, and some worker has called claimWork. Below the table stands what is in the way; --json names all.
     """
     query = {"since": since, "provisionerId": provisioner, "workerType": worker_type}
-    shown = report = _report(re.sub(r"(/api/queue)?/v1/?$", "", base_url), credentials, query)
+    shown = report = answer_of(
+        "GET", root_of(base_url), "/migration", credentials, "workerTypes", params=query
+    )
     if dry_run:
         shown = _dry_run(report)
     if as_json:
         click.echo(json.dumps(shown, indent=2))
     else:
         click.echo("\n".join(_refusals(shown) if dry_run else _summary(report)))
-
-
-def _report(root_url: str, credentials: Credentials, query: Mapping[str, str | None]) -> Any:
-    """What ``GET /migration`` answers; a refusal ends the command with the queue's sentence."""
-    answer = ask("GET", root_url, "/migration", credentials, _TIMEOUT, params=query)
-    try:
-        body = answer.json()
-        if answer.status_code != 200:
-            raise click.ClickException(f"the queue refused with {answer.status_code}: {body['message']}")
-        if isinstance(body, dict) and "workerTypes" in body:
-            return body
-    except (ValueError, KeyError, TypeError):
-        pass
-    raise click.ClickException(f"what answers at {root_url} is not a queue that knows this")
 
 
 def _dry_run(report: Any) -> dict[str, Any]:
@@ -97,7 +84,7 @@ def _refusals(shown: Mapping[str, Any]) -> Iterable[str]:
             (_pool(one), one["caller"], str(one["count"]), ", ".join(one["missing"]), one["last"])
             for one in shown["by"]
         ]
-        yield from _aligned([("WORKER TYPE", "WORKER", "REFUSED", "MISSING", "LAST"), *rows])
+        yield from aligned([("WORKER TYPE", "WORKER", "REFUSED", "MISSING", "LAST"), *rows])
 
 
 def _summary(report: Any) -> Iterable[str]:
@@ -107,7 +94,7 @@ def _summary(report: Any) -> Iterable[str]:
     if not report["workerTypes"]:
         yield "No worker called pollTaskUrls, claimTask or claimWork."
         return
-    yield from _aligned([_HEADS, *map(_row, report["workerTypes"])])
+    yield from aligned([_HEADS, *map(_row, report["workerTypes"])])
     for one in report["workerTypes"]:
         against = [f"  required:  {why}" for why in one["required"]["inTheWay"] if _claims(one)]
         against += [f"  claimWork: {why}" for why in one["claimWork"]["inTheWay"]]
@@ -156,16 +143,6 @@ def _head(call: Mapping[str, Any]) -> str:
     if len(missing) == len(_WHOLE):
         return "bare"
     return "unsigned" if "signature" in missing else "no receipt"
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterable[str]:
-    """The first row names the columns; numbers stand to the right."""
-    columns = []
-    for column in zip(*rows, strict=True):
-        is_number = all(re.fullmatch(r"\d+|-", cell) for cell in column[1:])
-        width = max(map(len, column))
-        columns.append([cell.rjust(width) if is_number else cell.ljust(width) for cell in column])
-    return ("  ".join(row).rstrip() for row in zip(*columns, strict=True))
 
 
 def _pool(one: Mapping[str, Any]) -> str:

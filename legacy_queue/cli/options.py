@@ -4,6 +4,7 @@ import _thread
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import Field
 from datetime import timedelta
 from typing import Any
@@ -51,6 +52,20 @@ def settings_of(options: Mapping[str, str | None]) -> tuple[Settings, Mapping[st
         return load({wire_name(name): value for name, value in options.items()}, os.environ)
     except SettingsError as error:
         raise click.ClickException(str(error)) from None
+
+
+def with_control(options: Mapping[str, str | None], environ: Mapping[str, str]) -> dict[str, str | None]:
+    """The options and --control, unless something says control already or stands against it.
+
+    Raises SettingsError for a mistake in the settings.
+    """
+    named = {wire_name(name): value for name, value in options.items()}
+    _, sources = load(named, environ)
+    if sources["control"] == "default":
+        with suppress(SettingsError):
+            load({**named, "control": "true"}, environ)
+            return {**options, "control": "true"}
+    return dict(options)
 
 
 def _watch_stdin(_ctx: click.Context, _param: click.Parameter, is_given: bool) -> None:

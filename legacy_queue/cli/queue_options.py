@@ -9,11 +9,14 @@ from typing import Any
 
 import click
 import requests
+from click.core import ParameterSource
 
 from legacy_queue.domain.ids import IDENTIFIER
 from legacy_queue.worker import Credentials
 
 Decorator = Callable[[Any], Any]
+
+_LONG = 120  # seconds: reports of a large fleet, a clock that is moved by days
 
 
 def identifier(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
@@ -69,6 +72,9 @@ def queue_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_queue(
         root_url: str | None, base_url: str | None, certificate: str | None, **options: Any
     ) -> None:
+        source = click.get_current_context().get_parameter_source
+        if source("root_url") is ParameterSource.COMMANDLINE is not source("base_url"):
+            base_url = None  # an option wins over a variable
         url = base_url or (root_url.rstrip("/") + "/api/queue/v1" if root_url else "")
         if not re.match(r"https?://[^/]", url):
             raise click.UsageError(
@@ -91,6 +97,30 @@ def ask(
         return requests.request(method, url + path, auth=sign, timeout=timeout, **content)
     except requests.RequestException as error:
         raise no_answer(url, error) from None
+
+
+def root_of(base_url: str) -> str:
+    """The root URL of the queue with this base URL, for what is not below ``/v1``."""
+    return re.sub(r"(/api/queue)?/v1/?$", "", base_url)
+
+
+def answer_of(
+    method: str, root_url: str, path: str, credentials: Credentials, known: str = "", **content: Any
+) -> Any:
+    """What the queue answers on a path that not every queue has: JSON, with the property ``known``.
+
+    A refusal ends the command with the queue's sentence.
+    """
+    answer = ask(method, root_url, path, credentials, _LONG, **content)
+    try:
+        body = answer.json()
+        if answer.status_code != 200:
+            raise click.ClickException(f"the queue refused with {answer.status_code}: {body['message']}")
+        if isinstance(body, dict) and (not known or known in body):
+            return body
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise click.ClickException(f"what answers at {root_url} is not a queue that knows this")
 
 
 def no_answer(url: str, error: Exception) -> click.ClickException:

@@ -25,7 +25,7 @@ from legacy_queue.cli.gunicorn_worker import Arbiter, Worker
 from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.cli.options import setting_options, settings_of, stop_with_stdin_option
 from legacy_queue.cli.resolve import wait_for
-from legacy_queue.cli.signals import Unwinding
+from legacy_queue.cli.signals import Told, Unwinding
 from legacy_queue.cli.tls import ServerTls
 from legacy_queue.config import Settings, SettingsError, complete
 from legacy_queue.http.app import DEVELOPMENT_HEADERS
@@ -73,7 +73,7 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
     When it is ready, one line of JSON on standard output says where, and with which credentials where they
     are those of the development client. Logs are on standard error: lines of JSON, or text at a terminal.
     """
-    unwinding = Unwinding()
+    unwinding = _Unwinding()
     if no_resolvers:
         options["resolvers"] = "false"
     settings, _ = settings_of(options)
@@ -117,6 +117,21 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
             Arbiter(application, azurite, unwinding).run()
         except (SettingsError, AzuriteUnavailable) as error:
             raise click.ClickException(str(error)) from None
+
+
+class _Unwinding(Unwinding):
+    """Raises Told where this greenlet waits: what Python calls as gevent's Popen forks would swallow it."""
+
+    def __init__(self) -> None:
+        self._main = gevent.getcurrent()
+        super().__init__()
+
+    def _unwind(self, told: Told) -> None:
+        gevent.get_hub().loop.run_callback_threadsafe(self._throw, told)
+
+    def _throw(self, told: Told) -> None:
+        if not self.is_over:
+            self._main.throw(told)
 
 
 def _preload() -> None:

@@ -37,11 +37,12 @@ class Unwinding:
     """The first signal raises Told in the main thread; those that follow find the process ending already.
 
     ``is_told`` says so too, because a callback of the interpreter may swallow what is raised in it.
+    ``is_over`` is set by who handles the signals from then on.
     ``hangs_up``: the end of its terminal is a signal to this process.
     """
 
     def __init__(self) -> None:
-        self.is_told = False
+        self.is_told = self.is_over = False
         # a closed terminal is the same, unless nohup has started this
         self.hangs_up = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
         _handle((*ENDS, signal.SIGHUP) if self.hangs_up else ENDS, self._hear)
@@ -49,7 +50,10 @@ class Unwinding:
     def _hear(self, number: int, _frame: FrameType | None) -> None:
         if not self.is_told:
             self.is_told = True
-            raise Told(number)
+            self._unwind(Told(number))
+
+    def _unwind(self, told: Told) -> None:
+        raise told
 
 
 def _is_in_background() -> bool:

@@ -22,7 +22,7 @@ import requests
 from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.adapters.rabbitmq import RabbitMQ, RabbitMQUnavailable
 from legacy_queue.cli.create_task import create
-from legacy_queue.cli.options import setting_options, settings_of
+from legacy_queue.cli.options import setting_options, settings_of, with_control
 from legacy_queue.cli.queues import named_queues
 from legacy_queue.cli.signals import ENDS, Told, Unwinding
 from legacy_queue.cli.worker import start
@@ -30,9 +30,11 @@ from legacy_queue.config.settings import PREFIX, Settings, wire_name
 from legacy_queue.config.values import need_extra
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
+from legacy_queue.testing.queue_server import trust_variables
 from legacy_queue.worker import Credentials, Step, Worker, WorkerSettings
 from legacy_queue.worker.command import LIVE_LOG
 
+_POOL = ("my-provisioner", "my-worker")
 _PROVISIONER = "demo-provisioner"
 _DEMO_CLAIM = "6s"  # short, so that a reclaim is seen
 _DEMO_COMMAND = ["sh", "-c", "echo 'hello from the task'; sleep 5"]
@@ -51,9 +53,12 @@ def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
 
     A demonstration that is cut off ends with exit code 130.
 
-    Takes the options of serve.
+    Takes the options of serve, and turns --control on where no setting stands against it.
     """
     settings, _ = settings_of(options)  # a mistake is told at once
+    if not demo:
+        options = with_control(options, os.environ)
+        settings, _ = settings_of(options)
     if rabbitmq and settings.amqp_url:
         raise click.ClickException("--rabbitmq starts a broker, and amqp-url names another: give one of them")
     if rabbitmq:
@@ -79,12 +84,14 @@ def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
                 broker.start()
                 environment[f"{PREFIX}AMQP_URL"] = broker.url  # a command line is read by everybody
             server, ready = started.enter_context(_server(command, environment))
-            trusted = _trusted(ready)
+            trusted = trust_variables(ready)
             os.environ.update(trusted)
             if demo:
                 _demonstrate(ready)
             else:
                 _say_what_to_try(ready, broker, trusted)
+                if settings.control:
+                    _say_how_to_test(settings)
                 _say_where_storage_is(settings)
                 click.echo(f"\nCtrl-C stops the queue{', its broker' if broker else ''} and its storage.")
                 server.wait()
@@ -121,17 +128,8 @@ def _server(
         server.wait()
 
 
-def _trusted(ready: Mapping[str, Any]) -> dict[str, str]:
-    """The variables by which clients trust the server's authority, and all others as before."""
-    if "ca" not in ready:
-        return {}
-    certificate, bundle = ready["ca"]["certificate"], ready["ca"]["bundle"]
-    bundles = dict.fromkeys(("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE"), bundle)
-    return {**bundles, "NODE_EXTRA_CA_CERTS": certificate}
-
-
 def _say_what_to_try(ready: Mapping[str, Any], broker: RabbitMQ | None, trusted: Mapping[str, str]) -> None:
-    root_url, base_url = ready["rootUrl"], ready["baseUrl"]
+    root_url, base_url, program = ready["rootUrl"], ready["baseUrl"], _program()
     credentials = ready.get("credentials") or {"clientId": "...", "accessToken": "..."}
     client_id, token = credentials["clientId"], credentials["accessToken"]
     click.echo(f"The queue is up.\n\n  root URL         {root_url}\n  legacy base URL  {base_url}")
@@ -140,10 +138,8 @@ def _say_what_to_try(ready: Mapping[str, Any], broker: RabbitMQ | None, trusted:
         click.echo(f"  accessToken      {token}")
     if broker:
         click.echo(f"  events on        {broker.url}   (RabbitMQ; topic exchanges)")
-    relative = os.path.relpath(sys.argv[0])
-    program = shlex.quote(os.path.abspath(relative) if relative.startswith("..") else relative)
     trust = "".join(f"\n  export {name}={shlex.quote(value)}" for name, value in trusted.items())
-    pool = "--provisioner my-provisioner --worker-type my-worker"
+    pool = f"--provisioner {_POOL[0]} --worker-type {_POOL[1]}"
     click.echo(f"""
 Watch what happens to tasks, in a terminal of its own:
 {trust}
@@ -155,7 +151,25 @@ Try, in another terminal:
   export TASKCLUSTER_CLIENT_ID={client_id} TASKCLUSTER_ACCESS_TOKEN={token}{trust}
   {program} create-task {pool} -- echo hello
   {program} worker {pool} --max-tasks 1
-  curl {base_url}/pending/my-provisioner/my-worker""")
+  curl {base_url}/pending/{"/".join(_POOL)}""")
+
+
+def _say_how_to_test(settings: Settings) -> None:
+    program = _program()
+    click.echo(f"""
+Look inside there, and let something go wrong:
+
+  {program} requests
+  {program} peek {"/".join(_POOL)}
+  {program} fault add claimTask --status 503 --times 1""")
+    if settings.storage == "memory":  # another's clock cannot be moved
+        click.echo(f"  {program} clock advance 21m")
+
+
+def _program() -> str:
+    """How this program is called from the current directory."""
+    relative = os.path.relpath(sys.argv[0])
+    return shlex.quote(os.path.abspath(relative) if relative.startswith("..") else relative)
 
 
 def _say_where_storage_is(settings: Settings) -> None:
@@ -166,9 +180,9 @@ def _say_where_storage_is(settings: Settings) -> None:
             f"\nAzurite listens on 127.0.0.1: {ports}. Its account, with the key that every Azurite has:\n\n"
             f"  {azurite.connection_string}"
         )
-    queues = named_queues("my-provisioner", "my-worker", settings.queue_prefix)
+    queues = named_queues(*_POOL, settings.queue_prefix)
     click.echo(
-        "\nThe queues that workers of my-provisioner/my-worker poll, made when they are first used:\n\n"
+        f"\nThe queues that workers of {'/'.join(_POOL)} poll, made when they are first used:\n\n"
         + indent(queues, "  ")
     )
 

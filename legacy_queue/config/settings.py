@@ -109,6 +109,13 @@ class Settings:
         is_flag=False,
         flag_value="true",
     )
+    control: bool = _setting(
+        values.flag,
+        False,
+        "true: tests may move the clock, cause faults, look inside and reset (/control/v1).",
+        is_flag=False,
+        flag_value="true",
+    )
     development: bool = _setting(
         values.flag,
         False,
@@ -215,6 +222,8 @@ def _check(settings: Settings) -> None:
         raise SettingsError(f"a connection string goes with --storage azure, and this is {settings.storage}")
     if settings.storage == "memory" and settings.workers > 1:
         raise SettingsError("--storage memory lives in one process: --workers 1 is accepted")
+    if settings.control and settings.workers > 1:
+        raise SettingsError("--control goes with one server process: --workers 1 is accepted")
     s3_names = ("s3_endpoint", "s3_bucket", "s3_access_key_id", "s3_secret_access_key")
     missing = [wire_name(name) for name in s3_names if not getattr(settings, name)]
     if 0 < len(missing) < len(s3_names):
@@ -239,6 +248,11 @@ def _check_host(settings: Settings) -> None:
         raise SettingsError(
             f"on {host} others can reach the server: configure clients and signing-secrets, "
             "listen on 127.0.0.1 with the development client, or allow it to others with --development"
+        )
+    if settings.control and not settings.development:
+        raise SettingsError(
+            f"on {host} others could reset the server and move its clock: leave out --control, "
+            "listen on 127.0.0.1, or allow it to others with --development"
         )
     if host.strip("0:.") == "" and not settings.public_url:
         raise SettingsError(

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 _TOKEN = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*[0-9])[A-Za-z0-9_-]{22,}")  # a slugid, or several of them
+RETRY_AFTER = timedelta(seconds=2)
 _MAX_LOGGED = 255  # characters of a clientId that is not known to be one
 
 
@@ -101,6 +102,18 @@ class ServiceUnavailable(QueueError):
 
     status = 503
 
-    def __init__(self, message: str, retry_after: timedelta = timedelta(seconds=2)) -> None:
+    def __init__(self, message: str, retry_after: timedelta = RETRY_AFTER) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class InjectedError(QueueError):
+    """What a fault has the server answer, of that status and code."""
+
+    def __init__(self, message: str, status: int, code: str) -> None:
+        super().__init__(message)
+        self.status, self._code = status, code
+
+    @property
+    def code(self) -> str:
+        return self._code

@@ -33,9 +33,12 @@ def artifact_key(name: str) -> tuple[str, int, str]:
     return task_id, int(run_id), artifact_name
 
 
-def upload_access(artifact: Artifact, issuer: Client, now: datetime) -> dict[str, Any]:
-    """What createArtifact answers: the object's name, its uploadId, and credentials to upload it."""
-    project_id, expiry = artifact.details["projectId"], min(artifact.expires, now + _UPLOAD_ACCESS)
+def upload_access(artifact: Artifact, issuer: Client, now: datetime, expires: datetime) -> dict[str, Any]:
+    """What createArtifact answers: the object's name, its uploadId, and credentials to upload it.
+
+    By the clock that checks credentials it is ``now``, and the artifact ``expires`` then.
+    """
+    project_id, expiry = artifact.details["projectId"], min(expires, now + _UPLOAD_ACCESS)
     return {
         **_access(artifact, "upload", f"{project_id}:", issuer, now, expiry),
         "projectId": project_id,

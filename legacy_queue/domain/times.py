@@ -11,6 +11,7 @@ from legacy_queue.domain.errors import InputError
 MILLISECOND = timedelta(milliseconds=1)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}  # milliseconds
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 
@@ -31,6 +32,14 @@ def parse_time(text: str) -> datetime:
         return to_milliseconds(datetime.fromisoformat(text.upper()))
     except (OverflowError, ValueError):
         raise ValueError(f"{text!r} is out of range: there is no such time") from None
+
+
+def parse_duration(text: str) -> timedelta:
+    """Read ``1500ms``, ``90s``, ``21m``, ``2h`` or ``5d``; raises ValueError for anything else."""
+    match = re.fullmatch(r"(\d{1,9})(ms|[smhd])", text, re.ASCII)
+    if not match:
+        raise ValueError(f"{text[:100]!r} is no duration: 1500ms, 90s, 21m, 2h and 5d are")
+    return int(match[1]) * _UNITS[match[2]] * MILLISECOND
 
 
 def given_time(body: Mapping[str, Any], name: str) -> datetime:

@@ -13,14 +13,18 @@ import hmac
 import re
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
 from flask import Blueprint, Response, request
 from lxml import etree
 
-from legacy_queue.domain.times import parse_time
+from legacy_queue.domain.errors import InjectedError, ServiceUnavailable
+from legacy_queue.domain.faults import Fault
+from legacy_queue.domain.times import format_time, parse_time
 
 # what is signed after the resource, in that order
 _QUEUE_FIELDS = ("si", "sip", "spr", "sv")
@@ -28,6 +32,8 @@ _BLOB_FIELDS = (*_QUEUE_FIELDS, "sr", "snapshot", "ses", "rscc", "rscd", "rsce",
 _NEVER_GRANTED = ("si", "sip", "snapshot", "ses", "rscc", "rsce", "rscl", "rsct")
 _SAS_FIELDS = {"sp", "st", "se", "sig"}
 _MAX_PARAMETERS = 50
+Run = tuple[str, int]  # taskId and runId
+
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _PROLOGUE = b'\xef\xbb\xbf<?xml version="1.0" encoding="utf-8"?>'  # Azure's, to the byte
 _ERRORS = """
@@ -58,29 +64,75 @@ ServerBusy 503 The server is currently unable to receive requests. Please retry 
 UnsupportedHttpVerb 405 The resource doesn't support specified Http Verb.
 UnsupportedQueryParameter 400 One of the query parameters specified in the request URI is not supported.
 """
+_INJECTED = {  # the code of a status, for that method or for all
+    "400": "InvalidInput",
+    "403": "AuthenticationFailed",
+    "404": "ResourceNotFound",
+    "409": "ResourceAlreadyExists",
+    "500": "InternalError",
+    "503": "ServerBusy",
+    "DELETE 400": "PopReceiptMismatch",
+    "DELETE 404": "MessageNotFound",
+    "GET 404": "QueueNotFound",
+}
 _SENTENCES = dict(line.partition(" ")[::2] for line in _ERRORS.strip().splitlines())
 
 
 class AzureError(Exception):
     """A refusal as Azure words it; ``detail`` is a further sentence that says what would be accepted.
 
-    A refusal to authenticate has none.
+    A refusal to authenticate has none; ``reason`` is what an observer learns instead.
     """
 
-    def __init__(self, code: str, detail: str = "", headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        code: str,
+        detail: str = "",
+        headers: Mapping[str, str] | None = None,
+        *,
+        reason: str = "",
+    ) -> None:
         status, _, sentence = _SENTENCES[code].partition(" ")
         self.status, self.code, self.headers = int(status), code, headers or {}
         self.message = f"{sentence} {detail}".rstrip()
+        self.reason = reason or self.message
         super().__init__(self.message)
 
 
-def blueprint_of(name: str, rule: str, serve: Callable[[str], Response]) -> Blueprint:
+class Observer(Protocol):
+    """Whom the gateway lets see its requests, and cause faults; ``environ`` is WSGI's."""
+
+    def begin(self, environ: dict[str, Any], endpoint: str) -> None:
+        """The request is one of this kind."""
+
+    def meet(
+        self, environ: dict[str, Any], endpoint: str, runs: Sequence[Run] = (), *, has_message: bool = False
+    ) -> Fault | None:
+        """The fault that happens to the request, which is about these runs; raises InjectedError."""
+
+    def refuse(self, environ: dict[str, Any], reason: str) -> None:
+        """The request is answered with an error."""
+
+
+def blueprint_of(
+    name: str, rule: str, serve: Callable[[str], Response], observer: Observer | None
+) -> Blueprint:
     """A blueprint that serves all methods of the rule, and answers an AzureError as Azure does."""
+
+    def refused(error: AzureError) -> Response:
+        if observer:
+            observer.refuse(request.environ, error.reason)
+        return _refused(error)
+
     blueprint = Blueprint(name, __name__)
     # slashes are not merged: a redirect would repeat the SAS
     route = blueprint.route(rule, methods=_METHODS, provide_automatic_options=False, merge_slashes=False)
     route(serve)
-    blueprint.register_error_handler(AzureError, _refused)
+    blueprint.register_error_handler(AzureError, refused)
+    blueprint.register_error_handler(
+        ServiceUnavailable, lambda error: refused(AzureError("ServerBusy", error.message))
+    )
+    blueprint.register_error_handler(InjectedError, _injected)
     blueprint.after_request(_with_common_headers)
     return blueprint
 
@@ -99,9 +151,15 @@ def authenticated(resource: str, permission: str, key: str, now: datetime) -> di
     first, second, third, *others = (parameters.get(name, "") for name in ("sp", "st", "se", *behind))
     signed = "\n".join((first, second, third, resource, *others)).encode()
     expected = base64.b64encode(hmac.digest(base64.b64decode(key), signed, hashlib.sha256))
-    is_signed = hmac.compare_digest(expected, parameters.get("sig", "").encode())
-    if not (is_signed and _is_granted(parameters, now)):
-        raise AzureError("AuthenticationFailed")
+    if not hmac.compare_digest(expected, parameters.get("sig", "").encode()):
+        raise AzureError("AuthenticationFailed", reason="the URL is not signed by this server's key")
+    if not _is_valid(parameters, now):
+        reason = f"it is {format_time(now)}, and the URL is valid from {second or 'ever'} until {third}"
+        raise AzureError("AuthenticationFailed", reason=reason)
+    if not _is_granted(parameters):
+        raise AzureError(
+            "AuthenticationFailed", reason="the URL is signed for what this server grants to none"
+        )
     if permission not in first:
         raise AzureError("AuthorizationPermissionMismatch")
     return {name: value for name, value in parameters.items() if name not in _SAS_FIELDS.union(behind)}
@@ -127,16 +185,17 @@ def _parameters() -> dict[str, str]:
     return dict(reversed(pairs))
 
 
-def _is_granted(parameters: Mapping[str, str], now: datetime) -> bool:
+def _is_valid(parameters: Mapping[str, str], now: datetime) -> bool:
     try:
         has_begun = "st" not in parameters or parse_time(parameters["st"]) <= now
-        has_ended = now >= parse_time(parameters.get("se", ""))
+        return has_begun and now < parse_time(parameters.get("se", ""))
     except ValueError:
         return False
+
+
+def _is_granted(parameters: Mapping[str, str]) -> bool:
     return (
-        has_begun
-        and not has_ended
-        and bool(parameters.get("sv"))
+        bool(parameters.get("sv"))
         and request.scheme in parameters.get("spr", "https,http").split(",")
         and not any(parameters.get(name) for name in _NEVER_GRANTED)
         and parameters.get("rscd", "") in ("", "attachment")
@@ -170,9 +229,21 @@ def answer(status: int, root: etree._Element | None = None) -> Response:
 
 
 def _refused(error: AzureError) -> Response:
-    response = answer(error.status, element("Error", Code=error.code, Message=error.message))
-    response.headers.update({"x-ms-error-code": error.code, **error.headers})
-    if error.status == 503:
+    return _error(error.status, error.code, error.message, error.headers)
+
+
+def _injected(error: InjectedError) -> Response:
+    """With the code that Azure has for such a status, or else the fault's own."""
+    of_method = _INJECTED.get(f"{request.method} {error.status}")
+    return _error(error.status, of_method or _INJECTED.get(str(error.status), error.code), error.message)
+
+
+def _error(
+    status: int, code: str, message: str, headers: Mapping[str, str] = MappingProxyType({})
+) -> Response:
+    response = answer(status, element("Error", Code=code, Message=message))
+    response.headers.update({"x-ms-error-code": code, **headers})
+    if status == 503:
         response.headers["Retry-After"] = "5"  # seconds
     return response
 

@@ -6,6 +6,7 @@ nothing that it serves is ever shown by a browser as a page. Requests carry thei
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from typing import cast
@@ -16,8 +17,18 @@ from lxml import etree
 from werkzeug.exceptions import ClientDisconnected, RequestedRangeNotSatisfiable
 from werkzeug.http import parse_range_header
 
-from legacy_queue.domain.errors import MalformedPayload, ServiceUnavailable
-from legacy_queue.gateway.azure_protocol import AzureError, answer, authenticated, blueprint_of, check_names
+from legacy_queue.domain.errors import MalformedPayload
+from legacy_queue.domain.faults import UPLOAD
+from legacy_queue.domain.ids import RUN_ID, TASK_ID
+from legacy_queue.gateway.azure_protocol import (
+    AzureError,
+    Observer,
+    Run,
+    answer,
+    authenticated,
+    blueprint_of,
+    check_names,
+)
 from legacy_queue.ports import Clock
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.blob import BlobAlreadyExists, BlobContainer, Block, InvalidBlockList
@@ -35,33 +46,44 @@ _NEVER_INLINE = {
 }
 
 
-def blob_face(account: StorageAccount, clock: Clock, slots: UploadSlots) -> Blueprint:
+def blob_face(
+    account: StorageAccount, clock: Clock, slots: UploadSlots, observer: Observer | None = None
+) -> Blueprint:
     """PUT, GET and HEAD of ``/<account>/<container>/<blob>``, and PUT of its blocks and their list.
 
     To be mounted as ``azure_face`` is, beside it. Bodies may be as large as Azure takes them; whatever is
-    written takes a slot while it is read, of those for its blob.
+    written takes a slot while it is read, of those for its blob. ``observer`` may cause faults of writing.
     """
     container, endpoint = account.container, account.public_blobs
 
     def serve(path: str) -> Response:
         request.max_content_length = _MAX_BODY + 1  # in place of the application's
         name, permission = unquote(path), "r" if request.method in ("GET", "HEAD") else "w"
+        if observer:
+            observer.begin(request.environ, UPLOAD if request.method == "PUT" else "download")
         resource = f"/blob/{endpoint.account}/{container.name}/{name}"
-        parameters = authenticated(resource, permission, endpoint.key, clock.now())
+        parameters = authenticated(resource, permission, endpoint.key, clock.wall_time())
         check_names(parameters, _PARAMETERS)
         match request.method, parameters.get("comp"):
             case "GET" | "HEAD", None:
                 return _read(container, name)
             case "PUT", None | "block" | "blocklist":
-                try:
-                    with slots.taken(name):
-                        return _write(container, name, parameters)
-                except ServiceUnavailable as error:
-                    raise AzureError("ServerBusy", error.message) from None
+                if observer:
+                    observer.meet(request.environ, UPLOAD, _runs(name))
+                with slots.taken(name):
+                    return _write(container, name, parameters)
         denied = request.method in ("GET", "HEAD", "PUT", "DELETE")
         raise AzureError("AuthorizationPermissionMismatch" if denied else "UnsupportedHttpVerb")
 
-    return blueprint_of("blob_face", f"/{endpoint.account}/{container.name}/<path:path>", serve)
+    return blueprint_of("blob_face", f"/{endpoint.account}/{container.name}/<path:path>", serve, observer)
+
+
+def _runs(name: str) -> list[Run]:
+    """The run that the blob is an artifact of, as ``Artifact.blob_name`` says it."""
+    match name.split("/"):
+        case [task_id, run_id, _] if re.fullmatch(TASK_ID, task_id) and re.fullmatch(RUN_ID, run_id):
+            return [(task_id, int(run_id))]
+    return []
 
 
 def _read(container: BlobContainer, name: str) -> Response:

@@ -10,16 +10,19 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from legacy_queue import __version__
 from legacy_queue.domain.errors import ResourceNotFound
+from legacy_queue.domain.faults import SIGNED_URLS
 from legacy_queue.http import artifacts, groups, objects, runs, task_queues, tasks, workers
 from legacy_queue.http.bodies import MAX_BODY
+from legacy_queue.http.control import CONTROL_ENDPOINTS, control_endpoints
 from legacy_queue.http.dispatch import Backend, Dispatcher, check_escapes
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
 from legacy_queue.http.error_answers import render
 from legacy_queue.http.event_stream import events_endpoint
+from legacy_queue.http.fault_injection import target_of
 from legacy_queue.http.legacy_stubs import legacy_stubs
 from legacy_queue.http.metrics import Metrics
 from legacy_queue.http.migration import migration
-from legacy_queue.http.references import api_reference, exchanges_reference
+from legacy_queue.http.references import api_reference, control_reference, exchanges_reference
 from legacy_queue.http.request_log import RequestLog, record_of
 from legacy_queue.http.schemas import SCHEMAS
 
@@ -64,6 +67,10 @@ OBJECT_ENDPOINTS = (
 )
 
 
+FAULT_TARGETS = (*map(target_of, (*ENDPOINTS, *OBJECT_ENDPOINTS)), *SIGNED_URLS)
+NOT_IN_JOURNAL = frozenset({"events", *(one.name for one in CONTROL_ENDPOINTS)})
+
+
 def create_app(backend: Backend) -> Flask:
     """The queue's HTTP interface, under both prefixes; beside it what is about the server, and references."""
     app = Flask("legacy_queue", static_folder=None)
@@ -71,16 +78,18 @@ def create_app(backend: Backend) -> Flask:
     app.url_map.merge_slashes = False
     events = events_endpoint(backend.project, backend.clock, backend.stopping, backend.trusts_proxy)
     stubs = legacy_stubs(backend.authenticator, backend.has_legacy_stubs)
+    control = control_endpoints(backend.control is not None)
     endpoints = Dispatcher(
-        (*ENDPOINTS, *OBJECT_ENDPOINTS, *stubs), (events, migration), backend, app.wsgi_app
+        (*ENDPOINTS, *OBJECT_ENDPOINTS, *stubs), (events, migration, *control), backend, app.wsgi_app
     )
     metrics = Metrics(backend.services)
     headers = DEVELOPMENT_HEADERS if backend.is_development else ()
-    app.wsgi_app = RequestLog(endpoints, headers, metrics.answered)  # type: ignore[method-assign]
+    hooks = (metrics.answered, backend.control.journal.answered) if backend.control else (metrics.answered,)
+    app.wsgi_app = RequestLog(endpoints, headers, hooks)  # type: ignore[method-assign]
     app.register_error_handler(
         Exception, lambda error: render(error, record_of(request.environ), backend.clock)
     )
-    upload = artifacts.upload_view(backend.services, backend.upload_slots)
+    upload = artifacts.upload_view(backend.services, backend.upload_slots, backend.faults)
     app.put(f"{artifacts.UPLOADS}/<ticket>", endpoint="upload", provide_automatic_options=False)(upload)
 
     @app.before_request
@@ -102,6 +111,10 @@ def create_app(backend: Backend) -> Flask:
     @app.get("/references/queue/v1/api.json")
     def reference() -> Mapping[str, Any]:
         return api_reference(ENDPOINTS, backend.root_url)
+
+    @app.get("/references/control/v1/api.json")
+    def reference_of_control() -> Mapping[str, Any]:
+        return control_reference(CONTROL_ENDPOINTS, backend.root_url)
 
     @app.get("/references/queue/v1/exchanges.json")
     def exchanges() -> Mapping[str, Any]:

@@ -13,8 +13,10 @@ from flask import Response, request
 
 from legacy_queue.domain.artifacts import Artifact
 from legacy_queue.domain.errors import InputError, LengthRequired, ResourceNotFound
+from legacy_queue.domain.faults import UPLOAD
 from legacy_queue.domain.scopes import AllOf, AnyOf, ForEach
 from legacy_queue.http.endpoint import Answer, Call, endpoint
+from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.paging import PAGED, page_answer, render
 from legacy_queue.services import Services
 from legacy_queue.services.artifacts import Found
@@ -228,13 +230,19 @@ def _listed(artifact: Artifact) -> bytes:
     return render(artifact.to_wire())
 
 
-def upload_view(services: Services, slots: UploadSlots) -> Callable[[str], Response]:
+def upload_view(
+    services: Services, slots: UploadSlots, faults: FaultInjection | None
+) -> Callable[[str], Response]:
     """``PUT /uploads/<ticket>?signature=..``: 200 and an ETag once the body is stored as a whole, as by S3.
 
     What signs the URL is all the authorization there is. An upload that finds no slot is refused unread.
     """
 
     def upload(ticket: str) -> Response:
+        signature = request.args.get("signature", "")
+        if faults:
+            permission = services.uploads.verified(ticket, signature)
+            faults.meet(request.environ, UPLOAD, [(permission.task_id, permission.run_id)])
         length, headers = request.environ.get("CONTENT_LENGTH", ""), request.headers
         if not length.isdecimal():
             raise LengthRequired("content-length is missing: a body in chunks is not accepted")
@@ -244,7 +252,7 @@ def upload_view(services: Services, slots: UploadSlots) -> Callable[[str], Respo
         sent = Sent(int(length), headers.get("content-type", ""), encoding, md5)
         chunks = iter(lambda: request.stream.read(_CHUNK), b"")  # read no faster than they are stored
         with slots.taken(ticket):
-            etag = services.uploads.receive(ticket, request.args.get("signature", ""), sent, chunks)
+            etag = services.uploads.receive(ticket, signature, sent, chunks)
         return _empty(200, ETag=f'"{etag}"')
 
     return upload

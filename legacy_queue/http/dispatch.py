@@ -26,8 +26,10 @@ from legacy_queue.domain.events import PROJECT
 from legacy_queue.domain.hawk import SignedRequest
 from legacy_queue.domain.scopes import reference
 from legacy_queue.http.bodies import MAX_BODY, parse, validate
+from legacy_queue.http.control_services import ControlServices
 from legacy_queue.http.endpoint import PARAMETERS, Call, Endpoint
 from legacy_queue.http.error_answers import render
+from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.request_log import Environ, RequestRecord, WsgiApp, record_of
 from legacy_queue.ports import Clock
 from legacy_queue.services import Services
@@ -44,7 +46,7 @@ _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 class Backend:
     """What the application is built from. Its event streams end once ``stopping`` is set.
 
-    With ``is_development`` each answer says so in a header.
+    With ``is_development`` each answer says so in a header. Without ``control``, /control/v1 is disabled.
     """
 
     services: Services
@@ -58,6 +60,8 @@ class Backend:
     has_legacy_stubs: bool = False
     stopping: Event = field(default_factory=Event)
     upload_slots: UploadSlots = field(default_factory=UploadSlots)
+    control: ControlServices | None = None
+    faults: FaultInjection | None = None
 
 
 class Dispatcher:
@@ -71,6 +75,7 @@ class Dispatcher:
         self, prefixed: Sequence[Endpoint], bare: Sequence[Endpoint], backend: Backend, rest: WsgiApp
     ) -> None:
         self._backend, self._rest = backend, rest
+        self._inject = backend.faults.handle if backend.faults else None
         services = groupby(prefixed, lambda one: one.service)
         routes = [
             *[f"(?:/v1|/api/{name}/v1)(?:{'|'.join(map(_pattern, some))})" for name, some in services],
@@ -88,7 +93,8 @@ class Dispatcher:
         endpoint = self._endpoints[match.lastgroup or ""]
         segments = match.groups()[match.re.groupindex[endpoint.name] :]
         try:
-            answer = endpoint.handler(self._checked(endpoint, segments, environ, record))
+            call = self._checked(endpoint, segments, environ, record)
+            answer = endpoint.handler(call) if self._inject is None else self._inject(call)
         except Exception as error:  # noqa: BLE001  a bug's too
             answer = render(error, record, self._backend.clock)
         if isinstance(answer, Response):
@@ -127,14 +133,17 @@ class Dispatcher:
             body = parse(raw, environ.get("CONTENT_TYPE", ""))
             record.payload = raw, body
             _check_body(endpoint, body)
-        return Call(endpoint, params, query, body, environ, identity, failure, self._backend.services)
+        backend = self._backend
+        return Call(
+            endpoint, params, query, body, environ, identity, failure, backend.services, backend.control
+        )
 
     def _authenticate(
         self, environ: Environ, record: RequestRecord, raw: bytes
     ) -> tuple[Identity | None, AuthenticationFailed | None]:
         try:
             signed = _signed_request(environ, record.target, raw, self._backend.trusts_proxy)
-            return self._backend.authenticator.authenticate(signed, self._backend.clock.now()), None
+            return self._backend.authenticator.authenticate(signed, self._backend.clock.wall_time()), None
         except AuthenticationFailed as failure:
             return None, failure
 

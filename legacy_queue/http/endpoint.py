@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import structlog
@@ -21,6 +21,9 @@ from legacy_queue.http.request_log import Environ, record_of
 from legacy_queue.services import Services
 from legacy_queue.stores import Group
 
+if TYPE_CHECKING:
+    from legacy_queue.http.control_services import ControlServices
+
 log = structlog.get_logger()
 
 Answer = Mapping[str, Any] | Response  # JSON, or whatever is not just that
@@ -35,6 +38,8 @@ PARAMETERS = {
     **dict.fromkeys(("provisionerId", "workerType", "workerGroup", "workerId"), IDENTIFIER),
     "taskQueueId": TASK_QUEUE_ID,
     "quarantined": r"true|false",
+    "state": r"all|unresolved",
+    "follow": r"true|false",
     "name": r"[ -~]{1,1024}",
     "objectName": OBJECT_NAME,
     "continuationToken": r"[A-Za-z0-9_-]{0,3500}",  # one may hold the name of an artifact, escaped
@@ -43,6 +48,8 @@ PARAMETERS = {
     "routingKey": _TOPIC_PATTERN,
     "since": r"[ -~]{0,40}",
     "lastEventId": r"[!-~]{1,255}",
+    "after": r"0|[1-9][0-9]{0,15}",
+    "faultId": r"[0-9a-f]{8}",
 }
 
 
@@ -64,6 +71,7 @@ class Call:
     _identity: Identity | None
     _failure: AuthenticationFailed | None
     _services: Services
+    _control: "ControlServices | None" = None  # it is there where an endpoint of control is not disabled
 
     @property
     def client_id(self) -> str:
@@ -100,6 +108,11 @@ class Call:
         record_of(self.environ).call = endpoint.name, self.params
         return replace(self, endpoint=endpoint)
 
+    def with_expired_urls(self) -> "Call":
+        """The same call, which answers poll URLs that have ended."""
+        polling = self._services.polling.expired()
+        return replace(self, _services=replace(self._services, polling=polling))
+
     def authorize(self, **fields: str | list[str] | tuple[str, ...]) -> Services:
         """The services, once the caller's scopes satisfy the endpoint's; raises InsufficientScopes.
 
@@ -120,6 +133,12 @@ class Call:
                 reason=self._failure.reason,
             )
         return self._services
+
+    def authorize_control(self) -> "ControlServices":
+        """As ``authorize``, for an endpoint of ``/control/v1``."""
+        self.authorize()
+        assert self._control is not None  # noqa: S101
+        return self._control
 
     def authorize_holder(self) -> Services:
         """As ``authorize``, the scopes filled with the worker that has claimed the run, if one has.

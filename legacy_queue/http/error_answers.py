@@ -11,7 +11,7 @@ from flask import Response
 from werkzeug.exceptions import HTTPException
 
 from legacy_queue.domain.errors import (
-    AuthenticationFailed,
+    RETRY_AFTER,
     InputTooLarge,
     InvalidRequestArguments,
     QueueError,
@@ -37,10 +37,11 @@ def render(error: Exception, record: RequestRecord, clock: Clock) -> Response:
     if error.details:
         message = "\n\n".join([message, cut(json.dumps(error.details, indent=2), 2 * MAX_ECHO)])
     response = _answer(error.status, error.code, message, record, clock)
-    if isinstance(error, AuthenticationFailed):
+    if error.status == 401:
         response.headers["www-authenticate"] = "hawk"
-    if isinstance(error, ServiceUnavailable):
-        response.headers["retry-after"] = str(whole_seconds(error.retry_after))
+    if error.status == 503:
+        again = error.retry_after if isinstance(error, ServiceUnavailable) else RETRY_AFTER
+        response.headers["retry-after"] = str(whole_seconds(again))
     return response
 
 

@@ -25,14 +25,15 @@ _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # the secon
 def events_endpoint(project: str, clock: Clock, stopping: Flag, trusts_proxy: bool) -> Endpoint:
     """``/events`` of a server whose exchanges are the project's; its streams end once ``stopping`` is set."""
 
-    @endpoint("GET", "/events", "Follow Events", query=("exchange", "lastEventId", "routingKey"))
+    @endpoint("GET", "/events", "Follow Events", query=("exchange", "follow", "lastEventId", "routingKey"))
     def events(call: Call) -> Response:
         """Events from now on, or behind the one with the id that Last-Event-ID gives, until one side ends it.
 
         When the answer begins, nothing that comes to pass from then on is missed. Without a broker these are
         the events of this process, of which it keeps the last 10,000: where those behind that id are not
         there any more, as after a restart, the event ``begins-anew`` comes before those that are. Of several
-        processes, each has a stream of its own: a complete one needs a broker.
+        processes, each has a stream of its own: a complete one needs a broker. With ``follow`` false the
+        answer ends behind the events that this process has already.
         """
         exchange = _exchange(call.query["exchange"], project) if "exchange" in call.query else None
         after = call.environ.get("HTTP_LAST_EVENT_ID", call.query.get("lastEventId", ""))
@@ -41,7 +42,11 @@ def events_endpoint(project: str, clock: Clock, stopping: Flag, trusts_proxy: bo
         if call.environ["REQUEST_METHOD"] != "HEAD":
             try:
                 followed = feed.follow(
-                    exchange, call.query.get("routingKey", "#"), after, _followers(call, trusts_proxy)
+                    exchange,
+                    call.query.get("routingKey", "#"),
+                    after,
+                    _followers(call, trusts_proxy),
+                    is_endless=call.query.get("follow") != "false",
                 )
             except ValueError:
                 raise InvalidRequestArguments(
@@ -75,12 +80,12 @@ def _stream(
     followed: Iterator[Told | BeginsAnew | None], project: str, clock: Clock, is_over: Callable[[], bool]
 ) -> Iterator[str]:
     yield f"retry: {_RETRY}\n\n"
-    last = clock.now()
+    last = clock.wall_time()
     try:
         for one in followed:
-            if one or clock.now() - last >= _KEEP_ALIVE:
+            if one or clock.wall_time() - last >= _KEEP_ALIVE:
                 yield _framed(one, project) if one else ": keep-alive\n\n"
-                last = clock.now()
+                last = clock.wall_time()
             if is_over():  # a client that has disconnected gives its place back at once
                 return
     except (BrokerAway, ServiceUnavailable):

@@ -26,6 +26,17 @@ def api_reference(endpoints: Sequence[Endpoint], root_url: str) -> dict[str, Any
     }
 
 
+def control_reference(endpoints: Sequence[Endpoint], root_url: str) -> dict[str, Any]:
+    """``/references/control/v1/api.json``, in the same form."""
+    return {
+        **api_reference(endpoints, root_url),
+        "title": "Control API Documentation",
+        "description": "What a test does with a server that is started with --control.",
+        "baseUrl": root_url,
+        "serviceName": "control",
+    }
+
+
 def _entry(endpoint: Endpoint) -> dict[str, Any]:
     schemas = {"input": endpoint.input, "output": endpoint.output}
     return {

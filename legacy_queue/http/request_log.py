@@ -4,10 +4,11 @@ Nothing secret is in the line: of the target it has the path, which has no signa
 nothing but the id. Why credentials were refused is in the line alone, never in the answer.
 """
 
+import errno
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -33,7 +34,9 @@ class RequestRecord:
 
     ``target`` (path and query) and ``path`` are as they were sent. ``call`` is the declared endpoint and its
     parameters, ``endpoint`` what serves a path beside those. ``payload`` is the body, raw and as it was read.
-    ``refusal`` is the error that was answered, ``code`` Azure's.
+    ``refusal`` is the error that was answered, ``code`` and ``reason`` Azure's. ``fault`` is the
+    id of the fault that happened to it, if one did; where ``is_dropped``, it gets no answer. ``runs`` are the
+    runs that a signed URL led to, as far as they are known: taskId and runId of each.
     """
 
     def __init__(self, environ: Environ) -> None:
@@ -51,6 +54,11 @@ class RequestRecord:
         self.refusal: QueueError | None = None
         self.status = 0
         self.code: str | None = None
+        self.reason: str | None = None
+        self.fault: str | None = None
+        self.is_dropped = False
+        self.runs: Sequence[tuple[str, int]] = ()
+        self.ms = 0.0  # until it was answered
         self._begun = time.monotonic()
 
     @property
@@ -61,9 +69,7 @@ class RequestRecord:
     @property
     def shown_path(self) -> str:
         """The path without what might sign it."""
-        path = self.path
-        is_plain = "=" not in path and "%3" not in path
-        return (path if is_plain else _SIGNED.sub("***", path))[:_MAX_LENGTH]
+        return without_signature(self.path)
 
     def write(self) -> None:
         """Write the line."""
@@ -80,10 +86,17 @@ class RequestRecord:
             "client_id": self.client_id,
             "code": error.code if error else self.code,
             **refusal,
+            "fault": self.fault,
             "request_id": self.request_id,
         }
-        ms = round((time.monotonic() - self._begun) * 1000, 1)
-        log.info("request", **{name: value for name, value in fields.items() if value}, ms=ms)
+        self.ms = round((time.monotonic() - self._begun) * 1000, 1)
+        log.info("request", **{name: value for name, value in fields.items() if value}, ms=self.ms)
+
+
+def without_signature(path: str) -> str:
+    """A path without what might sign it, and cut."""
+    is_plain = "=" not in path and "%3" not in path
+    return (path if is_plain else _SIGNED.sub("***", path))[:_MAX_LENGTH]
 
 
 def record_of(environ: Environ) -> RequestRecord:
@@ -95,7 +108,7 @@ def record_of(environ: Environ) -> RequestRecord:
 class RequestLog:
     """The application, each request to which is logged when its answer is sent, or its client is gone.
 
-    ``headers`` are added to each answer; ``answered`` is called with each request then, too.
+    ``headers`` are added to each answer; each of ``answered`` is called with each request then, too.
     PATH_INFO is the path as it was sent: ``a%2Fb`` is one segment, which WSGI's own hides.
     """
 
@@ -103,7 +116,7 @@ class RequestLog:
         self,
         app: WsgiApp,
         headers: Iterable[tuple[str, str]] = (),
-        answered: Callable[[RequestRecord], None] = lambda _record: None,
+        answered: Iterable[Callable[[RequestRecord], None]] = (),
     ) -> None:
         self._app, self._headers, self._answered = app, headers, answered
 
@@ -121,6 +134,18 @@ class RequestLog:
 
         def end() -> None:
             record.write()
-            self._answered(record)
+            for note in self._answered:
+                note(record)
 
-        return ClosingIterator(self._app(environ, start), end)
+        chunks = self._app(environ, start)
+        if record.is_dropped:
+            chunks = _dropped(chunks)
+            record.status = 0
+        return ClosingIterator(chunks, end)
+
+
+def _dropped(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """In place of an answer: the server closes the connection, as for a disconnected client."""
+    ClosingIterator(chunks).close()
+    yield from ()
+    raise ConnectionResetError(errno.ECONNRESET, "a fault drops the connection")

@@ -32,7 +32,9 @@ PROPERTIES: dict[str, Schema] = {
     "taskQueueId": identifier(TASK_QUEUE_ID, 77),
     "projectId": identifier(PROJECT_ID, 500),
     **each("taskId taskGroupId", identifier(TASK_ID, 22)),
-    **each("created deadline expires scheduled started resolved takenUntil sealed inserted claimed", TIME),
+    **each(
+        "created deadline expires scheduled started resolved takenUntil sealed inserted claimed now", TIME
+    ),
     **each("firstClaim lastDateActive quarantineUntil updatedAt since until recordedSince last", TIME),
     **each("continuationToken clientId accessToken certificate caller putUrl", STRING),
     **each("signedPollUrl signedDeleteUrl", STRING),
@@ -40,7 +42,7 @@ PROPERTIES: dict[str, Schema] = {
         "count notRecorded refused pendingTasks claimedTasks taskGroupSize cancelledCount tasksAffected",
         {"type": "integer", "minimum": 0},
     ),
-    **each("success possible ready", {"type": "boolean"}),
+    **each("success possible ready frozen movable", {"type": "boolean"}),
     **each("payload extra", {"type": "object"}),
     **each("inTheWay toBeMoved", array(STRING)),
     **each("size contentLength transferLength", integer(2**53)),

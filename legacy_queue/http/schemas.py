@@ -6,6 +6,7 @@ A property has the same schema wherever it occurs, so an object lists the names 
 
 from legacy_queue.domain.usage import METHODS
 from legacy_queue.http.artifact_schemas import ARTIFACT_SCHEMAS
+from legacy_queue.http.control_schemas import CONTROL_SCHEMAS
 from legacy_queue.http.object_schemas import OBJECT_SCHEMAS
 from legacy_queue.http.schema_helpers import Schema, array
 from legacy_queue.http.schema_properties import POOL, PROPERTIES, object_of
@@ -28,6 +29,7 @@ SCHEMAS: dict[str, Schema] = {
     **ARTIFACT_SCHEMAS,
     **OBJECT_SCHEMAS,
     **WORKER_SCHEMAS,
+    **CONTROL_SCHEMAS,
 }
 _MESSAGES = {
     "task-group-resolved": "task-group-resolved",

@@ -5,8 +5,8 @@ may raise ServiceUnavailable: then the caller does not know whether it happened.
 """
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
-from typing import Protocol
+from datetime import datetime, timedelta
+from typing import Protocol, runtime_checkable
 
 from legacy_queue.domain.events import Event
 from legacy_queue.ports.queue import LeaseLost as LeaseLost
@@ -30,7 +30,38 @@ class BrokerAway(Exception):
 
 class Clock(Protocol):
     def now(self) -> datetime:
-        """The time in UTC, whole milliseconds."""
+        """The queue's time in UTC, whole milliseconds. Control may move it forward and freeze it."""
+
+    def wall_time(self) -> datetime:
+        """The real time in UTC, whole milliseconds: for whatever other clocks check.
+
+        That is Hawk, temporary credentials and signed URLs.
+        """
+
+    def wall_time_of(self, time: datetime) -> datetime:
+        """What the real time is when ``now`` is ``time``, if the clock runs on and is not moved any more."""
+
+
+@runtime_checkable
+class AdjustableClock(Clock, Protocol):
+    """A clock that control moves. ``now`` never goes back. Safe to call from any thread."""
+
+    @property
+    def offset(self) -> timedelta:
+        """How far the queue's time is from the real time."""
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether ``now`` stands still."""
+
+    def move_to(self, time: datetime) -> None:
+        """``now`` answers at least ``time`` from here on."""
+
+    def freeze(self) -> None:
+        """``now`` stands still until it is moved or released. Safe to repeat."""
+
+    def release(self) -> None:
+        """``now`` goes on from where it stands. Safe to repeat."""
 
 
 class Broker(Protocol):

@@ -67,6 +67,13 @@ class Queue(Protocol):
     def peek(self, count: int) -> Sequence[QueuedMessage]:
         """Up to ``count`` (1..32) visible messages, left as they are."""
 
+    def messages(self) -> Sequence[QueuedMessage]:
+        """The messages that can be seen without receiving any, left as they are, in the order of visibility.
+
+        In memory these are all; only of an invisible one ``next_visible`` is not None. Azure shows the first
+        32 that are visible.
+        """
+
     def update(self, lease: Lease, text: str, hidden_for: timedelta) -> Lease:
         """Give the leased message this text and make it invisible for so long; raises LeaseLost.
 

@@ -147,7 +147,7 @@ class Artifacts:
         artifact = self.info(task_id, run_id, name)
         if not artifact.has_bytes:
             return Found(artifact, artifact.details.get("url"))
-        expiry = artifact.url_expiry(self._clock.now())
+        expiry = self._clock.wall_time_of(artifact.url_expiry(self._clock.now()))
         return Found(artifact, self._store_of(artifact).download_url(artifact.blob_name, expiry))
 
     def latest_run(self, task_id: str) -> int:
@@ -261,8 +261,8 @@ class Artifacts:
                 return stored, False
 
     def _answer(self, artifact: Artifact, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        now = self._clock.now()
-        answer, expiry = {"storageType": artifact.storage_type}, artifact.url_expiry(now)
+        answer, clock = {"storageType": artifact.storage_type}, self._clock
+        expiry = clock.wall_time_of(artifact.url_expiry(clock.now()))
         match artifact.storage_type:
             case "reference" | "link" | "error":
                 return answer
@@ -270,7 +270,8 @@ class Artifacts:
                 requests = self._uploads.requests(artifact, body.get("parts"), expiry)
                 return {**answer, "expires": format_time(expiry), "requests": requests}
             case "object":
-                return upload_access(artifact, self._issuer, now)
+                expires = clock.wall_time_of(artifact.expires)
+                return upload_access(artifact, self._issuer, clock.wall_time(), expires)
             case "azure":
                 url = self._blobs.upload_url(artifact.blob_name, expiry)
             case _ if artifact.in_object_store:

@@ -12,12 +12,12 @@ import structlog
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.services.chores import Chores
 from legacy_queue.services.event_publisher import EventPublisher
-from legacy_queue.services.resolver import Resolver
+from legacy_queue.services.gate import Gate
+from legacy_queue.services.resolver import RESOLVERS, Resolver
 from legacy_queue.services.timers import Timers
 
 log = structlog.get_logger()
 
-_RESOLVERS = 2  # threads: so few that calls are not slowed by many timers
 _END = 10  # seconds that what is under way has left
 
 Flush = Callable[[], None]  # writes down what is only in memory; may raise ServiceUnavailable
@@ -51,8 +51,10 @@ class Background:
         waiting: Sequence[Callable[[], None]] = (),
         soon: Flush = lambda: None,
         pace: Pace = Pace(),
+        gate: Gate | None = None,
     ) -> None:
-        """``soon`` writes a little of what is not to wait for ``flushes``."""
+        """``soon`` writes a little of what is not to wait for ``flushes``. A closed ``gate`` holds all up."""
+        self._gate = gate or Gate()
         self._timers, self._publisher, self._flushes = timers, publisher, flushes
         self.stopping, self._waiting = stopping, waiting
         self._loops: list[Callable[[], None]] = [
@@ -60,36 +62,50 @@ class Background:
             partial(self._repeat, publisher.check, pace.check),
             partial(self._repeat, soon, pace.flush_soon),
             *(partial(self._repeat, flush, pace.flush) for flush in flushes),
-            *[partial(resolver.run, stopping)] * _RESOLVERS,
+            *[partial(resolver.run, stopping, self._gate)] * RESOLVERS,
         ]
         if chores:
             receive = partial(self._repeat, self._receive, pace.receive)
-            self._loops += [receive, partial(chores.run, stopping)]
+            self._loops += [receive, partial(chores.run, stopping, self._gate)]
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Start the threads, in the process that is to have them."""
-        self._threads = [threading.Thread(target=loop, daemon=True) for loop in self._loops]
-        for thread in self._threads:
+        for loop in self._loops:
+            thread = threading.Thread(target=loop, daemon=True)
             thread.start()
+            self._threads.append(thread)  # not before: it may be stopped meanwhile
 
     def announce_stop(self) -> None:
         """Nothing new begins, and requests that wait are answered. Returns at once, may be repeated."""
         self.stopping.set()
-        for _ in range(_RESOLVERS):
+        for _ in range(RESOLVERS):
             self._timers.wake()
         for wake in self._waiting:
             wake()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the threads were started."""
+        return bool(self._threads)
+
     def stop(self) -> None:
         """End them after what they are at, and leave what is to be done to other processes."""
+        self._end()
+        for act in (self._timers.leave, *self._flushes):
+            _try(act)
+        self._publisher.close()
+
+    def abandon(self) -> None:
+        """End them after what they are at; what is to be done is not done by anybody."""
+        self._end()
+        self._publisher.close()
+
+    def _end(self) -> None:
         self.announce_stop()
         end = time.monotonic() + _END
         for thread in self._threads:
             thread.join(max(0, end - time.monotonic()))
-        for act in (self._timers.leave, *self._flushes):
-            _try(act)
-        self._publisher.close()
 
     def _receive(self) -> None:
         while not self.stopping.is_set() and self._timers.receive():
@@ -97,7 +113,8 @@ class Background:
 
     def _repeat(self, act: Flush, every: timedelta) -> None:
         while not self.stopping.wait(every.total_seconds()):
-            _try(act)
+            with self._gate.pass_through():
+                _try(act)
 
 
 def _try(act: Flush) -> None:

@@ -15,6 +15,7 @@ import structlog
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.ports import BrokerAway, Changed, Clock
+from legacy_queue.services.gate import Gate
 from legacy_queue.stores import Turn, Turns
 
 log = structlog.get_logger()
@@ -22,7 +23,9 @@ log = structlog.get_logger()
 LEASE = timedelta(seconds=15)  # short, so that what a dead process held goes on soon
 PAGE = 100
 _RENEWED_EVERY = LEASE / 3
-_PAUSE = timedelta(seconds=0.5)  # between pages: at most 200 a second
+PAUSE = timedelta(seconds=0.5)  # between pages: at most 200 a second
+_SHORTEST_SLEEP = timedelta(seconds=1)
+_LONGEST_SLEEP = timedelta(minutes=1)  # the clock may be moved meanwhile
 _NEXT_LOOK = timedelta(seconds=10)  # where storage could not be reached
 _AFTER_A_FAILURE = timedelta(minutes=1)
 
@@ -81,19 +84,24 @@ class RenewedTurn:
 class Chores:
     """Does each chore when it is due and no other process does."""
 
-    def __init__(self, chores: Sequence[Chore], turns: Turns, clock: Clock) -> None:
+    def __init__(self, chores: Sequence[Chore], turns: Turns, clock: Clock, pause: timedelta = PAUSE) -> None:
+        """``pause`` is that between pages."""
         self._chores, self._turns, self._clock = chores, turns, clock
+        self._pause = pause.total_seconds()
 
-    def run(self, stop: threading.Event) -> None:
-        """Do them until ``stop`` is set."""
+    def run(self, stop: threading.Event, gate: Gate) -> None:
+        """Do them until ``stop`` is set. A closed gate holds them up."""
         while not stop.is_set():
             try:
-                due = self.do_due(stop)
+                with gate.pass_through():
+                    due = self.do_due(stop)
             except Exception as error:
                 due = self._clock.now() + _NEXT_LOOK
                 if not isinstance(error, ServiceUnavailable):
                     log.exception("chore-failed")
-            stop.wait(max(1.0, (due - self._clock.now()).total_seconds()))
+            left = max(_SHORTEST_SLEEP, due - self._clock.now())
+            while left > timedelta(0) and not stop.wait(min(_LONGEST_SLEEP, left).total_seconds()):
+                left = due - self._clock.now()
 
     def do_due(self, stop: threading.Event) -> datetime:
         """Do what is due now; when the next one may be. Raises ServiceUnavailable."""
@@ -132,7 +140,7 @@ class Chores:
                 return next_time
             after, cursor = gone_on, f"{format_time(began)} {gone_on}"
             held.keep(cursor, turn.since)
-            stop.wait(_PAUSE.total_seconds())
+            stop.wait(self._pause)
         held.release(self._clock.now(), cursor, turn.since)  # for another process
         return self._clock.now() + LEASE
 

@@ -12,6 +12,7 @@ from legacy_queue.domain.priority import PRIORITIES, WorkQueue, work_queues
 from legacy_queue.domain.task import Worker
 from legacy_queue.ports import Clock
 from legacy_queue.services.claims import Claims
+from legacy_queue.services.gate import Gate
 from legacy_queue.services.together import for_each
 from legacy_queue.services.usage import Usage
 from legacy_queue.services.work_messages import WorkMessages
@@ -43,6 +44,7 @@ class ClaimWork:
         clock: Clock,
         longest: timedelta,
         stopping: threading.Event,
+        gate: Gate,
         max_waiting: int = 3000,
     ) -> None:
         """Once ``stopping`` is set, whoever waits is answered that there is no work.
@@ -51,7 +53,7 @@ class ClaimWork:
         """
         self._queues, self._messages, self._claims = queues, messages, claims
         self._usage, self._workers, self._clock = usage, workers, clock
-        self._longest, self._stopping = longest, stopping
+        self._longest, self._stopping, self._gate = longest, stopping, gate
         self._places = threading.Semaphore(max_waiting)
         self._pollers: dict[tuple[str, str], WorkPoller] = {}
         self._lock = threading.Lock()
@@ -78,7 +80,7 @@ class ClaimWork:
         def is_quarantined() -> bool:
             return self._workers.is_quarantined(provisioner_id, worker_type, worker)
 
-        request = Wait(0 if is_quarantined() else count, is_gone, self._clock.now())
+        request = Wait(0 if is_quarantined() else count, is_gone, self._clock.wall_time())
         poller = self._poller(provisioner_id, worker_type)
         has_place = self._places.acquire(blocking=False)
         try:
@@ -101,7 +103,7 @@ class ClaimWork:
         is_quarantined: Callable[[], bool],
     ) -> Sequence[Claim]:
         while not self._stopping.is_set():
-            polled = poller.wait(request, end - self._clock.now())
+            polled = poller.wait(request, end - self._clock.wall_time())
             if not polled:
                 break
             if request.is_gone() or is_quarantined():
@@ -126,6 +128,11 @@ class ClaimWork:
         """How many requests wait for work now."""
         return sum(one.waiting for one in self._pollers.values())
 
+    def look_again(self) -> None:
+        """Whoever waits looks for work at once: the clock was moved."""
+        for poller in self._pollers.values():
+            poller.look_again()
+
     def wake(self) -> None:
         """Whoever waits is answered, once ``stopping`` is set."""
         for poller in self._pollers.values():
@@ -144,6 +151,7 @@ class ClaimWork:
                     self.look_every,
                     self._clock,
                     self._stopping,
+                    self._gate,
                 )
                 self._pollers = {**self._pollers, pool: poller}  # another one: somebody may be counting
             return self._pollers[pool]

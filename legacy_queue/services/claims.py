@@ -265,8 +265,8 @@ class Claims:
             self._rules.issuer,
             f"task-client/{task.task_id}/{run.run_id}/on/{worker.worker_group}/{worker.worker_id}/until/{seconds}",
             list(dict.fromkeys([*own, *task.definition.wire["scopes"]])),
-            start=self._clock.now() - _CREDENTIALS_DRIFT,
-            expiry=taken_until + _CREDENTIALS_DRIFT,
+            start=self._clock.wall_time() - _CREDENTIALS_DRIFT,
+            expiry=self._clock.wall_time_of(taken_until) + _CREDENTIALS_DRIFT,
             seed=slugid() + slugid(),
         )
         return {

@@ -11,12 +11,14 @@ from legacy_queue.services.advance import Advance
 from legacy_queue.services.artifacts import Artifacts
 from legacy_queue.services.background import Background, Flush, Pace
 from legacy_queue.services.changes import Changes
-from legacy_queue.services.chores import Chore, Chores
+from legacy_queue.services.chores import PAUSE, Chore, Chores
 from legacy_queue.services.claim_work import ClaimWork
 from legacy_queue.services.claims import ClaimRules, Claims
+from legacy_queue.services.clock_control import ClockControl
 from legacy_queue.services.dependencies import Dependencies
 from legacy_queue.services.event_feed import EventFeed
 from legacy_queue.services.event_publisher import EventPublisher
+from legacy_queue.services.gate import Gate
 from legacy_queue.services.group_changes import GroupChanges
 from legacy_queue.services.groups import Groups
 from legacy_queue.services.listing import Listing
@@ -42,7 +44,7 @@ class Rules:
     """``sas_life``: how long poll URLs are good. ``poll_visibility``: how long a polled message is invisible.
     ``claim_work_wait``: how long claimWork waits for work. ``upload_url``: where artifacts are uploaded to.
     ``resolves``: whether timers, sweeping and expiry are this process's business. ``max_waiting`` requests of
-    claimWork wait at once, ``max_streams`` of events are open.
+    claimWork wait at once, ``max_streams`` of events are open. ``pause``: between pages of periodic jobs.
     """
 
     claims: ClaimRules
@@ -53,6 +55,7 @@ class Rules:
     resolves: bool = True
     max_waiting: int = 3000
     max_streams: int = 500
+    pause: timedelta = PAUSE
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ class Core:
     chores: Chores | None = None
     flushes: Sequence[Flush] = ()
     stopping: Event = field(default_factory=Event)
+    gate: Gate = field(default_factory=Gate)
 
     def background(self, pace: Pace = Pace()) -> Background:  # noqa: B008 - it is frozen
         """The threads of a process that serves or resolves."""
@@ -82,6 +86,14 @@ class Core:
             (self.services.claim_work.wake, self.services.event_feed.end),
             self.services.workers.flush_new,
             pace,
+            self.gate,
+        )
+
+    def clock_control(self, clock: Clock) -> ClockControl:
+        """What moves the clock that everything was built with."""
+        look_again = self.services.claim_work.look_again
+        return ClockControl(
+            clock, self.timers, self.resolver, self.chores, self.gate, self.stopping, look_again
         )
 
 
@@ -104,7 +116,7 @@ def build_core(
     workers = Workers(storage.workers, clock)
     claims = Claims(changes, messages, clock, rules.claims, usage, workers)
     listing = Listing(storage.tasks, groups, storage.dependencies)
-    stopping = Event()
+    stopping, gate = Event(), Gate()
     uploads = Uploads(
         storage.artifacts, storage.blobs, changes, clock, rules.claims.secrets, rules.upload_url
     )
@@ -123,6 +135,7 @@ def build_core(
             clock,
             rules.claim_work_wait,
             stopping,
+            gate,
             rules.max_waiting,
         ),
         polling=Polling(storage.work_queues, clock, rules.sas_life, rules.poll_visibility, usage, workers),
@@ -146,8 +159,8 @@ def build_core(
     chores = None
     if rules.resolves:
         sweeper = Sweeper(storage.tasks, storage.groups, timers, advance, clock)
-        chores = Chores(_chores(storage, sweeper, artifacts, clock), storage.turns, clock)
-    return Core(services, timers, resolver, publisher, chores, flushes, stopping)
+        chores = Chores(_chores(storage, sweeper, artifacts, clock), storage.turns, clock, rules.pause)
+    return Core(services, timers, resolver, publisher, chores, flushes, stopping, gate)
 
 
 def _chores(storage: Storage, sweeper: Sweeper, artifacts: Artifacts, clock: Clock) -> list[Chore]:

@@ -73,18 +73,24 @@ class EventFeed:
                 self._hand_out(self._events[-1])
 
     def follow(
-        self, exchange: str | None, pattern: str, after: str, followers: Sequence[str] = ()
+        self,
+        exchange: str | None,
+        pattern: str,
+        after: str,
+        followers: Sequence[str] = (),
+        is_endless: bool = True,
     ) -> Iterator[Told | BeginsAnew | None]:
         """Events with their ids, behind the one with the id ``after``, or from now on for "".
 
         Those of the exchange, or of all, whose routing key or a route (``route.<route>``) matches the
         pattern. None about each tick while there are none. With a broker the ids are empty. Where events
         behind that id are not kept, or it is another process's, "begins-anew" comes before those
-        that are. It ends when the source of events goes away, and for whoever reads too slowly. Raises
+        that are. It ends when the source of events goes away, and for whoever reads too slowly; unless
+        ``is_endless``, behind the events that there are already, of which a broker has none. Raises
         ValueError for an id that is none, BrokerAway, ServiceUnavailable, also where too many follow, or one
         of the ``followers`` (the address and the client that ask) follows too often.
         """
-        following = self._follow(_Stream(exchange, pattern, followers), after)
+        following = self._follow(_Stream(exchange, pattern, followers), after, is_endless)
         next(following)  # closing it gives its place back from here on
         return following
 
@@ -94,7 +100,7 @@ class EventFeed:
             for stream in tuple(self._streams):
                 stream.waiting.put(None)
 
-    def _follow(self, stream: _Stream, after: str) -> Iterator[Told | BeginsAnew | None]:
+    def _follow(self, stream: _Stream, after: str, is_endless: bool) -> Iterator[Told | BeginsAnew | None]:
         resumes = after != "" and not self._broker
         if resumes and not _ID.fullmatch(after):
             raise ValueError(f"{after!r} is not the id of an event: an id is 16 digits")
@@ -110,7 +116,7 @@ class EventFeed:
             for one in self._kept(int(after), last_id) if resumes else ():
                 if isinstance(one, str) or _followed_by(own, one[1]):
                     yield one
-            while True:
+            while is_endless:
                 try:
                     told = stream.waiting.get(timeout=self._tick)
                 except Empty:

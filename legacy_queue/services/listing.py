@@ -45,6 +45,15 @@ class Listing:
         ask = partial(self._dependencies.dependents, task_id)
         return read_page(ask, lambda one: one.task_id, after, limit, item, _AT_ONCE)
 
+    def all_tasks(self, resolved_too: bool, after: str, limit: int, render: Render) -> Page[str]:
+        """The tasks that are not resolved, or all that there are."""
+
+        def belongs(task: Task) -> bool:
+            return resolved_too or not task.is_resolved
+
+        ask = partial(self._tasks.ids, resolved_too=resolved_too)
+        return read_page(ask, str, after, limit, lambda one: self._item(one, belongs, render), _AT_ONCE)
+
     def places(
         self, places: Sequence[str], limit: int, belongs: Callable[[Task], bool], render: Render
     ) -> Page[str]:

@@ -34,7 +34,7 @@ class Objects:
 
     def access(self, artifact: Artifact) -> Mapping[str, Any]:
         """What the content of an object artifact is had with."""
-        return download_access(artifact, self._issuer, self._clock.now())
+        return download_access(artifact, self._issuer, self._clock.wall_time())
 
     def create_upload(self, name: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """The body that createUpload answers, and what came inline is stored. Safe to repeat until it is
@@ -77,7 +77,7 @@ class Objects:
     def start_download(self, name: str, accepted: Mapping[str, Any]) -> Mapping[str, Any]:
         """The body that startDownload answers; raises NoMatchingMethod."""
         artifact, method = self.find(name), download_method(accepted)
-        expiry = artifact.url_expiry(self._clock.now())
+        expiry = self._clock.wall_time_of(artifact.url_expiry(self._clock.now()))
         url = self._blobs.download_url(artifact.blob_name, expiry)
         if method == "simple":
             return {"method": method, "url": url}

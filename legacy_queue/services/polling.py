@@ -27,11 +27,16 @@ class Polling:
         self._queues, self._clock, self._usage, self._workers = queues, clock, usage, workers
         self._sas_life, self._poll_visibility = sas_life, poll_visibility
 
+    def expired(self) -> "Polling":
+        """The same, but for its URLs, which have ended."""
+        past = -_DRIFT / 2
+        return Polling(self._queues, self._clock, past, self._poll_visibility, self._usage, self._workers)
+
     def poll_urls(self, provisioner_id: str, worker_type: str, client_id: str) -> Mapping[str, Any]:
         """The body that pollTaskUrls answers to that client: signed URLs, highest priority first."""
         self._usage.saw_poll(provisioner_id, worker_type, client_id)
         self._workers.seen(provisioner_id, worker_type)
-        now = self._clock.now()
+        now = self._clock.wall_time()
         expires, queues = now + self._sas_life, work_queues(provisioner_id, worker_type)
         urls = self._queues.signed_urls(queues, now - _DRIFT, expires, self._poll_visibility)
         return {

@@ -1,6 +1,7 @@
 """Handles the timers that have fired: a few at a time, so that calls are not slowed."""
 
 import threading
+import time
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -10,12 +11,14 @@ import structlog
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports import BrokerAway, Clock, Corrupt
 from legacy_queue.services.advance import Advance
+from legacy_queue.services.gate import Gate
 from legacy_queue.services.groups import Groups
 from legacy_queue.services.timer_state import Due
 from legacy_queue.services.timers import LEASE, Timers
 
 log = structlog.get_logger()
 
+RESOLVERS = 2  # threads: so few that calls are not slowed by many timers
 _MAX_TRIES = 10
 _TRY_AGAIN = timedelta(seconds=2)  # where storage or the broker is away
 _LONGEST_PAUSE = timedelta(minutes=2)  # between tries of a timer whose handling fails
@@ -28,12 +31,13 @@ class Resolver:
     def __init__(self, timers: Timers, advance: Advance, groups: Groups, clock: Clock) -> None:
         self._timers, self._advance, self._groups, self._clock = timers, advance, groups, clock
 
-    def run(self, stop: threading.Event) -> None:
-        """Handle timers until ``stop`` is set; ``Timers.wake`` then."""
+    def run(self, stop: threading.Event, gate: Gate) -> None:
+        """Handle timers until ``stop`` is set; ``Timers.wake`` then. A closed gate holds them up."""
         while not stop.is_set():
-            due = self._timers.take(timeout=1)
-            if due:
-                self._handle(due)
+            with gate.pass_through():
+                due = self._timers.take(timeout=1)
+                if due:
+                    self._handle(due)
 
     def handle_all(self) -> int:
         """Handle what has fired by now; how many timers that were."""
@@ -41,6 +45,7 @@ class Resolver:
         while due := self._timers.take(timeout=None):
             self._handle(due)
             count += 1
+            time.sleep(0)  # other greenlets have their turn
         return count
 
     def _handle(self, due: Due) -> None:

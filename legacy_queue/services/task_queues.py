@@ -59,7 +59,7 @@ class TaskQueues:
 
     def _backlog(self) -> Backlog:
         with self._lock:
-            reading, now = self._reading, self._clock.now()
+            reading, now = self._reading, self._clock.wall_time()
             is_known = reading is not None and reading.is_good(now)
             if reading is None or not is_known:
                 reading = self._reading = _Reading(now, self._tasks.begin_backlog())
@@ -73,7 +73,7 @@ class TaskQueues:
             after: str | None = ""
             while after is not None:
                 after = self._tasks.read_into(reading.backlog, after)
-            took = self._clock.now() - reading.begun
+            took = self._clock.wall_time() - reading.begun
             reading.until.set_result(reading.begun + max(KNOWN_FOR, REST * took))
         except BaseException as error:  # also when the thread is being ended: others wait
             with self._lock:

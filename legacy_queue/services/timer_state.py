@@ -1,13 +1,17 @@
 """What a process knows of its timers."""
 
+import heapq
+import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.timers import ArtifactName, Timer
+
+_LONGEST_HIDDEN = timedelta(days=6)  # Azure hides no message for longer than a week
 
 
 @dataclass(frozen=True)
@@ -117,9 +121,54 @@ class State:
         return Timer(task_id, due)
 
 
+class Schedule:
+    """When which of the timers fires next: at ``again`` of its state. Its caller holds a lock."""
+
+    def __init__(self, states: Mapping[str, State]) -> None:
+        self._states = states
+        self._heap: list[tuple[datetime, int, str]] = []  # some of it out of date
+        self._order = itertools.count()
+
+    def put(self, key: str, when: datetime) -> None:
+        """The timer fires then, and not before."""
+        self._states[key].again = when
+        heapq.heappush(self._heap, (when, next(self._order), key))
+
+    def pop_due(self, now: datetime) -> Iterator[str]:
+        """The timers that are due, in the order of their times; they do not fire again."""
+        while self._heap and self._heap[0][0] <= now:
+            when, _, key = heapq.heappop(self._heap)
+            state = self._states.get(key)
+            if state and state.again == when:
+                state.again = None
+                yield key
+
+    def next_due(self, end: datetime) -> datetime | None:
+        """When the next timer fires, if it does so by ``end``.
+
+        What failed is put off until its task is due, or to ``end``: else a broker that is away for a week
+        would be asked every two seconds of it.
+        """
+        while self._heap and self._heap[0][0] <= end:
+            when, _, key = self._heap[0]
+            state = self._states.get(key)
+            if state and state.again == when:
+                later = state.due if state.due and when <= state.due < end else end
+                if not state.tries or when == later:
+                    return when
+                self.put(key, later)
+            heapq.heappop(self._heap)
+        return None
+
+
 def by_time(timers: Iterable[Timer], now: datetime) -> Iterable[Sequence[Timer]]:
     """What is due at about the same time, together: within twice the time from now."""
     groups = defaultdict(list)
     for timer in timers:
         groups[math.log2(max(1.0, (timer.due - now).total_seconds())) // 1].append(timer)
     return groups.values()
+
+
+def time_hidden(timers: Iterable[Timer], now: datetime, grace: timedelta) -> timedelta:
+    """How long a message of these, which wait, is hidden: until the first is due, and the grace more."""
+    return min(_LONGEST_HIDDEN, max(timedelta(0), min(one.due for one in timers) - now + grace))

@@ -18,7 +18,7 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import EVER
 from legacy_queue.domain.timers import MAX_TEXT, ArtifactName, Timer, text_length
 from legacy_queue.ports import Clock
-from legacy_queue.services.timer_state import Due, Message, State, by_time
+from legacy_queue.services.timer_state import Due, Message, Schedule, State, by_time, time_hidden
 from legacy_queue.stores.group_commit import GroupCommit
 from legacy_queue.stores.timers import TimerMessage, TimerStore
 
@@ -27,7 +27,6 @@ _RENEWED_BEFORE = LEASE / 2
 _GRACE = timedelta(seconds=10)  # after a timer is due: until then, it is for the process that keeps it
 _SKEW = timedelta(minutes=1)  # of another process's clock
 _AT_ONCE = timedelta(0)
-_LONGEST_HIDDEN = timedelta(days=6)  # Azure hides no message for longer than a week
 
 
 class Timers:
@@ -44,9 +43,9 @@ class Timers:
         self._states: dict[str, State] = {}
         self._messages: dict[str, Message] = {}  # by messageId
         self._renewals: list[tuple[datetime, int, Message]] = []  # a heap: when to renew which
-        self._waiting: list[tuple[datetime, int, str]] = []  # a heap: when which timer fires
+        self._schedule = Schedule(self._states)
         self._unused: list[Message] = []  # to be deleted
-        self._ready: SimpleQueue[str | None] = SimpleQueue()
+        self._ready: SimpleQueue[str] = SimpleQueue()  # "" ends a wait
         self._order = itertools.count()
         self._lock = Lock()
 
@@ -106,7 +105,7 @@ class Timers:
         It is followed by a call of ``complete`` or ``fall_behind``.
         """
         with suppress(Empty):
-            while key := self._ready.get(timeout is not None, timeout):
+            while (key := self._ready.get(timeout is not None, timeout)) or timeout is None:
                 with self._lock:
                     state = self._states.get(key)
                     if state and state.again is None and (state.is_behind or not state.users):
@@ -115,23 +114,27 @@ class Timers:
 
     def wake(self) -> None:
         """End a wait of ``take``."""
-        self._ready.put(None)
+        self._ready.put("")
 
     def tick(self) -> None:
         """Let fire what is due, renew the messages whose time comes, and delete what is not needed.
 
         To be called about twice a second. Raises ServiceUnavailable.
         """
-        now = self._clock.now()
-        with self._lock:
-            while self._waiting and self._waiting[0][0] <= now:
-                when, _, key = heapq.heappop(self._waiting)
-                state = self._states.get(key)
-                if state and state.again == when:
-                    state.again = None
-                    self._ready.put(key)
-        self._renew(now)
+        self.fire()
+        self._renew(self._clock.now())
         self._delete()
+
+    def fire(self) -> None:
+        """Let fire what is due."""
+        with self._lock:
+            for key in self._schedule.pop_due(self._clock.now()):
+                self._ready.put(key)
+
+    def next_due(self, end: datetime) -> datetime | None:
+        """When the next timer fires, if it does so by ``end``; see ``Schedule.next_due``."""
+        with self._lock:
+            return self._schedule.next_due(end)
 
     def receive(self) -> int:
         """Take over timers that other processes left; of how many messages. Raises ServiceUnavailable."""
@@ -163,8 +166,7 @@ class Timers:
             state.again = None
             self._ready.put(key)
         else:
-            state.again = when
-            heapq.heappush(self._waiting, (when, next(self._order), key))
+            self._schedule.put(key, when)
 
     def _part(self, key: str, message: Message) -> None:
         message.task_ids.discard(key)
@@ -236,9 +238,7 @@ class Timers:
                 self._moved(message, {timer.task_id: old[timer.task_id] for timer in put.timers})
 
     def _until(self, timers: Iterable[Timer], now: datetime) -> timedelta:
-        """How long a message of these, which wait, is hidden."""
-        grace = _GRACE if self._keeps_more else _AT_ONCE
-        return min(_LONGEST_HIDDEN, max(_AT_ONCE, min(one.due for one in timers) - now + grace))
+        return time_hidden(timers, now, _GRACE if self._keeps_more else _AT_ONCE)
 
     @property
     def _keeps_more(self) -> bool:

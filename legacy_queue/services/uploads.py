@@ -92,7 +92,7 @@ class Uploads:
 
     def object_request(self, artifact: Artifact, content_type: str, length: int) -> Mapping[str, Any]:
         """What uploads an object: a PUT to ``url`` with these ``headers``, until ``expires``."""
-        expiry = artifact.url_expiry(self._clock.now())
+        expiry = self._clock.wall_time_of(artifact.url_expiry(self._clock.now()))
         ticket = replace(_ticket(artifact, expiry), size=length, content_type=content_type)
         headers = {"content-type": content_type, "content-length": str(length)}
         return {"url": self._signed(ticket), "expires": format_time(expiry), "headers": headers}
@@ -102,6 +102,10 @@ class Uploads:
         check_open(self._changes.read(artifact.task_id).task, artifact.run_id, self._clock.now())
         self._blobs.write(artifact.blob_name, [content], content_type, None)
 
+    def verified(self, ticket_text: str, signature: str) -> Ticket:
+        """What the URL of an upload permits; raises AuthorizationFailed."""
+        return Ticket.verified(ticket_text, signature, self._secrets, self._clock.wall_time())
+
     def receive(self, ticket_text: str, signature: str, sent: Sent, chunks: Iterable[bytes]) -> str:
         """The ETag, without quotes, of the chunks, which are stored if they are what was announced.
 
@@ -109,7 +113,7 @@ class Uploads:
         signature, or a content type, that createArtifact did not give; InputError, InputTooLarge,
         MalformedPayload; ResourceNotFound, RequestConflict. What ``chunks`` raises goes through.
         """
-        ticket = Ticket.verified(ticket_text, signature, self._secrets, self._clock.now())
+        ticket = self.verified(ticket_text, signature)
         artifact = self._awaited(ticket)
         self._check_open(ticket)
         length, expected_sha256, content_encoding = _announced(artifact, ticket, sent)

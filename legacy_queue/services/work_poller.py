@@ -16,6 +16,7 @@ import structlog
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.ports import Clock
+from legacy_queue.services.gate import Gate
 from legacy_queue.stores import ReceivedMessage, WorkQueues
 
 log = structlog.get_logger()
@@ -59,13 +60,16 @@ class WorkPoller:
         look_every: Callable[[], timedelta],
         clock: Clock,
         stopping: threading.Event,
+        gate: Gate,
     ) -> None:
         """For these queues, highest priority first. Once ``stopping`` is set, everybody goes with nothing.
 
-        ``look_every`` says for how long an empty queue is left alone, at present.
+        ``look_every`` says for how long an empty queue is left alone, at present. While the gate is closed,
+        nothing is polled.
         """
         self._queues, self._work_queues, self._put_back = queues, work_queues, put_back
         self._look_every, self._clock, self._stopping = look_every, clock, stopping
+        self._gate = gate
         self._waiting: set[Wait] = set()
         self._pause = look_every()
         self._empty: dict[WorkQueue, datetime] = {}  # when they were seen so
@@ -121,6 +125,11 @@ class WorkPoller:
             self._empty.pop(queue, None)
         self._wake.set()
 
+    def look_again(self) -> None:
+        """Look at once, at queues that were empty just now too: the clock was moved."""
+        for queue in self._queues:
+            self.offered(queue)
+
     def wake(self) -> None:
         """Look at once."""
         self._wake.set()
@@ -129,7 +138,7 @@ class WorkPoller:
         """Poll once for those that wait now. Raises ServiceUnavailable."""
         self._pause = self._look_every()
         if not self._is_recent(self._looked_for_gone):
-            self._looked_for_gone = self._clock.now()
+            self._looked_for_gone = self._clock.wall_time()
             self._send_away([one for one in self._line() if one.is_gone()])
         try:
             for queue in self._queues:
@@ -143,7 +152,8 @@ class WorkPoller:
             if self._stopping.is_set():
                 self._send_away(self._line())
             try:
-                self.look()
+                with self._gate.pass_through():
+                    self.look()
             except ServiceUnavailable as error:
                 self._send_away(self._line(), error)
             except Exception:
@@ -176,7 +186,7 @@ class WorkPoller:
         """Until nobody has room, or the queue had fewer messages than were asked for."""
         is_full = True
         while is_full and not self._is_recent(self._empty.get(queue)) and (room := self._room()):
-            asked, offers = self._clock.now(), self._offers[queue]
+            asked, offers = self._clock.wall_time(), self._offers[queue]
             messages = self._work_queues.receive(queue, min(room, _MOST), LEASE)
             with self._lock:
                 if not messages and self._offers[queue] == offers:
@@ -205,13 +215,13 @@ class WorkPoller:
 
     def _is_recent(self, seen: datetime | None) -> bool:
         """Whether that was looked at so lately that it is left alone."""
-        return seen is not None and timedelta(0) <= self._clock.now() - seen < self._pause - _A_LOOK
+        return seen is not None and timedelta(0) <= self._clock.wall_time() - seen < self._pause - _A_LOOK
 
     def until_next_look(self) -> float:
         """Seconds until a queue is to be asked again, or the hung up to be looked for."""
         if not self._room():
             return self._pause.total_seconds()
-        now = self._clock.now()
+        now = self._clock.wall_time()
         with self._lock:
             oldest = min(self._empty.get(queue, now - self._pause) for queue in self._queues)
         return min(self._pause, max(timedelta(0), oldest + self._pause - now)).total_seconds()

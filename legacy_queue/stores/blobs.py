@@ -105,7 +105,7 @@ class Blobs:
             name,
             account_key=endpoint.key,
             permission=permission,
-            start=self._clock.now() - _DRIFT,
+            start=self._clock.wall_time() - _DRIFT,
             expiry=expiry,
             protocol=endpoint.sas_protocol,
             content_disposition=disposition,

@@ -61,10 +61,21 @@ def between(
 ) -> list[Item]:
     """The first ``limit`` readable rows of the partition with keys between these two, neither included."""
     keys = (Condition(PARTITION, "eq", partition), Condition(KEY, "gt", first), Condition(KEY, "lt", end))
+    return first_of(table, [*keys, *further], limit, convert, select)
+
+
+def first_of(
+    table: Table,
+    conditions: Sequence[Condition],
+    limit: int,
+    convert: Callable[[Row], Item],
+    select: Sequence[str] | None = None,
+) -> list[Item]:
+    """The first ``limit`` readable rows that meet the conditions."""
     found: list[Item] = []
     after: str | None = ""
     while after is not None and len(found) < limit:
-        items, after = page(table, [*keys, *further], after, min(limit, _MAX_PAGE), convert, select)
+        items, after = page(table, conditions, after, min(limit, _MAX_PAGE), convert, select)
         found += items
     return found[:limit]
 

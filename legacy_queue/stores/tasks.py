@@ -16,12 +16,14 @@ from legacy_queue.domain.messages import Lease
 from legacy_queue.domain.task import PriorityChange, Run, Task
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.ports import AlreadyExists, Changed
-from legacy_queue.ports.table import Condition, Row, Table, Value
+from legacy_queue.ports.table import PARTITION, Condition, Row, Table, Value
 from legacy_queue.stores.backlog import Backlog, Entry
 from legacy_queue.stores.recent import Recent
 from legacy_queue.stores.rows import (
+    NOTHING,
     ExpiringRows,
     as_json,
+    first_of,
     json_in,
     json_values,
     of_kind,
@@ -36,7 +38,9 @@ _LARGEST_REMEMBERED = 16 * 1024  # bytes of a definition
 
 _LISTS = ("dependencies", "routes", "scopes")  # of a definition, of strings
 _STATES = ("pending", "running", "completed", "failed", "exception")
-_UNRESOLVED = Condition("state", "in", ("unscheduled", "pending", "running"))
+_UNRESOLVED_STATES = ("unscheduled", "pending", "running")
+_UNRESOLVED = Condition("state", "in", _UNRESOLVED_STATES)
+_ANY_STATE = Condition("state", "in", (*_UNRESOLVED_STATES, "completed", "failed", "exception"))
 _OPEN = Condition("state", "in", ("pending", "running"))
 _OF_ENTRY = ("taskQueueId", "state", "since")  # properties of a row
 _PAGE = 1000
@@ -134,6 +138,12 @@ class TaskStore(ExpiringRows):
     def unresolved(self, after: str, limit: int) -> tuple[Sequence[StoredTask], str | None]:
         """A page of the unscheduled, pending or running tasks, and where to go on: see ``rows.page``."""
         return page(self._table, [_UNRESOLVED], after, limit, _stored)
+
+    def ids(self, after: str, limit: int, *, resolved_too: bool) -> Sequence[str]:
+        """Up to ``limit`` taskIds behind that one, in order: of unresolved tasks, or of all."""
+        behind = [Condition(PARTITION, "gt", after)] if after else []
+        conditions = [*behind, _ANY_STATE if resolved_too else _UNRESOLVED]
+        return first_of(self._table, conditions, limit, lambda row: row.partition, NOTHING)
 
     def _entry(self, row: Row) -> tuple[str, Entry] | None:
         """A task that an earlier version stored last is read whole; None for one that is gone meanwhile."""

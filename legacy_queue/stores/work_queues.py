@@ -12,7 +12,7 @@ from legacy_queue.domain.priority import WorkQueue, work_queues
 from legacy_queue.domain.times import whole_seconds
 from legacy_queue.ports import Clock
 from legacy_queue.ports.account import Endpoint, StorageAccount
-from legacy_queue.ports.queue import Queue, QueueNotFound
+from legacy_queue.ports.queue import Queue, QueuedMessage, QueueNotFound
 from legacy_queue.stores.recent import Recent
 
 _REMEMBERED = 10_000  # queues
@@ -75,6 +75,13 @@ class WorkQueues:
         except QueueNotFound:
             return []
         return [ReceivedMessage(message.lease, message.text) for message in received]
+
+    def peek(self, queue: WorkQueue) -> Sequence[QueuedMessage]:
+        """The messages that can be seen without receiving any: see ``Queue.messages``."""
+        try:
+            return self._queue(queue).messages()
+        except QueueNotFound:
+            return []
 
     def count(self, queue: WorkQueue) -> int:
         """How many messages there are, visible or not: 0 for a queue that was never used."""

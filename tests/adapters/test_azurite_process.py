@@ -62,6 +62,10 @@ for end in (signal.SIGKILL, signal.SIGTERM):
     azurite.restart()
     assert azurite.pid != pid
     assert azurite.ports == ports
+os.kill(azurite.pid, signal.SIGKILL)
+while os.path.exists(f"/proc/{azurite.pid}"):
+    reap()  # before gevent has looked
+assert not azurite.alive()
 azurite.stop()
 print("restarted twice")
 """

@@ -1,8 +1,8 @@
 """Loaded by each Python that a test starts, whose PYTHONPATH names this folder.
 
-It can be asked where it stands, and held up at an import. A ``legacy-queue`` finds two packages as its users
-have them, not at all: clients and checks brought them here, and azure-core and structlog would import them,
-which takes a seventh of a server's start.
+It can be asked where it stands, held up at an import, and told to end while it forks. A ``legacy-queue`` finds
+two packages as its users have them, not at all: clients and checks brought them here, and azure-core and
+structlog would import them, which takes a seventh of a server's start.
 """
 
 import faulthandler
@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 ASK = signal.SIGRTMIN + 5
@@ -34,3 +35,6 @@ class Held:
 
 if name := os.environ.get("TEST_HELD_IMPORT"):
     sys.meta_path.insert(0, Held(name, float(os.environ["TEST_HELD"]), Path(os.environ["TEST_HELD_MARK"])))
+
+if number := os.environ.get("TEST_TOLD_AT_FORK"):  # before what others have called then
+    os.register_at_fork(after_in_parent=partial(os.kill, os.getpid(), int(number)))

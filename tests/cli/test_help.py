@@ -11,10 +11,12 @@ OPTIONS = """
 import json, click
 from legacy_queue.cli.commands import _COMMANDS, commands
 context = click.Context(commands)
+found = {name: commands.get_command(context, name) for name in _COMMANDS}
+groups = {name: group for name, group in found.items() if isinstance(group, click.Group)}
+inner = {f"{name} {below}": one for name, group in groups.items() for below, one in group.commands.items()}
 print(json.dumps({
     f"{name} {option.opts[0]}": option.get_help_record(click.Context(command))[1]
-    for name in _COMMANDS
-    for command in [commands.get_command(context, name)]
+    for name, command in (found | inner).items()
     for option in command.params
     if isinstance(option, click.Option) and not (option.is_flag and not option.secondary_opts)
 }))

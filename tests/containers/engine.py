@@ -3,11 +3,13 @@
 import json
 import os
 import re
+import secrets
 import shutil
 import socket
 import subprocess
 from collections.abc import Mapping
 from contextlib import ExitStack
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, Self
 
@@ -78,16 +80,23 @@ def _registries(folder: Path) -> list[str]:
 
 
 class Services:
-    """What ``compose.yaml`` describes, published on free ports of 127.0.0.1; secrets are in the folder."""
+    """What ``compose.yaml`` describes, published on free ports; its secrets are in the folder.
+
+    They are published on a loopback address of its own: podman forwards what is sent to them by rules of the
+    kernel's, which stand a little longer than the ports are taken, and for good where a run was killed. A
+    server of another test that listened on such a port of 127.0.0.1 could not be reached.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.project = folder, f"lq{os.getpid()}{folder.name}".lower().replace("_", "-")
         shutil.copy(ROOT / "compose.yaml", folder)
         said(ROOT / "deploy/secrets", cwd=folder)
+        self.host = str(IPv4Address(b"\x7f\1" + secrets.token_bytes(2)))
         with ExitStack() as taken:
-            free = [taken.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in _PORTS]
+            free = [taken.enter_context(socket.create_server((self.host, 0))) for _ in _PORTS]
             self.ports = {name: one.getsockname()[1] for name, one in zip(_PORTS, free, strict=True)}
-        self._env = {name: str(port) for name, port in self.ports.items()} | {"PUBLIC_HOST": "127.0.0.1"}
+        addresses = {"LISTEN": self.host, "PUBLIC_HOST": self.host}
+        self._env = {name: str(port) for name, port in self.ports.items()} | addresses
 
     def __enter__(self) -> Self:
         return self
@@ -111,7 +120,7 @@ class Services:
         return f"{self.project}_{service}_1"
 
     def root_url(self, server: int = 1) -> str:
-        return f"http://127.0.0.1:{self.ports[f'SERVER_{server}_PORT']}"
+        return f"http://{self.host}:{self.ports[f'SERVER_{server}_PORT']}"
 
     def logs(self, service: str) -> str:
         """Standard output and standard error."""

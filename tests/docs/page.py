@@ -14,11 +14,12 @@ What the reader does not see is an HTML comment, directly before a block:
 - ``<!-- run: sample -->``: the block is no output, or no settings;
 - ``<!-- run: stop -->``, anywhere: end the last background command.
 
-And anywhere on the page ``<!-- needs: server rabbitmq s3 -->``. A server is one with memory storage that
-several pages share; its URL is ``http://127.0.0.1:8080`` on the page, and the variables are set that
-``legacy-queue up`` tells a reader to export. For a broker ``AMQP_URL`` is set, for S3 ``S3_ENDPOINT``,
-``S3_BUCKET``, ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``. Ports of four or five digits are others
-when a page is tested, wherever they stand as in ``127.0.0.1:8443``, ``--port 8443`` or ``port = 8443``.
+And anywhere on the page ``<!-- needs: server rabbitmq s3 -->``. A server is one with memory storage and
+``--control`` that several pages share; its URL is ``http://127.0.0.1:8080`` on the page, and the variables
+are set that ``legacy-queue up`` tells a reader to export. For a broker ``AMQP_URL`` is set, for S3
+``S3_ENDPOINT``, ``S3_BUCKET``, ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``. Ports of four or five
+digits are others when a page is tested, wherever they stand as in ``127.0.0.1:8443``, ``--port 8443`` or
+``port = 8443``.
 
 A block below a paragraph that begins with ``Not run by the tests:`` is not run, and the reader sees why.
 Where it says ``pip install taskcluster==113.2.0`` or ``npm install taskcluster-client@11.0.0``, what follows

@@ -15,15 +15,22 @@ TEXT = {path: path.read_text() for path in PAGES}
 ALL = "\n".join(TEXT.values())
 HELPS = """
 import json
+import click
 from click.testing import CliRunner
 from legacy_queue.cli.commands import _COMMANDS, commands
-print(json.dumps({name: CliRunner().invoke(commands, [name, "--help"]).output for name in _COMMANDS}))
+
+def helps(command, words):
+    inner = command.commands if isinstance(command, click.Group) else {}
+    own = CliRunner().invoke(commands, [*words, "--help"]).output
+    return own + "".join(helps(one, [*words, name]) for name, one in inner.items())
+
+print(json.dumps({name: helps(commands.get_command(None, name), [name]) for name in _COMMANDS}))
 """
 
 
 @pytest.fixture(scope="module")
 def helps() -> dict[str, str]:
-    """What each command says of itself; serve's module patches the process that imports it."""
+    """What each command says of itself, and those below it; serve's module patches what imports it."""
     printed = subprocess.run(
         [sys.executable, "-c", HELPS], capture_output=True, text=True, timeout=LONG, check=True
     ).stdout

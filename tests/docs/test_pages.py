@@ -27,6 +27,7 @@ NOT_RUN = {
     "docs/how-to/tls.md": [
         "sudo iptables -t nat -A PREROUTING -p tcp --dport 443 -j REDIRECT --to-ports 8443"
     ],
+    "docs/how-to/in-tests.md": ["npm install taskcluster-client@11.0.0"],
     "docs/how-to/install.md": ["python3 -m venv .venv", "python3 -m venv legacy-queue"],
     "README.md": ["scripts/test"],
     "docs/how-to/old-client.md": ["python3 -m venv client", "npm install taskcluster-client@11.0.0"],
@@ -40,7 +41,7 @@ NOT_RUN = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serve(tmp_path_factory.mktemp("server"), "--storage", "memory") as running:
+    with serve(tmp_path_factory.mktemp("server"), "--storage", "memory", "--control") as running:
         yield running
 
 

@@ -45,7 +45,7 @@ def test_upload_credentials_are_for_one_object_and_end_after_a_day_or_with_it(
     expires: timedelta, life: timedelta
 ) -> None:
     artifact = replace(ARTIFACT, expires=NOW + expires)
-    answer = upload_access(artifact, ISSUER, NOW)
+    answer = upload_access(artifact, ISSUER, NOW, artifact.expires)
     certificate = json.loads(answer["credentials"]["certificate"])
     assert certificate["scopes"] == [f"object:upload:a/project:{NAME}"]
     assert certificate["expiry"] == epoch_milliseconds(NOW + life)

@@ -8,6 +8,7 @@ from legacy_queue.domain.times import (
     end_of_day,
     epoch_milliseconds,
     format_time,
+    parse_duration,
     parse_time,
     to_milliseconds,
     whole_seconds,
@@ -99,3 +100,27 @@ def test_a_part_of_a_second_is_a_whole_one(milliseconds: int, seconds: int) -> N
 )
 def test_a_day_ends_at_midnight_unless_it_is_the_last(time: str, end: str) -> None:
     assert format_time(end_of_day(parse_time(time))) == end
+
+
+@pytest.mark.parametrize(
+    ("text", "duration"),
+    [
+        ("0s", timedelta(0)),
+        ("1500ms", timedelta(seconds=1.5)),
+        ("90s", timedelta(seconds=90)),
+        ("21m", timedelta(minutes=21)),
+        ("2h", timedelta(hours=2)),
+        ("5d", timedelta(days=5)),
+    ],
+)
+def test_a_duration_is_a_number_and_its_unit(text: str, duration: timedelta) -> None:
+    assert parse_duration(text) == duration
+
+
+@pytest.mark.parametrize(
+    "text", ["", "5", "s", "-5s", "1.5s", "5 s", "5S", "5s\n", "5w", "1" * 10 + "s", "\uff15s"]
+)
+def test_what_is_no_duration_is_refused_by_naming_it(text: str) -> None:
+    with pytest.raises(ValueError, match="is no duration") as error:
+        parse_duration(text)
+    assert repr(text) in str(error.value)

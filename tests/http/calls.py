@@ -26,6 +26,8 @@ from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.http.app import ENDPOINTS, OBJECT_ENDPOINTS
+from legacy_queue.http.control import CONTROL_ENDPOINTS
+from legacy_queue.http.schemas import SCHEMAS
 from legacy_queue.stores import Storage
 from legacy_queue.wiring import build
 from tests.clients.python import taskcluster
@@ -38,6 +40,7 @@ PREFIXES = ("/v1", "/api/queue/v1")
 PROVISIONER, WORKER_TYPE = "provisioner", "worker-Type_1"
 WORKER = {"workerGroup": "group", "workerId": "alice"}
 DECLARED = {endpoint.name: endpoint for endpoint in ENDPOINTS}
+CONTROL = {endpoint.name: endpoint for endpoint in CONTROL_ENDPOINTS}
 
 # docs/explanation/http-contract.md#errors; AuthorizationFailed is for a message signature that is wrong
 CODES = {
@@ -224,6 +227,7 @@ class Queue:
             content_type=content_type if data else None,
             headers=headers,
             environ_overrides={"RAW_URI": target, "REQUEST_URI": target},
+            buffered=self.settings.control,  # so that a reset need not wait for it
         )
         self._check(answer, method, path, credentials, headers)
         return answer
@@ -347,13 +351,15 @@ class Queue:
             return
         assert answer.content_type == "application/json"
         if answer.status_code == 200:
-            endpoint = endpoint_of(method, path)
+            endpoint = self._endpoint_of(method, path)
             if endpoint in DECLARED and DECLARED[endpoint].output:
                 served_schema(endpoint).validate(answer.get_json())
+            elif endpoint in CONTROL:
+                jsonschema_rs.validate(SCHEMAS[CONTROL[endpoint].output or ""], answer.get_json())
             return
         if "x-taskcluster-artifact-storage-type" in answer.headers:
             return  # a redirect, or an artifact that is an error
-        check_error(answer, endpoint_of(method, path))
+        check_error(answer, self._endpoint_of(method, path))
         text = answer.get_data(as_text=True)
         secrets = {*self.secrets, headers.get("Authorization", "(none)")}
         secrets |= set(re.findall(r'(?:mac|hash)="([^"]+)"', headers.get("Authorization", "")))
@@ -363,6 +369,12 @@ class Queue:
                 certificate = json.loads(credentials.certificate)
                 secrets |= {credentials.certificate, certificate["seed"], certificate["signature"]}
         assert [secret for secret in secrets if secret.strip() and secret in text] == []
+
+    def _endpoint_of(self, method: str, path: str) -> str | None:
+        for endpoint in CONTROL.values() if self.settings.control else ():
+            if re.fullmatch(endpoint.pattern, f"{path} {method}"):
+                return endpoint.name
+        return endpoint_of(method, path)
 
 
 def succeeded(answer: TestResponse) -> TestResponse:

@@ -91,6 +91,12 @@ def test_what_was_published_before_is_not_in_the_stream(queue: Queue) -> None:
     assert json.loads(next(stream)["data"])["payload"]["status"]["taskId"] == OTHER_ID
 
 
+def test_without_following_the_answer_ends_behind_the_events_that_there_are(queue: Queue) -> None:
+    queue.create(TASK_ID)
+    query = f"?follow=false&lastEventId={'0' * 16}"
+    assert exchanges_of(ask(queue.http, query), 9) == ["begins-anew", "task-defined", "task-pending"]
+
+
 def test_a_stream_is_not_to_be_kept_by_a_proxy(queue: Queue) -> None:
     headers = ask(queue.http).headers
     assert headers["cache-control"] == "no-cache"
@@ -262,7 +268,12 @@ class Feed:
         self.followers: list[str] = []
 
     def follow(
-        self, _exchange: str | None, _pattern: str, _after: str, followers: Sequence[str]
+        self,
+        _exchange: str | None,
+        _pattern: str,
+        _after: str,
+        followers: Sequence[str],
+        is_endless: bool,  # noqa: ARG002
     ) -> Iterator[Any]:
         self.followers = list(followers)
         if self._items and isinstance(self._items[0], Exception):

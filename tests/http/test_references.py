@@ -8,6 +8,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
+from legacy_queue.http.control_schemas import CONTROL_SCHEMAS
 from legacy_queue.http.object_schemas import OBJECT_SCHEMAS
 from legacy_queue.http.references import api_reference
 from legacy_queue.http.schemas import SCHEMAS
@@ -93,7 +94,8 @@ def test_a_schema_is_referred_to_by_nothing() -> None:
     entries = [*ENTRIES.values(), *exchanges()["entries"]]
     used = {ref.rpartition("/")[2] for entry in entries for ref in schemas_of(entry)}
     # of /migration, of the stubs of other services and of objects: they are not in the queue's reference
-    beside = ("migration-response", "scope-set", "purge-requests-response", *OBJECT_SCHEMAS)
+    others = ("migration-response", "scope-set", "purge-requests-response")
+    beside = (*others, *OBJECT_SCHEMAS, *CONTROL_SCHEMAS)
     assert used | {f"{name}.json#" for name in beside} == {f"{name}.json#" for name in SCHEMAS}
 
 

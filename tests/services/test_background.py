@@ -1,5 +1,7 @@
 """The threads of a server process: they do their work, and end when they are told to."""
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
@@ -188,3 +190,23 @@ def test_what_is_stopped_twice_has_stopped() -> None:
     for _ in range(2):
         background.stop()
     assert background.stopping.is_set()
+
+
+STOPPED_WHILE_STARTING = """
+from gevent import monkey
+
+monkey.patch_all()
+import gevent
+from tests.services.bench import Bench
+
+background = Bench().server().background()
+starting = gevent.spawn(background.start)
+gevent.sleep(0)  # it waits for the first of its threads
+background.stop()
+starting.join()
+"""
+
+
+def test_a_process_may_be_told_to_end_while_its_threads_are_being_started() -> None:
+    """As ``serve`` is, whose threads are gevent's."""
+    subprocess.run([sys.executable, "-c", STOPPED_WHILE_STARTING], check=True, timeout=MAX_WAIT)

@@ -111,6 +111,13 @@ def test_a_process_is_followed_from_behind_an_id(process: Place) -> None:
     assert numbers(feed, None, "#", "") == []
 
 
+def test_a_stream_that_is_not_endless_ends_behind_the_events_that_there_are(process: Place) -> None:
+    process.tell(*range(250))
+    stream = process.feed.follow(None, "#", BEGINNING, is_endless=False)
+    process.tell(250)
+    assert take(stream, 1_000) == list(range(250))
+
+
 def test_an_event_comes_with_its_id_and_is_not_one_of_before(process: Place) -> None:
     feed = process.feed
     process.tell(0)

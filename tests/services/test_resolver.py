@@ -13,6 +13,7 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.timers import Timer, texts
 from legacy_queue.ports import BrokerAway, Corrupt
 from legacy_queue.services.advance import Advance, Next
+from legacy_queue.services.gate import Gate
 from legacy_queue.services.groups import Groups
 from legacy_queue.services.resolver import Resolver
 from legacy_queue.services.timers import Timers
@@ -269,7 +270,7 @@ def test_threads_handle_what_fires_and_end_when_they_are_told_to() -> None:
     bench = Bench()
     released, stop = threading.Event(), threading.Event()
     server = bench.server(At(0, of="end", after=released.set))
-    threads = [threading.Thread(target=server.resolver.run, args=[stop]) for _ in range(2)]
+    threads = [threading.Thread(target=server.resolver.run, args=[stop, Gate()]) for _ in range(2)]
     for thread in threads:
         thread.start()
     required = bench.create(taskGroupId=slugid())

@@ -9,6 +9,7 @@ import pytest
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.priority import PRIORITIES, WorkQueue, work_queues
+from legacy_queue.services.gate import Gate
 from legacy_queue.services.work_poller import LEASE, Wait, WorkPoller
 from legacy_queue.stores import ReceivedMessage, WorkQueues
 from tests.memory_server import HandClock, memory_storage
@@ -54,6 +55,7 @@ class Scene:
             lambda: 900 * MS,
             self.clock,
             self.stopping,
+            Gate(),
         )
 
     def offer(self, *texts: str, priority: str = "lowest") -> None:

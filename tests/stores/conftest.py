@@ -25,6 +25,12 @@ class RealClock(Clock):
     def now(self) -> datetime:
         return to_milliseconds(datetime.now(UTC)) + self._ahead
 
+    def wall_time(self) -> datetime:
+        return self.now()
+
+    def wall_time_of(self, time: datetime) -> datetime:
+        return time
+
     def advance(self, duration: timedelta) -> None:
         self._ahead += duration
 

@@ -82,6 +82,17 @@ def test_a_command_whose_azurite_is_still_starting_ends_it_and_itself(
         ended_in_order(process, tmp_path)
 
 
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_server_ends_in_order_though_it_is_told_to_while_it_forks(
+    tmp_path: Path, azurite_dir: Path, number: signal.Signals
+) -> None:
+    """Its first fork is for its Azurite; ``up`` hears no signal there."""
+    options = ("--port", "0", "--azurite-dir", str(azurite_dir), "--data-dir", str(tmp_path / "data"))
+    with run(tmp_path, "serve", *options, TEST_TOLD_AT_FORK=f"{number:d}") as server:
+        ended_in_order(server, tmp_path)
+    assert server.output == ""
+
+
 @pytest.mark.parametrize("storage", ["memory", "azurite"])
 @pytest.mark.parametrize("command", ["serve", "up"])
 def test_a_command_ends_in_order_at_whatever_moment_of_its_start(

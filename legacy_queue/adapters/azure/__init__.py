@@ -18,7 +18,7 @@ from legacy_queue.adapters.azure.blob import AzureBlobContainer
 from legacy_queue.adapters.azure.connection import Connections, context_for
 from legacy_queue.adapters.azure.queue import AzureQueue
 from legacy_queue.adapters.azure.rest import BLOB, QUEUE, TABLE, RestClient, SharedKey
-from legacy_queue.adapters.azure.sdk import ask, connect
+from legacy_queue.adapters.azure.sdk import ask, connect, find
 from legacy_queue.adapters.azure.table import AzureTable
 from legacy_queue.ports.account import Endpoint, StorageAccount
 
@@ -35,11 +35,13 @@ class AzureAccount(StorageAccount):
         public_queue_url: str | None = None,
         public_blob_url: str | None = None,
         authority: Path | None = None,
+        gateway_url: str | None = None,
     ) -> None:
         """Clients for the account, whose container is ``<prefix>-artifacts``; nothing is sent yet.
 
         ``public_queue_url`` and ``public_blob_url`` are what workers are told, where that is not the
-        endpoint itself. ``authority`` is a PEM file, by which alone https is verified then.
+        endpoint itself, or ``<gateway_url>/<account>`` where there is one. ``authority`` is a PEM file, by
+        which alone https is verified then.
         Raises ValueError for a connection string that is none, or that has no account key.
         """
         self.operations: Counter[tuple[str, str]] = Counter()
@@ -59,14 +61,15 @@ class AzureAccount(StorageAccount):
             raise ValueError("its AccountKey is not base64") from None
         urls = queue_url, self._table_url, blob_url = [str(client.url).rstrip("/") for client in clients]
         self.endpoints = {"queue": queue_url, "table": self._table_url, "blob": blob_url}
-        self.public_queues = Endpoint(public_queue_url or queue_url, account, key)
-        self.public_blobs = Endpoint(public_blob_url or blob_url, account, key)
+        gateway = f"{gateway_url}/{account}" if gateway_url else None
+        self.public_queues = Endpoint(public_queue_url or gateway or queue_url, account, key)
+        self.public_blobs = Endpoint(public_blob_url or gateway or blob_url, account, key)
+        self._connections = [Connections(url, context=context, authority=authority) for url in urls]
         self._queue_requests, self._table_requests, blob_requests = (
-            RestClient(
-                service, Connections(url, context=context, authority=authority), signer, self.operations
-            )
-            for (service, _), url in zip(_CLIENTS, urls, strict=True)
+            RestClient(service, connections, signer, self.operations)
+            for (service, _), connections in zip(_CLIENTS, self._connections, strict=True)
         )
+        self._prefix = prefix
         self._of_name: dict[str, AzureTable] = {}
         self._container = self._blobs.get_container_client(f"{prefix}-artifacts")
         self.container = AzureBlobContainer(blob_requests, self._container)
@@ -95,3 +98,19 @@ class AzureAccount(StorageAccount):
         there = {table.name for table in ask(list, found)}
         for name in self._of_name.keys() - there:
             ask(self._tables.create_table_if_not_exists, name)
+
+    def empty(self) -> None:
+        """Remove what is there under the prefix: queues, the tables that ``table`` was asked for, and blobs.
+
+        ``check`` makes tables and container anew. For Azurite: Azure keeps a name for half a minute after.
+        """
+        for name, _ in list(self.queues(f"{self._prefix}-")):
+            self.queue(name).remove()
+        for name in self._of_name:
+            ask(self._tables.delete_table, name)
+        find(self._container.delete_container)
+
+    def close(self) -> None:
+        """Nothing is written any more: each method raises ServiceUnavailable."""
+        for connections in self._connections:
+            connections.close()

@@ -64,6 +64,7 @@ class Connections:
         self._context = (context or _default_context()) if parts.scheme == "https" else None
         self._authority, self._timeouts, self._now = authority, timeouts or Timeouts(), now
         self._idle: deque[tuple[_Connection, float]] = deque()  # and since when; the newest last
+        self._is_closed = False
         weakref.finalize(self, _close_all, self._idle)
 
     def exchange(self, request: bytes) -> Response:
@@ -71,7 +72,7 @@ class Connections:
 
         A kept connection that fails while it takes the request is replaced at once.
         """
-        while True:
+        while not self._is_closed:
             kept = self._take()
             connection = kept or self._connect()
             try:
@@ -82,6 +83,12 @@ class Connections:
                 raise
             self._put_back(connection, response)
             return response
+        raise NotSent("closed")
+
+    def close(self) -> None:
+        """Nothing is sent any more."""
+        self._is_closed = True
+        _close_all(self._idle)
 
     def _connect(self) -> "_Connection":
         try:

@@ -27,6 +27,7 @@ from legacy_queue.ports.queue import (
     check_text,
 )
 
+_MAX_PEEKED = 32
 _FOREVER = -1  # a time to live
 _NOT_FOUND = {404: QueueNotFound}
 _LEASE_LOST: Refusals = {
@@ -76,6 +77,9 @@ class AzureQueue(Queue):
     def peek(self, count: int) -> Sequence[QueuedMessage]:
         params = [("numofmessages", str(count)), ("peekonly", "true")]
         return self._service.send(Request("GET", self._messages, params), _received, _NOT_FOUND)
+
+    def messages(self) -> Sequence[QueuedMessage]:
+        return self.peek(_MAX_PEEKED)
 
     def update(self, lease: Lease, text: str, hidden_for: timedelta) -> Lease:
         params = [("popreceipt", lease.receipt), ("visibilitytimeout", str(whole_seconds(hidden_for)))]

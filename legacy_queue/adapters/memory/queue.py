@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
+from itertools import islice
 from threading import Lock
 
 from legacy_queue.domain.messages import Lease
@@ -61,6 +62,11 @@ class Messages:
             if self.by_id.get(message.lease.message_id) is message:
                 taken.append(message)
         return taken
+
+    def in_order(self) -> list[QueuedMessage]:
+        """All that are there, the first visible one first."""
+        stored = (message for _, _, message in sorted(self.by_visibility))
+        return [message for message in stored if self.by_id.get(message.lease.message_id) is message]
 
     def leased(self, lease: Lease) -> QueuedMessage:
         message = self.by_id.get(lease.message_id)
@@ -117,15 +123,12 @@ class MemoryQueue(Queue):
 
     def peek(self, count: int) -> Sequence[QueuedMessage]:
         with self._open() as (messages, now):
-            visible = [
-                message
-                for next_visible, _, message in sorted(messages.by_visibility)
-                if next_visible <= now and messages.by_id.get(message.lease.message_id) is message
-            ]
-            return [
-                replace(message, lease=Lease(message.lease.message_id, ""), next_visible=None)
-                for message in visible[:count]
-            ]
+            visible = (one for one in messages.in_order() if (one.next_visible or now) <= now)
+            return [_peeked(one, now) for one in islice(visible, count)]
+
+    def messages(self) -> Sequence[QueuedMessage]:
+        with self._open() as (messages, now):
+            return [_peeked(one, now) for one in messages.in_order()]
 
     def update(self, lease: Lease, text: str, hidden_for: timedelta) -> Lease:
         with self._open() as (messages, now):
@@ -160,6 +163,11 @@ class MemoryQueue(Queue):
 
 def _rounded_up(duration: timedelta) -> timedelta:
     return timedelta(seconds=whole_seconds(duration))
+
+
+def _peeked(message: QueuedMessage, now: datetime) -> QueuedMessage:
+    next_visible = message.next_visible if message.next_visible and message.next_visible > now else None
+    return replace(message, lease=Lease(message.lease.message_id, ""), next_visible=next_visible)
 
 
 def _receipt() -> str:

@@ -1,0 +1,90 @@
+"""scriptworker 3.1.2's own polling code on a queue of the test, unchanged, and on the Python of today."""
+
+import asyncio
+import base64
+import importlib
+import warnings
+from types import SimpleNamespace
+
+import aiohttp
+import async_timeout
+import pytest
+
+# What Python and aiohttp have removed since 2017.
+base64.encodestring = base64.encodebytes
+aiohttp.Timeout = async_timeout.timeout
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import scriptworker.poll
+    import scriptworker.task
+    import scriptworker.utils
+
+    # `from taskcluster.async import Queue`, with which scriptworker.context begins, is no Python any more.
+    Queue = importlib.import_module("taskcluster.async").Queue
+
+
+@pytest.fixture
+def run():
+    """``run(coroutine)``: what the coroutine returns."""
+    with asyncio.Runner() as runner:
+        yield runner.run
+
+
+@pytest.fixture
+def new_context(legacy_queue, run):
+    """``new_context("two")``: a context of scriptworker, with all that polling and reporting read."""
+    sessions = []
+
+    async def make(worker_id):
+        session = aiohttp.ClientSession()
+        sessions.append(session)
+        names = {"provisioner_id": "scripts", "worker_type": "signing", "worker_group": "scripts"}
+
+        def create_queue(credentials):
+            return Queue(
+                {"baseUrl": legacy_queue.base_url, "credentials": dict(credentials)}, session=session
+            )
+
+        return SimpleNamespace(
+            config={**names, "worker_id": worker_id},
+            session=session,
+            create_queue=create_queue,
+            queue=create_queue(legacy_queue.credentials),
+            poll_task_urls=None,
+        )
+
+    yield lambda worker_id="one": run(make(worker_id))
+    for session in sessions:
+        run(session.close())
+
+
+@pytest.fixture
+def poll(run):
+    """``poll(context)``: what claimTask answered, or None. ``worker.run_loop`` begins so."""
+
+    async def loop(context):
+        pool = context.config["provisioner_id"], context.config["worker_type"]
+        await scriptworker.poll.update_poll_task_urls(context, context.queue.pollTaskUrls, args=pool)
+        for poll_url, delete_url in scriptworker.poll.get_azure_urls(context):
+            request = scriptworker.utils.retry_request
+            claim = await scriptworker.poll.find_task(context, poll_url, delete_url, request)
+            if claim:
+                context.claim_task = claim
+                context.temp_queue = context.create_queue(claim["credentials"])
+                return claim
+        return None
+
+    return lambda context: run(loop(context))
+
+
+@pytest.fixture
+def report(run):
+    """``report(context, exit_code)``: report the end of the script. ``worker.run_loop`` ends so."""
+    return lambda context, exit_code: run(scriptworker.task.complete_task(context, exit_code))
+
+
+@pytest.fixture
+def create_task(legacy_queue):
+    """``create_task()``: the id of a task for the workers of ``new_context``."""
+    return lambda: legacy_queue.create_task(provisioner_id="scripts", worker_type="signing")

@@ -1,0 +1,137 @@
+"""legacy-queue test: a command, most often a test suite, with a queue of its own."""
+
+import os
+import shutil
+import signal
+from collections.abc import Mapping, Sequence
+from types import FrameType
+from typing import Any
+
+import click
+
+from legacy_queue.cli.control import Control
+from legacy_queue.cli.options import setting_options, with_control
+from legacy_queue.config import SettingsError, load
+from legacy_queue.config.settings import wire_name
+from legacy_queue.testing import LegacyQueue, ServerFailed
+from legacy_queue.testing.summary import fault_line
+from legacy_queue.worker import Credentials
+
+_PASSED_ON = frozenset(
+    {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
+)
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+_OF_THE_KERNEL = 0x80  # SI_KERNEL: of the terminal, whose processes all get it. Source: sigaction(2)
+_SIGNALLED = 128  # and the number of the signal is an exit code, as shells have it
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@setting_options
+@click.argument("words", nargs=-1, required=True, metavar="-- COMMAND...")
+def test(words: tuple[str, ...], **options: str | None) -> None:
+    """Run a command with a queue of its own, and exit as it does.
+
+    The queue is clean, on a free port, with memory storage unless --storage says otherwise. It ends with the
+    command. The command finds it in the variables TASKCLUSTER_ROOT_URL, TASKCLUSTER_CLIENT_ID and
+    TASKCLUSTER_ACCESS_TOKEN, clients with a legacy base URL in LEGACY_QUEUE_BASE_URL. The other commands
+    of legacy-queue find it too.
+
+    Where the command fails, standard error has the last requests, tasks that are not resolved, messages and
+    warnings of the server.
+
+    Takes the options of serve. LEGACY_QUEUE_ variables are left aside: a test run is the same everywhere.
+    """
+    settings = _settings(options)
+    if not shutil.which(words[0]):
+        raise _NotRun(127, f"there is no command {words[0]!r}")
+    _end_on_signals()
+    try:
+        with LegacyQueue(**settings) as queue:
+            _point_environment_to(queue)
+            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON | {signal.SIGCHLD})
+            status = _run(words, blocked)
+            if status:
+                ended = f"{words[0]} ended with exit code {status}"
+                click.echo(f"\n{ended}. What legacy-queue saw:\n\n{queue.summary()}", err=True)
+            elif settings["control"]:
+                _name_unused_faults(queue)
+    except ServerFailed as failed:
+        raise click.ClickException(str(failed)) from None
+    raise SystemExit(status)
+
+
+class _NotRun(SystemExit):
+    """The exit code, as a shell has it; the sentence is printed."""
+
+    def __init__(self, exit_code: int, sentence: str) -> None:
+        super().__init__(exit_code)
+        click.echo(f"Error: {sentence}", err=True)
+
+
+def _settings(options: Mapping[str, str | None]) -> dict[str, Any]:
+    """Those that LegacyQueue takes."""
+    try:
+        given = with_control(options, {})
+        settings, sources = load({wire_name(name): value for name, value in given.items()}, {})
+    except SettingsError as error:
+        raise click.ClickException(str(error)) from None
+    own: dict[str, Any] = {"control": settings.control}
+    own["storage"] = "memory" if sources["storage"] == "default" else settings.storage
+    if settings.clients:  # beside them the queue has one for the command
+        own["clients"] = {
+            one.client_id: {"accessToken": one.access_token, "scopes": one.scopes} for one in settings.clients
+        }
+    return {name: value for name, value in given.items() if value is not None} | own
+
+
+def _point_environment_to(queue: LegacyQueue) -> None:
+    """Put the queue in the place of any other, for the command and for this process."""
+    for other in ("TASKCLUSTER_CERTIFICATE", "TASKCLUSTER_PROXY_URL"):
+        os.environ.pop(other, None)
+    os.environ.update(queue.env)
+    os.environ.update(LEGACY_QUEUE_ROOT_URL=queue.root_url, LEGACY_QUEUE_BASE_URL=queue.base_url)
+
+
+def _name_unused_faults(queue: LegacyQueue) -> None:
+    """The command has succeeded, and exits so whatever the queue answers."""
+    control = Control(queue.root_url, Credentials.from_wire(queue.credentials))
+    try:
+        for one in control.ask("GET", "/faults", "faults")["faults"]:
+            if not one["fired"]:
+                click.echo(f"Warning: a fault never happened: {fault_line(one)}", err=True)
+    except click.ClickException as error:
+        error.show()
+
+
+def _end_on_signals() -> None:
+    """Until the command runs, a signal ends this process in order, with the exit code of a shell."""
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(_SIGNALLED + number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # the command is to ignore it too
+            signal.signal(number, end)
+
+
+def _run(words: Sequence[str], blocked: set[signal.Signals | int]) -> int:
+    """The exit code of the command, as a shell has it; it begins with these signals ``blocked``.
+
+    They are blocked here: those that come to this process meanwhile are passed on. Raises _NotRun.
+    """
+    try:
+        pid = os.posix_spawnp(
+            words[0], list(words), os.environ, setsigmask=blocked, setsigdef=_IGNORED_BY_PYTHON
+        )
+    except OSError as error:
+        raise _NotRun(126, f"{words[0]!r} cannot be run: {error.strerror}") from None
+    while True:
+        got = signal.sigwaitinfo(_PASSED_ON | {signal.SIGCHLD})
+        if got.si_signo != signal.SIGCHLD:
+            if got.si_code != _OF_THE_KERNEL:
+                os.kill(pid, got.si_signo)
+            continue
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else _SIGNALLED - code

@@ -1,0 +1,134 @@
+"""Faults that a test causes: which requests a fault is for, and what happens to them instead."""
+
+import difflib
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+from legacy_queue.domain.errors import InputError
+from legacy_queue.domain.times import parse_duration
+
+RECEIVE, DELETE, UPLOAD = "azure.receive", "azure.delete", "upload"
+MAX_DELAY = timedelta(minutes=10)
+
+Effect = Literal["status", "drop", "sas", "double", "lose", "stale"]
+
+_EFFECTS: tuple[Effect, ...] = ("status", "drop", "sas", "double", "lose", "stale")
+_OF_ONE_ENDPOINT: Mapping[str, str] = {
+    "sas": "pollTaskUrls",
+    "double": RECEIVE,
+    "lose": RECEIVE,
+    "stale": RECEIVE,
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """An endpoint, or a use of signed URLs, and whether its requests tell a task and a worker."""
+
+    endpoint: str
+    has_task: bool
+    has_worker: bool
+
+
+SIGNED_URLS = (Target(RECEIVE, True, False), Target(DELETE, True, False), Target(UPLOAD, True, False))
+
+
+@dataclass(frozen=True)
+class Fault:
+    """``wire`` is what was asked for. ``effect`` None: nothing but the delay.
+
+    ``needs_message``: it happens once a message has been received, and to that message's task.
+    """
+
+    fault_id: str
+    wire: Mapping[str, Any]
+    effect: Effect | None
+    delay: timedelta
+
+    @property
+    def endpoint(self) -> str:
+        return str(self.wire["endpoint"])
+
+    @property
+    def is_before(self) -> bool:
+        """Whether the request does nothing."""
+        return self.effect == "status" or self.wire.get("drop") == "before"
+
+    @property
+    def needs_message(self) -> bool:
+        return self.endpoint == RECEIVE and self.effect is not None and not self.is_before
+
+    def is_for(self, task_id: str, worker: Callable[[], str]) -> bool:
+        """Whether it is for a request to its endpoint about that task by that worker.
+
+        ``worker`` answers ``<workerGroup>/<workerId>``; it is called only if the answer depends on it.
+        """
+        if self.wire.get("taskId", task_id) != task_id:
+            return False
+        return "worker" not in self.wire or self.wire["worker"] == worker()
+
+    def is_chosen(self, number: int) -> bool:
+        """Whether the fault happens to the request of that number, 0.., among those that it is for.
+
+        The same seed chooses the same numbers, on any machine.
+        """
+        if "probability" not in self.wire:
+            return True
+        digest = hashlib.sha256(f"{int(self.wire['seed'])}/{number}".encode()).digest()
+        return int.from_bytes(digest[:7]) / 2**56 < float(self.wire["probability"])
+
+
+def fault_of(wire: Mapping[str, Any], fault_id: str, seed: int, targets: Iterable[Target]) -> Fault:
+    """The fault that a body asks for, which is valid by its schema; raises InputError.
+
+    ``seed`` is for a fault with a probability that has none.
+    """
+    known = {target.endpoint: target for target in targets}
+    target = known.get(wire["endpoint"])
+    if target is None:
+        (near,) = difflib.get_close_matches(wire["endpoint"], known, 1, 0)
+        raise InputError(f"endpoint: there is no {wire['endpoint']!r}; the nearest is {near}")
+    effects = [one for one in _EFFECTS if one in wire]
+    if len(effects) > 1:
+        raise InputError(f"{' and '.join(effects)}: a fault does one of these; add a second fault")
+    if not effects and "delay" not in wire:
+        raise InputError(f"say what happens: one of {', '.join(_EFFECTS)}, or a delay, or both")
+    fault = Fault(fault_id, wire, effects[0] if effects else None, _delay(wire))
+    _check_target(fault, target)
+    if "message" in wire and fault.effect != "status":
+        raise InputError("message is what a status says: give a status too")
+    if "probability" in wire:
+        return Fault(fault_id, {"seed": seed, **wire}, fault.effect, fault.delay)
+    if "seed" in wire:
+        raise InputError("seed is for a probability: give a probability too")
+    return fault
+
+
+def _check_target(fault: Fault, target: Target) -> None:
+    """What happens, and to what, is possible there."""
+    name = fault.endpoint
+    only = _OF_ONE_ENDPOINT.get(fault.effect or "", name)
+    if only != name:
+        raise InputError(f"{fault.effect} is for {only}: {name} takes status, drop and delay")
+    if "taskId" in fault.wire and not target.has_task:
+        raise InputError(f"taskId: a request to {name} names no task")
+    if "taskId" in fault.wire and name == RECEIVE and not fault.needs_message:
+        raise InputError(
+            "taskId: which task a message is of is known once it is received; "
+            "double, lose, stale and drop after are accepted with a taskId"
+        )
+    if "worker" in fault.wire and not target.has_worker:
+        raise InputError(f"worker: a request to {name} does not tell which worker sent it")
+
+
+def _delay(wire: Mapping[str, Any]) -> timedelta:
+    try:
+        delay = parse_duration(wire.get("delay", "0s"))
+    except ValueError as error:
+        raise InputError(f"delay: {error}") from None
+    if delay > MAX_DELAY:
+        raise InputError(f"delay is {wire['delay']!r}: {MAX_DELAY.seconds // 60}m is the longest")
+    return delay

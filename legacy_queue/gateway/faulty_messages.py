@@ -1,0 +1,60 @@
+"""Faults of messages that are received and deleted through signed URLs."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import MAXYEAR, datetime, timedelta
+
+from flask import request
+
+from legacy_queue.domain.faults import DELETE, RECEIVE, Effect
+from legacy_queue.gateway.azure_protocol import Observer, Run
+from legacy_queue.ports import Clock
+from legacy_queue.ports.queue import LeaseLost, Queue, QueuedMessage
+from legacy_queue.services.peeking import run_of
+from legacy_queue.stores.recent import Recent
+
+_REMEMBERED = 10_000  # messages
+_AT_ONCE, _SHORTEST = timedelta(0), timedelta(seconds=1)
+
+
+class FaultyMessages:
+    """Does to messages what the observer's faults say; of a deleted one it knows the run that it led to when
+    it was received here.
+    """
+
+    def __init__(self, observer: Observer, clock: Clock) -> None:
+        self._observer, self._clock = observer, clock
+        self._runs: Recent[str, Run] = Recent(_REMEMBERED)
+
+    def receive(self, source: Queue, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
+        """As ``Queue.receive``, without the messages that a fault loses."""
+        self._observer.meet(request.environ, RECEIVE)
+        received = source.receive(count, hidden_for)
+        return [one for one in received if self._effect(source, one, hidden_for) != "lose"]
+
+    def delete(self, message_id: str) -> None:
+        """Before a message is deleted; raises InjectedError in its place."""
+        run = self._runs.get(message_id)
+        self._observer.meet(request.environ, DELETE, [run] if run else [])
+
+    def _effect(self, source: Queue, message: QueuedMessage, hidden_for: timedelta) -> Effect | None:
+        """What has happened to the message."""
+        run = run_of(message)
+        if run:
+            self._runs.put(message.lease.message_id, run)
+        fault = self._observer.meet(request.environ, RECEIVE, [run] if run else [], has_message=True)
+        effect = fault.effect if fault else None
+        with suppress(LeaseLost):  # it has expired meanwhile
+            match effect:
+                case "lose":
+                    source.delete(message.lease)
+                case "stale":
+                    source.update(message.lease, message.text, hidden_for)
+                case "double":
+                    source.put(message.text, _AT_ONCE, _time_left(message, self._clock.now()))
+        return effect
+
+
+def _time_left(message: QueuedMessage, now: datetime) -> timedelta | None:
+    """None for a message that never expires."""
+    return None if message.expires.year == MAXYEAR else max(_SHORTEST, message.expires - now)

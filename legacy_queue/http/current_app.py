@@ -1,0 +1,69 @@
+"""The application that serves now, which a reset replaces by another one."""
+
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from threading import Condition
+from typing import Any
+
+import structlog
+from werkzeug.wsgi import ClosingIterator
+
+from legacy_queue.http.request_log import Environ, WsgiApp
+
+log = structlog.get_logger()
+
+_TIMEOUT = timedelta(seconds=2)  # of requests under way, once what they wait for has ended
+
+
+class CurrentApp:
+    """A WSGI application that hands each request to another one, from its beginning to its end."""
+
+    def __init__(self, app: WsgiApp, timeout: timedelta = _TIMEOUT) -> None:
+        """``timeout`` is how long requests under way are waited for."""
+        self._app, self._timeout = app, timeout.total_seconds()
+        self._changed = Condition()
+        self._under_way = self._replacing = 0
+        self._is_replaced = False
+
+    def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_replaced)
+            app = self._app
+            self._under_way += 1
+        try:
+            return ClosingIterator(app(environ, start_response), self._ended)
+        except BaseException:
+            self._ended()
+            raise
+
+    def replace(self, end: Callable[[], None], make: Callable[[], WsgiApp]) -> None:
+        """Call ``end``, wait for requests under way to end, and hand those that come to what ``make`` makes.
+
+        To be called by a request, which is not waited for; requests that come meanwhile wait. What ``make``
+        raises goes through, and the old application stays.
+        """
+        with self._changed:
+            self._replacing += 1
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._is_replaced)
+            self._is_replaced = True
+        try:
+            end()
+            with self._changed:
+                is_idle = self._changed.wait_for(self._is_idle, self._timeout)
+            if not is_idle:
+                log.warning("requests-left-behind", count=self._under_way - self._replacing)
+            self._app = make()
+        finally:
+            with self._changed:
+                self._replacing -= 1
+                self._is_replaced = False
+                self._changed.notify_all()
+
+    def _is_idle(self) -> bool:
+        return self._under_way <= self._replacing
+
+    def _ended(self) -> None:
+        with self._changed:
+            self._under_way -= 1
+            self._changed.notify_all()

@@ -1,0 +1,125 @@
+"""Where faults meet requests: around the handlers of endpoints, and at signed URLs."""
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from http import HTTPStatus
+from threading import Event
+
+from legacy_queue.domain.errors import InjectedError, ResourceNotFound
+from legacy_queue.domain.faults import Fault, Target
+from legacy_queue.http.endpoint import Answer, Call, Endpoint
+from legacy_queue.http.request_log import Environ, record_of
+from legacy_queue.http.schemas import SCHEMAS
+from legacy_queue.services.faults import Faults
+
+_CODES = {
+    400: "InputError",
+    401: "AuthenticationFailed",
+    403: "InsufficientScopes",
+    404: "ResourceNotFound",
+    406: "NoMatchingMethod",
+    409: "RequestConflict",
+    410: "ResourceExpired",
+    411: "LengthRequired",
+    413: "InputTooLarge",
+    500: "InternalServerError",
+    503: "ServiceUnavailable",
+}
+
+Run = tuple[str, int]  # taskId and runId
+
+
+class FaultInjection:
+    """What a server asks at each place where a fault may happen. ``stopping`` ends delays."""
+
+    def __init__(self, faults: Faults, stopping: Event) -> None:
+        self._faults, self._stopping = faults, stopping
+
+    def handle(self, call: Call) -> Answer:
+        """The answer of the call's handler, unless a fault has another one."""
+        task_id = call.params.get("taskId", "")
+        fault = self._next(call.environ, endpoint_name(call), task_id, lambda: _worker(call))
+        if fault and fault.effect == "sas":
+            call = call.with_expired_urls()
+        return call.endpoint.handler(call)
+
+    def begin(self, environ: Environ, endpoint: str) -> None:
+        """Note what a request of a signed URL is."""
+        record_of(environ).endpoint = endpoint
+
+    def refuse(self, environ: Environ, reason: str) -> None:
+        """Note why a request of a signed URL was refused."""
+        record_of(environ).reason = reason
+
+    def meet(
+        self, environ: Environ, endpoint: str, runs: Sequence[Run] = (), *, has_message: bool = False
+    ) -> Fault | None:
+        """What happens to a request of a signed URL beyond delays and errors, which are seen to here.
+
+        ``runs`` are those that it is about, as far as that is known, and are noted. Raises InjectedError in
+        place of all that the request would do.
+        """
+        record = record_of(environ)
+        record.runs = (*record.runs, *runs)
+        return self._next(environ, endpoint, runs[0][0] if runs else "", has_message=has_message)
+
+    def _next(
+        self,
+        environ: Environ,
+        endpoint: str,
+        task_id: str,
+        worker: Callable[[], str] = lambda: "",
+        *,
+        has_message: bool = False,
+    ) -> Fault | None:
+        fault = self._faults.next(endpoint, task_id, worker, has_message=has_message)
+        if fault is None:
+            return None
+        record = record_of(environ)
+        record.fault = fault.fault_id
+        if fault.delay:
+            self._stopping.wait(fault.delay.total_seconds())
+        record.is_dropped = record.is_dropped or fault.effect == "drop"
+        if fault.is_before:
+            raise _error(fault)
+        return fault
+
+
+def target_of(endpoint: Endpoint) -> Target:
+    """What a request to the endpoint tells; of a run, who has it is looked up."""
+    body = SCHEMAS[endpoint.input]["properties"] if endpoint.input else {}
+    has_worker = "workerId" in endpoint.args or "workerId" in body or "runId" in endpoint.args
+    return Target(endpoint.name, "taskId" in endpoint.args, has_worker)
+
+
+def endpoint_name(call: Call) -> str:
+    """The endpoint's; on the one route that two endpoints have, the body tells which it is."""
+    if call.endpoint.name == "completeArtifact" and "uploadId" in call.body:
+        return "finishArtifact"
+    return call.endpoint.name
+
+
+def _worker(call: Call) -> str:
+    given = {**call.params, **(call.body if isinstance(call.body, dict) else {})}
+    if "workerId" in given:
+        return f"{given.get('workerGroup')}/{given['workerId']}"
+    with suppress(ResourceNotFound):
+        worker = call.task_now().run(call.run_id).worker
+        return f"{worker.worker_group}/{worker.worker_id}" if worker else ""
+    return ""
+
+
+def _error(fault: Fault) -> InjectedError:
+    status = int(fault.wire.get("status", 503))  # which nobody sees where the connection is dropped
+    message = fault.wire.get("message", f"a fault has {fault.endpoint} answer {status}")
+    return InjectedError(f"{message} (fault {fault.fault_id})", status, _code(status))
+
+
+def _code(status: int) -> str:
+    """That of the server's own errors, or else the name that HTTP has."""
+    if status in _CODES:
+        return _CODES[status]
+    with suppress(ValueError):
+        return re.sub("[^A-Za-z]", "", HTTPStatus(status).phrase.title())
+    return "InternalServerError" if status >= 500 else "InputError"

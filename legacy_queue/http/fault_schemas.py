@@ -1,0 +1,53 @@
+"""The schemas of faults, of messages as they are peeked at, and of requests as the journal has them."""
+
+from legacy_queue.domain.ids import IDENTIFIER
+from legacy_queue.http.schema_helpers import STRING, TIME, Schema, array, enum, identifier, integer, text
+from legacy_queue.http.schema_properties import PROPERTIES, WORKER, object_of
+
+_TRUE: Schema = {"enum": [True]}
+_COUNT: Schema = {"type": "integer", "minimum": 0}
+_OF_FAULT: dict[str, Schema] = {
+    "endpoint": text(100),
+    "worker": identifier(f"{IDENTIFIER}/{IDENTIFIER}", 77),
+    "times": integer(10**9, 1),
+    "probability": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+    "seed": integer(2**53),
+    "status": integer(599, 400),
+    "drop": enum("before after"),
+    "sas": enum("expired"),
+    **dict.fromkeys(("double", "lose", "stale"), _TRUE),
+    "delay": text(20),
+}
+_NARROWED = "taskId worker times probability seed"
+_HAPPENS = "status message drop sas double lose stale delay"
+_FAULT = object_of(
+    "faultId endpoint fired",
+    f"{_NARROWED} {_HAPPENS}",
+    faultId=identifier("[0-9a-f]{8}", 8),
+    fired=_COUNT,
+    **_OF_FAULT,
+)
+_MESSAGE = object_of(
+    "priority visibleIn dequeueCount messageId inserted",
+    "taskId runId",
+    visibleIn={"type": "number", "minimum": 0},
+    dequeueCount=_COUNT,
+)
+_REQUEST = object_of(
+    "sequence time requestId method path status ms",
+    f"endpoint code reason clientId taskId runId taskIds {WORKER} fault",
+    sequence=integer(2**53, 1),
+    time=TIME,
+    **dict.fromkeys(("requestId", "method", "path", "endpoint", "code", "reason", "fault"), STRING),
+    status=integer(599),
+    taskIds=array(PROPERTIES["taskId"]),
+    ms={"type": "number", "minimum": 0},
+)
+
+FAULT_SCHEMAS: dict[str, Schema] = {
+    "control-new-fault": object_of("endpoint", f"{_NARROWED} {_HAPPENS}", **_OF_FAULT),
+    "control-fault": _FAULT,
+    "control-faults": object_of("faults", faults=array(_FAULT)),
+    "control-messages": object_of("taskQueueId messages hidden", messages=array(_MESSAGE), hidden=_COUNT),
+    "control-requests": object_of("requests", requests=array(_REQUEST)),
+}

@@ -1,0 +1,83 @@
+"""The fixtures ``legacy_queue`` and ``legacy_queue_server``, and a section in the report of a failed test.
+
+pytest imports this in every test run of an environment that has the package: so it imports nothing but
+pytest. What it needs is imported when a fixture is used first.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+    from typing import Any
+
+    from legacy_queue.testing import LegacyQueue
+    from legacy_queue.testing.servers import Servers
+
+_SECTION = "legacy-queue"
+_MARKER = "legacy_queue(storage=..., **settings): the settings of the server that the test is given"
+_USED = pytest.StashKey["LegacyQueue"]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker."""
+    config.addinivalue_line("markers", _MARKER)
+
+
+@pytest.fixture(scope="session")
+def _legacy_queue_servers() -> Iterator[Servers]:
+    from legacy_queue.testing.servers import Servers
+
+    with Servers() as servers:
+        yield servers
+
+
+@pytest.fixture(scope="session")
+def legacy_queue_server(_legacy_queue_servers: Servers) -> LegacyQueue:
+    """The queue that all tests of this process share, with the default settings.
+
+    The fixture ``legacy_queue`` empties it for each test that is not marked with settings.
+    """
+    return _legacy_queue_servers.running({})
+
+
+@pytest.fixture
+def legacy_queue(request: pytest.FixtureRequest, _legacy_queue_servers: Servers) -> Iterator[LegacyQueue]:
+    """An empty queue, on memory storage, with the settings of the marker ``legacy_queue``."""
+    queue = _legacy_queue_servers.clean(_settings(request.node))
+    request.node.stash[_USED] = queue
+    yield queue
+    queue.check_faults()
+
+
+def _settings(item: pytest.Item) -> dict[str, Any]:
+    """Those of the module, the class and the test: the nearest counts."""
+    settings: dict[str, Any] = {}
+    for marker in item.iter_markers("legacy_queue"):
+        if marker.args:
+            raise pytest.UsageError(
+                f"pytest.mark.legacy_queue takes settings as keywords, such as storage={marker.args[0]!r}"
+            )
+        settings = {**marker.kwargs, **settings}
+    return settings
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
+    """The report of a failed test that has used a queue says what that has seen."""
+    report = (yield).get_result()
+    if report.failed:
+        report.sections += [(_SECTION, queue.summary()) for queue in _used(item)]
+
+
+def _used(item: pytest.Item) -> list[LegacyQueue]:
+    """The queues that the test has by a fixture, by one of its own too."""
+    testing = sys.modules.get("legacy_queue.testing")
+    if testing is None:
+        return []
+    values = [item.stash.get(_USED, None), *getattr(item, "funcargs", {}).values()]
+    return list({id(value): value for value in values if isinstance(value, testing.LegacyQueue)}.values())

@@ -1,0 +1,67 @@
+"""The messages in the queues of a worker type, seen without receiving any."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from legacy_queue.domain.messages import read_message
+from legacy_queue.domain.priority import WorkQueue, work_queues
+from legacy_queue.ports import Clock
+from legacy_queue.ports.queue import QueuedMessage
+from legacy_queue.stores import WorkQueues
+
+
+@dataclass(frozen=True)
+class PeekedMessage:
+    """``run`` is the taskId and the runId; None where the text is no work message. ``visible_in`` is 0 for a
+    message that is visible.
+    """
+
+    message_id: str
+    run: tuple[str, int] | None
+    priority: str
+    visible_in: timedelta
+    dequeue_count: int
+    inserted: datetime
+
+
+@dataclass(frozen=True)
+class Peeked:
+    """Messages, highest priority first, and how many more there are that the storage does not show."""
+
+    messages: list[PeekedMessage]
+    hidden: int
+
+
+class Peeking:
+    def __init__(self, queues: WorkQueues, clock: Clock) -> None:
+        self._queues, self._clock = queues, clock
+
+    def messages(self, provisioner_id: str, worker_type: str) -> Peeked:
+        """Those of all priorities. Raises ServiceUnavailable."""
+        queues = work_queues(provisioner_id, worker_type)
+        messages = [message for queue in queues for message in self._of(queue)]
+        count = sum(map(self._queues.count, queues))
+        return Peeked(messages, max(0, count - len(messages)))
+
+    def _of(self, queue: WorkQueue) -> Iterator[PeekedMessage]:
+        for message in self._queues.peek(queue):
+            next_visible = message.next_visible
+            visible_in = next_visible - self._clock.now() if next_visible else timedelta(0)
+            yield PeekedMessage(
+                message.lease.message_id,
+                run_of(message),
+                queue.priority,
+                max(timedelta(0), visible_in),
+                message.dequeue_count,
+                message.inserted,
+            )
+
+
+def run_of(message: QueuedMessage) -> tuple[str, int] | None:
+    """The taskId and the runId that the message leads to, if it is a work message; not verified."""
+    try:
+        task_id, run_id, _ = read_message(message.text)
+    except ValueError:
+        return None
+    return task_id, run_id

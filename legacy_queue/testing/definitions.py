@@ -1,0 +1,54 @@
+"""Task definitions whose every required field has a default, and names of pools."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from legacy_queue.domain.times import format_time
+
+PROVISIONER_ID, WORKER_TYPE = "test-provisioner", "test-worker-type"
+WORKER = {"workerGroup": "test-group", "workerId": "test-worker"}
+
+_DEADLINE = timedelta(days=1)  # from now
+_METADATA = {
+    "name": "test task",
+    "description": "Created by a test",
+    "owner": "tests@example.com",
+    "source": "https://example.com/tests",
+}
+
+
+def wire_name(name: str) -> str:
+    """``task_group_id`` -> ``taskGroupId``."""
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+def definition(
+    now: datetime, fields: Mapping[str, Any], body: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The body of createTask: ``fields``, named as in Python, over ``body`` or the defaults.
+
+    A time may be a datetime, or a timedelta from ``now`` on. Of the metadata only what is given is replaced.
+    """
+    given = {wire_name(name): _wire_value(value, now) for name, value in fields.items()}
+    rest = _defaults(now, "taskQueueId" in given) if body is None else body
+    metadata = {"metadata": {**rest.get("metadata", {}), **given.get("metadata", {})}}
+    return {**rest, **given, **metadata}
+
+
+def _defaults(now: datetime, has_pool: bool) -> dict[str, Any]:
+    pool = {} if has_pool else {"provisionerId": PROVISIONER_ID, "workerType": WORKER_TYPE}
+    times = {"created": format_time(now), "deadline": format_time(now + _DEADLINE)}
+    return {**pool, **times, "payload": {}, "metadata": _METADATA}
+
+
+def pool_name(worker_type: str | None, provisioner_id: str | None, task_queue_id: str | None) -> str:
+    """``<provisionerId>/<workerType>``, with defaults for what is None."""
+    return task_queue_id or f"{provisioner_id or PROVISIONER_ID}/{worker_type or WORKER_TYPE}"
+
+
+def _wire_value(value: Any, now: datetime) -> Any:
+    if isinstance(value, timedelta):
+        value = now + value
+    return format_time(value) if isinstance(value, datetime) else value

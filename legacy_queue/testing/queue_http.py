@@ -1,0 +1,109 @@
+"""Requests to the server under test: each signed, on a connection of its own, and sent once.
+
+Nothing is repeated: a fault that a test has asked for is seen by the test. Proxies and ~/.netrc are not
+looked at. What a failed request says of itself never holds its query, which may sign it.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from time import monotonic
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+
+from legacy_queue.worker.http import unsigned
+from legacy_queue.worker.settings import Credentials
+
+__tracebackhide__ = True  # pytest shows where the test called this, and no further
+
+_TIMEOUT = (5.0, 60.0)  # seconds to connect, and for an answer: claimWork may take 20
+_BEGINS_ANEW = "begins-anew"  # before the first event of a server, and where some are forgotten
+_MIN_WAIT = 0.001  # seconds: none at all would mean for ever
+
+
+class RequestFailed(Exception):
+    """The server answered with a status from 300 on. ``code`` and ``message`` are those of its body."""
+
+    def __init__(self, method: str, path: str, answer: requests.Response) -> None:
+        try:
+            body = answer.json()
+        except ValueError:
+            body = {"code": answer.headers.get("x-ms-error-code", ""), "message": ""}
+        self.status = answer.status_code
+        self.code, self.message = str(body.get("code", "")), str(body.get("message", ""))
+        super().__init__(f"{method} {path}: {self.status} {self.code} {self.message}".rstrip())
+
+
+class QueueHttp:
+    """``check`` is called when there is no answer: it raises an error of its own if the server has ended.
+
+    ``verify`` is the bundle that its certificate is checked with, or True.
+    """
+
+    def __init__(
+        self, root_url: str, credentials: Credentials, verify: bool | str, check: Callable[[], None]
+    ) -> None:
+        self._root_url, self._credentials, self._check = root_url, credentials, check
+        self._session = requests.Session()
+        self._session.trust_env = False
+        self._session.verify = verify
+        self.close = self._session.close
+
+    def call(
+        self, method: str, path: str, body: Any = None, credentials: Credentials | None = None, **query: Any
+    ) -> Any:
+        """The JSON of the answer, to a request signed by the client of the tests if by no other.
+
+        Raises RequestFailed, and requests.RequestException if there is no answer.
+        """
+        sign = (credentials or self._credentials).hawk(lambda: datetime.now(UTC))
+        return self.send(method, self._root_url + path, sign=sign, json=body, params=query).json()
+
+    def send(self, method: str, url: str, sign: Any = unsigned, **content: Any) -> requests.Response:
+        """The answer to a request to any URL; raises as ``call`` does."""
+        headers = {"Connection": "close", **content.pop("headers", {})}
+        options = {"timeout": _TIMEOUT, "allow_redirects": False, "headers": headers, **content}
+        try:
+            answer = self._session.request(method, url, auth=sign, **options)
+        except requests.ConnectionError:
+            self._check()
+            raise
+        if answer.status_code >= 300:
+            raise RequestFailed(method, urlsplit(url).path, answer)
+        return answer
+
+    @contextmanager
+    def events(self, deadline: float, **query: str) -> Iterator[Iterator[Mapping[str, Any]]]:
+        """Follow ``GET /events``: from the moment that the context begins, no event is missed.
+
+        An event is what the reference says, with its ``id``. The iterator raises TimeoutError at ``deadline``
+        (monotonic), and ends when the server ends the stream.
+        """
+        options = {"params": query, "stream": True, "headers": {"Connection": "keep-alive"}}
+        with self.send("GET", f"{self._root_url}/events", **options) as answer:
+            yield _events(answer, deadline)
+
+
+def _events(answer: requests.Response, deadline: float) -> Iterator[Mapping[str, Any]]:
+    lines, fields = answer.iter_lines(chunk_size=None), dict[str, str]()
+    connection: Any = answer.raw.connection
+    while connection.sock:  # None where the server is ending, and has closed it
+        connection.sock.settimeout(max(deadline - monotonic(), _MIN_WAIT))
+        try:
+            line = next(lines, None)
+        except requests.RequestException:
+            if monotonic() < deadline:
+                return
+            raise TimeoutError from None
+        if line is None:
+            return
+        if line:
+            name, _, value = line.decode().partition(": ")
+            fields[name] = value
+        else:
+            if "data" in fields and fields.get("event") != _BEGINS_ANEW:
+                yield {"id": fields.get("id", ""), **json.loads(fields["data"])}
+            fields = {}

@@ -1,0 +1,103 @@
+"""A server for tests: started and ended, and how its clients reach it."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from types import TracebackType
+from typing import Any, Self
+
+from legacy_queue.domain.ids import slugid
+from legacy_queue.testing.queue_http import QueueHttp
+from legacy_queue.testing.server_process import ServerProcess
+from legacy_queue.worker.settings import Credentials
+
+__tracebackhide__ = True  # pytest shows where the test called this, and no further
+
+_CLIENT_ID = "legacy-queue-testing"  # beside the clients that a test configures
+
+
+def trust_variables(ready: Mapping[str, Any]) -> dict[str, str]:
+    """The variables by which clients trust the authority of a server that is ``ready``, all others too."""
+    if "ca" not in ready:
+        return {}
+    certificate, bundle = ready["ca"]["certificate"], ready["ca"]["bundle"]
+    bundles = dict.fromkeys(("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE"), bundle)
+    return {**bundles, "NODE_EXTRA_CA_CERTS": certificate}
+
+
+class QueueServer:
+    """A context manager: the server runs within the ``with``, and everything else is for within it."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = settings
+        self._started: tuple[ServerProcess, QueueHttp] | None = None
+
+    def __enter__(self) -> Self:
+        settings, own = dict(self._settings), {"accessToken": slugid() + slugid(), "scopes": ["*"]}
+        if isinstance(clients := settings.get("clients"), Mapping):
+            settings["clients"] = {**clients, _CLIENT_ID: own}
+        process = ServerProcess(settings)
+        made_up = {"clientId": _CLIENT_ID, "accessToken": own["accessToken"]}
+        self._credentials: dict[str, str] = process.ready.get("credentials", made_up)
+        verify: bool | str = process.ready.get("ca", {}).get("bundle") or settings.get("tls_cert") or True
+        client = Credentials.from_wire(self._credentials)
+        self._started = process, QueueHttp(process.ready["rootUrl"], client, verify, process.check)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
+        self._http.close()
+        self._process.stop()
+        self._started = None
+
+    @property
+    def root_url(self) -> str:
+        """What today's clients take: ``http://127.0.0.1:<port>``."""
+        return str(self._process.ready["rootUrl"])
+
+    @property
+    def base_url(self) -> str:
+        """What clients of the old API take: the root URL and ``/v1``."""
+        return str(self._process.ready["baseUrl"])
+
+    @property
+    def credentials(self) -> dict[str, str]:
+        """``clientId`` and ``accessToken`` of a client that may do everything."""
+        return dict(self._credentials)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The variables by which Taskcluster's programs find the queue, trust it, and their credentials."""
+        return {
+            **trust_variables(self._process.ready),
+            "TASKCLUSTER_ROOT_URL": self.root_url,
+            "TASKCLUSTER_CLIENT_ID": self._credentials["clientId"],
+            "TASKCLUSTER_ACCESS_TOKEN": self._credentials["accessToken"],
+        }
+
+    def client(self, **options: Any) -> Any:
+        """A ``taskcluster.Queue`` of the installed package, old or new, with further ``options`` of it.
+
+        Raises ImportError where it is not installed.
+        """
+        try:
+            queue = import_module("taskcluster").Queue
+        except ImportError as error:
+            raise ImportError("client() needs Taskcluster's client: pip install taskcluster") from error
+        is_old = "baseUrl" in queue.classOptions
+        where = {"baseUrl": self.base_url} if is_old else {"rootUrl": self.root_url}
+        return queue({**where, "credentials": self.credentials, **options})
+
+    @property
+    def _process(self) -> ServerProcess:
+        return self._running[0]
+
+    @property
+    def _http(self) -> QueueHttp:
+        return self._running[1]
+
+    @property
+    def _running(self) -> tuple[ServerProcess, QueueHttp]:
+        if self._started is None:
+            raise RuntimeError("the server is not running: use LegacyQueue() in a with statement")
+        return self._started

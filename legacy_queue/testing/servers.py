@@ -1,0 +1,44 @@
+"""The servers of a test run: one for each set of settings, in each process of pytest."""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Self
+
+from legacy_queue.testing.queue import LegacyQueue
+from legacy_queue.testing.server_process import ServerFailed
+
+__tracebackhide__ = True  # pytest shows where the test called this, and no further
+
+
+class Servers:
+    """A context manager, at whose end the servers end."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._running: dict[str, LegacyQueue] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, traceback)
+
+    def running(self, settings: Mapping[str, Any]) -> LegacyQueue:
+        """The server with these settings, as the tests have left it. Raises ServerFailed."""
+        name = repr(sorted(settings.items()))
+        if name not in self._running:
+            self._running[name] = self._stack.enter_context(LegacyQueue(**settings))
+        return self._running[name]
+
+    def clean(self, settings: Mapping[str, Any]) -> LegacyQueue:
+        """The server with these settings, empty. One that has ended is started again. Raises ServerFailed."""
+        queue = self.running(settings)
+        try:
+            queue.reset()
+        except ServerFailed as failed:
+            queue.__exit__(type(failed), failed, None)
+            queue.__enter__()  # the same object: legacy_queue_server may have been given it
+        return queue

@@ -1,0 +1,134 @@
+"""What a server saw, as text for the person who reads why a test failed: compact, and without secrets."""
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
+from typing import Any
+
+import requests
+
+from legacy_queue.testing.queue_http import QueueHttp, RequestFailed
+from legacy_queue.testing.server_process import ServerFailed, ServerProcess
+
+_MAX_TASKS, _MAX_POOLS, _MAX_MESSAGES, _MAX_WARNINGS = 20, 5, 10, 10
+_REQUESTS_PER_LINE = 10  # that are looked at: a worker that finds nothing polls seven queues again and again
+_OF_ONE_REQUEST = ("sequence", "time", "requestId", "path", "ms")
+_MAX_WIDTH = 300  # characters of a line
+
+Lines = Iterable[str]
+
+
+def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, limit: int) -> str:
+    """The last requests in ``limit`` lines, the unresolved tasks, the messages of their pools and of
+    ``pools``, the faults, and the warnings of the server's log. What cannot be read says so; of a server that
+    has ended there are the last lines of its log.
+    """
+    try:
+        process.check()
+    except ServerFailed as failed:
+        return str(failed)
+    statuses: list[Mapping[str, Any]] = []
+
+    def tasks() -> Lines:
+        answer = http.call("GET", "/control/v1/tasks", limit=_MAX_TASKS)
+        statuses.extend(answer["tasks"])
+        return [*map(task_line, statuses), *(["..."] if "continuationToken" in answer else [])]
+
+    def messages() -> Lines:
+        known = {f"{one['provisionerId']}/{one['workerType']}" for one in statuses}
+        for pool in sorted({*pools, *known})[:_MAX_POOLS]:
+            listed = http.call("GET", f"/control/v1/messages/{pool}")
+            yield from (f"{pool} {message_line(message)}" for message in listed["messages"][:_MAX_MESSAGES])
+            if hidden := listed["hidden"] + len(listed["messages"][_MAX_MESSAGES:]):
+                yield f"{pool} {hidden} more"
+
+    def requests_seen() -> Lines:
+        journal = http.call("GET", "/control/v1/requests", limit=limit * _REQUESTS_PER_LINE)["requests"]
+        return request_lines(journal)[-limit:]
+
+    def faults() -> Lines:
+        return map(fault_line, http.call("GET", "/control/v1/faults")["faults"])
+
+    def clock() -> Lines:
+        return [clock_line(http.call("GET", "/control/v1/clock"))]
+
+    parts: dict[str, Callable[[], Lines]] = {
+        "the queue's time": clock,
+        "last requests": requests_seen,
+        "unresolved tasks": tasks,
+        "messages": messages,
+        "faults": faults,
+        "warnings of the server": lambda: process.warnings()[-_MAX_WARNINGS:],
+    }
+    return "\n".join(line for title, read in parts.items() for line in _part(title, read))
+
+
+def _part(title: str, read: Callable[[], Lines]) -> Lines:
+    try:
+        lines = [line[:_MAX_WIDTH] for line in read()]
+    except (requests.RequestException, RequestFailed, ServerFailed) as error:
+        lines = [f"cannot be read: {error}"]
+    return [f"{title}:", *(f"  {line}" for line in lines)] if lines else [f"{title}: none"]
+
+
+def clock_line(clock: Mapping[str, Any]) -> str:
+    """``2026-01-02T03:04:05.000Z, 1260 s ahead, frozen``"""
+    ahead = f", {clock['offset']:g} s ahead" if clock["offset"] else ""
+    return f"{clock['now']}{ahead}{', frozen' if clock['frozen'] else ''}"
+
+
+def request_lines(journal: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A line for each request; those in a row that say the same share the line of the first."""
+
+    def says(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {name: value for name, value in entry.items() if name not in _OF_ONE_REQUEST}
+
+    same = [list(entries) for _, entries in groupby(journal, says)]
+    return [request_line(entries[0]) + f" ({len(entries)} times)" * (len(entries) > 1) for entries in same]
+
+
+def request_line(entry: Mapping[str, Any]) -> str:
+    """``03:04:05.678 claimTask 409 RequestConflict 3.1 ms <taskId>/0 by <workerGroup>/<workerId>: reason``"""
+    run = f"{entry.get('taskId', '')}/{entry['runId']}" if "runId" in entry else entry.get("taskId", "")
+    by = f"{entry.get('workerGroup')}/{entry['workerId']}" if "workerId" in entry else entry.get("clientId")
+    words = [
+        entry["time"][11:23],
+        f"{entry.get('endpoint') or entry['method'] + ' ' + entry['path']:<15}",
+        str(entry["status"] or "no answer"),
+        entry.get("code"),
+        f"{entry['ms']:g} ms",
+        " ".join(entry.get("taskIds", [run])),
+        by and f"by {by}",
+        "fault" in entry and f"(fault {entry['fault']})",
+    ]
+    reason = f": {entry['reason']}" if "reason" in entry else ""
+    return " ".join(filter(None, words)) + reason
+
+
+def task_line(status: Mapping[str, Any]) -> str:
+    """``<taskId> <pool> pending: run 0 exception (claim-expired) by g/w, run 1 pending``"""
+    runs = ", ".join(map(_run_words, status["runs"])) or "no run"
+    return f"{status['taskId']} {status['provisionerId']}/{status['workerType']} {status['state']}: {runs}"
+
+
+def _run_words(run: Mapping[str, Any]) -> str:
+    words = f"run {run['runId']} {run['state']}"
+    if "reasonResolved" in run and run["reasonResolved"] != run["state"]:
+        words += f" ({run['reasonResolved']})"
+    if "workerId" in run:
+        words += f" by {run['workerGroup']}/{run['workerId']}"
+    return words + (f" until {run['takenUntil']}" if run["state"] == "running" else "")
+
+
+def message_line(message: Mapping[str, Any]) -> str:
+    """``<taskId>/0 lowest, visible in 290 s, dequeue count 1``; a message may name no task."""
+    run = f"{message['taskId']}/{message['runId']}" if "taskId" in message else "(no task)"
+    visible = f"visible in {message['visibleIn']:g} s" if message["visibleIn"] else "visible"
+    return f"{run} {message['priority']}, {visible}, dequeue count {message['dequeueCount']}"
+
+
+def fault_line(fault: Mapping[str, Any]) -> str:
+    """``claimTask status=503 times=2, fired: 1``"""
+    what = (
+        f" {name}={value}" for name, value in fault.items() if name not in ("faultId", "endpoint", "fired")
+    )
+    return f"{fault['endpoint']}{''.join(what)}, fired: {fault['fired']}"

@@ -1,0 +1,246 @@
+"""``legacy-queue clock, fault, peek, requests, reset``, against a real server with ``--control``."""
+
+import json
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from werkzeug.serving import make_server
+
+from legacy_queue.cli.commands import commands
+from legacy_queue.cli.options import with_control
+from legacy_queue.config import Settings
+from legacy_queue.domain.authentication import Client
+from legacy_queue.wiring import build
+from tests.system.plain import Queue, definition, slugid
+from tests.system.processes import Server, run, serve, wait_until
+
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+
+Asking = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serve(tmp_path_factory.mktemp("server"), "--storage", "memory", "--control") as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared: Server) -> Iterator[Server]:
+    """It is as new after each test."""
+    yield shared
+    assert asking(shared)("reset").output == "The queue is as new.\n"
+
+
+def variables(server: Server) -> dict[str, str]:
+    return {
+        "LEGACY_QUEUE_ROOT_URL": server.root_url,
+        "TASKCLUSTER_CLIENT_ID": server.credentials["clientId"],
+        "TASKCLUSTER_ACCESS_TOKEN": server.credentials["accessToken"],
+    }
+
+
+def asking(server: Server) -> Asking:
+    def ask(*words: str, **env: str) -> Result:
+        return CliRunner().invoke(commands, words, env=variables(server) | env)
+
+    return ask
+
+
+@pytest.fixture
+def ask(server: Server) -> Asking:
+    """Run ``legacy-queue`` with these words, and with a server that is as new."""
+    return asking(server)
+
+
+def printed(result: Result) -> str:
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def from_json(result: Result) -> Any:
+    return json.loads(printed(result))
+
+
+def refused(result: Result, exit_code: int = 1) -> str:
+    assert result.exit_code == exit_code, result.output
+    return result.output.splitlines()[-1]
+
+
+def test_the_clock_is_advanced_frozen_and_released(ask: Asking) -> None:
+    assert re.fullmatch(f"{TIME}\n", printed(ask("clock")))
+    assert re.fullmatch(f"{TIME}, 1h 30m ahead of the real time\n", printed(ask("clock", "advance", "90m")))
+    assert re.fullmatch(f"{TIME}, .* ahead of the real time, frozen\n", printed(ask("clock", "freeze")))
+    assert from_json(ask("clock", "show", "--json"))["frozen"] is True
+    assert from_json(ask("clock", "release", "--json"))["frozen"] is False
+    assert from_json(ask("clock", "--json"))["offset"] == pytest.approx(5400, abs=600)
+
+
+def test_a_task_can_be_created_when_the_clock_was_moved(server: Server, ask: Asking) -> None:
+    printed(ask("clock", "advance", "4d"))
+    pool = ("--provisioner", "system", "--worker-type", "moved")
+    task_id = printed(ask("create-task", *pool, "--deadline", "1h", "--", "true")).strip()
+    assert Queue(server).ask("GET", f"/task/{task_id}/status")["status"]["state"] == "pending"
+    assert " 4d " in printed(ask("clock"))
+
+
+@pytest.mark.parametrize("words", [("clock", "advance"), ("fault", "add", "claimTask", "--delay")])
+def test_a_duration_that_is_none_is_a_wrong_use(words: tuple[str, ...]) -> None:
+    env = {"TASKCLUSTER_CLIENT_ID": "c", "TASKCLUSTER_ACCESS_TOKEN": "t"}
+    said = refused(CliRunner().invoke(commands, [*words, "21 minutes"], env=env), 2)
+    assert said.endswith("'21 minutes' is no duration: 1500ms, 90s, 21m, 2h and 5d are")
+
+
+def test_a_peek_lists_the_visible_and_the_invisible_and_dequeues_none(server: Server, ask: Asking) -> None:
+    queue = Queue(server)
+    claimed = queue.create(definition("peeked", priority="high"))
+    [message] = queue.poll("peeked")
+    assert queue.claim(message).status_code == 200
+    pending = queue.create(definition("peeked"))
+    for _ in range(2):
+        heads, *rows = (re.split("  +", line) for line in printed(ask("peek", "system/peeked")).splitlines())
+        assert heads == ["TASK", "RUN", "PRIORITY", "VISIBLE", "DEQUEUED", "INSERTED", "MESSAGE"]
+        assert rows[0][:3] == [claimed, "1", "high"]
+        assert re.fullmatch(r"in (19m( \d+s)?|20m)", rows[0][3])
+        assert rows[1][:5] == [pending, "0", "lowest", "now", "0"]
+    listed = from_json(ask("peek", "system/peeked", "--json"))
+    assert [one["taskId"] for one in listed["messages"]] == [claimed, pending]
+    assert printed(ask("peek", "system/unused")) == "There are no messages for system/unused.\n"
+
+
+def test_a_pool_without_a_slash_is_a_wrong_use() -> None:
+    said = refused(CliRunner().invoke(commands, ["peek", "system"]), 2)
+    assert said.endswith("'system' is not a provisionerId/workerType")
+
+
+def test_a_fault_happens_is_listed_and_removed(server: Server, ask: Asking) -> None:
+    queue, task_id = Queue(server), slugid()
+    options = ("--status", "503", "--message", "not now", "--times", "2", "--task", task_id)
+    fault_id = printed(ask("fault", "add", "createTask", *options)).strip()
+    other = printed(ask("fault", "add", "azure.receive", "--double", "--delay", "1ms")).strip()
+    answer = queue.send("PUT", f"/task/{task_id}", definition("hit"))
+    assert (answer.status_code, answer.json()["message"]) == (503, f"not now (fault {fault_id})")
+    rows = [re.split("  +", line) for line in printed(ask("fault")).splitlines()]
+    assert rows == [
+        ["FAULT", "ENDPOINT", "OF", "WHAT", "TIMES", "FIRED"],
+        [fault_id, "createTask", f"task {task_id}", "status 503, message not now", "2", "1"],
+        [other, "azure.receive", "any", "delay 1ms, double", "always", "0"],
+    ]
+    assert printed(ask("fault", "remove", fault_id)) == "It happened once.\n"
+    assert printed(ask("fault", "remove", other)) == "It never happened.\n"
+    assert printed(ask("fault", "list")) == "There are no faults.\n"
+    assert from_json(ask("fault", "list", "--json")) == {"faults": []}
+
+
+def test_a_fault_of_an_unknown_endpoint_is_refused_with_the_nearest(ask: Asking) -> None:
+    assert "claimTask" in refused(ask("fault", "add", "claimTasks", "--status", "503"))
+
+
+def test_the_requests_are_listed_with_their_task_caller_and_refusal(server: Server, ask: Asking) -> None:
+    assert printed(ask("requests")) == "There were no requests.\n"
+    queue = Queue(server)
+    task_id = queue.create(definition("listed"))
+    claim = queue.claim_by_name(task_id, 0)
+    assert queue.claim_by_name(task_id, 0, "two").status_code == 409
+    assert (
+        queue.with_credentials(claim.json()["credentials"]).on_run((task_id, 0), "completed").status_code
+        == 200
+    )
+    heads, *rows = (re.split("  +", line) for line in printed(ask("requests")).splitlines())
+    assert heads == ["WHEN", "STATUS", "ENDPOINT", "TASK", "WHO", "MS", "WHY"]
+    assert [row[1:5] for row in rows] == [
+        ["200", "createTask", task_id, "development"],
+        ["200", "claimTask", f"{task_id}/0", "group/one"],
+        ["409", "claimTask", f"{task_id}/0", "group/two"],
+        ["200", "reportCompleted", f"{task_id}/0", "group/one"],
+    ]
+    assert all(row[0].endswith("s ago") for row in rows)
+    assert rows[2][6].startswith("RequestConflict: ")
+    [last] = printed(ask("requests", "--limit", "1", "--json")).splitlines()
+    assert json.loads(last)["endpoint"] == "reportCompleted"
+
+
+def test_requests_that_come_are_followed_beyond_a_reset_until_a_signal(
+    tmp_path: Path, server: Server, ask: Asking
+) -> None:
+    queue = Queue(server)
+    first = queue.create(definition("followed"))
+    with run(tmp_path, "requests", "--follow", **variables(server)) as running:
+        wait_until(lambda: first in running.output)
+        second = queue.create(definition("followed"))
+        wait_until(lambda: second in running.output)
+        printed(ask("reset"))
+        third = queue.create(definition("followed"))
+        wait_until(lambda: third in running.output)
+        assert running.end(signal.SIGINT) == 0
+    assert running.output.count("createTask") == 3
+    assert re.match(rf"\d\d:\d\d:\d\d\.\d{{3}} createTask +200 .*{first}", running.output)
+
+
+@contextmanager
+def in_this_process(control: bool) -> Iterator[dict[str, str]]:
+    """The variables of a server here, for a client without scopes."""
+    client = Client("worker", "an-access-token-of-some-length", ())
+    settings = Settings(storage="memory", control=control, clients=(client,), signing_secrets=("s" * 20,))
+    app = build(settings, "http://127.0.0.1:1").app
+    server = make_server("127.0.0.1", 0, app, threaded=True)
+    thread = threading.Thread(target=server.serve_forever, args=[0.01])
+    thread.start()
+    try:
+        yield {
+            "LEGACY_QUEUE_ROOT_URL": f"http://127.0.0.1:{server.server_port}",
+            "TASKCLUSTER_CLIENT_ID": client.client_id,
+            "TASKCLUSTER_ACCESS_TOKEN": client.access_token,
+        }
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("control", "why"),
+    [
+        (False, "404: this server lets no test control it: it does only when it is started with --control"),
+        (True, "403: worker may not call controlClock: it lacks `queue:control`"),
+    ],
+)
+def test_what_stands_in_the_way_is_one_sentence(control: bool, why: str) -> None:
+    with in_this_process(control) as env:
+        said = refused(CliRunner().invoke(commands, ["clock"], env=env))
+    assert said == f"Error: the queue refused with {why}"
+
+
+@pytest.mark.parametrize(
+    ("options", "control"),
+    [
+        ({}, "true"),
+        ({"workers": "2"}, None),
+        ({"host": "192.0.2.1", "storage": "memory", "development": "true"}, "true"),
+        ({"control": "false"}, "false"),
+    ],
+)
+def test_control_is_turned_on_where_nothing_stands_against_it(
+    options: dict[str, str | None], control: str | None
+) -> None:
+    assert with_control(options, {}).get("control") == control
+    assert with_control(options, {"LEGACY_QUEUE_CONTROL": "no"}).get("control") == options.get("control")
+
+
+def test_a_server_that_is_away_is_one_sentence(ask: Asking) -> None:
+    away = "http://127.0.0.1:1"
+    said = refused(ask("requests", "--root-url", away))
+    assert said == f"Error: the queue at {away} does not answer (ConnectionError)"
+
+
+def test_a_root_url_that_is_given_wins_over_a_base_url_in_a_variable(server: Server, ask: Asking) -> None:
+    elsewhere = "http://127.0.0.1:1/v1"
+    assert "does not answer" in refused(ask("clock", LEGACY_QUEUE_BASE_URL=elsewhere))
+    printed(ask("clock", "--root-url", server.root_url, LEGACY_QUEUE_BASE_URL=elsewhere))

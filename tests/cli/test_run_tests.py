@@ -1,0 +1,115 @@
+"""``legacy-queue test``: a command that has a queue of its own."""
+
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import requests
+from click.testing import CliRunner
+
+from legacy_queue.cli.commands import commands
+from tests.system.processes import COMMAND, Running, run, wait_until
+
+POOL = "--provisioner suite --worker-type worker"
+SIGNALS = """
+import os, signal, sys
+numbers = (signal.SIGINT, signal.SIGUSR1, signal.SIGTERM)
+for number in numbers:
+    signal.signal(number, lambda number, _: print(number, flush=True))
+print(os.environ["TASKCLUSTER_ROOT_URL"], flush=True)
+for _ in numbers:
+    signal.pause()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@contextmanager
+def suite(folder: Path, *words: str, **env: str) -> Iterator[Running]:
+    with run(folder, "test", *words, TMPDIR=str(folder), **env) as running:
+        yield running
+    assert [one for one in folder.iterdir() if one.is_dir()] == [], "its files are removed"
+
+
+def is_up(root_url: str) -> bool:
+    try:
+        return requests.get(f"{root_url}/ready", timeout=10).ok
+    except requests.ConnectionError:
+        return False
+
+
+def test_a_command_that_fails_has_its_exit_code_and_standard_error_says_what_the_queue_saw(
+    tmp_path: Path,
+) -> None:
+    script = f"""
+        {COMMAND} create-task {POOL} -- true
+        echo $TASKCLUSTER_ROOT_URL $LEGACY_QUEUE_ROOT_URL $LEGACY_QUEUE_BASE_URL
+        echo ${{TASKCLUSTER_CERTIFICATE-none}}
+        echo $TASKCLUSTER_CLIENT_ID:$TASKCLUSTER_ACCESS_TOKEN >credentials
+        exit 3"""
+    other = {"TASKCLUSTER_CERTIFICATE": "{}", "LEGACY_QUEUE_BASE_URL": "http://127.0.0.1:1/v1"}
+    with suite(tmp_path, "--claim-timeout", "30s", "--", "sh", "-c", script, **other) as running:
+        assert running.wait() == 3
+    task_id, urls, certificate = running.output.splitlines()
+    root_url, *others = urls.split()
+    assert (others, certificate) == ([root_url, f"{root_url}/v1"], "none")
+    client_id, token = (tmp_path / "credentials").read_text().strip().split(":")
+    assert running.errors.startswith("\nsh ended with exit code 3. What legacy-queue saw:\n\n")
+    assert re.search(rf"createTask +200 .*{task_id} by {client_id}\n", running.errors)
+    assert re.search(rf"{task_id} suite/worker pending: run 0 pending\n", running.errors)
+    assert re.search(rf"suite/worker {task_id}/0 lowest", running.errors)
+    assert token not in running.errors
+    assert not is_up(root_url)
+
+
+def test_a_command_that_succeeds_trusts_the_queue_and_faults_that_never_happened_are_named(
+    tmp_path: Path,
+) -> None:
+    add = f"{COMMAND} fault add claimTask --status 503 && cat >&2"
+    with suite(tmp_path, "--tls", "auto", "sh", "-c", add) as running:
+        assert running.wait() == 0, running.errors
+    assert re.fullmatch(r"[0-9a-f]+\n", running.output)
+    assert running.errors == "Warning: a fault never happened: claimTask status=503, fired: 0\n"
+
+
+def test_signals_are_passed_on_and_a_command_that_one_ends_has_the_exit_code_of_a_shell(
+    tmp_path: Path,
+) -> None:
+    with suite(tmp_path, "--", sys.executable, "-c", SIGNALS) as running:
+        wait_until(lambda: "\n" in running.output or running.process.poll() is not None)
+        for number in (signal.SIGINT, signal.SIGUSR1, signal.SIGTERM):
+            running.send(number)
+            wait_until(lambda number=number: running.output.endswith(f"\n{number:d}\n"))
+        assert running.wait() == 128 + signal.SIGKILL
+    assert "ended with exit code 137" in running.errors
+
+
+def test_the_server_ends_when_it_is_killed(tmp_path: Path) -> None:
+    words = ("test", "sh", "-c", "echo $TASKCLUSTER_ROOT_URL; exec sleep 600")
+    with run(tmp_path, *words, TMPDIR=str(tmp_path)) as running:
+        root_url = wait_until(lambda: running.output.strip())
+        assert is_up(root_url)
+        running.end(signal.SIGKILL)
+        wait_until(lambda: not is_up(root_url))
+
+
+@pytest.mark.parametrize(
+    ("words", "exit_code", "said"),
+    [
+        (["no-such-program", "-q"], 127, "Error: there is no command 'no-such-program'"),
+        ([], 2, "Error: Missing argument '-- COMMAND...'."),
+        (["--claim-timeout", "soon", "true"], 1, "Error: --claim-timeout is 'soon': a duration is accepted"),
+        (
+            ["--workers", "2", "true"],
+            1,
+            "Error: --storage memory lives in one process: --workers 1 is accepted",
+        ),
+    ],
+)
+def test_before_it_starts_anything_it_refuses(words: list[str], exit_code: int, said: str) -> None:
+    refused = CliRunner().invoke(commands, ["test", *words])
+    assert refused.exit_code == exit_code
+    assert said in refused.output

@@ -1,0 +1,136 @@
+"""Which faults are accepted, and which requests they are for."""
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from legacy_queue.domain.errors import InputError
+from legacy_queue.domain.faults import SIGNED_URLS, Fault, Target, fault_of
+
+TARGETS = (
+    Target("createTask", True, False),
+    Target("claimTask", True, True),
+    Target("claimWork", False, True),
+    Target("pollTaskUrls", False, False),
+    *SIGNED_URLS,
+)
+
+
+def fault(endpoint: str = "claimTask", **wire: Any) -> Fault:
+    return fault_of({"endpoint": endpoint, **wire}, "00000000", 5, TARGETS)
+
+
+def alice() -> str:
+    return "group/alice"
+
+
+def never() -> str:
+    raise AssertionError("the worker was asked for")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "wire"),
+    [
+        ("createTask", {"status": 503}),
+        ("claimWork", {"status": 503, "message": "later", "times": 2}),
+        ("claimTask", {"drop": "before", "taskId": "t", "worker": "group/alice"}),
+        ("pollTaskUrls", {"sas": "expired"}),
+        ("azure.receive", {"double": True, "taskId": "t"}),
+        ("azure.receive", {"lose": True, "delay": "200ms"}),
+        ("azure.receive", {"drop": "after", "taskId": "t"}),
+        ("azure.delete", {"drop": "after", "taskId": "t"}),
+        ("upload", {"status": 500, "taskId": "t"}),
+        ("claimTask", {"delay": "10m"}),
+    ],
+)
+def test_a_fault_keeps_what_was_asked_for(endpoint: str, wire: dict[str, Any]) -> None:
+    assert fault(endpoint, **wire).wire == {"endpoint": endpoint, **wire}
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "wire", "said"),
+    [
+        ("claimTasks", {"status": 503}, "there is no 'claimTasks'; the nearest is claimTask"),
+        ("azure.recieve", {"lose": True}, "the nearest is azure.receive"),
+        ("claimTask", {"status": 503, "drop": "after"}, "status and drop: a fault does one of these"),
+        ("claimTask", {}, "say what happens: one of status, drop, sas, double, lose, stale, or a delay"),
+        ("claimTask", {"times": 1}, "say what happens"),
+        ("claimTask", {"sas": "expired"}, "sas is for pollTaskUrls: claimTask takes status, drop and delay"),
+        ("azure.delete", {"stale": True}, "stale is for azure.receive: azure.delete takes"),
+        ("claimWork", {"status": 503, "taskId": "t"}, "a request to claimWork names no task"),
+        ("azure.receive", {"status": 503, "taskId": "t"}, "which task a message is of is known once"),
+        ("azure.receive", {"delay": "1s", "taskId": "t"}, "which task a message is of is known once"),
+        ("createTask", {"status": 503, "worker": "a/b"}, "does not tell which worker sent it"),
+        ("claimTask", {"drop": "after", "message": "x"}, "message is what a status says"),
+        ("claimTask", {"status": 503, "seed": 1}, "seed is for a probability"),
+        ("claimTask", {"delay": "soon"}, "delay: 'soon' is no duration: 1500ms, 90s, 21m, 2h and 5d are"),
+        ("claimTask", {"delay": "11m"}, "delay is '11m': 10m is the longest"),
+    ],
+)
+def test_a_fault_that_cannot_happen_is_refused(endpoint: str, wire: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=re.escape(said)):
+        fault(endpoint, **wire)
+
+
+def test_a_fault_is_for_all_requests_of_its_endpoint_that_it_does_not_narrow_down() -> None:
+    assert fault(status=503).is_for("t", never)
+    assert fault(status=503, taskId="t").is_for("t", never)
+    assert not fault(status=503, taskId="t").is_for("u", never)
+    assert not fault(status=503, taskId="t", worker="group/bob").is_for("u", never)
+    assert fault(status=503, worker="group/alice").is_for("t", alice)
+    assert not fault(status=503, worker="group/bob").is_for("t", alice)
+
+
+def test_a_request_with_a_status_or_dropped_before_does_nothing() -> None:
+    assert fault(status=503).is_before
+    assert fault(drop="before").is_before
+    assert not fault(drop="after").is_before
+    assert not fault(delay="1s").is_before
+
+
+@pytest.mark.parametrize(
+    ("wire", "needs"),
+    [
+        ({"double": True}, True),
+        ({"lose": True}, True),
+        ({"stale": True}, True),
+        ({"drop": "after"}, True),
+        ({"drop": "before"}, False),
+        ({"status": 503}, False),
+        ({"delay": "1s"}, False),
+    ],
+)
+def test_what_happens_to_a_message_needs_one(wire: dict[str, Any], needs: bool) -> None:
+    assert fault("azure.receive", **wire).needs_message is needs
+
+
+def test_of_other_requests_no_fault_needs_a_message() -> None:
+    assert not fault("azure.delete", drop="after").needs_message
+
+
+def test_a_delay_is_read() -> None:
+    assert fault(delay="200ms").delay == timedelta(milliseconds=200)
+    assert fault(status=503).delay == timedelta(0)
+
+
+def test_a_seed_chooses_the_same_requests_each_time() -> None:
+    chosen = [
+        [fault(status=503, probability=0.3, seed=seed).is_chosen(number) for number in range(1000)]
+        for seed in (1, 1, 2)
+    ]
+    assert chosen[0] == chosen[1] != chosen[2]
+    # for each number: printf 1/NUMBER | sha256sum | head -c 14, below 0.3 of 16^14
+    assert [number for number in range(10) if chosen[0][number]] == [0, 1, 3, 7]
+    assert 250 < sum(chosen[0]) < 350
+
+
+def test_the_probability_1_chooses_all() -> None:
+    assert all(fault(status=503, probability=1).is_chosen(number) for number in range(100))
+    assert fault(status=503).is_chosen(0)
+
+
+def test_a_fault_with_a_probability_has_a_seed() -> None:
+    assert fault(status=503, probability=0.5).wire["seed"] == 5
+    assert fault(status=503, probability=0.5, seed=7).wire["seed"] == 7

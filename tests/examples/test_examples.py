@@ -1,0 +1,46 @@
+"""The suites of examples/ pass as a user runs them, each in its folder, on the queue of this checkout."""
+
+import configparser
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.system.processes import LONG, environment
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+OWN = Path(sys.executable).parent
+
+
+def passes(folder: Path, *command: str | Path, **env: str) -> str:
+    """What the command says, which must end with 0."""
+    path = f"{OWN}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment(PATH=path, **env),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=2 * LONG,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", ["tox", "scriptworker"])
+def test_the_commands_of_tox_pass(name: str) -> None:
+    tox = configparser.ConfigParser(interpolation=None)
+    tox.read(EXAMPLES / name / "tox.ini")
+    for line in tox["testenv"]["commands"].replace("{posargs}", "-p no:cacheprovider").splitlines():
+        said = passes(EXAMPLES / name, *shlex.split(line))
+        assert "skipped" not in said
+
+
+def test_the_tests_in_mocha_pass() -> None:
+    mocha = EXAMPLES / "mocha"
+    passes(mocha, OWN / "legacy-queue", "test", "--", mocha / "node_modules/.bin/mocha")

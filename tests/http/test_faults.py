@@ -1,0 +1,472 @@
+"""What a fault does to a request, on memory storage: to endpoints, to signed URLs of messages, to uploads."""
+
+import base64
+import hashlib
+import json
+import re
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from werkzeug.test import TestResponse
+
+from legacy_queue.domain.ids import slugid
+from tests.http.calls import (
+    BLOB,
+    NAME,
+    PROVISIONER,
+    ROOT_URL,
+    WORKER,
+    WORKER_TYPE,
+    Queue,
+    play,
+    refused,
+    succeeded,
+    task_body,
+)
+
+POOL = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
+
+
+class FaultyQueue(Queue):
+    """A server under control, which may answer what it never does by itself."""
+
+    def __init__(self) -> None:
+        super().__init__(control=True)
+
+    def _check(self, *_: Any) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def queue() -> Queue:
+    return FaultyQueue()
+
+
+def add(queue: Queue, endpoint: str, **wire: Any) -> str:
+    """The id of the new fault."""
+    body = json.dumps({"endpoint": endpoint, **wire}).encode()
+    return str(succeeded(queue.send("POST", "/control/v1/faults", body)).get_json()["faultId"])
+
+
+def remove(queue: Queue, fault_id: str) -> TestResponse:
+    return queue.send("DELETE", f"/control/v1/faults/{fault_id}")
+
+
+def fired(queue: Queue) -> list[int]:
+    faults = succeeded(queue.send("GET", "/control/v1/faults")).get_json()["faults"]
+    return [fault["fired"] for fault in faults]
+
+
+def dropped(queue: Queue, *call: Any, **more: Any) -> None:
+    """The call gets no answer; ``/...`` is a signed URL."""
+    method = queue.send if call[0] in ("GET", "PUT", "DELETE") else queue.call
+    with pytest.raises(ConnectionResetError):
+        method(*call, **more).get_data()
+
+
+# --- the list of faults
+
+
+def test_a_fault_is_added_listed_and_removed(queue: Queue) -> None:
+    wire = {"endpoint": "status", "status": 503, "message": "later", "times": 2, "taskId": slugid()}
+    fault_id = add(queue, **wire)
+    shown = {"faultId": fault_id, **wire, "fired": 0}
+    assert queue.send("GET", "/control/v1/faults").get_json() == {"faults": [shown]}
+    assert succeeded(remove(queue, fault_id)).get_json() == shown
+    assert fired(queue) == []
+    refused(remove(queue, fault_id), 404, "ResourceNotFound", fault_id)
+
+
+@pytest.mark.parametrize(
+    ("wire", "code", "mentioned"),
+    [
+        ({"endpoint": "claimtask", "status": 503}, "InputError", "the nearest is claimTask"),
+        ({"endpoint": "controlClock", "status": 503}, "InputError", "there is no 'controlClock'"),
+        ({"endpoint": "listTaskGroup", "status": 503, "worker": "a/b"}, "InputError", "does not tell which"),
+        ({"endpoint": "status", "status": 200}, "InputValidationError", "body/status is 200"),
+        ({"endpoint": "status", "drop": "later"}, "InputValidationError", "before, after"),
+        ({"endpoint": "status", "status": 503, "task": "x"}, "InputValidationError", "'task'"),
+        ({"endpoint": "status", "status": 503, "probability": 0}, "InputValidationError", "probability"),
+        ({"endpoint": "azure.receive", "lose": False}, "InputValidationError", "body/lose"),
+    ],
+)
+def test_a_fault_that_cannot_be_is_refused(
+    queue: Queue, wire: dict[str, Any], code: str, mentioned: str
+) -> None:
+    answer = queue.send("POST", "/control/v1/faults", json.dumps(wire).encode())
+    refused(answer, 400, code, mentioned)
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["createUpload", "objectPing", "createTask", "ping", "azure.delete", "upload"]
+)
+def test_every_endpoint_of_the_references_may_have_a_fault(queue: Queue, endpoint: str) -> None:
+    assert add(queue, endpoint, status=500)
+
+
+# --- errors
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (400, "InputError"),
+        (401, "AuthenticationFailed"),
+        (403, "InsufficientScopes"),
+        (404, "ResourceNotFound"),
+        (409, "RequestConflict"),
+        (410, "ResourceExpired"),
+        (413, "InputTooLarge"),
+        (429, "TooManyRequests"),
+        (499, "InputError"),
+        (502, "BadGateway"),
+        (503, "ServiceUnavailable"),
+        (599, "InternalServerError"),
+    ],
+)
+def test_an_error_is_like_the_servers_own(queue: Queue, status: int, code: str) -> None:
+    task_id, fault_id = queue.create(), add(queue, "claimTask", status=status)
+    answer = queue.call("claimTask", WORKER, taskId=task_id, runId=0)
+    body = answer.get_json()
+    assert (answer.status_code, body["code"]) == (status, code)
+    assert fault_id in body["message"]
+    assert body["requestInfo"]["method"] == "claimTask"
+    assert body["requestInfo"]["params"]["taskId"] == task_id
+    assert answer.headers.get("retry-after") == ("2" if status == 503 else None)
+    assert answer.headers.get("www-authenticate") == ("hawk" if status == 401 else None)
+    assert queue.state(task_id) == "pending", "nothing was done"
+
+
+def test_an_internal_error_has_the_code_of_one(queue: Queue) -> None:
+    add(queue, "status", status=500)
+    answer = queue.call("status", taskId=queue.create())
+    assert (answer.status_code, answer.get_json()["code"]) == (500, "InternalServerError")
+
+
+def test_an_error_has_the_message_that_was_asked_for(queue: Queue) -> None:
+    fault_id = add(queue, "createTask", status=503, message="storage is full")
+    answer = queue.call("createTask", task_body(), taskId=slugid())
+    assert refused(answer, 503, "ServiceUnavailable") == f"storage is full (fault {fault_id})"
+
+
+def test_a_fault_is_over_after_its_times(queue: Queue) -> None:
+    task_id = queue.create()
+    add(queue, "status", status=503, times=2)
+    assert [queue.call("status", taskId=task_id).status_code for _ in range(3)] == [503, 503, 200]
+    assert fired(queue) == [2]
+
+
+def test_what_the_server_refuses_anyway_is_not_a_faults(queue: Queue) -> None:
+    add(queue, "claimTask", status=503)
+    refused(queue.call("claimTask", {}, taskId=queue.create(), runId=0), 400, "InputValidationError")
+    assert fired(queue) == [0]
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("claimTask", WORKER),
+        ("reclaimTask", None),
+        ("reportCompleted", {}),
+        (
+            "createArtifact",
+            {
+                "storageType": "error",
+                "expires": "2018-03-05T05:06:07.890Z",
+                "reason": "file-missing-on-worker",
+                "message": "m",
+            },
+        ),
+    ],
+)
+def test_a_fault_is_for_the_worker_of_a_run(queue: Queue, name: str, body: Any) -> None:
+    """claimTask names it, and the others are of the run that it holds."""
+    task_id = queue.running()
+    for worker, status in (("group/bob", 200), ("group/alice", 503)):
+        fault_id = add(queue, name, status=503, worker=worker)
+        answer = queue.call(name, body, taskId=task_id, runId=0, name="public/a")
+        assert answer.status_code == status, answer.get_data()
+        if name == "reportCompleted" and status == 200:
+            task_id = queue.running()
+        remove(queue, fault_id)
+
+
+def test_a_run_that_is_not_there_has_no_worker(queue: Queue) -> None:
+    add(queue, "reclaimTask", status=503, worker="group/alice")
+    refused(queue.call("reclaimTask", taskId=slugid(), runId=0), 404, "ResourceNotFound")
+    refused(queue.call("reclaimTask", taskId=queue.create(), runId=0), 409, "RequestConflict")
+
+
+def test_a_fault_is_for_the_worker_that_the_path_names(queue: Queue) -> None:
+    queue.running()
+    add(queue, "getWorker", status=503, worker="group/alice")
+    answers = [
+        queue.call("getWorker", **POOL, workerGroup="group", workerId=worker_id).status_code
+        for worker_id in ("alice", "bob")
+    ]
+    assert answers == [503, 404]
+
+
+def test_finishing_an_artifact_is_told_apart_from_completing_it(queue: Queue) -> None:
+    """They have one route."""
+    add(queue, "finishArtifact", status=503)
+    assert play(queue, "completeArtifact").status_code == 204
+    assert play(FaultyQueue(), "finishArtifact").status_code == 204
+    other = FaultyQueue()
+    add(other, "finishArtifact", status=503)
+    refused(play(other, "finishArtifact"), 503, "ServiceUnavailable")
+
+
+# --- dropped connections and delays
+
+
+def test_a_request_dropped_before_does_nothing(queue: Queue) -> None:
+    task_id = slugid()
+    add(queue, "createTask", drop="before", times=1)
+    dropped(queue, "createTask", task_body(), taskId=task_id)
+    refused(queue.call("status", taskId=task_id), 404, "ResourceNotFound")
+    queue.create(task_id)
+
+
+def test_a_request_dropped_after_was_done(queue: Queue) -> None:
+    task_id = slugid()
+    add(queue, "createTask", drop="after", times=1)
+    dropped(queue, "createTask", task_body(), taskId=task_id)
+    assert queue.state(task_id) == "pending"
+
+
+def test_a_dropped_page_gives_back_its_memory(queue: Queue) -> None:
+    add(queue, "listTaskGroup", drop="after", times=1)
+    group_id = queue.definition(queue.create())["taskGroupId"]
+    dropped(queue, "listTaskGroup", taskGroupId=group_id)
+    assert queue.server.core.services.page_memory._free == Queue().server.core.services.page_memory._free
+
+
+def test_a_delay_is_waited_for(queue: Queue) -> None:
+    add(queue, "createTask", delay="50ms")
+    begun = time.monotonic()
+    queue.create()
+    assert time.monotonic() - begun >= 0.05
+
+
+def test_a_delay_ends_with_the_server(queue: Queue) -> None:
+    add(queue, "createTask", delay="10m", status=503)
+    queue.server.background.stopping.set()
+    refused(queue.call("createTask", task_body(), taskId=slugid()), 503, "ServiceUnavailable")
+
+
+# --- poll URLs, messages
+
+
+def poll_urls(queue: Queue) -> Mapping[str, Any]:
+    answer = succeeded(queue.call("pollTaskUrls", **POOL)).get_json()
+    return {**answer["queues"][-1], "expires": answer["expires"]}
+
+
+def receive(queue: Queue, count: int = 1, status: int = 200) -> list[tuple[str, str, str]]:
+    """taskId, messageId and receipt of what a worker polls in the queue of the lowest priority."""
+    target = poll_urls(queue)["signedPollUrl"].removeprefix(ROOT_URL)
+    answer = queue.send("GET", f"{target}&numofmessages={count}", credentials=None)
+    assert answer.status_code == status
+    found = []
+    for message in re.findall(r"<QueueMessage>.*?</QueueMessage>", answer.get_data(as_text=True)):
+        message_id, receipt, text = (
+            re.findall(f"<{tag}>(.*?)</{tag}>", message)[0]
+            for tag in ("MessageId", "PopReceipt", "MessageText")
+        )
+        found.append((json.loads(base64.b64decode(text))["taskId"], message_id, receipt))
+    return found
+
+
+def delete_target(queue: Queue, message_id: str, receipt: str) -> str:
+    url = poll_urls(queue)["signedDeleteUrl"].removeprefix(ROOT_URL)
+    return str(url.replace("{{messageId}}", message_id).replace("{{popReceipt}}", quote(receipt, safe="")))
+
+
+def delete(queue: Queue, message_id: str, receipt: str) -> tuple[int, str | None]:
+    answer = queue.send("DELETE", delete_target(queue, message_id, receipt), credentials=None)
+    return answer.status_code, answer.headers.get("x-ms-error-code")
+
+
+def messages(queue: Queue) -> list[Any]:
+    target = f"/control/v1/messages/{PROVISIONER}/{WORKER_TYPE}"
+    return list(succeeded(queue.send("GET", target)).get_json()["messages"])
+
+
+def test_poll_urls_may_be_expired(queue: Queue) -> None:
+    queue.create()
+    add(queue, "pollTaskUrls", sas="expired", times=1)
+    expired = poll_urls(queue)
+    assert expired["expires"] < poll_urls(queue)["expires"]
+    for method, name in (("GET", "signedPollUrl"), ("DELETE", "signedDeleteUrl")):
+        target = expired[name].removeprefix(ROOT_URL).replace("{{messageId}}", "m")
+        answer = queue.send(method, target.replace("{{popReceipt}}", "AAAA"), credentials=None)
+        assert (answer.status_code, answer.headers["x-ms-error-code"]) == (403, "AuthenticationFailed")
+    assert len(receive(queue)) == 1
+
+
+def test_a_doubled_message_is_received_twice(queue: Queue) -> None:
+    task_id = queue.create()
+    add(queue, "azure.receive", double=True, times=1)
+    ((first, message_id, receipt),) = receive(queue)
+    assert delete(queue, message_id, receipt) == (204, None)
+    ((second, message_id, receipt),) = receive(queue)
+    assert first == second == task_id
+    assert delete(queue, message_id, receipt) == (204, None)
+    assert receive(queue) == []
+    assert fired(queue) == [1]
+
+
+def test_a_lost_message_is_not_received(queue: Queue) -> None:
+    lost, other = queue.create(), queue.create()
+    add(queue, "azure.receive", lose=True, taskId=lost)
+    assert [task_id for task_id, *_ in receive(queue, 32)] == [other]
+    assert [message["taskId"] for message in messages(queue)] == [other]
+
+
+def test_a_stale_receipt_does_not_delete(queue: Queue) -> None:
+    queue.create()
+    add(queue, "azure.receive", stale=True, times=1)
+    ((_, message_id, receipt),) = receive(queue)
+    assert delete(queue, message_id, receipt) == (400, "PopReceiptMismatch")
+    assert receive(queue) == [], "it is invisible for as long as otherwise"
+    queue.clock.advance(timedelta(minutes=5))
+    ((_, message_id, receipt),) = receive(queue)
+    assert delete(queue, message_id, receipt) == (204, None)
+
+
+def test_what_happens_to_a_message_waits_for_one(queue: Queue) -> None:
+    add(queue, "azure.receive", drop="after", times=1)
+    assert receive(queue) == []
+    task_id = queue.create()
+    target = poll_urls(queue)["signedPollUrl"].removeprefix(ROOT_URL)
+    dropped(queue, "GET", target, credentials=None)
+    assert [message["dequeueCount"] for message in messages(queue)] == [1]
+    queue.clock.advance(timedelta(minutes=5))
+    assert [found for found, *_ in receive(queue)] == [task_id]
+
+
+def test_a_foreign_message_may_have_a_fault_too(queue: Queue) -> None:
+    poll_urls(queue)
+    account = queue.server.storage.account
+    (lowest,) = (name for name, _ in account.queues("lq-") if name.endswith("-1"))
+    account.queue(lowest).put(base64.b64encode(b'{"taskId": "foreign"}').decode(), timedelta(0))
+    add(queue, "azure.receive", double=True, times=1)
+    assert [receive(queue)[0][0] for _ in range(2)] == ["foreign", "foreign"]
+    assert [message.get("taskId") for message in messages(queue)] == [None, None]
+
+
+def test_a_message_that_is_gone_cannot_be_doubled_or_made_stale(queue: Queue) -> None:
+    """One that expires within its invisibility cannot be hidden for so long."""
+    queue.create(deadline="2018-03-04T05:07:07.890Z")
+    add(queue, "azure.receive", stale=True, times=1)
+    ((_, message_id, receipt),) = receive(queue)
+    assert delete(queue, message_id, receipt) == (204, None)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "status", "code"),
+    [
+        ("azure.receive", 400, "InvalidInput"),
+        ("azure.receive", 403, "AuthenticationFailed"),
+        ("azure.receive", 404, "QueueNotFound"),
+        ("azure.receive", 500, "InternalError"),
+        ("azure.receive", 503, "ServerBusy"),
+        ("azure.receive", 429, "TooManyRequests"),
+        ("azure.delete", 400, "PopReceiptMismatch"),
+        ("azure.delete", 404, "MessageNotFound"),
+        ("azure.delete", 503, "ServerBusy"),
+    ],
+)
+def test_an_error_at_a_signed_url_is_like_azures(queue: Queue, endpoint: str, status: int, code: str) -> None:
+    task_id = queue.create()
+    ((_, message_id, receipt),) = receive(queue)
+    fault_id = add(queue, endpoint, status=status)
+    target = delete_target(queue, message_id, receipt)
+    if endpoint == "azure.receive":
+        target = poll_urls(queue)["signedPollUrl"].removeprefix(ROOT_URL)
+    answer = queue.send("GET" if endpoint == "azure.receive" else "DELETE", target, credentials=None)
+    assert (answer.status_code, answer.headers["x-ms-error-code"]) == (status, code)
+    text = answer.get_data(as_text=True)
+    assert f"<Error><Code>{code}</Code><Message>" in text
+    assert fault_id in text
+    assert ("Retry-After" in answer.headers) == (status == 503)
+    assert [message["taskId"] for message in messages(queue)] == [task_id], "nothing was done"
+
+
+def test_a_fault_is_for_the_messages_of_a_task(queue: Queue) -> None:
+    """A delete is known by its message, which was received before."""
+    hit, other = queue.create(), queue.create()
+    add(queue, "azure.delete", status=503, taskId=hit)
+    received = {task_id: lease for task_id, *lease in receive(queue, 2)}
+    assert delete(queue, *received[other]) == (204, None)
+    assert delete(queue, *received[hit]) == (503, "ServerBusy")
+
+
+def test_a_dropped_delete_was_done_or_not(queue: Queue) -> None:
+    for when, left in (("before", 1), ("after", 0)):
+        queue = FaultyQueue()
+        queue.create()
+        ((_, *lease),) = receive(queue)
+        add(queue, "azure.delete", drop=when)
+        dropped(queue, "DELETE", delete_target(queue, *lease), credentials=None)
+        assert len(messages(queue)) == left
+
+
+def test_only_who_may_use_a_signed_url_meets_its_fault(queue: Queue) -> None:
+    add(queue, "azure.receive", status=503)
+    target = poll_urls(queue)["signedPollUrl"].removeprefix(ROOT_URL).replace("sig=", "sig=A")
+    assert queue.send("GET", target, credentials=None).status_code == 403
+    assert fired(queue) == [0]
+
+
+# --- uploads
+
+
+def upload_url(queue: Queue, task_id: str, storage_type: str) -> str:
+    created = succeeded(queue.artifact(task_id, NAME, storage_type)).get_json()
+    return str(created.get("putUrl") or created["requests"][0]["url"])
+
+
+def upload(queue: Queue, url: str) -> TestResponse:
+    return queue.upload(url, BLOB, x_ms_blob_type="BlockBlob")
+
+
+@pytest.mark.parametrize("storage_type", ["s3", "azure", "blob"])
+def test_an_upload_fails_for_the_task_of_the_fault(queue: Queue, storage_type: str) -> None:
+    """By whichever URL; a body that is the fault's alone is like that of the server's own errors."""
+    hit, other = queue.running(), queue.running()
+    urls = [upload_url(queue, task_id, storage_type) for task_id in (hit, other)]
+    fault_id = add(queue, "upload", status=503, taskId=hit)
+    answers = [upload(queue, url) for url in urls]
+    assert [answer.status_code for answer in answers] == [503, 201 if storage_type == "azure" else 200]
+    assert fault_id in answers[0].get_data(as_text=True)
+    if storage_type == "azure":
+        assert answers[0].headers["x-ms-error-code"] == "ServerBusy"
+    else:
+        refused(answers[0], 503, "ServiceUnavailable")
+
+
+@pytest.mark.parametrize("storage_type", ["s3", "azure"])
+@pytest.mark.parametrize(("when", "is_stored"), [("before", False), ("after", True)])
+def test_a_dropped_upload_is_stored_or_not(
+    queue: Queue, storage_type: str, when: str, is_stored: bool
+) -> None:
+    task_id = queue.running()
+    url = upload_url(queue, task_id, storage_type)
+    add(queue, "upload", drop=when)
+    with pytest.raises(ConnectionResetError):
+        upload(queue, url).get_data()
+    name = f"{task_id}/0/{hashlib.sha256(NAME.encode()).hexdigest()}"
+    assert bool(queue.server.storage.account.container.properties(name)) is is_stored
+
+
+def test_only_who_may_upload_meets_its_fault(queue: Queue) -> None:
+    url = upload_url(queue, queue.running(), "s3")
+    add(queue, "upload", status=503)
+    refused(upload(queue, f"{url}0"), 403, "AuthorizationFailed")
+    assert fired(queue) == [0]

@@ -1,0 +1,187 @@
+"""``POST /control/v1/reset``: nothing is left of what was, and everything works again."""
+
+import secrets
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from werkzeug.test import Client, TestResponse
+
+from legacy_queue.adapters.azure import AzureAccount
+from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.adapters.clock import SystemClock
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.wiring import build
+from tests.http.calls import (
+    NOW,
+    PROVISIONER,
+    ROOT_URL,
+    WORKER,
+    WORKER_TYPE,
+    Queue,
+    refused,
+    succeeded,
+)
+from tests.http.test_control import clock, move
+from tests.system.processes import wait_until
+
+POOL = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
+
+
+def reset(queue: Queue) -> TestResponse:
+    return queue.send("POST", "/control/v1/reset")
+
+
+def control(queue: Queue, what: str) -> Any:
+    return succeeded(queue.send("GET", f"/control/v1/{what}")).get_json()
+
+
+@pytest.fixture
+def queue() -> Queue:
+    return Queue(control=True)
+
+
+def test_nothing_is_left(queue: Queue) -> None:
+    task_id = queue.running()
+    queue.create()
+    succeeded(queue.artifact(task_id, "public/a"))
+    succeeded(queue.send("POST", "/control/v1/faults", b'{"endpoint": "createTask", "status": 503}'))
+    succeeded(move(queue, advance="1h"))
+    succeeded(move(queue, freeze=True))
+    assert succeeded(reset(queue)).get_json() == {}
+    assert control(queue, "requests") == {"requests": []}
+    for name, ids in {"status": {}, "listArtifacts": {"runId": 0}}.items():
+        refused(queue.call(name, taskId=task_id, **ids), 404, "ResourceNotFound")
+    refused(queue.call("getWorkerType", **POOL), 404, "ResourceNotFound")
+    assert control(queue, "tasks?state=all") == {"tasks": []}
+    assert control(queue, f"messages/{PROVISIONER}/{WORKER_TYPE}")["messages"] == []
+    assert control(queue, "faults") == {"faults": []}
+    assert queue.told() == []
+    state = clock(queue)
+    assert (state["offset"], state["frozen"]) == (0, False)
+    assert 'status="404"' in queue.send("GET", "/metrics", credentials=None).text
+
+
+def test_a_task_can_be_created_claimed_and_moved_in_time_again(queue: Queue) -> None:
+    for _ in range(2):
+        task_id = queue.running()
+        succeeded(move(queue, advance="21m"))
+        assert queue.state(task_id) == "pending"
+        succeeded(reset(queue))
+
+
+def test_signed_urls_from_before_are_no_good(queue: Queue) -> None:
+    task_id = queue.running()
+    put_url = succeeded(queue.artifact(task_id, "public/a")).get_json()["putUrl"]
+    succeeded(queue.upload(put_url, b"content"))
+    location = queue.call("getArtifact", taskId=task_id, runId=0, name="public/a").headers["location"]
+    poll_url = succeeded(queue.call("pollTaskUrls", **POOL)).get_json()["queues"][0]["signedPollUrl"]
+    succeeded(reset(queue))
+    refused(queue.upload(put_url, b"content"), 404, "ResourceNotFound")
+    for url in (location, poll_url):
+        answer = queue.send("GET", url.removeprefix(ROOT_URL), credentials=None)
+        assert (answer.status_code, answer.headers["x-ms-error-code"]) == (403, "AuthenticationFailed")
+
+
+def test_a_request_that_waits_for_work_is_answered(queue: Queue) -> None:
+    answers = []
+
+    def wait() -> None:
+        answers.append(queue.call("claimWork", {**WORKER, "tasks": 1}, **POOL))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert wait_until(lambda: queue.server.core.services.claim_work.waiting() == 1)
+    succeeded(reset(queue))
+    thread.join(30)
+    assert succeeded(answers[0]).get_json() == {"tasks": []}
+
+
+def test_an_event_stream_ends(queue: Queue) -> None:
+    stream = queue.http.get("/events", base_url=ROOT_URL, environ_overrides={"RAW_URI": "/events"})
+    chunks = iter(stream.iter_encoded())
+    assert next(chunks).startswith(b"retry")
+    ended = threading.Thread(target=lambda: (list(chunks), stream.close()))
+    ended.start()
+    succeeded(reset(queue))
+    ended.join(30)
+    assert not ended.is_alive()
+
+
+@pytest.fixture
+def running(queue: Queue) -> Iterator[Queue]:
+    """With the background's threads."""
+    queue.server.background.start()
+    yield queue
+    queue.server.background.stop()
+
+
+def test_what_is_due_after_a_reset_is_seen_to_by_the_background(running: Queue) -> None:
+    before = threading.active_count()
+    for _ in range(3):
+        succeeded(reset(running))
+    task_id = running.running()
+    running.clock.advance(timedelta(minutes=21))
+    assert wait_until(lambda: running.state(task_id) == "pending")
+    assert wait_until(lambda: threading.active_count() <= before)
+
+
+def test_a_server_whose_background_was_not_started_has_none_after_a_reset(queue: Queue) -> None:
+    succeeded(reset(queue))
+    assert not queue.server.background.is_running
+
+
+def test_an_azure_account_is_not_reset(queue: Queue) -> None:
+    connection = "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=UzNDUkVU;EndpointSuffix=a.test"
+    settings = replace(queue.settings, storage="azure", connection_string=connection)
+    queue.http = Client(build(settings, ROOT_URL, queue.clock).app)
+    refused(reset(queue), 409, "RequestConflict", "--storage azurite or memory")
+
+
+@pytest.fixture
+def on_azurite(queue: Queue, azurite: Azurite) -> Queue:
+    """The same on Azurite, under a prefix of its own."""
+    prefix, connection = f"r{secrets.token_hex(4)}", azurite.connection_string
+    queue.settings = replace(
+        queue.settings, storage="azurite", connection_string=connection, queue_prefix=prefix
+    )
+    queue.server = build(queue.settings, ROOT_URL)
+    queue.server.storage.account.check()
+    queue.http = Client(queue.server.app)
+    queue.clock.advance(SystemClock().now() - NOW)
+    return queue
+
+
+def test_on_azurite_what_is_under_the_prefix_is_removed_and_nothing_else(on_azurite: Queue) -> None:
+    queue, prefix = on_azurite, on_azurite.settings.queue_prefix
+    account = queue.server.storage.account
+    assert isinstance(account, AzureAccount)
+    other = AzureAccount(queue.settings.connection_string or "", f"{prefix}2")
+    other.table(f"{prefix}2tasks")
+    other.check()
+    other.queue(f"{prefix}2-timers").create({})
+    other.table(f"{prefix}2tasks").insert("a", "b", {"c": "d"})
+    other.container.put("name", b"content", "text/plain", None)
+    task_id = queue.running()
+    put_url = succeeded(queue.artifact(task_id, "public/a")).get_json()["putUrl"]
+    succeeded(queue.upload(put_url, b"content"))
+    stored = queue.server.storage.artifacts.load(task_id, 0, "public/a")
+    assert stored
+    blob = stored.artifact.blob_name
+    assert account.container.properties(blob)
+    succeeded(reset(queue))
+    refused(queue.call("status", taskId=task_id), 404, "ResourceNotFound")
+    with pytest.raises(ServiceUnavailable):  # for a request that did not end
+        account.container.put(blob, b"late", "text/plain", None)
+    new = queue.server.storage.account
+    assert list(new.queues(f"{prefix}-")) == []
+    assert new.container.properties(blob) is None
+    assert [name for name, _ in other.queues(f"{prefix}2-")] == [f"{prefix}2-timers"]
+    assert other.table(f"{prefix}2tasks").get("a", "b")
+    assert other.container.properties("name")
+    queue.running(task_id)
+    assert queue.state(task_id) == "running"
+    assert not clock(queue)["movable"]

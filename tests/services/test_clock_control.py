@@ -1,0 +1,365 @@
+"""Moving the clock: what becomes due happens in its order, once, and before the move returns."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from legacy_queue.adapters.clock import MovableClock
+from legacy_queue.domain.errors import InputError, RequestConflict, ServiceUnavailable
+from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.task import Worker
+from legacy_queue.domain.times import format_time
+from legacy_queue.ports import Broker
+from legacy_queue.services.background import Background
+from legacy_queue.services.claims import ClaimRules, Presented
+from legacy_queue.services.core import Rules, build_core
+from legacy_queue.services.gate import Gate
+from tests.memory_server import HandClock, memory_storage
+from tests.services.bench import (
+    ALICE,
+    BOB,
+    CLAIM_TIMEOUT,
+    HOUR,
+    ISSUER,
+    MINUTE,
+    NOW,
+    POLL_VISIBILITY,
+    PROVISIONER,
+    QUEUE,
+    SAS_LIFE,
+    SECOND,
+    SECRET,
+    UPLOAD_URL,
+    WORKER_TYPE,
+    Bench,
+    task_body,
+)
+from tests.services.ports import HandBroker
+from tests.services.test_background import OFTEN
+from tests.system.processes import wait_until
+
+MS = timedelta(milliseconds=1)
+DAY = timedelta(days=1)
+WEEK = timedelta(days=7)
+IDS = [f"AAAAAAAAAAAAAAAAAAAAA{last}" for last in "AQgw"]
+
+
+class Server:
+    """A server whose clock can be moved; the real time stands still."""
+
+    def __init__(self, broker: Broker | None = None, resolves: bool = True) -> None:
+        self.wall = HandClock(NOW)
+        self.clock = MovableClock(self.wall)
+        self.storage = memory_storage(self.clock)
+        claims = ClaimRules([SECRET], CLAIM_TIMEOUT, frozenset(), ISSUER)
+        rules = Rules(claims, SAS_LIFE, POLL_VISIBILITY, MINUTE, UPLOAD_URL, resolves, pause=timedelta(0))
+        self.core = build_core(self.storage, broker, self.clock, rules)
+        self.services = self.core.services
+        self.control = self.core.clock_control(self.clock)
+
+    def create(self, task_id: str | None = None, deadline: timedelta = DAY, **changes: Any) -> str:
+        task_id, now = task_id or slugid(), self.clock.now()
+        body = task_body(now, deadline=format_time(now + deadline), **changes)
+        self.services.tasks.create(task_id, body)
+        return task_id
+
+    def claim(self, task_id: str, worker: Worker = ALICE) -> str:
+        task = self.services.tasks.load(task_id)
+        self.services.claims.claim(task, len(task.runs) - 1, worker, Presented())
+        return task_id
+
+    def runs(self, task_id: str) -> list[tuple[str | None, timedelta | None]]:
+        """Why each was resolved, and how long after the beginning."""
+        runs = self.services.tasks.load(task_id).runs
+        return [(one.reason_resolved, one.resolved and one.resolved - NOW) for one in runs]
+
+    def events(self) -> list[tuple[str, str, Any]]:
+        """Exchange, taskId and runId of each that happened without being asked for."""
+        kept = [event for _, event in self.services.event_feed._events]
+        return [told for told in map(_told, kept) if told[0] == "task-exception"]
+
+
+def _told(event: Any) -> tuple[str, str, Any]:
+    payload = event.payload
+    return event.exchange, payload.get("status", {}).get("taskId", ""), payload.get("runId")
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+def test_what_becomes_due_happens_at_its_time_and_in_that_order(server: Server) -> None:
+    late, early = server.create(deadline=HOUR), server.create(deadline=30 * MINUTE)
+    held = server.claim(server.create(retries=1))
+    server.control.advance(2 * HOUR)
+    assert server.runs(early) == [("deadline-exceeded", 30 * MINUTE)]
+    assert server.runs(late) == [("deadline-exceeded", HOUR)]
+    assert server.runs(held) == [("claim-expired", CLAIM_TIMEOUT), (None, None)]
+    assert server.events() == [
+        ("task-exception", early, 0),
+        ("task-exception", late, 0),
+    ]
+    assert server.control.state().now == NOW + 2 * HOUR
+
+
+def test_what_is_due_later_does_not_happen(server: Server) -> None:
+    task_id = server.claim(server.create())
+    server.control.advance(CLAIM_TIMEOUT - MS)
+    assert server.runs(task_id) == [(None, None)]
+    server.control.advance(MS)
+    assert server.runs(task_id) == [("claim-expired", CLAIM_TIMEOUT), (None, None)]
+
+
+def test_a_week_ends_everything_once(server: Server) -> None:
+    held = [server.claim(server.create(retries=0, deadline=2 * DAY)) for _ in range(3)]
+    waiting = [server.create(deadline=n * DAY) for n in (1, 3, 5)]
+    group = slugid()
+    required = server.claim(server.create(retries=0, taskGroupId=group))
+    after = {"dependencies": [required], "requires": "all-resolved"}
+    dependent = server.create(None, 5 * DAY, taskGroupId=group, **after)
+    for _ in range(2):
+        server.control.advance(WEEK)
+    assert sorted(server.events()) == sorted(
+        ("task-exception", task_id, 0) for task_id in (*held, *waiting, required, dependent)
+    )
+    assert server.runs(dependent) == [("deadline-exceeded", 5 * DAY)]
+
+
+def test_what_is_done_between_two_moves_is_seen_to(server: Server) -> None:
+    for day in range(5):
+        task_id = server.claim(server.create())
+        server.control.advance(DAY / 2)
+        assert server.runs(task_id)[0] == ("claim-expired", day * DAY + CLAIM_TIMEOUT)
+        server.control.advance(DAY / 2)
+        assert server.runs(task_id)[-1] == ("deadline-exceeded", (day + 1) * DAY)
+    assert server.storage.tasks.unresolved("", 10) == ([], None)
+
+
+times = st.integers(min_value=1, max_value=100).map(lambda number: number * MINUTE)
+stories = st.lists(st.tuples(times, st.integers(0, 2), st.booleans()), min_size=1, max_size=4)
+
+
+@given(stories, times, times)
+def test_two_moves_are_as_one(
+    story: list[tuple[timedelta, int, bool]], first: timedelta, second: timedelta
+) -> None:
+    def told(*moves: timedelta) -> Any:
+        server = Server()
+        for task_id, (deadline, retries, is_claimed) in zip(IDS, story, strict=False):
+            server.create(task_id, deadline, retries=retries, taskGroupId=IDS[0])
+            if is_claimed:
+                server.claim(task_id)
+            server.wall.advance(MS)
+        for move in moves:
+            server.control.advance(move)
+        kept = [event for _, event in server.services.event_feed._events]
+        tasks = [server.services.tasks.load(task_id).status() for task_id in IDS[: len(story)]]
+        return tasks, [(event.exchange, event.payload) for event in kept], server.clock.now()
+
+    assert told(first, second) == told(first + second)
+
+
+def test_a_frozen_clock_is_frozen_after_an_advance_too(server: Server) -> None:
+    server.control.freeze()
+    server.wall.advance(HOUR)
+    server.control.advance(MINUTE)
+    state = server.control.state()
+    assert (state.now, state.offset, state.is_frozen) == (NOW + MINUTE, MINUTE - HOUR, True)
+    server.control.release()
+    server.wall.advance(SECOND)
+    state = server.control.state()
+    assert (state.now, state.offset, state.is_frozen) == (NOW + MINUTE + SECOND, MINUTE - HOUR, False)
+
+
+def test_a_frozen_queue_still_creates_claims_and_reports(server: Server) -> None:
+    server.control.freeze()
+    server.wall.advance(HOUR)
+    task_id = server.claim(server.create())
+    server.services.tasks.report(task_id, 0, "completed", "completed")
+    assert server.runs(task_id) == [("completed", timedelta(0))]
+
+
+def test_a_clock_of_its_own_is_not_moved() -> None:
+    bench = Bench()
+    control = bench.core.clock_control(bench.clock)
+    assert "--storage memory" in control.state().reason
+    for move in (control.freeze, control.release, lambda: control.advance(HOUR)):
+        with pytest.raises(RequestConflict, match="--storage memory"):
+            move()
+    assert (control.state().now, control.state().offset) == (NOW, timedelta(0))
+
+
+def test_a_time_that_is_too_far_away_is_refused(server: Server) -> None:
+    server.control.advance(timedelta(days=36_500))
+    with pytest.raises(InputError, match="36500d"):
+        server.control.advance(MS)
+
+
+def test_periodic_jobs_that_are_due_are_done(server: Server) -> None:
+    task_id = server.create(expires=format_time(NOW + 2 * DAY - MS))
+    server.control.advance(DAY)
+    assert server.storage.tasks.load(task_id)
+    server.control.advance(DAY)
+    assert server.storage.tasks.load(task_id) is None
+
+
+def test_where_another_process_resolves_time_passes_and_nothing_happens() -> None:
+    server = Server(resolves=False)
+    task_id = server.claim(server.create())
+    server.control.advance(DAY)
+    assert server.runs(task_id) == [(None, None)]
+    assert server.clock.now() == NOW + DAY
+
+
+def test_with_a_broker_events_are_confirmed_when_a_move_returns() -> None:
+    broker = HandBroker()
+    server = Server(broker)
+    task_id = server.create(deadline=HOUR)
+    server.control.advance(HOUR)
+    told = [_told(one) for one in broker.told if one.exchange == "task-exception"]
+    assert told == [("task-exception", task_id, 0)]
+
+
+def test_a_broker_that_is_away_is_not_asked_every_two_seconds_of_a_week() -> None:
+    broker = Asked()
+    server = Server(broker)
+    tasks = [server.claim(server.create(deadline=hours * HOUR, retries=0)) for hours in (2, 1)]
+    broker.room, broker.count = 0, 0
+    server.control.advance(WEEK)
+    assert [server.runs(one) for one in tasks] == [[("claim-expired", CLAIM_TIMEOUT)]] * 2
+    assert broker.count < 20
+    broker.room = None
+    server.core.publisher.check()
+    server.control.advance(MINUTE)
+    ended = [_told(one) for one in broker.told if one.exchange == "task-exception"]
+    assert sorted(ended) == sorted(("task-exception", one, 0) for one in tasks)
+
+
+def test_while_the_broker_is_away_a_task_that_is_behind_ends_at_its_time() -> None:
+    broker = HandBroker()
+    server = Server(broker)
+    broker.room = 0
+    task_id = server.create(deadline=HOUR)
+    server.control.advance(WEEK)
+    assert server.runs(task_id) == [("deadline-exceeded", HOUR)]
+
+
+class Asked(HandBroker):
+    """Counts how often it is asked for anything."""
+
+    count = 0
+
+    def check(self) -> None:
+        self.count += 1
+        super().check()
+
+
+@contextmanager
+def background(server: Server) -> Iterator[Background]:
+    running = server.core.background(OFTEN)
+    running.start()
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def test_the_threads_of_the_background_take_no_part_in_a_move(server: Server) -> None:
+    expected = [server.create(deadline=minutes * MINUTE) for minutes in range(1, 40)]
+    with background(server):
+        for _ in range(8):
+            server.control.advance(5 * MINUTE)
+    assert [task_id for _, task_id, _ in server.events()] == expected
+    assert [server.runs(one)[0][1] for one in expected] == [n * MINUTE for n in range(1, 40)]
+
+
+def test_moves_at_once_follow_one_another(server: Server) -> None:
+    with background(server):
+        threads = [threading.Thread(target=server.control.advance, args=[MINUTE]) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert server.clock.now() == NOW + 8 * MINUTE
+
+
+def test_a_server_that_stops_ends_a_move(server: Server) -> None:
+    task_id = server.create(deadline=HOUR)
+    server.core.stopping.set()
+    with pytest.raises(ServiceUnavailable, match="less time"):
+        server.control.advance(DAY)
+    assert (server.runs(task_id), server.clock.now()) == ([(None, None)], NOW)
+
+
+@contextmanager
+def waiting(server: Server) -> Iterator[list[Mapping[str, Any]]]:
+    """A request of claimWork waits in real time; at the end it has what it got."""
+    got: list[Mapping[str, Any]] = []
+
+    def wait() -> None:
+        answer = server.services.claim_work.claim(PROVISIONER, WORKER_TYPE, BOB, 1, lambda: False)
+        got.extend(answer["tasks"])
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert wait_until(lambda: server.services.claim_work.waiting() == 1)
+    yield got
+    thread.join()
+
+
+def test_a_request_that_waits_for_work_is_not_ended_and_gets_what_becomes_visible(server: Server) -> None:
+    task_id = server.create()
+    assert server.storage.work_queues.receive(QUEUE, 1, 3 * HOUR)  # a worker polls, and dies
+    with waiting(server) as got:
+        server.control.advance(2 * HOUR)
+        assert got == []
+        server.control.advance(HOUR)
+    assert [claim["status"]["taskId"] for claim in got] == [task_id]
+
+
+def test_a_request_that_waits_for_work_claims_only_after_a_move(server: Server) -> None:
+    task_id = server.claim(server.create(deadline=3 * HOUR))
+    with waiting(server) as got:
+        server.control.advance(2 * HOUR)
+    assert [claim["runId"] for claim in got] == [1]
+    assert server.services.tasks.load(task_id).runs[1].started == NOW + 2 * HOUR
+
+
+def test_nothing_enters_a_closed_gate_and_it_closes_when_nothing_is_inside() -> None:
+    gate, ends, seen = Gate(), threading.Event(), []
+
+    def inside(what: str, then: Callable[[], object]) -> threading.Thread:
+        def pass_through() -> None:
+            with gate.pass_through():
+                seen.append(what)
+                then()
+
+        thread = threading.Thread(target=pass_through)
+        thread.start()
+        return thread
+
+    first = inside("first", ends.wait)
+    assert wait_until(lambda: seen == ["first"])
+    with gate.closed(ends.set):
+        first.join(30)
+        second = inside("second", lambda: None)
+        seen.append("closed")
+    second.join(30)
+    assert seen == ["first", "closed", "second"]
+
+
+def test_a_gate_opens_after_a_failure() -> None:
+    gate = Gate()
+    with pytest.raises(ValueError, match="a defect"), gate.closed(lambda: None):
+        raise ValueError("a defect")
+    with gate.pass_through(), pytest.raises(ZeroDivisionError), gate.pass_through():
+        raise ZeroDivisionError
+    with gate.closed(lambda: None):
+        pass

@@ -1,0 +1,121 @@
+"""Which requests the faults that were added happen to."""
+
+import re
+from typing import Any
+
+import pytest
+
+from legacy_queue.domain.errors import InputError, ResourceNotFound
+from legacy_queue.domain.faults import SIGNED_URLS, Target
+from legacy_queue.services.faults import Faults
+
+
+@pytest.fixture
+def faults() -> Faults:
+    return Faults((Target("claimTask", True, True), Target("createTask", True, False), *SIGNED_URLS))
+
+
+def add(faults: Faults, endpoint: str = "claimTask", **wire: Any) -> str:
+    return str(faults.add({"endpoint": endpoint, **wire})["faultId"])
+
+
+def happening(faults: Faults, count: int, endpoint: str = "claimTask", task_id: str = "t") -> list[str]:
+    """The ids of the faults of so many requests, "" where there is none."""
+    found = [faults.next(endpoint, task_id, lambda: "group/alice") for _ in range(count)]
+    return [one.fault_id if one else "" for one in found]
+
+
+def fired(faults: Faults) -> list[int]:
+    return [one["fired"] for one in faults.list()]
+
+
+def test_a_request_has_no_fault_unless_one_was_added(faults: Faults) -> None:
+    assert faults.next("claimTask") is None
+    add(faults, "createTask", status=503)
+    assert faults.next("claimTask") is None
+
+
+def test_a_fault_happens_each_time_and_is_counted(faults: Faults) -> None:
+    fault_id = add(faults, status=503)
+    assert happening(faults, 3) == [fault_id] * 3
+    assert faults.list() == [{"faultId": fault_id, "endpoint": "claimTask", "status": 503, "fired": 3}]
+
+
+def test_a_fault_happens_no_more_than_its_times(faults: Faults) -> None:
+    fault_id = add(faults, status=503, times=2)
+    assert happening(faults, 3) == [fault_id, fault_id, ""]
+    assert fired(faults) == [2]
+
+
+def test_faults_take_turns_in_the_order_in_which_they_were_added(faults: Faults) -> None:
+    first, second = add(faults, status=503, times=1), add(faults, status=409, times=1)
+    assert happening(faults, 3) == [first, second, ""]
+
+
+def test_requests_of_other_tasks_do_not_count(faults: Faults) -> None:
+    fault_id = add(faults, status=503, taskId="t", times=1)
+    assert happening(faults, 1, task_id="u") == [""]
+    assert fired(faults) == [0]
+    assert happening(faults, 1) == [fault_id]
+
+
+def test_requests_of_other_workers_do_not_count(faults: Faults) -> None:
+    add(faults, status=503, worker="group/bob")
+    assert happening(faults, 1) == [""]
+    assert faults.next("claimTask", "t") is None, "of no known worker"
+    assert faults.next("claimTask", "t", lambda: "group/bob")
+    assert fired(faults) == [1]
+
+
+def test_what_needs_a_message_happens_to_messages_alone(faults: Faults) -> None:
+    lose, busy = add(faults, "azure.receive", lose=True), add(faults, "azure.receive", status=503)
+    assert happening(faults, 1, "azure.receive", "") == [busy]
+    found = faults.next("azure.receive", "t", has_message=True)
+    assert found
+    assert found.fault_id == lose
+
+
+def test_the_same_seed_gives_the_same_sequence(faults: Faults) -> None:
+    sequences = []
+    for seed in (5, 5, 6):
+        fault_id = add(faults, status=503, probability=0.5, seed=seed)
+        sequences.append([one == fault_id for one in happening(faults, 64)])
+        assert faults.remove(fault_id)["fired"] == sequences[-1].count(True)
+    assert sequences[0] == sequences[1] != sequences[2]
+
+
+def test_times_counts_what_was_chosen(faults: Faults) -> None:
+    fault_id = add(faults, status=503, probability=0.5, seed=5, times=3)
+    assert happening(faults, 64).count(fault_id) == 3
+
+
+def test_a_seed_that_was_chosen_is_shown(faults: Faults) -> None:
+    seed = faults.add({"endpoint": "claimTask", "status": 503, "probability": 0.5})["seed"]
+    assert faults.list()[0]["seed"] == seed
+
+
+def test_a_removed_fault_happens_no_more(faults: Faults) -> None:
+    fault_id, other = add(faults, status=503), add(faults, status=409)
+    happening(faults, 1)
+    assert faults.remove(fault_id) == {
+        "faultId": fault_id,
+        "endpoint": "claimTask",
+        "status": 503,
+        "fired": 1,
+    }
+    assert happening(faults, 1) == [other]
+    with pytest.raises(ResourceNotFound, match=f"there is no fault {fault_id}"):
+        faults.remove(fault_id)
+
+
+def test_what_cannot_happen_is_not_added(faults: Faults) -> None:
+    with pytest.raises(InputError, match=re.escape("the nearest is claimTask")):
+        add(faults, "claim", status=503)
+    assert faults.list() == []
+
+
+def test_there_are_no_more_than_a_thousand_faults(faults: Faults) -> None:
+    for _ in range(1000):
+        add(faults, status=503)
+    with pytest.raises(InputError, match="there are 1000 faults, the most that are accepted"):
+        add(faults, status=503)

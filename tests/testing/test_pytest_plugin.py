@@ -1,0 +1,118 @@
+"""The plugin in a suite of another project: pytest in a process of its own, two workers of pytest-xdist."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.system.real_clients import python_of_today
+
+pytest_plugins = ["pytester"]
+
+[NEWEST_CLIENT] = python_of_today().parents[1].glob("lib/*/site-packages")
+TOKEN = "an-access-token-that-nobody-may-see"
+
+# run by one worker, the other file by another
+DEFAULTS = """
+import sys
+from datetime import timedelta
+
+import pytest
+
+
+def test_the_process_of_the_tests_is_not_patched(legacy_queue):
+    assert "gevent" not in sys.modules
+
+
+def test_the_session_has_the_same_server(legacy_queue_server, legacy_queue):
+    assert legacy_queue_server is legacy_queue
+
+
+def test_that_fails(legacy_queue):
+    run_id = legacy_queue.create_task(worker_type="builds") and legacy_queue.claim("builds").run_id
+    legacy_queue.fault("createTask", status=503)
+    legacy_queue.create_task(task_id="not-a-task-id")
+
+
+def test_that_forgets_its_fault(legacy_queue):
+    legacy_queue.fault("claimTask", status=503)
+
+
+def test_that_fails_without_a_queue():
+    assert not "without"
+
+
+def test_the_newest_client_is_there_too(legacy_queue):
+    import taskcluster
+
+    assert "baseUrl" not in taskcluster.Queue.classOptions
+    task_id = legacy_queue.create_task()
+    assert legacy_queue.client().status(task_id)["status"]["state"] == "pending"
+"""
+MARKED = f"""
+from datetime import timedelta
+
+import pytest
+
+pytestmark = pytest.mark.legacy_queue(
+    claim_timeout="30s", clients={{"worker": {{"accessToken": "{TOKEN}", "scopes": ["*"]}}}}
+)
+
+
+@pytest.fixture
+def queue_of_mine(legacy_queue):
+    return legacy_queue
+
+
+def test_the_marker_sets_the_server_up(queue_of_mine):
+    task_id = queue_of_mine.create_task()
+    left = queue_of_mine.claim().taken_until - queue_of_mine.now()
+    assert left <= timedelta(seconds=30)
+    credentials = {{"clientId": "worker", "accessToken": "{TOKEN}"}}
+    assert queue_of_mine.client(credentials=credentials).cancelTask(task_id)
+
+
+def test_that_fails_with_settings(queue_of_mine):
+    queue_of_mine.wait_for(queue_of_mine.create_task(), "completed", timeout=0.1)
+
+
+@pytest.mark.legacy_queue("azurite")
+def test_that_names_no_setting(legacy_queue):
+    pass
+"""
+
+SAID = (
+    "*createTask      400 InvalidRequestArguments * taskId is 'not-a-task-id'*",
+    "*test-provisioner/builds running: run 0 running by test-group/test-worker until*",
+    "*test-provisioner/test-worker-type * lowest, visible, dequeue count 0",
+    "*createTask status=503, fired: 0",
+    "*warnings of the server: none",
+    "*test_defaults.py:*: FaultNeverFired: this fault never fired: endpoint='claimTask', status=503",
+    "*UsageError: pytest.mark.legacy_queue takes settings as keywords, such as storage='azurite'*",
+)
+
+
+def test_a_suite_of_another_project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(NEWEST_CLIENT), prepend=":")
+    pytester.makepyfile(test_defaults=DEFAULTS, test_marked=MARKED)
+    ran = pytester.runpytest_subprocess(
+        *("-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider", "--strict-markers"),
+        *("-W", "error", "-W", "default::legacy_queue.testing.FaultNeverFired"),
+    )
+    ran.assert_outcomes(passed=5, failed=3, errors=1, warnings=2)
+    said = ran.stdout.str()
+    assert said.count("- legacy-queue -") == 2, (
+        "the report of each failed test that has used a queue says more"
+    )
+    for line in SAID:
+        ran.stdout.fnmatch_lines_random(line)
+    assert TOKEN not in said
+    assert "testing/queue.py" not in said, "a traceback ends where the test calls the package"
+
+
+def test_without_the_fixtures_nothing_is_imported_but_the_plugin() -> None:
+    program = "import sys; before = set(sys.modules); import legacy_queue.pytest_plugin; "
+    program += "print(sorted(set(sys.modules) - before))"
+    command = [sys.executable, "-c", f"import pytest; {program}"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "['legacy_queue', 'legacy_queue.pytest_plugin']"
