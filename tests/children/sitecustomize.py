@@ -1,7 +1,7 @@
 """Loaded by each Python that a test starts, whose PYTHONPATH names this folder.
 
-It can be asked where it stands, held up at an import, and told to end while it forks. A ``legacy-queue`` finds
-two packages as its users have them, not at all: clients and checks brought them here, and azure-core and
+It can be asked where it stands, held up at an import, and told to end while it forks. A ``legacy-queue`` has
+two packages as little as it has them at its users': clients and checks brought them here, and azure-core and
 structlog would import them, which takes a seventh of a server's start.
 """
 
