@@ -222,7 +222,7 @@ def _rules(settings: Settings, issuer: Client, root_url: str, max_connections: i
         settings.resolvers,
         max_waiting=max_connections * 5 // 8,
         max_streams=min(_MAX_STREAMS, max_connections // 8),
-        pause=timedelta(0) if settings.control else PAUSE,
+        pause=timedelta(milliseconds=1) if settings.control else PAUSE,
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from threading import Event
 
-from legacy_queue.domain.errors import InputError, RequestConflict
+from legacy_queue.domain.errors import InputError, RequestConflict, ServiceUnavailable
 from legacy_queue.ports import AdjustableClock, Clock
 from legacy_queue.services.chores import Chores
 from legacy_queue.services.gate import Gate
@@ -104,7 +104,7 @@ class ClockControl:
             self._timers.fire()
             self._resolver.handle_all()
         if self._stopping.is_set():
-            return
+            raise ServiceUnavailable("the server ends or is reset: less time has passed than was asked for")
         clock.move_to(target)
         self._timers.tick()  # its messages are visible by now
         if self._chores:

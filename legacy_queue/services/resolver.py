@@ -1,6 +1,7 @@
 """Handles the timers that have fired: a few at a time, so that calls are not slowed."""
 
 import threading
+import time
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -44,6 +45,7 @@ class Resolver:
         while due := self._timers.take(timeout=None):
             self._handle(due)
             count += 1
+            time.sleep(0)  # other greenlets have their turn
         return count
 
     def _handle(self, due: Due) -> None:

@@ -167,14 +167,20 @@ def test_the_requests_are_listed_with_their_task_caller_and_refusal(server: Serv
     assert json.loads(last)["endpoint"] == "reportCompleted"
 
 
-def test_requests_that_come_are_followed_until_a_signal(tmp_path: Path, server: Server) -> None:
+def test_requests_that_come_are_followed_beyond_a_reset_until_a_signal(
+    tmp_path: Path, server: Server, ask: Asking
+) -> None:
     queue = Queue(server)
     first = queue.create(definition("followed"))
     with run(tmp_path, "requests", "--follow", **variables(server)) as running:
         wait_until(lambda: first in running.output)
         second = queue.create(definition("followed"))
         wait_until(lambda: second in running.output)
+        printed(ask("reset"))
+        third = queue.create(definition("followed"))
+        wait_until(lambda: third in running.output)
         assert running.end(signal.SIGINT) == 0
+    assert running.output.count("createTask") == 3
     assert re.match(rf"\d\d:\d\d:\d\d\.\d{{3}} createTask +200 .*{first}", running.output)
 
 

@@ -227,7 +227,7 @@ class Queue:
             content_type=content_type if data else None,
             headers=headers,
             environ_overrides={"RAW_URI": target, "REQUEST_URI": target},
-            buffered=True,  # so it has ended
+            buffered=self.settings.control,  # so that a reset need not wait for it
         )
         self._check(answer, method, path, credentials, headers)
         return answer

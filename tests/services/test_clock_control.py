@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from legacy_queue.adapters.clock import MovableClock
-from legacy_queue.domain.errors import InputError, RequestConflict
+from legacy_queue.domain.errors import InputError, RequestConflict, ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
@@ -290,10 +290,11 @@ def test_moves_at_once_follow_one_another(server: Server) -> None:
     assert server.clock.now() == NOW + 8 * MINUTE
 
 
-def test_a_server_that_stops_does_not_wait_for_a_move(server: Server) -> None:
+def test_a_server_that_stops_ends_a_move(server: Server) -> None:
     task_id = server.create(deadline=HOUR)
     server.core.stopping.set()
-    server.control.advance(DAY)
+    with pytest.raises(ServiceUnavailable, match="less time"):
+        server.control.advance(DAY)
     assert (server.runs(task_id), server.clock.now()) == ([(None, None)], NOW)
 
 
