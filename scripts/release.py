@@ -1,4 +1,4 @@
-"""Builds the package and shows that it stands alone: see scripts/release. Needs build, tox and twine alone."""
+"""Builds the package and shows that it stands alone: see scripts/release. Needs build, tox and twine."""
 
 import os
 import shutil
@@ -14,6 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 BEGAN = time.monotonic()
+PYTESTS = ("pytest ==7.0.1", "pytest")  # the oldest that the fixtures are for, and the newest
 
 
 def say(what: str) -> None:
@@ -97,11 +98,12 @@ def show(wheel: Path, folder: Path, cache: Path) -> None:
 
 
 def show_fixture(wheel: Path, example: Path, folder: Path) -> None:
-    """tox runs the tests of a project on the queue that the wheel brings."""
-    deps = f"testenv.deps={wheel}\npytest"
-    words = ("run", "--conf", example, "--workdir", folder, "--override", deps)
-    run(sys.executable, "-m", "tox", *words, cwd=example)
-    say(f"{wheel.name} gave the tests in {example.parent.name}/{example.name} their queue")
+    """tox runs the tests of a project on the queue that the wheel brings, with each pytest."""
+    for pytest in PYTESTS:
+        deps = f"testenv.deps={wheel}\n{pytest}"
+        words = ("run", "--conf", example, "--workdir", folder, "--override", deps)
+        run(sys.executable, "-m", "tox", *words, cwd=example)
+        say(f"{wheel.name} gave the tests in {example.parent.name}/{example.name} their queue, with {pytest}")
 
 
 def main(dist: Path) -> None:

@@ -114,7 +114,7 @@ def _show_clock(answer: Mapping[str, Any], as_json: bool) -> None:
     if offset:
         words.append(f"{duration_words(abs(offset))} {'ahead of' if offset > 0 else 'behind'} the real time")
     words += ["frozen"] if answer["frozen"] else []
-    words += [] if answer["movable"] else [f"it cannot be moved: {answer.get('reason', '')}"]
+    words += [] if answer["movable"] else [answer["reason"]]
     show(answer, as_json, ", ".join(words))
 
 

@@ -11,7 +11,7 @@ import click
 from legacy_queue.cli.control import Control, control_options
 from legacy_queue.cli.tables import aligned, duration_words
 from legacy_queue.domain.times import parse_time
-from legacy_queue.testing.summary import request_line
+from legacy_queue.testing.summary import request_line, requester
 
 _HEADS = ("WHEN", "STATUS", "ENDPOINT", "TASK", "WHO", "MS", "WHY")
 _INTERVAL = 0.5  # seconds
@@ -60,7 +60,6 @@ def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
     ago = max(0.0, (datetime.now(UTC) - parse_time(one["time"])).total_seconds())
     task = one.get("taskId", "") + (f"/{one['runId']}" if "runId" in one else "")
     task = task or (f"{len(one['taskIds'])} tasks" if "taskIds" in one else "")
-    who = f"{one['workerGroup']}/{one['workerId']}" if "workerId" in one else one.get("clientId", "")
     why = ": ".join(one[name] for name in ("code", "reason") if name in one)
     why += f" (fault {one['fault']})" if "fault" in one else ""
     endpoint = one.get("endpoint") or f"{one['method']} {one['path']}"
@@ -69,7 +68,7 @@ def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
         str(one["status"]),
         endpoint,
         task,
-        who,
+        requester(one),
         f"{one['ms']:.1f}",
         why.strip(),
     )

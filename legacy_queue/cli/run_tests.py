@@ -93,10 +93,14 @@ def _point_environment_to(queue: LegacyQueue) -> None:
 
 
 def _name_unused_faults(queue: LegacyQueue) -> None:
+    """The command has succeeded, and exits so whatever the queue answers."""
     control = Control(queue.root_url, Credentials.from_wire(queue.credentials))
-    for one in control.ask("GET", "/faults", "faults")["faults"]:
-        if not one["fired"]:
-            click.echo(f"Warning: a fault never happened: {fault_line(one)}", err=True)
+    try:
+        for one in control.ask("GET", "/faults", "faults")["faults"]:
+            if not one["fired"]:
+                click.echo(f"Warning: a fault never happened: {fault_line(one)}", err=True)
+    except click.ClickException as error:
+        error.show()
 
 
 def _end_on_signals() -> None:

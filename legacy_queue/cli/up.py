@@ -53,7 +53,7 @@ def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
 
     A demonstration that is cut off ends with exit code 130.
 
-    Takes the options of serve.
+    Takes the options of serve, and turns --control on where no setting stands against it.
     """
     settings, _ = settings_of(options)  # a mistake is told at once
     if not demo:

@@ -24,7 +24,7 @@ from lxml import etree
 
 from legacy_queue.domain.errors import InjectedError, ServiceUnavailable
 from legacy_queue.domain.faults import Fault
-from legacy_queue.domain.times import parse_time
+from legacy_queue.domain.times import format_time, parse_time
 
 # what is signed after the resource, in that order
 _QUEUE_FIELDS = ("si", "sip", "spr", "sv")
@@ -81,13 +81,21 @@ _SENTENCES = dict(line.partition(" ")[::2] for line in _ERRORS.strip().splitline
 class AzureError(Exception):
     """A refusal as Azure words it; ``detail`` is a further sentence that says what would be accepted.
 
-    A refusal to authenticate has none.
+    A refusal to authenticate has none; ``reason`` is what an observer learns instead.
     """
 
-    def __init__(self, code: str, detail: str = "", headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        code: str,
+        detail: str = "",
+        headers: Mapping[str, str] | None = None,
+        *,
+        reason: str = "",
+    ) -> None:
         status, _, sentence = _SENTENCES[code].partition(" ")
         self.status, self.code, self.headers = int(status), code, headers or {}
         self.message = f"{sentence} {detail}".rstrip()
+        self.reason = reason or self.message
         super().__init__(self.message)
 
 
@@ -113,7 +121,7 @@ def blueprint_of(
 
     def refused(error: AzureError) -> Response:
         if observer:
-            observer.refuse(request.environ, error.message)
+            observer.refuse(request.environ, error.reason)
         return _refused(error)
 
     blueprint = Blueprint(name, __name__)
@@ -143,9 +151,15 @@ def authenticated(resource: str, permission: str, key: str, now: datetime) -> di
     first, second, third, *others = (parameters.get(name, "") for name in ("sp", "st", "se", *behind))
     signed = "\n".join((first, second, third, resource, *others)).encode()
     expected = base64.b64encode(hmac.digest(base64.b64decode(key), signed, hashlib.sha256))
-    is_signed = hmac.compare_digest(expected, parameters.get("sig", "").encode())
-    if not (is_signed and _is_granted(parameters, now)):
-        raise AzureError("AuthenticationFailed")
+    if not hmac.compare_digest(expected, parameters.get("sig", "").encode()):
+        raise AzureError("AuthenticationFailed", reason="the URL is not signed by this server's key")
+    if not _is_valid(parameters, now):
+        reason = f"it is {format_time(now)}, and the URL is valid from {second or 'ever'} until {third}"
+        raise AzureError("AuthenticationFailed", reason=reason)
+    if not _is_granted(parameters):
+        raise AzureError(
+            "AuthenticationFailed", reason="the URL is signed for what this server grants to none"
+        )
     if permission not in first:
         raise AzureError("AuthorizationPermissionMismatch")
     return {name: value for name, value in parameters.items() if name not in _SAS_FIELDS.union(behind)}
@@ -171,16 +185,17 @@ def _parameters() -> dict[str, str]:
     return dict(reversed(pairs))
 
 
-def _is_granted(parameters: Mapping[str, str], now: datetime) -> bool:
+def _is_valid(parameters: Mapping[str, str], now: datetime) -> bool:
     try:
         has_begun = "st" not in parameters or parse_time(parameters["st"]) <= now
-        has_ended = now >= parse_time(parameters.get("se", ""))
+        return has_begun and now < parse_time(parameters.get("se", ""))
     except ValueError:
         return False
+
+
+def _is_granted(parameters: Mapping[str, str]) -> bool:
     return (
-        has_begun
-        and not has_ended
-        and bool(parameters.get("sv"))
+        bool(parameters.get("sv"))
         and request.scheme in parameters.get("spr", "https,http").split(",")
         and not any(parameters.get(name) for name in _NEVER_GRANTED)
         and parameters.get("rscd", "") in ("", "attachment")

@@ -1,12 +1,11 @@
 """The last requests and what came of them, for a test to look at. Nothing secret is ever shown of them."""
 
+import itertools
 import re
 import time
 from collections import deque
 from collections.abc import Container, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import islice
-from threading import Lock
 from typing import Any, NamedTuple
 
 from legacy_queue.domain.errors import AuthenticationFailed
@@ -23,7 +22,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.,:+%-]{0,200}")
 
 
 class _Entry(NamedTuple):
-    """``params`` are those of a declared endpoint, ``worker`` the two names in the body."""
+    """As a record has it; ``task_id`` to ``worker_id`` are as they were sent."""
 
     sequence: int
     answered: float  # seconds since 1970
@@ -36,8 +35,10 @@ class _Entry(NamedTuple):
     code: str | None
     reason: str | None
     client_id: str | None
-    params: Mapping[str, str]
-    worker: Mapping[str, str]
+    task_id: str | None
+    run_id: str | None
+    worker_group: str | None
+    worker_id: str | None
     runs: Sequence[tuple[str, int]]
     fault: str | None
 
@@ -64,10 +65,10 @@ class _Entry(NamedTuple):
 
     def _subject(self) -> dict[str, Any]:
         """The task, run and worker that it was about; all tasks, where there were several."""
-        # what is none may hold anything
-        given = {**self.params, **self.worker}
+        given = zip(_SUBJECT, (self.task_id, self.run_id, self.worker_group, self.worker_id), strict=True)
+        # what is none of these may hold anything
         subject: dict[str, Any] = {
-            name: given[name] for name in _SUBJECT if name in given and _is_valid(name, given[name])
+            name: value for name, value in given if value is not None and _is_valid(name, value)
         }
         if "runId" in subject:
             subject["runId"] = int(subject["runId"])
@@ -82,9 +83,8 @@ class Journal:
     """The last 10,000 requests; those of endpoints that are ``left_out`` are not in it."""
 
     def __init__(self, left_out: Container[str | None]) -> None:
-        self._left_out, self._lock = left_out, Lock()
-        self._entries: deque[_Entry] = deque(maxlen=_SIZE)
-        self._last = 0
+        self._left_out, self._numbers = left_out, itertools.count(1)
+        self._entries: deque[tuple[Any, ...]] = deque(maxlen=_SIZE)  # appended to by several threads
 
     def answered(self, record: RequestRecord) -> None:
         """Note a request: no more than is shown of it is kept."""
@@ -97,35 +97,37 @@ class Journal:
             code, reason = refusal.code, refusal.reason
         elif refusal is not None:
             code, reason = refusal.code, refusal.message[:_MAX_REASON]
-        with self._lock:
-            self._last += 1
-            entry = _Entry(
-                self._last,
-                time.time(),
-                record.ms,
-                record.request_id,
-                record.method,
-                record.target[:_MAX_TARGET],
-                name,
-                record.status,
-                code,
-                reason,
-                record.client_id,
-                params,
-                _worker(body),
-                record.runs,
-                record.fault,
-            )
-            self._entries.append(entry)
+        worker = body if isinstance(body, dict) and "workerId" in body else params
+        # a plain tuple of what holds nothing else: the garbage collector soon leaves it alone
+        entry = (
+            next(self._numbers),
+            time.time(),
+            record.ms,
+            record.request_id,
+            record.method,
+            record.target[:_MAX_TARGET],
+            name,
+            record.status,
+            code,
+            reason,
+            record.client_id,
+            params.get("taskId"),
+            params.get("runId"),
+            _name(worker.get("workerGroup")),
+            _name(worker.get("workerId")),
+            record.runs,
+            record.fault,
+        )
+        self._entries.append(entry)
 
     def requests(self, limit: int, after: int | None) -> Sequence[Mapping[str, Any]]:
         """The last ones, oldest first; or the first ones behind the one with the number ``after``."""
-        with self._lock:
-            entries = list(self._entries)
+        entries = sorted(self._entries)
         if after is None:
-            return [entry.to_wire() for entry in entries[-limit:]]
-        behind = (entry for entry in entries if entry.sequence > after)
-        return [entry.to_wire() for entry in islice(behind, limit)]
+            wanted = entries[-limit:]
+        else:
+            wanted = list(itertools.islice((one for one in entries if one[0] > after), limit))
+        return [_Entry(*one).to_wire() for one in wanted]
 
 
 def shown_target(target: str) -> str:
@@ -147,11 +149,9 @@ def _shown_query(query: str) -> Iterator[str]:
         yield "***"
 
 
-def _worker(body: Any) -> Mapping[str, str]:
-    if not isinstance(body, dict) or "workerId" not in body:
-        return {}
-    names = {name: body.get(name) for name in ("workerGroup", "workerId")}
-    return {name: value[:_MAX_NAME] for name, value in names.items() if isinstance(value, str)}
+def _name(value: Any) -> str | None:
+    """What may be a name, since a body may hold anything."""
+    return value[:_MAX_NAME] if isinstance(value, str) else None
 
 
 def _is_valid(name: str, value: str) -> bool:

@@ -1,11 +1,13 @@
 """Faults that a test has asked for, until they are removed."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from legacy_queue.testing.queue_http import QueueHttp
+
+__tracebackhide__ = True  # pytest shows where the test called this, and no further
 
 _PATH = "/control/v1/faults"
 
@@ -17,11 +19,11 @@ class FaultNeverFired(UserWarning):
 class ActiveFault:
     """A fault, which is removed at the end of a ``with``, with ``remove`` or with the next reset.
 
-    ``fault_id`` is the server's name for it.
+    ``fault_id`` is the server's name for it, ``place`` the file and the line of the test that asks for it.
     """
 
-    def __init__(self, http: QueueHttp, wanted: Mapping[str, Any]) -> None:
-        self._http, self._wanted = http, wanted
+    def __init__(self, http: QueueHttp, wanted: Mapping[str, Any], place: tuple[str, int]) -> None:
+        self._http, self._wanted, self._place = http, wanted, place
         self.fault_id = str(http.call("POST", _PATH, wanted)["faultId"])
         self._is_removed = False
 
@@ -36,11 +38,6 @@ class ActiveFault:
         self._is_removed = True
         return int(self._http.call("DELETE", f"{_PATH}/{self.fault_id}")["fired"])
 
-    def check(self) -> None:
-        """Warn FaultNeverFired if it is in force and no request has met it."""
-        if not self._is_removed and not self.fired:
-            self._warn()
-
     def __enter__(self) -> Self:
         return self
 
@@ -52,4 +49,11 @@ class ActiveFault:
 
     def _warn(self) -> None:
         what = ", ".join(f"{name}={value!r}" for name, value in self._wanted.items())
-        warnings.warn(FaultNeverFired(f"this fault never fired: {what}"), stacklevel=3)
+        warnings.warn_explicit(FaultNeverFired(f"this fault never fired: {what}"), None, *self._place)
+
+
+def check(faults: Iterable[ActiveFault]) -> None:
+    """Warn FaultNeverFired of each that is in force and that no request has met."""
+    for fault in faults:
+        if not fault._is_removed and not fault.fired:
+            fault._warn()

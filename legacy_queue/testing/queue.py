@@ -1,5 +1,6 @@
 """``LegacyQueue``: a queue for a test, and everything that a test does with it."""
 
+import sys
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from time import monotonic
@@ -9,10 +10,12 @@ from typing import Any, Literal
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import parse_time
 from legacy_queue.testing.definitions import WORKER, definition, pool_name
-from legacy_queue.testing.faults import ActiveFault
+from legacy_queue.testing.faults import ActiveFault, check
 from legacy_queue.testing.queue_server import QueueServer
 from legacy_queue.testing.runs import ClaimedRun, Protocol, Resolution, claim_work, poll
 from legacy_queue.testing.summary import summarize, task_line
+
+__tracebackhide__ = True  # pytest shows where the test called this, and no further
 
 State = Literal["unscheduled", "pending", "running", "completed", "failed", "exception"]
 Duration = str | float | timedelta
@@ -99,15 +102,14 @@ class LegacyQueue(QueueServer):
         Follows the events. ``timeout`` is in seconds of real time. Raises TimeoutError, which shows the
         task's runs, the messages and the last requests.
         """
-        __tracebackhide__ = True
         with self._http.events(monotonic() + timeout, routingKey=f"primary.{task_id}.#") as events:
             status = self.status(task_id)
             try:
                 while status["state"] != state:
                     status = next(events)["payload"].get("status", status)
-            except (TimeoutError, StopIteration):
-                what = f"task {task_id} was not {state} within {timeout:g} s"
-                raise TimeoutError(f"{what}\n{task_line(status)}\n{self.summary(10)}") from None
+            except (TimeoutError, StopIteration) as end:
+                what = f"task {task_id} was not {state}"
+                raise self._in_vain(what, timeout, end, task_line(status)) from None
             return status
 
     def wait_for_event(
@@ -122,15 +124,14 @@ class LegacyQueue(QueueServer):
         ``exchange`` is ``task-completed`` and the like, ``routing_key`` a pattern as queues are bound with.
         Waits for it if need be, for ``timeout`` seconds of real time. Raises TimeoutError, as ``wait_for``.
         """
-        __tracebackhide__ = True
         last_id = after["id"] if after else _OLDEST
         query = {"exchange": exchange, "routingKey": routing_key, "lastEventId": last_id}
         with self._http.events(monotonic() + timeout, **query) as events:
             try:
                 return dict(next(events))
-            except (TimeoutError, StopIteration):
-                what = f"there was no event {exchange} {routing_key} within {timeout:g} s"
-                raise TimeoutError(f"{what}\n{self.summary(10)}") from None
+            except (TimeoutError, StopIteration) as end:
+                what = f"there was no event {exchange} {routing_key}"
+                raise self._in_vain(what, timeout, end) from None
 
     def events(self, exchange: str | None = None, routing_key: str = "#") -> list[dict[str, Any]]:
         """The events since the server was reset, in order: ``id exchange routingKey routes payload``."""
@@ -226,15 +227,15 @@ class LegacyQueue(QueueServer):
             "seed": seed,
         }
         wanted = {name: value for name, value in given.items() if value is not None}
-        fault = ActiveFault(self._http, wanted)
+        caller = sys._getframe(1)
+        fault = ActiveFault(self._http, wanted, (caller.f_code.co_filename, caller.f_lineno))
         self._faults.append(fault)
         return fault
 
     def check_faults(self) -> None:
         """Warn FaultNeverFired for each fault that is in force and was never met. Each is checked once."""
         faults, self._faults = self._faults, []
-        for fault in faults:
-            fault.check()
+        check(faults)
 
     def reset(self) -> None:
         """Empty the server: tasks, messages, events, artifacts, workers, clock, faults and journal."""
@@ -248,6 +249,12 @@ class LegacyQueue(QueueServer):
         the server's warnings. The section of a failed test's report is this.
         """
         return summarize(self._http, self._pools, self._process, limit)
+
+    def _in_vain(self, what: str, timeout: float, end: Exception, *more: str) -> TimeoutError:
+        """What a wait raises that ``end`` has ended: its time is over, or the server closed the stream."""
+        is_over = isinstance(end, TimeoutError)
+        when = f"within {timeout:g} s" if is_over else "before the queue was reset, or the server ended"
+        return TimeoutError("\n".join([f"{what} {when}", *more, self.summary(10)]))
 
     def _pool(self, worker_type: str | None, provisioner_id: str | None, task_queue_id: str | None) -> str:
         pool = pool_name(worker_type, provisioner_id, task_queue_id)

@@ -17,6 +17,8 @@ import requests
 from legacy_queue.worker.http import unsigned
 from legacy_queue.worker.settings import Credentials
 
+__tracebackhide__ = True  # pytest shows where the test called this, and no further
+
 _TIMEOUT = (5.0, 60.0)  # seconds to connect, and for an answer: claimWork may take 20
 _BEGINS_ANEW = "begins-anew"  # before the first event of a server, and where some are forgotten
 _MIN_WAIT = 0.001  # seconds: none at all would mean for ever
@@ -80,9 +82,7 @@ class QueueHttp:
         An event is what the reference says, with its ``id``. The iterator raises TimeoutError at ``deadline``
         (monotonic), and ends when the server ends the stream.
         """
-        headers = {"Connection": "keep-alive"}
-        timeout = (_TIMEOUT[0], max(deadline - monotonic(), _MIN_WAIT))
-        options = {"params": query, "stream": True, "headers": headers, "timeout": timeout}
+        options = {"params": query, "stream": True, "headers": {"Connection": "keep-alive"}}
         with self.send("GET", f"{self._root_url}/events", **options) as answer:
             yield _events(answer, deadline)
 
@@ -90,7 +90,7 @@ class QueueHttp:
 def _events(answer: requests.Response, deadline: float) -> Iterator[Mapping[str, Any]]:
     lines, fields = answer.iter_lines(chunk_size=None), dict[str, str]()
     connection: Any = answer.raw.connection
-    while True:
+    while connection.sock:  # None where the server is ending, and has closed it
         connection.sock.settimeout(max(deadline - monotonic(), _MIN_WAIT))
         try:
             line = next(lines, None)

@@ -10,6 +10,8 @@ from legacy_queue.testing.queue_http import QueueHttp
 from legacy_queue.testing.server_process import ServerProcess
 from legacy_queue.worker.settings import Credentials
 
+__tracebackhide__ = True  # pytest shows where the test called this, and no further
+
 _CLIENT_ID = "legacy-queue-testing"  # beside the clients that a test configures
 
 

@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Literal, Self
+from typing import Any, Literal
 from urllib.parse import quote
 
 from legacy_queue.domain.times import parse_time
 from legacy_queue.testing.queue_http import QueueHttp, RequestFailed
 from legacy_queue.worker.azure_queue import Message, parse_messages
 from legacy_queue.worker.settings import Credentials
+
+__tracebackhide__ = True  # pytest shows where the test called this, and no further
 
 Protocol = Literal["claimWork", "draft", "deployed"]
 Resolution = Literal["completed", "failed", "exception"]
@@ -29,12 +31,6 @@ class ClaimedRun:
     task: Mapping[str, Any] = field(repr=False)
     credentials: Mapping[str, str] = field(repr=False)
     _http: QueueHttp = field(repr=False)
-
-    @classmethod
-    def from_wire(cls, claim: Mapping[str, Any], http: QueueHttp) -> Self:
-        """From an answer of claimTask, or an item of claimWork's ``tasks``."""
-        task_id, taken_until = claim["status"]["taskId"], parse_time(claim["takenUntil"])
-        return cls(task_id, claim["runId"], taken_until, claim["task"], claim["credentials"], http)
 
     def report(self, resolution: Resolution, reason: str | None = None) -> dict[str, Any]:
         """reportCompleted, reportFailed or, with its reason, reportException; the task's status."""
@@ -71,7 +67,7 @@ def claim_work(http: QueueHttp, pool: str, worker: Mapping[str, str]) -> Claimed
     if not any(message["visibleIn"] == 0 for message in listed["messages"]):
         return None
     claims = http.call("POST", f"/v1/claim-work/{pool}", {**worker, "tasks": 1})["tasks"]
-    return ClaimedRun.from_wire(claims[0], http) if claims else None
+    return _claimed_run(claims[0], http) if claims else None
 
 
 def poll(http: QueueHttp, pool: str, worker: Mapping[str, str], is_draft: bool) -> ClaimedRun | None:
@@ -94,8 +90,14 @@ def poll(http: QueueHttp, pool: str, worker: Mapping[str, str], is_draft: bool) 
                 raise
             if not is_draft:
                 _delete(http, urls["signedDeleteUrl"], message)
-            return ClaimedRun.from_wire(claim, http)
+            return _claimed_run(claim, http)
     return None
+
+
+def _claimed_run(claim: Mapping[str, Any], http: QueueHttp) -> ClaimedRun:
+    """From an answer of claimTask, or an item of claimWork's ``tasks``."""
+    task_id, taken_until = claim["status"]["taskId"], parse_time(claim["takenUntil"])
+    return ClaimedRun(task_id, claim["runId"], taken_until, claim["task"], claim["credentials"], http)
 
 
 def _delete(http: QueueHttp, template: str, message: Message) -> None:

@@ -8,6 +8,8 @@ from typing import Any, Self
 from legacy_queue.testing.queue import LegacyQueue
 from legacy_queue.testing.server_process import ServerFailed
 
+__tracebackhide__ = True  # pytest shows where the test called this, and no further
+
 
 class Servers:
     """A context manager, at whose end the servers end."""

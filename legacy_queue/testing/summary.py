@@ -1,6 +1,8 @@
 """What a server saw, as text for the person who reads why a test failed: compact, and without secrets."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
 from typing import Any
 
 import requests
@@ -9,15 +11,18 @@ from legacy_queue.testing.queue_http import QueueHttp, RequestFailed
 from legacy_queue.testing.server_process import ServerFailed, ServerProcess
 
 _MAX_TASKS, _MAX_POOLS, _MAX_MESSAGES, _MAX_WARNINGS = 20, 5, 10, 10
+_REQUESTS_PER_LINE = 10  # that are looked at: a worker that finds nothing polls seven queues again and again
+_OF_ONE_REQUEST = ("sequence", "time", "requestId", "path", "ms")
 _MAX_WIDTH = 300  # characters of a line
+_OF_A_CLAIM = re.compile(r"task-client/.*/on/(.*)/until/\d+")  # the client of temporary credentials
 
 Lines = Iterable[str]
 
 
 def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, limit: int) -> str:
-    """The last ``limit`` requests, the unresolved tasks, the messages of their pools and of ``pools``, the
-    faults, and the warnings of the server's log. What cannot be read says so; of a server that has ended
-    there are the last lines of its log.
+    """The last requests in ``limit`` lines, the unresolved tasks, the messages of their pools and of
+    ``pools``, the faults, and the warnings of the server's log. What cannot be read says so; of a server that
+    has ended there are the last lines of its log.
     """
     try:
         process.check()
@@ -36,10 +41,11 @@ def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, lim
             listed = http.call("GET", f"/control/v1/messages/{pool}")
             yield from (f"{pool} {message_line(message)}" for message in listed["messages"][:_MAX_MESSAGES])
             if hidden := listed["hidden"] + len(listed["messages"][_MAX_MESSAGES:]):
-                yield f"{pool} {hidden} more"
+                yield f"{pool} {hidden} more, invisible or not listed"
 
     def requests_seen() -> Lines:
-        return map(request_line, http.call("GET", "/control/v1/requests", limit=limit)["requests"])
+        journal = http.call("GET", "/control/v1/requests", limit=limit * _REQUESTS_PER_LINE)["requests"]
+        return request_lines(journal)[-limit:]
 
     def faults() -> Lines:
         return map(fault_line, http.call("GET", "/control/v1/faults")["faults"])
@@ -49,7 +55,7 @@ def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, lim
 
     parts: dict[str, Callable[[], Lines]] = {
         "the queue's time": clock,
-        f"last {limit} requests": requests_seen,
+        "last requests": requests_seen,
         "unresolved tasks": tasks,
         "messages": messages,
         "faults": faults,
@@ -72,10 +78,20 @@ def clock_line(clock: Mapping[str, Any]) -> str:
     return f"{clock['now']}{ahead}{', frozen' if clock['frozen'] else ''}"
 
 
+def request_lines(journal: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A line for each request; those in a row that say the same share the line of the first."""
+
+    def says(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {name: value for name, value in entry.items() if name not in _OF_ONE_REQUEST}
+
+    same = [list(entries) for _, entries in groupby(journal, says)]
+    return [request_line(entries[0]) + f" ({len(entries)} times)" * (len(entries) > 1) for entries in same]
+
+
 def request_line(entry: Mapping[str, Any]) -> str:
     """``03:04:05.678 claimTask 409 RequestConflict 3.1 ms <taskId>/0 by <workerGroup>/<workerId>: reason``"""
     run = f"{entry.get('taskId', '')}/{entry['runId']}" if "runId" in entry else entry.get("taskId", "")
-    by = f"{entry.get('workerGroup')}/{entry['workerId']}" if "workerId" in entry else entry.get("clientId")
+    by = requester(entry)
     words = [
         entry["time"][11:23],
         f"{entry.get('endpoint') or entry['method'] + ' ' + entry['path']:<15}",
@@ -88,6 +104,13 @@ def request_line(entry: Mapping[str, Any]) -> str:
     ]
     reason = f": {entry['reason']}" if "reason" in entry else ""
     return " ".join(filter(None, words)) + reason
+
+
+def requester(entry: Mapping[str, Any]) -> str:
+    """Who has sent a request: ``<workerGroup>/<workerId>`` where it is known, else the clientId or ""."""
+    if "workerId" in entry:
+        return f"{entry.get('workerGroup')}/{entry['workerId']}"
+    return _OF_A_CLAIM.sub(r"\1", entry.get("clientId", ""))
 
 
 def task_line(status: Mapping[str, Any]) -> str:

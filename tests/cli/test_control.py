@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from werkzeug.serving import make_server
 
 from legacy_queue.cli.commands import commands
+from legacy_queue.cli.options import with_control
 from legacy_queue.config import Settings
 from legacy_queue.domain.authentication import Client
 from legacy_queue.wiring import build
@@ -146,29 +147,40 @@ def test_the_requests_are_listed_with_their_task_caller_and_refusal(server: Serv
     assert printed(ask("requests")) == "There were no requests.\n"
     queue = Queue(server)
     task_id = queue.create(definition("listed"))
-    assert queue.claim_by_name(task_id, 0).status_code == 200
+    claim = queue.claim_by_name(task_id, 0)
     assert queue.claim_by_name(task_id, 0, "two").status_code == 409
+    assert (
+        queue.with_credentials(claim.json()["credentials"]).on_run((task_id, 0), "completed").status_code
+        == 200
+    )
     heads, *rows = (re.split("  +", line) for line in printed(ask("requests")).splitlines())
     assert heads == ["WHEN", "STATUS", "ENDPOINT", "TASK", "WHO", "MS", "WHY"]
     assert [row[1:5] for row in rows] == [
         ["200", "createTask", task_id, "development"],
         ["200", "claimTask", f"{task_id}/0", "group/one"],
         ["409", "claimTask", f"{task_id}/0", "group/two"],
+        ["200", "reportCompleted", f"{task_id}/0", "group/one"],
     ]
     assert all(row[0].endswith("s ago") for row in rows)
     assert rows[2][6].startswith("RequestConflict: ")
     [last] = printed(ask("requests", "--limit", "1", "--json")).splitlines()
-    assert json.loads(last)["workerId"] == "two"
+    assert json.loads(last)["endpoint"] == "reportCompleted"
 
 
-def test_requests_that_come_are_followed_until_a_signal(tmp_path: Path, server: Server) -> None:
+def test_requests_that_come_are_followed_beyond_a_reset_until_a_signal(
+    tmp_path: Path, server: Server, ask: Asking
+) -> None:
     queue = Queue(server)
     first = queue.create(definition("followed"))
     with run(tmp_path, "requests", "--follow", **variables(server)) as running:
         wait_until(lambda: first in running.output)
         second = queue.create(definition("followed"))
         wait_until(lambda: second in running.output)
+        printed(ask("reset"))
+        third = queue.create(definition("followed"))
+        wait_until(lambda: third in running.output)
         assert running.end(signal.SIGINT) == 0
+    assert running.output.count("createTask") == 3
     assert re.match(rf"\d\d:\d\d:\d\d\.\d{{3}} createTask +200 .*{first}", running.output)
 
 
@@ -204,6 +216,22 @@ def test_what_stands_in_the_way_is_one_sentence(control: bool, why: str) -> None
     with in_this_process(control) as env:
         said = refused(CliRunner().invoke(commands, ["clock"], env=env))
     assert said == f"Error: the queue refused with {why}"
+
+
+@pytest.mark.parametrize(
+    ("options", "control"),
+    [
+        ({}, "true"),
+        ({"workers": "2"}, None),
+        ({"host": "192.0.2.1", "storage": "memory", "development": "true"}, "true"),
+        ({"control": "false"}, "false"),
+    ],
+)
+def test_control_is_turned_on_where_nothing_stands_against_it(
+    options: dict[str, str | None], control: str | None
+) -> None:
+    assert with_control(options, {}).get("control") == control
+    assert with_control(options, {"LEGACY_QUEUE_CONTROL": "no"}).get("control") == options.get("control")
 
 
 def test_a_server_that_is_away_is_one_sentence(ask: Asking) -> None:

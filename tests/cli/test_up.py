@@ -115,15 +115,19 @@ def test_with_tls_what_it_says_to_try_works_and_so_does_the_demonstration(
     folder = str(tmp_path)
     with up("--tls", "auto", "--storage", "memory", "--data-dir", folder) as process:
         text = printed_until(process, "Ctrl-C")
-        script = re.search(r"Try, in another terminal:\n\n(.*?)\n\n", text, re.DOTALL)[1]  # type: ignore[index]
-        commands = [re.sub(r"^ *\S*__main__\.py", " ".join(COMMAND), line) for line in script.splitlines()]
+        script = re.search(r"Try, in another terminal:\n\n(.*?)\n\nThe queues", text, re.DOTALL)[1]  # type: ignore[index]
+        lines = [line for line in script.splitlines() if line.startswith("  ")]
+        commands = [re.sub(r"^ *\S*__main__\.py", " ".join(COMMAND), line) for line in lines]
         tried = subprocess.run(
             ["bash", "-euc", "\n".join(commands)], capture_output=True, text=True, check=False
         )
         assert tried.returncode == 0, tried.stderr
-        _, printed, pending = tried.stdout.splitlines()
+        _, printed, pending, _, *requests, none, _fault_id, clock = tried.stdout.splitlines()
         assert printed == "hello"
         assert json.loads(pending)["pendingTasks"] == 0
+        assert any("reportCompleted" in line for line in requests)
+        assert none == "There are no messages for my-provisioner/my-worker."
+        assert clock.endswith("Z, 21m ahead of the real time")
     shown = run("up", "--demo", "--tls", "auto", "--storage", "memory", "--port", "0", "--data-dir", folder)
     assert shown.returncode == 0, shown.stderr
     assert "'hello from the task'" in shown.stdout

@@ -151,6 +151,14 @@ def test_requests_of_signed_urls_are_noted_with_their_tasks(queue: Queue) -> Non
     assert one["reason"] == "The specified message does not exist."
 
 
+def test_what_was_claimed_is_noted(queue: Queue) -> None:
+    several = sorted(queue.create() for _ in range(2))
+    queue.call("claimWork", {**WORKER, "tasks": 2}, **POOL)
+    claimed = last(queue)
+    assert (claimed["endpoint"], sorted(claimed["taskIds"])) == ("claimWork", several)
+    assert (claimed["workerGroup"], claimed["workerId"]) == ("group", "alice")
+
+
 def test_uploads_are_noted_with_their_tasks(queue: Queue) -> None:
     task_id = queue.running()
     for storage_type, status in (("s3", 200), ("azure", 201)):
@@ -170,11 +178,19 @@ def test_what_is_no_blob_of_a_run_is_noted_without_one(queue: Queue) -> None:
     assert (last(queue)["endpoint"], last(queue)["status"]) == ("download", 200)
 
 
-def test_a_refused_signed_url_is_noted(queue: Queue) -> None:
-    queue.send("GET", poll_target(queue).replace("sig=", "sig=A"), credentials=None)
-    one = last(queue)
-    assert (one["endpoint"], one["status"], one["code"]) == ("azure.receive", 403, "AuthenticationFailed")
-    assert one["reason"].startswith("Server failed to authenticate the request.")
+def test_a_refused_signed_url_is_noted_with_the_reason_that_the_answer_does_not_give(queue: Queue) -> None:
+    past = queue.clock.now() - timedelta(hours=1)
+    expired = queue.server.storage.blobs.download_url("a/b", past).removeprefix(ROOT_URL)
+    for endpoint, refused, reason in (
+        ("azure.receive", poll_target(queue).replace("sig=", "sig=A"), "the URL is not signed by this"),
+        ("download", expired, f"Z until {past:%Y-%m-%dT%H:%M:%S}Z"),
+        ("download", f"{expired}&si=x", "the URL is not signed by this server's key"),
+    ):
+        answer = queue.send("GET", refused, credentials=None)
+        assert reason not in answer.text
+        one = last(queue)
+        assert (one["endpoint"], one["status"], one["code"]) == (endpoint, 403, "AuthenticationFailed")
+        assert reason in one["reason"]
 
 
 def test_control_and_event_streams_are_not_noted(queue: Queue) -> None:

@@ -1,8 +1,10 @@
 """Stores and ports as a test wants them: with something around each call, or kept by hand."""
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from datetime import timedelta
+from functools import cache
 from typing import Any, TypeVar, cast
 
 from legacy_queue.domain.events import Event
@@ -27,6 +29,8 @@ from tests.topics import matches
 
 Port = TypeVar("Port")
 Around = Callable[[str, Callable[[], Any]], Any]  # told the port's method, and what would do it
+
+_TICK = 0.02  # seconds between two looks of a reader at a broker that has no event for it
 
 
 class TasksOf:
@@ -56,11 +60,14 @@ class HandBroker(Broker):
         self.told: list[Event] = []
         self.room: int | None = None
         self.is_silent = False
+        self._more = threading.Condition()
 
     def publish(self, events: Sequence[Event]) -> None:
         for event in events:
             self.check()
-            self.told.append(event)
+            with self._more:
+                self.told.append(event)
+                self._more.notify_all()
             if self.room:
                 self.room -= 1
         if self.is_silent:
@@ -74,31 +81,41 @@ class HandBroker(Broker):
         seen = len(self.told)
         while True:
             self.check()
-            for event in self.told[seen:]:
+            new = self.told[seen:]
+            seen += len(new)
+            for event in new:
                 if exchange in (None, event.exchange) and matches(pattern, event.routing_key):
                     yield event
-            seen = len(self.told)
             yield None
+            with self._more:
+                if len(self.told) == seen:
+                    self._more.wait(_TICK)
 
     def close(self) -> None:
         """It has no connection."""
+
+
+@cache
+def _promises(kind: type) -> frozenset[str]:
+    """The methods of a port that ask it: all but those that only recall what the process knows."""
+    asks_nobody = ("recall", "begin_backlog")
+    return frozenset(name for name in dir(kind) if not name.startswith("_") and name not in asks_nobody)
 
 
 class _Port:
     """A port each promise of which is kept by way of ``around``, which is told ``<prefix><method>``."""
 
     def __init__(self, kind: type, port: object, around: Around, prefix: str) -> None:
-        self._port = port
-        for name in dir(kind):
-            if not name.startswith("_") and name not in ("recall", "begin_backlog"):  # which ask nobody
-                setattr(self, name, self._around(getattr(port, name), around, prefix + name))
+        self._kind, self._port, self._around, self._prefix = kind, port, around, prefix
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._port, name)
-
-    @staticmethod
-    def _around(method: Callable[..., Any], around: Around, name: str) -> Callable[..., Any]:
-        return lambda *args: around(name, lambda: method(*args))
+        found = getattr(self._port, name)
+        if name not in _promises(self._kind):
+            return found
+        around, told = self._around, self._prefix + name
+        made = lambda *args: around(told, lambda: found(*args))  # noqa: E731
+        setattr(self, name, made)  # thousands of ports are made, and of each a few methods are called
+        return made
 
 
 def around_port(kind: type, port: Port, around: Around, prefix: str = "") -> Port:

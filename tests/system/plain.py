@@ -100,7 +100,8 @@ class Queue:
 
     def send(self, method: str, path: str, body: Any = None) -> requests.Response:
         """The answer, whatever it is."""
-        url = self.server.base_url + path
+        is_bare = path.startswith("/control/")
+        url = (self.server.root_url if is_bare else self.server.base_url) + path
         content = b"" if body is None else json.dumps(body).encode()
         content_type = "" if body is None else "application/json"
         header = self.header(method, url, content, content_type)

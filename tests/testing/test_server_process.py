@@ -5,13 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from legacy_queue.testing import LegacyQueue, ServerFailed
-from legacy_queue.testing.server_process import _environment
+from legacy_queue.testing.server_process import _environment, _warnings
 from legacy_queue.testing.servers import Servers
 from tests.system.processes import wait_until
 
@@ -41,6 +42,17 @@ def test_settings_are_variables_and_those_of_the_user_are_not_inherited(
     }
 
 
+def test_warnings_and_what_is_no_line_of_the_log_are_shown() -> None:
+    lines = [
+        '{"event": "request", "level": "info", "timestamp": "t", "ms": 1}',
+        '{"event": "work-message-dropped", "level": "warning", "timestamp": "t", "queue": "q"}',
+        "Traceback (most recent call last):",
+        "[1]",
+    ]
+    shown = list(_warnings(lines))
+    assert shown == ["warning work-message-dropped queue=q", *lines[2:]]
+
+
 def test_an_unknown_setting_is_refused_with_the_nearest_one(tmp_path: Path) -> None:
     with (
         pytest.raises(ServerFailed, match="the nearest is LEGACY_QUEUE_CLAIM_TIMEOUT"),
@@ -55,7 +67,11 @@ def test_outside_of_its_context_there_is_no_server() -> None:
         queue.now()
 
 
-def test_a_server_that_has_ended_says_so_and_is_started_again_for_the_next_test() -> None:
+def test_a_server_that_has_ended_says_so_and_is_started_again_for_the_next_test(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")  # it is not used
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with Servers() as servers:
         queue = servers.running({})
         pid = queue._process.ready["pid"]
@@ -68,8 +84,7 @@ def test_a_server_that_has_ended_says_so_and_is_started_again_for_the_next_test(
         assert queue.summary().startswith("the server has ended by itself")
         assert servers.clean({}) is queue
         assert queue.events() == []
-        folder = queue._process.log.parent
-    assert not folder.exists()
+        assert list(tmp_path.iterdir()) == [], "what is killed with memory storage leaves nothing behind"
 
 
 def test_the_server_ends_with_the_process_that_started_it() -> None:

@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.testing.summary import clock_line, fault_line, message_line, request_line, task_line
+from legacy_queue.testing.summary import (
+    clock_line,
+    fault_line,
+    message_line,
+    request_line,
+    request_lines,
+    task_line,
+)
 
 ENTRY = {
     "time": "2026-01-02T03:04:05.678Z",
@@ -31,6 +38,10 @@ TASK = {"taskId": "T", "provisionerId": "p", "workerType": "b"}
             "03:04:05.678 claimWork       200 3.1 ms T U by g/w",
         ),
         (
+            {"endpoint": "reclaimTask", "clientId": "task-client/T/0/on/g/w/until/1"},
+            "03:04:05.678 reclaimTask     200 3.1 ms by g/w",
+        ),
+        (
             {"endpoint": "upload", "status": 0, "fault": "f"},
             "03:04:05.678 upload          no answer 3.1 ms (fault f)",
         ),
@@ -38,6 +49,16 @@ TASK = {"taskId": "T", "provisionerId": "p", "workerType": "b"}
 )
 def test_a_request_has_the_line(more: dict[str, Any], line: str) -> None:
     assert request_line({**ENTRY, **more}) == line
+
+
+def test_requests_in_a_row_that_say_the_same_share_a_line() -> None:
+    empty = {**ENTRY, "endpoint": "azure.receive"}
+    journal = [empty, {**empty, "path": "/other", "ms": 0.5}, {**empty, "taskId": "T", "runId": 0}, empty]
+    assert request_lines(journal) == [
+        "03:04:05.678 azure.receive   200 3.1 ms (2 times)",
+        "03:04:05.678 azure.receive   200 3.1 ms T/0",
+        "03:04:05.678 azure.receive   200 3.1 ms",
+    ]
 
 
 def test_the_line_of_a_task_tells_its_runs() -> None:

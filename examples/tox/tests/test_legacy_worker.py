@@ -16,12 +16,13 @@ def outcome(legacy_queue, task_id):
     return [run["reasonResolved"] if run["state"] == "exception" else run["state"] for run in runs]
 
 
-def test_a_task_is_completed_and_none_is_left(legacy_queue, new_worker, create_task):
+def test_a_task_is_completed_and_none_is_left(legacy_queue, new_worker, create_task, protocol):
     task_id = create_task("true")
     worker = new_worker()
     assert worker.run_next() == task_id
     assert worker.run_next() is None
     assert outcome(legacy_queue, task_id) == ["completed"]
+    assert asked(legacy_queue, "azure.delete") == ([204] if protocol == "deployed" else [])
 
 
 def test_a_command_that_fails_fails_the_task(legacy_queue, new_worker, create_task):
@@ -98,5 +99,7 @@ def test_the_program_runs_a_task(legacy_queue, create_task, protocol):
     pool = ("examples", "builds", "examples", "program")
     command = [sys.executable, "-m", "legacy_worker", *pool, protocol]
     with subprocess.Popen(command, env=os.environ | legacy_queue.env) as program:
-        legacy_queue.wait_for(task_id, "completed", timeout=60)
-        program.terminate()
+        try:
+            legacy_queue.wait_for(task_id, "completed", timeout=60)
+        finally:
+            program.terminate()

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from legacy_queue.adapters.memory import MemoryAccount
 from legacy_queue.domain.messages import Lease
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import LeaseLost, MessageNotFound, PopReceiptMismatch, Queue, QueueNotFound
@@ -63,6 +64,21 @@ def test_a_message_that_was_peeked_at_is_left_as_it_is(queue: Queue) -> None:
         assert seen.lease == Lease(put.message_id, "")
         assert (seen.text, seen.next_visible, seen.dequeue_count) == ("text", None, 0)
     queue.delete(put)
+
+
+def test_messages_are_seen_without_receiving_any(queue: Queue, account: StorageAccount) -> None:
+    """Invisible ones too where the storage is memory."""
+    put = [queue.put(text, NO_TIME) for text in ("first", "second")]
+    queue.put("hidden", HOUR)
+    for _ in range(2):
+        first, second, *others = queue.messages()
+        assert [first.lease, second.lease] == [Lease(one.message_id, "") for one in put]
+        assert [first.text, second.text] == ["first", "second"]
+        assert first.next_visible is second.next_visible is None
+        until = [(one.text, one.next_visible and one.next_visible - one.inserted) for one in others]
+        assert until == ([("hidden", HOUR)] if isinstance(account, MemoryAccount) else [])
+    for lease in put:
+        queue.delete(lease)
 
 
 def test_messages_come_in_the_order_in_which_they_were_put(queue: Queue) -> None:
@@ -206,6 +222,7 @@ def test_a_queue_that_is_not_there_is_not_found(account: StorageAccount) -> None
         lambda: queue.put("text", NO_TIME),
         lambda: queue.receive(1, HOUR),
         lambda: queue.peek(1),
+        queue.messages,
         lambda: queue.update(lease, "text", NO_TIME),
         lambda: queue.delete(lease),
         queue.count,

@@ -1,0 +1,113 @@
+"""The gateway before a storage that answers signed URLs itself: what it answers is the same."""
+
+import secrets
+from datetime import timedelta
+from urllib.parse import quote
+
+import pytest
+from flask import Flask
+from werkzeug.test import Client, TestResponse
+
+from legacy_queue.adapters.azure import AzureAccount
+from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.adapters.clock import SystemClock
+from legacy_queue.domain.messages import Lease
+from legacy_queue.gateway.azure_face import azure_face
+from legacy_queue.gateway.blob_face import blob_face
+from legacy_queue.services.upload_slots import UploadSlots
+from legacy_queue.stores import SignedUrls, Storage
+
+from .conftest import HALF_HOUR, QUEUE
+
+GATEWAY = "http://gateway.test/azure"
+CLOCK = SystemClock()
+BLOCK_ID = "AAAA"
+
+
+class Gateway:
+    def __init__(self, connection_string: str) -> None:
+        prefix = f"t{secrets.token_hex(4)}"
+        account = AzureAccount(connection_string, prefix, gateway_url=GATEWAY)
+        self.storage = Storage(account, prefix, CLOCK)
+        app = Flask("gateway")
+        for face in (azure_face(account, CLOCK), blob_face(account, CLOCK, UploadSlots())):
+            app.register_blueprint(face, url_prefix="/azure")
+        self._client = Client(app)
+
+    @property
+    def urls(self) -> SignedUrls:
+        now = CLOCK.now()
+        [signed] = self.storage.work_queues.signed_urls(
+            [QUEUE], now - HALF_HOUR, now + HALF_HOUR, timedelta(minutes=5)
+        )
+        return signed
+
+    def send(self, method: str, url: str, **more: object) -> TestResponse:
+        assert url.startswith(f"{GATEWAY}/devstoreaccount1/")
+        return self._client.open(url, method=method, **more)
+
+
+@pytest.fixture
+def gateway(azurite: Azurite) -> Gateway:
+    gateway = Gateway(azurite.connection_string)
+    gateway.storage.account.check()
+    return gateway
+
+
+def delete_url(urls: SignedUrls, lease: Lease) -> str:
+    url = urls.delete.replace("{{messageId}}", quote(lease.message_id))
+    return url.replace("{{popReceipt}}", quote(lease.receipt, safe=""))
+
+
+def code(answer: TestResponse) -> tuple[int, str | None]:
+    return answer.status_code, answer.headers.get("x-ms-error-code")
+
+
+def test_a_message_is_received_and_deleted(gateway: Gateway) -> None:
+    urls = gateway.urls
+    put = gateway.storage.work_queues.put(QUEUE, "dGV4dA==", HALF_HOUR, timedelta(0))
+    received = gateway.send("GET", urls.poll).get_data(as_text=True)
+    assert "<MessageText>dGV4dA==</MessageText>" in received
+    receipt = received.partition("<PopReceipt>")[2].partition("</PopReceipt>")[0]
+    assert code(gateway.send("DELETE", delete_url(urls, put))) == (400, "PopReceiptMismatch")
+    url = delete_url(urls, Lease(put.message_id, receipt))
+    assert code(gateway.send("DELETE", url)) == (204, None)
+    assert code(gateway.send("DELETE", url)) == (404, "MessageNotFound")
+
+
+def test_what_cannot_be_a_message_is_not_found(gateway: Gateway) -> None:
+    answer = gateway.send("DELETE", delete_url(gateway.urls, Lease("no.id", "AAAA")))
+    assert code(answer) == (404, "MessageNotFound")
+
+
+def test_a_queue_that_was_removed_is_not_found(gateway: Gateway) -> None:
+    urls = gateway.urls
+    gateway.storage.account.queue(urls.poll.removeprefix(f"{GATEWAY}/").split("/")[1]).remove()
+    assert code(gateway.send("GET", urls.poll)) == (404, "QueueNotFound")
+
+
+def test_a_blob_is_written_in_blocks_and_read(gateway: Gateway) -> None:
+    blobs, until = gateway.storage.blobs, CLOCK.now() + HALF_HOUR
+    url = blobs.upload_url("a/blob", until)
+    assert code(gateway.send("PUT", f"{url}&comp=block&blockid={BLOCK_ID}", data=b"bytes")) == (201, None)
+    for block_id, expected in (("BBBB", (400, "InvalidBlockList")), (BLOCK_ID, (201, None))):
+        blocks = f"<BlockList><Latest>{block_id}</Latest></BlockList>".encode()
+        assert code(gateway.send("PUT", f"{url}&comp=blocklist", data=blocks)) == expected
+    answer = gateway.send("GET", blobs.download_url("a/blob", until))
+    assert (answer.status_code, answer.get_data()) == (200, b"bytes")
+    new = {"x-ms-blob-type": "BlockBlob", "If-None-Match": "*"}
+    assert code(gateway.send("PUT", url, data=b"other", headers=new)) == (409, "BlobAlreadyExists")
+
+
+def test_a_storage_that_is_away_is_busy(azurite: Azurite) -> None:
+    away = azurite.connection_string.replace("127.0.0.1:", "127.0.0.2:")
+    assert away != azurite.connection_string
+    gateway = Gateway(away)
+    answer = gateway.send(
+        "PUT",
+        gateway.storage.blobs.upload_url("b", CLOCK.now() + HALF_HOUR),
+        data=b"x",
+        headers={"x-ms-blob-type": "BlockBlob"},
+    )
+    assert code(answer) == (503, "ServerBusy")
+    assert answer.headers["Retry-After"] == "5"

@@ -1,0 +1,58 @@
+"""What happens on a clock that is moved is what happens in real time."""
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+from hypothesis import HealthCheck, Phase, given, settings
+
+from legacy_queue.adapters.clock import SystemClock
+from legacy_queue.services.background import Pace
+from tests.services.bench import SECOND
+from tests.services.scenario_runs import RealTime, Run, replayed
+from tests.services.scenarios import CERTAIN, Scenario, Server, scenarios
+
+DRAWN, CHOSEN = 400, 60  # scenarios: many that hypothesis draws are alike
+ENOUGH = 40  # that were compared to their end
+PACE = Pace(tick=timedelta(milliseconds=20))
+
+
+def test_a_moved_clock_gives_what_real_time_gives() -> None:
+    """A machine that is too busy for claims of a second gets longer ones, until enough was compared."""
+    compared, missing, unit = 0, set(CERTAIN), SECOND
+    while compared < ENOUGH or missing:
+        drawn = [*CERTAIN, *random.sample(distinct_scenarios(), CHOSEN)]
+        for scenario, real in zip(drawn, in_real_time(drawn, unit), strict=True):
+            moved, unexplained = replayed(scenario, real, unit)
+            assert (moved.answers, moved.outcome) == (real.answers, real.outcome), scenario
+            assert not unexplained, f"nothing was to happen at {unexplained}: {scenario}"
+            if real.outcome:
+                compared += 1
+                missing.discard(scenario)
+        unit *= 2
+
+
+def distinct_scenarios() -> list[Scenario]:
+    drawn: dict[object, Scenario] = {}
+
+    @settings(
+        max_examples=DRAWN, phases=[Phase.generate], database=None, suppress_health_check=list(HealthCheck)
+    )
+    @given(scenarios())
+    def draw(scenario: Scenario) -> None:
+        drawn[scenario.steps] = scenario
+
+    draw()
+    return list(drawn.values())
+
+
+def in_real_time(drawn: list[Scenario], unit: timedelta) -> list[Run]:
+    """All of them at once, on one server with its threads."""
+    server = Server(SystemClock(), unit)
+    background = server.core.background(PACE)
+    background.start()
+    try:
+        with ThreadPoolExecutor(len(drawn)) as pool:
+            return list(pool.map(lambda scenario: RealTime(server, scenario).run(), drawn))
+    finally:
+        background.stop()

@@ -1,0 +1,168 @@
+"""Faults, the journal and peeked messages of a real server: connections end without a byte, and on Azurite
+the server's own gateway stands before the storage.
+"""
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+
+from . import uploads
+from .conftest import STORAGES, Running
+from .plain import Json, Queue, definition, delete, slugid
+from .processes import LONG, work
+
+
+@pytest.fixture
+def memory(running: Running) -> Queue:
+    return Queue(running("--storage", "memory", "--control"))
+
+
+@pytest.fixture(params=STORAGES)
+def queue(request: pytest.FixtureRequest, running: Running) -> Queue:
+    return Queue(running("--storage", request.param, "--control"))
+
+
+@contextmanager
+def fault(queue: Queue, endpoint: str, **what: Any) -> Iterator[str]:
+    """Its id; it has happened once at the end."""
+    fault_id = queue.ask("POST", "/control/v1/faults", {"endpoint": endpoint, "times": 1, **what})["faultId"]
+    yield fault_id
+    assert queue.ask("DELETE", f"/control/v1/faults/{fault_id}")["fired"] == 1
+
+
+def journal(queue: Queue) -> list[Json]:
+    return list(queue.ask("GET", "/control/v1/requests")["requests"])
+
+
+def messages(queue: Queue, worker_type: str) -> list[Json]:
+    return list(queue.ask("GET", f"/control/v1/messages/system/{worker_type}")["messages"])
+
+
+def answer_to(method: str, url: str, headers: str = "", body: bytes = b"") -> bytes:
+    """All that comes until the server closes the connection."""
+    to = urlsplit(url)
+    target = f"{to.path}?{to.query}" if to.query else to.path
+    head = f"{method} {target} HTTP/1.1\r\nHost: {to.netloc}\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection((to.hostname, to.port), LONG) as connection:
+        connection.sendall(head.encode() + body)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+@pytest.mark.parametrize(("when", "status"), [("before", 404), ("after", 200)])
+def test_a_dropped_call_ends_without_a_byte(memory: Queue, worker_type: str, when: str, status: int) -> None:
+    task_id, url = slugid(), f"{memory.server.base_url}/task/"
+    body = json.dumps(definition(worker_type)).encode()
+    authorization = memory.header("PUT", url + task_id, body, "application/json")
+    headers = f"Authorization: {authorization}\r\nContent-Type: application/json\r\n"
+    with fault(memory, "createTask", drop=when) as fault_id:
+        assert answer_to("PUT", url + task_id, headers, body) == b""
+    assert memory.send("GET", f"/task/{task_id}/status").status_code == status
+    [noted] = [one for one in journal(memory) if one.get("fault") == fault_id]
+    assert (noted["endpoint"], noted["taskId"], noted["status"]) == ("createTask", task_id, 0)
+
+
+def test_dropped_requests_of_signed_urls_end_without_a_byte(memory: Queue, worker_type: str) -> None:
+    task_id = memory.create(definition(worker_type))
+    urls = memory.poll_urls(worker_type)[-1]
+    with fault(memory, "azure.receive", drop="after"):
+        assert answer_to("GET", urls["signedPollUrl"]) == b""
+    assert [one["dequeueCount"] for one in messages(memory, worker_type)] == [1]
+    memory.claim_by_name(task_id, 0)
+    artifact = f"/task/{task_id}/runs/0/artifacts/public/a"
+    url = memory.ask("POST", artifact, uploads.body("s3"))["putUrl"]
+    with fault(memory, "upload", drop="before"):
+        assert answer_to("PUT", url, f"Content-Type: {uploads.TEXT}\r\n", b"x" * 100_000) == b""
+    assert answer_to("PUT", url, f"Content-Type: {uploads.TEXT}\r\nConnection: close\r\n").startswith(
+        b"HTTP/1.1 200"
+    )
+    assert "Traceback" not in memory.server.errors
+
+
+def test_faults_happen_to_messages(queue: Queue, worker_type: str) -> None:
+    urls = queue.poll_urls(worker_type)[-1]
+    lost = queue.create(definition(worker_type))
+    with fault(queue, "azure.receive", lose=True, taskId=lost):
+        assert queue.poll_one(urls) == []
+    assert messages(queue, worker_type) == []
+
+    doubled = queue.create(definition(worker_type))
+    with fault(queue, "azure.receive", double=True):
+        received = queue.poll_one(urls) + queue.poll_one(urls)
+    assert [message.run for message in received] == [(doubled, 0)] * 2
+    claims = [queue.claim_by_name(doubled, 0, worker).status_code for worker in ("one", "two")]
+    assert claims == [200, 409]
+    assert [delete(urls, message) for message in received] == [204, 204]
+
+    queue.create(definition(worker_type))
+    with fault(queue, "azure.receive", stale=True):
+        [message] = queue.poll_one(urls)
+    assert delete(urls, message) == 400
+    assert queue.claim(message).status_code == 200, "a claim with a stale message holds a fresh one"
+
+    queue.create(definition(worker_type))
+    [message] = queue.poll_one(urls)
+    with fault(queue, "azure.delete", status=503, taskId=message.task_id):
+        assert delete(urls, message) == 503
+    assert delete(urls, message) == 204
+
+
+def test_urls_are_expired_for_real(queue: Queue, worker_type: str) -> None:
+    with fault(queue, "pollTaskUrls", sas="expired"):
+        urls = queue.poll_urls(worker_type)[-1]
+    answer = requests.get(urls["signedPollUrl"], timeout=LONG)
+    assert (answer.status_code, answer.headers["x-ms-error-code"]) == (403, "AuthenticationFailed")
+
+
+def test_azurite_shows_the_messages_that_are_visible(running: Running, worker_type: str) -> None:
+    queue = Queue(running("--storage", "azurite", "--control"))
+    waiting, claimed = (queue.create(definition(worker_type)) for _ in range(2))
+    [first] = queue.poll(worker_type)
+    assert queue.claim(first).status_code == 200
+    seen = queue.ask("GET", f"/control/v1/messages/system/{worker_type}")
+    assert first.task_id == waiting
+    assert [(one["taskId"], one["visibleIn"]) for one in seen["messages"]] == [(claimed, 0)]
+    assert seen["hidden"] == 1
+
+
+@pytest.mark.parametrize("protocol", ["draft", "deployed"])
+def test_the_journal_tells_what_a_worker_did_on_azurite(
+    running: Running, worker_type: str, tmp_path: Path, protocol: str
+) -> None:
+    queue = Queue(running("--storage", "azurite", "--control"))
+    task_id = queue.create(definition(worker_type))
+    after = journal(queue)[-1]["sequence"]
+    with (
+        fault(queue, "azure.receive", status=503),
+        fault(queue, "claimTask", status=503, worker="local/tested"),
+        work(
+            tmp_path,
+            queue.server,
+            worker_type,
+            *("--max-tasks", "1", "--protocol", protocol),
+            *("--worker-group", "local", "--worker-id", "tested"),
+        ) as worker,
+    ):
+        assert worker.wait() == 0
+    assert queue.runs(task_id) == [("completed", "completed")]
+    done = [
+        (one["endpoint"], one["status"])
+        for one in queue.ask("GET", f"/control/v1/requests?after={after}")["requests"]
+        if one.get("taskId") == task_id and one["endpoint"] not in ("status", "task")
+    ]
+    expected = [
+        ("azure.receive", 200),
+        ("claimTask", 503),
+        ("claimTask", 200),
+        *([("azure.delete", 204)] if protocol == "deployed" else []),
+        ("createArtifact", 200),
+        ("upload", 200),
+        ("reportCompleted", 200),
+    ]
+    assert list(dict.fromkeys(done)) == expected

@@ -1,0 +1,47 @@
+"""The page of the reference has every member that a user may use, and no other."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from legacy_queue import pytest_plugin, testing
+
+PAGE = (Path(__file__).parents[2] / "docs/reference/testing.md").read_text()
+CLASSES = (testing.LegacyQueue, testing.ClaimedRun, testing.ActiveFault, testing.RequestFailed)
+
+
+def named(text: str) -> set[str]:
+    """The names in the code spans of the page, each as it begins one."""
+    return set(re.findall(r"`(\w+)", text))
+
+
+@pytest.mark.parametrize("documented", CLASSES)
+def test_the_page_has_every_member_of(documented: type[object]) -> None:
+    own = {
+        name
+        for one in documented.mro()[:-1]
+        if one.__module__.startswith("legacy_queue")
+        for name in vars(one)
+    }
+    fields = set(getattr(documented, "__dataclass_fields__", ()))
+    assert {name for name in own | fields if not name.startswith("_")} <= named(PAGE)
+
+
+def test_the_page_has_every_argument_of_a_fault() -> None:
+    assert set(inspect.signature(testing.LegacyQueue.fault).parameters) - {"self"} <= named(PAGE)
+
+
+def test_the_page_has_everything_that_is_exported_and_every_fixture() -> None:
+    fixtures = {name for name in vars(pytest_plugin) if name.startswith("legacy_queue")}
+    assert {*testing.__all__, *fixtures} <= named(PAGE)
+
+
+def test_the_page_has_no_member_that_is_not_there() -> None:
+    rows = re.findall(r"^\| ((?:`\w+[^|]*`,? ?)+)\|", PAGE, re.MULTILINE)
+    members = {name for row in rows for name in re.findall(r"`(\w+)", row)}
+    known = {name for one in CLASSES for name in dir(one)} | set(vars(pytest_plugin))
+    known |= set(inspect.signature(testing.LegacyQueue.fault).parameters)
+    assert members - known == set()
+    assert len(members) > 30
