@@ -1,6 +1,8 @@
 """Loaded by each Python that a test starts, whose PYTHONPATH names this folder.
 
-It can be asked where it stands, held up at an import, and told to end while it forks.
+It can be asked where it stands, held up at an import, and told to end while it forks. A ``legacy-queue`` has
+two packages as little as it has them at its users': clients and checks brought them here, and azure-core and
+structlog would import them, which takes a seventh of a server's start.
 """
 
 import faulthandler
@@ -12,6 +14,8 @@ from functools import partial
 from pathlib import Path
 
 ASK = signal.SIGRTMIN + 5
+if any(word.endswith(("legacy-queue", "legacy_queue")) for word in sys.orig_argv[1:4]):
+    sys.modules |= dict.fromkeys(("aiohttp", "rich"))  # importing them is an ImportError
 
 if path := os.environ.get("TEST_STACKS"):
     faulthandler.register(ASK, file=os.open(path, os.O_WRONLY | os.O_APPEND))  # as long as the process lasts

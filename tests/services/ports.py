@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from datetime import timedelta
+from functools import cache
 from typing import Any, TypeVar, cast
 
 from legacy_queue.domain.events import Event
@@ -94,21 +95,27 @@ class HandBroker(Broker):
         """It has no connection."""
 
 
+@cache
+def _promises(kind: type) -> frozenset[str]:
+    """The methods of a port that ask it: all but those that only recall what the process knows."""
+    asks_nobody = ("recall", "begin_backlog")
+    return frozenset(name for name in dir(kind) if not name.startswith("_") and name not in asks_nobody)
+
+
 class _Port:
     """A port each promise of which is kept by way of ``around``, which is told ``<prefix><method>``."""
 
     def __init__(self, kind: type, port: object, around: Around, prefix: str) -> None:
-        self._port = port
-        for name in dir(kind):
-            if not name.startswith("_") and name not in ("recall", "begin_backlog"):  # which ask nobody
-                setattr(self, name, self._around(getattr(port, name), around, prefix + name))
+        self._kind, self._port, self._around, self._prefix = kind, port, around, prefix
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._port, name)
-
-    @staticmethod
-    def _around(method: Callable[..., Any], around: Around, name: str) -> Callable[..., Any]:
-        return lambda *args: around(name, lambda: method(*args))
+        found = getattr(self._port, name)
+        if name not in _promises(self._kind):
+            return found
+        around, told = self._around, self._prefix + name
+        made = lambda *args: around(told, lambda: found(*args))  # noqa: E731
+        setattr(self, name, made)  # thousands of ports are made, and of each a few methods are called
+        return made
 
 
 def around_port(kind: type, port: Port, around: Around, prefix: str = "") -> Port:
