@@ -1,7 +1,6 @@
 """legacy-queue requests: what a server that runs with ``--control`` was asked, and what it answered."""
 
 import json
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -12,10 +11,9 @@ import click
 from legacy_queue.cli.control import Control, control_options
 from legacy_queue.cli.tables import aligned, duration_words
 from legacy_queue.domain.times import parse_time
-from legacy_queue.testing.summary import request_line
+from legacy_queue.testing.summary import request_line, requester
 
 _HEADS = ("WHEN", "STATUS", "ENDPOINT", "TASK", "WHO", "MS", "WHY")
-_OF_A_CLAIM = re.compile(r"task-client/.*/on/(.*)/until/\d+")  # the client of temporary credentials
 _INTERVAL = 0.5  # seconds
 _PAGE = 1000
 
@@ -62,8 +60,6 @@ def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
     ago = max(0.0, (datetime.now(UTC) - parse_time(one["time"])).total_seconds())
     task = one.get("taskId", "") + (f"/{one['runId']}" if "runId" in one else "")
     task = task or (f"{len(one['taskIds'])} tasks" if "taskIds" in one else "")
-    who = f"{one['workerGroup']}/{one['workerId']}" if "workerId" in one else one.get("clientId", "")
-    who = _OF_A_CLAIM.sub(r"\1", who)
     why = ": ".join(one[name] for name in ("code", "reason") if name in one)
     why += f" (fault {one['fault']})" if "fault" in one else ""
     endpoint = one.get("endpoint") or f"{one['method']} {one['path']}"
@@ -72,7 +68,7 @@ def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
         str(one["status"]),
         endpoint,
         task,
-        who,
+        requester(one),
         f"{one['ms']:.1f}",
         why.strip(),
     )

@@ -1,7 +1,7 @@
 """Where faults meet requests: around the handlers of endpoints, and at signed URLs."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from threading import Event
@@ -37,12 +37,19 @@ class FaultInjection:
         self._faults, self._stopping = faults, stopping
 
     def handle(self, call: Call) -> Answer:
-        """The answer of the call's handler, unless a fault has another one."""
+        """The answer of the call's handler, unless a fault has another one.
+
+        What claimWork claimed is noted.
+        """
         task_id = call.params.get("taskId", "")
         fault = self._next(call.environ, endpoint_name(call), task_id, lambda: _worker(call))
         if fault and fault.effect == "sas":
             call = call.with_expired_urls()
-        return call.endpoint.handler(call)
+        answer = call.endpoint.handler(call)
+        if call.endpoint.name == "claimWork" and isinstance(answer, Mapping):
+            claims = answer["tasks"]
+            record_of(call.environ).runs = [(one["status"]["taskId"], one["runId"]) for one in claims]
+        return answer
 
     def begin(self, environ: Environ, endpoint: str) -> None:
         """Note what a request of a signed URL is."""

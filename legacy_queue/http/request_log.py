@@ -36,7 +36,7 @@ class RequestRecord:
     parameters, ``endpoint`` what serves a path beside those. ``payload`` is the body, raw and as it was read.
     ``refusal`` is the error that was answered, ``code`` and ``reason`` Azure's. ``fault`` is the
     id of the fault that happened to it, if one did; where ``is_dropped``, it gets no answer. ``runs`` are the
-    runs that a signed URL led to, as far as they are known: taskId and runId of each.
+    runs that a signed URL or claimWork led to, as far as they are noted: taskId and runId of each.
     """
 
     def __init__(self, environ: Environ) -> None:

@@ -107,9 +107,9 @@ class LegacyQueue(QueueServer):
             try:
                 while status["state"] != state:
                     status = next(events)["payload"].get("status", status)
-            except (TimeoutError, StopIteration):
-                what = f"task {task_id} was not {state} within {timeout:g} s"
-                raise TimeoutError(f"{what}\n{task_line(status)}\n{self.summary(10)}") from None
+            except (TimeoutError, StopIteration) as end:
+                what = f"task {task_id} was not {state}"
+                raise self._in_vain(what, timeout, end, task_line(status)) from None
             return status
 
     def wait_for_event(
@@ -129,9 +129,9 @@ class LegacyQueue(QueueServer):
         with self._http.events(monotonic() + timeout, **query) as events:
             try:
                 return dict(next(events))
-            except (TimeoutError, StopIteration):
-                what = f"there was no event {exchange} {routing_key} within {timeout:g} s"
-                raise TimeoutError(f"{what}\n{self.summary(10)}") from None
+            except (TimeoutError, StopIteration) as end:
+                what = f"there was no event {exchange} {routing_key}"
+                raise self._in_vain(what, timeout, end) from None
 
     def events(self, exchange: str | None = None, routing_key: str = "#") -> list[dict[str, Any]]:
         """The events since the server was reset, in order: ``id exchange routingKey routes payload``."""
@@ -249,6 +249,12 @@ class LegacyQueue(QueueServer):
         the server's warnings. The section of a failed test's report is this.
         """
         return summarize(self._http, self._pools, self._process, limit)
+
+    def _in_vain(self, what: str, timeout: float, end: Exception, *more: str) -> TimeoutError:
+        """What a wait raises that ``end`` has ended: its time is over, or the server closed the stream."""
+        is_over = isinstance(end, TimeoutError)
+        when = f"within {timeout:g} s" if is_over else "before the queue was reset, or the server ended"
+        return TimeoutError("\n".join([f"{what} {when}", *more, self.summary(10)]))
 
     def _pool(self, worker_type: str | None, provisioner_id: str | None, task_queue_id: str | None) -> str:
         pool = pool_name(worker_type, provisioner_id, task_queue_id)

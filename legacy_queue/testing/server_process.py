@@ -1,4 +1,4 @@
-"""``legacy-queue serve`` as a subprocess: started, watched and ended, its log in a file.
+"""``legacy-queue serve`` as a subprocess: started, watched and ended.
 
 It ends with this process however that ends, since it watches the pipe that is its standard input.
 """
@@ -16,6 +16,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from legacy_queue.domain.ids import slugid
+
 __tracebackhide__ = True  # pytest shows where the test called this, and no further
 
 _PREFIX = "LEGACY_QUEUE_"
@@ -31,27 +33,27 @@ class ServerFailed(Exception):
 
 
 class ServerProcess:
-    """A server that is ready. ``ready`` is the line of JSON that it prints then; ``log`` is its log file.
+    """A server that is ready. ``ready`` is the line of JSON that it prints then.
 
     ``settings`` are named as in a settings file, with ``_`` for ``-``; they reach the server in its
     environment, since everybody may read a command line. Raises ServerFailed.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="legacy-queue-"))
-        self.log, self._log_begin = self._folder / "server.log", 0
-        own = {"port": 0, "control": True, "log_level": "warning", "data_dir": self._folder / "data"}
-        with self.log.open("wb") as log:
-            # -P: nothing is imported from the current directory. A session of its own: Ctrl-C ends the tests,
-            # and they end the server.
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "legacy_queue", "serve", "--stop-with-stdin"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=_environment({**own, **settings, "log_format": "json"}),
-                start_new_session=True,
-            )
+        # the server makes it, where it needs it: with memory storage nothing is left behind, come what may
+        self._data_dir = Path(tempfile.gettempdir(), f"legacy-queue-{slugid()}")
+        self._log, self._log_begin = tempfile.TemporaryFile(), 0  # noqa: SIM115 - closed by stop
+        own = {"port": 0, "control": True, "log_level": "warning", "data_dir": self._data_dir}
+        # -P: nothing is imported from the current directory. A session of its own: Ctrl-C ends the tests, and
+        # they end the server.
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "legacy_queue", "serve", "--stop-with-stdin"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=_environment({**own, **settings, "log_format": "json"}),
+            start_new_session=True,
+        )
         try:
             self.ready = self._read_ready_line()
         except BaseException:
@@ -65,8 +67,8 @@ class ServerProcess:
             self._process.wait(_GRACE)
         with suppress(ProcessLookupError):  # what is left of it, and of a server that was killed
             os.killpg(self._process.pid, signal.SIGKILL)
-        with self._process:  # closes the pipes
-            self._remove_folder()
+        with self._process, self._log:  # closes the pipes and the file
+            shutil.rmtree(self._data_dir, ignore_errors=True)
 
     def check(self) -> None:
         """Raises ServerFailed if it has ended."""
@@ -75,13 +77,11 @@ class ServerProcess:
 
     def begin_log_anew(self) -> None:
         """What is in the log so far is no part of ``warnings`` any more."""
-        self._log_begin = self.log.stat().st_size
+        self._log_begin = os.fstat(self._log.fileno()).st_size
 
     def warnings(self) -> list[str]:
         """The warnings and errors in its log."""
-        with self.log.open("rb") as log:
-            log.seek(self._log_begin)
-            return list(_warnings(log.read().decode(errors="replace").splitlines()))
+        return list(_warnings(self._log_lines(self._log_begin)))
 
     def _read_ready_line(self) -> Mapping[str, Any]:
         assert self._process.stdout  # noqa: S101
@@ -93,11 +93,14 @@ class ServerProcess:
         return ready
 
     def _failed(self, what: str) -> ServerFailed:
-        lines = self.log.read_text(errors="replace").splitlines()[-_LAST_LINES:]
-        return ServerFailed("\n  ".join([f"{what}; the last lines of its log:", *lines]))
+        return ServerFailed(
+            "\n  ".join([f"{what}; the last lines of its log:", *self._log_lines()[-_LAST_LINES:]])
+        )
 
-    def _remove_folder(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+    def _log_lines(self, begin: int = 0) -> list[str]:
+        """From that byte on, without moving the place where the server writes."""
+        log = self._log.fileno()
+        return os.pread(log, os.fstat(log).st_size - begin, begin).decode(errors="replace").splitlines()
 
 
 def _environment(settings: Mapping[str, Any]) -> dict[str, str]:

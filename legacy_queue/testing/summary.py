@@ -1,5 +1,6 @@
 """What a server saw, as text for the person who reads why a test failed: compact, and without secrets."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from typing import Any
@@ -13,6 +14,7 @@ _MAX_TASKS, _MAX_POOLS, _MAX_MESSAGES, _MAX_WARNINGS = 20, 5, 10, 10
 _REQUESTS_PER_LINE = 10  # that are looked at: a worker that finds nothing polls seven queues again and again
 _OF_ONE_REQUEST = ("sequence", "time", "requestId", "path", "ms")
 _MAX_WIDTH = 300  # characters of a line
+_OF_A_CLAIM = re.compile(r"task-client/.*/on/(.*)/until/\d+")  # the client of temporary credentials
 
 Lines = Iterable[str]
 
@@ -39,7 +41,7 @@ def summarize(http: QueueHttp, pools: Iterable[str], process: ServerProcess, lim
             listed = http.call("GET", f"/control/v1/messages/{pool}")
             yield from (f"{pool} {message_line(message)}" for message in listed["messages"][:_MAX_MESSAGES])
             if hidden := listed["hidden"] + len(listed["messages"][_MAX_MESSAGES:]):
-                yield f"{pool} {hidden} more"
+                yield f"{pool} {hidden} more, invisible or not listed"
 
     def requests_seen() -> Lines:
         journal = http.call("GET", "/control/v1/requests", limit=limit * _REQUESTS_PER_LINE)["requests"]
@@ -89,7 +91,7 @@ def request_lines(journal: Iterable[Mapping[str, Any]]) -> list[str]:
 def request_line(entry: Mapping[str, Any]) -> str:
     """``03:04:05.678 claimTask 409 RequestConflict 3.1 ms <taskId>/0 by <workerGroup>/<workerId>: reason``"""
     run = f"{entry.get('taskId', '')}/{entry['runId']}" if "runId" in entry else entry.get("taskId", "")
-    by = f"{entry.get('workerGroup')}/{entry['workerId']}" if "workerId" in entry else entry.get("clientId")
+    by = requester(entry)
     words = [
         entry["time"][11:23],
         f"{entry.get('endpoint') or entry['method'] + ' ' + entry['path']:<15}",
@@ -102,6 +104,13 @@ def request_line(entry: Mapping[str, Any]) -> str:
     ]
     reason = f": {entry['reason']}" if "reason" in entry else ""
     return " ".join(filter(None, words)) + reason
+
+
+def requester(entry: Mapping[str, Any]) -> str:
+    """Who has sent a request: ``<workerGroup>/<workerId>`` where it is known, else the clientId or ""."""
+    if "workerId" in entry:
+        return f"{entry.get('workerGroup')}/{entry['workerId']}"
+    return _OF_A_CLAIM.sub(r"\1", entry.get("clientId", ""))
 
 
 def task_line(status: Mapping[str, Any]) -> str:

@@ -11,7 +11,16 @@ from legacy_queue.adapters.azure.rest import QUEUE, TABLE
 from legacy_queue.adapters.azurite import PATCHED_VERSION
 from legacy_queue.config.settings import Settings
 from legacy_queue.domain import artifacts, authentication, definition, hawk, ids, timers
-from legacy_queue.services import background, chores, claim_work, claims, core, event_feed, task_queues
+from legacy_queue.services import (
+    background,
+    chores,
+    claim_work,
+    claims,
+    clock_control,
+    core,
+    event_feed,
+    task_queues,
+)
 from legacy_queue.services import timers as process_timers
 
 FOLDER = Path(__file__).parents[2] / "docs" / "explanation"
@@ -28,6 +37,12 @@ def seconds(duration: timedelta) -> int:
 
 
 FACTS = [
+    ("clock", f"`created` may differ by {minutes(definition.CLOCK_DRIFT)} minutes"),
+    ("clock", f"`deadline` is at most {definition.MAX_DEADLINE.days} days away"),
+    ("clock", f"it waits {seconds(DEFAULTS.claim_work_wait)} s of real time"),
+    ("clock", f"and {minutes(claims._CREDENTIALS_DRIFT)} minutes more"),
+    ("clock", f"{clock_control._FARTHEST.days:,} days ahead"),
+    ("clock", f"put again by the sweeper, {minutes(timers.FIRST_LOOK)} minutes after"),
     ("http-contract", f"1 to {LONGEST_ID} letters, digits, `-` and `_`"),
     ("http-contract", f"at most {ids.MAX_RUNS} runs are created for one task"),
     ("http-contract", f"A clock may differ by {minutes(hawk.MAX_SKEW)} minutes"),

@@ -151,6 +151,14 @@ def test_requests_of_signed_urls_are_noted_with_their_tasks(queue: Queue) -> Non
     assert one["reason"] == "The specified message does not exist."
 
 
+def test_what_was_claimed_is_noted(queue: Queue) -> None:
+    several = sorted(queue.create() for _ in range(2))
+    queue.call("claimWork", {**WORKER, "tasks": 2}, **POOL)
+    claimed = last(queue)
+    assert (claimed["endpoint"], sorted(claimed["taskIds"])) == ("claimWork", several)
+    assert (claimed["workerGroup"], claimed["workerId"]) == ("group", "alice")
+
+
 def test_uploads_are_noted_with_their_tasks(queue: Queue) -> None:
     task_id = queue.running()
     for storage_type, status in (("s3", 200), ("azure", 201)):

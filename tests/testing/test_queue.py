@@ -1,5 +1,6 @@
 """What a test does with its queue, on the fixture that each user has."""
 
+import sys
 import threading
 from datetime import timedelta
 
@@ -92,8 +93,20 @@ def test_a_wait_that_times_out_shows_runs_messages_and_requests(legacy_queue: Le
     assert f"{task_id} test-provisioner/builds pending: run 0 pending" in said
     assert f"test-provisioner/builds {task_id}/0 lowest, visible, dequeue count 0" in said
     assert "createTask      200" in said
+    for _ in range(11):
+        legacy_queue.create_task(worker_type="builds")
+    assert "test-provisioner/builds 2 more" in legacy_queue.summary()
     with pytest.raises(TimeoutError, match=r"no event task-running(.|\n)*createTask"):
         legacy_queue.wait_for_event("task-running", f"primary.{task_id}.#", timeout=0.2)
+
+
+def test_a_wait_ends_with_a_reset(legacy_queue: LegacyQueue) -> None:
+    task_id = legacy_queue.create_task()
+    resetting = threading.Timer(0.1, legacy_queue.reset)
+    resetting.start()
+    with pytest.raises(TimeoutError, match="not running before the queue was reset"):
+        legacy_queue.wait_for(task_id, "running", timeout=60)
+    resetting.join()
 
 
 def test_an_event_is_found_that_came_before_the_wait_or_comes_during_it(legacy_queue: LegacyQueue) -> None:
@@ -153,6 +166,23 @@ def test_a_fault_happens_within_its_context(legacy_queue: LegacyQueue) -> None:
     assert legacy_queue.claim(protocol="draft")
 
 
+@pytest.mark.parametrize(("status", "left"), [(503, 1), (409, 0)])
+def test_the_deployed_protocol_deletes_the_message_of_a_refused_claim(
+    legacy_queue: LegacyQueue, status: int, left: int
+) -> None:
+    legacy_queue.create_task()
+    with legacy_queue.fault("claimTask", status=status), pytest.raises(RequestFailed):
+        legacy_queue.claim(protocol="deployed")
+    assert len(legacy_queue.messages()) == left
+
+
+def test_a_refusal_of_an_azure_queue_has_its_code(legacy_queue: LegacyQueue) -> None:
+    legacy_queue.fault("azure.receive", status=503)
+    with pytest.raises(RequestFailed) as failed:
+        legacy_queue.claim(protocol="draft")
+    assert (failed.value.status, failed.value.code) == (503, "ServerBusy")
+
+
 def test_a_fault_closes_the_connection_after_the_change(legacy_queue: LegacyQueue) -> None:
     legacy_queue.fault("claimWork", drop="after", delay=timedelta(milliseconds=1), times=1)
     task_id = legacy_queue.create_task()
@@ -200,6 +230,14 @@ def test_the_environment_and_a_client_reach_the_queue(legacy_queue: LegacyQueue)
         "TASKCLUSTER_CLIENT_ID": legacy_queue.credentials["clientId"],
         "TASKCLUSTER_ACCESS_TOKEN": legacy_queue.credentials["accessToken"],
     }
+
+
+def test_without_its_package_there_is_no_client(
+    legacy_queue: LegacyQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "taskcluster", None)
+    with pytest.raises(ImportError, match="pip install taskcluster"):
+        legacy_queue.client()
 
 
 def test_what_is_refused_is_shown_at_the_line_of_the_test(legacy_queue: LegacyQueue) -> None:

@@ -38,6 +38,10 @@ TASK = {"taskId": "T", "provisionerId": "p", "workerType": "b"}
             "03:04:05.678 claimWork       200 3.1 ms T U by g/w",
         ),
         (
+            {"endpoint": "reclaimTask", "clientId": "task-client/T/0/on/g/w/until/1"},
+            "03:04:05.678 reclaimTask     200 3.1 ms by g/w",
+        ),
+        (
             {"endpoint": "upload", "status": 0, "fault": "f"},
             "03:04:05.678 upload          no answer 3.1 ms (fault f)",
         ),

@@ -99,5 +99,7 @@ def test_the_program_runs_a_task(legacy_queue, create_task, protocol):
     pool = ("examples", "builds", "examples", "program")
     command = [sys.executable, "-m", "legacy_worker", *pool, protocol]
     with subprocess.Popen(command, env=os.environ | legacy_queue.env) as program:
-        legacy_queue.wait_for(task_id, "completed", timeout=60)
-        program.terminate()
+        try:
+            legacy_queue.wait_for(task_id, "completed", timeout=60)
+        finally:
+            program.terminate()
