@@ -85,6 +85,11 @@ def test_the_end_of_a_wait_comes_with_the_event(legacy_queue: LegacyQueue) -> No
     assert legacy_queue.wait_for(task_id, "completed", timeout=0)["state"] == "completed"
 
 
+def test_waits_may_follow_each_other_without_a_pause(legacy_queue: LegacyQueue) -> None:
+    for _ in range(60):  # of streams of events, a client may have 50 open
+        assert legacy_queue.wait_for(legacy_queue.create_task(), "pending")
+
+
 def test_a_wait_that_times_out_shows_runs_messages_and_requests(legacy_queue: LegacyQueue) -> None:
     task_id = legacy_queue.create_task(worker_type="builds")
     with pytest.raises(TimeoutError) as over:
