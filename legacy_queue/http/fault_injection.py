@@ -95,7 +95,7 @@ class FaultInjection:
 
 def target_of(endpoint: Endpoint) -> Target:
     """What a request to the endpoint tells; of a run, who has it is looked up."""
-    body = SCHEMAS[endpoint.input]["properties"] if endpoint.input else {}
+    body = SCHEMAS[endpoint.input].get("properties", {}) if endpoint.input else {}
     has_worker = "workerId" in endpoint.args or "workerId" in body or "runId" in endpoint.args
     return Target(endpoint.name, "taskId" in endpoint.args, has_worker)
 
