@@ -4,6 +4,7 @@ from gevent import monkey
 
 monkey.patch_all()  # before anything else is imported that holds a lock or a socket
 
+import gc
 import json
 import os
 import socket
@@ -213,6 +214,8 @@ class _Application(BaseApplication):
         """Once storage answers the background begins, and the first process says that the server is ready."""
         wait_for(self._server.storage)
         self._server.background.start()
+        if self._settings.control:
+            gc.freeze()  # what a reset leaves is collected without a look at all that was imported
         if self._tls:
             gevent.spawn(self._tls.keep_fresh)
         line: dict[str, Any] = {
