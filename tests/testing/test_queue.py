@@ -210,6 +210,19 @@ def test_a_fault_closes_the_connection_after_the_change(legacy_queue: LegacyQueu
     assert legacy_queue.status(task_id)["state"] == "running"
 
 
+def test_where_there_is_no_answer_the_signature_is_not_shown(legacy_queue: LegacyQueue) -> None:
+    with (
+        legacy_queue.fault("azure.receive", drop="before"),
+        pytest.raises(
+            requests.ConnectionError, match=r"^GET /azure/.*/messages: there is no answer"
+        ) as failed,
+    ):
+        legacy_queue.claim(protocol="draft")
+    shown = str(failed.getrepr(style="long", showlocals=True, funcargs=True))
+    assert "sig=" not in shown
+    assert "urllib3" not in shown
+
+
 def test_a_fault_that_never_fired_is_warned_of(legacy_queue: LegacyQueue) -> None:
     with (
         pytest.warns(FaultNeverFired, match="endpoint='claimTask', status=503"),
