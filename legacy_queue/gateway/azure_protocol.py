@@ -24,7 +24,7 @@ from lxml import etree
 
 from legacy_queue.domain.errors import InjectedError, ServiceUnavailable
 from legacy_queue.domain.faults import Fault
-from legacy_queue.domain.times import format_time, parse_time
+from legacy_queue.domain.times import parse_time
 
 # what is signed after the resource, in that order
 _QUEUE_FIELDS = ("si", "sip", "spr", "sv")
@@ -154,7 +154,7 @@ def authenticated(resource: str, permission: str, key: str, now: datetime) -> di
     if not hmac.compare_digest(expected, parameters.get("sig", "").encode()):
         raise AzureError("AuthenticationFailed", reason="the URL is not signed by this server's key")
     if not _is_valid(parameters, now):
-        reason = f"it is {format_time(now)}, and the URL is valid from {second or 'ever'} until {third}"
+        reason = f"the URL is valid only from {second or 'ever'} until {third}"
         raise AzureError("AuthenticationFailed", reason=reason)
     if not _is_granted(parameters):
         raise AzureError(

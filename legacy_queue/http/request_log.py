@@ -34,9 +34,9 @@ class RequestRecord:
 
     ``target`` (path and query) and ``path`` are as they were sent. ``call`` is the declared endpoint and its
     parameters, ``endpoint`` what serves a path beside those. ``payload`` is the body, raw and as it was read.
-    ``refusal`` is the error that was answered, ``code`` and ``reason`` Azure's. ``fault`` is the
-    id of the fault that happened to it, if one did; where ``is_dropped``, it gets no answer. ``runs`` are the
-    runs that a signed URL or claimWork led to, as far as they are noted: taskId and runId of each.
+    ``refusal`` is the error that was answered; ``code`` and ``reason`` are those of Azure's errors. ``fault``
+    is the id of the fault that happened to it, if one did; where ``is_dropped``, it gets no answer. ``runs``
+    are the runs that a signed URL or claimWork led to, as far as they are noted: taskId and runId of each.
     """
 
     def __init__(self, environ: Environ) -> None:
@@ -140,7 +140,8 @@ class RequestLog:
         chunks = self._app(environ, start)
         if record.is_dropped:
             chunks = _dropped(chunks)
-            record.status = 0
+            record.status, record.refusal, record.code = 0, None, None
+            record.reason = "a fault closed the connection"
         return ClosingIterator(chunks, end)
 
 

@@ -109,7 +109,7 @@ class LegacyQueue(QueueServer):
                     status = next(events)["payload"].get("status", status)
             except (TimeoutError, StopIteration) as end:
                 what = f"task {task_id} was not {state}"
-                raise self._in_vain(what, timeout, end, task_line(status)) from None
+                raise self._timed_out(what, timeout, end, task_line(status)) from None
             return status
 
     def wait_for_event(
@@ -131,7 +131,7 @@ class LegacyQueue(QueueServer):
                 return dict(next(events))
             except (TimeoutError, StopIteration) as end:
                 what = f"there was no event {exchange} {routing_key}"
-                raise self._in_vain(what, timeout, end) from None
+                raise self._timed_out(what, timeout, end) from None
 
     def events(self, exchange: str | None = None, routing_key: str = "#") -> list[dict[str, Any]]:
         """The events since the server was reset, in order: ``id exchange routingKey routes payload``."""
@@ -250,8 +250,8 @@ class LegacyQueue(QueueServer):
         """
         return summarize(self._http, self._pools, self._process, limit)
 
-    def _in_vain(self, what: str, timeout: float, end: Exception, *more: str) -> TimeoutError:
-        """What a wait raises that ``end`` has ended: its time is over, or the server closed the stream."""
+    def _timed_out(self, what: str, timeout: float, end: Exception, *more: str) -> TimeoutError:
+        """The error of a wait that ``end`` ended: its time is over, or the server closed the stream."""
         is_over = isinstance(end, TimeoutError)
         when = f"within {timeout:g} s" if is_over else "before the queue was reset, or the server ended"
         return TimeoutError("\n".join([f"{what} {when}", *more, self.summary(10)]))

@@ -244,3 +244,21 @@ def test_what_is_refused_is_shown_at_the_line_of_the_test(legacy_queue: LegacyQu
     with pytest.raises(RequestFailed) as refused:
         legacy_queue.status("no-task")
     assert [str(entry.path) for entry in refused.traceback.filter(refused)] == [__file__]
+
+
+@pytest.mark.legacy_queue(storage="azurite")
+def test_on_azurite_all_is_the_same_but_the_clock(legacy_queue: LegacyQueue) -> None:
+    for protocol in PROTOCOLS:
+        task_id = legacy_queue.create_task(worker_type="builds")
+        for _ in range(2):
+            [message] = legacy_queue.messages("builds")
+            assert (message["taskId"], message["dequeueCount"]) == (task_id, 0)
+        run = legacy_queue.claim("builds", protocol=protocol)
+        assert run
+        assert run.report("completed")["state"] == "completed"
+    assert {"azure.receive", "azure.delete"} < {one["endpoint"] for one in legacy_queue.requests()}
+    with pytest.raises(RequestFailed, match=r"409 RequestConflict .*--storage memory"):
+        legacy_queue.advance("1s")
+    legacy_queue.create_task(worker_type="builds")
+    legacy_queue.reset()
+    assert legacy_queue.messages("builds") == legacy_queue.events() == []
