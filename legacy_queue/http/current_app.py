@@ -75,7 +75,7 @@ class CurrentApp:
 
 
 class _Answer:
-    """The chunks of an answer; ``end`` is called when it is closed. Each request makes one: it does little."""
+    """The chunks of an answer; ``end`` is called when it is closed. It does little, for each request."""
 
     __slots__ = "_end", "chunks"
 
