@@ -75,9 +75,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
 
 
 def _used(item: pytest.Item) -> list[LegacyQueue]:
-    """The queues that the test has by a fixture, by one of its own too."""
+    """The queues that the test has by a fixture, by one of its own too, or as an attribute of its class."""
     testing = sys.modules.get("legacy_queue.testing")
     if testing is None:
         return []
-    values = [item.stash.get(_USED, None), *getattr(item, "funcargs", {}).values()]
+    owners = (getattr(item, name, None) for name in ("cls", "instance"))
+    attributes = (value for owner in owners for value in getattr(owner, "__dict__", {}).values())
+    values = [item.stash.get(_USED, None), *getattr(item, "funcargs", {}).values(), *attributes]
     return list({id(value): value for value in values if isinstance(value, testing.LegacyQueue)}.values())

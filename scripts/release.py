@@ -99,10 +99,14 @@ def show(wheel: Path, folder: Path, cache: Path) -> None:
 
 def show_fixture(wheel: Path, example: Path, folder: Path) -> None:
     """tox runs the tests of a project on the queue that the wheel brings, with each pytest."""
+    folder.mkdir()
+    pins = (ROOT / "constraints.txt").read_text().splitlines()
+    constraints = folder / "constraints.txt"
+    constraints.write_text("\n".join(pin for pin in pins if not pin.startswith("pytest==")))
     for pytest in PYTESTS:
         deps = f"testenv.deps={wheel}\n{pytest}"
-        words = ("run", "--conf", example, "--workdir", folder, "--override", deps)
-        run(sys.executable, "-m", "tox", *words, cwd=example)
+        words = ("run", "--conf", example, "--workdir", folder / "tox", "--override", deps)
+        run(sys.executable, "-m", "tox", *words, cwd=example, PIP_CONSTRAINT=str(constraints))
         say(f"{wheel.name} gave the tests in {example.parent.name}/{example.name} their queue, with {pytest}")
 
 

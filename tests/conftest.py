@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from werkzeug.routing import Rule
 
 from legacy_queue.adapters.azurite import Azurite, install, installed
 from legacy_queue.adapters.rabbitmq import RabbitMQ
@@ -23,26 +22,7 @@ settings.register_profile(
 )
 settings.load_profile("here")
 
-# Most of making an application is compiling what url_for needs, which nobody calls; thousands are made
-Rule._compile_builder = lambda _rule, _append_unknown=True: lambda *_: ("", "")
-
 STANDING = pytest.StashKey[list[tuple[str, str]]]()
-
-_compile = Rule.compile
-_compiled: dict[tuple[str, str | None], dict[str, Any]] = {}
-
-
-def _compile_once(rule: Rule) -> None:
-    """And most of the rest is compiling the same routes again: what they come to is the same each time."""
-    known = rule.rule, rule.endpoint
-    if known not in _compiled:
-        _compile(rule)
-        _compiled[known] = {name: value for name, value in vars(rule).items() if name in _COMPILED}
-    vars(rule).update(_compiled[known])
-
-
-_COMPILED = ("_parts", "_trace", "_converters", "_build", "_build_unknown", "arguments")
-Rule.compile = _compile_once
 
 RABBITMQ_HOME = Path(__file__).parents[1] / ".rabbitmq"
 

@@ -23,8 +23,8 @@ from flask import Blueprint, Response, request
 from lxml import etree
 
 from legacy_queue.domain.errors import InjectedError, ServiceUnavailable
-from legacy_queue.domain.faults import Fault
-from legacy_queue.domain.times import format_time, parse_time
+from legacy_queue.domain.faults import Fault, RunKey
+from legacy_queue.domain.times import parse_time
 
 # what is signed after the resource, in that order
 _QUEUE_FIELDS = ("si", "sip", "spr", "sv")
@@ -32,8 +32,6 @@ _BLOB_FIELDS = (*_QUEUE_FIELDS, "sr", "snapshot", "ses", "rscc", "rscd", "rsce",
 _NEVER_GRANTED = ("si", "sip", "snapshot", "ses", "rscc", "rsce", "rscl", "rsct")
 _SAS_FIELDS = {"sp", "st", "se", "sig"}
 _MAX_PARAMETERS = 50
-Run = tuple[str, int]  # taskId and runId
-
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _PROLOGUE = b'\xef\xbb\xbf<?xml version="1.0" encoding="utf-8"?>'  # Azure's, to the byte
 _ERRORS = """
@@ -106,7 +104,12 @@ class Observer(Protocol):
         """The request is one of this kind."""
 
     def meet(
-        self, environ: dict[str, Any], endpoint: str, runs: Sequence[Run] = (), *, has_message: bool = False
+        self,
+        environ: dict[str, Any],
+        endpoint: str,
+        runs: Sequence[RunKey] = (),
+        *,
+        has_message: bool = False,
     ) -> Fault | None:
         """The fault that happens to the request, which is about these runs; raises InjectedError."""
 
@@ -154,7 +157,7 @@ def authenticated(resource: str, permission: str, key: str, now: datetime) -> di
     if not hmac.compare_digest(expected, parameters.get("sig", "").encode()):
         raise AzureError("AuthenticationFailed", reason="the URL is not signed by this server's key")
     if not _is_valid(parameters, now):
-        reason = f"it is {format_time(now)}, and the URL is valid from {second or 'ever'} until {third}"
+        reason = f"the URL is valid only from {second or 'ever'} until {third}"
         raise AzureError("AuthenticationFailed", reason=reason)
     if not _is_granted(parameters):
         raise AzureError(

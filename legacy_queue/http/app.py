@@ -13,6 +13,7 @@ from legacy_queue.domain.errors import ResourceNotFound
 from legacy_queue.domain.faults import SIGNED_URLS
 from legacy_queue.http import artifacts, groups, objects, runs, task_queues, tasks, workers
 from legacy_queue.http.bodies import MAX_BODY
+from legacy_queue.http.compiled_once import FlaskApp
 from legacy_queue.http.control import CONTROL_ENDPOINTS, control_endpoints
 from legacy_queue.http.dispatch import Backend, Dispatcher, check_escapes
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
@@ -73,7 +74,7 @@ NOT_IN_JOURNAL = frozenset({"events", *(one.name for one in CONTROL_ENDPOINTS)})
 
 def create_app(backend: Backend) -> Flask:
     """The queue's HTTP interface, under both prefixes; beside it what is about the server, and references."""
-    app = Flask("legacy_queue", static_folder=None)
+    app = FlaskApp("legacy_queue", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1  # of what reads bodies without a limit of its own
     app.url_map.merge_slashes = False
     events = events_endpoint(backend.project, backend.clock, backend.stopping, backend.trusts_proxy)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from functools import partial
 from threading import Condition
 from typing import Any
 
@@ -22,18 +23,23 @@ class CurrentApp:
         """``timeout`` is how long requests under way are waited for."""
         self._app, self._timeout = app, timeout.total_seconds()
         self._changed = Condition()
-        self._under_way = self._replacing = 0
+        self._under_way: set[object] = set()  # changed without a lock, which would cost each request much
+        self._replacing = 0
         self._is_replaced = False
 
     def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
-        with self._changed:
-            self._changed.wait_for(lambda: not self._is_replaced)
-            app = self._app
-            self._under_way += 1
+        request = object()
+        self._under_way.add(request)
+        while self._is_replaced:  # looked at after it is added: else it might be missed
+            self._end(request)
+            with self._changed:
+                self._changed.wait_for(lambda: not self._is_replaced)
+            self._under_way.add(request)
+        end = partial(self._end, request)
         try:
-            return ClosingIterator(app(environ, start_response), self._ended)
+            return ClosingIterator(self._app(environ, start_response), end)
         except BaseException:
-            self._ended()
+            end()
             raise
 
     def replace(self, end: Callable[[], None], make: Callable[[], WsgiApp]) -> None:
@@ -52,7 +58,7 @@ class CurrentApp:
             with self._changed:
                 is_idle = self._changed.wait_for(self._is_idle, self._timeout)
             if not is_idle:
-                log.warning("requests-left-behind", count=self._under_way - self._replacing)
+                log.warning("requests-left-behind", count=len(self._under_way) - self._replacing)
             self._app = make()
         finally:
             with self._changed:
@@ -61,9 +67,10 @@ class CurrentApp:
                 self._changed.notify_all()
 
     def _is_idle(self) -> bool:
-        return self._under_way <= self._replacing
+        return len(self._under_way) <= self._replacing
 
-    def _ended(self) -> None:
-        with self._changed:
-            self._under_way -= 1
-            self._changed.notify_all()
+    def _end(self, request: object) -> None:
+        self._under_way.discard(request)
+        if self._is_replaced:
+            with self._changed:
+                self._changed.notify_all()

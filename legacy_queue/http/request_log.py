@@ -15,6 +15,7 @@ import structlog
 from werkzeug.wsgi import ClosingIterator
 
 from legacy_queue.domain.errors import AuthenticationFailed, AuthorizationFailed, QueueError
+from legacy_queue.domain.faults import RunKey
 from legacy_queue.http.connection import FairBody
 
 log = structlog.get_logger()
@@ -34,9 +35,9 @@ class RequestRecord:
 
     ``target`` (path and query) and ``path`` are as they were sent. ``call`` is the declared endpoint and its
     parameters, ``endpoint`` what serves a path beside those. ``payload`` is the body, raw and as it was read.
-    ``refusal`` is the error that was answered, ``code`` and ``reason`` Azure's. ``fault`` is the
-    id of the fault that happened to it, if one did; where ``is_dropped``, it gets no answer. ``runs`` are the
-    runs that a signed URL or claimWork led to, as far as they are noted: taskId and runId of each.
+    ``refusal`` is the error that was answered; ``code`` and ``reason`` are those of Azure's errors. ``fault``
+    is the id of the fault that happened to it, if one did; where ``is_dropped``, it gets no answer. ``runs``
+    are the runs that a signed URL or claimWork led to, as far as they are noted: taskId and runId of each.
     """
 
     def __init__(self, environ: Environ) -> None:
@@ -57,7 +58,7 @@ class RequestRecord:
         self.reason: str | None = None
         self.fault: str | None = None
         self.is_dropped = False
-        self.runs: Sequence[tuple[str, int]] = ()
+        self.runs: Sequence[RunKey] = ()
         self.ms = 0.0  # until it was answered
         self._begun = time.monotonic()
 
@@ -140,7 +141,8 @@ class RequestLog:
         chunks = self._app(environ, start)
         if record.is_dropped:
             chunks = _dropped(chunks)
-            record.status = 0
+            record.status, record.refusal, record.code = 0, None, None
+            record.reason = "a fault closed the connection"
         return ClosingIterator(chunks, end)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import parse_time
 from legacy_queue.testing.definitions import WORKER, definition, pool_name
-from legacy_queue.testing.faults import ActiveFault, check
+from legacy_queue.testing.faults import ActiveFault, check, mark_ended
 from legacy_queue.testing.queue_server import QueueServer
 from legacy_queue.testing.runs import ClaimedRun, Protocol, Resolution, claim_work, poll
 from legacy_queue.testing.summary import summarize, task_line
@@ -44,6 +44,7 @@ class LegacyQueue(QueueServer):
             if kind is None:
                 self.check_faults()
         finally:
+            self._forget()
             super().__exit__(kind, error, traceback)
 
     def create_task(
@@ -109,7 +110,7 @@ class LegacyQueue(QueueServer):
                     status = next(events)["payload"].get("status", status)
             except (TimeoutError, StopIteration) as end:
                 what = f"task {task_id} was not {state}"
-                raise self._in_vain(what, timeout, end, task_line(status)) from None
+                raise self._timed_out(what, timeout, end, task_line(status)) from None
             return status
 
     def wait_for_event(
@@ -131,7 +132,7 @@ class LegacyQueue(QueueServer):
                 return dict(next(events))
             except (TimeoutError, StopIteration) as end:
                 what = f"there was no event {exchange} {routing_key}"
-                raise self._in_vain(what, timeout, end) from None
+                raise self._timed_out(what, timeout, end) from None
 
     def events(self, exchange: str | None = None, routing_key: str = "#") -> list[dict[str, Any]]:
         """The events since the server was reset, in order: ``id exchange routingKey routes payload``."""
@@ -233,15 +234,14 @@ class LegacyQueue(QueueServer):
         return fault
 
     def check_faults(self) -> None:
-        """Warn FaultNeverFired for each fault that is in force and was never met. Each is checked once."""
-        faults, self._faults = self._faults, []
-        check(faults)
+        """Warn FaultNeverFired for each fault that is in force and that no request has met, once."""
+        check(self._faults)
 
     def reset(self) -> None:
         """Empty the server: tasks, messages, events, artifacts, workers, clock, faults and journal."""
         self.check_faults()
         self._http.call("POST", "/control/v1/reset")
-        self._pools.clear()
+        self._forget()
         self._process.begin_log_anew()
 
     def summary(self, limit: int = 20) -> str:
@@ -250,8 +250,13 @@ class LegacyQueue(QueueServer):
         """
         return summarize(self._http, self._pools, self._process, limit)
 
-    def _in_vain(self, what: str, timeout: float, end: Exception, *more: str) -> TimeoutError:
-        """What a wait raises that ``end`` has ended: its time is over, or the server closed the stream."""
+    def _forget(self) -> None:
+        mark_ended(self._faults)
+        self._faults.clear()
+        self._pools.clear()
+
+    def _timed_out(self, what: str, timeout: float, end: Exception, *more: str) -> TimeoutError:
+        """The error of a wait that ``end`` ended: its time is over, or the server closed the stream."""
         is_over = isinstance(end, TimeoutError)
         when = f"within {timeout:g} s" if is_over else "before the queue was reset, or the server ended"
         return TimeoutError("\n".join([f"{what} {when}", *more, self.summary(10)]))

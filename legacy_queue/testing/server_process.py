@@ -22,7 +22,7 @@ __tracebackhide__ = True  # pytest shows where the test called this, and no furt
 
 _PREFIX = "LEGACY_QUEUE_"
 # what would change the server behind the test's back
-_NOT_INHERITED = (_PREFIX, "TASKCLUSTER_", "PYTHONWARNINGS")
+_NOT_INHERITED = (_PREFIX, "TASKCLUSTER_", "PYTHONWARNINGS", "COV_CORE_", "COVERAGE_PROCESS_")
 _GRACE = 10.0  # seconds that a server has to end
 _LAST_LINES = 20
 _WARNING_LEVELS = ("warning", "error", "critical")
@@ -65,8 +65,9 @@ class ServerProcess:
         self._process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_GRACE)
-        with suppress(ProcessLookupError):  # what is left of it, and of a server that was killed
-            os.killpg(self._process.pid, signal.SIGKILL)
+        if self._process.returncode != 0:  # it has not ended in order: something of it may be left
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         with self._process, self._log:  # closes the pipes and the file
             shutil.rmtree(self._data_dir, ignore_errors=True)
 

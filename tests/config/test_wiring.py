@@ -51,6 +51,17 @@ def test_only_memory_is_answered_for_by_the_server_itself() -> None:
     assert not [rule for rule in rules["azure"] if rule.startswith("/azure")]
 
 
+def test_under_control_the_server_answers_for_an_account_where_the_operator_says_nothing_else() -> None:
+    controlled = replace(AZURE, control=True)
+    account = build(controlled, "http://h:1").storage.account
+    assert account.public_queues.url == account.public_blobs.url == "http://h:1/azure/acc"
+    assert account.endpoints["queue"] == "https://acc.queue.core.windows.net", "where the messages are"
+    public = replace(controlled, public_queue_url="https://poll.example.com")
+    account = build(public, "http://h:1").storage.account
+    assert account.public_queues.url == "https://poll.example.com"
+    assert account.public_blobs.url == "http://h:1/azure/acc"
+
+
 @pytest.mark.parametrize(
     "connection",
     [

@@ -63,9 +63,12 @@ def on_a_switch() -> tuple[Queue, Switch]:
     return Queue(clock=clock, storage=around_storage(memory, switch)), switch
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
-@pytest.mark.parametrize("name", DECLARED)
+@pytest.mark.parametrize(
+    ("name", "prefix"),
+    [("createTask", PREFIXES[0]), *((name, PREFIXES[1]) for name in DECLARED)],
+)
 def test_an_endpoint_is_missing_under_a_prefix(queue: Queue, name: str, prefix: str) -> None:
+    """Nearly all other tests ask under the first."""
     answer = succeeded(play(queue, name, prefix=prefix))
     assert answer.content_type == ("application/json" if answer.status_code != 204 else None)
 

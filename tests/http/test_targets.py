@@ -47,8 +47,14 @@ def test_a_strange_segment_is_refused(queue: Queue, segment: str) -> None:
         assert answer.get_json()["code"] in ("InvalidRequestArguments", "ResourceNotFound")
 
 
-@pytest.mark.parametrize("name", DECLARED)
-@pytest.mark.parametrize("escape", ["%", "%2", "%zz", "%2g", "a%2F%"])
+# what is decided in one place for every path: all of it at one endpoint, the last of it at each
+ESCAPES = ("%", "%2", "%zz", "%2g", "a%2F%")
+
+
+@pytest.mark.parametrize(
+    ("name", "escape"),
+    [*(("claimTask", escape) for escape in ESCAPES[:-1]), *((name, ESCAPES[-1]) for name in DECLARED)],
+)
 def test_an_incomplete_percent_escape_is_refused_in_every_path_and_query(name: str, escape: str) -> None:
     target = "/v1" + DECLARED[name].route
     params = scene(name).params
@@ -132,11 +138,13 @@ def test_a_run_that_is_not_there_is_reported(queue: Queue, run_id: str) -> None:
     refused(answer, 404, "ResourceNotFound", f"no run {run_id}", "0..0")
 
 
+NO_TASK_IDS = ("x", TASK_ID[:-1], TASK_ID + "A", TASK_ID[:-1] + "B", "A" * 22, TASK_ID.swapcase())
+OF_ONE_ID = [name for name in DECLARED if [*scene(name).params] in (["taskId"], ["taskGroupId"])]
+
+
 @pytest.mark.parametrize(
-    "task_id", ["x", TASK_ID[:-1], TASK_ID + "A", TASK_ID[:-1] + "B", "A" * 22, TASK_ID.swapcase()]
-)
-@pytest.mark.parametrize(
-    "name", [name for name in DECLARED if [*scene(name).params] in (["taskId"], ["taskGroupId"])]
+    ("name", "task_id"),
+    [*(("task", task_id) for task_id in NO_TASK_IDS[:-1]), *((name, NO_TASK_IDS[-1]) for name in OF_ONE_ID)],
 )
 def test_a_task_id_that_is_none_is_one(queue: Queue, name: str, task_id: str) -> None:
     (parameter,) = scene(name).params

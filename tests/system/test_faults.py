@@ -66,6 +66,7 @@ def test_a_dropped_call_ends_without_a_byte(memory: Queue, worker_type: str, whe
     assert memory.send("GET", f"/task/{task_id}/status").status_code == status
     [noted] = [one for one in journal(memory) if one.get("fault") == fault_id]
     assert (noted["endpoint"], noted["taskId"], noted["status"]) == ("createTask", task_id, 0)
+    assert (noted["reason"], "code" in noted) == ("a fault closed the connection", False)
 
 
 def test_dropped_requests_of_signed_urls_end_without_a_byte(memory: Queue, worker_type: str) -> None:

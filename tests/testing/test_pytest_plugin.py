@@ -15,9 +15,12 @@ TOKEN = "an-access-token-that-nobody-may-see"
 # run by one worker, the other file by another
 DEFAULTS = """
 import sys
+import unittest
 from datetime import timedelta
 
 import pytest
+
+from legacy_queue.testing import LegacyQueue
 
 
 def test_the_process_of_the_tests_is_not_patched(legacy_queue):
@@ -40,6 +43,16 @@ def test_that_forgets_its_fault(legacy_queue):
 
 def test_that_fails_without_a_queue():
     assert not "without"
+
+
+class WithUnittest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.queue = cls.enterClassContext(LegacyQueue())
+
+    def test_that_fails_in_a_class(self):
+        self.queue.create_task(provisioner_id="of-the-class")
+        self.fail()
 
 
 def test_the_newest_client_is_there_too(legacy_queue):
@@ -85,6 +98,7 @@ SAID = (
     "*createTask      400 InvalidRequestArguments * taskId is 'not-a-task-id'*",
     "*test-provisioner/builds running: run 0 running by test-group/test-worker until*",
     "*test-provisioner/test-worker-type * lowest, visible, dequeue count 0",
+    "*of-the-class/test-worker-type pending: run 0 pending",
     "*createTask status=503, fired: 0",
     "*warnings of the server: none",
     "*test_defaults.py:*: FaultNeverFired: this fault never fired: endpoint='claimTask', status=503",
@@ -99,9 +113,9 @@ def test_a_suite_of_another_project(pytester: pytest.Pytester, monkeypatch: pyte
         *("-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider", "--strict-markers"),
         *("-W", "error", "-W", "default::legacy_queue.testing.FaultNeverFired"),
     )
-    ran.assert_outcomes(passed=5, failed=3, errors=1, warnings=2)
+    ran.assert_outcomes(passed=5, failed=4, errors=1, warnings=2)
     said = ran.stdout.str()
-    assert said.count("- legacy-queue -") == 2, (
+    assert said.count("- legacy-queue -") == 3, (
         "the report of each failed test that has used a queue says more"
     )
     for line in SAID:

@@ -203,6 +203,19 @@ def test_a_fault_that_never_fired_is_warned_of(legacy_queue: LegacyQueue) -> Non
     legacy_queue.fault("claimTask", status=503).remove()
 
 
+def test_a_fault_that_a_reset_has_removed_is_over(legacy_queue: LegacyQueue) -> None:
+    legacy_queue.create_task()
+    with legacy_queue.fault("claimWork", status=503) as fault:
+        with pytest.raises(RequestFailed):
+            legacy_queue.claim()
+        legacy_queue.reset()
+        assert fault.fired == 1
+    assert fault.remove() == 1
+    with pytest.warns(FaultNeverFired) as warned, legacy_queue.fault("claimWork", status=503):
+        legacy_queue.reset()
+    assert len(warned) == 1
+
+
 def test_a_fault_that_makes_no_sense_is_refused(legacy_queue: LegacyQueue) -> None:
     with pytest.raises(RequestFailed, match="claimTask"):
         legacy_queue.fault("claimTsk", status=503)
@@ -244,3 +257,21 @@ def test_what_is_refused_is_shown_at_the_line_of_the_test(legacy_queue: LegacyQu
     with pytest.raises(RequestFailed) as refused:
         legacy_queue.status("no-task")
     assert [str(entry.path) for entry in refused.traceback.filter(refused)] == [__file__]
+
+
+@pytest.mark.legacy_queue(storage="azurite")
+def test_on_azurite_all_is_the_same_but_the_clock(legacy_queue: LegacyQueue) -> None:
+    for protocol in PROTOCOLS:
+        task_id = legacy_queue.create_task(worker_type="builds")
+        for _ in range(2):
+            [message] = legacy_queue.messages("builds")
+            assert (message["taskId"], message["dequeueCount"]) == (task_id, 0)
+        run = legacy_queue.claim("builds", protocol=protocol)
+        assert run
+        assert run.report("completed")["state"] == "completed"
+    assert {"azure.receive", "azure.delete"} < {one["endpoint"] for one in legacy_queue.requests()}
+    with pytest.raises(RequestFailed, match=r"409 RequestConflict .*--storage memory"):
+        legacy_queue.advance("1s")
+    legacy_queue.create_task(worker_type="builds")
+    legacy_queue.reset()
+    assert legacy_queue.messages("builds") == legacy_queue.events() == []

@@ -1,6 +1,7 @@
 'use strict';
 
 const assert = require('assert');
+const { spawnSync } = require('child_process');
 const { Worker } = require('../worker');
 const { control, asked, createTask, outcome } = require('./control');
 
@@ -13,6 +14,12 @@ const worker = workerId => new Worker({
 
 describe('a worker', () => {
   beforeEach(() => control('POST', 'reset'));
+
+  afterEach(function () {
+    if (this.currentTest.state === 'failed') {
+      spawnSync('legacy-queue', ['requests'], { stdio: 'inherit' }); // before the next reset
+    }
+  });
 
   it('completes a task', async () => {
     const taskId = await createTask({ command: ['true'] });

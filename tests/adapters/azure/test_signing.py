@@ -13,7 +13,7 @@ from azure.core.pipeline.transport import HttpRequest
 from azure.data.tables._authentication import SharedKeyCredentialPolicy as TablePolicy
 from azure.storage.queue import QueueClient
 from azure.storage.queue._shared.authentication import SharedKeyCredentialPolicy as QueuePolicy
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from legacy_queue.adapters.azure import AzureAccount
@@ -98,6 +98,7 @@ requests = st.builds(
 
 @pytest.mark.parametrize("url", URLS.values(), ids=URLS)
 @pytest.mark.parametrize("service", [TABLE, QUEUE, BLOB], ids=lambda service: service.name)
+@settings(max_examples=25)  # of each service at each URL: 300
 @given(request=requests)
 def test_the_sdk_signs_the_same(service: Service, url: str, request: Request) -> None:
     if service is TABLE and "$filter" not in dict(request.params):

@@ -1,0 +1,145 @@
+"""What a test suite waits for, and what --control costs a call; run by scripts/testing-cost.
+
+Times are those of this machine, now: so each is also a multiple of another, measured in turn with it.
+"""
+
+import argparse
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+
+from log_cost import serving
+
+from legacy_queue.testing import LegacyQueue
+
+_TASKS = 1000  # whose time comes while the clock is moved
+_LIFE = timedelta(days=4)
+_CALLS_OF_A_RESET = 20  # of status, with which a reset is compared
+_PLUGIN = "legacy_queue.pytest_plugin"
+
+Row = tuple[str, str, str]
+
+
+def seconds(act: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    act()
+    return time.perf_counter() - begun
+
+
+def row(what: str, measured: list[float], base: list[float], of: str) -> Row:
+    """The median, and the median of the ratios of rounds."""
+    ratio = statistics.median(one / other for one, other in zip(measured, base, strict=True))
+    return what, f"{statistics.median(measured) * 1000:.1f} ms", f"{ratio:.2f} x {of}"
+
+
+def start_python() -> None:
+    subprocess.run([sys.executable, "-c", "import json, ssl, http.client"], check=True)
+
+
+def of_server(storage: str, rounds: int) -> Iterator[Row]:
+    """Start, reset of an empty server and of one that was used."""
+    starts, pythons, resets, used, calls = [], [], [], [], []
+    for _ in range(rounds):
+        pythons.append(seconds(start_python))
+        with ExitStack() as stack:
+            queue = LegacyQueue(storage=storage)
+            starts.append(seconds(lambda stack=stack, queue=queue: stack.enter_context(queue)))
+            queue.reset()
+            for _ in range(5):
+                task_id = queue.create_task(worker_type="builds")
+                calls.append(
+                    seconds(
+                        lambda queue=queue, one=task_id: [queue.status(one) for _ in range(_CALLS_OF_A_RESET)]
+                    )
+                    / _CALLS_OF_A_RESET
+                )
+                queue.claim(worker_type="builds")
+                used.append(seconds(queue.reset))
+                resets.append(seconds(queue.reset))
+    yield row(f"start of LegacyQueue, {storage}", starts, pythons, "a start of Python")
+    yield row(f"reset after a task, {storage}", used, calls, "a signed call of status")
+    yield row(f"reset of an empty server, {storage}", resets, calls, "a signed call of status")
+
+
+def of_clock(rounds: int) -> Iterator[Row]:
+    """A week in which each task's deadline passes; half of the tasks are claimed."""
+    moves, creations = [], []
+    with LegacyQueue() as queue:
+        for _ in range(rounds):
+            queue.reset()
+            creations.append(seconds(lambda: [queue.create_task(deadline=_LIFE) for _ in range(_TASKS)]))
+            for _ in range(_TASKS // 2):
+                assert queue.claim()
+            moves.append(seconds(lambda: queue.advance("7d")))
+    yield row(f"advance of a week over {_TASKS} tasks", moves, creations, "the calls that created them")
+
+
+def of_import(rounds: int) -> Iterator[Row]:
+    """What every run of pytest pays where the package is installed."""
+    plugin, whole = [], []
+    for _ in range(rounds):
+        own, pytest = imported()
+        plugin.append(own)
+        whole.append(pytest)
+    yield row("import of the pytest plugin", plugin, whole, "import of pytest")
+
+
+def imported() -> tuple[float, float]:
+    """Seconds that importing pytest takes, and the plugin after it: the plugin's first."""
+    command = [sys.executable, "-X", "importtime", "-c", f"import pytest, {_PLUGIN}"]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    # "import time: self | cumulative | name", of what is imported on the way indented
+    found = re.findall(rf"\| +(\d+) \| ({re.escape(_PLUGIN)}|pytest)$", lines, re.MULTILINE)
+    times = {name: int(cumulative) / 1e6 for cumulative, name in found}
+    return times[_PLUGIN], times["pytest"]
+
+
+def of_control(rounds: int) -> Iterator[Row]:
+    """CPU of a call of status with and without: the journal is part of it."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        servers = {
+            name: stack.enter_context(serving(Path(folder) / name, *options))
+            for name, options in {"with": ["--control"], "without": []}.items()
+        }
+        cpu: dict[str, list[float]] = {name: [] for name in servers}
+        calls = 0
+        for number in range(rounds):
+            for name in sorted(servers, reverse=bool(number % 2)):
+                before = servers[name].cpu()
+                for _ in range(5):
+                    calls = servers[name].turn()
+                cpu[name].append((servers[name].cpu() - before) / (5 * calls))
+        yield row("CPU of a call of status with --control", cpu["with"], cpu["without"], "without")
+        times = [servers[name].seconds for name in ("with", "without")]
+        per_call = [[one / calls for one in some] for some in times]
+        yield row("time of a call of status with --control", *per_call, "without")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="scripts/testing-cost", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--no-azurite", action="store_true", help="leave out what needs Node.js")
+    options = parser.parse_args()
+    rounds = options.rounds
+    storages = ["memory"] if options.no_azurite else ["memory", "azurite"]
+    measurements = [
+        *(of_server(storage, rounds) for storage in storages),
+        of_clock(max(1, rounds // 2)),
+        of_import(3 * rounds),
+        of_control(6 * rounds),
+    ]
+    for measurement in measurements:
+        for what, median, ratio in measurement:
+            print(f"{what:<42} {median:>11}  {ratio}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
