@@ -138,7 +138,7 @@ def main() -> None:
         *(of_server(storage, rounds) for storage in storages),
         of_clock(max(1, rounds // 2)),
         of_import(3 * rounds),
-        of_control(6 * rounds),
+        of_control(10 * rounds),
     ]
     for measurement in measurements:
         for what, median, ratio in measurement:
