@@ -5,6 +5,7 @@ from legacy_queue.http.schema_helpers import STRING, TIME, Schema, array, enum, 
 from legacy_queue.http.schema_properties import PROPERTIES, WORKER, object_of
 
 _TRUE: Schema = {"enum": [True]}
+_IN_XML = r"[^\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]*"  # as errors of Azure are
 _COUNT: Schema = {"type": "integer", "minimum": 0}
 _OF_FAULT: dict[str, Schema] = {
     "endpoint": text(100),
@@ -13,6 +14,7 @@ _OF_FAULT: dict[str, Schema] = {
     "probability": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
     "seed": integer(2**53),
     "status": integer(599, 400),
+    "message": text(4096, _IN_XML),
     "drop": enum("before after"),
     "sas": enum("expired"),
     **dict.fromkeys(("double", "lose", "stale"), _TRUE),
