@@ -328,6 +328,14 @@ def test_a_doubled_message_is_received_twice(queue: Queue) -> None:
     assert fired(queue) == [1]
 
 
+def test_each_message_is_doubled_once(queue: Queue) -> None:
+    tasks = [queue.create(), queue.create()]
+    add(queue, "azure.receive", double=True)
+    assert [receive(queue)[0][0] for _ in range(4)] == tasks * 2
+    assert receive(queue) == []
+    assert fired(queue) == [2]
+
+
 def test_a_lost_message_is_not_received(queue: Queue) -> None:
     lost, other = queue.create(), queue.create()
     add(queue, "azure.receive", lose=True, taskId=lost)
