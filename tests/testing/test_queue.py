@@ -3,6 +3,7 @@
 import sys
 import threading
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import requests
@@ -276,3 +277,12 @@ def test_on_azurite_all_is_the_same_but_the_clock(legacy_queue: LegacyQueue) -> 
     legacy_queue.create_task(worker_type="builds")
     legacy_queue.reset()
     assert legacy_queue.messages("builds") == legacy_queue.events() == []
+
+
+def test_a_state_or_a_protocol_that_there_is_not_is_refused(legacy_queue: LegacyQueue) -> None:
+    state: Any = "complete"
+    with pytest.raises(ValueError, match=r"state is 'complete': one of .*, completed, .* is accepted"):
+        legacy_queue.wait_for(legacy_queue.create_task(), state)
+    protocol: Any = "claimwork"
+    with pytest.raises(ValueError, match=r"protocol is 'claimwork': one of claimWork, .* is accepted"):
+        legacy_queue.claim(protocol=protocol)
