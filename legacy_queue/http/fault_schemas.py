@@ -5,6 +5,7 @@ from legacy_queue.http.schema_helpers import STRING, TIME, Schema, array, enum, 
 from legacy_queue.http.schema_properties import PROPERTIES, WORKER, object_of
 
 _TRUE: Schema = {"enum": [True]}
+_LINE = r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufffe\uffff]*"  # which tables and Azure's XML can hold
 _COUNT: Schema = {"type": "integer", "minimum": 0}
 _OF_FAULT: dict[str, Schema] = {
     "endpoint": text(100),
@@ -13,6 +14,7 @@ _OF_FAULT: dict[str, Schema] = {
     "probability": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
     "seed": integer(2**53),
     "status": integer(599, 400),
+    "message": text(4096, _LINE),
     "drop": enum("before after"),
     "sas": enum("expired"),
     **dict.fromkeys(("double", "lose", "stale"), _TRUE),

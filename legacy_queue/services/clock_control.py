@@ -72,11 +72,11 @@ class ClockControl:
         stops.
         """
         with self._moving() as clock:
-            target = clock.now() + duration
-            if target - clock.wall_time() > _FARTHEST:
+            if duration > _FARTHEST - clock.offset:
                 raise InputError(
                     f"advance: the clock can be {_FARTHEST.days}d ahead at most: reset the server"
                 )
+            target = clock.now() + duration
             is_frozen = clock.is_frozen
             clock.freeze()
             try:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from time import monotonic
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import parse_time
@@ -87,6 +87,7 @@ class LegacyQueue(QueueServer):
         ``claimWork`` asks the queue. ``draft`` and ``deployed`` poll the Azure queues first and then call
         claimTask: with the message's id, receipt and signature, or without, deleting the message afterwards.
         """
+        _check("protocol", protocol, get_args(Protocol))
         pool = self._pool(worker_type, provisioner_id, task_queue_id)
         worker = {"workerGroup": worker_group, "workerId": worker_id}
         if protocol == "claimWork":
@@ -103,6 +104,7 @@ class LegacyQueue(QueueServer):
         Follows the events. ``timeout`` is in seconds of real time. Raises TimeoutError, which shows the
         task's runs, the messages and the last requests.
         """
+        _check("state", state, get_args(State))
         with self._http.events(monotonic() + timeout, routingKey=f"primary.{task_id}.#") as events:
             status = self.status(task_id)
             try:
@@ -276,3 +278,8 @@ def _duration(duration: Duration) -> str:
         return duration
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
     return f"{round(seconds * 1000)}ms"
+
+
+def _check(name: str, value: str, accepted: tuple[str, ...]) -> None:
+    if value not in accepted:
+        raise ValueError(f"{name} is {value!r}: one of {', '.join(accepted)} is accepted")

@@ -3,6 +3,7 @@
 import sys
 import threading
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import requests
@@ -153,7 +154,8 @@ def test_time_passes_as_the_test_says(legacy_queue: LegacyQueue) -> None:
     assert legacy_queue.now() == frozen
     assert legacy_queue.advance("90s") == frozen + timedelta(seconds=90)
     assert legacy_queue.advance(1.5) == legacy_queue.now() == frozen + timedelta(seconds=91.5)
-    assert legacy_queue.release() >= frozen + timedelta(seconds=91.5)
+    assert legacy_queue.advance(timedelta(days=30)) == frozen + timedelta(days=30, seconds=91.5)
+    assert legacy_queue.release() >= frozen + timedelta(days=30)
 
 
 def test_a_fault_happens_within_its_context(legacy_queue: LegacyQueue) -> None:
@@ -275,3 +277,12 @@ def test_on_azurite_all_is_the_same_but_the_clock(legacy_queue: LegacyQueue) -> 
     legacy_queue.create_task(worker_type="builds")
     legacy_queue.reset()
     assert legacy_queue.messages("builds") == legacy_queue.events() == []
+
+
+def test_a_state_or_a_protocol_that_there_is_not_is_refused(legacy_queue: LegacyQueue) -> None:
+    state: Any = "complete"
+    with pytest.raises(ValueError, match=r"state is 'complete': one of .*, completed, .* is accepted"):
+        legacy_queue.wait_for(legacy_queue.create_task(), state)
+    protocol: Any = "claimwork"
+    with pytest.raises(ValueError, match=r"protocol is 'claimwork': one of claimWork, .* is accepted"):
+        legacy_queue.claim(protocol=protocol)
