@@ -89,7 +89,8 @@ class _Resets:
             raise RequestConflict(
                 "the tasks of an Azure account are not removed by a test: use --storage azurite or memory"
             )
-        self._app.replace(self.server.background.announce_stop, self._made_anew)
+        # whichever background there is by then: another reset may be under way
+        self._app.replace(lambda: self.server.background.announce_stop(), self._made_anew)
 
     def _made_anew(self) -> WsgiApp:
         server, old = self.server, self.server.storage.account
