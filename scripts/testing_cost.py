@@ -1,6 +1,6 @@
 """What a test suite waits for, and what --control costs a call; run by scripts/testing-cost.
 
-Times are those of this machine, now: so beside each stands what it is a multiple of, measured in turn with it.
+Times are those of this machine, now: so each is also a multiple of another, measured in turn with it.
 """
 
 import argparse

@@ -13,6 +13,7 @@ from legacy_queue.domain.times import parse_duration
 RECEIVE, DELETE, UPLOAD = "azure.receive", "azure.delete", "upload"
 MAX_DELAY = timedelta(minutes=10)
 
+RunKey = tuple[str, int]  # taskId and runId
 Effect = Literal["status", "drop", "sas", "double", "lose", "stale"]
 
 _EFFECTS: tuple[Effect, ...] = ("status", "drop", "sas", "double", "lose", "stale")

@@ -23,7 +23,7 @@ from flask import Blueprint, Response, request
 from lxml import etree
 
 from legacy_queue.domain.errors import InjectedError, ServiceUnavailable
-from legacy_queue.domain.faults import Fault
+from legacy_queue.domain.faults import Fault, RunKey
 from legacy_queue.domain.times import parse_time
 
 # what is signed after the resource, in that order
@@ -32,8 +32,6 @@ _BLOB_FIELDS = (*_QUEUE_FIELDS, "sr", "snapshot", "ses", "rscc", "rscd", "rsce",
 _NEVER_GRANTED = ("si", "sip", "snapshot", "ses", "rscc", "rsce", "rscl", "rsct")
 _SAS_FIELDS = {"sp", "st", "se", "sig"}
 _MAX_PARAMETERS = 50
-Run = tuple[str, int]  # taskId and runId
-
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _PROLOGUE = b'\xef\xbb\xbf<?xml version="1.0" encoding="utf-8"?>'  # Azure's, to the byte
 _ERRORS = """
@@ -106,7 +104,12 @@ class Observer(Protocol):
         """The request is one of this kind."""
 
     def meet(
-        self, environ: dict[str, Any], endpoint: str, runs: Sequence[Run] = (), *, has_message: bool = False
+        self,
+        environ: dict[str, Any],
+        endpoint: str,
+        runs: Sequence[RunKey] = (),
+        *,
+        has_message: bool = False,
     ) -> Fault | None:
         """The fault that happens to the request, which is about these runs; raises InjectedError."""
 

@@ -18,12 +18,11 @@ from werkzeug.exceptions import ClientDisconnected, RequestedRangeNotSatisfiable
 from werkzeug.http import parse_range_header
 
 from legacy_queue.domain.errors import MalformedPayload
-from legacy_queue.domain.faults import UPLOAD
+from legacy_queue.domain.faults import UPLOAD, RunKey
 from legacy_queue.domain.ids import RUN_ID, TASK_ID
 from legacy_queue.gateway.azure_protocol import (
     AzureError,
     Observer,
-    Run,
     answer,
     authenticated,
     blueprint_of,
@@ -78,7 +77,7 @@ def blob_face(
     return blueprint_of("blob_face", f"/{endpoint.account}/{container.name}/<path:path>", serve, observer)
 
 
-def _runs(name: str) -> list[Run]:
+def _runs(name: str) -> list[RunKey]:
     """The run that the blob is an artifact of, as ``Artifact.blob_name`` says it."""
     match name.split("/"):
         case [task_id, run_id, _] if re.fullmatch(TASK_ID, task_id) and re.fullmatch(RUN_ID, run_id):

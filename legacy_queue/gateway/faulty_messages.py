@@ -6,8 +6,8 @@ from datetime import MAXYEAR, datetime, timedelta
 
 from flask import request
 
-from legacy_queue.domain.faults import DELETE, RECEIVE, Effect
-from legacy_queue.gateway.azure_protocol import Observer, Run
+from legacy_queue.domain.faults import DELETE, RECEIVE, Effect, RunKey
+from legacy_queue.gateway.azure_protocol import Observer
 from legacy_queue.ports import Clock
 from legacy_queue.ports.queue import LeaseLost, Queue, QueuedMessage
 from legacy_queue.services.peeking import run_of
@@ -24,7 +24,7 @@ class FaultyMessages:
 
     def __init__(self, observer: Observer, clock: Clock) -> None:
         self._observer, self._clock = observer, clock
-        self._runs: Recent[str, Run] = Recent(_REMEMBERED)
+        self._runs: Recent[str, RunKey] = Recent(_REMEMBERED)
 
     def receive(self, source: Queue, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
         """As ``Queue.receive``, without the messages that a fault loses."""

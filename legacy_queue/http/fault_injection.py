@@ -7,7 +7,7 @@ from http import HTTPStatus
 from threading import Event
 
 from legacy_queue.domain.errors import InjectedError, ResourceNotFound
-from legacy_queue.domain.faults import Fault, Target
+from legacy_queue.domain.faults import Fault, RunKey, Target
 from legacy_queue.http.endpoint import Answer, Call, Endpoint
 from legacy_queue.http.request_log import Environ, record_of
 from legacy_queue.http.schemas import SCHEMAS
@@ -26,8 +26,6 @@ _CODES = {
     500: "InternalServerError",
     503: "ServiceUnavailable",
 }
-
-Run = tuple[str, int]  # taskId and runId
 
 
 class FaultInjection:
@@ -62,7 +60,7 @@ class FaultInjection:
         record_of(environ).reason = reason
 
     def meet(
-        self, environ: Environ, endpoint: str, runs: Sequence[Run] = (), *, has_message: bool = False
+        self, environ: Environ, endpoint: str, runs: Sequence[RunKey] = (), *, has_message: bool = False
     ) -> Fault | None:
         """What happens to a request of a signed URL beyond delays and errors, which are seen to here.
 
@@ -97,7 +95,7 @@ class FaultInjection:
 
 def target_of(endpoint: Endpoint) -> Target:
     """What a request to the endpoint tells; of a run, who has it is looked up."""
-    body = SCHEMAS[endpoint.input]["properties"] if endpoint.input else {}
+    body = SCHEMAS[endpoint.input].get("properties", {}) if endpoint.input else {}
     has_worker = "workerId" in endpoint.args or "workerId" in body or "runId" in endpoint.args
     return Target(endpoint.name, "taskId" in endpoint.args, has_worker)
 

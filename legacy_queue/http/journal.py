@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from legacy_queue.domain.errors import AuthenticationFailed
+from legacy_queue.domain.faults import RunKey
 from legacy_queue.domain.times import format_time
 from legacy_queue.http.endpoint import PARAMETERS
 from legacy_queue.http.request_log import RequestRecord, without_signature
@@ -39,7 +40,7 @@ class _Entry(NamedTuple):
     run_id: str | None
     worker_group: str | None
     worker_id: str | None
-    runs: Sequence[tuple[str, int]]
+    runs: Sequence[RunKey]
     fault: str | None
 
     def to_wire(self) -> dict[str, Any]:

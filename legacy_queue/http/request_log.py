@@ -15,6 +15,7 @@ import structlog
 from werkzeug.wsgi import ClosingIterator
 
 from legacy_queue.domain.errors import AuthenticationFailed, AuthorizationFailed, QueueError
+from legacy_queue.domain.faults import RunKey
 from legacy_queue.http.connection import FairBody
 
 log = structlog.get_logger()
@@ -57,7 +58,7 @@ class RequestRecord:
         self.reason: str | None = None
         self.fault: str | None = None
         self.is_dropped = False
-        self.runs: Sequence[tuple[str, int]] = ()
+        self.runs: Sequence[RunKey] = ()
         self.ms = 0.0  # until it was answered
         self._begun = time.monotonic()
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from legacy_queue.domain.faults import RunKey
 from legacy_queue.domain.messages import read_message
 from legacy_queue.domain.priority import WorkQueue, work_queues
 from legacy_queue.ports import Clock
@@ -18,7 +19,7 @@ class PeekedMessage:
     """
 
     message_id: str
-    run: tuple[str, int] | None
+    run: RunKey | None
     priority: str
     visible_in: timedelta
     dequeue_count: int
@@ -58,7 +59,7 @@ class Peeking:
             )
 
 
-def run_of(message: QueuedMessage) -> tuple[str, int] | None:
+def run_of(message: QueuedMessage) -> RunKey | None:
     """The taskId and the runId that the message leads to, if it is a work message; not verified."""
     try:
         task_id, run_id, _ = read_message(message.text)

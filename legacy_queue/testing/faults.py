@@ -25,18 +25,24 @@ class ActiveFault:
     def __init__(self, http: QueueHttp, wanted: Mapping[str, Any], place: tuple[str, int]) -> None:
         self._http, self._wanted, self._place = http, wanted, place
         self.fault_id = str(http.call("POST", _PATH, wanted)["faultId"])
-        self._is_removed = False
+        self._fired, self._is_over, self._is_named = 0, False, False
 
     @property
     def fired(self) -> int:
         """How many requests have met it so far."""
-        faults = self._http.call("GET", _PATH)["faults"]
-        return next(int(one["fired"]) for one in faults if one["faultId"] == self.fault_id)
+        if not self._is_over:
+            faults = self._http.call("GET", _PATH)["faults"]
+            self._fired = next(
+                (one["fired"] for one in faults if one["faultId"] == self.fault_id), self._fired
+            )
+        return self._fired
 
     def remove(self) -> int:
-        """Remove it; how many requests have met it."""
-        self._is_removed = True
-        return int(self._http.call("DELETE", f"{_PATH}/{self.fault_id}")["fired"])
+        """Remove it, where it is still there; how many requests have met it."""
+        if not self._is_over:
+            self._fired = self._http.call("DELETE", f"{_PATH}/{self.fault_id}")["fired"]
+        self._is_over = True
+        return self._fired
 
     def __enter__(self) -> Self:
         return self
@@ -44,7 +50,7 @@ class ActiveFault:
     def __exit__(
         self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
     ) -> None:
-        if not self.remove() and kind is None:
+        if not self.remove() and not self._is_named and kind is None:
             self._warn()
 
     def _warn(self) -> None:
@@ -53,7 +59,15 @@ class ActiveFault:
 
 
 def check(faults: Iterable[ActiveFault]) -> None:
-    """Warn FaultNeverFired of each that is in force and that no request has met."""
+    """Warn FaultNeverFired of each that is in force and that no request has met, once."""
+    unnamed = [one for one in faults if not one._is_over and not one._is_named and not one.fired]
+    for fault in unnamed:  # all, before a warning is an error
+        fault._is_named = True
+    for fault in unnamed:
+        fault._warn()
+
+
+def mark_ended(faults: Iterable[ActiveFault]) -> None:
+    """They are removed already: the server was reset."""
     for fault in faults:
-        if not fault._is_removed and not fault.fired:
-            fault._warn()
+        fault._is_over = True

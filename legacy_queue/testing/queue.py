@@ -10,7 +10,7 @@ from typing import Any, Literal
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import parse_time
 from legacy_queue.testing.definitions import WORKER, definition, pool_name
-from legacy_queue.testing.faults import ActiveFault, check
+from legacy_queue.testing.faults import ActiveFault, check, mark_ended
 from legacy_queue.testing.queue_server import QueueServer
 from legacy_queue.testing.runs import ClaimedRun, Protocol, Resolution, claim_work, poll
 from legacy_queue.testing.summary import summarize, task_line
@@ -44,6 +44,7 @@ class LegacyQueue(QueueServer):
             if kind is None:
                 self.check_faults()
         finally:
+            self._forget()
             super().__exit__(kind, error, traceback)
 
     def create_task(
@@ -233,15 +234,14 @@ class LegacyQueue(QueueServer):
         return fault
 
     def check_faults(self) -> None:
-        """Warn FaultNeverFired for each fault that is in force and was never met. Each is checked once."""
-        faults, self._faults = self._faults, []
-        check(faults)
+        """Warn FaultNeverFired for each fault that is in force and that no request has met, once."""
+        check(self._faults)
 
     def reset(self) -> None:
         """Empty the server: tasks, messages, events, artifacts, workers, clock, faults and journal."""
         self.check_faults()
         self._http.call("POST", "/control/v1/reset")
-        self._pools.clear()
+        self._forget()
         self._process.begin_log_anew()
 
     def summary(self, limit: int = 20) -> str:
@@ -249,6 +249,11 @@ class LegacyQueue(QueueServer):
         the server's warnings. The section of a failed test's report is this.
         """
         return summarize(self._http, self._pools, self._process, limit)
+
+    def _forget(self) -> None:
+        mark_ended(self._faults)
+        self._faults.clear()
+        self._pools.clear()
 
     def _timed_out(self, what: str, timeout: float, end: Exception, *more: str) -> TimeoutError:
         """The error of a wait that ``end`` ended: its time is over, or the server closed the stream."""

@@ -91,7 +91,8 @@ def request_lines(journal: Iterable[Mapping[str, Any]]) -> list[str]:
 def request_line(entry: Mapping[str, Any]) -> str:
     """``03:04:05.678 claimTask 409 RequestConflict 3.1 ms <taskId>/0 by <workerGroup>/<workerId>: reason``"""
     run = f"{entry.get('taskId', '')}/{entry['runId']}" if "runId" in entry else entry.get("taskId", "")
-    by = requester(entry)
+    by, reason = requester(entry), entry.get("reason", "")
+    is_new = "fault" in entry and entry["fault"] not in reason  # an answer that the fault gave names it
     words = [
         entry["time"][11:23],
         f"{entry.get('endpoint') or entry['method'] + ' ' + entry['path']:<15}",
@@ -100,10 +101,9 @@ def request_line(entry: Mapping[str, Any]) -> str:
         f"{entry['ms']:g} ms",
         " ".join(entry.get("taskIds", [run])),
         by and f"by {by}",
-        "fault" in entry and f"(fault {entry['fault']})",
+        is_new and f"(fault {entry['fault']})",
     ]
-    reason = f": {entry['reason']}" if "reason" in entry else ""
-    return " ".join(filter(None, words)) + reason
+    return " ".join(filter(None, words)) + (f": {reason}" if reason else "")
 
 
 def requester(entry: Mapping[str, Any]) -> str:

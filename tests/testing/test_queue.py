@@ -203,6 +203,19 @@ def test_a_fault_that_never_fired_is_warned_of(legacy_queue: LegacyQueue) -> Non
     legacy_queue.fault("claimTask", status=503).remove()
 
 
+def test_a_fault_that_a_reset_has_removed_is_over(legacy_queue: LegacyQueue) -> None:
+    legacy_queue.create_task()
+    with legacy_queue.fault("claimWork", status=503) as fault:
+        with pytest.raises(RequestFailed):
+            legacy_queue.claim()
+        legacy_queue.reset()
+        assert fault.fired == 1
+    assert fault.remove() == 1
+    with pytest.warns(FaultNeverFired) as warned, legacy_queue.fault("claimWork", status=503):
+        legacy_queue.reset()
+    assert len(warned) == 1
+
+
 def test_a_fault_that_makes_no_sense_is_refused(legacy_queue: LegacyQueue) -> None:
     with pytest.raises(RequestFailed, match="claimTask"):
         legacy_queue.fault("claimTsk", status=503)

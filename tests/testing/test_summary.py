@@ -42,6 +42,10 @@ TASK = {"taskId": "T", "provisionerId": "p", "workerType": "b"}
             "03:04:05.678 reclaimTask     200 3.1 ms by g/w",
         ),
         (
+            {"endpoint": "claimTask", "status": 503, "fault": "f", "reason": "by fault f"},
+            "03:04:05.678 claimTask       503 3.1 ms: by fault f",
+        ),
+        (
             {"endpoint": "upload", "status": 0, "fault": "f"},
             "03:04:05.678 upload          no answer 3.1 ms (fault f)",
         ),
