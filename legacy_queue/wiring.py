@@ -21,7 +21,7 @@ from legacy_queue.gateway.azure_face import azure_face
 from legacy_queue.gateway.blob_face import blob_face
 from legacy_queue.http.app import FAULT_TARGETS, NOT_IN_JOURNAL, create_app
 from legacy_queue.http.artifacts import UPLOADS
-from legacy_queue.http.control_services import ControlServices
+from legacy_queue.http.control import ControlServices
 from legacy_queue.http.current_app import CurrentApp
 from legacy_queue.http.dispatch import Backend
 from legacy_queue.http.fault_injection import FaultInjection

@@ -22,7 +22,7 @@ from legacy_queue.services import Services
 from legacy_queue.stores import Group
 
 if TYPE_CHECKING:
-    from legacy_queue.http.control_services import ControlServices
+    from legacy_queue.http.control import ControlServices
 
 log = structlog.get_logger()
 
