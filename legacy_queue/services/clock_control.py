@@ -72,15 +72,14 @@ class ClockControl:
         stops.
         """
         with self._moving() as clock:
-            target = clock.now() + duration
-            if target - clock.wall_time() > _FARTHEST:
+            if duration > _FARTHEST - clock.offset:
                 raise InputError(
                     f"advance: the clock can be {_FARTHEST.days}d ahead at most: reset the server"
                 )
             is_frozen = clock.is_frozen
             clock.freeze()
             try:
-                self._pass_time(clock, target)
+                self._pass_time(clock, clock.now() + duration)
             finally:
                 if not is_frozen:
                     clock.release()
