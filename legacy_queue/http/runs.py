@@ -5,6 +5,8 @@ Source: docs/explanation/http-contract.md.
 
 from functools import partial
 
+from werkzeug.http import parse_dict_header
+
 from legacy_queue.domain.scopes import AllOf, AnyOf
 from legacy_queue.domain.task import Worker
 from legacy_queue.http.connection import disconnected
@@ -57,13 +59,15 @@ def claim_work(call: Call) -> Answer:
 
     The answer comes as soon as there are any, and within 20 seconds: then it holds none. Fewer than were
     asked for does not mean that there are no more. A client that hangs up before claims nothing.
+    With the header ``Prefer: wait=0`` (RFC 7240) the answer comes at once.
     """
     worker = _worker(call)
     services = call.authorize(workerGroup=worker.worker_group, workerId=worker.worker_id)
     count = call.body.get("tasks", 1)
     names_task_queue = "taskQueueId" in call.params
     is_gone = disconnected(call.environ)
-    return services.claim_work.claim(*_pool(call), worker, count, is_gone, names_task_queue)
+    waits = parse_dict_header(call.environ.get("HTTP_PREFER", "")).get("wait") != "0"
+    return services.claim_work.claim(*_pool(call), worker, count, is_gone, names_task_queue, waits)
 
 
 @endpoint(

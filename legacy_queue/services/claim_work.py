@@ -67,12 +67,14 @@ class ClaimWork:
         count: int,
         is_gone: Callable[[], bool],
         names_task_queue: bool = False,
+        waits: bool = True,
     ) -> Mapping[str, Any]:
         """Up to ``count`` claims for the worker as soon as there are any, else none after a while: the body
         that claimWork answers.
 
         A worker in quarantine waits in vain. ``is_gone``: whether the client has hung up; then nothing stays
-        claimed. ``names_task_queue``: it calls by taskQueueId. Raises ServiceUnavailable.
+        claimed. ``names_task_queue``: it calls by taskQueueId. Unless the worker ``waits``, the answer comes
+        after one look at each queue. Raises ServiceUnavailable.
         """
         self._usage.saw_claim_work(provisioner_id, worker_type, worker, names_task_queue)
         self._workers.seen(provisioner_id, worker_type, worker)
@@ -80,7 +82,7 @@ class ClaimWork:
         def is_quarantined() -> bool:
             return self._workers.is_quarantined(provisioner_id, worker_type, worker)
 
-        request = Wait(0 if is_quarantined() else count, is_gone, self._clock.wall_time())
+        request = Wait(0 if is_quarantined() else count, is_gone, self._clock.wall_time(), is_brief=not waits)
         poller = self._poller(provisioner_id, worker_type)
         has_place = self._places.acquire(blocking=False)
         try:

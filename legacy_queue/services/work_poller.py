@@ -33,13 +33,15 @@ Polled = tuple[WorkQueue, ReceivedMessage]
 class Wait:
     """A request that waits for up to ``count`` messages, 0 for one that is only to wait.
 
-    ``is_gone``: whether its client has hung up; cheap, and safe to ask from any thread. ``polled`` is what it
-    got, and ``failure`` why it cannot get anything; ``ready`` is set once it waits no longer.
+    ``is_gone``: whether its client has hung up; cheap, and safe to ask from any thread. ``is_brief``: a look
+    at the queues that finds nothing ends the wait. ``polled`` is what it got, and ``failure`` why it cannot
+    get anything; ``ready`` is set once it waits no longer.
     """
 
     count: int
     is_gone: Callable[[], bool]
     since: datetime
+    is_brief: bool = False
     polled: list[Polled] = field(default_factory=list)
     failure: ServiceUnavailable | None = None
     ready: threading.Event = field(default_factory=threading.Event)
@@ -137,6 +139,10 @@ class WorkPoller:
     def look(self) -> None:
         """Poll once for those that wait now. Raises ServiceUnavailable."""
         self._pause = self._look_every()
+        brief = [one for one in self._line() if one.is_brief]
+        if brief:
+            with self._lock:
+                self._empty.clear()
         if not self._is_recent(self._looked_for_gone):
             self._looked_for_gone = self._clock.wall_time()
             self._send_away([one for one in self._line() if one.is_gone()])
@@ -144,7 +150,7 @@ class WorkPoller:
             for queue in self._queues:
                 self._poll(queue)
         finally:
-            self._send_away([one for one in self._line() if one.polled])
+            self._send_away([one for one in self._line() if one.polled or one in brief])
 
     def _run(self) -> None:
         while True:

@@ -53,14 +53,21 @@ class QueueHttp:
         self.close = self._session.close
 
     def call(
-        self, method: str, path: str, body: Any = None, credentials: Credentials | None = None, **query: Any
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        credentials: Credentials | None = None,
+        headers: Mapping[str, str] | None = None,
+        **query: Any,
     ) -> Any:
         """The JSON of the answer, to a request signed by the client of the tests if by no other.
 
         Raises RequestFailed, and requests.RequestException if there is no answer.
         """
         sign = (credentials or self._credentials).hawk(lambda: datetime.now(UTC))
-        return self.send(method, self._root_url + path, sign=sign, json=body, params=query).json()
+        content = {"json": body, "params": query, "headers": headers or {}}
+        return self.send(method, self._root_url + path, sign=sign, **content).json()
 
     def send(self, method: str, url: str, sign: Any = unsigned, **content: Any) -> requests.Response:
         """The answer to a request to any URL; raises as ``call`` does."""

@@ -66,14 +66,9 @@ class ClaimedRun:
 
 
 def claim_work(http: QueueHttp, pool: str, worker: Mapping[str, str]) -> ClaimedRun | None:
-    """A claim by claimWork; None if no message can be received now.
-
-    Otherwise the queue would hold the request back, for as long as its ``claim-work-wait`` says.
-    """
-    listed = http.call("GET", f"/control/v1/messages/{pool}")
-    if not any(message["visibleIn"] == 0 for message in listed["messages"]):
-        return None
-    claims = http.call("POST", f"/v1/claim-work/{pool}", {**worker, "tasks": 1})["tasks"]
+    """A claim by claimWork, which does not wait for work; None if there is none now."""
+    headers = {"Prefer": "wait=0"}
+    claims = http.call("POST", f"/v1/claim-work/{pool}", {**worker, "tasks": 1}, headers=headers)["tasks"]
     return _claimed_run(claims[0], http) if claims else None
 
 

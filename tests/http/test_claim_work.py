@@ -45,6 +45,14 @@ def test_there_is_work_where_there_is_none(hasty: Queue) -> None:
     assert succeeded(claim_work(hasty)).get_json() == {"tasks": []}
 
 
+def test_a_client_that_prefers_not_to_wait_is_answered_at_once() -> None:
+    queue = Queue(claim_work_wait=timedelta(hours=1))
+    target = f"/v1/claim-work/{PROVISIONER}/{WORKER_TYPE}"
+    for prefer in ("wait=0", "respond-async, wait=0"):
+        sent = queue.send("POST", target, json.dumps(WORKER).encode(), headers={"Prefer": prefer})
+        assert succeeded(sent).get_json() == {"tasks": []}
+
+
 def test_a_claim_differs_from_that_of_claim_task(queue: Queue) -> None:
     first, second = queue.create(scopes=["a:scope"]), queue.create(scopes=["a:scope"])
     (by_work,) = succeeded(claim_work(queue)).get_json()["tasks"]

@@ -64,8 +64,9 @@ def claim_work(
     worker: Worker = ALICE,
     is_gone: Callable[[], bool] = stays,
     worker_type: str = WORKER_TYPE,
+    waits: bool = True,
 ) -> Sequence[Mapping[str, Any]]:
-    answer = services.claim_work.claim(PROVISIONER, worker_type, worker, count, is_gone)
+    answer = services.claim_work.claim(PROVISIONER, worker_type, worker, count, is_gone, waits=waits)
     assert set(answer) == {"tasks"}
     return list(answer["tasks"])
 
@@ -392,6 +393,16 @@ def test_worker_types_that_are_waited_for_cost_the_more_the_more_there_are() -> 
             pass  # until all of them wait
         core.stopping.set()
     assert claim_work_of.look_every() < SECOND
+
+
+def test_a_claim_that_does_not_wait_takes_what_there_is() -> None:
+    bench = Bench()
+    services = bench.replica(claim_work_wait=HOUR)
+    assert claim_work(services, waits=False) == []
+    canceled, task_id = bench.create(), bench.create()
+    bench.services.tasks.cancel(canceled)
+    assert [one["status"]["taskId"] for one in claim_work(services, count=2, waits=False)] == [task_id]
+    assert claim_work(services, waits=False) == []
 
 
 def test_worker_types_that_nobody_asks_for_are_remembered_for_ever() -> None:

@@ -58,6 +58,14 @@ def test_a_run_is_reported(
     assert legacy_queue.report(run, resolution, reason=reason)["state"] == state
 
 
+def test_a_claim_does_not_wait_for_a_message_that_leads_to_none(legacy_queue: LegacyQueue) -> None:
+    legacy_queue.create_task()
+    legacy_queue.advance("21m")  # the sweeper puts the message of the task again
+    assert legacy_queue.claim()
+    assert len(legacy_queue.messages()) == 2
+    assert legacy_queue.claim() is None
+
+
 def test_a_run_has_artifacts(legacy_queue: LegacyQueue) -> None:
     legacy_queue.create_task()
     run = legacy_queue.claim()
