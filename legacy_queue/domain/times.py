@@ -36,7 +36,7 @@ def parse_time(text: str) -> datetime:
 
 def parse_duration(text: str) -> timedelta:
     """Read ``1500ms``, ``90s``, ``21m``, ``2h`` or ``5d``; raises ValueError for anything else."""
-    match = re.fullmatch(r"(\d{1,9})(ms|[smhd])", text, re.ASCII)
+    match = re.fullmatch(r"(\d{1,13}(?=ms)|\d{1,9})(ms|[smhd])", text, re.ASCII)
     if not match:
         raise ValueError(f"{text[:100]!r} is no duration: 1500ms, 90s, 21m, 2h and 5d are")
     return int(match[1]) * _UNITS[match[2]] * MILLISECOND

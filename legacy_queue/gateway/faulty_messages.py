@@ -14,17 +14,19 @@ from legacy_queue.services.peeking import run_of
 from legacy_queue.stores.recent import Recent
 
 _REMEMBERED = 10_000  # messages
+_NO_ENDPOINT = ""
 _AT_ONCE, _SHORTEST = timedelta(0), timedelta(seconds=1)
 
 
 class FaultyMessages:
-    """Does to messages what the observer's faults say; of a deleted one it knows the run that it led to when
-    it was received here.
+    """Does to messages what the observer's faults say, and nothing to the copy of a doubled message. Of a
+    deleted one it knows the run that it led to when it was received here.
     """
 
     def __init__(self, observer: Observer, clock: Clock) -> None:
         self._observer, self._clock = observer, clock
         self._runs: Recent[str, RunKey] = Recent(_REMEMBERED)
+        self._copies: Recent[str, bool] = Recent(_REMEMBERED)
 
     def receive(self, source: Queue, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
         """As ``Queue.receive``, without the messages that a fault loses."""
@@ -42,7 +44,8 @@ class FaultyMessages:
         run = run_of(message)
         if run:
             self._runs.put(message.lease.message_id, run)
-        fault = self._observer.meet(request.environ, RECEIVE, [run] if run else [], has_message=True)
+        endpoint = _NO_ENDPOINT if self._copies.get(message.lease.message_id) else RECEIVE
+        fault = self._observer.meet(request.environ, endpoint, [run] if run else [], has_message=True)
         effect = fault.effect if fault else None
         with suppress(LeaseLost):  # it has expired meanwhile
             match effect:
@@ -51,7 +54,8 @@ class FaultyMessages:
                 case "stale":
                     source.update(message.lease, message.text, hidden_for)
                 case "double":
-                    source.put(message.text, _AT_ONCE, _time_left(message, self._clock.now()))
+                    copy = source.put(message.text, _AT_ONCE, _time_left(message, self._clock.now()))
+                    self._copies.put(copy.message_id, True)
         return effect
 
 

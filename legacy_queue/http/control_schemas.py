@@ -4,8 +4,9 @@ from legacy_queue.domain.ids import IDENTIFIER
 from legacy_queue.http.schema_helpers import STRING, TIME, Schema, array, enum, identifier, integer, text
 from legacy_queue.http.schema_properties import PROPERTIES, WORKER, object_of, page_of
 
-_DURATION = "([1-9][0-9]{0,8})(ms|s|m|h|d)"  # 1500ms, 90s, 21m, 2h, 5d
+_DURATION = "[1-9][0-9]{0,12}ms|[1-9][0-9]{0,8}[smhd]"  # 1500ms, 90s, 21m, 2h, 5d
 _TRUE: Schema = {"const": True}
+_LINE = r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufffe\uffff]*"  # which tables and Azure's XML can hold
 _COUNT: Schema = {"type": "integer", "minimum": 0}
 _OF_FAULT: dict[str, Schema] = {
     "endpoint": text(100),
@@ -14,6 +15,7 @@ _OF_FAULT: dict[str, Schema] = {
     "probability": {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
     "seed": integer(2**53),
     "status": integer(599, 400),
+    "message": text(4096, _LINE),
     "drop": enum("before after"),
     "sas": enum("expired"),
     **dict.fromkeys(("double", "lose", "stale"), _TRUE),
@@ -53,7 +55,7 @@ CONTROL_SCHEMAS: dict[str, Schema] = {
         reason=STRING,
     ),
     "move-clock-request": {
-        **object_of("", "advance freeze release", advance=text(11, _DURATION), freeze=_TRUE, release=_TRUE),
+        **object_of("", "advance freeze release", advance=text(15, _DURATION), freeze=_TRUE, release=_TRUE),
         "minProperties": 1,
         "maxProperties": 1,
     },

@@ -135,9 +135,13 @@ def test_another_move_is_refused(queue: Queue, body: dict[str, Any]) -> None:
     assert clock(queue)["offset"] == 0
 
 
-@pytest.mark.parametrize("advance", ["36501d", "999999999d"])
+@pytest.mark.parametrize("advance", ["36501d", "3153600000001ms", "999999999d"])
 def test_a_move_that_is_too_far_is_refused_with_what_is_accepted(queue: Queue, advance: str) -> None:
     refused(move(queue, advance=advance), 400, "InputError", "36500d")
+
+
+def test_a_year_is_also_an_advance_of_milliseconds(queue: Queue) -> None:
+    assert succeeded(move(queue, advance="31536000001ms")).get_json()["offset"] == 31536000.001
 
 
 def test_a_clock_of_another_storage_is_not_moved() -> None:

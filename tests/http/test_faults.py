@@ -155,6 +155,13 @@ def test_an_error_has_the_message_that_was_asked_for(queue: Queue) -> None:
     assert refused(answer, 503, "ServiceUnavailable") == f"storage is full (fault {fault_id})"
 
 
+@pytest.mark.parametrize("message", ["\0", "a\x1fb", "\uffff", "two\nlines", "\u2028"])
+def test_a_message_that_is_no_line_of_text_is_refused(queue: Queue, message: str) -> None:
+    body = json.dumps({"endpoint": "azure.receive", "status": 503, "message": message}).encode()
+    refused(queue.send("POST", "/control/v1/faults", body), 400, "InputValidationError")
+    add(queue, "azure.receive", status=503, message="é 😀")
+
+
 def test_a_fault_is_over_after_its_times(queue: Queue) -> None:
     task_id = queue.create()
     add(queue, "status", status=503, times=2)
@@ -328,6 +335,14 @@ def test_a_doubled_message_is_received_twice(queue: Queue) -> None:
     assert delete(queue, message_id, receipt) == (204, None)
     assert receive(queue) == []
     assert fired(queue) == [1]
+
+
+def test_each_message_is_doubled_once(queue: Queue) -> None:
+    tasks = [queue.create(), queue.create()]
+    add(queue, "azure.receive", double=True)
+    assert [receive(queue)[0][0] for _ in range(4)] == tasks * 2
+    assert receive(queue) == []
+    assert fired(queue) == [2]
 
 
 def test_a_lost_message_is_not_received(queue: Queue) -> None:

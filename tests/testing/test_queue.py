@@ -3,6 +3,7 @@
 import sys
 import threading
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import requests
@@ -74,6 +75,20 @@ def test_a_refusal_has_the_status_the_code_and_the_message_of_the_queue(legacy_q
     assert (refused.value.status, refused.value.code) == (400, "InputValidationError")
 
 
+def test_a_state_a_protocol_and_a_resolution_that_are_none_are_refused_at_once(
+    legacy_queue: LegacyQueue,
+) -> None:
+    task_id = legacy_queue.create_task()
+    with pytest.raises(ValueError, match="state is 'done': one of unscheduled, pending, running, completed"):
+        legacy_queue.wait_for(task_id, "done")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="protocol is 'azure': one of claimWork, draft, deployed is"):
+        legacy_queue.claim(protocol="azure")  # type: ignore[arg-type]
+    run = legacy_queue.claim()
+    assert run
+    with pytest.raises(ValueError, match="resolution is 'done': one of completed, failed, exception is"):
+        run.report("done")  # type: ignore[arg-type]
+
+
 def test_the_end_of_a_wait_comes_with_the_event(legacy_queue: LegacyQueue) -> None:
     task_id = legacy_queue.create_task()
     run = legacy_queue.claim()
@@ -83,6 +98,11 @@ def test_the_end_of_a_wait_comes_with_the_event(legacy_queue: LegacyQueue) -> No
     assert legacy_queue.wait_for(task_id, "completed", timeout=60)["state"] == "completed"
     reporting.join()
     assert legacy_queue.wait_for(task_id, "completed", timeout=0)["state"] == "completed"
+
+
+def test_waits_may_follow_each_other_without_a_pause(legacy_queue: LegacyQueue) -> None:
+    for _ in range(60):  # of streams of events, a client may have 50 open
+        assert legacy_queue.wait_for(legacy_queue.create_task(), "pending")
 
 
 def test_a_wait_that_times_out_shows_runs_messages_and_requests(legacy_queue: LegacyQueue) -> None:
@@ -153,7 +173,8 @@ def test_time_passes_as_the_test_says(legacy_queue: LegacyQueue) -> None:
     assert legacy_queue.now() == frozen
     assert legacy_queue.advance("90s") == frozen + timedelta(seconds=90)
     assert legacy_queue.advance(1.5) == legacy_queue.now() == frozen + timedelta(seconds=91.5)
-    assert legacy_queue.release() >= frozen + timedelta(seconds=91.5)
+    assert legacy_queue.advance(timedelta(days=30)) == frozen + timedelta(days=30, seconds=91.5)
+    assert legacy_queue.release() >= frozen + timedelta(days=30)
 
 
 def test_a_fault_happens_within_its_context(legacy_queue: LegacyQueue) -> None:
@@ -245,6 +266,12 @@ def test_the_environment_and_a_client_reach_the_queue(legacy_queue: LegacyQueue)
     }
 
 
+def test_a_server_that_runs_is_not_started_again(legacy_queue: LegacyQueue) -> None:
+    with pytest.raises(RuntimeError, match="running already"), legacy_queue:
+        pass
+    assert legacy_queue.events() == []
+
+
 def test_without_its_package_there_is_no_client(
     legacy_queue: LegacyQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,3 +302,12 @@ def test_on_azurite_all_is_the_same_but_the_clock(legacy_queue: LegacyQueue) -> 
     legacy_queue.create_task(worker_type="builds")
     legacy_queue.reset()
     assert legacy_queue.messages("builds") == legacy_queue.events() == []
+
+
+def test_a_state_or_a_protocol_that_there_is_not_is_refused(legacy_queue: LegacyQueue) -> None:
+    state: Any = "complete"
+    with pytest.raises(ValueError, match=r"state is 'complete': one of .*, completed, .* is accepted"):
+        legacy_queue.wait_for(legacy_queue.create_task(), state)
+    protocol: Any = "claimwork"
+    with pytest.raises(ValueError, match=r"protocol is 'claimwork': one of claimWork, .* is accepted"):
+        legacy_queue.claim(protocol=protocol)
