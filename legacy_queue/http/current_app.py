@@ -1,13 +1,11 @@
 """The application that serves now, which a reset replaces by another one."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
-from functools import partial
 from threading import Condition
 from typing import Any
 
 import structlog
-from werkzeug.wsgi import ClosingIterator
 
 from legacy_queue.http.request_log import Environ, WsgiApp
 
@@ -23,24 +21,24 @@ class CurrentApp:
         """``timeout`` is how long requests under way are waited for."""
         self._app, self._timeout = app, timeout.total_seconds()
         self._changed = Condition()
-        self._under_way: set[object] = set()  # changed without a lock, which would cost each request much
+        self._under_way: set[_Answer] = set()  # changed without a lock, which would cost each request much
         self._replacing = 0
         self._is_replaced = False
 
     def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
-        request = object()
-        self._under_way.add(request)
+        answer = _Answer(self._end)
+        self._under_way.add(answer)
         while self._is_replaced:  # looked at after it is added: else it might be missed
-            self._end(request)
+            self._end(answer)
             with self._changed:
                 self._changed.wait_for(lambda: not self._is_replaced)
-            self._under_way.add(request)
-        end = partial(self._end, request)
+            self._under_way.add(answer)
         try:
-            return ClosingIterator(self._app(environ, start_response), end)
+            answer.chunks = self._app(environ, start_response)
         except BaseException:
-            end()
+            self._end(answer)
             raise
+        return answer
 
     def replace(self, end: Callable[[], None], make: Callable[[], WsgiApp]) -> None:
         """Call ``end``, wait for requests under way to end, and hand those that come to what ``make`` makes.
@@ -69,8 +67,29 @@ class CurrentApp:
     def _is_idle(self) -> bool:
         return len(self._under_way) <= self._replacing
 
-    def _end(self, request: object) -> None:
-        self._under_way.discard(request)
+    def _end(self, answer: "_Answer") -> None:
+        self._under_way.discard(answer)
         if self._is_replaced:
             with self._changed:
                 self._changed.notify_all()
+
+
+class _Answer:
+    """The chunks of an answer; ``end`` is called when it is closed. It does little, for each request."""
+
+    __slots__ = "_end", "chunks"
+
+    def __init__(self, end: Callable[["_Answer"], None]) -> None:
+        self._end = end
+        self.chunks: Iterable[bytes] = ()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.chunks)
+
+    def close(self) -> None:
+        """As WSGI has it: the server calls it, whether or not all was sent."""
+        try:
+            if close := getattr(self.chunks, "close", None):
+                close()
+        finally:
+            self._end(self)

@@ -4,6 +4,7 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from legacy_queue.adapters.clock import SystemClock
@@ -17,6 +18,7 @@ ENOUGH = 40  # that were compared to their end
 PACE = Pace(tick=timedelta(milliseconds=20))
 
 
+@pytest.mark.timeout(600)  # of which a machine that has a processor for it takes 15 s
 def test_a_moved_clock_gives_what_real_time_gives() -> None:
     """A machine that is too busy for claims of a second gets longer ones, until enough was compared."""
     compared, missing, unit = 0, set(CERTAIN), SECOND
