@@ -21,7 +21,7 @@ from legacy_queue.gateway.azure_face import azure_face
 from legacy_queue.gateway.blob_face import blob_face
 from legacy_queue.http.app import FAULT_TARGETS, NOT_IN_JOURNAL, create_app
 from legacy_queue.http.artifacts import UPLOADS
-from legacy_queue.http.control_services import ControlServices
+from legacy_queue.http.control import ControlServices
 from legacy_queue.http.current_app import CurrentApp
 from legacy_queue.http.dispatch import Backend
 from legacy_queue.http.fault_injection import FaultInjection
@@ -89,7 +89,8 @@ class _Resets:
             raise RequestConflict(
                 "the tasks of an Azure account are not removed by a test: use --storage azurite or memory"
             )
-        self._app.replace(self.server.background.announce_stop, self._made_anew)
+        # whichever background there is by then: another reset may be under way
+        self._app.replace(lambda: self.server.background.announce_stop(), self._made_anew)
 
     def _made_anew(self) -> WsgiApp:
         server, old = self.server, self.server.storage.account

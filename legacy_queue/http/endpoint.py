@@ -22,7 +22,7 @@ from legacy_queue.services import Services
 from legacy_queue.stores import Group
 
 if TYPE_CHECKING:
-    from legacy_queue.http.control_services import ControlServices
+    from legacy_queue.http.control import ControlServices
 
 log = structlog.get_logger()
 
@@ -60,7 +60,7 @@ _PARAMETER = re.compile(r"<(\w+)>")
 class Call:
     """One request to an endpoint, its parameters and its body checked; ``environ`` is WSGI's.
 
-    ``_failure`` says that credentials were sent that are not valid.
+    ``_failure`` says why the credentials are invalid, if any were sent that are.
     """
 
     endpoint: "Endpoint"
@@ -82,6 +82,10 @@ class Call:
     def scopes(self) -> tuple[str, ...]:
         """The caller's, expanded; none without credentials."""
         return self._identity.scopes if self._identity else ()
+
+    @property
+    def has_invalid_credentials(self) -> bool:
+        return self._failure is not None
 
     @property
     def task_id(self) -> str:

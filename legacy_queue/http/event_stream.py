@@ -39,6 +39,7 @@ def events_endpoint(project: str, clock: Clock, stopping: Flag, trusts_proxy: bo
         after = call.environ.get("HTTP_LAST_EVENT_ID", call.query.get("lastEventId", ""))
         feed = call.authorize().event_feed
         stream: Iterator[str] = iter(())
+        is_gone = disconnected(call.environ)
         if call.environ["REQUEST_METHOD"] != "HEAD":
             try:
                 followed = feed.follow(
@@ -47,6 +48,7 @@ def events_endpoint(project: str, clock: Clock, stopping: Flag, trusts_proxy: bo
                     after,
                     _followers(call, trusts_proxy),
                     is_endless=call.query.get("follow") != "false",
+                    is_disconnected=is_gone,
                 )
             except ValueError:
                 raise InvalidRequestArguments(
@@ -54,7 +56,6 @@ def events_endpoint(project: str, clock: Clock, stopping: Flag, trusts_proxy: bo
                 ) from None
             except BrokerAway:
                 raise ServiceUnavailable("the broker is away: its events cannot be followed now") from None
-            is_gone = disconnected(call.environ)
             stream = _stream(followed, project, clock, lambda: stopping.is_set() or is_gone())
         return Response(stream, content_type="text/event-stream", headers=_HEADERS)
 
@@ -86,7 +87,7 @@ def _stream(
             if one or clock.wall_time() - last >= _KEEP_ALIVE:
                 yield _framed(one, project) if one else ": keep-alive\n\n"
                 last = clock.wall_time()
-            if is_over():  # a client that has disconnected gives its place back at once
+            if is_over():
                 return
     except (BrokerAway, ServiceUnavailable):
         return  # the client comes back, and is told why if it is still so

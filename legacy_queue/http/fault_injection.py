@@ -37,8 +37,10 @@ class FaultInjection:
     def handle(self, call: Call) -> Answer:
         """The answer of the call's handler, unless a fault has another one.
 
-        What claimWork claimed is noted.
+        Invalid credentials are left to the handler. What claimWork claimed is noted.
         """
+        if call.has_invalid_credentials:
+            return call.endpoint.handler(call)
         task_id = call.params.get("taskId", "")
         fault = self._next(call.environ, endpoint_name(call), task_id, lambda: _worker(call))
         if fault and fault.effect == "sas":

@@ -76,11 +76,10 @@ class ClockControl:
                 raise InputError(
                     f"advance: the clock can be {_FARTHEST.days}d ahead at most: reset the server"
                 )
-            target = clock.now() + duration
             is_frozen = clock.is_frozen
             clock.freeze()
             try:
-                self._pass_time(clock, target)
+                self._pass_time(clock, clock.now() + duration)
             finally:
                 if not is_frozen:
                     clock.release()

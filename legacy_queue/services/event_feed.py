@@ -6,7 +6,7 @@ So a stream costs memory, but neither storage nor the broker anything, however m
 import re
 import threading
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -42,6 +42,7 @@ class _Stream:
     exchange: str | None
     pattern: str
     followers: Sequence[str]
+    is_disconnected: Callable[[], bool]
     waiting: SimpleQueue[Told | None] = field(default_factory=SimpleQueue)
 
 
@@ -79,6 +80,7 @@ class EventFeed:
         after: str,
         followers: Sequence[str] = (),
         is_endless: bool = True,
+        is_disconnected: Callable[[], bool] = lambda: False,
     ) -> Iterator[Told | BeginsAnew | None]:
         """Events with their ids, behind the one with the id ``after``, or from now on for "".
 
@@ -88,9 +90,11 @@ class EventFeed:
         that are. It ends when the source of events goes away, and for whoever reads too slowly; unless
         ``is_endless``, behind the events that there are already, of which a broker has none. Raises
         ValueError for an id that is none, BrokerAway, ServiceUnavailable, also where too many follow, or one
-        of the ``followers`` (the address and the client that ask) follows too often.
+        of the ``followers`` (the address and the client that ask) follows too often. A stream that
+        ``is_disconnected`` has its place taken away where another stream needs it.
         """
-        following = self._follow(_Stream(exchange, pattern, followers), after, is_endless)
+        stream = _Stream(exchange, pattern, followers, is_disconnected)
+        following = self._follow(stream, after, is_endless)
         next(following)  # closing it gives its place back from here on
         return following
 
@@ -126,9 +130,12 @@ class EventFeed:
                     return
                 yield told
         finally:
-            with self._lock:
-                self._streams.discard(stream)
-                self._topics.remove(stream.pattern, stream)
+            self._close(stream)
+
+    def _close(self, stream: _Stream) -> None:
+        with self._lock:
+            self._streams.discard(stream)
+            self._topics.remove(stream.pattern, stream)
 
     def _kept(self, after: int, until: int) -> Iterator[Told | BeginsAnew]:
         """The events behind one id up to another, as far as they are kept when it is their turn."""
@@ -145,13 +152,13 @@ class EventFeed:
             after += len(page)
 
     def _open(self, stream: _Stream) -> None:
-        if len(self._streams) >= self._max_streams:
-            raise ServiceUnavailable(f"{self._max_streams} streams of events are open: try again later")
-        followers = Counter(one for other in tuple(self._streams) for one in other.followers)
-        if any(followers[one] >= self._max_of_one for one in stream.followers):
-            raise ServiceUnavailable(
-                f"{self._max_of_one} streams of events are open by this client or address: try again"
-            )
+        if self._refusal(stream):
+            for other in tuple(self._streams):
+                if other.is_disconnected():
+                    other.waiting.put(None)
+                    self._close(other)
+        if refusal := self._refusal(stream):
+            raise ServiceUnavailable(refusal)
         if self._broker and not self._reader:
             reader: Future[None] = Future()
             reading = threading.Thread(
@@ -161,6 +168,14 @@ class EventFeed:
             self._reader = reader
         self._streams.add(stream)
         self._topics.add(stream.pattern, stream)
+
+    def _refusal(self, stream: _Stream) -> str | None:
+        if len(self._streams) >= self._max_streams:
+            return f"{self._max_streams} streams of events are open: try again later"
+        followers = Counter(one for other in tuple(self._streams) for one in other.followers)
+        if any(followers[one] >= self._max_of_one for one in stream.followers):
+            return f"{self._max_of_one} streams of events are open by this client or address: try again"
+        return None
 
     def _read(self, broker: Broker, reader: Future[None]) -> None:
         """Hand out what the broker has, until there are no streams."""

@@ -52,7 +52,7 @@ class Quarantine:
                 self._known = {**self._known, worker: until}
 
     def _is_old(self) -> bool:
-        return self._looked is None or not timedelta(0) <= self._clock.now() - self._looked < _KNOWN_FOR
+        return self._looked is None or not timedelta(0) <= self._clock.wall_time() - self._looked < _KNOWN_FOR
 
     def _look(self) -> None:
         """While storage is away, what was known is good for 5 s more; else the next call asks again."""
@@ -63,4 +63,4 @@ class Quarantine:
             self._failure = failure
         self._looks += 1
         if self._known is not None:
-            self._looked = self._clock.now()
+            self._looked = self._clock.wall_time()

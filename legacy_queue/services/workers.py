@@ -152,9 +152,9 @@ class Workers:
 
         Raises ServiceUnavailable, and then all is kept that was not written.
         """
-        end = self._clock.now() + _WRITES_FOR
+        end = self._clock.wall_time() + _WRITES_FOR
         for path in [*self._noted]:
-            if self._clock.now() > end:
+            if self._clock.wall_time() > end:
                 break
             self._write(path)
         if self._dropped:

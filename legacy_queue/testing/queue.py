@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from time import monotonic
 from types import TracebackType
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import parse_time
 from legacy_queue.testing.definitions import WORKER, definition, pool_name
 from legacy_queue.testing.faults import ActiveFault, check, mark_ended
 from legacy_queue.testing.queue_server import QueueServer
-from legacy_queue.testing.runs import ClaimedRun, Protocol, Resolution, claim_work, poll
+from legacy_queue.testing.runs import ClaimedRun, Protocol, Resolution, claim_work, poll, require_one_of
 from legacy_queue.testing.summary import summarize, task_line
 
 __tracebackhide__ = True  # pytest shows where the test called this, and no further
@@ -87,7 +87,7 @@ class LegacyQueue(QueueServer):
         ``claimWork`` asks the queue. ``draft`` and ``deployed`` poll the Azure queues first and then call
         claimTask: with the message's id, receipt and signature, or without, deleting the message afterwards.
         """
-        _check("protocol", protocol, get_args(Protocol))
+        require_one_of(Protocol, "protocol", protocol)
         pool = self._pool(worker_type, provisioner_id, task_queue_id)
         worker = {"workerGroup": worker_group, "workerId": worker_id}
         if protocol == "claimWork":
@@ -104,7 +104,7 @@ class LegacyQueue(QueueServer):
         Follows the events. ``timeout`` is in seconds of real time. Raises TimeoutError, which shows the
         task's runs, the messages and the last requests.
         """
-        _check("state", state, get_args(State))
+        require_one_of(State, "state", state)
         with self._http.events(monotonic() + timeout, routingKey=f"primary.{task_id}.#") as events:
             status = self.status(task_id)
             try:
@@ -241,6 +241,7 @@ class LegacyQueue(QueueServer):
 
     def reset(self) -> None:
         """Empty the server: tasks, messages, events, artifacts, workers, clock, faults and journal."""
+        self._process.check()  # a worker process may answer for a moment after the server was killed
         self.check_faults()
         self._http.call("POST", "/control/v1/reset")
         self._forget()
@@ -278,8 +279,3 @@ def _duration(duration: Duration) -> str:
         return duration
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
     return f"{round(seconds * 1000)}ms"
-
-
-def _check(name: str, value: str, accepted: tuple[str, ...]) -> None:
-    if value not in accepted:
-        raise ValueError(f"{name} is {value!r}: one of {', '.join(accepted)} is accepted")

@@ -32,6 +32,8 @@ class QueueServer:
         self._started: tuple[ServerProcess, QueueHttp] | None = None
 
     def __enter__(self) -> Self:
+        if self._started:
+            raise RuntimeError("the server is running already: it is entered once, as the fixtures are")
         settings, own = dict(self._settings), {"accessToken": slugid() + slugid(), "scopes": ["*"]}
         if isinstance(clients := settings.get("clients"), Mapping):
             settings["clients"] = {**clients, _CLIENT_ID: own}

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from urllib.parse import quote
 
 from legacy_queue.domain.times import parse_time
@@ -15,6 +15,12 @@ __tracebackhide__ = True  # pytest shows where the test called this, and no furt
 
 Protocol = Literal["claimWork", "draft", "deployed"]
 Resolution = Literal["completed", "failed", "exception"]
+
+
+def require_one_of(accepted: Any, name: str, value: str) -> None:
+    """Raises ValueError for a value that the type ``accepted``, a Literal, does not have."""
+    if value not in get_args(accepted):
+        raise ValueError(f"{name} is {value!r}: one of {', '.join(get_args(accepted))} is accepted")
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,7 @@ class ClaimedRun:
 
     def report(self, resolution: Resolution, reason: str | None = None) -> dict[str, Any]:
         """reportCompleted, reportFailed or, with its reason, reportException; the task's status."""
+        require_one_of(Resolution, "resolution", resolution)
         body = {"reason": reason} if reason else None
         status: dict[str, Any] = self._call("POST", f"/{resolution}", body)["status"]
         return status

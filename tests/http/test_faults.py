@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
@@ -18,6 +19,7 @@ from tests.http.calls import (
     BLOB,
     NAME,
     PROVISIONER,
+    ROOT,
     ROOT_URL,
     WORKER,
     WORKER_TYPE,
@@ -170,6 +172,13 @@ def test_a_fault_is_over_after_its_times(queue: Queue) -> None:
 def test_what_the_server_refuses_anyway_is_not_a_faults(queue: Queue) -> None:
     add(queue, "claimTask", status=503)
     refused(queue.call("claimTask", {}, taskId=queue.create(), runId=0), 400, "InputValidationError")
+    assert fired(queue) == [0]
+
+
+def test_a_wrong_signature_is_refused_and_not_a_faults(queue: Queue) -> None:
+    add(queue, "pollTaskUrls", status=503)
+    answer = queue.call("pollTaskUrls", credentials=replace(ROOT, access_token="wrong"), **POOL)
+    refused(answer, 401, "AuthenticationFailed")
     assert fired(queue) == [0]
 
 

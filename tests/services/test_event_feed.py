@@ -305,6 +305,21 @@ def test_one_follower_opens_a_tenth_of_the_streams_and_gets_closed_ones_back(pla
         streams.append(feed.follow(None, "#", "", ["address a", "client 0"]))
 
 
+def test_a_stream_that_is_disconnected_ends_where_its_place_is_needed(place: Place) -> None:
+    feed, gone = place.feed, set[int]()
+    streams = [
+        feed.follow(None, "#", "", ["address a"], is_disconnected=lambda number=number: number in gone)
+        for number in range(50)
+    ]
+    gone |= {3, 7}
+    streams += [feed.follow(None, "#", "", ["address a"]) for _ in range(2)]
+    with pytest.raises(ServiceUnavailable, match="by this client"):
+        feed.follow(None, "#", "", ["address a"])
+    place.tell(1)
+    assert list(streams[3]) == list(streams[7]) == []
+    assert take(streams[4], 1) == take(streams[51], 1) == [1]
+
+
 def test_500_streams_of_as_many_patterns_each_get_what_they_ask_for(place: Place) -> None:
     feed = place.feed
     streams = [feed.follow(None, f"#.{number}.#", "") for number in range(500)]

@@ -75,6 +75,20 @@ def test_a_refusal_has_the_status_the_code_and_the_message_of_the_queue(legacy_q
     assert (refused.value.status, refused.value.code) == (400, "InputValidationError")
 
 
+def test_a_state_a_protocol_and_a_resolution_that_are_none_are_refused_at_once(
+    legacy_queue: LegacyQueue,
+) -> None:
+    task_id = legacy_queue.create_task()
+    with pytest.raises(ValueError, match="state is 'done': one of unscheduled, pending, running, completed"):
+        legacy_queue.wait_for(task_id, "done")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="protocol is 'azure': one of claimWork, draft, deployed is"):
+        legacy_queue.claim(protocol="azure")  # type: ignore[arg-type]
+    run = legacy_queue.claim()
+    assert run
+    with pytest.raises(ValueError, match="resolution is 'done': one of completed, failed, exception is"):
+        run.report("done")  # type: ignore[arg-type]
+
+
 def test_the_end_of_a_wait_comes_with_the_event(legacy_queue: LegacyQueue) -> None:
     task_id = legacy_queue.create_task()
     run = legacy_queue.claim()
@@ -84,6 +98,11 @@ def test_the_end_of_a_wait_comes_with_the_event(legacy_queue: LegacyQueue) -> No
     assert legacy_queue.wait_for(task_id, "completed", timeout=60)["state"] == "completed"
     reporting.join()
     assert legacy_queue.wait_for(task_id, "completed", timeout=0)["state"] == "completed"
+
+
+def test_waits_may_follow_each_other_without_a_pause(legacy_queue: LegacyQueue) -> None:
+    for _ in range(60):  # of streams of events, a client may have 50 open
+        assert legacy_queue.wait_for(legacy_queue.create_task(), "pending")
 
 
 def test_a_wait_that_times_out_shows_runs_messages_and_requests(legacy_queue: LegacyQueue) -> None:
@@ -245,6 +264,12 @@ def test_the_environment_and_a_client_reach_the_queue(legacy_queue: LegacyQueue)
         "TASKCLUSTER_CLIENT_ID": legacy_queue.credentials["clientId"],
         "TASKCLUSTER_ACCESS_TOKEN": legacy_queue.credentials["accessToken"],
     }
+
+
+def test_a_server_that_runs_is_not_started_again(legacy_queue: LegacyQueue) -> None:
+    with pytest.raises(RuntimeError, match="running already"), legacy_queue:
+        pass
+    assert legacy_queue.events() == []
 
 
 def test_without_its_package_there_is_no_client(

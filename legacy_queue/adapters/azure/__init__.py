@@ -111,6 +111,6 @@ class AzureAccount(StorageAccount):
         find(self._container.delete_container)
 
     def close(self) -> None:
-        """Nothing is written any more: each method raises ServiceUnavailable."""
+        """No row, message or blob is written any more: what would write one raises ServiceUnavailable."""
         for connections in self._connections:
             connections.close()
