@@ -1,6 +1,7 @@
 """Every use case on one storage: what a server process consists of, beside its ways in and its threads."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Event
@@ -30,6 +31,7 @@ from legacy_queue.services.sweeper import Sweeper
 from legacy_queue.services.task_queues import TaskQueues
 from legacy_queue.services.tasks import Tasks
 from legacy_queue.services.timers import Timers
+from legacy_queue.services.together import Threads
 from legacy_queue.services.uploads import Uploads
 from legacy_queue.services.usage import Usage
 from legacy_queue.services.work_messages import WorkMessages
@@ -103,14 +105,18 @@ def build_core(
     clock: Clock,
     rules: Rules,
     object_store: ObjectStore | None = None,
+    threads: Threads = ThreadPoolExecutor,
 ) -> Core:
-    """Nothing is sent to storage or broker yet. ``object_store`` takes s3 artifacts, where there is one."""
+    """Nothing is sent to storage or broker yet. ``object_store`` takes s3 artifacts, where there is one.
+
+    ``threads`` is what a request makes the concurrent calls of its stores in.
+    """
     event_feed = EventFeed(broker, clock.now(), rules.max_streams)
     publisher = EventPublisher(broker, event_feed)
     timers = Timers(storage.timers, clock, fires=rules.resolves)
     messages = WorkMessages(storage.work_queues, clock, rules.claims.secrets)
     changes = Changes(storage.tasks, messages, timers, publisher, clock)
-    dependencies = Dependencies(storage.tasks, storage.dependencies, changes)
+    dependencies = Dependencies(storage.tasks, storage.dependencies, changes, threads)
     groups = Groups(storage.groups, storage.tasks, publisher, clock)
     usage = Usage(storage.usage, clock)
     workers = Workers(storage.workers, clock)
@@ -137,11 +143,12 @@ def build_core(
             stopping,
             gate,
             rules.max_waiting,
+            threads,
         ),
         polling=Polling(storage.work_queues, clock, rules.sas_life, rules.poll_visibility, usage, workers),
         task_queues=TaskQueues(storage.tasks, listing, clock),
         groups=groups,
-        group_changes=GroupChanges(groups, storage.groups, storage.tasks, changes),
+        group_changes=GroupChanges(groups, storage.groups, storage.tasks, changes, threads),
         listing=listing,
         page_memory=PageMemory(),
         event_feed=event_feed,
