@@ -12,7 +12,7 @@ from legacy_queue.services.advance import Advance
 from legacy_queue.services.artifacts import Artifacts
 from legacy_queue.services.background import Background, Flush, Pace
 from legacy_queue.services.changes import Changes
-from legacy_queue.services.chores import PAUSE, Chore, Chores
+from legacy_queue.services.chores import PAUSE, RENEWED_EVERY, Chore, Chores
 from legacy_queue.services.claim_work import ClaimWork
 from legacy_queue.services.claims import ClaimRules, Claims
 from legacy_queue.services.clock_control import ClockControl
@@ -47,6 +47,7 @@ class Rules:
     ``claim_work_wait``: how long claimWork waits for work. ``upload_url``: where artifacts are uploaded to.
     ``resolves``: whether timers, sweeping and expiry are this process's business. ``max_waiting`` requests of
     claimWork wait at once, ``max_streams`` of events are open. ``pause``: between pages of periodic jobs.
+    ``renewed_every``: how often in real time they renew their turn.
     """
 
     claims: ClaimRules
@@ -58,6 +59,7 @@ class Rules:
     max_waiting: int = 3000
     max_streams: int = 500
     pause: timedelta = PAUSE
+    renewed_every: timedelta = RENEWED_EVERY
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,8 @@ def build_core(
     chores = None
     if rules.resolves:
         sweeper = Sweeper(storage.tasks, storage.groups, timers, advance, clock)
-        chores = Chores(_chores(storage, sweeper, artifacts, clock), storage.turns, clock, rules.pause)
+        jobs = _chores(storage, sweeper, artifacts, clock)
+        chores = Chores(jobs, storage.turns, clock, rules.pause, rules.renewed_every)
     return Core(services, timers, resolver, publisher, chores, flushes, stopping, gate)
 
 

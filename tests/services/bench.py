@@ -164,7 +164,16 @@ class Bench:
             storage = with_stores(storage, tasks=(wrapped or ForgetfulTasks)(storage.tasks))
         broker = around_port(Broker, self.broker, around, "broker.")
         claims = ClaimRules(secrets, CLAIM_TIMEOUT, self._required, ISSUER)
-        rules = Rules(claims, SAS_LIFE, POLL_VISIBILITY, claim_work_wait, UPLOAD_URL, resolves, max_waiting)
+        rules = Rules(
+            claims,
+            SAS_LIFE,
+            POLL_VISIBILITY,
+            claim_work_wait,
+            UPLOAD_URL,
+            resolves,
+            max_waiting,
+            renewed_every=24 * HOUR,  # in real time, of which a busy machine may need any amount
+        )
         return build_core(storage, broker, clock or self.clock, rules, self.objects, threads)
 
     def replica(self, around: Around = nothing_around, **changes: Any) -> Services:
