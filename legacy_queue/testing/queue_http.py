@@ -68,9 +68,10 @@ class QueueHttp:
         options = {"timeout": _TIMEOUT, "allow_redirects": False, "headers": headers, **content}
         try:
             answer = self._session.request(method, url, auth=sign, **options)
-        except requests.ConnectionError:
+        except requests.RequestException as error:
             self._check()
-            raise
+            what = f"{method} {urlsplit(url).path}: there is no answer ({type(error).__name__})"
+            raise type(error)(what) from None  # its own text and traceback have the URL with its signature
         if answer.status_code >= 300:
             raise RequestFailed(method, urlsplit(url).path, answer)
         return answer
