@@ -127,7 +127,7 @@ def _build(
     core = build_core(storage, broker or _broker(settings), clock, rules, _object_store(settings, clock))
     background, upload_slots = core.background(), UploadSlots()
     control = _control(core, clock, storage, reset) if reset else None
-    faults = FaultInjection(control.faults, background.stopping) if control else None
+    injection = control.injection if control else None
     app = create_app(
         Backend(
             services=core.services,
@@ -142,12 +142,14 @@ def _build(
             stopping=background.stopping,
             upload_slots=upload_slots,
             control=control,
-            faults=faults,
         )
     )
     if settings.control or isinstance(storage.account, MemoryAccount):
         account = storage.account
-        for face in (azure_face(account, clock, faults), blob_face(account, clock, upload_slots, faults)):
+        for face in (
+            azure_face(account, clock, injection),
+            blob_face(account, clock, upload_slots, injection),
+        ):
             app.register_blueprint(face, url_prefix=_FACE)
     return Server(app, storage, core, background)
 
@@ -181,9 +183,11 @@ def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
 
 
 def _control(core: Core, clock: Clock, storage: Storage, reset: Callable[[], None]) -> ControlServices:
+    faults = Faults(FAULT_TARGETS)
     return ControlServices(
         clock=core.clock_control(clock),
-        faults=Faults(FAULT_TARGETS),
+        faults=faults,
+        injection=FaultInjection(faults, core.stopping),
         journal=Journal(NOT_IN_JOURNAL),
         peeking=Peeking(storage.work_queues, clock),
         reset=reset,

@@ -64,7 +64,7 @@ def lean(table: Table, queue: Queue, numbers: Iterator[int]) -> Operations:
         "update message": update,
         "delete message": lambda: queue.delete(leases.pop()),
         "receive 1": lambda: queue.receive(1, _HIDDEN),
-        "peek at 32": lambda: queue.peek(32),
+        "peek at 32": queue.peek,
     }
 
 

@@ -15,8 +15,7 @@ from legacy_queue.cli.options import setting_options, settings_of, stop_with_std
 from legacy_queue.cli.signals import ENDS, Told, Unwinding
 from legacy_queue.config import SettingsError, complete
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.stores import Storage
-from legacy_queue.wiring import build, check_version
+from legacy_queue.wiring import Server, build, check_version
 
 _LOOK_AGAIN = 0.5  # seconds
 
@@ -50,7 +49,7 @@ def resolve(**options: str | None) -> None:
         server = build(settings, settings.public_url or "http://127.0.0.1")
     except (SettingsError, AzuriteUnavailable) as error:
         raise click.ClickException(str(error)) from None
-    wait_for(server.storage)  # a signal ends the process at once: nothing has begun
+    wait_for(server)  # a signal ends the process at once: nothing has begun
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)  # until all has begun: the threads leave them to this one
     server.background.start()
     print(json.dumps({"pid": os.getpid(), "storage": server.storage.account.endpoints}), flush=True)  # noqa: T201
@@ -61,10 +60,10 @@ def resolve(**options: str | None) -> None:
     server.background.stop()
 
 
-def wait_for(storage: Storage) -> None:
-    """Return once storage answers."""
+def wait_for(server: Server) -> None:
+    """Return once its storage answers, which a reset may replace meanwhile."""
     while True:
         try:
-            return storage.account.check()
+            return server.storage.account.check()
         except ServiceUnavailable:
             time.sleep(_LOOK_AGAIN)

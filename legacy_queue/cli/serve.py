@@ -212,7 +212,7 @@ class _Application(BaseApplication):
 
     def _begin(self, pid: int) -> None:
         """Once storage answers the background begins, and the first process says that the server is ready."""
-        wait_for(self._server.storage)
+        wait_for(self._server)
         self._server.background.start()
         if self._settings.control:
             gc.freeze()  # what a reset leaves is collected without a look at all that was imported

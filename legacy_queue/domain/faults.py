@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from legacy_queue.domain.errors import InputError
-from legacy_queue.domain.times import parse_duration
+from legacy_queue.domain.times import given_duration
 
 RECEIVE, DELETE, UPLOAD = "azure.receive", "azure.delete", "upload"
 MAX_DELAY = timedelta(minutes=10)
@@ -126,10 +126,7 @@ def _check_target(fault: Fault, target: Target) -> None:
 
 
 def _delay(wire: Mapping[str, Any]) -> timedelta:
-    try:
-        delay = parse_duration(wire.get("delay", "0s"))
-    except ValueError as error:
-        raise InputError(f"delay: {error}") from None
+    delay = given_duration(wire, "delay") if "delay" in wire else timedelta(0)
     if delay > MAX_DELAY:
         raise InputError(f"delay is {wire['delay']!r}: {MAX_DELAY.seconds // 60}m is the longest")
     return delay

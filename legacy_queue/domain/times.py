@@ -42,6 +42,14 @@ def parse_duration(text: str) -> timedelta:
     return int(match[1]) * _UNITS[match[2]] * MILLISECOND
 
 
+def given_duration(body: Mapping[str, Any], name: str) -> timedelta:
+    """The duration that a body gives under that name; raises InputError."""
+    try:
+        return parse_duration(body[name])
+    except ValueError as error:
+        raise InputError(f"{name}: {error}") from None
+
+
 def given_time(body: Mapping[str, Any], name: str) -> datetime:
     """The time that a body gives under that name; raises InputError."""
     try:

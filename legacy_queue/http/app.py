@@ -90,7 +90,8 @@ def create_app(backend: Backend) -> Flask:
     app.register_error_handler(
         Exception, lambda error: render(error, record_of(request.environ), backend.clock)
     )
-    upload = artifacts.upload_view(backend.services, backend.upload_slots, backend.faults)
+    injection = backend.control.injection if backend.control else None
+    upload = artifacts.upload_view(backend.services, backend.upload_slots, injection)
     app.put(f"{artifacts.UPLOADS}/<ticket>", endpoint="upload", provide_automatic_options=False)(upload)
 
     @app.before_request

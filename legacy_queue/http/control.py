@@ -10,8 +10,9 @@ from typing import Any
 
 from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.task import Task
-from legacy_queue.domain.times import format_time, parse_duration
+from legacy_queue.domain.times import format_time, given_duration
 from legacy_queue.http.endpoint import Answer, Call, Endpoint, endpoint
+from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.journal import Journal
 from legacy_queue.http.paging import PAGED, page_answer, render
 from legacy_queue.services.clock_control import ClockControl, ClockState
@@ -34,6 +35,7 @@ class ControlServices:
 
     clock: ClockControl
     faults: Faults
+    injection: FaultInjection
     journal: Journal
     peeking: Peeking
     reset: Callable[[], None]
@@ -60,8 +62,8 @@ def move_clock(call: Call) -> Answer:
     """
     clock = call.authorize_control().clock
     match call.body:
-        case {"advance": duration}:
-            clock.advance(parse_duration(duration))
+        case {"advance": _}:
+            clock.advance(given_duration(call.body, "advance"))
         case {"freeze": _}:
             clock.freeze()
         case _:

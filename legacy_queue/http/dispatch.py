@@ -29,7 +29,6 @@ from legacy_queue.http.bodies import MAX_BODY, parse, validate
 from legacy_queue.http.control import ControlServices
 from legacy_queue.http.endpoint import PARAMETERS, Call, Endpoint
 from legacy_queue.http.error_answers import render
-from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.request_log import Environ, RequestRecord, WsgiApp, record_of
 from legacy_queue.ports import Clock
 from legacy_queue.services import Services
@@ -61,7 +60,6 @@ class Backend:
     stopping: Event = field(default_factory=Event)
     upload_slots: UploadSlots = field(default_factory=UploadSlots)
     control: ControlServices | None = None
-    faults: FaultInjection | None = None
 
 
 class Dispatcher:
@@ -75,7 +73,7 @@ class Dispatcher:
         self, prefixed: Sequence[Endpoint], bare: Sequence[Endpoint], backend: Backend, rest: WsgiApp
     ) -> None:
         self._backend, self._rest = backend, rest
-        self._inject = backend.faults.handle if backend.faults else None
+        self._inject = backend.control.injection.handle if backend.control else None
         services = groupby(prefixed, lambda one: one.service)
         routes = [
             *[f"(?:/v1|/api/{name}/v1)(?:{'|'.join(map(_pattern, some))})" for name, some in services],

@@ -76,7 +76,7 @@ class FaultInjection:
         environ: Environ,
         endpoint: str,
         task_id: str,
-        worker: Callable[[], str] = lambda: "",
+        worker: Callable[[], str] = str,
         *,
         has_message: bool = False,
     ) -> Fault | None:

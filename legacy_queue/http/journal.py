@@ -124,10 +124,7 @@ class Journal:
     def requests(self, limit: int, after: int | None) -> Sequence[Mapping[str, Any]]:
         """The last ones, oldest first; or the first ones behind the one with the number ``after``."""
         entries = sorted(self._entries)
-        if after is None:
-            wanted = entries[-limit:]
-        else:
-            wanted = list(itertools.islice((one for one in entries if one[0] > after), limit))
+        wanted = entries[-limit:] if after is None else [one for one in entries if one[0] > after][:limit]
         return [_Entry(*one).to_wire() for one in wanted]
 
 

@@ -28,7 +28,7 @@ class PopReceiptMismatch(LeaseLost):
 
 @dataclass(frozen=True)
 class QueuedMessage:
-    """As it was received; peeked at, it has no receipt and ``next_visible`` is None."""
+    """As it was received; peeked at, it has no receipt, and ``next_visible`` only if it is invisible."""
 
     lease: Lease
     text: str
@@ -64,14 +64,10 @@ class Queue(Protocol):
         It is sent once only: each request that arrives hides messages.
         """
 
-    def peek(self, count: int) -> Sequence[QueuedMessage]:
-        """Up to ``count`` (1..32) visible messages, left as they are."""
-
-    def messages(self) -> Sequence[QueuedMessage]:
+    def peek(self) -> Sequence[QueuedMessage]:
         """The messages that can be seen without receiving any, left as they are, in the order of visibility.
 
-        In memory these are all; only of an invisible one ``next_visible`` is not None. Azure shows the first
-        32 that are visible.
+        In memory these are all; Azure shows the first 32 that are visible.
         """
 
     def update(self, lease: Lease, text: str, hidden_for: timedelta) -> Lease:

@@ -56,7 +56,7 @@ class Background:
         """``soon`` writes a little of what is not to wait for ``flushes``. A closed ``gate`` holds all up."""
         self._gate = gate or Gate()
         self._timers, self._publisher, self._flushes = timers, publisher, flushes
-        self.stopping, self._waiting = stopping, waiting
+        self.stopping, self._waiting = stopping, (resolver.wake, *waiting)
         self._loops: list[Callable[[], None]] = [
             partial(self._repeat, timers.tick, pace.tick),
             partial(self._repeat, publisher.check, pace.check),
@@ -79,8 +79,6 @@ class Background:
     def announce_stop(self) -> None:
         """Nothing new begins, and requests that wait are answered. Returns at once, may be repeated."""
         self.stopping.set()
-        for _ in range(RESOLVERS):
-            self._timers.wake()
         for wake in self._waiting:
             wake()
 

@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 LEASE = timedelta(seconds=15)  # short, so that what a dead process held goes on soon
 PAGE = 100
-_RENEWED_EVERY = LEASE / 3
+RENEWED_EVERY = LEASE / 3
 PAUSE = timedelta(seconds=0.5)  # between pages: at most 200 a second
 _SHORTEST_SLEEP = timedelta(seconds=1)
 _LONGEST_SLEEP = timedelta(minutes=1)  # the clock may be moved meanwhile
@@ -45,7 +45,7 @@ class Chore:
 class RenewedTurn:
     """A context in which this process keeps the turn, while it is alive and storage answers."""
 
-    def __init__(self, turns: Turns, turn: Turn, clock: Clock, every: timedelta = _RENEWED_EVERY) -> None:
+    def __init__(self, turns: Turns, turn: Turn, clock: Clock, every: timedelta) -> None:
         self._turns, self._turn, self._clock, self._every = turns, turn, clock, every
         self._changed, self._is_ended = threading.Condition(), False
         self._renewing = threading.Thread(target=self._renew, name="renewal", daemon=True)
@@ -84,10 +84,17 @@ class RenewedTurn:
 class Chores:
     """Does each chore when it is due and no other process does."""
 
-    def __init__(self, chores: Sequence[Chore], turns: Turns, clock: Clock, pause: timedelta = PAUSE) -> None:
-        """``pause`` is that between pages."""
+    def __init__(
+        self,
+        chores: Sequence[Chore],
+        turns: Turns,
+        clock: Clock,
+        pause: timedelta = PAUSE,
+        renewed_every: timedelta = RENEWED_EVERY,
+    ) -> None:
+        """``pause`` is that between pages. A turn is renewed every so often in real time, not the clock's."""
         self._chores, self._turns, self._clock = chores, turns, clock
-        self._pause = pause.total_seconds()
+        self._pause, self._renewed_every = pause.total_seconds(), renewed_every
 
     def run(self, stop: threading.Event, gate: Gate) -> None:
         """Do them until ``stop`` is set. A closed gate holds them up."""
@@ -112,7 +119,7 @@ class Chores:
         if not isinstance(turn, Turn):
             return turn
         try:
-            with RenewedTurn(self._turns, turn, self._clock) as held:
+            with RenewedTurn(self._turns, turn, self._clock, self._renewed_every) as held:
                 try:
                     return self._go_on(chore, turn, held, stop)
                 except (Changed, ServiceUnavailable):

@@ -13,7 +13,7 @@ from legacy_queue.domain.task import Worker
 from legacy_queue.ports import Clock
 from legacy_queue.services.claims import Claims
 from legacy_queue.services.gate import Gate
-from legacy_queue.services.together import for_each
+from legacy_queue.services.together import Threads, for_each
 from legacy_queue.services.usage import Usage
 from legacy_queue.services.work_messages import WorkMessages
 from legacy_queue.services.work_poller import Polled, Wait, WorkPoller
@@ -45,7 +45,8 @@ class ClaimWork:
         longest: timedelta,
         stopping: threading.Event,
         gate: Gate,
-        max_waiting: int = 3000,
+        max_waiting: int,
+        threads: Threads,
     ) -> None:
         """Once ``stopping`` is set, whoever waits is answered that there is no work.
 
@@ -54,6 +55,7 @@ class ClaimWork:
         self._queues, self._messages, self._claims = queues, messages, claims
         self._usage, self._workers, self._clock = usage, workers, clock
         self._longest, self._stopping, self._gate = longest, stopping, gate
+        self._threads = threads
         self._places = threading.Semaphore(max_waiting)
         self._pollers: dict[tuple[str, str], WorkPoller] = {}
         self._lock = threading.Lock()
@@ -175,7 +177,7 @@ class ClaimWork:
                 log.exception("work-not-claimed", message_id=message.lease.message_id)  # it comes again
             return None
 
-        return [claim for claim in for_each(claim, polled) if claim]
+        return [claim for claim in for_each(claim, polled, self._threads) if claim]
 
     def _take_back(self, claims: Sequence[Claim], worker: Worker) -> None:
         for claim in claims:

@@ -10,7 +10,7 @@ from legacy_queue.domain.errors import InputError, RequestConflict, ServiceUnava
 from legacy_queue.ports import AdjustableClock, Clock
 from legacy_queue.services.chores import Chores
 from legacy_queue.services.gate import Gate
-from legacy_queue.services.resolver import RESOLVERS, Resolver
+from legacy_queue.services.resolver import Resolver
 from legacy_queue.services.timers import Timers
 
 _FARTHEST = timedelta(days=36_500)  # from the real time
@@ -89,12 +89,8 @@ class ClockControl:
     def _moving(self) -> Iterator[AdjustableClock]:
         if self._movable is None:
             raise RequestConflict(self.state().reason)
-        with self._gate.closed(self._wake_resolvers):
+        with self._gate.closed(self._resolver.wake):
             yield self._movable
-
-    def _wake_resolvers(self) -> None:
-        for _ in range(RESOLVERS):
-            self._timers.wake()
 
     def _pass_time(self, clock: AdjustableClock, target: datetime) -> None:
         self._resolver.handle_all()  # what calls have left behind

@@ -1,6 +1,7 @@
 """Every use case on one storage: what a server process consists of, beside its ways in and its threads."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Event
@@ -11,7 +12,7 @@ from legacy_queue.services.advance import Advance
 from legacy_queue.services.artifacts import Artifacts
 from legacy_queue.services.background import Background, Flush, Pace
 from legacy_queue.services.changes import Changes
-from legacy_queue.services.chores import PAUSE, Chore, Chores
+from legacy_queue.services.chores import PAUSE, RENEWED_EVERY, Chore, Chores
 from legacy_queue.services.claim_work import ClaimWork
 from legacy_queue.services.claims import ClaimRules, Claims
 from legacy_queue.services.clock_control import ClockControl
@@ -30,6 +31,7 @@ from legacy_queue.services.sweeper import Sweeper
 from legacy_queue.services.task_queues import TaskQueues
 from legacy_queue.services.tasks import Tasks
 from legacy_queue.services.timers import Timers
+from legacy_queue.services.together import Threads
 from legacy_queue.services.uploads import Uploads
 from legacy_queue.services.usage import Usage
 from legacy_queue.services.work_messages import WorkMessages
@@ -45,6 +47,7 @@ class Rules:
     ``claim_work_wait``: how long claimWork waits for work. ``upload_url``: where artifacts are uploaded to.
     ``resolves``: whether timers, sweeping and expiry are this process's business. ``max_waiting`` requests of
     claimWork wait at once, ``max_streams`` of events are open. ``pause``: between pages of periodic jobs.
+    ``renewed_every``: how often in real time they renew their turn.
     """
 
     claims: ClaimRules
@@ -56,6 +59,7 @@ class Rules:
     max_waiting: int = 3000
     max_streams: int = 500
     pause: timedelta = PAUSE
+    renewed_every: timedelta = RENEWED_EVERY
 
 
 @dataclass(frozen=True)
@@ -103,14 +107,18 @@ def build_core(
     clock: Clock,
     rules: Rules,
     object_store: ObjectStore | None = None,
+    threads: Threads = ThreadPoolExecutor,
 ) -> Core:
-    """Nothing is sent to storage or broker yet. ``object_store`` takes s3 artifacts, where there is one."""
+    """Nothing is sent to storage or broker yet. ``object_store`` takes s3 artifacts, where there is one.
+
+    ``threads`` is what a request makes the concurrent calls of its stores in.
+    """
     event_feed = EventFeed(broker, clock.now(), rules.max_streams)
     publisher = EventPublisher(broker, event_feed)
     timers = Timers(storage.timers, clock, fires=rules.resolves)
     messages = WorkMessages(storage.work_queues, clock, rules.claims.secrets)
     changes = Changes(storage.tasks, messages, timers, publisher, clock)
-    dependencies = Dependencies(storage.tasks, storage.dependencies, changes)
+    dependencies = Dependencies(storage.tasks, storage.dependencies, changes, threads)
     groups = Groups(storage.groups, storage.tasks, publisher, clock)
     usage = Usage(storage.usage, clock)
     workers = Workers(storage.workers, clock)
@@ -137,11 +145,12 @@ def build_core(
             stopping,
             gate,
             rules.max_waiting,
+            threads,
         ),
         polling=Polling(storage.work_queues, clock, rules.sas_life, rules.poll_visibility, usage, workers),
         task_queues=TaskQueues(storage.tasks, listing, clock),
         groups=groups,
-        group_changes=GroupChanges(groups, storage.groups, storage.tasks, changes),
+        group_changes=GroupChanges(groups, storage.groups, storage.tasks, changes, threads),
         listing=listing,
         page_memory=PageMemory(),
         event_feed=event_feed,
@@ -159,7 +168,8 @@ def build_core(
     chores = None
     if rules.resolves:
         sweeper = Sweeper(storage.tasks, storage.groups, timers, advance, clock)
-        chores = Chores(_chores(storage, sweeper, artifacts, clock), storage.turns, clock, rules.pause)
+        jobs = _chores(storage, sweeper, artifacts, clock)
+        chores = Chores(jobs, storage.turns, clock, rules.pause, rules.renewed_every)
     return Core(services, timers, resolver, publisher, chores, flushes, stopping, gate)
 
 

@@ -10,7 +10,7 @@ from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import Corrupt
 from legacy_queue.services.changes import Changes
-from legacy_queue.services.together import for_each
+from legacy_queue.services.together import Threads, for_each
 from legacy_queue.stores import DependencyStore, Dependent, TaskStore
 
 _PAGE = 100
@@ -20,8 +20,11 @@ _NAMED = 10  # in an error, of what is wrong
 class Dependencies:
     """Keeps tasks waiting until what they depend on is resolved."""
 
-    def __init__(self, tasks: TaskStore, dependencies: DependencyStore, changes: Changes) -> None:
+    def __init__(
+        self, tasks: TaskStore, dependencies: DependencyStore, changes: Changes, threads: Threads
+    ) -> None:
         self._tasks, self._dependencies, self._changes = tasks, dependencies, changes
+        self._threads = threads
 
     def waits_for(self, task_id: str, definition: TaskDefinition) -> list[str]:
         """Those of its dependencies that keep the task from being pending; itself too.
@@ -48,7 +51,11 @@ class Dependencies:
         """The task is among the dependents of its dependencies, itself perhaps. Safe to repeat."""
         dependent = Dependent(task.task_id, task.definition.requires)
         expires = task.definition.expires
-        for_each(lambda one: self._dependencies.add(one, dependent, expires), task.definition.dependencies)
+        for_each(
+            lambda one: self._dependencies.add(one, dependent, expires),
+            task.definition.dependencies,
+            self._threads,
+        )
 
     def recheck(self, task: Task) -> Task:
         """The task, where what it waits for was resolved before anybody knew that it waits."""
@@ -80,7 +87,7 @@ class Dependencies:
         return self._changes.apply(task_id, lambda task, now: transitions.satisfy(task, required_id, now))
 
     def _load(self, task_ids: Sequence[str]) -> Mapping[str, Task | None]:
-        found = zip(task_ids, for_each(self._tasks.load, task_ids), strict=True)
+        found = zip(task_ids, for_each(self._tasks.load, task_ids, self._threads), strict=True)
         return {task_id: stored.task if stored else None for task_id, stored in found}
 
 

@@ -34,10 +34,6 @@ class _Counted:
         return is_chosen
 
 
-def _unknown() -> str:
-    return ""
-
-
 class Faults:
     """Those that a test has added to the ``targets``. Safe for several threads."""
 
@@ -72,13 +68,14 @@ class Faults:
         self,
         endpoint: str,
         task_id: str = "",
-        worker: Callable[[], str] = _unknown,
+        worker: Callable[[], str] = str,
         *,
         has_message: bool = False,
     ) -> Fault | None:
         """The fault that happens to this request, if one does: of several, the one that was added first.
 
-        ``has_message``: to a message that the request has received; see ``Fault``.
+        ``worker`` answers "" for one that is not known. ``has_message``: to a message that the request has
+        received; see ``Fault``.
         """
         if not self._counted:
             return None

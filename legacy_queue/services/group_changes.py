@@ -17,7 +17,7 @@ from legacy_queue.domain.task import Task
 from legacy_queue.ports import Corrupt
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.groups import Groups
-from legacy_queue.services.together import for_each
+from legacy_queue.services.together import Threads, for_each
 from legacy_queue.stores import Group, GroupStore, TaskStore
 
 _AT_ONCE = 16
@@ -27,8 +27,11 @@ Decide = Callable[[Task, datetime], Outcome]
 
 
 class GroupChanges:
-    def __init__(self, groups: Groups, store: GroupStore, tasks: TaskStore, changes: Changes) -> None:
+    def __init__(
+        self, groups: Groups, store: GroupStore, tasks: TaskStore, changes: Changes, threads: Threads
+    ) -> None:
         self._groups, self._store, self._tasks, self._changes = groups, store, tasks, changes
+        self._threads = threads
         self._places = BoundedSemaphore(_AT_ONCE)
 
     def cancel(self, task_group_id: str) -> Sequence[str]:
@@ -86,7 +89,7 @@ class GroupChanges:
 
         changed: list[str] = []
         for task_ids in self._unresolved(group.task_group_id):
-            answers = zip(task_ids, for_each(change, task_ids), strict=True)
+            answers = zip(task_ids, for_each(change, task_ids, self._threads), strict=True)
             changed += [task_id for task_id, has_changed in answers if has_changed]
         return changed
 

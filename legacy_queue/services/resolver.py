@@ -32,12 +32,17 @@ class Resolver:
         self._timers, self._advance, self._groups, self._clock = timers, advance, groups, clock
 
     def run(self, stop: threading.Event, gate: Gate) -> None:
-        """Handle timers until ``stop`` is set; ``Timers.wake`` then. A closed gate holds them up."""
+        """Handle timers until ``stop`` is set; ``wake`` then. A closed gate holds them up."""
         while not stop.is_set():
             with gate.pass_through():
                 due = self._timers.take(timeout=1)
                 if due:
                     self._handle(due)
+
+    def wake(self) -> None:
+        """End the waits of all threads."""
+        for _ in range(RESOLVERS):
+            self._timers.wake()
 
     def handle_all(self) -> int:
         """Handle what has fired by now; how many timers that were."""

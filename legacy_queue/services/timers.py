@@ -225,14 +225,14 @@ class Timers:
         with self._lock:
             for message in messages:
                 message.is_open = False
-            states = {key: self._states[key] for message in messages for key in message.task_ids}
+            states = {key: self._states[key] for message in messages for key in sorted(message.task_ids)}
             old = {key: state.message for key, state in states.items()}
             unfinished = {key for key, state in states.items() if state.is_unfinished}
         now = self._clock.now()
         waiting = [one.timer(key, one.due or now) for key, one in states.items() if key not in unfinished]
-        urgent = [states[key].timer(key, now) for key in unfinished], lease, lease > _AT_ONCE
+        urgent = [one.timer(key, now) for key, one in states.items() if key in unfinished]
         others = [(timers, self._until(timers, now), False) for timers in by_time(waiting, now)]
-        for timers, hidden_for, is_open in (urgent, *others):
+        for timers, hidden_for, is_open in ((urgent, lease, lease > _AT_ONCE), *others):
             for put in self._store.put(timers, hidden_for):
                 message = Message(put.lease, now + hidden_for, is_open)
                 self._moved(message, {timer.task_id: old[timer.task_id] for timer in put.timers})

@@ -77,9 +77,9 @@ class WorkQueues:
         return [ReceivedMessage(message.lease, message.text) for message in received]
 
     def peek(self, queue: WorkQueue) -> Sequence[QueuedMessage]:
-        """The messages that can be seen without receiving any: see ``Queue.messages``."""
+        """The messages that can be seen without receiving any: see ``Queue.peek``."""
         try:
-            return self._queue(queue).messages()
+            return self._queue(queue).peek()
         except QueueNotFound:
             return []
 

@@ -2,7 +2,7 @@
 
 import json
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from itertools import islice
 from threading import Event as Flag
@@ -274,6 +274,7 @@ class Feed:
         _after: str,
         followers: Sequence[str],
         is_endless: bool,  # noqa: ARG002
+        is_disconnected: Callable[[], bool],  # noqa: ARG002
     ) -> Iterator[Any]:
         self.followers = list(followers)
         if self._items and isinstance(self._items[0], Exception):

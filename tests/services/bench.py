@@ -24,9 +24,18 @@ from legacy_queue.ports.queue import MessageNotFound, PopReceiptMismatch, Queued
 from legacy_queue.services import Services
 from legacy_queue.services.claims import ClaimRules, Presented
 from legacy_queue.services.core import Core, Rules, build_core
+from legacy_queue.services.together import Threads
 from legacy_queue.stores import ReceivedMessage, Storage, TaskStore
 from tests.memory_server import HandClock, messages_in
-from tests.services.ports import Around, ForgetfulTasks, HandBroker, around_port, around_storage, with_stores
+from tests.services.ports import (
+    Around,
+    ForgetfulTasks,
+    HandBroker,
+    InOrder,
+    around_port,
+    around_storage,
+    with_stores,
+)
 
 Told = tuple[str, str, int | None]  # an event: exchange, taskId or taskGroupId, runId
 
@@ -141,11 +150,13 @@ class Bench:
         claim_work_wait: timedelta = CLAIM_WORK_WAIT,
         max_waiting: int = 3000,
         account: StorageAccount | None = None,
+        threads: Threads = InOrder,
     ) -> Core:
         """A server process. ``around`` sees each call of its stores; it reads tasks unless it ``remembers``.
 
         ``wrapped`` gives it a task store made of its own. Its stores are those of the bench's account, or of
-        that one. Its threads are not started.
+        that one. Its threads are not started; what it calls concurrently happens in order, unless ``threads``
+        are given.
         """
         secrets = secrets or self._secrets
         storage = around_storage(Storage(account or self.account, PREFIX, clock or self.clock), around)
@@ -153,8 +164,17 @@ class Bench:
             storage = with_stores(storage, tasks=(wrapped or ForgetfulTasks)(storage.tasks))
         broker = around_port(Broker, self.broker, around, "broker.")
         claims = ClaimRules(secrets, CLAIM_TIMEOUT, self._required, ISSUER)
-        rules = Rules(claims, SAS_LIFE, POLL_VISIBILITY, claim_work_wait, UPLOAD_URL, resolves, max_waiting)
-        return build_core(storage, broker, clock or self.clock, rules, self.objects)
+        rules = Rules(
+            claims,
+            SAS_LIFE,
+            POLL_VISIBILITY,
+            claim_work_wait,
+            UPLOAD_URL,
+            resolves,
+            max_waiting,
+            renewed_every=24 * HOUR,  # in real time, of which a busy machine may need any amount
+        )
+        return build_core(storage, broker, clock or self.clock, rules, self.objects, threads)
 
     def replica(self, around: Around = nothing_around, **changes: Any) -> Services:
         """The services of a ``server`` like that."""

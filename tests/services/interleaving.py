@@ -7,10 +7,7 @@ from greenlet import getcurrent, greenlet
 
 
 def pausing(_name: str, call: Callable[[], Any]) -> Any:
-    """Around a port call: whoever runs the greenlets decides when it happens.
-
-    Calls in threads of their own (``services.together``) happen when they come: the greenlet waits for them.
-    """
+    """Around a port call: whoever runs the greenlets decides when it happens."""
     if getcurrent().parent:
         getcurrent().parent.switch()
     return call()

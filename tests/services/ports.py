@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future
 from copy import copy
 from datetime import timedelta
 from functools import cache
@@ -121,6 +122,21 @@ class _Port:
 def around_port(kind: type, port: Port, around: Around, prefix: str = "") -> Port:
     """The port or store, each of whose calls goes through ``around``."""
     return cast(Port, _Port(kind, port, around, prefix))
+
+
+class InOrder(Executor):
+    """Makes each call as it comes, in the thread that asks for it: the order is always the same."""
+
+    def __init__(self, _at_once: int) -> None:
+        """As a pool of threads is made."""
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> "Future[Any]":
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function(*args, **options))
+        except BaseException as error:  # noqa: BLE001 - it is the answer, a crash too
+            future.set_exception(error)
+        return future
 
 
 class _PutAtOnce(TimerStore):

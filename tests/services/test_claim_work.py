@@ -4,6 +4,7 @@ import base64
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import Any
@@ -433,7 +434,7 @@ def test_the_recent_tasks_of_a_worker_are_the_last_20_of_its_answer_in_their_ord
             claimed.release()
         return answer
 
-    services = bench.server(slow_at_first).services
+    services = bench.server(slow_at_first, threads=ThreadPoolExecutor).services
     answered = claim_work(services, 30)
     runs = [{"taskId": one["status"]["taskId"], "runId": one["runId"]} for one in answered]
     assert len(runs) == 30

@@ -1,9 +1,11 @@
 """A sealed group takes no new task; canceling and changing the priority of all tasks of a group."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -266,6 +268,20 @@ def test_canceling_goes_on_where_it_was_cut_off(bench: Bench) -> None:
     assert all(bench.task(one).is_resolved for one in tasks)
 
 
+def test_sixteen_tasks_of_a_group_are_canceled_concurrently(bench: Bench) -> None:
+    tasks = sorted(member(bench) for _ in range(32))
+    seal(bench)
+    sixteen = Barrier(16)
+
+    def wait_for_others(name: str, call: Callable[[], Any]) -> Any:
+        if name == "replace":
+            sixteen.wait(30)
+        return call()
+
+    replica = bench.replica(wait_for_others, threads=ThreadPoolExecutor)
+    assert sorted(replica.group_changes.cancel(GROUP)) == tasks
+
+
 def test_a_group_of_resolved_tasks_is_walked_without_reading_them(bench: Bench) -> None:
     for _ in range(20):
         member(bench)
@@ -279,11 +295,12 @@ def test_a_group_of_resolved_tasks_is_walked_without_reading_them(bench: Bench) 
 
 
 def test_a_task_that_is_being_created_while_its_group_is_canceled_does_not_come_into_being() -> None:
+    first, late = sorted([slugid(), slugid()])  # in the same order in every scene
+
     def scene(choose: Callable[[int], int]) -> None:
         bench = Bench()
-        member(bench)
+        member(bench, first)
         seal_it = bench.services.groups.seal
-        late = slugid()
         one, two = bench.replica(_pausing), bench.replica(_pausing)
 
         def seal_and_cancel() -> None:

@@ -121,7 +121,7 @@ def test_what_cannot_be_read_goes_to_the_dead_letters(
     for store in (storage, other):
         assert received(store) == ([good] if store is storage else [])
     assert queue.count() == 1
-    (dead,) = storage.account.queue(storage.timers._dead_letters.name).peek(32)
+    (dead,) = storage.account.queue(storage.timers._dead_letters.name).peek()
     letter = json.loads(dead.text)
     assert (letter["queue"], text.startswith(letter["text"])) == (queue.name, True)
     assert [one["event"] for one in logs] == ["message-set-aside"]

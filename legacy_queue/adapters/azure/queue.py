@@ -27,7 +27,7 @@ from legacy_queue.ports.queue import (
     check_text,
 )
 
-_MAX_PEEKED = 32
+_MAX_PEEKED = "32"
 _FOREVER = -1  # a time to live
 _NOT_FOUND = {404: QueueNotFound}
 _LEASE_LOST: Refusals = {
@@ -74,12 +74,9 @@ class AzureQueue(Queue):
         request = Request("GET", self._messages, params)
         return self._service.send(request, _received, _NOT_FOUND, is_sent_once=True)
 
-    def peek(self, count: int) -> Sequence[QueuedMessage]:
-        params = [("numofmessages", str(count)), ("peekonly", "true")]
+    def peek(self) -> Sequence[QueuedMessage]:
+        params = [("numofmessages", _MAX_PEEKED), ("peekonly", "true")]
         return self._service.send(Request("GET", self._messages, params), _received, _NOT_FOUND)
-
-    def messages(self) -> Sequence[QueuedMessage]:
-        return self.peek(_MAX_PEEKED)
 
     def update(self, lease: Lease, text: str, hidden_for: timedelta) -> Lease:
         params = [("popreceipt", lease.receipt), ("visibilitytimeout", str(whole_seconds(hidden_for)))]

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
-from itertools import islice
 from threading import Lock
 
 from legacy_queue.domain.messages import Lease
@@ -121,12 +120,7 @@ class MemoryQueue(Queue):
                 messages.store(message)
             return received
 
-    def peek(self, count: int) -> Sequence[QueuedMessage]:
-        with self._open() as (messages, now):
-            visible = (one for one in messages.in_order() if (one.next_visible or now) <= now)
-            return [_peeked(one, now) for one in islice(visible, count)]
-
-    def messages(self) -> Sequence[QueuedMessage]:
+    def peek(self) -> Sequence[QueuedMessage]:
         with self._open() as (messages, now):
             return [_peeked(one, now) for one in messages.in_order()]
 

@@ -82,7 +82,7 @@ def test_each_operation_of_a_queue_is_one_request(account: AzureAccount, prefix:
     leases = [queue.put("text", NO_TIME) for _ in range(3)]
     acts: dict[str, Callable[[], Any]] = {
         "put": lambda: queue.put("text", NO_TIME, HOUR),
-        "peek": lambda: queue.peek(32),
+        "peek": queue.peek,
         "update": lambda: queue.update(leases[0], "text", HOUR),
         "delete": lambda: queue.delete(leases[1]),
         "receive": lambda: queue.receive(32, HOUR),
@@ -209,7 +209,7 @@ IN_CONTAINER: dict[str, Act] = {
 IN_QUEUES: dict[str, Act] = {
     "put": lambda account: account.queue("never").put("text", NO_TIME),
     "receive": lambda account: account.queue("never").receive(1, HOUR),
-    "peek": lambda account: account.queue("never").peek(1),
+    "peek": lambda account: account.queue("never").peek(),
     "update": lambda account: account.queue("never").update(LEASE, "text", HOUR),
     "delete": lambda account: account.queue("never").delete(LEASE),
     "count": lambda account: account.queue("never").count(),

@@ -72,7 +72,7 @@ ACTS: dict[str, tuple[Callable[[Client], Any], str, bytes]] = {
     "batch": (lambda at: at.table.batch("p", [Change("put", "k", {})]), "POST", batched(204)),
     "page": (lambda at: at.table.page([], "", 10), "GET", answer(200, b'{"value":[]}')),
     "put a message": (lambda at: at.queue.put("text", SECOND), "POST", answer(201, MESSAGES)),
-    "peek": (lambda at: at.queue.peek(1), "GET", NO_MESSAGES),
+    "peek": (lambda at: at.queue.peek(), "GET", NO_MESSAGES),
     "update": (lambda at: at.queue.update(LEASE, "text", SECOND), "PUT", NO_CONTENT),
     "delete a message": (lambda at: at.queue.delete(LEASE), "DELETE", NO_CONTENT),
 }
@@ -349,4 +349,4 @@ def _everything(table: Table, queue: AzureQueue) -> None:
     table.page([], "", 1)
     queue.delete(queue.update(queue.put("text", SECOND), "text", SECOND))
     queue.receive(1, SECOND)
-    queue.peek(1)
+    queue.peek()

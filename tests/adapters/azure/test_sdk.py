@@ -294,7 +294,7 @@ def test_the_sdk_receives_the_text_that_was_put(queue: Queue, queue_sdk: QueueCl
     assert (theirs.id, theirs.content or "") == (lease.message_id, text)
     (received,) = list(queue_sdk.receive_messages(max_messages=1))
     updated = queue_sdk.update_message(received, content=text[::-1], visibility_timeout=0)
-    (ours,) = queue.peek(1)
+    (ours,) = queue.peek()
     assert (ours.lease.message_id, ours.text) == (lease.message_id, text[::-1])
     queue.delete(Lease(updated.id, updated.pop_receipt))
 
