@@ -16,7 +16,7 @@ class Servers:
 
     def __init__(self) -> None:
         self._stack = ExitStack()
-        self._running: dict[str, LegacyQueue] = {}
+        self._running: dict[str, LegacyQueue | ServerFailed] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -27,11 +27,19 @@ class Servers:
         self._stack.__exit__(kind, error, traceback)
 
     def running(self, settings: Mapping[str, Any]) -> LegacyQueue:
-        """The server with these settings, as the tests have left it. Raises ServerFailed."""
+        """The server with these settings, as the tests have left it.
+
+        Raises ServerFailed: such settings are tried once, not by each test.
+        """
         name = repr(sorted(settings.items()))
         if name not in self._running:
-            self._running[name] = self._stack.enter_context(LegacyQueue(**settings))
-        return self._running[name]
+            try:
+                self._running[name] = self._stack.enter_context(LegacyQueue(**settings))
+            except ServerFailed as failed:
+                self._running[name] = failed
+        if isinstance(server := self._running[name], ServerFailed):
+            raise server
+        return server
 
     def clean(self, settings: Mapping[str, Any]) -> LegacyQueue:
         """The server with these settings, empty. One that has ended is started again. Raises ServerFailed."""

@@ -74,7 +74,7 @@ def _part(title: str, read: Callable[[], Lines]) -> Lines:
 
 def clock_line(clock: Mapping[str, Any]) -> str:
     """``2026-01-02T03:04:05.000Z, 1260 s ahead, frozen``"""
-    ahead = f", {clock['offset']:g} s ahead" if clock["offset"] else ""
+    ahead = f", {clock['offset']:.0f} s ahead" if clock["offset"] else ""
     return f"{clock['now']}{ahead}{', frozen' if clock['frozen'] else ''}"
 
 

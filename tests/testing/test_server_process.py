@@ -53,12 +53,14 @@ def test_warnings_and_what_is_no_line_of_the_log_are_shown() -> None:
     assert shown == ["warning work-message-dropped queue=q", *lines[2:]]
 
 
-def test_an_unknown_setting_is_refused_with_the_nearest_one(tmp_path: Path) -> None:
-    with (
-        pytest.raises(ServerFailed, match="the nearest is LEGACY_QUEUE_CLAIM_TIMEOUT"),
-        LegacyQueue(claim_timout="30s", data_dir=tmp_path),
-    ):
-        pass
+def test_an_unknown_setting_is_refused_with_the_nearest_one_and_tried_once() -> None:
+    settings = {"claim_timout": "30s"}
+    with Servers() as servers:
+        with pytest.raises(ServerFailed, match="the nearest is LEGACY_QUEUE_CLAIM_TIMEOUT") as first:
+            servers.clean(settings)
+        with pytest.raises(ServerFailed) as second:
+            servers.clean(settings)
+    assert second.value is first.value
 
 
 def test_outside_of_its_context_there_is_no_server() -> None:
