@@ -6,7 +6,7 @@ The subcommands that run until a signal handle signals before anything is import
 import os
 import sys
 
-from legacy_queue.cli.signals import exit_when_told
+from legacy_queue.cli.signals import exit_on_signal
 
 _SERVICES = ("serve", "resolve", "up", "worker", "events", "requests")
 _CUT_OFF = 130  # the exit code of a demonstration that did not come to its end
@@ -19,7 +19,7 @@ def main() -> None:
     """
     is_service = len(sys.argv) > 1 and sys.argv[1] in _SERVICES
     if is_service:
-        exit_when_told(_CUT_OFF if "--demo" in sys.argv else 0)
+        exit_on_signal(_CUT_OFF if "--demo" in sys.argv else 0)
     from legacy_queue.cli.commands import commands
 
     try:

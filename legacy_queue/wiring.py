@@ -17,29 +17,29 @@ from legacy_queue.config import Settings, SettingsError
 from legacy_queue.domain.authentication import Authenticator, Client
 from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
 from legacy_queue.domain.scopes import Roles
-from legacy_queue.gateway.azure_face import azure_face
-from legacy_queue.gateway.blob_face import blob_face
+from legacy_queue.gateway.azure_blob_api import azure_blob_api
+from legacy_queue.gateway.azure_queue_api import azure_queue_api
 from legacy_queue.http.app import FAULT_TARGETS, NOT_IN_JOURNAL, create_app
-from legacy_queue.http.artifacts import UPLOADS
-from legacy_queue.http.control import ControlServices
+from legacy_queue.http.artifact_endpoints import UPLOADS
+from legacy_queue.http.control_endpoints import ControlServices
 from legacy_queue.http.current_app import CurrentApp
 from legacy_queue.http.dispatch import Backend
 from legacy_queue.http.fault_injection import FaultInjection
-from legacy_queue.http.journal import Journal
+from legacy_queue.http.request_journal import Journal
 from legacy_queue.http.request_log import WsgiApp
 from legacy_queue.ports import Broker, Clock, ObjectStore
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import QueueNotFound
 from legacy_queue.services.background import Background
-from legacy_queue.services.chores import PAUSE
 from legacy_queue.services.claims import ClaimRules
 from legacy_queue.services.core import Core, Rules, build_core
-from legacy_queue.services.faults import Faults
+from legacy_queue.services.fault_registry import FaultRegistry
 from legacy_queue.services.peeking import Peeking
+from legacy_queue.services.periodic_jobs import PAUSE
 from legacy_queue.services.upload_slots import UploadSlots
 from legacy_queue.stores import Storage
 
-_FACE = "/azure"  # where the server itself answers signed URLs, with memory storage or control
+_AZURE_API_PATH = "/azure"  # where the server itself answers signed URLs, with memory storage or control
 _MAX_STREAMS = 500  # of events, in one process
 _CONFIRMED_WITHIN = timedelta(seconds=5)  # by the broker
 
@@ -90,7 +90,7 @@ class _Resets:
                 "the tasks of an Azure account are not removed by a test: use --storage azurite or memory"
             )
         # whichever background there is by then: another reset may be under way
-        self._app.replace(lambda: self.server.background.announce_stop(), self._made_anew)
+        self._app.replace(lambda: self.server.background.begin_stop(), self._made_anew)
 
     def _made_anew(self) -> WsgiApp:
         server, old = self.server, self.server.storage.account
@@ -147,10 +147,10 @@ def _build(
     if settings.control or isinstance(storage.account, MemoryAccount):
         account = storage.account
         for face in (
-            azure_face(account, clock, injection),
-            blob_face(account, clock, upload_slots, injection),
+            azure_queue_api(account, clock, injection),
+            azure_blob_api(account, clock, upload_slots, injection),
         ):
-            app.register_blueprint(face, url_prefix=_FACE)
+            app.register_blueprint(face, url_prefix=_AZURE_API_PATH)
     return Server(app, storage, core, background)
 
 
@@ -167,14 +167,14 @@ def check_version(settings: Settings) -> None:
 
 def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
     if settings.storage == "memory":
-        own = root_url + _FACE
+        own = root_url + _AZURE_API_PATH
         queue_url, blob_url = settings.public_queue_url or own, settings.public_blob_url or own
         return MemoryAccount(clock, queue_url, settings.queue_prefix, blob_url=blob_url)
     try:
         public = settings.public_queue_url, settings.public_blob_url
         files = settings.tls_files if settings.storage == "azurite" else None
         authority = files.authority if files else None
-        gateway = root_url + _FACE if settings.control else None
+        gateway = root_url + _AZURE_API_PATH if settings.control else None
         return AzureAccount(
             settings.connection_string or "", settings.queue_prefix, *public, authority, gateway
         )
@@ -183,7 +183,7 @@ def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
 
 
 def _control(core: Core, clock: Clock, storage: Storage, reset: Callable[[], None]) -> ControlServices:
-    faults = Faults(FAULT_TARGETS)
+    faults = FaultRegistry(FAULT_TARGETS)
     return ControlServices(
         clock=core.clock_control(clock),
         faults=faults,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench_load import Probe
-from bench_storage import Lease, Row, Storage, account_signature
+from bench_storage import MessageLease, Row, Storage, account_signature
 from served import Line
 
 from legacy_queue.domain.ids import slugid
@@ -45,7 +45,7 @@ class FloorTask:
 
     key: str = field(default_factory=slugid)
     etag: str = ""
-    held: Lease = ("", "")
+    held: MessageLease = ("", "")
 
     @property
     def changing(self) -> Row:

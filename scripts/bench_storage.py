@@ -25,7 +25,7 @@ _LEASE = re.compile(rb"<MessageId>(.*?)</MessageId>.*?<PopReceipt>(.*?)</PopRece
 _TEXT = re.compile(rb"<MessageText>(.*?)</MessageText>", re.DOTALL)
 _MOST_ROWS = 100  # in a batch
 
-Lease = tuple[str, str]  # messageId, receipt
+MessageLease = tuple[str, str]  # messageId, receipt
 
 
 def account_signature() -> str:
@@ -72,12 +72,12 @@ class Storage:
         answer = await self._queue("GET", "/", query="comp=list&")
         return [name.decode() for name in re.findall(rb"<Name>(.*?)</Name>", answer.body)]
 
-    async def put(self, queue: str, text: str, hidden_for: int = 0) -> Lease:
+    async def put(self, queue: str, text: str, hidden_for: int = 0) -> MessageLease:
         """A message that lives an hour, ``hidden_for`` in seconds."""
         query = f"messagettl=3600&visibilitytimeout={hidden_for}&"
         return _lease(await self._queue("POST", f"/{queue}/messages", text, query))
 
-    async def receive(self, queue: str, hidden_for: int) -> Lease:
+    async def receive(self, queue: str, hidden_for: int) -> MessageLease:
         """One message; there must be one."""
         query = f"numofmessages=1&visibilitytimeout={hidden_for}&"
         return _lease(await self._queue("GET", f"/{queue}/messages", query=query))
@@ -87,12 +87,12 @@ class Storage:
         answer = await self._queue("GET", f"/{queue}/messages", query="peekonly=true&numofmessages=32&")
         return [text.decode() for text in _TEXT.findall(answer.body)]
 
-    async def update(self, queue: str, lease: Lease, text: str, hidden_for: int) -> Lease:
+    async def update(self, queue: str, lease: MessageLease, text: str, hidden_for: int) -> MessageLease:
         query = f"popreceipt={quote(lease[1], safe='')}&visibilitytimeout={hidden_for}&"
         answer = await self._queue("PUT", f"/{queue}/messages/{lease[0]}", text, query)
         return lease[0], answer.header("x-ms-popreceipt")
 
-    async def delete(self, queue: str, lease: Lease) -> None:
+    async def delete(self, queue: str, lease: MessageLease) -> None:
         query = f"popreceipt={quote(lease[1], safe='')}&"
         await self._queue("DELETE", f"/{queue}/messages/{lease[0]}", query=query)
 
@@ -161,7 +161,7 @@ class Storage:
         yield f"--{changes}--\r\n\r\n--{batch}--\r\n"
 
 
-def _lease(answer: Answer) -> Lease:
+def _lease(answer: Answer) -> MessageLease:
     found = _LEASE.search(answer.body)
     if not found:
         raise LookupError("no message in the answer")

@@ -13,10 +13,10 @@ from lxml import etree
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from legacy_queue.adapters.memory import MemoryAccount
-from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.times import to_milliseconds
-from legacy_queue.gateway.azure_face import azure_face
-from legacy_queue.gateway.blob_face import blob_face
+from legacy_queue.gateway.azure_blob_api import azure_blob_api
+from legacy_queue.gateway.azure_queue_api import azure_queue_api
 from legacy_queue.ports import Clock
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import QueuedMessage
@@ -24,7 +24,7 @@ from legacy_queue.services.upload_slots import UploadSlots
 from legacy_queue.stores import Blobs, Storage
 
 
-class HandClock(Clock):
+class FakeClock(Clock):
     """Stands still until it is moved; by default it begins now."""
 
     def __init__(self, now: datetime | None = None) -> None:
@@ -79,8 +79,8 @@ def memory_server(
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=_Quiet)
     storage = memory_storage(clock, f"http://127.0.0.1:{server.server_port}/azure", queue_prefix, key)
     for face in (
-        azure_face(storage.account, clock),
-        blob_face(storage.account, clock, slots or UploadSlots()),
+        azure_queue_api(storage.account, clock),
+        azure_blob_api(storage.account, clock, slots or UploadSlots()),
     ):
         app.register_blueprint(face, url_prefix="/azure")
     thread = threading.Thread(target=server.serve_forever, args=[0.01])
@@ -95,7 +95,7 @@ def memory_server(
 
 @dataclass(frozen=True)
 class Received:
-    lease: Lease
+    lease: MessageLease
     text: str
     dequeue_count: int
 
@@ -106,7 +106,7 @@ def poll(poll_url: str, count: int = 1) -> list[Received]:
     assert answer.status_code == 200, answer.text
     return [
         Received(
-            Lease(message.findtext("MessageId", ""), message.findtext("PopReceipt", "")),
+            MessageLease(message.findtext("MessageId", ""), message.findtext("PopReceipt", "")),
             message.findtext("MessageText", ""),
             int(message.findtext("DequeueCount", "")),
         )
@@ -114,13 +114,13 @@ def poll(poll_url: str, count: int = 1) -> list[Received]:
     ]
 
 
-def delete_url(template: str, lease: Lease) -> str:
+def delete_url(template: str, lease: MessageLease) -> str:
     """The signed delete URL with its placeholders filled in, the receipt URI-encoded."""
     return template.replace("{{messageId}}", lease.message_id).replace(
         "{{popReceipt}}", quote(lease.receipt, safe="")
     )
 
 
-def delete(template: str, lease: Lease) -> int:
+def delete(template: str, lease: MessageLease) -> int:
     """DELETE the message as a worker does; the status that it gets."""
     return requests.delete(delete_url(template, lease), timeout=30).status_code

@@ -15,8 +15,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from legacy_queue.adapters import npm, own_server
-from legacy_queue.adapters.own_server import HOST, Busy, Command, OwnServer
+from legacy_queue.adapters import managed_process, npm
+from legacy_queue.adapters.managed_process import HOST, Busy, Command, ManagedProcess
 from legacy_queue.adapters.tls_files import TlsFiles
 
 ACCOUNT = "devstoreaccount1"
@@ -88,7 +88,7 @@ class Ports(NamedTuple):
 DEFAULT_PORTS = Ports(10000, 10001, 10002)  # Azurite's own, which tools for it look at
 
 
-class Azurite(OwnServer):
+class Azurite(ManagedProcess):
     """One Azurite over one folder, on ports that stay the same, so that outstanding signed URLs stay good.
 
     ``azurite_dir`` is where it is installed, if not where ``installed`` says; ``patches`` tells how much is
@@ -158,7 +158,7 @@ class Azurite(OwnServer):
         self._ports = remembered
         return self
 
-    def _command(self, ports: own_server.Ports) -> Command:
+    def _command(self, ports: managed_process.Ports) -> Command:
         try:
             node = npm.find_node(self._node)
         except npm.NodeUnavailable as error:
@@ -199,15 +199,15 @@ class Azurite(OwnServer):
                 f"{PATCHED_VERSION}: set azurite-patches none, or no azurite-dir, and that is installed."
             )
 
-    def _candidates(self) -> Iterator[own_server.Ports]:
+    def _candidates(self) -> Iterator[managed_process.Ports]:
         if not self._ports and self._read_ports() is None:
             yield {name: port if _is_free(port) else 0 for name, port in self._preferred._asdict().items()}
         yield from super()._candidates()
 
-    def _free_ports(self) -> own_server.Ports:
+    def _free_ports(self) -> managed_process.Ports:
         return Ports()._asdict()
 
-    def _listening(self, said: str, ports: own_server.Ports) -> own_server.Ports | None:
+    def _listening(self, said: str, ports: managed_process.Ports) -> managed_process.Ports | None:
         if busy := _BUSY.search(said):
             raise Busy(busy[1])
         found = {service.lower(): int(port) for service, port in _LISTENING.findall(said)}

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
-from legacy_queue.adapters.own_server import HOST, Busy, Command, OwnServer, Ports
+from legacy_queue.adapters.managed_process import HOST, Busy, Command, ManagedProcess, Ports
 from legacy_queue.adapters.private_folder import write_private
 
 _NODE = "rabbit@localhost"  # names the folders of its data: never to be changed
@@ -32,7 +32,7 @@ class RabbitMQUnavailable(Exception):
     """RabbitMQ cannot serve; the message says why and what cures it, in a sentence for a person."""
 
 
-class RabbitMQ(OwnServer):
+class RabbitMQ(ManagedProcess):
     """One RabbitMQ over one folder; what is durable survives a restart.
 
     It is the machine's, else the one that is unpacked in ``home``. ``settings`` are lines for rabbitmq.conf.

@@ -36,14 +36,19 @@ _SECTIONS = {
 }
 _COMMANDS = {name: text for section in _SECTIONS.values() for name, text in section.items()}
 
-# the modules of those that do not have their own
+# the modules of commands that are not called as their module is
 _MODULES = {
+    "azurite": "azurite_command",
+    "clock": "control_commands",
+    "config": "config_command",
+    "events": "events_command",
+    "fault": "fault_command",
+    "migration": "migration_command",
+    "peek": "control_commands",
+    "requests": "requests_command",
+    "reset": "control_commands",
     "test": "run_tests",  # pytest would take a module of that name for tests
-    "peek": "control",
-    "clock": "control",
-    "reset": "control",
-    "fault": "faults",
-    "requests": "journal",
+    "worker": "worker_command",
 }
 
 

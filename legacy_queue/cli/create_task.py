@@ -14,7 +14,7 @@ from legacy_queue.domain.ids import TASK_ID, slugid
 from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.worker import Credentials
-from legacy_queue.worker.command import MalformedPayload, Payload
+from legacy_queue.worker.command import Payload, PayloadError
 
 _POLL_INTERVAL, _AFTER_DEADLINE = 0.5, 60  # seconds
 _RESOLVED = ("completed", "failed", "exception")
@@ -148,7 +148,7 @@ def create(
     }
     try:
         Payload.from_wire(definition["payload"])
-    except MalformedPayload as malformed:
+    except PayloadError as malformed:
         raise click.UsageError(f"the sample worker would refuse this task: {malformed}") from None
     path = f"/task/{task_id}"
     answer = ask("PUT", base_url, path, credentials, json=definition)

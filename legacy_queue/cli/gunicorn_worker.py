@@ -25,7 +25,7 @@ from gunicorn.http.errors import LimitRequestHeaders, LimitRequestLine, NoMoreDa
 from gunicorn.workers.ggevent import GeventWorker
 
 from legacy_queue.adapters.azurite import Azurite, AzuriteUnavailable
-from legacy_queue.cli.request_head import HeadParser, HeadTimeout, SettingsReadOnce, Timeouts
+from legacy_queue.cli.request_head import HeadParser, HeadTimeout, HeadTimeouts, SettingsReadOnce
 from legacy_queue.cli.response import ClientSocket, respond
 from legacy_queue.cli.signals import ENDS, Unwinding
 from legacy_queue.cli.tls_socket import PlainHttp, TlsSocket
@@ -53,7 +53,7 @@ _ANSWERS: tuple[tuple[type[Exception], int, str], ...] = (
 )
 
 
-class Worker(GeventWorker):
+class GunicornWorker(GeventWorker):
     """gunicorn's own, with these things changed.
 
     Before it ends it waits for requests under way, but not for idle connections. When it has as many
@@ -63,7 +63,7 @@ class Worker(GeventWorker):
     a SAS, a header a MAC. And what is left of a body when its request is answered keeps nobody else waiting.
     """
 
-    timeouts = Timeouts()
+    timeouts = HeadTimeouts()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -264,7 +264,7 @@ class Arbiter(arbiter.Arbiter):
         self._unwinding.is_over = True
         for number in (*_UNUSED, *([] if self._unwinding.hangs_up else [signal.SIGHUP])):
             signal.signal(number, signal.SIG_IGN)
-        if self._unwinding.is_told:
+        if self._unwinding.is_stopping:
             self.SIG_QUEUE.put_nowait(signal.SIGTERM)
 
     def handle_hup(self) -> None:

@@ -33,7 +33,7 @@ class HeadTimeout(errors.ParseException):
 
 
 @dataclass(frozen=True)
-class Timeouts:
+class HeadTimeouts:
     """In seconds."""
 
     idle: float = (
@@ -94,7 +94,7 @@ class _BoundedChunks(ChunkedReader):
 class _Reader(SocketUnreader):
     """What is read from one connection."""
 
-    def __init__(self, connection: Any, max_line: int, timeouts: Timeouts, stalling: Stalling) -> None:
+    def __init__(self, connection: Any, max_line: int, timeouts: HeadTimeouts, stalling: Stalling) -> None:
         super().__init__(connection)
         self._max_line, self._timeouts, self._stalling = max_line, timeouts, stalling
         self._since_turn = 0
@@ -181,7 +181,12 @@ class HeadParser(RequestParser):
     mesg_class = _BoundedRequest
 
     def __init__(
-        self, cfg: Any, connection: Any, address: Any, timeouts: Timeouts, stalling: Stalling = nullcontext
+        self,
+        cfg: Any,
+        connection: Any,
+        address: Any,
+        timeouts: HeadTimeouts,
+        stalling: Stalling = nullcontext,
     ) -> None:
         """``stalling`` is a context around each wait for a body."""
         super().__init__(cfg, connection, address)

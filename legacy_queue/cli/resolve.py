@@ -12,7 +12,7 @@ import click
 from legacy_queue.adapters.azurite import Azurite, AzuriteUnavailable
 from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.cli.options import setting_options, settings_of, stop_with_stdin_option
-from legacy_queue.cli.signals import ENDS, Told, Unwinding
+from legacy_queue.cli.signals import ENDS, StopSignal, Unwinding
 from legacy_queue.config import SettingsError, complete
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.wiring import Server, build, check_version
@@ -53,9 +53,9 @@ def resolve(**options: str | None) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)  # until all has begun: the threads leave them to this one
     server.background.start()
     print(json.dumps({"pid": os.getpid(), "storage": server.storage.account.endpoints}), flush=True)  # noqa: T201
-    with suppress(Told):
+    with suppress(StopSignal):
         unwinding = Unwinding()
-        while not unwinding.is_told:
+        while not unwinding.is_stopping:
             signal.pause()
     server.background.stop()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from legacy_queue.cli.control import Control
+from legacy_queue.cli.control_commands import Control
 from legacy_queue.cli.options import setting_options, with_control
 from legacy_queue.config import SettingsError, load
 from legacy_queue.config.settings import wire_name

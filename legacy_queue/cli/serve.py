@@ -20,13 +20,13 @@ import structlog
 from gunicorn.app.base import BaseApplication
 
 from legacy_queue.adapters.azurite import DEFAULT_PORTS, Azurite, AzuriteUnavailable
-from legacy_queue.cli.azurite import ensure_installed
+from legacy_queue.cli.azurite_command import ensure_installed
 from legacy_queue.cli.file_descriptors import max_connections, raise_limit
-from legacy_queue.cli.gunicorn_worker import Arbiter, Worker
+from legacy_queue.cli.gunicorn_worker import Arbiter, GunicornWorker
 from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.cli.options import setting_options, settings_of, stop_with_stdin_option
 from legacy_queue.cli.resolve import wait_for
-from legacy_queue.cli.signals import Told, Unwinding
+from legacy_queue.cli.signals import StopSignal, Unwinding
 from legacy_queue.cli.tls import ServerTls
 from legacy_queue.config import Settings, SettingsError, complete
 from legacy_queue.http.app import DEVELOPMENT_HEADERS
@@ -127,10 +127,10 @@ class _Unwinding(Unwinding):
         self._main = gevent.getcurrent()
         super().__init__()
 
-    def _unwind(self, told: Told) -> None:
+    def _unwind(self, told: StopSignal) -> None:
         gevent.get_hub().loop.run_callback_threadsafe(self._throw, told)
 
-    def _throw(self, told: Told) -> None:
+    def _throw(self, told: StopSignal) -> None:
         if not self.is_over:
             self._main.throw(told)
 
@@ -185,7 +185,7 @@ class _Application(BaseApplication):
     def load_config(self) -> None:
         values = {
             "bind": f"fd://{self._listener}",
-            "worker_class": Worker,
+            "worker_class": GunicornWorker,
             "workers": self._settings.workers,
             "worker_connections": self._connections,
             "timeout": 60,
@@ -208,7 +208,7 @@ class _Application(BaseApplication):
 
     def end_streams(self) -> None:
         """The process is about to end: event streams end too, and nothing new begins in the background."""
-        self._server.background.announce_stop()
+        self._server.background.begin_stop()
 
     def _begin(self, pid: int) -> None:
         """Once storage answers the background begins, and the first process says that the server is ready."""

@@ -15,7 +15,7 @@ from types import FrameType
 ENDS = (signal.SIGTERM, signal.SIGINT)
 
 
-def exit_when_told(code: int, last: Callable[[], None] = lambda: None) -> None:
+def exit_on_signal(code: int, last: Callable[[], None] = lambda: None) -> None:
     """From now on either signal ends the process at once, after ``last``: it must need no other end."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
@@ -25,7 +25,7 @@ def exit_when_told(code: int, last: Callable[[], None] = lambda: None) -> None:
     _handle(ENDS, end)
 
 
-class Told(SystemExit):
+class StopSignal(SystemExit):
     """The process was told to end, by the signal ``number``; its exit code is 0."""
 
     def __init__(self, number: int) -> None:
@@ -36,23 +36,23 @@ class Told(SystemExit):
 class Unwinding:
     """The first signal raises Told in the main thread; those that follow find the process ending already.
 
-    ``is_told`` says so too, because a callback of the interpreter may swallow what is raised in it.
+    ``is_stopping`` says so too, because a callback of the interpreter may swallow what is raised in it.
     ``is_over`` is set by who handles the signals from then on.
     ``hangs_up``: the end of its terminal is a signal to this process.
     """
 
     def __init__(self) -> None:
-        self.is_told = self.is_over = False
+        self.is_stopping = self.is_over = False
         # a closed terminal is the same, unless nohup has started this
         self.hangs_up = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
         _handle((*ENDS, signal.SIGHUP) if self.hangs_up else ENDS, self._hear)
 
     def _hear(self, number: int, _frame: FrameType | None) -> None:
-        if not self.is_told:
-            self.is_told = True
-            self._unwind(Told(number))
+        if not self.is_stopping:
+            self.is_stopping = True
+            self._unwind(StopSignal(number))
 
-    def _unwind(self, told: Told) -> None:
+    def _unwind(self, told: StopSignal) -> None:
         raise told
 
 

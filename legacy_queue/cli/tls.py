@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import structlog
 
 from legacy_queue.adapters.local_authority import LocalAuthority, names_in
-from legacy_queue.adapters.own_server import HOST
+from legacy_queue.adapters.managed_process import HOST
 from legacy_queue.adapters.tls_files import TlsFiles
 from legacy_queue.config import Settings, SettingsError
 

@@ -24,14 +24,14 @@ from legacy_queue.adapters.rabbitmq import RabbitMQ, RabbitMQUnavailable
 from legacy_queue.cli.create_task import create
 from legacy_queue.cli.options import setting_options, settings_of, with_control
 from legacy_queue.cli.queues import named_queues
-from legacy_queue.cli.signals import ENDS, Told, Unwinding
-from legacy_queue.cli.worker import start
+from legacy_queue.cli.signals import ENDS, StopSignal, Unwinding
+from legacy_queue.cli.worker_command import start
 from legacy_queue.config.settings import PREFIX, Settings, wire_name
 from legacy_queue.config.values import need_extra
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.testing.queue_server import trust_variables
-from legacy_queue.worker import Credentials, Step, Worker, WorkerSettings
+from legacy_queue.worker import Credentials, SampleWorker, Step, WorkerSettings
 from legacy_queue.worker.command import LIVE_LOG
 
 _POOL = ("my-provisioner", "my-worker")
@@ -98,7 +98,7 @@ def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
                 raise click.ClickException("the server ended by itself; its log above says why")
         except RabbitMQUnavailable as unavailable:
             raise click.ClickException(str(unavailable)) from None
-        except Told:
+        except StopSignal:
             click.echo("\nStopping ...", err=True)
             if demo:
                 raise SystemExit(130) from None
@@ -214,7 +214,7 @@ def _demonstrate(ready: Mapping[str, Any]) -> None:
         worker_id=f"demo-{secrets.token_hex(4)}",
         max_tasks=1,
     )
-    _run(Worker(settings, on_step=on_step))
+    _run(SampleWorker(settings, on_step=on_step))
     status = requests.get(f"{base_url}/task/{task_id}/status", timeout=10).json()["status"]
     tell("Queue", f"task {task_id} is {status['state']}, run {len(status['runs']) - 1}")
     if status["state"] != "completed":
@@ -223,12 +223,12 @@ def _demonstrate(ready: Mapping[str, Any]) -> None:
     tell("Reader -> Queue", f"getLatestArtifact {LIVE_LOG}: {log.text.strip()!r}")
 
 
-def _run(worker: Worker) -> None:
+def _run(worker: SampleWorker) -> None:
     """Run it to its end. A signal leaves it a moment to report its task, and the command none."""
     ended = start(worker)
     try:
         ended.result()
-    except Told:
+    except StopSignal:
         worker.stop()
         wait([ended], _SHUTDOWN)
         worker.kill()
@@ -237,12 +237,12 @@ def _run(worker: Worker) -> None:
 
 _CHART = {
     Step.POLL_URLS: ("Worker -> Queue", "pollTaskUrls: {queues} signed URLs, good until {expires}"),
-    Step.POLL: ("Worker -> AzureQueue", "get signedPollUrls[{index}]: {messages} message"),
+    Step.POLL: ("Worker -> PolledQueue", "get signedPollUrls[{index}]: {messages} message"),
     Step.CLAIM: ("Worker -> Queue", "claimTask run {run_id} with {names}"),
-    Step.HELD: ("Queue -> AzureQueue", "message for run {next_run} held, invisible until {taken_until}"),
-    Step.RUN: ("Worker", "executing run {run_id} ..."),
+    Step.HELD: ("Queue -> PolledQueue", "message for run {next_run} held, invisible until {taken_until}"),
+    Step.RUN: ("SampleWorker", "executing run {run_id} ..."),
     Step.RECLAIM: ("Worker -> Queue", "reclaimTask: taken until {taken_until}"),
-    Step.EXITED: ("Worker", "the command ended with {exit_code}"),
+    Step.EXITED: ("SampleWorker", "the command ended with {exit_code}"),
     Step.ARTIFACT: ("Worker -> Queue", "createArtifact {name} ({storage_type})"),
     Step.REPORT: ("Worker -> Queue", "report {result}"),
 }
@@ -251,7 +251,7 @@ _CHART = {
 def _charted(step: Step, fields: Mapping[str, Any]) -> tuple[str, str]:
     """Who does what in this step, as the chart says it."""
     if step not in _CHART:
-        return "Worker", f"{step.value} {dict(fields)}"
+        return "SampleWorker", f"{step.value} {dict(fields)}"
     who, what = _CHART[step]
     told = {name: format_time(it) if isinstance(it, datetime) else it for name, it in fields.items()}
     index, next_run, names = fields.get("queue", 0) - 1, fields.get("run_id", 0) + 1, fields.get("sent", ())

@@ -12,7 +12,7 @@ from legacy_queue.domain.ids import TASK_ID
 
 
 @dataclass(frozen=True)
-class Lease:
+class MessageLease:
     """What Azure gives to whoever received, put or updated a message: the right to change it next."""
 
     message_id: str

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from legacy_queue.domain.errors import QueueError
 from legacy_queue.domain.events import Event
-from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task
 
@@ -21,7 +21,7 @@ class Hold:
 
     run_id: int
     until: datetime
-    lease: Lease | None
+    lease: MessageLease | None
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,14 @@ class Offer:
     """After the task is written: a message for the pending ``run_id`` becomes visible, chosen as for Hold."""
 
     run_id: int
-    lease: Lease | None = None
+    lease: MessageLease | None = None
 
 
 @dataclass(frozen=True)
-class Withdraw:
+class DeleteMessage:
     """After the task is written: the message in ``queue`` is deleted if that is still possible."""
 
-    lease: Lease
+    lease: MessageLease
     queue: WorkQueue
 
 
@@ -48,6 +48,6 @@ class Outcome:
 
     task: Task
     hold: Hold | None = None
-    after: Offer | Withdraw | None = None
+    after: Offer | DeleteMessage | None = None
     events: tuple[Event, ...] = ()
     refusal: QueueError | None = None

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.errors import ResourceNotFound
-from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import format_time, parse_time
 
@@ -99,7 +99,7 @@ class Task:
     definition: TaskDefinition
     retries_left: int
     runs: tuple[Run, ...] = ()
-    held: Lease | None = None
+    held: MessageLease | None = None
     waits_for: tuple[str, ...] = ()
     newest_blob: str = ""
     is_unpublished: bool = False

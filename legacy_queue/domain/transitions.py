@@ -19,8 +19,8 @@ from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.errors import QueueError, RequestConflict, ServiceUnavailable
 from legacy_queue.domain.events import Event, priority_changed, task_event
 from legacy_queue.domain.ids import MAX_RUNS
-from legacy_queue.domain.messages import Lease
-from legacy_queue.domain.outcome import Hold, Offer, Outcome, Withdraw
+from legacy_queue.domain.messages import MessageLease
+from legacy_queue.domain.outcome import DeleteMessage, Hold, Offer, Outcome
 from legacy_queue.domain.task import PriorityChange, Run, Task, Worker
 from legacy_queue.domain.times import format_time, whole_seconds
 
@@ -93,14 +93,14 @@ def claim(
     task: Task,
     run_id: int,
     worker: Worker,
-    presented: Lease | None,
+    proof: MessageLease | None,
     message_id: str | None,
     claim_timeout: timedelta,
     now: datetime,
 ) -> Outcome:
     """The worker holds the run until takenUntil, and the message for the next run is held as long.
 
-    ``presented`` is the message that brought the worker here, where it may be changed; ``message_id`` its id
+    ``proof`` is the message that brought the worker here, where it may be changed; ``message_id`` its id
     where the worker told it. A message for the run after the last one is the held message of an expired
     claim, or what a crash between holding and writing left: see docs/explanation/held-message.md.
     Where both came together, the claim that crashed being one of an expired run, it is one further ahead.
@@ -127,7 +127,7 @@ def claim(
         raise _conflict(task, _as_it_is(run))
     taken_until = now + claim_timeout
     task = task.with_last_run(state="running", worker=worker, taken_until=taken_until, started=now)
-    return replace(_held(task, presented, now), events=(*retried, task_event("task-running", task)))
+    return replace(_held(task, proof, now), events=(*retried, task_event("task-running", task)))
 
 
 def reclaim(task: Task, run_id: int, claim_timeout: timedelta, now: datetime) -> Outcome:
@@ -196,11 +196,11 @@ def change_priority(task: Task, priority: str, now: datetime) -> Outcome:
     events = (priority_changed(changed, change),)
     if task.state != "running":
         return replace(_now_pending(changed), events=events)
-    after = Withdraw(task.held, task.work_queue) if task.held else None
+    after = DeleteMessage(task.held, task.work_queue) if task.held else None
     return replace(_held(changed, None, now), after=after, events=events)
 
 
-def unclaim(task: Task, run_id: int, worker: Worker, taken_until: datetime) -> Outcome:
+def release_claim(task: Task, run_id: int, worker: Worker, taken_until: datetime) -> Outcome:
     """The run is pending as before that very claim, and the held message visible again; where it was resolved
     or reclaimed, nothing changes. Source: docs/explanation/protocols.md#claimwork.
     """
@@ -218,16 +218,16 @@ def _created(task: Task) -> Outcome:
     return Outcome(task, after=pending.after, events=(task_event("task-defined", task), *pending.events))
 
 
-def _now_pending(task: Task, held: Lease | None = None) -> Outcome:
+def _now_pending(task: Task, held: MessageLease | None = None) -> Outcome:
     """The task has a new run, offered by the held message, or is pending as before; else nothing is to do."""
     if task.state != "pending":
         return Outcome(task)
     return Outcome(task, after=Offer(len(task.runs) - 1, held), events=(task_event("task-pending", task),))
 
 
-def _resolved(task: Task, held: Lease | None = None) -> Outcome:
+def _resolved(task: Task, held: MessageLease | None = None) -> Outcome:
     """The task has ended, and others may wait for that; nothing needs the held message."""
-    after = Withdraw(held, task.work_queue) if held else None
+    after = DeleteMessage(held, task.work_queue) if held else None
     return Outcome(task, after=after, events=(task_event(f"task-{task.state}", task),))
 
 
@@ -262,7 +262,7 @@ def _resolve_last(task: Task, state: str, reason: str, now: datetime) -> Task:
     return task
 
 
-def _held(task: Task, lease: Lease | None, now: datetime) -> Outcome:
+def _held(task: Task, lease: MessageLease | None, now: datetime) -> Outcome:
     """The message for the next run is held until takenUntil. A message ends at the deadline, and Azure hides
     none up to its end: where takenUntil is nearly as late, nothing is held. The deadline ends the task.
     """
@@ -271,7 +271,7 @@ def _held(task: Task, lease: Lease | None, now: datetime) -> Outcome:
     room = task.definition.deadline - now - _EXPIRY_MARGIN
     if timedelta(seconds=whole_seconds(until - now)) < room:
         return Outcome(task, hold=Hold(run.run_id + 1, until, lease))
-    return Outcome(replace(task, held=None), after=Withdraw(lease, task.work_queue) if lease else None)
+    return Outcome(replace(task, held=None), after=DeleteMessage(lease, task.work_queue) if lease else None)
 
 
 def _has_expired(run: Run, now: datetime) -> bool:

@@ -23,7 +23,7 @@ from flask import Blueprint, Response, request
 from lxml import etree
 
 from legacy_queue.domain.errors import InjectedError, ServiceUnavailable
-from legacy_queue.domain.faults import Fault, RunKey
+from legacy_queue.domain.fault import Fault, RunKey
 from legacy_queue.domain.times import parse_time
 
 # what is signed after the resource, in that order

@@ -6,7 +6,7 @@ from datetime import MAXYEAR, datetime, timedelta
 
 from flask import request
 
-from legacy_queue.domain.faults import DELETE, RECEIVE, Effect, RunKey
+from legacy_queue.domain.fault import DELETE, RECEIVE, Effect, RunKey
 from legacy_queue.gateway.azure_protocol import Observer
 from legacy_queue.ports import Clock
 from legacy_queue.ports.queue import LeaseLost, Queue, QueuedMessage

@@ -10,11 +10,19 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from legacy_queue import __version__
 from legacy_queue.domain.errors import ResourceNotFound
-from legacy_queue.domain.faults import SIGNED_URLS
-from legacy_queue.http import artifacts, groups, objects, runs, task_queues, tasks, workers
+from legacy_queue.domain.fault import SIGNED_URLS
+from legacy_queue.http import (
+    artifact_endpoints,
+    group_endpoints,
+    object_endpoints,
+    run_endpoints,
+    task_endpoints,
+    task_queue_endpoints,
+    worker_endpoints,
+)
 from legacy_queue.http.bodies import MAX_BODY
 from legacy_queue.http.compiled_once import FlaskApp
-from legacy_queue.http.control import CONTROL_ENDPOINTS, control_endpoints
+from legacy_queue.http.control_endpoints import CONTROL_ENDPOINTS, control_endpoints
 from legacy_queue.http.dispatch import Backend, Dispatcher, check_escapes
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
 from legacy_queue.http.error_answers import render
@@ -22,7 +30,7 @@ from legacy_queue.http.event_stream import events_endpoint
 from legacy_queue.http.fault_injection import target_of
 from legacy_queue.http.legacy_stubs import legacy_stubs
 from legacy_queue.http.metrics import Metrics
-from legacy_queue.http.migration import migration
+from legacy_queue.http.migration_endpoint import migration
 from legacy_queue.http.references import api_reference, control_reference, exchanges_reference
 from legacy_queue.http.request_log import RequestLog, record_of
 from legacy_queue.http.schemas import SCHEMAS
@@ -59,12 +67,19 @@ def version(call: Call) -> Mapping[str, Any]:
     return {"version": __version__, "commit": "", "source": "", "build": ""}
 
 
-_MODULES = (tasks, groups, runs, task_queues, artifacts, workers)
+_MODULES = (
+    task_endpoints,
+    group_endpoints,
+    run_endpoints,
+    task_queue_endpoints,
+    artifact_endpoints,
+    worker_endpoints,
+)
 _DECLARED = [one for module in _MODULES for one in vars(module).values()]
 ENDPOINTS = (ping, lbheartbeat, heartbeat, version, *(one for one in _DECLARED if isinstance(one, Endpoint)))
 OBJECT_ENDPOINTS = (
     replace(ping, name="objectPing", service="object"),
-    *(one for one in vars(objects).values() if isinstance(one, Endpoint)),
+    *(one for one in vars(object_endpoints).values() if isinstance(one, Endpoint)),
 )
 
 
@@ -91,8 +106,9 @@ def create_app(backend: Backend) -> Flask:
         Exception, lambda error: render(error, record_of(request.environ), backend.clock)
     )
     injection = backend.control.injection if backend.control else None
-    upload = artifacts.upload_view(backend.services, backend.upload_slots, injection)
-    app.put(f"{artifacts.UPLOADS}/<ticket>", endpoint="upload", provide_automatic_options=False)(upload)
+    upload = artifact_endpoints.upload_view(backend.services, backend.upload_slots, injection)
+    path = f"{artifact_endpoints.UPLOADS}/<ticket>"
+    app.put(path, endpoint="upload", provide_automatic_options=False)(upload)
 
     @app.before_request
     def check_target() -> None:

@@ -26,7 +26,7 @@ from legacy_queue.domain.events import PROJECT
 from legacy_queue.domain.hawk import SignedRequest
 from legacy_queue.domain.scopes import reference
 from legacy_queue.http.bodies import MAX_BODY, parse, validate
-from legacy_queue.http.control import ControlServices
+from legacy_queue.http.control_endpoints import ControlServices
 from legacy_queue.http.endpoint import PARAMETERS, Call, Endpoint
 from legacy_queue.http.error_answers import render
 from legacy_queue.http.request_log import Environ, RequestRecord, WsgiApp, record_of

@@ -14,7 +14,7 @@ from flask import Response
 from legacy_queue.domain.authentication import Identity
 from legacy_queue.domain.errors import AuthenticationFailed, InsufficientScopes
 from legacy_queue.domain.ids import IDENTIFIER, RUN_ID, TASK_ID, TASK_QUEUE_ID
-from legacy_queue.domain.objects import OBJECT_NAME
+from legacy_queue.domain.object_access import OBJECT_NAME
 from legacy_queue.domain.scopes import AllOf, Expression, missing, render
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.http.request_log import Environ, record_of
@@ -22,7 +22,7 @@ from legacy_queue.services import Services
 from legacy_queue.stores import Group
 
 if TYPE_CHECKING:
-    from legacy_queue.http.control import ControlServices
+    from legacy_queue.http.control_endpoints import ControlServices
 
 log = structlog.get_logger()
 

@@ -12,10 +12,10 @@ from flask import Response
 
 from legacy_queue.domain.errors import InvalidRequestArguments, ServiceUnavailable
 from legacy_queue.domain.events import EXCHANGES
-from legacy_queue.http.connection import disconnected
+from legacy_queue.http.body_timeout import disconnected
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
 from legacy_queue.ports import BrokerAway, Clock
-from legacy_queue.services.event_feed import BeginsAnew, Told
+from legacy_queue.services.event_feed import BeginsAnew, FedEvent
 
 _RETRY = 2000  # milliseconds until a client comes back
 _KEEP_ALIVE = timedelta(seconds=15)
@@ -78,7 +78,7 @@ def _exchange(name: str, project: str) -> str:
 
 
 def _stream(
-    followed: Iterator[Told | BeginsAnew | None], project: str, clock: Clock, is_over: Callable[[], bool]
+    followed: Iterator[FedEvent | BeginsAnew | None], project: str, clock: Clock, is_over: Callable[[], bool]
 ) -> Iterator[str]:
     yield f"retry: {_RETRY}\n\n"
     last = clock.wall_time()
@@ -93,7 +93,7 @@ def _stream(
         return  # the client comes back, and is told why if it is still so
 
 
-def _framed(one: Told | BeginsAnew, project: str) -> str:
+def _framed(one: FedEvent | BeginsAnew, project: str) -> str:
     if isinstance(one, str):
         return f"event: {one}\ndata: {{}}\n\n"  # without data, no EventSource would hand it on
     event_id, event = one

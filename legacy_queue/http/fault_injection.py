@@ -7,11 +7,11 @@ from http import HTTPStatus
 from threading import Event
 
 from legacy_queue.domain.errors import InjectedError, ResourceNotFound
-from legacy_queue.domain.faults import Fault, RunKey, Target
+from legacy_queue.domain.fault import Fault, RunKey, Target
 from legacy_queue.http.endpoint import Answer, Call, Endpoint
 from legacy_queue.http.request_log import Environ, record_of
 from legacy_queue.http.schemas import SCHEMAS
-from legacy_queue.services.faults import Faults
+from legacy_queue.services.fault_registry import FaultRegistry
 
 _CODES = {
     400: "InputError",
@@ -31,7 +31,7 @@ _CODES = {
 class FaultInjection:
     """What a server asks at each place where a fault may happen. ``stopping`` ends delays."""
 
-    def __init__(self, faults: Faults, stopping: Event) -> None:
+    def __init__(self, faults: FaultRegistry, stopping: Event) -> None:
         self._faults, self._stopping = faults, stopping
 
     def handle(self, call: Call) -> Answer:

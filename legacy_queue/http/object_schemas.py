@@ -1,6 +1,6 @@
 """The JSON schemas of objects. Source: those of today's Object service."""
 
-from legacy_queue.domain.artifacts import LARGEST_UPLOAD
+from legacy_queue.domain.artifact import LARGEST_UPLOAD
 from legacy_queue.http.artifact_schemas import CONTENT_TYPE
 from legacy_queue.http.schema_helpers import STRING, Schema, each, enum, integer, text
 from legacy_queue.http.schema_properties import object_of

@@ -15,8 +15,8 @@ import structlog
 from werkzeug.wsgi import ClosingIterator
 
 from legacy_queue.domain.errors import AuthenticationFailed, AuthorizationFailed, QueueError
-from legacy_queue.domain.faults import RunKey
-from legacy_queue.http.connection import FairBody
+from legacy_queue.domain.fault import RunKey
+from legacy_queue.http.body_timeout import TimedBody
 
 log = structlog.get_logger()
 
@@ -124,7 +124,7 @@ class RequestLog:
     def __call__(self, environ: Environ, start_response: Any) -> Iterable[bytes]:
         record = environ[_RECORD] = RequestRecord(environ)
         environ["PATH_INFO"] = record.path
-        environ["wsgi.input"] = FairBody(environ["wsgi.input"])
+        environ["wsgi.input"] = TimedBody(environ["wsgi.input"])
 
         def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Any:
             record.status = int(status[:3])

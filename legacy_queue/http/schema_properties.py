@@ -5,7 +5,7 @@ Lengths are limited so that what is accepted fits an entity.
 
 from legacy_queue.domain.ids import IDENTIFIER, PROJECT_ID, TASK_ID, TASK_QUEUE_ID
 from legacy_queue.domain.priority import PRIORITIES
-from legacy_queue.domain.workers import ACTION_CONTEXTS, STABILITIES
+from legacy_queue.domain.worker_record import ACTION_CONTEXTS, STABILITIES
 from legacy_queue.http.schema_helpers import (
     STRING,
     TIME,

@@ -4,7 +4,7 @@ A property has the same schema wherever it occurs, so an object lists the names 
 ``PROPERTIES`` says what each may be.
 """
 
-from legacy_queue.domain.usage import METHODS
+from legacy_queue.domain.usage_key import METHODS
 from legacy_queue.http.artifact_schemas import ARTIFACT_SCHEMAS
 from legacy_queue.http.control_schemas import CONTROL_SCHEMAS
 from legacy_queue.http.object_schemas import OBJECT_SCHEMAS

@@ -10,7 +10,7 @@ from legacy_queue.ports.table import Table
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class SigningEndpoint:
     """Where clients reach a service of the account, and the base64 key that signs its URLs."""
 
     url: str
@@ -27,8 +27,8 @@ class StorageAccount(Protocol):
     """Tables and the container come into being by ``check``, queues by ``Queue.create``."""
 
     container: BlobContainer
-    public_queues: Endpoint  # as workers are told
-    public_blobs: Endpoint
+    public_queues: SigningEndpoint  # as workers are told
+    public_blobs: SigningEndpoint
     endpoints: Mapping[str, str | None]  # URLs of queue, table and blob that this server itself uses
 
     def table(self, name: str) -> Table:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.messages import MessageLease
 
 _MAX_TEXT = 48 * 1024
 
@@ -30,7 +30,7 @@ class PopReceiptMismatch(LeaseLost):
 class QueuedMessage:
     """As it was received; peeked at, it has no receipt, and ``next_visible`` only if it is invisible."""
 
-    lease: Lease
+    lease: MessageLease
     text: str
     inserted: datetime
     expires: datetime
@@ -52,7 +52,7 @@ class Queue(Protocol):
 
     def metadata(self) -> Mapping[str, str]: ...
 
-    def put(self, text: str, hidden_for: timedelta, time_to_live: timedelta | None = None) -> Lease:
+    def put(self, text: str, hidden_for: timedelta, time_to_live: timedelta | None = None) -> MessageLease:
         """A fresh message, invisible for so long, gone after ``time_to_live``, which is longer; None: never.
 
         The lease is good until the message is received.
@@ -70,13 +70,13 @@ class Queue(Protocol):
         In memory these are all; Azure shows the first 32 that are visible.
         """
 
-    def update(self, lease: Lease, text: str, hidden_for: timedelta) -> Lease:
+    def update(self, lease: MessageLease, text: str, hidden_for: timedelta) -> MessageLease:
         """Give the leased message this text and make it invisible for so long; raises LeaseLost.
 
         0 makes it visible at once. The old lease is good for nothing afterwards.
         """
 
-    def delete(self, lease: Lease) -> None:
+    def delete(self, lease: MessageLease) -> None:
         """Delete the leased message; raises LeaseLost."""
 
     def count(self) -> int:

@@ -47,7 +47,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Page:
+class RowPage:
     """Some of the rows that were asked for, in the order of (partition, key).
 
     ``after`` continues, in any process; None at the end. An empty page may not be the last.
@@ -97,7 +97,7 @@ class Table(Protocol):
 
     def page(
         self, conditions: Sequence[Condition], after: str, limit: int, select: Sequence[str] | None = None
-    ) -> Page:
+    ) -> RowPage:
         """Up to ``limit`` (1..1000) of the rows that meet all conditions, which PARTITION and KEY may be in.
 
         Begins where ``after`` says, "" being the beginning. ``select`` names the properties that are wanted;

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from legacy_queue.domain import transitions
-from legacy_queue.domain.artifacts import artifact_created
+from legacy_queue.domain.artifact import artifact_created
 from legacy_queue.domain.events import EVER, Event, events_since
 from legacy_queue.domain.task import Task
-from legacy_queue.domain.timers import ArtifactName, next_due
+from legacy_queue.domain.timer import ArtifactName, next_due
 from legacy_queue.ports import BrokerAway, Changed, Clock
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.dependencies import Dependencies

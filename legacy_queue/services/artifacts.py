@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from legacy_queue.domain.artifacts import (
+from legacy_queue.domain.artifact import (
     EXPIRED_FOR,
     Artifact,
     artifact_created,
@@ -26,7 +26,7 @@ from legacy_queue.domain.errors import (
     ResourceNotFound,
     ServiceUnavailable,
 )
-from legacy_queue.domain.objects import upload_access
+from legacy_queue.domain.object_access import upload_access
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import AlreadyExists, BrokerAway, Changed, Clock, ObjectStore
@@ -166,7 +166,7 @@ class Artifacts:
         return read_page(ask, lambda artifact: artifact.name, after, limit, render)
 
     def remove_expired(self, after: str, limit: int, _since: datetime | None) -> str | None:
-        """A page of a chore: what expired a while ago is removed, the bytes first, as far as that goes.
+        """A page of a job: what expired a while ago is removed, the bytes first, as far as that goes.
 
         An object store that is away keeps its own; raises ServiceUnavailable where the storage is.
         """

@@ -10,9 +10,9 @@ from functools import partial
 import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.services.chores import Chores
 from legacy_queue.services.event_publisher import EventPublisher
 from legacy_queue.services.gate import Gate
+from legacy_queue.services.periodic_jobs import PeriodicJobs
 from legacy_queue.services.resolver import RESOLVERS, Resolver
 from legacy_queue.services.timers import Timers
 
@@ -35,7 +35,8 @@ class Pace:
 
 
 class Background:
-    """``chores`` is None where another process resolves: then timers of others are not received either.
+    """``periodic_jobs`` is None where another process resolves: then timers of others are not received
+    either.
 
     ``waiting`` are called once ``stopping`` is set: each wakes requests that wait, which then end.
     """
@@ -45,7 +46,7 @@ class Background:
         timers: Timers,
         resolver: Resolver,
         publisher: EventPublisher,
-        chores: Chores | None,
+        periodic_jobs: PeriodicJobs | None,
         flushes: Sequence[Flush],
         stopping: threading.Event,
         waiting: Sequence[Callable[[], None]] = (),
@@ -64,9 +65,9 @@ class Background:
             *(partial(self._repeat, flush, pace.flush) for flush in flushes),
             *[partial(resolver.run, stopping, self._gate)] * RESOLVERS,
         ]
-        if chores:
+        if periodic_jobs:
             receive = partial(self._repeat, self._receive, pace.receive)
-            self._loops += [receive, partial(chores.run, stopping, self._gate)]
+            self._loops += [receive, partial(periodic_jobs.run, stopping, self._gate)]
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -76,7 +77,7 @@ class Background:
             thread.start()
             self._threads.append(thread)  # not before: it may be stopped meanwhile
 
-    def announce_stop(self) -> None:
+    def begin_stop(self) -> None:
         """Nothing new begins, and requests that wait are answered. Returns at once, may be repeated."""
         self.stopping.set()
         for wake in self._waiting:
@@ -100,7 +101,7 @@ class Background:
         self._publisher.close()
 
     def _end(self) -> None:
-        self.announce_stop()
+        self.begin_stop()
         end = time.monotonic() + _END
         for thread in self._threads:
             thread.join(max(0, end - time.monotonic()))

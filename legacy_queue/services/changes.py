@@ -13,11 +13,11 @@ import structlog
 
 from legacy_queue.domain.errors import QueueError, RequestConflict, ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.events import EVER, Event, events_since
-from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Run, Task
-from legacy_queue.domain.timers import next_due
+from legacy_queue.domain.timer import next_due
 from legacy_queue.ports import BrokerAway, Changed, Clock
 from legacy_queue.services.event_publisher import EventPublisher
 from legacy_queue.services.timers import LEASE, Timers
@@ -46,14 +46,14 @@ class Changes:
         task_id: str,
         decide: Callable[[Task, datetime], Outcome],
         run_id: int = 0,
-        presented: Lease | None = None,
+        proof: MessageLease | None = None,
     ) -> Task:
         """The task after the transition; a lost race decides again.
 
         What this process remembers of the task may be old, so only a write that succeeds proves it: before
         anything is refused, or left as it is, the task is read. It is read first where ``run_id``, which the
-        transition is about, is not remembered: the message presented for that run may be the only one that
-        leads to it, and holding it for what is long past would lose it. ``presented`` is the message that a
+        transition is about, is not remembered: the message proof for that run may be the only one that
+        leads to it, and holding it for what is long past would lose it. ``proof`` is the message that a
         claim came with: where the claim is a conflict, it is of no use to anybody and withdrawn, unless the
         task holds it.
 
@@ -68,7 +68,7 @@ class Changes:
                 outcome = decide(stored.task, self._clock.now())  # no earlier than ``began``
             except QueueError as refusal:
                 if is_fresh:
-                    self._withdraw_useless(stored.task, presented, refusal)
+                    self._withdraw_useless(stored.task, proof, refusal)
                     raise
                 stored = None
                 continue
@@ -84,7 +84,7 @@ class Changes:
             stored, is_fresh = self.read(task_id), True
         if outcome.refusal:
             try:
-                self._withdraw_useless(task, presented, outcome.refusal)
+                self._withdraw_useless(task, proof, outcome.refusal)
             except Exception:
                 log.exception("useless-message-stays", task_id=task_id)
             raise outcome.refusal
@@ -188,9 +188,9 @@ class Changes:
             return outcome.task
         return replace(outcome.task, held=self._messages.hold(outcome.task, outcome.hold))
 
-    def _withdraw_useless(self, task: Task, presented: Lease | None, refusal: QueueError) -> None:
-        if presented and isinstance(refusal, RequestConflict):
-            self._withdraw_unless_held(task, presented, task.work_queue)
+    def _withdraw_useless(self, task: Task, proof: MessageLease | None, refusal: QueueError) -> None:
+        if proof and isinstance(refusal, RequestConflict):
+            self._withdraw_unless_held(task, proof, task.work_queue)
 
     def _write(self, stored: StoredTask, outcome: Outcome, began: datetime) -> Task | None:
         """The task as it is written, with all effects of that; None where the race for it was lost."""
@@ -229,7 +229,7 @@ class Changes:
         else:
             self._withdraw_unless_held(task, wanted.held, wanted.work_queue)
 
-    def _withdraw_unless_held(self, task: Task, lease: Lease, queue: WorkQueue) -> None:
+    def _withdraw_unless_held(self, task: Task, lease: MessageLease, queue: WorkQueue) -> None:
         if task.held is None or task.held.message_id != lease.message_id:
             self._messages.drop(queue, lease)
 

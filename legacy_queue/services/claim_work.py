@@ -12,8 +12,8 @@ from legacy_queue.domain.priority import PRIORITIES, WorkQueue, work_queues
 from legacy_queue.domain.task import Worker
 from legacy_queue.ports import Clock
 from legacy_queue.services.claims import Claims
+from legacy_queue.services.concurrency import Threads, map_concurrently
 from legacy_queue.services.gate import Gate
-from legacy_queue.services.together import Threads, for_each
 from legacy_queue.services.usage import Usage
 from legacy_queue.services.work_messages import WorkMessages
 from legacy_queue.services.work_poller import Polled, Wait, WorkPoller
@@ -78,7 +78,7 @@ class ClaimWork:
         claimed. ``names_task_queue``: it calls by taskQueueId. Unless the worker ``waits``, the answer comes
         after one look at each queue. Raises ServiceUnavailable.
         """
-        self._usage.saw_claim_work(provisioner_id, worker_type, worker, names_task_queue)
+        self._usage.record_claim_work(provisioner_id, worker_type, worker, names_task_queue)
         self._workers.seen(provisioner_id, worker_type, worker)
 
         def is_quarantined() -> bool:
@@ -177,11 +177,11 @@ class ClaimWork:
                 log.exception("work-not-claimed", message_id=message.lease.message_id)  # it comes again
             return None
 
-        return [claim for claim in for_each(claim, polled, self._threads) if claim]
+        return [claim for claim in map_concurrently(claim, polled, self._threads) if claim]
 
     def _take_back(self, claims: Sequence[Claim], worker: Worker) -> None:
         for claim in claims:
             try:
-                self._claims.unclaim(claim, worker)
+                self._claims.release_claim(claim, worker)
             except ServiceUnavailable:
                 log.warning("claim-not-taken-back", task_id=claim["status"]["taskId"])  # it expires

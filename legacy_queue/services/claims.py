@@ -12,7 +12,7 @@ from legacy_queue.domain import transitions
 from legacy_queue.domain.authentication import Client, create_temporary_credentials
 from legacy_queue.domain.errors import AuthorizationFailed, InputError, RequestConflict, ResourceNotFound
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.messages import Lease, read_message, signature_is_valid
+from legacy_queue.domain.messages import MessageLease, read_message, signature_is_valid
 from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task, Worker
@@ -33,7 +33,7 @@ _CREDENTIALS_DRIFT = timedelta(minutes=15)  # before now, and after takenUntil
 
 
 @dataclass(frozen=True)
-class Presented:
+class ClaimProof:
     """What a claim brings of the message that led to it: all of it (draft) or nothing (deployed).
 
     Only the signature tells whose message it is: without one, the message is left alone.
@@ -44,9 +44,9 @@ class Presented:
     signature: str | None = field(default=None, repr=False)
 
     @property
-    def lease(self) -> Lease | None:
+    def lease(self) -> MessageLease | None:
         if self.message_id and self.receipt and self.signature:
-            return Lease(self.message_id, self.receipt)
+            return MessageLease(self.message_id, self.receipt)
         return None
 
     @property
@@ -95,19 +95,19 @@ class Claims:
         """``optional`` or ``required``: whether claimTask must present the message that was polled."""
         return "required" if f"{provisioner_id}/{worker_type}" in self._rules.required else "optional"
 
-    def claim(self, task: Task, run_id: int, worker: Worker, presented: Presented) -> Mapping[str, Any]:
+    def claim(self, task: Task, run_id: int, worker: Worker, proof: ClaimProof) -> Mapping[str, Any]:
         """The worker holds the run until takenUntil; the body that claimTask answers.
 
         ``task`` may be old: only its definition counts. The run that is claimed is in the answer: see
         ``transitions.claim``. Raises AuthorizationFailed for a wrong signature, which changes nothing;
-        InputError for a message that is not presented where it must be, RequestConflict for a worker that is
+        InputError for a message that is not proof where it must be, RequestConflict for a worker that is
         quarantined, and then the run is offered again; ResourceNotFound, RequestConflict, ServiceUnavailable.
         """
         queue = task.work_queue
-        self._usage.saw_claim(queue.provisioner_id, queue.worker_type, worker, presented.missing)
-        self._check(task, run_id, presented)
-        self._check_quarantine(task, run_id, worker, presented)
-        claim = self._claim(task.task_id, run_id, worker, presented)
+        self._usage.record_claim(queue.provisioner_id, queue.worker_type, worker, proof.missing)
+        self._check(task, run_id, proof)
+        self._check_quarantine(task, run_id, worker, proof)
+        claim = self._claim(task.task_id, run_id, worker, proof)
         pool = queue.provisioner_id, queue.worker_type
         self._workers.claimed(*pool, worker, [(task.task_id, claim["runId"])])
         return claim
@@ -129,9 +129,9 @@ class Claims:
             log.warning("work-message-dropped", message_id=message_id, why=str(error))
             self._messages.drop(queue, message.lease)
             return None
-        presented = Presented(message_id, message.lease.receipt, signature)
+        proof = ClaimProof(message_id, message.lease.receipt, signature)
         try:
-            return self._claim(task_id, run_id, worker, presented, polled_from=queue)
+            return self._claim(task_id, run_id, worker, proof, polled_from=queue)
         except RequestConflict as stale:  # the message has been withdrawn, unless it is held
             log.info("work-message-stale", message_id=message_id, why=stale.message)
         except _Moved as moved:
@@ -144,14 +144,14 @@ class Claims:
             self._messages.drop(queue, message.lease)
         return None
 
-    def unclaim(self, claim: Mapping[str, Any], worker: Worker) -> None:
+    def release_claim(self, claim: Mapping[str, Any], worker: Worker) -> None:
         """Take back a claim, as it was answered, that never reached its worker. Raises ServiceUnavailable."""
         task_id, run_id = claim["status"]["taskId"], claim["runId"]
         taken_until = parse_time(claim["takenUntil"])
         log.info("claim-taken-back", task_id=task_id, run_id=run_id)
         with suppress(ResourceNotFound):
             self._changes.apply(
-                task_id, lambda task, _: transitions.unclaim(task, run_id, worker, taken_until)
+                task_id, lambda task, _: transitions.release_claim(task, run_id, worker, taken_until)
             )
 
     def reclaim(self, task_id: str, run_id: int) -> Mapping[str, Any]:
@@ -180,7 +180,7 @@ class Claims:
         task_id: str,
         run_id: int,
         worker: Worker,
-        presented: Presented,
+        proof: ClaimProof,
         polled_from: WorkQueue | None = None,
     ) -> Mapping[str, Any]:
         """``polled_from``: the queue where this process has received the message, which then leads to a new
@@ -191,17 +191,17 @@ class Claims:
             if polled_from not in (None, task.work_queue):
                 raise _Moved(task)
             outcome = transitions.claim(
-                task, run_id, worker, presented.lease, presented.message_id, self._rules.claim_timeout, now
+                task, run_id, worker, proof.lease, proof.message_id, self._rules.claim_timeout, now
             )
             if polled_from and outcome.task == task:
                 raise RequestConflict(f"task {task_id}: this worker holds run {run_id} already")
             return outcome
 
-        task = self._changes.apply(task_id, decide, run_id, presented.lease)
+        task = self._changes.apply(task_id, decide, run_id, proof.lease)
         return {**self._answer(task), "task": task.wire}
 
-    def _check(self, task: Task, run_id: int, presented: Presented) -> None:
-        signature = presented.signature
+    def _check(self, task: Task, run_id: int, proof: ClaimProof) -> None:
+        signature = proof.signature
         if signature is not None and not signature_is_valid(
             signature, task.task_id, run_id, self._rules.secrets
         ):
@@ -210,28 +210,28 @@ class Claims:
                 "pass the signature of the message that you polled"
             )
         queue = task.work_queue
-        if self.policy(queue.provisioner_id, queue.worker_type) == "required" and presented.missing:
-            self._offer_again(task.task_id, run_id, presented)
+        if self.policy(queue.provisioner_id, queue.worker_type) == "required" and proof.missing:
+            self._offer_again(task.task_id, run_id, proof)
             raise InputError(
                 f"workers of {queue.task_queue_id} must present the message that they polled: "
-                f"this claim lacks {', '.join(presented.missing)}. "
+                f"this claim lacks {', '.join(proof.missing)}. "
                 "messageId, receipt and signature are accepted"
             )
 
-    def _check_quarantine(self, task: Task, run_id: int, worker: Worker, presented: Presented) -> None:
+    def _check_quarantine(self, task: Task, run_id: int, worker: Worker, proof: ClaimProof) -> None:
         queue = task.work_queue
         until = self._workers.quarantined_until(queue.provisioner_id, queue.worker_type, worker)
         if until:
-            self._offer_again(task.task_id, run_id, presented)
+            self._offer_again(task.task_id, run_id, proof)
             raise RequestConflict(
                 f"worker {worker.worker_group}/{worker.worker_id} of {queue.task_queue_id} is quarantined "
                 f"until {format_time(until)}: it gets no work before"
             )
 
-    def _offer_again(self, task_id: str, run_id: int, presented: Presented) -> None:
+    def _offer_again(self, task_id: str, run_id: int, proof: ClaimProof) -> None:
         """The run that the message of a refused claim leads to is offered again, after a while.
 
-        It is that very message where it was presented: a worker of the draft does not delete it, one more for
+        It is that very message where it was proof: a worker of the draft does not delete it, one more for
         each refusal would multiply. For other claims a process does not offer a run twice in a moment. It may
         also be the held message of a claim: then the other one is visible after takenUntil.
         """
@@ -245,10 +245,10 @@ class Claims:
         if run_id not in (wanted, wanted + 1):
             return
         offered = self._offered.get((task_id, wanted))
-        if presented.lease is None and offered and timedelta(0) <= now - offered < OFFERED_AGAIN_AFTER / 2:
+        if proof.lease is None and offered and timedelta(0) <= now - offered < OFFERED_AGAIN_AFTER / 2:
             return
-        self._messages.offer(task, wanted, presented.lease, delay)
-        if presented.lease is None:
+        self._messages.offer(task, wanted, proof.lease, delay)
+        if proof.lease is None:
             self._offered.put((task_id, wanted), now)
 
     def _answer(self, task: Task) -> dict[str, Any]:

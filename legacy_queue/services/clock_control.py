@@ -8,8 +8,8 @@ from threading import Event
 
 from legacy_queue.domain.errors import InputError, RequestConflict, ServiceUnavailable
 from legacy_queue.ports import AdjustableClock, Clock
-from legacy_queue.services.chores import Chores
 from legacy_queue.services.gate import Gate
+from legacy_queue.services.periodic_jobs import PeriodicJobs
 from legacy_queue.services.resolver import Resolver
 from legacy_queue.services.timers import Timers
 
@@ -37,7 +37,7 @@ class ClockControl:
         clock: Clock,
         timers: Timers,
         resolver: Resolver,
-        chores: Chores | None,
+        periodic_jobs: PeriodicJobs | None,
         gate: Gate,
         stopping: Event,
         look_again: Callable[[], None],
@@ -45,7 +45,7 @@ class ClockControl:
         """``look_again`` makes requests that wait for work look for it at once."""
         self._clock = clock
         self._movable = clock if isinstance(clock, AdjustableClock) else None
-        self._timers, self._resolver, self._chores = timers, resolver, chores
+        self._timers, self._resolver, self._periodic_jobs = timers, resolver, periodic_jobs
         self._gate, self._stopping, self._look_again = gate, stopping, look_again
 
     def state(self) -> ClockState:
@@ -102,6 +102,6 @@ class ClockControl:
             raise ServiceUnavailable("the server ends or is reset: less time has passed than was asked for")
         clock.move_to(target)
         self._timers.tick()  # its messages are visible by now
-        if self._chores:
-            self._chores.do_due(self._stopping)
+        if self._periodic_jobs:
+            self._periodic_jobs.do_due(self._stopping)
             self._resolver.handle_all()

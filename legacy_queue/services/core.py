@@ -12,10 +12,10 @@ from legacy_queue.services.advance import Advance
 from legacy_queue.services.artifacts import Artifacts
 from legacy_queue.services.background import Background, Flush, Pace
 from legacy_queue.services.changes import Changes
-from legacy_queue.services.chores import PAUSE, RENEWED_EVERY, Chore, Chores
 from legacy_queue.services.claim_work import ClaimWork
 from legacy_queue.services.claims import ClaimRules, Claims
 from legacy_queue.services.clock_control import ClockControl
+from legacy_queue.services.concurrency import Threads
 from legacy_queue.services.dependencies import Dependencies
 from legacy_queue.services.event_feed import EventFeed
 from legacy_queue.services.event_publisher import EventPublisher
@@ -25,13 +25,13 @@ from legacy_queue.services.groups import Groups
 from legacy_queue.services.listing import Listing
 from legacy_queue.services.objects import Objects
 from legacy_queue.services.pages import PageMemory
+from legacy_queue.services.periodic_jobs import PAUSE, RENEWED_EVERY, PeriodicJob, PeriodicJobs
 from legacy_queue.services.polling import Polling
 from legacy_queue.services.resolver import Resolver
 from legacy_queue.services.sweeper import Sweeper
 from legacy_queue.services.task_queues import TaskQueues
 from legacy_queue.services.tasks import Tasks
 from legacy_queue.services.timers import Timers
-from legacy_queue.services.together import Threads
 from legacy_queue.services.uploads import Uploads
 from legacy_queue.services.usage import Usage
 from legacy_queue.services.work_messages import WorkMessages
@@ -64,7 +64,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Core:
-    """``chores`` is None where another process resolves.
+    """``periodic_jobs`` is None where another process resolves.
 
     ``flushes`` write down what is counted and noted in memory. ``stopping`` is set when the process ends.
     """
@@ -73,7 +73,7 @@ class Core:
     timers: Timers
     resolver: Resolver
     publisher: EventPublisher
-    chores: Chores | None = None
+    periodic_jobs: PeriodicJobs | None = None
     flushes: Sequence[Flush] = ()
     stopping: Event = field(default_factory=Event)
     gate: Gate = field(default_factory=Gate)
@@ -84,7 +84,7 @@ class Core:
             self.timers,
             self.resolver,
             self.publisher,
-            self.chores,
+            self.periodic_jobs,
             self.flushes,
             self.stopping,
             (self.services.claim_work.wake, self.services.event_feed.end),
@@ -97,7 +97,7 @@ class Core:
         """What moves the clock that everything was built with."""
         look_again = self.services.claim_work.look_again
         return ClockControl(
-            clock, self.timers, self.resolver, self.chores, self.gate, self.stopping, look_again
+            clock, self.timers, self.resolver, self.periodic_jobs, self.gate, self.stopping, look_again
         )
 
 
@@ -165,26 +165,28 @@ def build_core(
         storage.tasks, storage.artifacts, changes, messages, dependencies, groups, publisher, clock
     )
     resolver = Resolver(timers, advance, groups, clock)
-    chores = None
+    periodic_jobs = None
     if rules.resolves:
         sweeper = Sweeper(storage.tasks, storage.groups, timers, advance, clock)
-        jobs = _chores(storage, sweeper, artifacts, clock)
-        chores = Chores(jobs, storage.turns, clock, rules.pause, rules.renewed_every)
-    return Core(services, timers, resolver, publisher, chores, flushes, stopping, gate)
+        jobs = _periodic_jobs(storage, sweeper, artifacts, clock)
+        periodic_jobs = PeriodicJobs(jobs, storage.leases, clock, rules.pause, rules.renewed_every)
+    return Core(services, timers, resolver, publisher, periodic_jobs, flushes, stopping, gate)
 
 
-def _chores(storage: Storage, sweeper: Sweeper, artifacts: Artifacts, clock: Clock) -> list[Chore]:
-    def expire(name: str) -> Chore:
+def _periodic_jobs(
+    storage: Storage, sweeper: Sweeper, artifacts: Artifacts, clock: Clock
+) -> list[PeriodicJob]:
+    def expire(name: str) -> PeriodicJob:
         expiring = storage.expiring[name]
-        return Chore(
+        return PeriodicJob(
             f"expire-{name}",
             _EXPIRE_EVERY,
             lambda after, limit, _: expiring.remove_expired(clock.now(), after, limit),
         )
 
     return [
-        Chore("sweep-tasks", _SWEEP_EVERY, sweeper.sweep_tasks),
-        Chore("sweep-groups", _SWEEP_EVERY, sweeper.sweep_groups),
-        Chore("expire-artifacts", _EXPIRE_EVERY, artifacts.remove_expired),
+        PeriodicJob("sweep-tasks", _SWEEP_EVERY, sweeper.sweep_tasks),
+        PeriodicJob("sweep-groups", _SWEEP_EVERY, sweeper.sweep_groups),
+        PeriodicJob("expire-artifacts", _EXPIRE_EVERY, artifacts.remove_expired),
         *(expire(name) for name in storage.expiring),
     ]

@@ -10,7 +10,7 @@ from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import Corrupt
 from legacy_queue.services.changes import Changes
-from legacy_queue.services.together import Threads, for_each
+from legacy_queue.services.concurrency import Threads, map_concurrently
 from legacy_queue.stores import DependencyStore, Dependent, TaskStore
 
 _PAGE = 100
@@ -51,7 +51,7 @@ class Dependencies:
         """The task is among the dependents of its dependencies, itself perhaps. Safe to repeat."""
         dependent = Dependent(task.task_id, task.definition.requires)
         expires = task.definition.expires
-        for_each(
+        map_concurrently(
             lambda one: self._dependencies.add(one, dependent, expires),
             task.definition.dependencies,
             self._threads,
@@ -87,7 +87,7 @@ class Dependencies:
         return self._changes.apply(task_id, lambda task, now: transitions.satisfy(task, required_id, now))
 
     def _load(self, task_ids: Sequence[str]) -> Mapping[str, Task | None]:
-        found = zip(task_ids, for_each(self._tasks.load, task_ids, self._threads), strict=True)
+        found = zip(task_ids, map_concurrently(self._tasks.load, task_ids, self._threads), strict=True)
         return {task_id: stored.task if stored else None for task_id, stored in found}
 
 

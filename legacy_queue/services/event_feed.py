@@ -24,7 +24,7 @@ from legacy_queue.ports import Broker, BrokerAway
 
 log = structlog.get_logger()
 
-Told = tuple[str, Event]  # with its id, which is empty where there is a broker
+FedEvent = tuple[str, Event]  # with its id, which is empty where there is a broker
 BeginsAnew = Literal["begins-anew"]  # events are missing before the next
 
 _ID = re.compile(r"[0-9]{16}", re.ASCII)
@@ -36,14 +36,14 @@ _TICK = timedelta(seconds=1)
 
 
 @dataclass(eq=False)
-class _Stream:
+class _EventStream:
     """``waiting`` is what it was handed and has not read yet, None behind its last event."""
 
     exchange: str | None
     pattern: str
     followers: Sequence[str]
     is_disconnected: Callable[[], bool]
-    waiting: SimpleQueue[Told | None] = field(default_factory=SimpleQueue)
+    waiting: SimpleQueue[FedEvent | None] = field(default_factory=SimpleQueue)
 
 
 class EventFeed:
@@ -59,10 +59,10 @@ class EventFeed:
         self._broker, self._tick = broker, tick.total_seconds()
         self._max_streams, self._max_of_one = max_streams, max(_MIN_SHARE, max_streams // 10)
         self._lock = threading.RLock()  # the garbage collector may end a stream while it is held
-        self._events: deque[Told] = deque(maxlen=_MAX_EVENTS)
+        self._events: deque[FedEvent] = deque(maxlen=_MAX_EVENTS)
         self._last_id = epoch_milliseconds(born) * 1000
-        self._streams: set[_Stream] = set()
-        self._topics: TopicIndex[_Stream] = TopicIndex()
+        self._streams: set[_EventStream] = set()
+        self._topics: TopicIndex[_EventStream] = TopicIndex()
         self._reader: Future[None] | None = None  # done once the broker is followed
 
     def append(self, events: Sequence[Event]) -> None:
@@ -81,7 +81,7 @@ class EventFeed:
         followers: Sequence[str] = (),
         is_endless: bool = True,
         is_disconnected: Callable[[], bool] = lambda: False,
-    ) -> Iterator[Told | BeginsAnew | None]:
+    ) -> Iterator[FedEvent | BeginsAnew | None]:
         """Events with their ids, behind the one with the id ``after``, or from now on for "".
 
         Those of the exchange, or of all, whose routing key or a route (``route.<route>``) matches the
@@ -93,7 +93,7 @@ class EventFeed:
         of the ``followers`` (the address and the client that ask) follows too often. A stream that
         ``is_disconnected`` has its place taken away where another stream needs it.
         """
-        stream = _Stream(exchange, pattern, followers, is_disconnected)
+        stream = _EventStream(exchange, pattern, followers, is_disconnected)
         following = self._follow(stream, after, is_endless)
         next(following)  # closing it gives its place back from here on
         return following
@@ -104,7 +104,9 @@ class EventFeed:
             for stream in tuple(self._streams):
                 stream.waiting.put(None)
 
-    def _follow(self, stream: _Stream, after: str, is_endless: bool) -> Iterator[Told | BeginsAnew | None]:
+    def _follow(
+        self, stream: _EventStream, after: str, is_endless: bool
+    ) -> Iterator[FedEvent | BeginsAnew | None]:
         resumes = after != "" and not self._broker
         if resumes and not _ID.fullmatch(after):
             raise ValueError(f"{after!r} is not the id of an event: an id is 16 digits")
@@ -115,7 +117,7 @@ class EventFeed:
             if reader:
                 reader.result()
             yield None
-            own: TopicIndex[_Stream] = TopicIndex()
+            own: TopicIndex[_EventStream] = TopicIndex()
             own.add(stream.pattern, stream)
             for one in self._kept(int(after), last_id) if resumes else ():
                 if isinstance(one, str) or _followed_by(own, one[1]):
@@ -132,12 +134,12 @@ class EventFeed:
         finally:
             self._close(stream)
 
-    def _close(self, stream: _Stream) -> None:
+    def _close(self, stream: _EventStream) -> None:
         with self._lock:
             self._streams.discard(stream)
             self._topics.remove(stream.pattern, stream)
 
-    def _kept(self, after: int, until: int) -> Iterator[Told | BeginsAnew]:
+    def _kept(self, after: int, until: int) -> Iterator[FedEvent | BeginsAnew]:
         """The events behind one id up to another, as far as they are kept when it is their turn."""
         after = after if after <= until else -1  # it is of a process whose ids are ahead of these
         while after < until:
@@ -151,7 +153,7 @@ class EventFeed:
             yield from page
             after += len(page)
 
-    def _open(self, stream: _Stream) -> None:
+    def _open(self, stream: _EventStream) -> None:
         if self._refusal(stream):
             for other in tuple(self._streams):
                 if other.is_disconnected():
@@ -169,7 +171,7 @@ class EventFeed:
         self._streams.add(stream)
         self._topics.add(stream.pattern, stream)
 
-    def _refusal(self, stream: _Stream) -> str | None:
+    def _refusal(self, stream: _EventStream) -> str | None:
         if len(self._streams) >= self._max_streams:
             return f"{self._max_streams} streams of events are open: try again later"
         followers = Counter(one for other in tuple(self._streams) for one in other.followers)
@@ -199,7 +201,7 @@ class EventFeed:
             if not reader.done():
                 reader.set_exception(error)
 
-    def _hand_out(self, told: Told) -> None:
+    def _hand_out(self, told: FedEvent) -> None:
         """A stream that has no room for an event ends before it, to be resumed there."""
         for stream in _followed_by(self._topics, told[1]) if self._streams else ():
             if stream.waiting.qsize() < _ROOM:
@@ -209,7 +211,7 @@ class EventFeed:
                 self._topics.remove(stream.pattern, stream)
 
 
-def _followed_by(topics: TopicIndex[_Stream], event: Event) -> list[_Stream]:
+def _followed_by(topics: TopicIndex[_EventStream], event: Event) -> list[_EventStream]:
     """The streams that the event is for."""
     found = topics.matching((event.routing_key, *(f"route.{route}" for route in event.routes)))
     return [stream for stream in found if stream.exchange in (None, event.exchange)]

@@ -16,8 +16,8 @@ from legacy_queue.domain.priority import direction
 from legacy_queue.domain.task import Task
 from legacy_queue.ports import Corrupt
 from legacy_queue.services.changes import Changes
+from legacy_queue.services.concurrency import Threads, map_concurrently
 from legacy_queue.services.groups import Groups
-from legacy_queue.services.together import Threads, for_each
 from legacy_queue.stores import Group, GroupStore, TaskStore
 
 _AT_ONCE = 16
@@ -89,7 +89,7 @@ class GroupChanges:
 
         changed: list[str] = []
         for task_ids in self._unresolved(group.task_group_id):
-            answers = zip(task_ids, for_each(change, task_ids, self._threads), strict=True)
+            answers = zip(task_ids, map_concurrently(change, task_ids, self._threads), strict=True)
             changed += [task_id for task_id, has_changed in answers if has_changed]
         return changed
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from legacy_queue.domain.artifacts import Artifact
+from legacy_queue.domain.artifact import Artifact
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.errors import InputError, RequestConflict, ResourceNotFound
-from legacy_queue.domain.objects import (
+from legacy_queue.domain.object_access import (
     artifact_key,
     check_upload,
     download_access,

@@ -12,7 +12,7 @@ from threading import Condition
 from typing import Generic, TypeVar
 
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.services.together import for_each
+from legacy_queue.services.concurrency import map_concurrently
 
 Place = TypeVar("Place")
 Row = TypeVar("Row")
@@ -56,7 +56,7 @@ def read_page(
         ahead.extend(islice(left, min(at_once, limit - count)))
         if not ahead:
             return Page(items, None)
-        for item in for_each(render, list(ahead)):
+        for item in map_concurrently(render, list(ahead)):
             if size + largest > MAX_PAGE_BYTES:
                 break
             end, count = place(ahead.popleft()), count + 1

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from legacy_queue.domain.faults import RunKey
+from legacy_queue.domain.fault import RunKey
 from legacy_queue.domain.messages import read_message
 from legacy_queue.domain.priority import WorkQueue, work_queues
 from legacy_queue.ports import Clock

@@ -7,7 +7,7 @@ from threading import Lock
 import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.domain.workers import Path
+from legacy_queue.domain.worker_record import Path
 from legacy_queue.ports import Clock
 from legacy_queue.stores import WorkerStore
 

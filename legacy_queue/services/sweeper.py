@@ -13,7 +13,7 @@ import structlog
 
 from legacy_queue.domain.errors import ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.task import Task
-from legacy_queue.domain.timers import FIRST_LOOK, is_due, next_due
+from legacy_queue.domain.timer import FIRST_LOOK, is_due, next_due
 from legacy_queue.ports import BrokerAway, Clock, Corrupt
 from legacy_queue.services.advance import Advance
 from legacy_queue.services.timers import Timers

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from legacy_queue.domain.messages import Lease
-from legacy_queue.domain.timers import ArtifactName, Timer
+from legacy_queue.domain.messages import MessageLease
+from legacy_queue.domain.timer import ArtifactName, Timer
 
 _LONGEST_HIDDEN = timedelta(days=6)  # Azure hides no message for longer than a week
 
@@ -32,10 +32,10 @@ class Due:
 
 
 @dataclass(eq=False)
-class Message:
+class SharedMessage:
     """``is_open``: transitions may rely on it. ``task_ids`` are the timers for which it is there."""
 
-    lease: Lease
+    lease: MessageLease
     fires: datetime
     is_open: bool
     task_ids: set[str] = field(default_factory=set)
@@ -50,7 +50,7 @@ class State:
     ``messages`` say together; new ones are the last.
     """
 
-    messages: list[Message] = field(default_factory=list)
+    messages: list[SharedMessage] = field(default_factory=list)
     task_group_id: str = ""
     due: datetime | None = None
     since: datetime | None = None
@@ -64,7 +64,7 @@ class State:
     artifacts: tuple[ArtifactName, ...] = ()
 
     @property
-    def message(self) -> Message:
+    def message(self) -> SharedMessage:
         return self.messages[-1]
 
     @property

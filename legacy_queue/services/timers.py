@@ -16,11 +16,11 @@ from threading import Lock
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import EVER
-from legacy_queue.domain.timers import MAX_TEXT, ArtifactName, Timer, text_length
+from legacy_queue.domain.timer import MAX_TEXT, ArtifactName, Timer, text_length
 from legacy_queue.ports import Clock
-from legacy_queue.services.timer_state import Due, Message, Schedule, State, by_time, time_hidden
+from legacy_queue.services.timer_state import Due, Schedule, SharedMessage, State, by_time, time_hidden
 from legacy_queue.stores.group_commit import GroupCommit
-from legacy_queue.stores.timers import TimerMessage, TimerStore
+from legacy_queue.stores.timer_store import TimerMessage, TimerStore
 
 LEASE = timedelta(seconds=15)  # of timers whose effects are missing: what a dead process left goes on then
 _RENEWED_BEFORE = LEASE / 2
@@ -41,10 +41,10 @@ class Timers:
         self._store, self._clock, self._fires, self._max_kept = store, clock, fires, max_kept
         self._commits = GroupCommit(self._commit, 1000, MAX_TEXT, text_length)
         self._states: dict[str, State] = {}
-        self._messages: dict[str, Message] = {}  # by messageId
-        self._renewals: list[tuple[datetime, int, Message]] = []  # a heap: when to renew which
+        self._messages: dict[str, SharedMessage] = {}  # by messageId
+        self._renewals: list[tuple[datetime, int, SharedMessage]] = []  # a heap: when to renew which
         self._schedule = Schedule(self._states)
-        self._unused: list[Message] = []  # to be deleted
+        self._unused: list[SharedMessage] = []  # to be deleted
         self._ready: SimpleQueue[str] = SimpleQueue()  # "" ends a wait
         self._order = itertools.count()
         self._lock = Lock()
@@ -168,14 +168,14 @@ class Timers:
         else:
             self._schedule.put(key, when)
 
-    def _part(self, key: str, message: Message) -> None:
+    def _part(self, key: str, message: SharedMessage) -> None:
         message.task_ids.discard(key)
         if not message.task_ids and message.lease.message_id in self._messages:
             message.is_open = False
             self._unused.append(message)
             del self._messages[message.lease.message_id]
 
-    def _add(self, message: Message) -> None:
+    def _add(self, message: SharedMessage) -> None:
         self._messages[message.lease.message_id] = message
         heapq.heappush(self._renewals, (message.fires - _RENEWED_BEFORE, next(self._order), message))
 
@@ -184,7 +184,7 @@ class Timers:
         for message in state.messages:
             self._part(key, message)
 
-    def _move(self, key: str, state: State, message: Message, *, says_all: bool) -> None:
+    def _move(self, key: str, state: State, message: SharedMessage, *, says_all: bool) -> None:
         message.task_ids.add(key)
         others = [one for one in state.messages if one is not message]
         state.messages = [message] if says_all else [*others, message]
@@ -196,7 +196,7 @@ class Timers:
     def _commit(self, timers: Sequence[Timer]) -> None:
         fires = self._clock.now() + LEASE
         for put in self._store.put(timers, LEASE):
-            message = Message(put.lease, fires, is_open=True)
+            message = SharedMessage(put.lease, fires, is_open=True)
             with self._lock:
                 self._add(message)
                 for timer in put.timers:
@@ -220,7 +220,7 @@ class Timers:
                     heapq.heappush(self._renewals, (now, next(self._order), message))
             raise
 
-    def _move_on(self, messages: Sequence[Message], lease: timedelta) -> None:
+    def _move_on(self, messages: Sequence[SharedMessage], lease: timedelta) -> None:
         """What is unfinished in these messages goes into new ones, hidden for ``lease``; the rest waits."""
         with self._lock:
             for message in messages:
@@ -234,7 +234,7 @@ class Timers:
         others = [(timers, self._until(timers, now), False) for timers in by_time(waiting, now)]
         for timers, hidden_for, is_open in ((urgent, lease, lease > _AT_ONCE), *others):
             for put in self._store.put(timers, hidden_for):
-                message = Message(put.lease, now + hidden_for, is_open)
+                message = SharedMessage(put.lease, now + hidden_for, is_open)
                 self._moved(message, {timer.task_id: old[timer.task_id] for timer in put.timers})
 
     def _until(self, timers: Iterable[Timer], now: datetime) -> timedelta:
@@ -244,7 +244,7 @@ class Timers:
     def _keeps_more(self) -> bool:
         return self._fires and len(self._states) <= self._max_kept
 
-    def _moved(self, message: Message, old: Mapping[str, Message]) -> None:
+    def _moved(self, message: SharedMessage, old: Mapping[str, SharedMessage]) -> None:
         """The new message is there for those timers that no call has put into another one meanwhile."""
         with self._lock:
             keeps = message.is_open or self._keeps_more
@@ -266,7 +266,7 @@ class Timers:
         now = self._clock.now()
         with self._lock:
             own = self._messages.get(received.lease.message_id)
-            message = own or Message(received.lease, now, is_open=False)
+            message = own or SharedMessage(received.lease, now, is_open=False)
             message.lease, message.fires = received.lease, now + LEASE
             self._add(message)
             for timer in received.timers:
@@ -274,7 +274,7 @@ class Timers:
             if not message.task_ids:
                 self._part("", message)
 
-    def _take_over_one(self, timer: Timer, message: Message, now: datetime, *, is_own: bool) -> None:
+    def _take_over_one(self, timer: Timer, message: SharedMessage, now: datetime, *, is_own: bool) -> None:
         key = timer.task_id
         if is_own and key in self._states:
             return  # this process knows better

@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from legacy_queue.domain.artifacts import (
+from legacy_queue.domain.artifact import (
     LARGEST_UPLOAD,
     Artifact,
     blob_etag,

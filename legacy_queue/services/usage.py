@@ -13,7 +13,7 @@ import structlog
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
-from legacy_queue.domain.usage import (
+from legacy_queue.domain.usage_key import (
     CLAIM_TASK,
     CLAIM_WORK,
     HOUR,
@@ -21,8 +21,8 @@ from legacy_queue.domain.usage import (
     POLL_TASK_URLS,
     TODAYS_CLAIM_WORK,
     Calls,
-    CountedUse,
-    Use,
+    CountedUsage,
+    UsageKey,
     beginning_of_hour,
     client_name,
     report,
@@ -35,7 +35,7 @@ log = structlog.get_logger()
 MOST = 10_000  # uses that a process counts at a time
 _STEP_BACK = timedelta(minutes=5)  # of a clock, after which an hour that was over goes on
 
-Key = tuple[datetime, Use]
+Key = tuple[datetime, UsageKey]
 
 
 class Usage:
@@ -50,28 +50,28 @@ class Usage:
         self._unwritten: set[Key] = set()
         self._process = ""  # named by its first call: it may still have to be forked
 
-    def saw_poll(self, provisioner_id: str, worker_type: str, client_id: str) -> None:
+    def record_poll(self, provisioner_id: str, worker_type: str, client_id: str) -> None:
         """The client called pollTaskUrls."""
-        self._count(Use(provisioner_id, worker_type, POLL_TASK_URLS, client_name(client_id)))
+        self._count(UsageKey(provisioner_id, worker_type, POLL_TASK_URLS, client_name(client_id)))
 
-    def saw_claim(
+    def record_claim(
         self, provisioner_id: str, worker_type: str, worker: Worker, missing: Sequence[str]
     ) -> None:
         """The worker called claimTask, without those of messageId, receipt and signature."""
-        self._count(Use(provisioner_id, worker_type, CLAIM_TASK, _name(worker), tuple(missing)))
+        self._count(UsageKey(provisioner_id, worker_type, CLAIM_TASK, _name(worker), tuple(missing)))
 
-    def saw_claim_work(
+    def record_claim_work(
         self, provisioner_id: str, worker_type: str, worker: Worker, names_task_queue: bool = False
     ) -> None:
         """The worker called claimWork."""
         method = TODAYS_CLAIM_WORK if names_task_queue else CLAIM_WORK
-        self._count(Use(provisioner_id, worker_type, method, _name(worker)))
+        self._count(UsageKey(provisioner_id, worker_type, method, _name(worker)))
 
     def flush(self) -> None:
         """Write down what was counted since the last time; raises ServiceUnavailable, and then it is kept."""
         with self._flushing:
             with self._lock:
-                counted = [CountedUse(*key, self._counted[key]) for key in self._unwritten]
+                counted = [CountedUsage(*key, self._counted[key]) for key in self._unwritten]
             for one in counted:
                 if one.use == NOT_RECORDED:
                     log.warning("calls-not-recorded", hour=format_time(one.hour), count=one.calls.count)
@@ -98,7 +98,7 @@ class Usage:
         counted = self._store.since(beginning_of_hour(since) - HOUR, provisioner_id, worker_type)
         return report(counted, since, until)
 
-    def _count(self, use: Use) -> None:
+    def _count(self, use: UsageKey) -> None:
         with self._lock:
             now = self._clock.now()
             hour = beginning_of_hour(now)

@@ -8,8 +8,8 @@ from datetime import timedelta
 import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.domain.messages import Lease, message_text
-from legacy_queue.domain.outcome import Hold, Offer, Withdraw
+from legacy_queue.domain.messages import MessageLease, message_text
+from legacy_queue.domain.outcome import DeleteMessage, Hold, Offer
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import whole_seconds
@@ -31,7 +31,7 @@ class WorkMessages:
         self._queues, self._clock, self._secret = queues, clock, secrets[0]
         self.offered: Callable[[WorkQueue], None] = lambda _queue: None
 
-    def hold(self, task: Task, hold: Hold) -> Lease:
+    def hold(self, task: Task, hold: Hold) -> MessageLease:
         """The message for ``hold.run_id`` is invisible until then; its new lease.
 
         The leased message is used while the lease is good, else a fresh one. Safe to repeat: a double is
@@ -47,15 +47,17 @@ class WorkMessages:
                 log.info("message-held-afresh", task_id=task.task_id, run_id=hold.run_id)
         return self._queues.put(queue, text, self._time_left(task), hidden_for)
 
-    def settle(self, task: Task, after: Offer | Withdraw | None) -> None:
+    def settle(self, task: Task, after: Offer | DeleteMessage | None) -> None:
         """Do what a transition left to be done once the task is stored. Repeating it is safe."""
         match after:
             case Offer(run_id, lease):
                 self.offer(task, run_id, lease)
-            case Withdraw(lease, queue):
+            case DeleteMessage(lease, queue):
                 self.drop(queue, lease)
 
-    def offer(self, task: Task, run_id: int, lease: Lease | None = None, delay: timedelta = _AT_ONCE) -> None:
+    def offer(
+        self, task: Task, run_id: int, lease: MessageLease | None = None, delay: timedelta = _AT_ONCE
+    ) -> None:
         """A message for this run becomes visible after ``delay``: the leased one, or else a fresh one.
 
         None does where the deadline, and with it the message's own end, comes first.
@@ -75,14 +77,14 @@ class WorkMessages:
             if self._hidden(queue, message.lease, message.text, delay) and delay <= _AT_ONCE:
                 self.offered(queue)
 
-    def drop(self, queue: WorkQueue, lease: Lease) -> None:
+    def drop(self, queue: WorkQueue, lease: MessageLease) -> None:
         """Delete the message if that can be done: one that stays is refused when it is claimed."""
         try:
             self._queues.remove(queue, lease)
         except (LeaseLost, ServiceUnavailable):
             log.info("message-not-removed", message_id=lease.message_id)
 
-    def _hidden(self, queue: WorkQueue, lease: Lease, text: str, delay: timedelta) -> bool:
+    def _hidden(self, queue: WorkQueue, lease: MessageLease, text: str, delay: timedelta) -> bool:
         """Whether the lease was good for it."""
         try:
             self._queues.hide(queue, lease, text, delay)

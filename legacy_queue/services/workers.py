@@ -16,20 +16,20 @@ import structlog
 
 from legacy_queue.domain.errors import ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.task import Worker
-from legacy_queue.domain.workers import (
+from legacy_queue.domain.worker_record import (
     ACTION_CONTEXTS,
     RECENT_TASKS,
     Activity,
     Claimed,
-    Known,
     Path,
+    WorkerRecord,
     parents,
     worker_path,
 )
 from legacy_queue.ports import AlreadyExists, Changed, Clock, Corrupt
 from legacy_queue.services.pages import Page, read_page
 from legacy_queue.services.quarantine import Quarantine
-from legacy_queue.stores import StoredKnown, WorkerStore
+from legacy_queue.stores import StoredWorkerRecord, WorkerStore
 from legacy_queue.stores.recent import Recent
 
 log = structlog.get_logger()
@@ -47,7 +47,7 @@ class Workers:
         self._store, self._clock = store, clock
         self._quarantine = Quarantine(store, clock)
         self._noted: dict[Path, Activity] = {}  # who waits longest to be written comes first
-        self._written: Recent[Path, StoredKnown] = Recent(MOST_NOTED)
+        self._written: Recent[Path, StoredWorkerRecord] = Recent(MOST_NOTED)
         self._dropped = 0
         self._lock, self._writing_new = Lock(), Lock()
 
@@ -101,7 +101,7 @@ class Workers:
         """The body that getProvisioner, getWorkerType or getWorker answers; raises ResourceNotFound."""
         return self._answer(self.known(path))
 
-    def known(self, path: Path) -> Known:
+    def known(self, path: Path) -> WorkerRecord:
         """What is known of a provisioner, worker type or worker; raises ResourceNotFound."""
         stored = self._store.load(path)
         known = self._with_noted(path, stored.known if stored else None)
@@ -115,7 +115,7 @@ class Workers:
         parent: Path,
         after: Path,
         limit: int,
-        render: Callable[[Known], bytes],
+        render: Callable[[WorkerRecord], bytes],
         is_quarantined: bool | None = None,
     ) -> Page[Path]:
         """Up to ``limit`` of those right below ``parent``, () for provisioners, behind the path ``after``.
@@ -125,22 +125,22 @@ class Workers:
         """
         return self._page(partial(self._store.list, parent), after, limit, render, is_quarantined)
 
-    def task_queues(self, after: Path, limit: int, render: Callable[[Known], bytes]) -> Page[Path]:
+    def task_queues(self, after: Path, limit: int, render: Callable[[WorkerRecord], bytes]) -> Page[Path]:
         """As ``list``, the worker types of all provisioners."""
         return self._page(self._store.worker_types, after, limit, render)
 
     def _page(
         self,
-        ask: Callable[[Path, int], Sequence[Known]],
+        ask: Callable[[Path, int], Sequence[WorkerRecord]],
         after: Path,
         limit: int,
-        render: Callable[[Known], bytes],
+        render: Callable[[WorkerRecord], bytes],
         is_quarantined: bool | None = None,
     ) -> Page[Path]:
         self.flush_new()
         now = self._clock.now()
 
-        def item(stored: Known) -> bytes | None:
+        def item(stored: WorkerRecord) -> bytes | None:
             known = (self._with_noted(stored.path, stored) or stored).as_of(now)
             is_asked_for = is_quarantined in (None, known.is_quarantined(now))
             return render(known) if is_asked_for and known.kept_until > now else None
@@ -185,7 +185,7 @@ class Workers:
                 written, noted = self._written.get(one), self._noted.get(one)
                 if noted:
                     self._noted[one] = noted.then(activity)
-                elif written and not written.known.is_news(activity):
+                elif written and not written.known.needs_write(activity):
                     continue
                 elif len(self._noted) < MOST_NOTED:
                     self._noted[one] = activity
@@ -209,7 +209,7 @@ class Workers:
             if noted is not activity:  # more happened meanwhile: it is safe to write the first part again
                 self._noted[path] = noted
 
-    def _changed(self, path: Path, change: Callable[[Known], Known]) -> Mapping[str, Any]:
+    def _changed(self, path: Path, change: Callable[[WorkerRecord], WorkerRecord]) -> Mapping[str, Any]:
         """Store the change, also of who was not known or has expired; the body that describes them."""
         now = self._clock.now()
         for parent in parents(path):
@@ -218,8 +218,11 @@ class Workers:
         return self._answer(self._change(path, lambda known: change(_alive(path, now, known))))
 
     def _change(
-        self, path: Path, change: Callable[[Known | None], Known], stored: StoredKnown | None = None
-    ) -> Known:
+        self,
+        path: Path,
+        change: Callable[[WorkerRecord | None], WorkerRecord],
+        stored: StoredWorkerRecord | None = None,
+    ) -> WorkerRecord:
         """Store what ``change`` makes of what is known; ``stored`` may be old."""
         for _ in range(_ATTEMPTS):
             stored = stored or self._store.load(path)
@@ -236,11 +239,11 @@ class Workers:
             return known
         raise ServiceUnavailable(f"{'/'.join(path)} is being changed by many at once, try again")
 
-    def _with_noted(self, path: Path, known: Known | None) -> Known | None:
+    def _with_noted(self, path: Path, known: WorkerRecord | None) -> WorkerRecord | None:
         activity = self._noted.get(path)
         return _active(known, path, activity) if activity else known
 
-    def _answer(self, known: Known) -> Mapping[str, Any]:
+    def _answer(self, known: WorkerRecord) -> Mapping[str, Any]:
         known = (self._with_noted(known.path, known) or known).as_of(self._clock.now())
         above = parents(known.path)
         if not above:
@@ -251,12 +254,12 @@ class Workers:
         return {**known.to_wire(), "actions": [one for one in actions if one["context"] == context]}
 
 
-def _alive(path: Path, now: datetime, known: Known | None) -> Known:
+def _alive(path: Path, now: datetime, known: WorkerRecord | None) -> WorkerRecord:
     """What is known, unless it has expired and was only not removed yet."""
-    return known if known and known.kept_until > now else Known.new(path, now)
+    return known if known and known.kept_until > now else WorkerRecord.new(path, now)
 
 
-def _active(known: Known | None, path: Path, activity: Activity) -> Known:
+def _active(known: WorkerRecord | None, path: Path, activity: Activity) -> WorkerRecord:
     if known is None:
-        known = Known.new(path, activity.first)
-    return known.after(activity) if known.is_news(activity) else known
+        known = WorkerRecord.new(path, activity.first)
+    return known.after(activity) if known.needs_write(activity) else known

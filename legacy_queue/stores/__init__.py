@@ -7,18 +7,18 @@ is a hint: it may be lost, late or doubled, and the tables decide what it means.
 
 from legacy_queue.ports import Clock
 from legacy_queue.ports.account import StorageAccount
-from legacy_queue.stores.artifacts import ArtifactStore, StoredArtifact
+from legacy_queue.stores.artifact_store import ArtifactStore, StoredArtifact
 from legacy_queue.stores.backlog import Backlog
 from legacy_queue.stores.blobs import Blobs
-from legacy_queue.stores.dependencies import DependencyStore, Dependent
-from legacy_queue.stores.groups import ActiveTask, Group, GroupStore, Sealed
+from legacy_queue.stores.dependency_store import DependencyStore, Dependent
+from legacy_queue.stores.group_store import ActiveTask, Group, GroupStore, Sealed
+from legacy_queue.stores.leases import JobLease, LeaseStore
 from legacy_queue.stores.rows import ExpiringRows
-from legacy_queue.stores.tasks import StoredTask, TaskStore
-from legacy_queue.stores.timers import TimerMessage, TimerStore
-from legacy_queue.stores.turns import Turn, Turns
-from legacy_queue.stores.usage import UsageStore
+from legacy_queue.stores.task_store import StoredTask, TaskStore
+from legacy_queue.stores.timer_store import TimerMessage, TimerStore
+from legacy_queue.stores.usage_store import UsageStore
 from legacy_queue.stores.work_queues import ReceivedMessage, SignedUrls, WorkQueues
-from legacy_queue.stores.workers import StoredKnown, WorkerStore
+from legacy_queue.stores.worker_store import StoredWorkerRecord, WorkerStore
 
 Expiring = ExpiringRows | WorkQueues
 
@@ -39,7 +39,7 @@ class Storage:
         self.blobs = Blobs(account, clock)
         self.work_queues = WorkQueues(account, prefix, clock)
         self.timers = TimerStore(account, prefix)
-        self.turns = Turns(account.table(f"{prefix}turns"), clock)
+        self.leases = LeaseStore(account.table(f"{prefix}turns"), clock)
         self.usage = UsageStore(account.table(f"{prefix}usage"))
         self.workers = WorkerStore(account.table(f"{prefix}workers"))
 

@@ -7,11 +7,11 @@ from itertools import islice
 
 from azure.storage.queue import generate_queue_sas
 
-from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.priority import WorkQueue, work_queues
 from legacy_queue.domain.times import whole_seconds
 from legacy_queue.ports import Clock
-from legacy_queue.ports.account import Endpoint, StorageAccount
+from legacy_queue.ports.account import SigningEndpoint, StorageAccount
 from legacy_queue.ports.queue import Queue, QueuedMessage, QueueNotFound
 from legacy_queue.stores.recent import Recent
 
@@ -24,7 +24,7 @@ _SHORTEST = timedelta(seconds=1)
 class ReceivedMessage:
     """A message in a queue, with the lease on it."""
 
-    lease: Lease
+    lease: MessageLease
     text: str
 
 
@@ -48,7 +48,7 @@ class WorkQueues:
         self._account, self._prefix, self._clock = account, prefix, clock
         self._used: Recent[str, str] = Recent(_REMEMBERED)
 
-    def put(self, queue: WorkQueue, text: str, expires_in: timedelta, hidden_for: timedelta) -> Lease:
+    def put(self, queue: WorkQueue, text: str, expires_in: timedelta, hidden_for: timedelta) -> MessageLease:
         """A fresh message, invisible for ``hidden_for``, gone after ``expires_in``, which is longer.
 
         Where the queue was removed behind our back, it is made again first.
@@ -60,11 +60,11 @@ class WorkQueues:
             self._used.forget(messages.name)
             return self._use(queue).put(text, hidden_for, time_to_live)
 
-    def hide(self, queue: WorkQueue, lease: Lease, text: str, hidden_for: timedelta) -> Lease:
+    def hide(self, queue: WorkQueue, lease: MessageLease, text: str, hidden_for: timedelta) -> MessageLease:
         """Give the leased message this text and make it invisible for so long; see ``Queue.update``."""
         return self._queue(queue).update(lease, text, hidden_for)
 
-    def remove(self, queue: WorkQueue, lease: Lease) -> None:
+    def remove(self, queue: WorkQueue, lease: MessageLease) -> None:
         """Delete the leased message; raises LeaseLost."""
         self._queue(queue).delete(lease)
 
@@ -148,7 +148,7 @@ class WorkQueues:
 
 
 def signed_urls(
-    endpoint: Endpoint, queue_name: str, start: datetime, expiry: datetime, visibility: timedelta
+    endpoint: SigningEndpoint, queue_name: str, start: datetime, expiry: datetime, visibility: timedelta
 ) -> SignedUrls:
     """As ``WorkQueues.signed_urls``, for the queue of that name.
 

@@ -8,10 +8,10 @@ sample worker's signing of requests and reading of messages, and never imports g
 Reference: docs/reference/testing.md.
 """
 
-from legacy_queue.testing.faults import ActiveFault, FaultNeverFired
-from legacy_queue.testing.queue import LegacyQueue
+from legacy_queue.testing.active_fault import ActiveFault, FaultNeverFired
+from legacy_queue.testing.claimed_run import ClaimedRun
+from legacy_queue.testing.legacy_queue import LegacyQueue
 from legacy_queue.testing.queue_http import RequestFailed
-from legacy_queue.testing.runs import ClaimedRun
 from legacy_queue.testing.server_process import ServerFailed
 
 __all__ = ["ActiveFault", "ClaimedRun", "FaultNeverFired", "LegacyQueue", "RequestFailed", "ServerFailed"]

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import requests
 
-from legacy_queue.worker.http import unsigned
-from legacy_queue.worker.settings import Credentials
+from legacy_queue.worker.http_client import unsigned
+from legacy_queue.worker.worker_settings import Credentials
 
 __tracebackhide__ = True  # pytest shows where the test called this, and no further
 

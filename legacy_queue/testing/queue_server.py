@@ -8,7 +8,7 @@ from typing import Any, Self
 from legacy_queue.domain.ids import slugid
 from legacy_queue.testing.queue_http import QueueHttp
 from legacy_queue.testing.server_process import ServerProcess
-from legacy_queue.worker.settings import Credentials
+from legacy_queue.worker.worker_settings import Credentials
 
 __tracebackhide__ = True  # pytest shows where the test called this, and no further
 

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
 
-from legacy_queue.testing.queue import LegacyQueue
+from legacy_queue.testing.legacy_queue import LegacyQueue
 from legacy_queue.testing.server_process import ServerFailed
 
 __tracebackhide__ = True  # pytest shows where the test called this, and no further

@@ -12,7 +12,7 @@ Sources: docs/explanation/protocols.md; for logs and artifacts docker-worker of 
 """
 
 from legacy_queue.worker.queue_client import QueueRefused
-from legacy_queue.worker.settings import Credentials, Protocol, Step, WorkerSettings
-from legacy_queue.worker.worker import Worker
+from legacy_queue.worker.sample_worker import SampleWorker
+from legacy_queue.worker.worker_settings import Credentials, Protocol, Step, WorkerSettings
 
-__all__ = ["Credentials", "Protocol", "QueueRefused", "Step", "Worker", "WorkerSettings"]
+__all__ = ["Credentials", "Protocol", "QueueRefused", "SampleWorker", "Step", "WorkerSettings"]

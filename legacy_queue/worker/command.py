@@ -32,7 +32,7 @@ INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ",
 _NOT_RUNNABLE = {ENOENT, EACCES, ENOEXEC, ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG, E2BIG}
 
 
-class MalformedPayload(Exception):
+class PayloadError(Exception):
     """Another run of the task would have the same result. The message shows no value of ``env``."""
 
 
@@ -57,20 +57,20 @@ class Payload:
 
     @classmethod
     def from_wire(cls, payload: Any) -> "Payload":
-        """Read task.payload; raises MalformedPayload before anything of the task has run."""
+        """Read task.payload; raises PayloadError before anything of the task has run."""
         if not isinstance(payload, dict):
-            raise MalformedPayload("payload must be an object")
+            raise PayloadError("payload must be an object")
         command, env = payload.get("command"), payload.get("env", {})
         seconds = payload.get("maxRunTime", MAX_RUN_TIME)
         words = [command] if isinstance(command, str) else command
         if not isinstance(words, list) or not words or not words[0] or not all(map(_is_native, words)):
-            raise MalformedPayload("payload.command must be a list of strings or one string, and not empty")
+            raise PayloadError("payload.command must be a list of strings or one string, and not empty")
         if not isinstance(env, dict) or not all(map(_is_native, env.values())):
-            raise MalformedPayload("payload.env must be an object whose values are strings")
+            raise PayloadError("payload.env must be an object whose values are strings")
         if not all(name and "=" not in name and _is_native(name) for name in env):
-            raise MalformedPayload("payload.env holds a name that no environment variable can have")
+            raise PayloadError("payload.env holds a name that no environment variable can have")
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-            raise MalformedPayload("payload.maxRunTime must be a number of seconds above 0")
+            raise PayloadError("payload.maxRunTime must be a number of seconds above 0")
         return cls(
             arguments=(*SHELL, command) if isinstance(command, str) else tuple(words),
             env=env,
@@ -85,9 +85,9 @@ def _artifacts(artifacts: Any) -> tuple[Declared, ...]:
     elif isinstance(artifacts, list):
         declared = tuple(map(_artifact, artifacts))
     else:
-        raise MalformedPayload("payload.artifacts must be an object, or a list of objects")
+        raise PayloadError("payload.artifacts must be an object, or a list of objects")
     if len({artifact.name for artifact in declared}) < len(declared):
-        raise MalformedPayload("payload.artifacts declares one name twice")
+        raise PayloadError("payload.artifacts declares one name twice")
     return declared
 
 
@@ -96,12 +96,12 @@ def _artifact(artifact: Any, name: str | None = None) -> Declared:
         case {"type": "file" | "directory" as kind, "path": str(path)} if path and _is_native(path):
             name = artifact.get("name", path) if name is None else name
         case _:
-            raise MalformedPayload("each of payload.artifacts needs a path and a type, file or directory")
+            raise PayloadError("each of payload.artifacts needs a path and a type, file or directory")
     if not isinstance(name, str) or not re.fullmatch(r"[\x20-\x7e]{1,1024}", name):
         must_be = "1 to 1024 printable ASCII characters"
-        raise MalformedPayload(f"{name!r:.80} cannot be an artifact's name: {must_be}")
+        raise PayloadError(f"{name!r:.80} cannot be an artifact's name: {must_be}")
     if name in (LIVE_LOG, BACKING_LOG):
-        raise MalformedPayload(f"{name} is the task's log: give what payload.artifacts declares another name")
+        raise PayloadError(f"{name} is the task's log: give what payload.artifacts declares another name")
     return Declared(name, kind == "directory", path, _expires(artifact.get("expires")))
 
 
@@ -115,7 +115,7 @@ def _expires(expires: Any) -> datetime | None:
         return time.astimezone(UTC)
     except (TypeError, ValueError, OverflowError):
         message = "expires in payload.artifacts must be a time like 2016-01-31T12:00:00.000Z"
-        raise MalformedPayload(message) from None
+        raise PayloadError(message) from None
 
 
 def _is_native(value: Any) -> bool:
@@ -140,7 +140,7 @@ class Command:
         """Start the command in ``directory``, its standard output and error going to ``output``.
 
         ``names`` (TASK_ID, RUN_ID) and then the payload's env are added to the environment. ``on_exit`` is
-        called, by another thread, once the command itself has ended. Raises MalformedPayload when there is no
+        called, by another thread, once the command itself has ended. Raises PayloadError when there is no
         such command to run, OSError when that is not the task's fault.
         """
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
@@ -156,7 +156,7 @@ class Command:
             )
         except OSError as failure:
             if failure.errno in _NOT_RUNNABLE:
-                raise MalformedPayload(f"payload.command cannot be run: {failure.strerror}") from None
+                raise PayloadError(f"payload.command cannot be run: {failure.strerror}") from None
             raise
 
         def wait() -> None:

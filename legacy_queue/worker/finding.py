@@ -6,10 +6,10 @@ The first two differ only in what is sent with a claim and in who removes the me
 
 from collections.abc import Iterator, Sequence
 
-from legacy_queue.worker.azure_queue import AzureQueue, AzureRefused, Message, MessageUnreadable
-from legacy_queue.worker.http import Unavailable
+from legacy_queue.worker.http_client import Unavailable
+from legacy_queue.worker.polled_queue import AzureRefused, MessageUnreadable, PolledMessage, PolledQueue
 from legacy_queue.worker.queue_client import Claim, PollUrls, QueueClient, QueueRefused
-from legacy_queue.worker.settings import Context, Protocol, Step
+from legacy_queue.worker.worker_settings import Context, Protocol, Step
 
 DEQUEUED_OFTEN = 10
 
@@ -73,7 +73,7 @@ class AzurePolling:
                 return
         self._context.clock.wait(stopping, self._settings.poll_interval.total_seconds())
 
-    def _azure_queues(self) -> Sequence[AzureQueue]:
+    def _azure_queues(self) -> Sequence[PolledQueue]:
         """With signed URLs, requested again before they expire; none while the queue does not answer."""
         settings, now = self._settings, self._context.clock.now()
         if self._urls and now < self._urls.refresh_at:
@@ -87,7 +87,7 @@ class AzurePolling:
         self._notify(Step.POLL_URLS, **pool, queues=len(urls.queues), expires=urls.expires)
         return urls.queues
 
-    def _claim(self, azure_queue: AzureQueue, message: Message) -> Claim | None:
+    def _claim(self, azure_queue: PolledQueue, message: PolledMessage) -> Claim | None:
         """Claim the task that a message refers to; None when that fails.
 
         Deployed protocol: the message is deleted once it is claimed, once the claim is refused (the task

@@ -4,9 +4,9 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 
-from legacy_queue.worker.http import Unavailable
+from legacy_queue.worker.http_client import Unavailable
 from legacy_queue.worker.queue_client import Claim, QueueClient, QueueRefused
-from legacy_queue.worker.settings import Context, Step
+from legacy_queue.worker.worker_settings import Context, Step
 
 RECLAIM_MARGIN = timedelta(minutes=3)
 MIN_DELAY = timedelta(seconds=1)

@@ -15,9 +15,9 @@ from urllib.parse import quote
 
 import requests
 
-from legacy_queue.worker.azure_queue import AzureQueue
-from legacy_queue.worker.http import LONG_POLL, UPLOAD, Content, Http, Unavailable
-from legacy_queue.worker.settings import Context, Credentials
+from legacy_queue.worker.http_client import LONG_POLL, UPLOAD, Content, Http, Unavailable
+from legacy_queue.worker.polled_queue import PolledQueue
+from legacy_queue.worker.worker_settings import Context, Credentials
 
 REFRESH_MARGIN = timedelta(minutes=5)
 
@@ -46,7 +46,7 @@ class QueueRefused(Exception):
 class PollUrls:
     """Where to poll, the highest priority first, and when to request new URLs."""
 
-    queues: tuple[AzureQueue, ...]
+    queues: tuple[PolledQueue, ...]
     expires: datetime
     refresh_at: datetime
 
@@ -104,7 +104,9 @@ class QueueClient:
 
         def read(answer: Any) -> PollUrls:
             expires = _time(answer["expires"])
-            queues = [AzureQueue(urls["signedPollUrl"], urls["signedDeleteUrl"]) for urls in answer["queues"]]
+            queues = [
+                PolledQueue(urls["signedPollUrl"], urls["signedDeleteUrl"]) for urls in answer["queues"]
+            ]
             refresh_at = expires - min(REFRESH_MARGIN, max((expires - asked) / 2, timedelta(0)))
             return PollUrls(tuple(queues), expires, refresh_at)
 

@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import IO, Self
 
-from legacy_queue.worker.http import PIECE
-from legacy_queue.worker.settings import Clock
+from legacy_queue.worker.http_client import PIECE
+from legacy_queue.worker.worker_settings import WorkerClock
 
 LOOK_AGAIN = 0.1  # seconds
 HOST = "127.0.0.1"
@@ -26,7 +26,7 @@ Output = IO[bytes] | None  # None is the worker's own standard output
 class TaskLog:
     """A file without a name, written to by ``file`` and ``say`` and copied to ``output`` meanwhile."""
 
-    def __init__(self, clock: Clock, output: Output) -> None:
+    def __init__(self, clock: WorkerClock, output: Output) -> None:
         self._target = output.fileno() if output else 1
         self._clock = clock
         self._ended = threading.Event()

@@ -15,13 +15,13 @@ from enum import Enum
 from functools import partial
 from pathlib import Path
 
-from legacy_queue.worker.command import Command, MalformedPayload, Payload
+from legacy_queue.worker.artifact_uploader import ArtifactUploader
+from legacy_queue.worker.command import Command, Payload, PayloadError
 from legacy_queue.worker.held_claim import HeldClaim
-from legacy_queue.worker.http import Unavailable
+from legacy_queue.worker.http_client import Unavailable
 from legacy_queue.worker.queue_client import Claim, QueueClient, QueueRefused
-from legacy_queue.worker.settings import Context, Step
 from legacy_queue.worker.task_log import LiveLogs, Output, TaskLog
-from legacy_queue.worker.uploads import Uploads
+from legacy_queue.worker.worker_settings import Context, Step
 
 Outcome = Mapping[str, str]  # what is reported of a run: its result and, of an exception, the reason
 
@@ -70,7 +70,7 @@ class TaskRun:
 
     def _run(self) -> None:
         with TaskLog(self._clock, self._output) as log, ExitStack() as live:
-            uploads = Uploads(self._held, self._client, self._notify, log)
+            uploads = ArtifactUploader(self._held, self._client, self._notify, log)
             if self._live_logs:
                 uploads.live_log(live.enter_context(self._live_logs.serve(log)))
             outcome = self._outcome(log, uploads)
@@ -83,18 +83,18 @@ class TaskRun:
                 # once this is reported, the queue would refuse the log
                 self._report(outcome if uploads.log() else FAILED)
 
-    def _outcome(self, log: TaskLog, uploads: Uploads) -> Outcome | None:
+    def _outcome(self, log: TaskLog, uploads: ArtifactUploader) -> Outcome | None:
         """What to report; None when the claim is lost and the run is to be forgotten."""
         try:
             return self._execute(log, uploads)
-        except MalformedPayload as malformed:
+        except PayloadError as malformed:
             log.say(f"malformed payload: {malformed}")
             self._notify(Step.PAYLOAD_MALFORMED, detail=str(malformed))
             return MALFORMED_PAYLOAD
         except Exception as failure:  # noqa: BLE001  here, so that the log is uploaded
             return self._internal_error(failure)
 
-    def _execute(self, log: TaskLog, uploads: Uploads) -> Outcome | None:
+    def _execute(self, log: TaskLog, uploads: ArtifactUploader) -> Outcome | None:
         """Run the command in a directory of its own, and upload what it was to make there."""
         payload = Payload.from_wire(self._claimed.payload)
         names = {"TASK_ID": self._claimed.task_id, "RUN_ID": str(self._claimed.run_id)}

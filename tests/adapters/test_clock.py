@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from legacy_queue.adapters.clock import MovableClock, SystemClock
-from tests.memory_server import HandClock
+from tests.memory_server import FakeClock
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -17,7 +17,7 @@ def test_a_clock_that_nobody_moves_says_the_real_time() -> None:
 
 
 def test_a_moved_clock_goes_on_from_there_and_the_real_time_stays() -> None:
-    wall = HandClock(NOW)
+    wall = FakeClock(NOW)
     clock = MovableClock(wall)
     clock.move_to(NOW + MINUTE)
     wall.advance(MINUTE)
@@ -25,13 +25,13 @@ def test_a_moved_clock_goes_on_from_there_and_the_real_time_stays() -> None:
 
 
 def test_a_clock_is_never_moved_back() -> None:
-    clock = MovableClock(HandClock(NOW))
+    clock = MovableClock(FakeClock(NOW))
     clock.move_to(NOW - MINUTE)
     assert clock.now() == NOW
 
 
 def test_a_frozen_clock_stands_still_and_falls_behind() -> None:
-    wall = HandClock(NOW)
+    wall = FakeClock(NOW)
     clock = MovableClock(wall)
     clock.freeze()
     wall.advance(MINUTE)
@@ -42,7 +42,7 @@ def test_a_frozen_clock_stands_still_and_falls_behind() -> None:
 
 
 def test_a_frozen_clock_can_be_moved_and_stands_still_there() -> None:
-    wall = HandClock(NOW)
+    wall = FakeClock(NOW)
     clock = MovableClock(wall)
     clock.freeze()
     clock.move_to(NOW + MINUTE)
@@ -51,6 +51,6 @@ def test_a_frozen_clock_can_be_moved_and_stands_still_there() -> None:
 
 
 def test_a_time_of_the_queue_comes_at_a_real_time() -> None:
-    clock = MovableClock(HandClock(NOW))
+    clock = MovableClock(FakeClock(NOW))
     clock.move_to(NOW + 3 * MINUTE)
     assert clock.wall_time_of(NOW + 5 * MINUTE) == NOW + 2 * MINUTE

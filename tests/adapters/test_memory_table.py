@@ -2,7 +2,7 @@
 
 import pytest
 
-from legacy_queue.adapters.memory.table import MemoryTable
+from legacy_queue.adapters.memory.memory_table import MemoryTable
 from legacy_queue.ports.table import KEY, PARTITION, Condition
 
 LARGE = [str(number) for number in range(10_001)]

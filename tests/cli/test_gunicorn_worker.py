@@ -24,7 +24,7 @@ from gunicorn.config import Config
 from gunicorn.glogging import Logger
 from gunicorn.sock import TCPSocket
 
-from legacy_queue.cli.gunicorn_worker import Worker
+from legacy_queue.cli.gunicorn_worker import GunicornWorker
 from legacy_queue.cli.request_head import MAX_HEAD
 from legacy_queue.cli.response import ClientSocket
 from legacy_queue.cli.tls import ServerTls
@@ -110,7 +110,7 @@ class Served:
 
     address: tuple[str, int]
     application: Application
-    worker: Worker
+    worker: GunicornWorker
     stack: ExitStack = field(default_factory=ExitStack)
 
     def connect(self, sent: bytes = b"") -> socket.socket:
@@ -134,14 +134,14 @@ def serving(worker_connections: int = 100, **limits: float) -> Iterator[Served]:
     address = listener.getsockname()
     ready, done = threading.Event(), threading.Event()
 
-    worker: Worker | None = None
+    worker: GunicornWorker | None = None
 
     def run() -> None:
         nonlocal worker
         sock = TCPSocket(address, config, logger, fd=listener.detach())
         # as gunicorn's does in its process
         own = gevent.socket.socket(sock.FAMILY, socket.SOCK_STREAM, fileno=sock.sock.detach())
-        worker = Worker(1, os.getppid(), [own], application, 30, config, logger)
+        worker = GunicornWorker(1, os.getppid(), [own], application, 30, config, logger)
         worker.timeouts = replace(worker.timeouts, **limits)
         worker.wsgi = application.wsgi()
         server = StreamServer(own, partial(worker.handle, own), spawn=Pool(worker_connections))

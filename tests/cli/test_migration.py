@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from legacy_queue.cli.migration import migration
+from legacy_queue.cli.migration_command import migration
 from tests.system.plain import Queue, definition
 from tests.system.processes import Running, Server, run, serve
 

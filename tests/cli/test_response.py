@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from gunicorn.config import Config
 
-from legacy_queue.cli.request_head import HeadParser, SettingsReadOnce, Timeouts
+from legacy_queue.cli.request_head import HeadParser, HeadTimeouts, SettingsReadOnce
 from legacy_queue.cli.response import ClientSocket, respond
 
 
@@ -38,7 +38,7 @@ def exchanged(
     with client, ClientSocket(server.family, server.type, server.proto, fileno=server.detach()) as connection:
         client.sendall(f"{method} /path HTTP/{version}\r\nHost: x\r\n\r\n".encode())
         cfg, address = SettingsReadOnce(Config()), ("127.0.0.1", 1)
-        req = next(HeadParser(cfg, connection, address, Timeouts(5, 5, 5, 5)))
+        req = next(HeadParser(cfg, connection, address, HeadTimeouts(5, 5, 5, 5)))
         req.proxy_protocol_info, is_closed = {}, False
         try:
             respond(app, req, (connection, address, address), cfg, is_last)

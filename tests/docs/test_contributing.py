@@ -12,7 +12,7 @@ from werkzeug.test import Client as HttpClient
 
 from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.scopes import Roles
-from legacy_queue.http import tasks
+from legacy_queue.http import task_endpoints
 from legacy_queue.http.app import ENDPOINTS
 from legacy_queue.http.dispatch import Backend, Dispatcher
 from legacy_queue.http.endpoint import Endpoint
@@ -86,7 +86,7 @@ class Extended(calls.Queue):
 
 def test_the_endpoint_of_the_example_does_what_its_test_says(monkeypatch: pytest.MonkeyPatch) -> None:
     declaration, its_test = fences("python")
-    names: dict[str, Any] = dict(vars(tasks))
+    names: dict[str, Any] = dict(vars(task_endpoints))
     exec(declaration, names)
     added = names["abandon_task"]
     assert added.name == "abandonTask"

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from legacy_queue.adapters.azure.connection import Timeouts
+from legacy_queue.adapters.azure.connection import StorageTimeouts
 from legacy_queue.adapters.azure.rest import QUEUE, TABLE
 from legacy_queue.adapters.azurite import PATCHED_VERSION
 from legacy_queue.config.settings import Settings
-from legacy_queue.domain import artifacts, authentication, definition, hawk, ids, timers
+from legacy_queue.domain import artifact, authentication, definition, hawk, ids, timer
 from legacy_queue.services import (
     background,
-    chores,
     claim_work,
     claims,
     clock_control,
     core,
     event_feed,
+    periodic_jobs,
     task_queues,
 )
 from legacy_queue.services import timers as process_timers
@@ -42,7 +42,7 @@ FACTS = [
     ("clock", f"it waits {seconds(DEFAULTS.claim_work_wait)} s of real time"),
     ("clock", f"and {minutes(claims._CREDENTIALS_DRIFT)} minutes more"),
     ("clock", f"{clock_control._FARTHEST.days:,} days ahead"),
-    ("clock", f"put again by the sweeper, {minutes(timers.FIRST_LOOK)} minutes after"),
+    ("clock", f"put again by the sweeper, {minutes(timer.FIRST_LOOK)} minutes after"),
     ("http-contract", f"1 to {LONGEST_ID} letters, digits, `-` and `_`"),
     ("http-contract", f"at most {ids.MAX_RUNS} runs are created for one task"),
     ("http-contract", f"A clock may differ by {minutes(hawk.MAX_SKEW)} minutes"),
@@ -54,7 +54,7 @@ FACTS = [
     ("http-contract", f"at most {definition.MAX_SCOPES // 1024} KiB as JSON"),
     ("http-contract", f"at most {definition.MAX_SIZE // 1024} KiB"),
     ("http-contract", f"end {minutes(claims._CREDENTIALS_DRIFT)} minutes after `takenUntil`"),
-    ("http-contract", f"({minutes(artifacts.UPLOAD_WINDOW)} with drift)"),
+    ("http-contract", f"({minutes(artifact.UPLOAD_WINDOW)} with drift)"),
     ("http-contract", "claimWork takes up to 32 `tasks`"),
     ("http-contract", f"within {seconds(task_queues.KNOWN_FOR)} seconds for what others did"),
     ("decisions", f"at most {seconds(task_queues.KNOWN_FOR)} seconds old"),
@@ -67,11 +67,11 @@ FACTS = [
     ("recovery", f"lease of {seconds(process_timers.LEASE)} seconds, renewed after half of that"),
     ("recovery", f"receives timers (every {seconds(background.Pace().receive)} seconds)"),
     ("recovery", f"Every {minutes(core._SWEEP_EVERY)} minutes one process"),
-    ("recovery", f"in pages of {chores.PAGE}"),
-    ("recovery", f"more than {minutes(timers.FIRST_LOOK)} minutes over"),
-    ("recovery", f"a lease of {seconds(chores.LEASE)} seconds in the table"),
+    ("recovery", f"in pages of {periodic_jobs.PAGE}"),
+    ("recovery", f"more than {minutes(timer.FIRST_LOOK)} minutes over"),
+    ("recovery", f"a lease of {seconds(periodic_jobs.LEASE)} seconds in the table"),
     ("recovery", f"(the last {event_feed._MAX_EVENTS:,})"),
-    ("recovery", f"{Timeouts().connect:g} seconds to connect and {Timeouts().read:g} to read"),
+    ("recovery", f"{StorageTimeouts().connect:g} seconds to connect and {StorageTimeouts().read:g} to read"),
     ("azurite", f"Azurite {PATCHED_VERSION}."),
     ("azurite", f"Another version than {PATCHED_VERSION}"),
 ]

@@ -19,7 +19,7 @@ from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.domain.task import Worker
+from legacy_queue.domain.task import SampleWorker
 from tests.http.calls import (
     NOW,
     PROVISIONER,
@@ -124,7 +124,7 @@ def message_of_a_resolved_task() -> None:
     services, work_queues = queue.server.core.services, queue.server.storage.work_queues
     of_task = services.tasks.recall(TASK_ID).work_queue
     [message] = work_queues.receive(of_task, 1, timedelta(minutes=1))
-    services.claims.claim_polled(of_task, message, Worker("group", "alice"))
+    services.claims.claim_polled(of_task, message, SampleWorker("group", "alice"))
 
 
 def required_message() -> None:

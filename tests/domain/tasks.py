@@ -6,7 +6,7 @@ from typing import Any
 
 from legacy_queue.domain import transitions
 from legacy_queue.domain.definition import TaskDefinition
-from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.times import format_time
 
@@ -16,8 +16,8 @@ MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 CLAIM_TIMEOUT = 20 * MINUTE
 TASK_ID = "dSlITZ4yQgmvxxAi4A8fHQ"
 ALICE, BOB = Worker("group", "alice"), Worker("group", "bob")
-PRESENTED = Lease("message-1", "receipt-1")
-HELD = Lease("message-1", "receipt-2")
+PRESENTED = MessageLease("message-1", "receipt-1")
+HELD = MessageLease("message-1", "receipt-2")
 
 
 def body(**changes: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain import transitions
-from legacy_queue.domain.artifacts import (
+from legacy_queue.domain.artifact import (
     EXPIRED_FOR,
     LARGEST_BLOB,
     LARGEST_UPLOAD,

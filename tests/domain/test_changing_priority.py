@@ -8,7 +8,7 @@ import pytest
 from legacy_queue.domain import transitions
 from legacy_queue.domain.errors import RequestConflict
 from legacy_queue.domain.events import priority_changed
-from legacy_queue.domain.outcome import Hold, Offer, Outcome, Withdraw
+from legacy_queue.domain.outcome import DeleteMessage, Hold, Offer, Outcome
 from legacy_queue.domain.priority import PRIORITIES, WorkQueue, direction
 from legacy_queue.domain.task import PriorityChange, Task
 from tests.domain.tasks import (
@@ -56,14 +56,14 @@ def test_an_unscheduled_task_is_offered_once_it_is_scheduled() -> None:
 def test_the_message_after_a_running_run_is_held_in_the_new_queue_and_withdrawn_from_the_old() -> None:
     outcome = change(running())
     assert outcome.hold == Hold(1, NOW + CLAIM_TIMEOUT, None)
-    assert outcome.after == Withdraw(HELD, LOWEST)
+    assert outcome.after == DeleteMessage(HELD, LOWEST)
     assert outcome.task.runs == running().runs
 
 
 def test_near_the_deadline_nothing_is_held() -> None:
     task = running(deadline=(NOW + CLAIM_TIMEOUT).isoformat().replace("+00:00", "Z"))
     outcome = change(task)
-    assert (outcome.hold, outcome.task.held, outcome.after) == (None, None, Withdraw(HELD, LOWEST))
+    assert (outcome.hold, outcome.task.held, outcome.after) == (None, None, DeleteMessage(HELD, LOWEST))
     nothing_held = change(replace(task, held=None))
     assert (nothing_held.hold, nothing_held.after) == (None, None)
 

@@ -22,10 +22,10 @@ from hypothesis.stateful import (
 from legacy_queue.domain import transitions
 from legacy_queue.domain.errors import QueueError, RequestConflict, ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.events import Event, events_since
-from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.outcome import Offer, Outcome
 from legacy_queue.domain.task import Run, Task, Worker
-from legacy_queue.domain.timers import next_due
+from legacy_queue.domain.timer import next_due
 from legacy_queue.domain.times import format_time
 from tests.domain.tasks import (
     ALICE,
@@ -205,12 +205,12 @@ class Life(RuleBasedStateMachine):
 
     @precondition(lambda self: self.words)
     @rule(ahead=RUNS, worker=WORKERS, extended=st.sampled_from([0 * MS, 0 * MS, MS, MINUTE]))
-    def unclaim(self, ahead: int, worker: Worker, extended: timedelta) -> None:
+    def release_claim(self, ahead: int, worker: Worker, extended: timedelta) -> None:
         """``extended``: by how much its claim has grown since it was answered."""
         run_id, answered = max(0, self.last + ahead), self.taken_until - extended
         is_that_claim = run_id == self.last and self.state == "running" and worker == self.holder
         expected = [*self.words[:-1], "pending"] if is_that_claim and not extended else self.words
-        self._step(lambda task: transitions.unclaim(task, run_id, worker, answered), expected)
+        self._step(lambda task: transitions.release_claim(task, run_id, worker, answered), expected)
 
     @rule()
     def cancel(self) -> None:
@@ -267,7 +267,7 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.state == "running")
     @rule()
     def hang_up(self) -> None:
-        self.unclaim(0, self.holder, 0 * MS)
+        self.release_claim(0, self.holder, 0 * MS)
 
     @precondition(lambda self: self.state == "running")
     @rule(
@@ -336,9 +336,9 @@ class Life(RuleBasedStateMachine):
             return outcome.task
         return replace(outcome.task, held=self._lease(outcome.hold.lease))
 
-    def _lease(self, lease: Lease | None = None) -> Lease:
+    def _lease(self, lease: MessageLease | None = None) -> MessageLease:
         self.leases += 1
-        return Lease(lease.message_id if lease else f"message-{self.leases}", f"receipt-{self.leases}")
+        return MessageLease(lease.message_id if lease else f"message-{self.leases}", f"receipt-{self.leases}")
 
     def _follow(self, before: Task, after: Task) -> None:
         """What the model must remember of a change beside its words."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain.messages import (
-    Lease,
+    MessageLease,
     message_signature,
     message_text,
     read_message,
@@ -116,4 +116,4 @@ def test_a_text_that_is_refused_is_in_no_traceback(text: str) -> None:
 
 
 def test_a_receipt_is_in_no_log() -> None:
-    assert "the-receipt" not in repr(Lease("message", "the-receipt"))
+    assert "the-receipt" not in repr(MessageLease("message", "the-receipt"))

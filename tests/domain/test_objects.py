@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.domain.artifacts import Artifact
+from legacy_queue.domain.artifact import Artifact
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.errors import InputError, NoMatchingMethod, RequestConflict
-from legacy_queue.domain.objects import (
+from legacy_queue.domain.object_access import (
     artifact_key,
     check_upload,
     download_access,

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from legacy_queue.domain.timers import is_due
+from legacy_queue.domain.timer import is_due
 from tests.domain.tasks import DAY, MINUTE, MS, NOW
 
 

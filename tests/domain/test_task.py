@@ -4,7 +4,7 @@ import pytest
 
 from legacy_queue.domain import transitions
 from legacy_queue.domain.errors import ResourceNotFound, ServiceUnavailable
-from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.task import Run, Task
 from tests.domain.tasks import MINUTE, NOW, TASK_ID, definition, pending, running
 
@@ -102,7 +102,7 @@ def test_a_task_does_not_end_with_a_run_that_is_not_resolved_or_not_there() -> N
 
 
 def test_the_held_message_is_not_in_the_status() -> None:
-    status = str(replace(running(), held=Lease("the-message", "the-receipt")).status())
+    status = str(replace(running(), held=MessageLease("the-message", "the-receipt")).status())
     assert "the-receipt" not in status
     assert "the-message" not in status
 

@@ -8,7 +8,7 @@ import pytest
 
 from legacy_queue.domain import transitions
 from legacy_queue.domain.task import Task
-from legacy_queue.domain.timers import MAX_TEXT, Timer, next_due, text_length, texts, timers_of
+from legacy_queue.domain.timer import MAX_TEXT, Timer, next_due, text_length, texts, timers_of
 from tests.domain.tasks import CLAIM_TIMEOUT, DAY, HOUR, MINUTE, NOW, TASK_ID, definition, pending, running
 
 LEAST = Timer(TASK_ID, NOW)

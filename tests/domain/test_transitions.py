@@ -11,8 +11,8 @@ from legacy_queue.domain import transitions
 from legacy_queue.domain.errors import RequestConflict, ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.events import events_since
 from legacy_queue.domain.ids import MAX_RUNS
-from legacy_queue.domain.messages import Lease
-from legacy_queue.domain.outcome import Hold, Offer, Outcome, Withdraw
+from legacy_queue.domain.messages import MessageLease
+from legacy_queue.domain.outcome import DeleteMessage, Hold, Offer, Outcome
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task, Worker
 from tests.domain.tasks import (
@@ -36,7 +36,7 @@ from tests.domain.tasks import (
 DEADLINE = NOW + DAY
 TAKEN_UNTIL = NOW + CLAIM_TIMEOUT
 QUEUE = WorkQueue("provisioner", "worker-Type_1", "lowest")
-OTHER = Lease("message-2", "receipt-9")
+OTHER = MessageLease("message-2", "receipt-9")
 OTHER_TASK, THIRD_TASK = "eWIgwMgxSfeXQ36iBbOxiQ", "Zb0_Wh1pTLahDBzFxUqIyw"
 
 
@@ -44,7 +44,7 @@ def claim(
     task: Task,
     run_id: int = 0,
     worker: Worker = ALICE,
-    lease: Lease | None = PRESENTED,
+    lease: MessageLease | None = PRESENTED,
     now: datetime = NOW,
 ) -> Outcome:
     message_id = lease.message_id if lease else None
@@ -303,7 +303,7 @@ def test_nothing_is_held_so_near_to_the_deadline_that_azure_would_refuse(
         assert outcome.after is None
     else:
         assert outcome.hold is None
-        assert outcome.after == Withdraw(PRESENTED, QUEUE)
+        assert outcome.after == DeleteMessage(PRESENTED, QUEUE)
 
 
 def test_near_the_deadline_a_claim_without_a_message_has_none_to_withdraw() -> None:
@@ -351,7 +351,9 @@ def test_a_stray_double_is_a_conflict_while_the_claim_lasts(run_id: int) -> None
 @pytest.mark.parametrize(
     ("task", "lease"), [(running(), HELD), (running(), None), (replace(running(), held=None), OTHER)]
 )
-def test_the_held_message_before_its_time_is_kept_by_the_worker(task: Task, lease: Lease | None) -> None:
+def test_the_held_message_before_its_time_is_kept_by_the_worker(
+    task: Task, lease: MessageLease | None
+) -> None:
     with pytest.raises(ServiceUnavailable, match=r"is claimed until 2030-01-02T03:24:05\.678Z"):
         claim(task, 1, BOB, lease, TAKEN_UNTIL - MS)
 
@@ -396,7 +398,7 @@ def test_a_claim_that_reaches_the_deadline_gives_up_its_message() -> None:
     outcome = reclaim(task, NOW + 15 * MINUTE)
     assert outcome.task.runs[0].taken_until == NOW + 15 * MINUTE + CLAIM_TIMEOUT
     assert (outcome.hold, outcome.task.held) == (None, None)
-    assert outcome.after == Withdraw(HELD, QUEUE)
+    assert outcome.after == DeleteMessage(HELD, QUEUE)
     assert reclaim(outcome.task, NOW + 15 * MINUTE) == Outcome(outcome.task)
 
 
@@ -423,7 +425,7 @@ def test_a_run_that_ends_for_good_ends_the_task(state: str, reason: str) -> None
     (run,) = outcome.task.runs
     assert (run.state, run.reason_resolved, run.resolved) == (state, reason, NOW + MINUTE)
     assert (outcome.task.retries_left, outcome.task.held) == (5, None)
-    assert (outcome.hold, outcome.after) == (None, Withdraw(HELD, QUEUE))
+    assert (outcome.hold, outcome.after) == (None, DeleteMessage(HELD, QUEUE))
     assert told(outcome) == [f"task-{state} 0"]
     assert told_after_a_crash(outcome, NOW + MINUTE) == told(outcome)
 
@@ -515,7 +517,7 @@ def test_a_canceled_task_has_ended_and_is_not_retried(task: Task) -> None:
     (run,) = outcome.task.runs
     assert (run.state, run.reason_resolved, run.resolved) == ("exception", "canceled", NOW + MINUTE)
     assert outcome.task.retries_left == 5
-    assert outcome.after == (Withdraw(HELD, QUEUE) if task.held else None)
+    assert outcome.after == (DeleteMessage(HELD, QUEUE) if task.held else None)
     assert told(outcome) == ["task-exception 0"]
     assert told_after_a_crash(outcome, NOW + MINUTE) == told(outcome)
 
@@ -559,7 +561,7 @@ def test_a_run_whose_claim_has_ended_is_retried() -> None:
 def test_without_retries_the_end_of_a_claim_ends_the_task() -> None:
     outcome = transitions.expire(running(retries=0), TAKEN_UNTIL)
     assert [(run.state, run.reason_resolved) for run in outcome.task.runs] == [("exception", "claim-expired")]
-    assert outcome.after == Withdraw(HELD, QUEUE)
+    assert outcome.after == DeleteMessage(HELD, QUEUE)
     assert told(outcome) == ["task-exception 0"]
     assert told_after_a_crash(outcome, TAKEN_UNTIL) == told(outcome)
 
@@ -590,7 +592,7 @@ def test_a_task_that_is_not_resolved_by_its_deadline_ends(task: Task) -> None:
     run = outcome.task.runs[-1]
     assert (run.state, run.reason_resolved, run.resolved) == ("exception", "deadline-exceeded", DEADLINE)
     assert len(outcome.task.runs) == len(task.runs)
-    assert outcome.after == (Withdraw(HELD, QUEUE) if task.held else None)
+    assert outcome.after == (DeleteMessage(HELD, QUEUE) if task.held else None)
     assert told(outcome) == [f"task-exception {run.run_id}"]
     assert told_after_a_crash(outcome, DEADLINE) == told(outcome)
 

@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain.times import format_time
-from legacy_queue.domain.usage import (
+from legacy_queue.domain.usage_key import (
     CLAIM_TASK,
     CLAIM_WORK,
     NOT_RECORDED,
     POLL_TASK_URLS,
     TODAYS_CLAIM_WORK,
     Calls,
-    CountedUse,
-    Use,
+    CountedUsage,
+    UsageKey,
     beginning_of_hour,
     client_name,
     report,
@@ -25,30 +25,30 @@ ALL = ("messageId", "receipt", "signature")
 AT = "2030-01-02T03:04:05.678Z"
 
 
-def use(method: str, caller: str = "group/alice", missing: Sequence[str] = (), pool: str = "p/w") -> Use:
+def use(method: str, caller: str = "group/alice", missing: Sequence[str] = (), pool: str = "p/w") -> UsageKey:
     provisioner_id, worker_type = pool.split("/")
-    return Use(provisioner_id, worker_type, method, caller, tuple(missing))
+    return UsageKey(provisioner_id, worker_type, method, caller, tuple(missing))
 
 
-def used(*uses: Use) -> Any:
+def used(*uses: UsageKey) -> Any:
     """What is reported where each was called once, a second after the one before it, the last one at NOW."""
     rows = [counted(one, ago=before * SECOND) for before, one in enumerate(reversed(uses))]
     (worker_type,) = report(rows, NOW - HOUR, NOW)["workerTypes"]
     return worker_type
 
 
-def calls(worker_type: Any) -> dict[Use, int]:
+def calls(worker_type: Any) -> dict[UsageKey, int]:
     """How often each use was called."""
     pool = worker_type["provisionerId"], worker_type["workerType"]
     return {
-        Use(*pool, one["method"], one["caller"], tuple(one["missing"])): one["count"]
+        UsageKey(*pool, one["method"], one["caller"], tuple(one["missing"])): one["count"]
         for one in worker_type["calls"]
     }
 
 
-def counted(one: Use, count: int = 1, ago: timedelta = timedelta(0)) -> CountedUse:
+def counted(one: UsageKey, count: int = 1, ago: timedelta = timedelta(0)) -> CountedUsage:
     last = NOW - ago
-    return CountedUse(beginning_of_hour(last), one, Calls(count, last))
+    return CountedUsage(beginning_of_hour(last), one, Calls(count, last))
 
 
 def test_an_hour_begins_at_its_first_moment() -> None:
@@ -156,7 +156,7 @@ def test_nothing_stands_against_required_once_every_claim_presents_its_message()
 
 
 @pytest.mark.parametrize("uses", [[use(POLL_TASK_URLS, "client")], [use(CLAIM_WORK)]], ids=["polls", "works"])
-def test_without_a_claim_nobody_knows_whether_it_could_be_required(uses: list[Use]) -> None:
+def test_without_a_claim_nobody_knows_whether_it_could_be_required(uses: list[UsageKey]) -> None:
     required = used(*uses)["required"]
     assert required["inTheWay"] == ["nobody called claimTask: there is nothing to go by"]
     assert not required["possible"]

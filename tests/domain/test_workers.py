@@ -7,11 +7,11 @@ import pytest
 from legacy_queue.domain.errors import InputError
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
-from legacy_queue.domain.workers import (
+from legacy_queue.domain.worker_record import (
     ACTIVE_EVERY,
     Activity,
-    Known,
     Path,
+    WorkerRecord,
     parent_of,
     parents,
     worker_path,
@@ -39,7 +39,7 @@ def active(time: datetime, *claims: str) -> Activity:
     return Activity(time, time, tuple((task_id, 0) for task_id in claims))
 
 
-def claims(known: Known) -> list[str]:
+def claims(known: WorkerRecord) -> list[str]:
     return [task_id for task_id, _ in known.recent_claims]
 
 
@@ -52,7 +52,7 @@ def test_a_path_leads_from_the_provisioner_to_the_worker() -> None:
 
 @pytest.mark.parametrize(("path", "life"), [(PROVISIONER, 5 * DAY), (WORKER_TYPE, 5 * DAY), (WORKER, DAY)])
 def test_each_is_known_for_so_long_after_it_was_last_active(path: Path, life: timedelta) -> None:
-    known = Known.new(path, NOW)
+    known = WorkerRecord.new(path, NOW)
     assert (known.first_active, known.last_active, known.expires) == (NOW, NOW, NOW + life)
     later = known.after(active(NOW + DAY / 2))
     assert (later.first_active, later.last_active) == (NOW, NOW + DAY / 2)
@@ -60,14 +60,14 @@ def test_each_is_known_for_so_long_after_it_was_last_active(path: Path, life: ti
 
 
 def test_activity_makes_nobody_expire_earlier_or_be_seen_last_before_they_were() -> None:
-    known = replace(Known.new(WORKER, NOW), expires=NOW + 100 * DAY)
+    known = replace(WorkerRecord.new(WORKER, NOW), expires=NOW + 100 * DAY)
     assert known.after(active(NOW + DAY)).expires == NOW + 100 * DAY
     before = known.after(active(NOW - SECOND))
     assert (before.first_active, before.last_active) == (NOW - SECOND, NOW)
 
 
 def test_the_last_20_claims_are_kept_each_once_and_the_oldest_first() -> None:
-    known = Known.new(WORKER, NOW).after(active(NOW, "a", "b"))
+    known = WorkerRecord.new(WORKER, NOW).after(active(NOW, "a", "b"))
     assert claims(known.after(active(NOW, "b", "c"))) == ["a", "b", "c"]
     many = [f"t{number}" for number in range(25)]
     assert claims(known.after(active(NOW, *many))) == many[-20:]
@@ -78,7 +78,7 @@ def test_the_last_20_claims_are_kept_each_once_and_the_oldest_first() -> None:
 
 
 def test_the_runs_of_a_task_are_several_claims() -> None:
-    known = Known.new(WORKER, NOW).after(Activity(NOW, NOW, (("task", 0), ("task", 1))))
+    known = WorkerRecord.new(WORKER, NOW).after(Activity(NOW, NOW, (("task", 0), ("task", 1))))
     assert known.recent_claims == (("task", 0), ("task", 1))
 
 
@@ -89,7 +89,7 @@ def test_activities_one_after_the_other_are_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("activity", "is_news"),
+    ("activity", "needs_write"),
     [
         (active(NOW), False),
         (active(NOW + ACTIVE_EVERY - SECOND), False),
@@ -100,24 +100,24 @@ def test_activities_one_after_the_other_are_one() -> None:
     ],
 )
 def test_new_claims_are_written_down_at_once_and_mere_activity_now_and_then(
-    activity: Activity, is_news: bool
+    activity: Activity, needs_write: bool
 ) -> None:
-    known = Known.new(WORKER, NOW).after(active(NOW, "old"))
-    assert known.is_news(activity) == is_news
+    known = WorkerRecord.new(WORKER, NOW).after(active(NOW, "old"))
+    assert known.needs_write(activity) == needs_write
 
 
 def test_a_quarantined_worker_is_kept_until_its_quarantine_ends_and_does_not_expire_later() -> None:
-    known = replace(Known.new(WORKER, NOW), quarantine_until=NOW + 30 * DAY)
+    known = replace(WorkerRecord.new(WORKER, NOW), quarantine_until=NOW + 30 * DAY)
     assert known.kept_until == NOW + 30 * DAY
     assert known.expires == NOW + DAY
     assert replace(known, quarantine_until=NOW).kept_until == NOW + DAY
 
 
 def test_a_quarantine_is_over_when_its_time_has_come() -> None:
-    known = replace(Known.new(WORKER, NOW), quarantine_until=NOW + DAY)
+    known = replace(WorkerRecord.new(WORKER, NOW), quarantine_until=NOW + DAY)
     assert known.is_quarantined(NOW + DAY - SECOND)
     assert not known.is_quarantined(NOW + DAY)
-    assert not Known.new(WORKER, NOW).is_quarantined(NOW)
+    assert not WorkerRecord.new(WORKER, NOW).is_quarantined(NOW)
     assert known.as_of(NOW) == known
     assert known.as_of(NOW + DAY).quarantine_until is None
 
@@ -140,7 +140,7 @@ def test_a_quarantine_is_over_when_its_time_has_come() -> None:
 def test_a_declaration_changes_what_it_gives_and_nothing_else(
     body: dict[str, Any], changed: dict[str, Any]
 ) -> None:
-    known = replace(Known.new(PROVISIONER, NOW - DAY), description="old", actions=(ACTION, ACTION))
+    known = replace(WorkerRecord.new(PROVISIONER, NOW - DAY), description="old", actions=(ACTION, ACTION))
     assert known.declared(body, NOW) == replace(known, **changed)
 
 
@@ -149,19 +149,21 @@ def test_a_declaration_changes_what_it_gives_and_nothing_else(
 )
 def test_a_time_that_does_not_exist_is_not_declared(time: str) -> None:
     with pytest.raises(InputError, match=f"expires: '{time}'"):
-        Known.new(WORKER, NOW).declared({"expires": time}, NOW)
+        WorkerRecord.new(WORKER, NOW).declared({"expires": time}, NOW)
 
 
 @each_kind
 def test_what_is_written_is_read_again(path: Path) -> None:
-    known = Known.new(path, NOW).after(active(NOW + SECOND))
-    assert Known.from_wire(known.to_wire()) == (
+    known = WorkerRecord.new(path, NOW).after(active(NOW + SECOND))
+    assert WorkerRecord.from_wire(known.to_wire()) == (
         known if known.is_worker else replace(known, first_active=NOW + SECOND)
     )
 
 
 def test_a_provisioner_shows_its_actions() -> None:
-    known = replace(Known.new(PROVISIONER, NOW), description="d", stability="stable", actions=(ACTION,))
+    known = replace(
+        WorkerRecord.new(PROVISIONER, NOW), description="d", stability="stable", actions=(ACTION,)
+    )
     assert known.to_wire() == {
         "provisionerId": "provisioner",
         "description": "d",
@@ -170,11 +172,11 @@ def test_a_provisioner_shows_its_actions() -> None:
         "expires": "2030-01-07T03:04:05.678Z",
         "actions": [ACTION],
     }
-    assert Known.from_wire(known.to_wire()) == known
+    assert WorkerRecord.from_wire(known.to_wire()) == known
 
 
 def test_a_worker_type_has_no_actions_of_its_own() -> None:
-    assert Known.new(WORKER_TYPE, NOW).to_wire() == {
+    assert WorkerRecord.new(WORKER_TYPE, NOW).to_wire() == {
         "provisionerId": "provisioner",
         "workerType": "type",
         "taskQueueId": "provisioner/type",
@@ -186,7 +188,9 @@ def test_a_worker_type_has_no_actions_of_its_own() -> None:
 
 
 def test_a_worker_shows_its_claims_and_its_quarantine() -> None:
-    known = replace(Known.new(WORKER, NOW).after(active(NOW + SECOND, "a", "b")), quarantine_until=NOW + DAY)
+    known = replace(
+        WorkerRecord.new(WORKER, NOW).after(active(NOW + SECOND, "a", "b")), quarantine_until=NOW + DAY
+    )
     assert known.to_wire() == {
         "provisionerId": "provisioner",
         "workerType": "type",
@@ -199,14 +203,14 @@ def test_a_worker_shows_its_claims_and_its_quarantine() -> None:
         "recentTasks": [{"taskId": "a", "runId": 0}, {"taskId": "b", "runId": 0}],
         "quarantineUntil": "2030-01-03T03:04:05.678Z",
     }
-    assert Known.from_wire(known.to_wire()) == known
+    assert WorkerRecord.from_wire(known.to_wire()) == known
 
 
 def test_of_a_quarantine_the_last_20_changes_are_kept() -> None:
-    known = Known.new(WORKER, NOW)
+    known = WorkerRecord.new(WORKER, NOW)
     for number in range(21):
         known = known.quarantined(NOW + DAY, NOW, "client", f"reason {number}")
     assert [one["quarantineInfo"] for one in known.quarantine_details] == [
         f"reason {number}" for number in range(1, 21)
     ]
-    assert Known.from_wire(known.to_wire()) == known
+    assert WorkerRecord.from_wire(known.to_wire()) == known

@@ -6,7 +6,7 @@ import pytest
 
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.stores import SignedUrls, Storage
-from tests.memory_server import HandClock, memory_server
+from tests.memory_server import FakeClock, memory_server
 
 NOW = datetime(2006, 1, 2, 15, 4, 5, 678000, tzinfo=UTC)
 KEY = b"a key of sixty-four bytes is what Azure has, this one is shorter"
@@ -17,12 +17,12 @@ QUEUE_NAME = QUEUE.name("q")
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock(NOW)
+def clock() -> FakeClock:
+    return FakeClock(NOW)
 
 
 @pytest.fixture
-def storage(clock: HandClock) -> Iterator[Storage]:
+def storage(clock: FakeClock) -> Iterator[Storage]:
     with memory_server(clock, "q", KEY) as served:
         yield served
 

@@ -11,9 +11,9 @@ from werkzeug.test import Client, TestResponse
 from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.adapters.clock import SystemClock
-from legacy_queue.domain.messages import Lease
-from legacy_queue.gateway.azure_face import azure_face
-from legacy_queue.gateway.blob_face import blob_face
+from legacy_queue.domain.messages import MessageLease
+from legacy_queue.gateway.azure_blob_api import azure_blob_api
+from legacy_queue.gateway.azure_queue_api import azure_queue_api
 from legacy_queue.services.upload_slots import UploadSlots
 from legacy_queue.stores import SignedUrls, Storage
 
@@ -30,7 +30,7 @@ class Gateway:
         account = AzureAccount(connection_string, prefix, gateway_url=GATEWAY)
         self.storage = Storage(account, prefix, CLOCK)
         app = Flask("gateway")
-        for face in (azure_face(account, CLOCK), blob_face(account, CLOCK, UploadSlots())):
+        for face in (azure_queue_api(account, CLOCK), azure_blob_api(account, CLOCK, UploadSlots())):
             app.register_blueprint(face, url_prefix="/azure")
         self._client = Client(app)
 
@@ -54,7 +54,7 @@ def gateway(azurite: Azurite) -> Gateway:
     return gateway
 
 
-def delete_url(urls: SignedUrls, lease: Lease) -> str:
+def delete_url(urls: SignedUrls, lease: MessageLease) -> str:
     url = urls.delete.replace("{{messageId}}", quote(lease.message_id))
     return url.replace("{{popReceipt}}", quote(lease.receipt, safe=""))
 
@@ -70,13 +70,13 @@ def test_a_message_is_received_and_deleted(gateway: Gateway) -> None:
     assert "<MessageText>dGV4dA==</MessageText>" in received
     receipt = received.partition("<PopReceipt>")[2].partition("</PopReceipt>")[0]
     assert code(gateway.send("DELETE", delete_url(urls, put))) == (400, "PopReceiptMismatch")
-    url = delete_url(urls, Lease(put.message_id, receipt))
+    url = delete_url(urls, MessageLease(put.message_id, receipt))
     assert code(gateway.send("DELETE", url)) == (204, None)
     assert code(gateway.send("DELETE", url)) == (404, "MessageNotFound")
 
 
 def test_what_cannot_be_a_message_is_not_found(gateway: Gateway) -> None:
-    answer = gateway.send("DELETE", delete_url(gateway.urls, Lease("no.id", "AAAA")))
+    answer = gateway.send("DELETE", delete_url(gateway.urls, MessageLease("no.id", "AAAA")))
     assert code(answer) == (404, "MessageNotFound")
 
 

@@ -15,10 +15,10 @@ from azure.storage.queue import (
     generate_queue_sas,
 )
 
-from legacy_queue.ports.account import Endpoint
+from legacy_queue.ports.account import SigningEndpoint
 from legacy_queue.stores import SignedUrls, Storage
 from legacy_queue.stores.work_queues import signed_urls
-from tests.memory_server import HandClock
+from tests.memory_server import FakeClock
 
 from .conftest import HALF_HOUR, KEY_BASE64, NOW, QUEUE_NAME
 
@@ -140,7 +140,7 @@ def test_a_sas_quoted_anew_is_granted(urls: SignedUrls, get: Get) -> None:
 
 
 def test_a_sas_begins_at_its_start_and_ends_at_its_expiry(
-    storage: Storage, clock: HandClock, get: Get
+    storage: Storage, clock: FakeClock, get: Get
 ) -> None:
     clock.advance(timedelta(milliseconds=322))  # to a whole second, which is how a SAS counts
     now = clock.now()
@@ -210,7 +210,7 @@ def test_a_refusal_does_not_say_why(storage: Storage, queue_url: str) -> None:
 )
 def test_plain_http_is_allowed_only_where_the_urls_are_plain_http(queue_url: str, protocol: str) -> None:
     urls = signed_urls(
-        Endpoint(queue_url, "account", KEY_BASE64), "queue", NOW, NOW + HALF_HOUR, 300 * SECOND
+        SigningEndpoint(queue_url, "account", KEY_BASE64), "queue", NOW, NOW + HALF_HOUR, 300 * SECOND
     )
     base = queue_url.rstrip("/")
     expected = generate_queue_sas(

@@ -26,12 +26,12 @@ from legacy_queue.domain.events import Event
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.http.app import ENDPOINTS, OBJECT_ENDPOINTS
-from legacy_queue.http.control import CONTROL_ENDPOINTS
+from legacy_queue.http.control_endpoints import CONTROL_ENDPOINTS
 from legacy_queue.http.schemas import SCHEMAS
 from legacy_queue.stores import Storage
 from legacy_queue.wiring import build
 from tests.clients.python import taskcluster
-from tests.memory_server import HandClock
+from tests.memory_server import FakeClock
 
 NOW = datetime(2018, 3, 4, 5, 6, 7, 890_000, tzinfo=UTC)
 ROOT_URL = "http://queue.test"
@@ -171,11 +171,11 @@ class Queue:
     def __init__(
         self,
         *clients: Client,
-        clock: HandClock | None = None,
+        clock: FakeClock | None = None,
         storage: Storage | None = None,
         **settings: Any,
     ) -> None:
-        self.clock = clock or HandClock(NOW)
+        self.clock = clock or FakeClock(NOW)
         root = Client(ROOT.client_id, ROOT.access_token, ("*",))
         settings = {"storage": "memory", "signing_secrets": SECRETS, **settings}
         self.settings = Settings(clients=(root, *clients), **settings)
@@ -313,7 +313,7 @@ class Queue:
     def definition(self, task_id: str) -> Any:
         return succeeded(self.call("task", taskId=task_id)).get_json()
 
-    def told(self) -> list[Event]:
+    def published(self) -> list[Event]:
         """Every event so far, oldest first."""
         return [event for _, event in self.server.core.services.event_feed._events]
 

@@ -150,7 +150,7 @@ def test_what_a_claim_gives_is_not_enough_to_create_an_artifact(queue: Queue, st
     task_id = queue.create()
     credentials = claimed(succeeded(queue.claim(task_id)))
     succeeded(queue.artifact(task_id, "a", storage_type, credentials))
-    assert queue.told()[-1].exchange == "artifact-created"
+    assert queue.published()[-1].exchange == "artifact-created"
 
 
 def test_authorized_scopes_create_an_artifact(queue: Queue) -> None:

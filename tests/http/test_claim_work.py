@@ -21,8 +21,8 @@ from tests.http.calls import (
     refused,
     succeeded,
 )
-from tests.memory_server import HandClock, memory_storage
-from tests.services.bench import At, around_storage, failing
+from tests.memory_server import FakeClock, memory_storage
+from tests.services.harness import FaultAt, failing, intercept_storage
 
 SHORT = timedelta(milliseconds=50)
 MEMBER = Credentials("a-worker", "the-access-token-of-a-worker-of-2018")
@@ -144,9 +144,9 @@ def test_somebody_without_credentials_is_given_work(queue: Queue) -> None:
 
 
 def test_storage_that_is_away_is_no_work() -> None:
-    clock = HandClock()
-    storage = around_storage(
+    clock = FakeClock()
+    storage = intercept_storage(
         memory_storage(clock, f"{ROOT_URL}/azure", "q"),
-        At(0, of="receive", before=failing(ServiceUnavailable("storage is away, try again"))),
+        FaultAt(0, of="receive", before=failing(ServiceUnavailable("storage is away, try again"))),
     )
     refused(claim_work(Queue(clock=clock, storage=storage)), 503, "ServiceUnavailable", "storage")

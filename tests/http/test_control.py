@@ -9,7 +9,7 @@ from werkzeug.test import TestResponse
 
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.times import format_time, parse_time
-from legacy_queue.http.control import CONTROL_ENDPOINTS
+from legacy_queue.http.control_endpoints import CONTROL_ENDPOINTS
 from legacy_queue.http.endpoint import Endpoint
 from tests.http.calls import (
     DECLARED,

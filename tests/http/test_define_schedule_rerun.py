@@ -23,7 +23,7 @@ def test_a_defined_task_is_offered_before_it_is_scheduled(queue: Queue) -> None:
     defined = status(queue, "defineTask")
     assert (defined["state"], defined["runs"], defined["retriesLeft"]) == ("unscheduled", [], 5)
     assert queue.messages() == []
-    assert [event.exchange for event in queue.told()] == ["task-defined"]
+    assert [event.exchange for event in queue.published()] == ["task-defined"]
     scheduled = status(queue, "scheduleTask")
     assert (scheduled["state"], reasons(scheduled)) == ("pending", ["scheduled"])
     assert [(task_id, run_id) for task_id, run_id, *_ in queue.messages()] == [(TASK_ID, 0)]

@@ -34,8 +34,8 @@ from tests.http.calls import (
     succeeded,
     task_body,
 )
-from tests.memory_server import HandClock, memory_storage
-from tests.services.bench import around_storage
+from tests.memory_server import FakeClock, memory_storage
+from tests.services.harness import intercept_storage
 
 OF_A_TASK = [
     name for name in DECLARED if "taskId" in scene(name).params and name not in ("createTask", "defineTask")
@@ -58,9 +58,9 @@ class Switch:
 
 
 def on_a_switch() -> tuple[Queue, Switch]:
-    switch, clock = Switch(), HandClock(NOW)
+    switch, clock = Switch(), FakeClock(NOW)
     memory = memory_storage(clock, f"{ROOT_URL}/azure", "q")
-    return Queue(clock=clock, storage=around_storage(memory, switch)), switch
+    return Queue(clock=clock, storage=intercept_storage(memory, switch)), switch
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_the_server_says_that_it_is_ready_without_storage() -> None:
         def check(self) -> None:
             raise ServiceUnavailable("the queue storage does not answer")
 
-    clock = HandClock(NOW)
+    clock = FakeClock(NOW)
     storage = Storage(Away(clock, ROOT_URL, "q"), "q", clock)
     for path, answer in (("/ready", {"ready": True}), ("/v1/__heartbeat__", {})):
         away = Queue(storage=storage).send("GET", path, credentials=None)
@@ -307,7 +307,7 @@ def test_the_server_says_that_it_is_ready_without_storage() -> None:
 
 
 def test_a_version_and_a_load_balancers_heartbeat_ask_nobody() -> None:
-    storage = memory_storage(HandClock(NOW))
+    storage = memory_storage(FakeClock(NOW))
     for prefix in PREFIXES:
         version = Queue(storage=storage).send("GET", f"{prefix}/__version__", credentials=None).get_json()
         assert version == {"version": __version__, "commit": "", "source": "", "build": ""}

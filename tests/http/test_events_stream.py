@@ -33,7 +33,7 @@ from tests.http.calls import (
     refused,
     succeeded,
 )
-from tests.memory_server import HandClock
+from tests.memory_server import FakeClock
 
 OTHER_ID = "OtherAAAQ3GP5tDKTRPnTA"
 SECOND = timedelta(seconds=1)
@@ -71,7 +71,7 @@ def exchanges_of(answer: TestResponse, count: int) -> list[str]:
 def test_what_is_published_is_in_the_stream(queue: Queue) -> None:
     stream = frames(ask(queue.http))
     queue.running(TASK_ID, routes=["index.a.b", "tc-treeherder.v2"])
-    told = queue.told()
+    told = queue.published()
     assert [event.exchange for event in told] == ["task-defined", "task-pending", "task-running"]
     for event, frame in zip(told, stream, strict=False):
         assert set(frame) == {"id", "event", "data"}
@@ -125,7 +125,7 @@ def test_a_stream_says_that_it_begins_anew_after_a_restart(queue: Queue) -> None
     before = frames(ask(queue.http))
     queue.create(TASK_ID)
     last = [next(before) for _ in range(2)][-1]["id"]
-    restarted = Queue(clock=HandClock(NOW + SECOND))
+    restarted = Queue(clock=FakeClock(NOW + SECOND))
     restarted.create(OTHER_ID)
     resumed = frames(ask(restarted.http, headers={"Last-Event-ID": last}))
     first, second = next(resumed), next(resumed)
@@ -289,7 +289,7 @@ class Feed:
         raise AssertionError("the stream asked for more")
 
 
-def serving(feed: Feed, clock: HandClock | None = None, stopping: Flag | None = None, **more: Any) -> Client:
+def serving(feed: Feed, clock: FakeClock | None = None, stopping: Flag | None = None, **more: Any) -> Client:
     services = SimpleNamespace(event_feed=feed, claim_work=SimpleNamespace(waiting=int))
     backend: Any = {"services": services, "storage": None, "root_url": ROOT_URL}
     authenticator = Authenticator({}, Roles({}))
@@ -298,7 +298,7 @@ def serving(feed: Feed, clock: HandClock | None = None, stopping: Flag | None = 
             Backend(
                 **backend,
                 authenticator=authenticator,
-                clock=clock or HandClock(NOW),
+                clock=clock or FakeClock(NOW),
                 stopping=stopping or Flag(),
                 **more,
             )
@@ -307,7 +307,7 @@ def serving(feed: Feed, clock: HandClock | None = None, stopping: Flag | None = 
 
 
 def test_a_stream_is_never_quiet_for_more_than_fifteen_seconds() -> None:
-    clock = HandClock(NOW)
+    clock = FakeClock(NOW)
 
     def later(seconds: float, event: tuple[str, Event] | None = None) -> Any:
         return lambda: (clock.advance(timedelta(seconds=seconds)), event)[1]

@@ -220,7 +220,7 @@ def test_what_happens_to_a_task_is_told_otherwise_than_published(
     queue: Queue, life: Callable[[Queue], Any]
 ) -> None:
     life(queue)
-    told = queue.told()
+    told = queue.published()
     for event in told:
         check_event(event)
     assert [event.exchange for event in told if event.exchange != "task-group-resolved"] == LIVES[life]
@@ -242,7 +242,7 @@ def test_a_message_is_bound_to_by_other_keys_than_it_is_told_with(queue: Queue) 
         patterns = {name: one["routingKeyPattern"] for name, (one,) in zip(entries, bound, strict=True)}
         routed = {
             event.payload["status"]["taskId"]
-            for event in queue.told()
+            for event in queue.published()
             if matches(patterns[event.exchange], event.routing_key)
         }
         assert routed == wanted, keys
@@ -254,7 +254,7 @@ def test_a_resolved_group_is_told_otherwise_than_published() -> None:
 
 def artifact_created(queue: Queue, **changes: Any) -> Event:
     completed(queue)
-    last = queue.told()[-1]
+    last = queue.published()[-1]
     artifact = {
         "storageType": "blob",
         "name": "public/logs/live.log",
@@ -295,7 +295,7 @@ def test_an_artifact_may_be_told_in_any_form(queue: Queue, changes: dict[str, st
 )
 def test_a_payload_that_is_not_as_published_passes(queue: Queue, spoil: Callable[[Any], Any]) -> None:
     queue.running(TASK_ID)
-    running = queue.told()[-1]
+    running = queue.published()[-1]
     payload = dict(running.payload)
     check_event(replace(running, payload=payload))
     spoil(payload)
@@ -309,4 +309,4 @@ def test_a_payload_that_is_not_as_published_passes(queue: Queue, spoil: Callable
 def test_a_routing_key_that_is_not_as_published_passes(queue: Queue, key: str) -> None:
     queue.running(TASK_ID)
     with pytest.raises(AssertionError):
-        check_event(replace(queue.told()[-1], routing_key=key))
+        check_event(replace(queue.published()[-1], routing_key=key))

@@ -12,7 +12,7 @@ from werkzeug.test import TestResponse
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import parse_time
-from legacy_queue.http.journal import Journal, shown_target
+from legacy_queue.http.request_journal import Journal, shown_target
 from legacy_queue.http.request_log import RequestRecord
 from tests.http.calls import (
     BLOB,

@@ -148,8 +148,8 @@ def test_an_empty_field_is_one_that_is_left_out(queue: Queue, missing: str) -> N
     """As a Go client sends it."""
     task_id = queue.create()
     ((_, _, *message),) = queue.messages()
-    presented = dict(zip(NOTHING, message, strict=True)) | {missing: ""}
-    succeeded(queue.claim(task_id, **presented))
+    proof = dict(zip(NOTHING, message, strict=True)) | {missing: ""}
+    succeeded(queue.claim(task_id, **proof))
     (told,) = answer(queue)["workerTypes"]
     assert call("claimTask", "group/alice", [missing]) in told["calls"]
 

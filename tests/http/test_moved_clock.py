@@ -38,7 +38,7 @@ MOVED, NOT_MOVED = (
 ELSEWHERE = {  # no advance comes near them: another process, or a clock that was never handed over
     "lines of the log": "legacy_queue/cli/logs.py",
     "TLS certificates": "legacy_queue/cli/tls.py",
-    "what a test waits for": "legacy_queue/testing/queue.py",
+    "what a test waits for": "legacy_queue/testing/legacy_queue.py",
 }
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 CLAIM = Settings().claim_timeout
@@ -120,7 +120,7 @@ def dependencies(queue: Queue) -> None:
     advance(queue, DAY)
     assert queue.state(second) == "pending"
     advance(queue, DAY)
-    assert queue.told()[-1].exchange == "task-group-resolved"
+    assert queue.published()[-1].exchange == "task-group-resolved"
 
 
 @row("messages that are invisible")
@@ -198,7 +198,7 @@ def times(queue: Queue) -> None:
     task_id = queue.running(created=later)
     (run,) = succeeded(queue.call("status", taskId=task_id)).get_json()["status"]["runs"]
     assert (run["scheduled"], run["started"]) == (later, later)
-    assert queue.told()[-1].payload["takenUntil"] == format_time(NOW + HOUR + CLAIM)
+    assert queue.published()[-1].payload["takenUntil"] == format_time(NOW + HOUR + CLAIM)
     assert queue.call("status", taskId=slugid()).get_json()["requestInfo"]["time"] == later
 
 

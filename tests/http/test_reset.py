@@ -59,7 +59,7 @@ def test_nothing_is_left(queue: Queue) -> None:
     assert control(queue, "tasks?state=all") == {"tasks": []}
     assert control(queue, f"messages/{PROVISIONER}/{WORKER_TYPE}")["messages"] == []
     assert control(queue, "faults") == {"faults": []}
-    assert queue.told() == []
+    assert queue.published() == []
     state = clock(queue)
     assert (state["offset"], state["frozen"]) == (0, False)
     assert 'status="404"' in queue.send("GET", "/metrics", credentials=None).text

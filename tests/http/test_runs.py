@@ -26,7 +26,7 @@ from tests.http.calls import (
     succeeded,
     task_body,
 )
-from tests.memory_server import HandClock, memory_storage
+from tests.memory_server import FakeClock, memory_storage
 
 MINUTE = timedelta(minutes=1)
 REPORTS: dict[str, Any] = {
@@ -155,7 +155,7 @@ def test_the_renewed_credentials_of_a_claim_end_with_the_old_ones(queue: Queue) 
 @pytest.mark.parametrize("narrow", [True, False])
 def test_a_worker_loses_its_claim_when_the_secret_is_rotated(name: str, narrow: bool) -> None:
     """The credentials of claims are issued under a signing secret: the one before stays good."""
-    clock = HandClock(NOW)
+    clock = FakeClock(NOW)
     memory = memory_storage(clock, f"{ROOT_URL}/azure", "q")
     before = Queue(clock=clock, storage=memory)
     before.create(TASK_ID)
@@ -167,7 +167,7 @@ def test_a_worker_loses_its_claim_when_the_secret_is_rotated(name: str, narrow: 
 
 
 def test_a_claim_survives_the_removal_of_its_secret() -> None:
-    clock = HandClock(NOW)
+    clock = FakeClock(NOW)
     memory = memory_storage(clock, f"{ROOT_URL}/azure", "q")
     before = Queue(clock=clock, storage=memory)
     before.create(TASK_ID)
@@ -212,7 +212,7 @@ def test_permanent_credentials_hold_a_run_that_nobody_claimed(name: str) -> None
 @pytest.mark.parametrize("retried", [False, True])
 def test_a_process_that_remembers_an_old_task_knows_no_holder(name: str, retried: bool) -> None:
     """Another process made the claim, or the claim on a run that this one never saw."""
-    clock = HandClock(NOW)
+    clock = FakeClock(NOW)
     memory = memory_storage(clock, f"{ROOT_URL}/azure", "q")
     replica = Storage(memory.account, "q", clock)
     forgetful, other = as_a_worker_of_2015(clock=clock, storage=replica), Queue(clock=clock, storage=memory)
@@ -230,7 +230,7 @@ def test_a_process_that_remembers_an_old_task_knows_no_holder(name: str, retried
 @pytest.mark.parametrize("name", WITH_A_CLAIM)
 def test_a_worker_whose_claim_was_taken_back_acts_for_the_next(name: str) -> None:
     """It hung up on claimWork, and a process that saw the claim remembers it."""
-    clock = HandClock(NOW)
+    clock = FakeClock(NOW)
     memory = memory_storage(clock, f"{ROOT_URL}/azure", "q")
     replica = Storage(memory.account, "q", clock)
     remembering, other = as_a_worker_of_2015(clock=clock, storage=replica), Queue(clock=clock, storage=memory)
@@ -238,7 +238,7 @@ def test_a_worker_whose_claim_was_taken_back_acts_for_the_next(name: str) -> Non
     pool = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
     (claim,) = succeeded(other.call("claimWork", WORKER, **pool)).get_json()["tasks"]
     assert remembering.state(TASK_ID) == "running"
-    other.server.core.services.claims.unclaim(claim, Worker("group", "alice"))
+    other.server.core.services.claims.release_claim(claim, Worker("group", "alice"))
     succeeded(other.claim(TASK_ID, workerId="bob"))
     answer = remembering.call(name, WITH_A_CLAIM[name], PERMANENT, taskId=TASK_ID, runId=0)
     refused(answer, 403, "InsufficientScopes", "bob")
@@ -333,7 +333,7 @@ def test_a_claim_with_its_message_is_refused_by_the_policy_required() -> None:
 
 
 def test_a_signature_of_a_retired_secret_is_good() -> None:
-    clock = HandClock(NOW)
+    clock = FakeClock(NOW)
     memory = memory_storage(clock, f"{ROOT_URL}/azure", "q")
     Queue(clock=clock, storage=memory, signing_secrets=("a-signing-secret-of-last-year",)).create(TASK_ID)
     queue = Queue(clock=clock, storage=memory)
@@ -343,7 +343,7 @@ def test_a_signature_of_a_retired_secret_is_good() -> None:
 
 
 def test_a_signature_of_the_secret_before_is_refused() -> None:
-    clock = HandClock(NOW)
+    clock = FakeClock(NOW)
     memory = memory_storage(clock, f"{ROOT_URL}/azure", "q")
     Queue(clock=clock, storage=memory, signing_secrets=(SECRETS[1],)).create(TASK_ID)
     queue = Queue(clock=clock, storage=memory)

@@ -10,7 +10,7 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.ports import ObjectStore
 from legacy_queue.services import Services
 from legacy_queue.services.uploads import Sent
-from tests.services.bench import HOUR, NOW, UPLOAD_URL, Bench
+from tests.services.harness import HOUR, NOW, UPLOAD_URL, Harness
 
 NAME = "public/logs/live.log"
 CONTENT = b"all that the task said"
@@ -53,19 +53,19 @@ def in_parts(*parts: bytes, **changes: Any) -> dict[str, Any]:
 
 
 def create(
-    bench: Bench,
+    harness: Harness,
     task_id: str,
     storage_type: str = "s3",
     name: str = NAME,
     services: Services | None = None,
     **changes: Any,
 ) -> Mapping[str, Any]:
-    services = services or bench.services
-    return services.artifacts.create(task_id, 0, name, body(storage_type, bench.clock.now(), **changes))
+    services = services or harness.services
+    return services.artifacts.create(task_id, 0, name, body(storage_type, harness.clock.now(), **changes))
 
 
 def upload(
-    bench: Bench,
+    harness: Harness,
     url: str,
     content: bytes = CONTENT,
     content_type: str = TEXT,
@@ -78,10 +78,10 @@ def upload(
     (signature,) = parse_qs(parts.query, strict_parsing=True)["signature"]
     sent = Sent(headers.pop("length", len(content)), content_type, **headers)
     ticket = parts.path.rpartition("/")[2]
-    return bench.services.uploads.receive(ticket, signature, sent, [content] if chunks is None else chunks)
+    return harness.services.uploads.receive(ticket, signature, sent, [content] if chunks is None else chunks)
 
 
-class HandObjects(ObjectStore):
+class FakeObjects(ObjectStore):
     """Signs with the words of its call, and keeps what it was told to remove."""
 
     def __init__(self) -> None:

@@ -10,7 +10,16 @@ from datetime import datetime, timedelta
 from legacy_queue.domain.messages import signature_is_valid
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.ports.queue import QueuedMessage
-from tests.services.bench import CLAIM_TIMEOUT, HIGH, MINUTE, QUEUE, SECRET, Bench, Message, Told
+from tests.services.harness import (
+    CLAIM_TIMEOUT,
+    HIGH,
+    MINUTE,
+    QUEUE,
+    SECRET,
+    Harness,
+    Message,
+    PublishedEvent,
+)
 
 MOST_RUNS = 50
 PRIORITY_CHANGED = "task-priority-changed"
@@ -19,13 +28,13 @@ Claim = tuple[str, int, Worker | None, datetime | None]  # taskId, runId, who ho
 Messages = Mapping[str, tuple[int, QueuedMessage]]
 
 
-def messages_of(bench: Bench, task_id: str, *, in_any_queue: bool = False) -> Messages:
+def messages_of(harness: Harness, task_id: str, *, in_any_queue: bool = False) -> Messages:
     """The run and the message for each message id of the task; none that somebody else has signed.
 
     Those in the queue of its priority, or ``in_any_queue``.
     """
-    queues = (QUEUE, HIGH) if in_any_queue else (bench.task(task_id).work_queue,)
-    read = [(Message.read(one), one) for queue in queues for one in bench.messages(queue)]
+    queues = (QUEUE, HIGH) if in_any_queue else (harness.task(task_id).work_queue,)
+    read = [(Message.read(one), one) for queue in queues for one in harness.messages(queue)]
     return {
         one.lease.message_id: (text.run_id, one)
         for text, one in read
@@ -37,7 +46,7 @@ def is_genuine(message: Message) -> bool:
     return signature_is_valid(message.signature, message.task_id, message.run_id, [SECRET])
 
 
-def check(bench: Bench, task_id: str, *, after_faults: bool, skew: timedelta = timedelta(0)) -> None:
+def check(harness: Harness, task_id: str, *, after_faults: bool, skew: timedelta = timedelta(0)) -> None:
     """Raises AssertionError where one of "The held message", or retriesLeft, is broken.
 
     Without faults they hold to the letter. A crash may leave the message one run ahead (it says R+1 of a
@@ -46,24 +55,24 @@ def check(bench: Bench, task_id: str, *, after_faults: bool, skew: timedelta = t
     a claim reaches the deadline nothing is held: the deadline ends the task. ``skew`` is how far a
     server's clock is behind.
     """
-    task = bench.task(task_id)
-    messages = messages_of(bench, task_id, in_any_queue=after_faults)
+    task = harness.task(task_id)
+    messages = messages_of(harness, task_id, in_any_queue=after_faults)
     for _, message in messages.values():
         assert message.expires <= task.definition.deadline + skew, "a message outlives the deadline"
     check_runs(task)
-    if bench.clock.now() >= task.definition.deadline - CLAIM_TIMEOUT - MINUTE:
+    if harness.clock.now() >= task.definition.deadline - CLAIM_TIMEOUT - MINUTE:
         return
     last = task.last_run
     becoming_visible = {run_id for run_id, one in messages.values() if one.next_visible < one.expires}
     if last and last.state == "pending":
         wanted = {last.run_id, last.run_id + 1} if after_faults else {last.run_id}
-        is_seen_to = wanted & becoming_visible or (after_faults and _is_seen_through(bench, task))
+        is_seen_to = wanted & becoming_visible or (after_faults and _is_seen_through(harness, task))
         assert is_seen_to, f"no message leads to pending run {last.run_id}"
     elif last and last.state == "running":
-        _check_held(bench, task, messages, after_faults=after_faults)
+        _check_held(harness, task, messages, after_faults=after_faults)
 
 
-def _check_held(bench: Bench, task: Task, messages: Messages, *, after_faults: bool) -> None:
+def _check_held(harness: Harness, task: Task, messages: Messages, *, after_faults: bool) -> None:
     last = task.runs[-1]
     assert task.held
     assert last.taken_until
@@ -72,7 +81,7 @@ def _check_held(bench: Bench, task: Task, messages: Messages, *, after_faults: b
     assert any(one.next_visible < one.expires for one in leading.values()), (
         f"no message leads past running run {last.run_id}"
     )
-    if bench.clock.now() >= last.taken_until:
+    if harness.clock.now() >= last.taken_until:
         return
     assert any(one.next_visible >= last.taken_until for one in leading.values()), (
         f"nothing enforces the end of the claim on run {last.run_id}"
@@ -83,9 +92,9 @@ def _check_held(bench: Bench, task: Task, messages: Messages, *, after_faults: b
         assert held.next_visible >= last.taken_until
 
 
-def _is_seen_through(bench: Bench, task: Task) -> bool:
+def _is_seen_through(harness: Harness, task: Task) -> bool:
     """Whether a timer will find that nothing leads to the pending run."""
-    return any(timer.task_id == task.task_id and timer.since for timer, _ in bench.timers())
+    return any(timer.task_id == task.task_id and timer.since for timer, _ in harness.timers())
 
 
 def check_runs(task: Task) -> None:
@@ -118,9 +127,9 @@ def check_history(before: Task, after: Task, taken_back: Collection[Claim] = ())
             assert now.taken_until >= was.taken_until, "takenUntil shrank"
 
 
-def history(task: Task) -> list[Told]:
+def history(task: Task) -> list[PublishedEvent]:
     """Every event of the task's life, each once: a run that was retried has no final one."""
-    events: list[Told] = [("task-defined", task.task_id, None)]
+    events: list[PublishedEvent] = [("task-defined", task.task_id, None)]
     if task.priority_changes:
         events.append((PRIORITY_CHANGED, task.task_id, None))
     for run in task.runs:
@@ -135,7 +144,7 @@ def history(task: Task) -> list[Told]:
 
 def check_told(
     tasks: Sequence[Task],
-    told: Sequence[Told],
+    told: Sequence[PublishedEvent],
     forgotten: Collection[str],
     unordered: Collection[str],
     taken_back: Collection[Claim] = (),
@@ -170,12 +179,12 @@ def check_told(
         assert resolved > max(ends, default=-1), "a group was not told to be resolved"
 
 
-def check_order(tasks: Sequence[Task], told: Sequence[Told]) -> None:
+def check_order(tasks: Sequence[Task], told: Sequence[PublishedEvent]) -> None:
     """The events of each life came in order: those of one process that did one thing after the other."""
     for task in tasks:
         first = [told.index(event) for event in history(task) if event[0] != PRIORITY_CHANGED]
         assert first == sorted(first), f"told out of order: {[told[one] for one in first]}"
 
 
-def is_final(event: Told) -> bool:
+def is_final(event: PublishedEvent) -> bool:
     return event[0] in ("task-completed", "task-failed", "task-exception")

@@ -9,27 +9,27 @@ from functools import cache
 from typing import Any, TypeVar, cast
 
 from legacy_queue.domain.events import Event
-from legacy_queue.domain.messages import Lease
-from legacy_queue.domain.timers import Timer
+from legacy_queue.domain.messages import MessageLease
+from legacy_queue.domain.timer import Timer
 from legacy_queue.ports import Broker, BrokerAway
 from legacy_queue.stores import (
     ArtifactStore,
     Blobs,
     DependencyStore,
     GroupStore,
+    LeaseStore,
     Storage,
     TaskStore,
     TimerStore,
-    Turns,
     UsageStore,
     WorkerStore,
     WorkQueues,
 )
-from legacy_queue.stores.timers import TimerMessage
+from legacy_queue.stores.timer_store import TimerMessage
 from tests.topics import matches
 
 Port = TypeVar("Port")
-Around = Callable[[str, Callable[[], Any]], Any]  # told the port's method, and what would do it
+Intercept = Callable[[str, Callable[[], Any]], Any]  # told the port's method, and what would do it
 
 _TICK = 0.02  # seconds between two looks of a reader at a broker that has no event for it
 
@@ -51,14 +51,14 @@ class ForgetfulTasks(TasksOf):
         """Not known without a read."""
 
 
-class HandBroker(Broker):
+class FakeBroker(Broker):
     """Keeps what it is told, in order. ``room`` is how many more events it takes: None any number, 0 away.
 
     While it ``is_silent`` it takes events and does not confirm them.
     """
 
     def __init__(self) -> None:
-        self.told: list[Event] = []
+        self.published: list[Event] = []
         self.room: int | None = None
         self.is_silent = False
         self._more = threading.Condition()
@@ -67,7 +67,7 @@ class HandBroker(Broker):
         for event in events:
             self.check()
             with self._more:
-                self.told.append(event)
+                self.published.append(event)
                 self._more.notify_all()
             if self.room:
                 self.room -= 1
@@ -79,17 +79,17 @@ class HandBroker(Broker):
             raise BrokerAway
 
     def follow(self, exchange: str | None, pattern: str) -> Iterator[Event | None]:
-        seen = len(self.told)
+        seen = len(self.published)
         while True:
             self.check()
-            new = self.told[seen:]
+            new = self.published[seen:]
             seen += len(new)
             for event in new:
                 if exchange in (None, event.exchange) and matches(pattern, event.routing_key):
                     yield event
             yield None
             with self._more:
-                if len(self.told) == seen:
+                if len(self.published) == seen:
                     self._more.wait(_TICK)
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ def _promises(kind: type) -> frozenset[str]:
 class _Port:
     """A port each promise of which is kept by way of ``around``, which is told ``<prefix><method>``."""
 
-    def __init__(self, kind: type, port: object, around: Around, prefix: str) -> None:
+    def __init__(self, kind: type, port: object, around: Intercept, prefix: str) -> None:
         self._kind, self._port, self._around, self._prefix = kind, port, around, prefix
 
     def __getattr__(self, name: str) -> Any:
@@ -119,7 +119,7 @@ class _Port:
         return made
 
 
-def around_port(kind: type, port: Port, around: Around, prefix: str = "") -> Port:
+def intercept_port(kind: type, port: Port, around: Intercept, prefix: str = "") -> Port:
     """The port or store, each of whose calls goes through ``around``."""
     return cast(Port, _Port(kind, port, around, prefix))
 
@@ -151,7 +151,7 @@ class _PutAtOnce(TimerStore):
     def receive(self, hidden_for: timedelta) -> Sequence[TimerMessage]:
         return self._timers.receive(hidden_for)
 
-    def remove(self, lease: Lease) -> None:
+    def remove(self, lease: MessageLease) -> None:
         self._timers.remove(lease)
 
 
@@ -162,18 +162,18 @@ def with_stores(storage: Storage, **stores: object) -> Storage:
     return changed
 
 
-def around_storage(storage: Storage, around: Around) -> Storage:
+def intercept_storage(storage: Storage, around: Intercept) -> Storage:
     """The same stores, each call of which goes through ``around``."""
     return with_stores(
         storage,
-        tasks=around_port(TaskStore, storage.tasks, around),
-        groups=around_port(GroupStore, storage.groups, around),
-        work_queues=around_port(WorkQueues, storage.work_queues, around),
-        dependencies=around_port(DependencyStore, storage.dependencies, around, "dependency."),
-        timers=around_port(TimerStore, _PutAtOnce(storage.timers), around, "timer."),
-        turns=around_port(Turns, storage.turns, around, "turn."),
-        artifacts=around_port(ArtifactStore, storage.artifacts, around, "artifact."),
-        blobs=around_port(Blobs, storage.blobs, around, "blob."),
-        usage=around_port(UsageStore, storage.usage, around, "usage."),
-        workers=around_port(WorkerStore, storage.workers, around, "worker."),
+        tasks=intercept_port(TaskStore, storage.tasks, around),
+        groups=intercept_port(GroupStore, storage.groups, around),
+        work_queues=intercept_port(WorkQueues, storage.work_queues, around),
+        dependencies=intercept_port(DependencyStore, storage.dependencies, around, "dependency."),
+        timers=intercept_port(TimerStore, _PutAtOnce(storage.timers), around, "timer."),
+        leases=intercept_port(LeaseStore, storage.leases, around, "lease."),
+        artifacts=intercept_port(ArtifactStore, storage.artifacts, around, "artifact."),
+        blobs=intercept_port(Blobs, storage.blobs, around, "blob."),
+        usage=intercept_port(UsageStore, storage.usage, around, "usage."),
+        workers=intercept_port(WorkerStore, storage.workers, around, "worker."),
     )

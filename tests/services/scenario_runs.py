@@ -11,10 +11,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from legacy_queue.adapters.clock import MovableClock
-from legacy_queue.domain.timers import next_due
+from legacy_queue.domain.timer import next_due
 from legacy_queue.domain.times import to_milliseconds
-from tests.memory_server import HandClock
-from tests.services.bench import NOW, SECOND
+from tests.memory_server import FakeClock
+from tests.services.harness import NOW, SECOND
 from tests.services.scenarios import NO_TIME, Calls, Scenario, Server, Step
 
 GAP = timedelta(seconds=0.15)  # between a call and what becomes due after it
@@ -124,7 +124,7 @@ def replayed(scenario: Scenario, real: Run, unit: timedelta) -> tuple[Run, list[
 
     ``unit`` is that of the real run.
     """
-    clock = MovableClock(HandClock(NOW))
+    clock = MovableClock(FakeClock(NOW))
     server = Server(clock, scenario.claim * SECOND)
     control = server.core.clock_control(clock)
     calls = Calls(server, scenario.tasks, lambda: clock.now() - clock.wall_time())

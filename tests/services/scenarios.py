@@ -17,11 +17,11 @@ from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.times import format_time, from_epoch, parse_time
 from legacy_queue.ports import Clock
 from legacy_queue.ports.queue import QueueNotFound
-from legacy_queue.services.claims import ClaimRules, Presented
+from legacy_queue.services.claims import ClaimProof, ClaimRules
 from legacy_queue.services.core import Core, Rules, build_core
 from legacy_queue.stores import Storage
-from tests.services.bench import ISSUER, PREFIX, SECRET, UPLOAD_URL, Message, task_body
-from tests.services.ports import HandBroker
+from tests.services.harness import ISSUER, PREFIX, SECRET, UPLOAD_URL, Message, task_body
+from tests.services.ports import FakeBroker
 
 NO_TIME = timedelta(0)
 DRIFT, SAS_LIFE = timedelta(minutes=15), timedelta(minutes=30)
@@ -109,7 +109,7 @@ class Server:
     """The services on memory storage. A unit is how long a claim lasts."""
 
     def __init__(self, clock: Clock, unit: timedelta) -> None:
-        self.clock, self.unit, self.broker = clock, unit, HandBroker()
+        self.clock, self.unit, self.broker = clock, unit, FakeBroker()
         self.account = MemoryAccount(clock, "http://127.0.0.1:1/azure", PREFIX)
         self.storage = Storage(self.account, PREFIX, clock)
         claims = ClaimRules([SECRET], CLAIM * unit, frozenset(), ISSUER)
@@ -171,7 +171,7 @@ class Calls:
         if not self.polled:
             return None
         message = self.polled[step.choice // 2 % len(self.polled)]
-        return self._claimed(message.task_id, message.run_id, step, message.presented)
+        return self._claimed(message.task_id, message.run_id, step, message.proof)
 
     def claim(self, step: Step) -> Any:
         """As the deployed protocol does, of the last run."""
@@ -201,11 +201,11 @@ class Calls:
     def rerun(self, step: Step) -> Any:
         return story(self.server.core.services.tasks.rerun(self.ids[step.task]))
 
-    def _claimed(self, task_id: str, run_id: int, step: Step, presented: Presented = Presented()) -> Any:  # noqa: B008 - it is frozen
+    def _claimed(self, task_id: str, run_id: int, step: Step, proof: ClaimProof = ClaimProof()) -> Any:  # noqa: B008 - it is frozen
         services, before = self.server.core.services, self.server.clock.now()
         worker = WORKERS[step.choice % 2]
         task = services.tasks.recall(task_id)
-        return self._claim(services.claims.claim(task, run_id, worker, presented), before)
+        return self._claim(services.claims.claim(task, run_id, worker, proof), before)
 
     def _claim(self, claim: Any, before: datetime) -> Any:
         """The claim, and whether its credentials begin and end when they should by the real time."""
@@ -240,7 +240,7 @@ class Calls:
                 one.payload.get("taskGroupId") or one.payload["status"]["taskId"],
                 one.payload.get("runId"),
             )
-            for one in self.server.broker.told
+            for one in self.server.broker.published
         ]
         return {
             "tasks": [story(task) for task in self.tasks()],

@@ -22,7 +22,7 @@ from legacy_queue.stores import StoredArtifact
 from tests.memory_server import kept
 from tests.services import interleaving
 from tests.services.artifact_calls import CONTENT, NAME, TEXT, create, etag, in_parts, sha256, upload
-from tests.services.bench import HOUR, MINUTE, NOW, At, Bench, Calls, failing
+from tests.services.harness import HOUR, MINUTE, NOW, Calls, FaultAt, Harness, failing
 from tests.services.interleaving import every_order, run
 
 PARTS = (b"1" * 5 * 1024**2, b"2" * 6 * 1024**2, b"the last part")
@@ -30,275 +30,277 @@ MS = timedelta(milliseconds=1)
 ETAGS = [etag(part) for part in PARTS]
 
 
-def stored(bench: Bench, task_id: str, name: str = NAME) -> StoredArtifact:
-    found = bench.storage.artifacts.load(task_id, 0, name)
+def stored(harness: Harness, task_id: str, name: str = NAME) -> StoredArtifact:
+    found = harness.storage.artifacts.load(task_id, 0, name)
     assert found
     return found
 
 
-def complete(bench: Bench, task_id: str, *etags: str, services: Services | None = None) -> None:
-    (services or bench.services).artifacts.complete(task_id, 0, NAME, etags or [etag(CONTENT)])
+def complete(harness: Harness, task_id: str, *etags: str, services: Services | None = None) -> None:
+    (services or harness.services).artifacts.complete(task_id, 0, NAME, etags or [etag(CONTENT)])
 
 
-def uploaded(bench: Bench, name: str = NAME) -> str:
+def uploaded(harness: Harness, name: str = NAME) -> str:
     """A running task, the one blob of which lacks nothing but to be completed."""
-    task_id = bench.claimed()
-    (request,) = create(bench, task_id, "blob", name)["requests"]
-    upload(bench, request["url"])
+    task_id = harness.claimed()
+    (request,) = create(harness, task_id, "blob", name)["requests"]
+    upload(harness, request["url"])
     return task_id
 
 
-def in_parts_uploaded(bench: Bench, sent: Any = PARTS, **changes: Any) -> str:
-    task_id = bench.claimed()
-    requests = bench.services.artifacts.create(task_id, 0, NAME, in_parts(*PARTS) | changes)["requests"]
+def in_parts_uploaded(harness: Harness, sent: Any = PARTS, **changes: Any) -> str:
+    task_id = harness.claimed()
+    requests = harness.services.artifacts.create(task_id, 0, NAME, in_parts(*PARTS) | changes)["requests"]
     for request, part in zip(requests, sent, strict=True):
         if part is not None:
-            upload(bench, request["url"], part, "")
+            upload(harness, request["url"], part, "")
     return task_id
 
 
 def test_a_blob_is_found_before_it_is_complete_or_not_found_after() -> None:
-    bench = Bench()
-    task_id = uploaded(bench)
+    harness = Harness()
+    task_id = uploaded(harness)
     with pytest.raises(ResourceNotFound, match="is not complete"):
-        bench.services.artifacts.find(task_id, 0, NAME)
+        harness.services.artifacts.find(task_id, 0, NAME)
     for _ in range(2):
-        complete(bench, task_id)
-        found = bench.services.artifacts.find(task_id, 0, NAME)
+        complete(harness, task_id)
+        found = harness.services.artifacts.find(task_id, 0, NAME)
         assert found.artifact.is_complete
         assert found.url
         assert found.artifact.blob_name in found.url
 
 
 def test_the_parts_are_joined_in_another_order() -> None:
-    bench = Bench()
+    harness = Harness()
     encoding = {"contentEncoding": "gzip", "transferLength": sum(map(len, PARTS))}
     encoding |= {"transferSha256": sha256(b"".join(PARTS)), "contentLength": 7}
-    task_id = in_parts_uploaded(bench, **encoding)
-    complete(bench, task_id, *(f'"{one}"' for one in ETAGS))
-    name = stored(bench, task_id).artifact.blob_name
-    assert b"".join(bench.storage.blobs.read(name)) == b"".join(PARTS)
-    assert kept(bench.storage.blobs, name) == (sum(map(len, PARTS)), TEXT, "gzip")
+    task_id = in_parts_uploaded(harness, **encoding)
+    complete(harness, task_id, *(f'"{one}"' for one in ETAGS))
+    name = stored(harness, task_id).artifact.blob_name
+    assert b"".join(harness.storage.blobs.read(name)) == b"".join(PARTS)
+    assert kept(harness.storage.blobs, name) == (sum(map(len, PARTS)), TEXT, "gzip")
 
 
 def test_a_blob_of_no_bytes_cannot_be_completed() -> None:
-    bench = Bench()
-    task_id = bench.claimed()
+    harness = Harness()
+    task_id = harness.claimed()
     nothing = {"contentLength": 0, "contentSha256": sha256(b"")}
-    (request,) = create(bench, task_id, "blob", **nothing)["requests"]
+    (request,) = create(harness, task_id, "blob", **nothing)["requests"]
     assert request["headers"]["content-length"] == "0"
-    assert upload(bench, request["url"], b"") == etag(b"")
-    complete(bench, task_id, etag(b""))
-    name = stored(bench, task_id).artifact.blob_name
-    assert kept(bench.storage.blobs, name) == (0, TEXT, None)
+    assert upload(harness, request["url"], b"") == etag(b"")
+    complete(harness, task_id, etag(b""))
+    name = stored(harness, task_id).artifact.blob_name
+    assert kept(harness.storage.blobs, name) == (0, TEXT, None)
 
 
 def test_parts_that_make_something_else_are_complete() -> None:
-    bench = Bench()
-    task_id = in_parts_uploaded(bench, contentSha256=sha256(CONTENT))
+    harness = Harness()
+    task_id = in_parts_uploaded(harness, contentSha256=sha256(CONTENT))
     with pytest.raises(RequestConflict, match="do not make what was announced") as conflict:
-        complete(bench, task_id, *ETAGS)
+        complete(harness, task_id, *ETAGS)
     assert conflict.value.details["found"]["transferSha256"] == sha256(b"".join(PARTS))
     assert conflict.value.details["announced"]["transferSha256"] == sha256(CONTENT)
-    assert not stored(bench, task_id).artifact.is_complete
+    assert not stored(harness, task_id).artifact.is_complete
 
 
 def test_a_part_that_is_missing_is_not_missed() -> None:
-    bench = Bench()
-    task_id = in_parts_uploaded(bench, (PARTS[0], None, PARTS[2]))
+    harness = Harness()
+    task_id = in_parts_uploaded(harness, (PARTS[0], None, PARTS[2]))
     with pytest.raises(RequestConflict, match="not all 3 parts"):
-        complete(bench, task_id, *ETAGS)
-    requests = bench.services.artifacts.create(task_id, 0, NAME, in_parts(*PARTS))["requests"]
-    upload(bench, requests[1]["url"], PARTS[1], "")
-    complete(bench, task_id, *ETAGS)
-    assert stored(bench, task_id).artifact.is_complete
+        complete(harness, task_id, *ETAGS)
+    requests = harness.services.artifacts.create(task_id, 0, NAME, in_parts(*PARTS))["requests"]
+    upload(harness, requests[1]["url"], PARTS[1], "")
+    complete(harness, task_id, *ETAGS)
+    assert stored(harness, task_id).artifact.is_complete
 
 
 def test_one_of_many_who_complete_a_blob_at_once_is_refused() -> None:
-    bench = Bench()
-    task_id = in_parts_uploaded(bench)
+    harness = Harness()
+    task_id = in_parts_uploaded(harness)
     with ThreadPoolExecutor(6) as threads:
-        asked = [threads.submit(complete, bench, task_id, *ETAGS) for _ in range(6)]
+        asked = [threads.submit(complete, harness, task_id, *ETAGS) for _ in range(6)]
     assert [one.exception() for one in asked] == [None] * 6
-    assert stored(bench, task_id).artifact.is_complete
+    assert stored(harness, task_id).artifact.is_complete
 
 
 def test_a_blob_that_was_not_uploaded_is_complete() -> None:
-    bench = Bench()
-    task_id = bench.claimed()
-    create(bench, task_id, "blob")
+    harness = Harness()
+    task_id = harness.claimed()
+    create(harness, task_id, "blob")
     with pytest.raises(RequestConflict, match="was not uploaded"):
-        complete(bench, task_id)
+        complete(harness, task_id)
 
 
 @pytest.mark.parametrize("etags", [["x"], [etag(b"x")], [etag(CONTENT), etag(CONTENT)]], ids=range(3))
 @pytest.mark.parametrize("is_complete", [False, True])
 def test_a_blob_is_completed_with_the_etags_of_another(etags: list[str], is_complete: bool) -> None:
-    bench = Bench()
-    task_id = uploaded(bench)
+    harness = Harness()
+    task_id = uploaded(harness)
     if is_complete:
-        complete(bench, task_id)
+        complete(harness, task_id)
     with pytest.raises(InputError, match=rf"the etags \({len(etags)}\)"):
-        complete(bench, task_id, *etags)
-    assert stored(bench, task_id).artifact.is_complete == is_complete
+        complete(harness, task_id, *etags)
+    assert stored(harness, task_id).artifact.is_complete == is_complete
 
 
 @pytest.mark.parametrize("storage_type", ["s3", "azure", "reference", "error"])
 def test_what_is_no_blob_is_completed(storage_type: str) -> None:
-    bench = Bench()
-    task_id = bench.claimed()
-    create(bench, task_id, storage_type)
+    harness = Harness()
+    task_id = harness.claimed()
+    create(harness, task_id, storage_type)
     with pytest.raises(InputError, match=f"of the storage type {storage_type}"):
-        complete(bench, task_id)
+        complete(harness, task_id)
 
 
 def test_a_blob_that_is_not_there_is_completed() -> None:
-    bench = Bench()
-    task_id = uploaded(bench)
+    harness = Harness()
+    task_id = uploaded(harness)
     for unknown, run_id, name in ((task_id, 0, "x"), (task_id, 1, NAME), (slugid(), 0, NAME)):
         with pytest.raises(ResourceNotFound):
-            bench.services.artifacts.complete(unknown, run_id, name, [etag(CONTENT)])
-    bench.clock.advance(HOUR)
+            harness.services.artifacts.complete(unknown, run_id, name, [etag(CONTENT)])
+    harness.clock.advance(HOUR)
     with pytest.raises(ResourceExpired):
-        complete(bench, task_id)
+        complete(harness, task_id)
 
 
 def test_a_blob_is_completed_once_its_run_is_closed() -> None:
-    bench = Bench()
-    task_id = uploaded(bench)
-    bench.services.tasks.report(task_id, 0, "failed", "failed")
+    harness = Harness()
+    task_id = uploaded(harness)
+    harness.services.tasks.report(task_id, 0, "failed", "failed")
     with pytest.raises(RequestConflict, match="is failed"):
-        complete(bench, task_id)
+        complete(harness, task_id)
 
 
 def test_a_complete_blob_is_uploaded_again_or_cannot_be_completed_again_by_a_task_that_is() -> None:
-    bench = Bench()
-    task_id = uploaded(bench)
-    complete(bench, task_id)
-    (request,) = create(bench, task_id, "blob")["requests"]
+    harness = Harness()
+    task_id = uploaded(harness)
+    complete(harness, task_id)
+    (request,) = create(harness, task_id, "blob")["requests"]
     with pytest.raises(RequestConflict, match="is complete"):
-        upload(bench, request["url"])
-    assert stored(bench, task_id).artifact.is_complete
-    bench.complete(task_id)
-    complete(bench, task_id)
+        upload(harness, request["url"])
+    assert stored(harness, task_id).artifact.is_complete
+    harness.complete(task_id)
+    complete(harness, task_id)
 
 
 def test_a_blob_that_is_begun_anew_meanwhile_is_not_completed() -> None:
-    bench = Bench()
-    task_id = uploaded(bench)
+    harness = Harness()
+    task_id = uploaded(harness)
 
     def begin_anew() -> None:
-        before = stored(bench, task_id)
+        before = stored(harness, task_id)
         details = {**before.artifact.details, "begunAnew": "-1"}
-        bench.storage.artifacts.replace(before, replace(before.artifact, details=details))
+        harness.storage.artifacts.replace(before, replace(before.artifact, details=details))
 
     with pytest.raises(RequestConflict, match="created anew"):
-        complete(bench, task_id, services=bench.replica(At(0, of="artifact.replace", before=begin_anew)))
-    assert not stored(bench, task_id).artifact.is_complete
+        complete(
+            harness, task_id, services=harness.replica(FaultAt(0, of="artifact.replace", before=begin_anew))
+        )
+    assert not stored(harness, task_id).artifact.is_complete
 
 
 def test_a_blob_is_published_when_it_is_created_and_each_time_it_is_completed() -> None:
-    bench = Bench()
-    task_id = bench.claimed()
-    bench.events()
+    harness = Harness()
+    task_id = harness.claimed()
+    harness.events()
     event = ("artifact-created", task_id, 0)
-    (request,) = create(bench, task_id, "blob")["requests"]
-    assert bench.events() == [event]
-    upload(bench, request["url"])
-    assert bench.events() == []
-    complete(bench, task_id)
-    assert bench.events() == [event]
-    bench.complete(task_id)
-    bench.events()
-    complete(bench, task_id)
-    assert bench.events() == [event]
+    (request,) = create(harness, task_id, "blob")["requests"]
+    assert harness.events() == [event]
+    upload(harness, request["url"])
+    assert harness.events() == []
+    complete(harness, task_id)
+    assert harness.events() == [event]
+    harness.complete(task_id)
+    harness.events()
+    complete(harness, task_id)
+    assert harness.events() == [event]
 
 
 def test_a_completion_while_the_broker_is_away_is_published_when_it_is_back() -> None:
-    bench = Bench()
-    task_id = uploaded(bench)
-    bench.events()
-    bench.broker.room = 0
-    complete(bench, task_id)
-    assert stored(bench, task_id).artifact.is_complete
-    bench.broker.room = None
-    bench.run_timers(MINUTE)
-    assert ("artifact-created", task_id, 0) in bench.events()
+    harness = Harness()
+    task_id = uploaded(harness)
+    harness.events()
+    harness.broker.room = 0
+    complete(harness, task_id)
+    assert stored(harness, task_id).artifact.is_complete
+    harness.broker.room = None
+    harness.run_timers(MINUTE)
+    assert ("artifact-created", task_id, 0) in harness.events()
 
 
 def test_a_completion_whose_timer_was_not_stored_is_to_be_repeated() -> None:
     """The blob is complete: nothing but the worker's next call would publish it."""
-    bench = Bench()
-    task_id = uploaded(bench)
-    bench.events()
-    bench.broker.room = 0
-    away = At(0, of="timer.put", before=failing(ServiceUnavailable("storage is away")))
+    harness = Harness()
+    task_id = uploaded(harness)
+    harness.events()
+    harness.broker.room = 0
+    away = FaultAt(0, of="timer.put", before=failing(ServiceUnavailable("storage is away")))
     with pytest.raises(ServiceUnavailable):
-        complete(bench, task_id, services=bench.replica(away))
-    assert stored(bench, task_id).artifact.is_complete
-    bench.broker.room = None
-    complete(bench, task_id)
-    assert bench.events() == [("artifact-created", task_id, 0)]
+        complete(harness, task_id, services=harness.replica(away))
+    assert stored(harness, task_id).artifact.is_complete
+    harness.broker.room = None
+    complete(harness, task_id)
+    assert harness.events() == [("artifact-created", task_id, 0)]
 
 
 def test_a_later_expiry_at_the_same_time_loses_the_completion() -> None:
-    bench = Bench()
-    task_id = uploaded(bench)
-    extend = lambda: create(bench, task_id, "blob", expires=format_time(NOW + 2 * HOUR))  # noqa: E731
-    complete(bench, task_id, services=bench.replica(At(0, of="artifact.replace", before=extend)))
-    artifact = stored(bench, task_id).artifact
+    harness = Harness()
+    task_id = uploaded(harness)
+    extend = lambda: create(harness, task_id, "blob", expires=format_time(NOW + 2 * HOUR))  # noqa: E731
+    complete(harness, task_id, services=harness.replica(FaultAt(0, of="artifact.replace", before=extend)))
+    artifact = stored(harness, task_id).artifact
     assert (artifact.is_complete, artifact.expires) == (True, NOW + 2 * HOUR)
 
 
 def test_a_run_is_completed_while_a_blob_is_not() -> None:
-    bench = Bench()
-    task_id = uploaded(bench)
-    create(bench, task_id, "s3", "another")
-    bench.events()
+    harness = Harness()
+    task_id = uploaded(harness)
+    create(harness, task_id, "s3", "another")
+    harness.events()
     with pytest.raises(RequestConflict, match=f"artifact '{NAME}' of run 0 is not complete"):
-        bench.complete(task_id)
-    assert bench.states(task_id) == ["running by alice"]
-    assert bench.events() == []
-    complete(bench, task_id)
+        harness.complete(task_id)
+    assert harness.states(task_id) == ["running by alice"]
+    assert harness.events() == []
+    complete(harness, task_id)
     for _ in range(2):
-        assert bench.complete(task_id).state == "completed"
+        assert harness.complete(task_id).state == "completed"
 
 
 def test_a_run_waits_for_a_blob_that_has_expired() -> None:
-    bench = Bench()
-    task_id = uploaded(bench)
-    create(bench, task_id, "blob", "another", expires=format_time(NOW + 2 * MINUTE))
-    complete(bench, task_id)
-    bench.clock.advance(2 * MINUTE - MS)
+    harness = Harness()
+    task_id = uploaded(harness)
+    create(harness, task_id, "blob", "another", expires=format_time(NOW + 2 * MINUTE))
+    complete(harness, task_id)
+    harness.clock.advance(2 * MINUTE - MS)
     with pytest.raises(RequestConflict, match="'another' of run 0 is not complete"):
-        bench.complete(task_id)
-    bench.clock.advance(MS)
-    assert bench.complete(task_id).state == "completed"
+        harness.complete(task_id)
+    harness.clock.advance(MS)
+    assert harness.complete(task_id).state == "completed"
 
 
 @pytest.mark.parametrize(("state", "reason"), [("failed", "failed"), ("exception", "internal-error")])
 def test_a_run_that_fails_waits_for_a_blob(state: str, reason: str) -> None:
-    bench = Bench()
-    task_id = uploaded(bench)
-    assert bench.services.tasks.report(task_id, 0, state, reason).state == state
+    harness = Harness()
+    task_id = uploaded(harness)
+    assert harness.services.tasks.report(task_id, 0, state, reason).state == state
 
 
 def test_a_blob_of_an_earlier_run_keeps_the_last_from_being_completed() -> None:
-    bench = Bench()
-    task_id = uploaded(bench)
-    bench.shut_down(task_id)
-    create(bench, task_id, "blob", "another, after the exception")
-    assert bench.run(task_id).state == "completed"
+    harness = Harness()
+    task_id = uploaded(harness)
+    harness.shut_down(task_id)
+    create(harness, task_id, "blob", "another, after the exception")
+    assert harness.run(task_id).state == "completed"
 
 
 def test_a_report_without_blobs_costs_more() -> None:
-    bench, calls = Bench(), Calls()
-    task_id = bench.claimed()
-    create(bench, task_id, "s3")
-    services = bench.replica(calls, remembers=True)
+    harness, calls = Harness(), Calls()
+    task_id = harness.claimed()
+    create(harness, task_id, "s3")
+    services = harness.replica(calls, remembers=True)
     services.tasks.load(task_id)
     calls.names.clear()
-    bench.complete(task_id, services=services)
+    harness.complete(task_id, services=services)
     assert [name for name in calls.names if name.startswith("artifact.")] == []
     assert calls.names.count("load") == 0
 
@@ -309,26 +311,29 @@ def test_a_run_is_completed_without_a_blob_that_was_answered(remembers: bool, be
     """A create and a report at once, in every order of their port calls: whichever wins, the other is 409."""
 
     def scene(choose: Callable[[int], int]) -> None:
-        bench = Bench()
-        task_id = bench.claimed()
+        harness = Harness()
+        task_id = harness.claimed()
         if before:
-            create(bench, task_id, "blob", "one that is complete")
-            earlier = stored(bench, task_id, "one that is complete")
-            (request,) = create(bench, task_id, "blob", "one that is complete")["requests"]
-            upload(bench, request["url"])
-            bench.services.artifacts.complete(task_id, 0, earlier.artifact.name, [etag(CONTENT)])
-        one, other = (bench.replica(pausing, remembers=remembers) for _ in range(2))
+            create(harness, task_id, "blob", "one that is complete")
+            earlier = stored(harness, task_id, "one that is complete")
+            (request,) = create(harness, task_id, "blob", "one that is complete")["requests"]
+            upload(harness, request["url"])
+            harness.services.artifacts.complete(task_id, 0, earlier.artifact.name, [etag(CONTENT)])
+        one, other = (harness.replica(pausing, remembers=remembers) for _ in range(2))
         if remembers:
             run([lambda: one.tasks.recall(task_id), lambda: other.tasks.recall(task_id)], lambda _: 0)
         created, reported = run(
-            [lambda: create(bench, task_id, "blob", services=one), lambda: bench.complete(task_id, 0, other)],
+            [
+                lambda: create(harness, task_id, "blob", services=one),
+                lambda: harness.complete(task_id, 0, other),
+            ],
             choose,
         )
         is_refused = [isinstance(result, RequestConflict) for result in (created, reported)]
-        left = bench.storage.artifacts.incomplete(task_id, 0, bench.clock.now())
+        left = harness.storage.artifacts.incomplete(task_id, 0, harness.clock.now())
         assert sorted(is_refused) == [False, True]
         assert (left is not None) == is_refused[1]
-        assert bench.task(task_id).state == ("running" if is_refused[1] else "completed")
+        assert harness.task(task_id).state == ("running" if is_refused[1] else "completed")
 
     assert every_order(scene) > 10
 
@@ -339,29 +344,38 @@ def pausing(name: str, call: Callable[[], Any]) -> Any:
 
 
 def test_a_blob_that_was_refused_at_last_is_left_or_one_that_was_there_is_removed() -> None:
-    bench = Bench()
-    task_id = bench.claimed()
-    fail = lambda: bench.services.tasks.report(task_id, 0, "failed", "failed")  # noqa: E731
+    harness = Harness()
+    task_id = harness.claimed()
+    fail = lambda: harness.services.tasks.report(task_id, 0, "failed", "failed")  # noqa: E731
     with pytest.raises(RequestConflict):
-        create(bench, task_id, "blob", services=bench.replica(At(0, of="artifact.insert", after=fail)))
-    assert bench.storage.artifacts.list(task_id, 0, "", 10) == []
+        create(
+            harness, task_id, "blob", services=harness.replica(FaultAt(0, of="artifact.insert", after=fail))
+        )
+    assert harness.storage.artifacts.list(task_id, 0, "", 10) == []
 
-    other = uploaded(bench)
-    fail = lambda: bench.services.tasks.report(other, 0, "failed", "failed")  # noqa: E731
+    other = uploaded(harness)
+    fail = lambda: harness.services.tasks.report(other, 0, "failed", "failed")  # noqa: E731
     with pytest.raises(RequestConflict):
-        create(bench, other, "blob", services=bench.replica(At(0, of="artifact.insert", before=fail)))
-    assert stored(bench, other)
+        create(
+            harness, other, "blob", services=harness.replica(FaultAt(0, of="artifact.insert", before=fail))
+        )
+    assert stored(harness, other)
 
 
 def test_a_blob_that_was_refused_at_last_is_removed_though_another_changed_it() -> None:
-    bench = Bench()
-    task_id = bench.claimed()
+    harness = Harness()
+    task_id = harness.claimed()
 
     def meanwhile() -> None:
-        before = stored(bench, task_id)
-        bench.storage.artifacts.replace(before, before.artifact)
-        bench.services.tasks.report(task_id, 0, "failed", "failed")
+        before = stored(harness, task_id)
+        harness.storage.artifacts.replace(before, before.artifact)
+        harness.services.tasks.report(task_id, 0, "failed", "failed")
 
     with pytest.raises(RequestConflict):
-        create(bench, task_id, "blob", services=bench.replica(At(0, of="artifact.insert", after=meanwhile)))
-    assert stored(bench, task_id)
+        create(
+            harness,
+            task_id,
+            "blob",
+            services=harness.replica(FaultAt(0, of="artifact.insert", after=meanwhile)),
+        )
+    assert stored(harness, task_id)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.domain.artifacts import LARGEST_UPLOAD
+from legacy_queue.domain.artifact import LARGEST_UPLOAD
 from legacy_queue.domain.errors import (
     AuthorizationFailed,
     InputError,
@@ -23,41 +23,45 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.services import Services
 from tests.memory_server import kept
 from tests.services.artifact_calls import CONTENT, NAME, TEXT, create, etag, in_parts, sha256, upload
-from tests.services.bench import HOUR, MINUTE, NOW, SECOND, SECRET, Bench
+from tests.services.harness import HOUR, MINUTE, NOW, SECOND, SECRET, Harness
 
 PARTS = (b"1" * 5 * 1024**2, b"the last part")
 MD5 = hashlib.md5(CONTENT, usedforsecurity=False)
 
 
-def url_of(bench: Bench, task_id: str, storage_type: str = "s3", **changes: Any) -> str:
-    answer = create(bench, task_id, storage_type, **changes)
+def url_of(harness: Harness, task_id: str, storage_type: str = "s3", **changes: Any) -> str:
+    answer = create(harness, task_id, storage_type, **changes)
     return str(answer["requests"][0]["url"] if storage_type == "blob" else answer["putUrl"])
 
 
-def content(bench: Bench, task_id: str) -> bytes | None:
+def content(harness: Harness, task_id: str) -> bytes | None:
     """What is stored of the artifact."""
-    found = bench.storage.artifacts.load(task_id, 0, NAME)
+    found = harness.storage.artifacts.load(task_id, 0, NAME)
     assert found
     try:
-        return b"".join(bench.storage.blobs.read(found.artifact.blob_name))
+        return b"".join(harness.storage.blobs.read(found.artifact.blob_name))
     except KeyError:
         return None
 
 
 def test_an_upload_is_stored_otherwise_than_it_was_sent() -> None:
-    bench = Bench()
-    task_id = bench.claimed()
-    url = url_of(bench, task_id)
-    assert upload(bench, url, chunks=[CONTENT[:5], b"", CONTENT[5:]]) == MD5.hexdigest()
-    assert content(bench, task_id) == CONTENT
+    harness = Harness()
+    task_id = harness.claimed()
+    url = url_of(harness, task_id)
+    assert upload(harness, url, chunks=[CONTENT[:5], b"", CONTENT[5:]]) == MD5.hexdigest()
+    assert content(harness, task_id) == CONTENT
     again = b"written over while the task runs"
     upload(
-        bench, url, again, content_encoding="gzip", md5=base64.b64encode(hashlib.md5(again).digest()).decode()
+        harness,
+        url,
+        again,
+        content_encoding="gzip",
+        md5=base64.b64encode(hashlib.md5(again).digest()).decode(),
     )
-    assert content(bench, task_id) == again
-    found = bench.storage.artifacts.load(task_id, 0, NAME)
+    assert content(harness, task_id) == again
+    found = harness.storage.artifacts.load(task_id, 0, NAME)
     assert found
-    properties = bench.storage.blobs.properties(found.artifact.blob_name)
+    properties = harness.storage.blobs.properties(found.artifact.blob_name)
     assert (properties.length, properties.content_type, properties.content_encoding) == (
         len(again),
         TEXT,
@@ -66,10 +70,10 @@ def test_an_upload_is_stored_otherwise_than_it_was_sent() -> None:
 
 
 def test_an_empty_upload_is_none() -> None:
-    bench = Bench()
-    task_id = bench.claimed()
-    upload(bench, url_of(bench, task_id), b"", chunks=[])
-    assert content(bench, task_id) == b""
+    harness = Harness()
+    task_id = harness.claimed()
+    upload(harness, url_of(harness, task_id), b"", chunks=[])
+    assert content(harness, task_id) == b""
 
 
 @pytest.mark.parametrize(
@@ -99,11 +103,11 @@ def test_an_empty_upload_is_none() -> None:
 def test_an_upload_that_is_not_as_announced_is_stored(
     storage_type: str, more: dict[str, Any], error: type[QueueError], said: str
 ) -> None:
-    bench = Bench()
-    task_id = bench.claimed()
+    harness = Harness()
+    task_id = harness.claimed()
     with pytest.raises(error, match=said):
-        upload(bench, url_of(bench, task_id, storage_type), **more)
-    assert content(bench, task_id) is None
+        upload(harness, url_of(harness, task_id, storage_type), **more)
+    assert content(harness, task_id) is None
 
 
 def test_an_upload_that_breaks_off_is_stored_or_takes_the_place_of_a_whole_one() -> None:
@@ -111,107 +115,107 @@ def test_an_upload_that_breaks_off_is_stored_or_takes_the_place_of_a_whole_one()
         yield CONTENT
         raise MalformedPayload("the connection is gone")
 
-    bench = Bench()
-    task_id = bench.claimed()
-    url = url_of(bench, task_id)
+    harness = Harness()
+    task_id = harness.claimed()
+    url = url_of(harness, task_id)
     for before in (None, b"a whole one"):
         if before:
-            upload(bench, url, before)
+            upload(harness, url, before)
         with pytest.raises(MalformedPayload):
-            upload(bench, url, chunks=breaks_off(), length=1000)
-        assert content(bench, task_id) == before
+            upload(harness, url, chunks=breaks_off(), length=1000)
+        assert content(harness, task_id) == before
 
 
 @pytest.mark.parametrize("storage_type", ["s3", "blob"])
 def test_an_upload_is_stored_once_its_task_is_resolved(storage_type: str) -> None:
-    bench = Bench()
-    task_id = bench.claimed()
-    url = url_of(bench, task_id, storage_type)
-    bench.services.tasks.report(task_id, 0, "failed", "failed")
+    harness = Harness()
+    task_id = harness.claimed()
+    url = url_of(harness, task_id, storage_type)
+    harness.services.tasks.report(task_id, 0, "failed", "failed")
     with pytest.raises(RequestConflict, match="is failed"):
-        upload(bench, url)
-    assert content(bench, task_id) is None
+        upload(harness, url)
+    assert content(harness, task_id) is None
 
 
 def test_an_upload_is_stored_that_ends_after_its_task_is_completed() -> None:
     def slowly(services: Services) -> Iterator[bytes]:
         yield CONTENT[:5]
-        bench.complete(task_id, services=services)
+        harness.complete(task_id, services=services)
         yield CONTENT[5:]
 
-    bench = Bench()
-    task_id = bench.claimed()
+    harness = Harness()
+    task_id = harness.claimed()
     with pytest.raises(RequestConflict, match="is completed"):
-        upload(bench, url_of(bench, task_id), chunks=slowly(bench.replica()))
-    assert content(bench, task_id) is None
+        upload(harness, url_of(harness, task_id), chunks=slowly(harness.replica()))
+    assert content(harness, task_id) is None
 
 
 def test_an_upload_is_refused_soon_after_an_exception() -> None:
-    bench = Bench()
-    task_id = bench.claimed()
-    url = url_of(bench, task_id)
-    bench.shut_down(task_id)
-    bench.clock.advance(20 * MINUTE)
-    upload(bench, url)
-    assert content(bench, task_id) == CONTENT
+    harness = Harness()
+    task_id = harness.claimed()
+    url = url_of(harness, task_id)
+    harness.shut_down(task_id)
+    harness.clock.advance(20 * MINUTE)
+    upload(harness, url)
+    assert content(harness, task_id) == CONTENT
 
 
 def test_a_url_is_good_when_it_has_ended() -> None:
-    bench = Bench()
-    task_id = bench.claimed(deadline=format_time(NOW + 2 * HOUR))
-    url = url_of(bench, task_id)
-    bench.clock.advance(19 * MINUTE)
-    bench.services.claims.reclaim(task_id, 0)
-    bench.clock.advance(19 * MINUTE)
-    bench.services.claims.reclaim(task_id, 0)
-    bench.clock.advance(7 * MINUTE - SECOND)
-    upload(bench, url)
-    bench.clock.advance(SECOND)
+    harness = Harness()
+    task_id = harness.claimed(deadline=format_time(NOW + 2 * HOUR))
+    url = url_of(harness, task_id)
+    harness.clock.advance(19 * MINUTE)
+    harness.services.claims.reclaim(task_id, 0)
+    harness.clock.advance(19 * MINUTE)
+    harness.services.claims.reclaim(task_id, 0)
+    harness.clock.advance(7 * MINUTE - SECOND)
+    upload(harness, url)
+    harness.clock.advance(SECOND)
     with pytest.raises(AuthorizationFailed, match="ended at"):
-        upload(bench, url)
-    upload(bench, url_of(bench, task_id, expires=format_time(NOW + HOUR)))
+        upload(harness, url)
+    upload(harness, url_of(harness, task_id, expires=format_time(NOW + HOUR)))
 
 
 def test_a_url_ends_when_another_secret_is_put_first() -> None:
-    bench = Bench()
-    url = url_of(bench, bench.claimed())
-    bench.services = bench.replica(secrets=(b"a newer one", SECRET))
-    upload(bench, url)
-    bench.services = bench.replica(secrets=(b"a newer one",))
+    harness = Harness()
+    url = url_of(harness, harness.claimed())
+    harness.services = harness.replica(secrets=(b"a newer one", SECRET))
+    upload(harness, url)
+    harness.services = harness.replica(secrets=(b"a newer one",))
     with pytest.raises(AuthorizationFailed, match="not signed"):
-        upload(bench, url)
+        upload(harness, url)
 
 
 @pytest.mark.parametrize("storage_type", ["reference", "blob", "azure", "parts", "expired", "gone"])
 def test_an_upload_is_stored_for_an_artifact_that_is_another_now(storage_type: str) -> None:
     """It expired, and its name was used again: while the old URL is good that takes a clock that is wrong."""
-    bench = Bench()
-    task_id = bench.claimed()
-    url = url_of(bench, task_id)
-    stored = bench.storage.artifacts.load(task_id, 0, NAME)
+    harness = Harness()
+    task_id = harness.claimed()
+    url = url_of(harness, task_id)
+    stored = harness.storage.artifacts.load(task_id, 0, NAME)
     assert stored
-    bench.storage.artifacts.remove(stored)
+    harness.storage.artifacts.remove(stored)
     error: type[QueueError] = RequestConflict
     if storage_type == "parts":
-        bench.services.artifacts.create(task_id, 0, NAME, in_parts(*PARTS))
+        harness.services.artifacts.create(task_id, 0, NAME, in_parts(*PARTS))
     elif storage_type == "expired":
-        bench.storage.artifacts.insert(replace(stored.artifact, expires=NOW - 15 * MINUTE))
+        harness.storage.artifacts.insert(replace(stored.artifact, expires=NOW - 15 * MINUTE))
         error = ResourceNotFound
     elif storage_type == "gone":
         error = ResourceNotFound
     else:
-        create(bench, task_id, storage_type)
+        create(harness, task_id, storage_type)
     if storage_type == "blob":
-        assert upload(bench, url) == etag(CONTENT)  # as announced for the blob
+        assert upload(harness, url) == etag(CONTENT)  # as announced for the blob
         return
     with pytest.raises(error):
-        upload(bench, url)
-    assert bench.storage.blobs.properties(stored.artifact.blob_name) is None
+        upload(harness, url)
+    assert harness.storage.blobs.properties(stored.artifact.blob_name) is None
 
 
 def test_the_requests_of_a_blob_say_something_else_than_what_is_to_be_sent() -> None:
-    bench = Bench()
-    answer = create(bench, bench.claimed(), "blob")
+    harness = Harness()
+    answer = create(harness, harness.claimed(), "blob")
     (request,) = answer["requests"]
     assert {**request, "url": ""} == {
         "method": "PUT",
@@ -226,46 +230,46 @@ def test_the_requests_of_a_blob_say_something_else_than_what_is_to_be_sent() -> 
 
 
 def test_an_encoded_blob_is_sent_or_stored_as_if_it_were_not() -> None:
-    bench = Bench()
-    task_id = bench.claimed()
+    harness = Harness()
+    task_id = harness.claimed()
     encoded = {"contentEncoding": "gzip", "transferLength": len(CONTENT), "transferSha256": sha256(CONTENT)}
     decoded = {"contentLength": 1000, "contentSha256": sha256(b"decoded")}
-    (request,) = create(bench, task_id, "blob", **encoded, **decoded)["requests"]
+    (request,) = create(harness, task_id, "blob", **encoded, **decoded)["requests"]
     assert request["headers"] == {
         "content-length": str(len(CONTENT)),
         "content-type": TEXT,
         "content-encoding": "gzip",
     }
-    assert upload(bench, request["url"]) == etag(CONTENT)
-    found = bench.storage.artifacts.load(task_id, 0, NAME)
+    assert upload(harness, request["url"]) == etag(CONTENT)
+    found = harness.storage.artifacts.load(task_id, 0, NAME)
     assert found
-    assert kept(bench.storage.blobs, found.artifact.blob_name) == (22, TEXT, "gzip")
+    assert kept(harness.storage.blobs, found.artifact.blob_name) == (22, TEXT, "gzip")
 
 
 def test_the_parts_of_a_blob_are_not_checked() -> None:
-    bench = Bench()
-    task_id = bench.claimed()
-    requests = bench.services.artifacts.create(task_id, 0, NAME, in_parts(*PARTS))["requests"]
+    harness = Harness()
+    task_id = harness.claimed()
+    requests = harness.services.artifacts.create(task_id, 0, NAME, in_parts(*PARTS))["requests"]
     assert [request["headers"] for request in requests] == [
         {"content-length": str(len(part)), "x-amz-content-sha256": sha256(part)} for part in PARTS
     ]
     for request, part in zip(requests, PARTS, strict=True):
         with pytest.raises(InputError, match="announced"):
-            upload(bench, request["url"], b"x" * len(part), "")
-        assert upload(bench, request["url"], part, "") == etag(part)
-    assert content(bench, task_id) is None
+            upload(harness, request["url"], b"x" * len(part), "")
+        assert upload(harness, request["url"], part, "") == etag(part)
+    assert content(harness, task_id) is None
 
 
 def test_storage_that_is_away_is_the_callers_fault() -> None:
-    bench = Bench()
-    task_id = bench.claimed()
-    url = url_of(bench, task_id)
+    harness = Harness()
+    task_id = harness.claimed()
+    url = url_of(harness, task_id)
 
     def away(name: str, call: Any) -> Any:
         if name == "blob.write":
             raise ServiceUnavailable("storage is away")
         return call()
 
-    bench.services = bench.replica(away)
+    harness.services = harness.replica(away)
     with pytest.raises(ServiceUnavailable):
-        upload(bench, url)
+        upload(harness, url)

@@ -11,18 +11,18 @@ import pytest
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.workers import worker_path
+from legacy_queue.domain.worker_record import worker_path
 from legacy_queue.services.background import Background, Pace
 from legacy_queue.services.core import Core
-from tests.services.bench import (
+from tests.services.harness import (
     ALICE,
     CLAIM_TIMEOUT,
     MINUTE,
     PROVISIONER,
     SECOND,
     WORKER_TYPE,
-    At,
-    Bench,
+    FaultAt,
+    Harness,
     failing,
     task_body,
 )
@@ -41,11 +41,11 @@ def running(server: Core) -> Iterator[Background]:
         background.stop()
 
 
-def claimed_by(server: Core, bench: Bench, **changes: Any) -> str:
+def claimed_by(server: Core, harness: Harness, **changes: Any) -> str:
     task_id = slugid()
-    server.services.tasks.create(task_id, task_body(bench.clock.now(), **changes))
-    message = next(one for one in bench.receive() if one.task_id == task_id)
-    bench.claim(message, ALICE, server.services)
+    server.services.tasks.create(task_id, task_body(harness.clock.now(), **changes))
+    message = next(one for one in harness.receive() if one.task_id == task_id)
+    harness.claim(message, ALICE, server.services)
     return task_id
 
 
@@ -73,53 +73,53 @@ class Seen:
 
 
 def test_what_is_resolved_is_followed_by_its_dependents_without_anybody_asking() -> None:
-    bench = Bench()
+    harness = Harness()
     released = Seen("end")
-    server = bench.server(released)
+    server = harness.server(released)
     with running(server):
-        task_id = claimed_by(server, bench, taskGroupId=slugid())
-        waiting = bench.create(dependencies=[task_id])
-        bench.complete(task_id, services=server.services)
+        task_id = claimed_by(server, harness, taskGroupId=slugid())
+        waiting = harness.create(dependencies=[task_id])
+        harness.complete(task_id, services=server.services)
         released.wait()
-    assert bench.states(waiting) == ["pending"]
+    assert harness.states(waiting) == ["pending"]
 
 
 def test_a_claim_that_is_over_ends_and_timers_of_other_processes_are_received() -> None:
-    bench = Bench()
-    bench.claimed()  # by a process that is gone
+    harness = Harness()
+    harness.claimed()  # by a process that is gone
     ended = Seen("replace", 3)
-    server = bench.server(ended)
+    server = harness.server(ended)
     with running(server):
-        claimed_by(server, bench)
-        bench.clock.advance(CLAIM_TIMEOUT + MINUTE)
+        claimed_by(server, harness)
+        harness.clock.advance(CLAIM_TIMEOUT + MINUTE)
         ended.wait()
-    unresolved = bench.storage.tasks.unresolved("", 9)[0]
+    unresolved = harness.storage.tasks.unresolved("", 9)[0]
     assert [len(stored.task.runs) for stored in unresolved] == [2, 2]
 
 
 def test_chores_are_done_and_what_is_counted_in_memory_is_written() -> None:
-    bench = Bench()
-    swept, written = Seen("turn.keep"), Seen("worker.insert")
-    server = bench.server(lambda name, call: swept(name, lambda: written(name, call)))
+    harness = Harness()
+    swept, written = Seen("lease.renew"), Seen("worker.insert")
+    server = harness.server(lambda name, call: swept(name, lambda: written(name, call)))
     with running(server):
-        claimed_by(server, bench)
+        claimed_by(server, harness)
         swept.wait()
         written.wait()
         path = worker_path(PROVISIONER, WORKER_TYPE, ALICE)
-        assert bench.replica().workers.describe(path)["recentTasks"]
+        assert harness.replica().workers.describe(path)["recentTasks"]
 
 
 def test_events_that_wait_are_published_when_the_broker_is_back() -> None:
-    bench = Bench()
+    harness = Harness()
     published = Seen("broker.publish", 2)
-    server = bench.server(published, resolves=False)
-    bench.broker.room = 0
+    server = harness.server(published, resolves=False)
+    harness.broker.room = 0
     with running(server):
         server.services.tasks.create(slugid(), task_body())
-        bench.broker.room = None
+        harness.broker.room = None
         while not published.happened.wait(0.01):
-            bench.clock.advance(SECOND)  # it is tried again then
-    assert [event.exchange for event in bench.broker.told] == ["task-defined", "task-pending"]
+            harness.clock.advance(SECOND)  # it is tried again then
+    assert [event.exchange for event in harness.broker.published] == ["task-defined", "task-pending"]
 
 
 @pytest.mark.parametrize(
@@ -133,59 +133,59 @@ def test_events_that_wait_are_published_when_the_broker_is_back() -> None:
 def test_nothing_that_fails_ends_what_is_repeated(
     error: Exception, event: str, level: str, logs: list[MutableMapping[str, Any]]
 ) -> None:
-    bench = Bench()
+    harness = Harness()
     fails, again = Seen("timer.receive", 2, error), Seen("timer.receive", 3)
-    with running(bench.server(lambda name, call: again(name, lambda: fails(name, call)))):
+    with running(harness.server(lambda name, call: again(name, lambda: fails(name, call)))):
         again.wait()
     assert [(one["event"], one["log_level"]) for one in logs] == [(event, level)] * 2
 
 
 def test_a_process_that_ends_leaves_its_timers_to_others() -> None:
-    bench = Bench()
-    server = bench.server()
+    harness = Harness()
+    server = harness.server()
     with running(server):
-        claimed_by(server, bench)
-    ((timer, left),) = bench.timers()
-    assert (timer.since, timer.due - bench.clock.now(), left) == (None, CLAIM_TIMEOUT, CLAIM_TIMEOUT)
+        claimed_by(server, harness)
+    ((timer, left),) = harness.timers()
+    assert (timer.since, timer.due - harness.clock.now(), left) == (None, CLAIM_TIMEOUT, CLAIM_TIMEOUT)
 
 
 def test_a_process_ends_though_storage_is_away(logs: list[MutableMapping[str, Any]]) -> None:
     """What it kept fires then, and is told again."""
-    bench = Bench()
-    server = bench.server(At(1, of="timer.put", before=failing(ServiceUnavailable("storage is away"))))
+    harness = Harness()
+    server = harness.server(FaultAt(1, of="timer.put", before=failing(ServiceUnavailable("storage is away"))))
     background = server.background(OFTEN)
-    task_id = claimed_by(server, bench)
+    task_id = claimed_by(server, harness)
     background.stop()
     assert [one["event"] for one in logs] == ["background-waits"]
-    bench.run_timers(MINUTE)
-    assert bench.events().count(("task-running", task_id, 0)) == 2
+    harness.run_timers(MINUTE)
+    assert harness.events().count(("task-running", task_id, 0)) == 2
 
 
 def test_a_process_that_does_not_resolve_has_no_threads_for_it() -> None:
-    bench = Bench()
+    harness = Harness()
     before = threading.active_count()
-    with running(bench.server(resolves=False)):
+    with running(harness.server(resolves=False)):
         assert threading.active_count() == before + 7
-    with running(bench.server()):
+    with running(harness.server()):
         assert threading.active_count() >= before + 9
     assert threading.active_count() == before
 
 
 def test_requests_that_wait_are_woken_when_the_process_is_to_end() -> None:
-    bench = Bench()
+    harness = Harness()
     woken = threading.Event()
-    core = bench.core
+    core = harness.core
     background = Background(
         core.timers, core.resolver, core.publisher, None, (), core.stopping, [woken.set], pace=OFTEN
     )
-    background.announce_stop()
+    background.begin_stop()
     assert woken.is_set()
     assert core.stopping.is_set()
 
 
 def test_what_is_stopped_twice_has_stopped() -> None:
-    bench = Bench()
-    background = bench.server().background(OFTEN)
+    harness = Harness()
+    background = harness.server().background(OFTEN)
     background.start()
     for _ in range(2):
         background.stop()
@@ -197,7 +197,7 @@ from gevent import monkey
 
 monkey.patch_all()
 import gevent
-from tests.services.bench import Bench
+from tests.services.harness import Bench
 
 background = Bench().server().background()
 starting = gevent.spawn(background.start)

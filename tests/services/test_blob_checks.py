@@ -8,12 +8,12 @@ from datetime import timedelta
 import pytest
 from structlog.testing import capture_logs
 
-from legacy_queue.domain.artifacts import Artifact
+from legacy_queue.domain.artifact import Artifact
 from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
 from legacy_queue.services.uploads import BlobChecks
-from tests.memory_server import HandClock, memory_storage
+from tests.memory_server import FakeClock, memory_storage
 from tests.services.artifact_calls import sha256
-from tests.services.bench import HOUR, NOW
+from tests.services.harness import HOUR, NOW
 
 PARTS = (b"one", b"two")
 AT_ONCE, LONG = timedelta(0), timedelta(seconds=30)
@@ -39,7 +39,7 @@ class Stage:
     """Blobs in parts that lack nothing but a check, which goes on only as it is allowed to."""
 
     def __init__(self, **bounds: int) -> None:
-        self.blobs = memory_storage(HandClock(NOW), "http://127.0.0.1:1/azure", "q").blobs
+        self.blobs = memory_storage(FakeClock(NOW), "http://127.0.0.1:1/azure", "q").blobs
         self.checks = BlobChecks(self.blobs, **bounds)
         self.done: list[str] = []
         self.begun: list[str] = []

@@ -19,17 +19,17 @@ from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import Queue
 from legacy_queue.ports.table import Table
 from legacy_queue.services.core import Core
-from tests.services.bench import (
+from tests.services.harness import (
     ALICE,
     MINUTE,
     PREFIX,
     PROVISIONER,
     WORKER_TYPE,
-    Bench,
-    nothing_around,
+    Harness,
+    call_through,
     task_body,
 )
-from tests.services.ports import Around
+from tests.services.ports import Intercept
 from tests.system.processes import wait_until
 
 TIMERS = "timers"  # the queue of them
@@ -40,7 +40,7 @@ COMPLETED = ["tasks.merge", "work.delete"]
 
 
 class _Port:
-    def __init__(self, kind: type, port: object, name: str, operate: Around) -> None:
+    def __init__(self, kind: type, port: object, name: str, operate: Intercept) -> None:
         for method in vars(kind):
             if not method.startswith("_"):
                 setattr(self, method, self._counted(getattr(port, method), f"{name}.{method}", operate))
@@ -51,14 +51,14 @@ class _Port:
         return getattr(self._port, name)
 
     @staticmethod
-    def _counted(method: Callable[..., Any], name: str, operate: Around) -> Callable[..., Any]:
+    def _counted(method: Callable[..., Any], name: str, operate: Intercept) -> Callable[..., Any]:
         return lambda *args, **more: operate(name, lambda: method(*args, **more))
 
 
 class Metered:
     """An account that notes each operation on a table or a queue: ``tasks.merge``, ``work.put``, ..."""
 
-    def __init__(self, account: StorageAccount, around: Around = nothing_around) -> None:
+    def __init__(self, account: StorageAccount, around: Intercept = call_through) -> None:
         self._account, self._around = account, around
         self.names: list[str] = []
 
@@ -86,13 +86,13 @@ class Metered:
 class Process:
     """A server that has served before, so that it has seen its queues, the worker type and the quarantine."""
 
-    def __init__(self, around: Around = nothing_around) -> None:
-        self.bench = Bench()
-        self.metered = Metered(self.bench.account, around)
-        self.core: Core = self.bench.server(remembers=True, account=cast(StorageAccount, self.metered))
-        self.bench.services = self.core.services
-        self.bench.complete(self.bench.claimed())
-        self.bench.run_timers(server=self.core)
+    def __init__(self, around: Intercept = call_through) -> None:
+        self.harness = Harness()
+        self.metered = Metered(self.harness.account, around)
+        self.core: Core = self.harness.server(remembers=True, account=cast(StorageAccount, self.metered))
+        self.harness.services = self.core.services
+        self.harness.complete(self.harness.claimed())
+        self.harness.run_timers(server=self.core)
         self.costs()
 
     def costs(self) -> list[str]:
@@ -111,46 +111,46 @@ def process() -> Process:
 
 
 def test_create_task_costs_two_operations_and_a_shared_timer(process: Process) -> None:
-    process.bench.create()
+    process.harness.create()
     assert process.costs() == [*CREATED[:1], TIMER, *CREATED[1:]]
     assert process.follow_up() == []
 
 
 def test_create_task_in_a_group_costs_a_shared_batch_more(process: Process) -> None:
     group = slugid()
-    process.bench.create(taskGroupId=group)
+    process.harness.create(taskGroupId=group)
     process.costs()
-    process.bench.create(taskGroupId=group)
+    process.harness.create(taskGroupId=group)
     assert process.costs() == sorted([*CREATED, TIMER, "groups.batch"])
 
 
 @pytest.mark.parametrize("is_later", [False, True])
 def test_claim_task_costs_two_operations_and_at_most_a_shared_timer(process: Process, is_later: bool) -> None:
-    process.bench.create()
-    message = process.bench.receive_one()
+    process.harness.create()
+    message = process.harness.receive_one()
     if is_later:
-        process.bench.run_timers(MINUTE, process.core)
+        process.harness.run_timers(MINUTE, process.core)
     process.costs()
-    process.bench.claim(message)
+    process.harness.claim(message)
     costs = [one for one in process.costs() if one != "workers.page"]  # quarantine is looked up once in 5 s
     assert costs == sorted([*CLAIMED, *([TIMER] if is_later else [])])
     assert process.follow_up() == []
 
 
 def test_report_completed_costs_two_operations_and_then_two_point_reads(process: Process) -> None:
-    task_id = process.bench.claimed()
+    task_id = process.harness.claimed()
     process.costs()
-    process.bench.complete(task_id)
+    process.harness.complete(task_id)
     assert process.costs() == COMPLETED
     assert process.follow_up() == ["dependencies.get", "groups.get"]
 
 
 def test_the_end_of_a_member_costs_a_point_read_and_a_shared_batch(process: Process) -> None:
     group = slugid()
-    process.bench.create(taskGroupId=group)
-    process.bench.receive()
-    task_id = process.bench.claimed(taskGroupId=group)
-    process.bench.complete(task_id)
+    process.harness.create(taskGroupId=group)
+    process.harness.receive()
+    task_id = process.harness.claimed(taskGroupId=group)
+    process.harness.complete(task_id)
     process.costs()
     assert process.follow_up() == ["dependencies.get", "groups.batch"]
 
@@ -158,7 +158,7 @@ def test_the_end_of_a_member_costs_a_point_read_and_a_shared_batch(process: Proc
 def test_claim_work_costs_a_receive_more_for_a_batch(process: Process) -> None:
     def claim(tasks: int) -> list[str]:
         for _ in range(tasks):
-            process.bench.create(priority="highest")
+            process.harness.create(priority="highest")
         process.costs()
         answer: Mapping[str, Any] = process.core.services.claim_work.claim(
             PROVISIONER, WORKER_TYPE, ALICE, tasks, lambda: False
@@ -173,27 +173,27 @@ def test_claim_work_costs_a_receive_more_for_a_batch(process: Process) -> None:
 
 def test_a_cycle_of_one_client_costs_at_most_thirteen_operations(process: Process) -> None:
     """Background included, and the deletion of its timers."""
-    task_id = process.bench.create()
-    process.bench.claim(process.bench.receive_one())
-    process.bench.complete(task_id)
+    task_id = process.harness.create()
+    process.harness.claim(process.harness.receive_one())
+    process.harness.complete(task_id)
     process.core.resolver.handle_all()
     process.core.timers.tick()
     costs = process.costs()
     assert "timers.delete" in costs
     assert len(costs) <= 10
-    process.bench.run_timers(MINUTE, process.core)
+    process.harness.run_timers(MINUTE, process.core)
     assert process.costs() == ["timers.receive"]
-    assert process.bench.timers() == []
+    assert process.harness.timers() == []
 
 
 def test_nothing_that_the_process_has_written_is_read_and_nothing_is_queried(process: Process) -> None:
     group = slugid()
-    process.bench.create(taskGroupId=group, priority="low")
+    process.harness.create(taskGroupId=group, priority="low")
     process.costs()
-    required = process.bench.create(taskGroupId=group)
-    process.bench.claim(process.bench.receive_one())
+    required = process.harness.create(taskGroupId=group)
+    process.harness.claim(process.harness.receive_one())
     process.core.services.claims.reclaim(required, 0)
-    process.bench.complete(required)
+    process.harness.complete(required)
     process.core.resolver.handle_all()
     costs = process.costs()
     assert not {"tasks.get", "groups.page", "dependencies.page", "tasks.page"} & set(costs)
@@ -209,7 +209,7 @@ def test_calls_at_once_share_their_timers_and_their_groups_steps() -> None:
         return call()
 
     process, group = Process(held_up), slugid()
-    process.bench.create(taskGroupId=group)
+    process.harness.create(taskGroupId=group)
     process.costs()
     commits = process.core.timers._commits
     with ThreadPoolExecutor(16) as threads:
@@ -233,7 +233,7 @@ def test_calls_at_once_share_their_timers_and_their_groups_steps() -> None:
 
 def test_a_cycle_on_azurite_costs_at_most_thirteen_requests(azurite: Azurite) -> None:
     account = AzureAccount(azurite.connection_string, f"t{secrets.token_hex(4)}")
-    core = Bench().server(remembers=True, account=account)
+    core = Harness().server(remembers=True, account=account)
     account.check()
 
     def cycle() -> int:

@@ -14,10 +14,10 @@ import pytest
 
 from legacy_queue.domain.errors import AuthorizationFailed, RequestConflict, ResourceNotFound
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.messages import MessageLease
 from legacy_queue.ports.queue import MessageNotFound, PopReceiptMismatch
-from legacy_queue.services.claims import Presented
-from tests.services.bench import (
+from legacy_queue.services.claims import ClaimProof
+from tests.services.harness import (
     ALICE,
     BOB,
     CLAIM_TIMEOUT,
@@ -29,14 +29,14 @@ from tests.services.bench import (
     SECOND,
     SECRET,
     WORKER_TYPE,
-    Bench,
     Calls,
+    Harness,
     Message,
     task_body,
 )
 
 MS = timedelta(milliseconds=1)
-NOTHING = Presented()
+NOTHING = ClaimProof()
 
 
 def by_openssl(task_id: str, run_id: int, secret: bytes) -> str:
@@ -46,30 +46,30 @@ def by_openssl(task_id: str, run_id: int, secret: bytes) -> str:
 
 
 def test_a_message_is_signed_with_the_first_secret() -> None:
-    bench = Bench()
-    task_id = bench.create()
-    message = bench.receive_one()
+    harness = Harness()
+    task_id = harness.create()
+    message = harness.receive_one()
     assert message.signature == by_openssl(task_id, 0, SECRET)
-    bench.claim(message)
-    bench.clock.advance(CLAIM_TIMEOUT)
-    assert bench.receive_one().signature == by_openssl(task_id, 1, SECRET)
+    harness.claim(message)
+    harness.clock.advance(CLAIM_TIMEOUT)
+    assert harness.receive_one().signature == by_openssl(task_id, 1, SECRET)
 
 
 def test_a_claim_answers_what_the_worker_needs() -> None:
-    bench = Bench()
-    task_id = bench.create(scopes=["a:scope"])
-    answer = bench.claim(bench.receive_one())
-    assert answer["status"] == bench.task(task_id).status()
-    assert answer["task"] == bench.task(task_id).wire
+    harness = Harness()
+    task_id = harness.create(scopes=["a:scope"])
+    answer = harness.claim(harness.receive_one())
+    assert answer["status"] == harness.task(task_id).status()
+    assert answer["task"] == harness.task(task_id).wire
     assert (answer["runId"], answer["workerGroup"], answer["workerId"]) == (0, "group", "alice")
     assert answer["takenUntil"] == "2030-01-02T03:24:05.678Z"
     assert answer["status"]["runs"][0]["takenUntil"] == answer["takenUntil"]
 
 
 def test_the_credentials_of_a_claim_are_for_this_run_and_end_shortly_after_it() -> None:
-    bench = Bench()
-    task_id = bench.create(scopes=["a:scope", "another:*"])
-    credentials = bench.claim(bench.receive_one())["credentials"]
+    harness = Harness()
+    task_id = harness.create(scopes=["a:scope", "another:*"])
+    credentials = harness.claim(harness.receive_one())["credentials"]
     # date -u -d 2030-01-02T03:24:05Z +%s
     assert credentials["clientId"] == f"task-client/{task_id}/0/on/group/alice/until/1893554645"
     certificate = json.loads(credentials["certificate"])
@@ -87,297 +87,297 @@ def test_the_credentials_of_a_claim_are_for_this_run_and_end_shortly_after_it() 
 
 
 def test_a_scope_that_the_task_shares_with_its_claim_is_named_once() -> None:
-    bench = Bench()
+    harness = Harness()
     task_id = slugid()
     scopes = ["a:scope", f"queue:claim-task:{task_id}/0"]
-    bench.services.tasks.create(task_id, task_body(scopes=scopes))
-    certificate = json.loads(bench.claim(bench.receive_one())["credentials"]["certificate"])
+    harness.services.tasks.create(task_id, task_body(scopes=scopes))
+    certificate = json.loads(harness.claim(harness.receive_one())["credentials"]["certificate"])
     assert len(certificate["scopes"]) == len(set(certificate["scopes"])) == 5
 
 
 def test_a_claim_turns_the_message_into_that_of_the_next_run_until_it_ends() -> None:
-    bench = Bench()
-    task_id = bench.create()
-    message = bench.receive_one()
-    bench.claim(message)
-    (held,) = bench.messages()
-    assert bench.task(task_id).held == held.lease
+    harness = Harness()
+    task_id = harness.create()
+    message = harness.receive_one()
+    harness.claim(message)
+    (held,) = harness.messages()
+    assert harness.task(task_id).held == held.lease
     assert held.lease.message_id == message.lease.message_id
-    assert bench.runs_to_come() == [(1, CLAIM_TIMEOUT)]
+    assert harness.runs_to_come() == [(1, CLAIM_TIMEOUT)]
 
-    bench.clock.advance(CLAIM_TIMEOUT - MS)
-    assert bench.receive() == []
-    bench.clock.advance(MS)
-    next_message = bench.receive_one()
+    harness.clock.advance(CLAIM_TIMEOUT - MS)
+    assert harness.receive() == []
+    harness.clock.advance(MS)
+    next_message = harness.receive_one()
     assert (next_message.task_id, next_message.run_id) == (task_id, 1)
 
 
 def test_a_claim_that_ends_within_a_second_is_held_for_all_of_it() -> None:
-    bench = Bench()
-    bench.create()
-    message = bench.receive_one()
-    bench.claim(message)
-    bench.clock.advance(SECOND - MS)
-    bench.services.claims.reclaim(message.task_id, 0)
-    taken_until = bench.task(message.task_id).runs[0].taken_until
-    (held,) = bench.messages()
+    harness = Harness()
+    harness.create()
+    message = harness.receive_one()
+    harness.claim(message)
+    harness.clock.advance(SECOND - MS)
+    harness.services.claims.reclaim(message.task_id, 0)
+    taken_until = harness.task(message.task_id).runs[0].taken_until
+    (held,) = harness.messages()
     assert taken_until
     assert taken_until <= held.next_visible < taken_until + SECOND
 
 
 def test_a_claim_without_a_message_puts_its_own() -> None:
-    bench = Bench()
-    task_id = bench.create()
-    message = bench.receive_one()
-    bench.claim(message, presented=NOTHING)
-    bench.delete(message)
-    assert bench.runs_to_come() == [(1, CLAIM_TIMEOUT)]
-    assert bench.messages()[0].lease == bench.task(task_id).held
-    bench.clock.advance(CLAIM_TIMEOUT)
-    assert bench.receive_one().run_id == 1
+    harness = Harness()
+    task_id = harness.create()
+    message = harness.receive_one()
+    harness.claim(message, proof=NOTHING)
+    harness.delete(message)
+    assert harness.runs_to_come() == [(1, CLAIM_TIMEOUT)]
+    assert harness.messages()[0].lease == harness.task(task_id).held
+    harness.clock.advance(CLAIM_TIMEOUT)
+    assert harness.receive_one().run_id == 1
 
 
 def test_a_worker_of_the_deployed_protocol_that_forgets_to_delete_harms_nothing() -> None:
-    bench = Bench()
-    task_id = bench.create()
-    bench.claim(bench.receive_one(), presented=NOTHING)
-    bench.clock.advance(POLL_VISIBILITY)
+    harness = Harness()
+    task_id = harness.create()
+    harness.claim(harness.receive_one(), proof=NOTHING)
+    harness.clock.advance(POLL_VISIBILITY)
     with pytest.raises(RequestConflict, match="run 0 is running"):
-        bench.claim(bench.receive_one(), BOB)
-    assert bench.states(task_id) == ["running by alice"]
-    assert [run_id for run_id, _ in bench.runs_to_come()] == [1]
+        harness.claim(harness.receive_one(), BOB)
+    assert harness.states(task_id) == ["running by alice"]
+    assert [run_id for run_id, _ in harness.runs_to_come()] == [1]
 
 
 def test_a_claim_with_a_stale_receipt_puts_its_own_message() -> None:
-    bench = Bench()
-    task_id = bench.create()
-    stale = bench.receive_one()
-    bench.clock.advance(POLL_VISIBILITY)
-    fresh = bench.receive_one()
-    bench.claim(stale, ALICE)
-    held = bench.task(task_id).held
+    harness = Harness()
+    task_id = harness.create()
+    stale = harness.receive_one()
+    harness.clock.advance(POLL_VISIBILITY)
+    fresh = harness.receive_one()
+    harness.claim(stale, ALICE)
+    held = harness.task(task_id).held
     assert held
     assert held.message_id != stale.lease.message_id
     with pytest.raises(RequestConflict):
-        bench.claim(fresh, BOB)
-    assert [one.lease for one in bench.messages()] == [held]
+        harness.claim(fresh, BOB)
+    assert [one.lease for one in harness.messages()] == [held]
 
 
 def test_a_claim_whose_message_is_gone_puts_its_own() -> None:
-    bench = Bench()
-    task_id = bench.create()
-    message = bench.receive_one()
-    bench.delete(message)
-    bench.claim(message)
-    assert [one.lease for one in bench.messages()] == [bench.task(task_id).held]
+    harness = Harness()
+    task_id = harness.create()
+    message = harness.receive_one()
+    harness.delete(message)
+    harness.claim(message)
+    assert [one.lease for one in harness.messages()] == [harness.task(task_id).held]
 
 
 def test_a_message_id_without_its_receipt_is_as_good_as_none() -> None:
-    bench = Bench()
-    task_id = bench.create()
-    message = bench.receive_one()
-    bench.claim(message, presented=Presented(message.lease.message_id, None, message.signature))
-    assert len(bench.messages()) == 2
-    assert bench.states(task_id) == ["running by alice"]
+    harness = Harness()
+    task_id = harness.create()
+    message = harness.receive_one()
+    harness.claim(message, proof=ClaimProof(message.lease.message_id, None, message.signature))
+    assert len(harness.messages()) == 2
+    assert harness.states(task_id) == ["running by alice"]
 
 
 def test_a_worker_that_deletes_its_message_after_a_draft_claim_harms_nothing() -> None:
-    bench = Bench()
-    task_id = bench.create()
-    message = bench.receive_one()
-    bench.claim(message)
+    harness = Harness()
+    task_id = harness.create()
+    message = harness.receive_one()
+    harness.claim(message)
     with pytest.raises(PopReceiptMismatch):  # Azure's 400
-        bench.delete(message)
-    bench.clock.advance(CLAIM_TIMEOUT)
-    bench.claim(bench.receive_one(), BOB)
-    assert bench.states(task_id) == ["exception claim-expired", "running by bob"]
+        harness.delete(message)
+    harness.clock.advance(CLAIM_TIMEOUT)
+    harness.claim(harness.receive_one(), BOB)
+    assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
 
 
-def lose_held_message(bench: Bench, task_id: str) -> None:
-    task = bench.task(task_id)
+def lose_held_message(harness: Harness, task_id: str) -> None:
+    task = harness.task(task_id)
     assert task.held
-    bench.storage.work_queues.remove(task.work_queue, task.held)
-    assert bench.messages() == []
+    harness.storage.work_queues.remove(task.work_queue, task.held)
+    assert harness.messages() == []
 
 
 def test_a_lost_held_message_is_put_again_by_a_reclaim() -> None:
-    bench = Bench()
-    task_id = bench.claimed()
-    lose_held_message(bench, task_id)
-    bench.services.claims.reclaim(task_id, 0)
-    assert bench.runs_to_come() == [(1, CLAIM_TIMEOUT)]
+    harness = Harness()
+    task_id = harness.claimed()
+    lose_held_message(harness, task_id)
+    harness.services.claims.reclaim(task_id, 0)
+    assert harness.runs_to_come() == [(1, CLAIM_TIMEOUT)]
 
 
 def test_a_claim_whose_held_message_was_lost_is_ended_by_its_timer() -> None:
-    bench = Bench()
-    task_id = bench.claimed()
-    lose_held_message(bench, task_id)
-    bench.run_timers(CLAIM_TIMEOUT + SECOND)
-    assert bench.states(task_id) == ["exception claim-expired", "pending"]
-    bench.claim(bench.receive_one(), BOB)
-    assert bench.states(task_id) == ["exception claim-expired", "running by bob"]
+    harness = Harness()
+    task_id = harness.claimed()
+    lose_held_message(harness, task_id)
+    harness.run_timers(CLAIM_TIMEOUT + SECOND)
+    assert harness.states(task_id) == ["exception claim-expired", "pending"]
+    harness.claim(harness.receive_one(), BOB)
+    assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
 
 
 def test_a_claim_by_name_takes_over_where_the_held_message_was_lost_and_nothing_resolves() -> None:
-    bench = Bench()
-    task_id = bench.claimed()
-    lose_held_message(bench, task_id)
-    bench.clock.advance(23 * HOUR)
-    assert bench.receive() == []
-    assert bench.states(task_id) == ["running by alice"]
-    bench.claim(Message(task_id, 1, by_openssl(task_id, 1, SECRET), Lease("lost", "lost")), BOB)
-    assert bench.states(task_id) == ["exception claim-expired", "running by bob"]
+    harness = Harness()
+    task_id = harness.claimed()
+    lose_held_message(harness, task_id)
+    harness.clock.advance(23 * HOUR)
+    assert harness.receive() == []
+    assert harness.states(task_id) == ["running by alice"]
+    harness.claim(Message(task_id, 1, by_openssl(task_id, 1, SECRET), MessageLease("lost", "lost")), BOB)
+    assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
 
 
 @pytest.mark.parametrize("signature", ["", "nonsense", by_openssl("eWIgwMgxSfeXQ36iBbOxiQ", 0, SECRET)])
 @pytest.mark.parametrize("has_receipt", [True, False])
 def test_a_signature_that_is_wrong_changes_nothing(signature: str, has_receipt: bool) -> None:
-    bench = Bench()
-    task_id = bench.create()
-    message = bench.receive_one()
-    before, messages = bench.task(task_id), bench.messages()
+    harness = Harness()
+    task_id = harness.create()
+    message = harness.receive_one()
+    before, messages = harness.task(task_id), harness.messages()
     calls = Calls()
-    presented = replace(message.presented if has_receipt else NOTHING, signature=signature)
+    proof = replace(message.proof if has_receipt else NOTHING, signature=signature)
     with pytest.raises(AuthorizationFailed, match=f"not that of task {task_id} run 0") as error:
-        bench.replica(calls).claims.claim(before, 0, ALICE, presented)
+        harness.replica(calls).claims.claim(before, 0, ALICE, proof)
     assert error.value.status == 403
     assert calls.names == []
-    assert (bench.task(task_id), bench.messages()) == (before, messages)
+    assert (harness.task(task_id), harness.messages()) == (before, messages)
 
 
 def test_the_signature_of_another_run_or_task_is_wrong() -> None:
-    bench = Bench()
-    bench.create()
-    message = bench.receive_one()
-    bench.create()
-    other = bench.receive_one()
+    harness = Harness()
+    harness.create()
+    message = harness.receive_one()
+    harness.create()
+    other = harness.receive_one()
     with pytest.raises(AuthorizationFailed):
-        bench.claim(message, run_id=1)
+        harness.claim(message, run_id=1)
     with pytest.raises(AuthorizationFailed):
-        bench.claim(message, presented=other.presented)
+        harness.claim(message, proof=other.proof)
 
 
 def test_a_message_forged_by_somebody_with_storage_access_is_refused() -> None:
-    bench = Bench()
-    task_id = bench.create(scopes=["secret:scope"])
-    message = bench.receive_one()
+    harness = Harness()
+    task_id = harness.create(scopes=["secret:scope"])
+    message = harness.receive_one()
     forged = replace(message, signature=base64.b64encode(b"x" * 32).decode())
     with pytest.raises(AuthorizationFailed):
-        bench.claim(forged, BOB)
-    assert bench.states(task_id) == ["pending"]
-    bench.claim(message, ALICE)
+        harness.claim(forged, BOB)
+    assert harness.states(task_id) == ["pending"]
+    harness.claim(message, ALICE)
 
 
 def test_a_secret_is_rotated_while_workers_hold_messages_of_the_old_one() -> None:
-    bench = Bench(secrets=[OLD_SECRET])
-    task_id = bench.create()
-    message = bench.receive_one()
+    harness = Harness(secrets=[OLD_SECRET])
+    task_id = harness.create()
+    message = harness.receive_one()
     assert message.signature == by_openssl(task_id, 0, OLD_SECRET)
-    rotated = bench.replica(secrets=[SECRET, OLD_SECRET])
-    bench.claim(message, services=rotated)
-    bench.clock.advance(CLAIM_TIMEOUT)
-    next_message = bench.receive_one()
+    rotated = harness.replica(secrets=[SECRET, OLD_SECRET])
+    harness.claim(message, services=rotated)
+    harness.clock.advance(CLAIM_TIMEOUT)
+    next_message = harness.receive_one()
     assert next_message.signature == by_openssl(task_id, 1, SECRET)
-    bench.claim(next_message, services=rotated)
-    assert bench.states(task_id) == ["exception claim-expired", "running by alice"]
+    harness.claim(next_message, services=rotated)
+    assert harness.states(task_id) == ["exception claim-expired", "running by alice"]
 
 
 def test_a_secret_that_is_listed_no_more_verifies_nothing() -> None:
-    bench = Bench(secrets=[OLD_SECRET])
-    bench.create()
+    harness = Harness(secrets=[OLD_SECRET])
+    harness.create()
     with pytest.raises(AuthorizationFailed):
-        bench.claim(bench.receive_one(), services=bench.replica(secrets=[SECRET]))
+        harness.claim(harness.receive_one(), services=harness.replica(secrets=[SECRET]))
 
 
 def test_the_receipt_of_a_message_that_somebody_else_polled_gives_nobody_a_second_run() -> None:
-    bench = Bench()
-    task_id = bench.create()
-    message = bench.receive_one()
-    bench.claim(message, BOB)  # with what was stolen from Alice
+    harness = Harness()
+    task_id = harness.create()
+    message = harness.receive_one()
+    harness.claim(message, BOB)  # with what was stolen from Alice
     with pytest.raises(RequestConflict):
-        bench.claim(message, ALICE)
-    assert bench.states(task_id) == ["running by bob"]
-    assert bench.runs_to_come() == [(1, CLAIM_TIMEOUT)]
+        harness.claim(message, ALICE)
+    assert harness.states(task_id) == ["running by bob"]
+    assert harness.runs_to_come() == [(1, CLAIM_TIMEOUT)]
 
 
 def test_a_receipt_without_its_signature_is_not_withdrawn_with_a_conflict() -> None:
     """It may be that of another task's message, whose only one it is."""
-    bench = Bench()
-    running = bench.claimed()
-    waiting = bench.create()
-    stolen = bench.receive_one()
+    harness = Harness()
+    running = harness.claimed()
+    waiting = harness.create()
+    stolen = harness.receive_one()
     with pytest.raises(RequestConflict):
-        bench.services.claims.claim(
-            bench.task(running), 0, BOB, Presented(stolen.lease.message_id, stolen.lease.receipt)
+        harness.services.claims.claim(
+            harness.task(running), 0, BOB, ClaimProof(stolen.lease.message_id, stolen.lease.receipt)
         )
-    bench.claim(stolen, BOB)
-    assert bench.states(waiting) == ["running by bob"]
+    harness.claim(stolen, BOB)
+    assert harness.states(waiting) == ["running by bob"]
 
 
 def test_a_message_deleted_twice_is_gone() -> None:
-    bench = Bench()
-    bench.create()
-    message = bench.receive_one()
-    bench.delete(message)
+    harness = Harness()
+    harness.create()
+    message = harness.receive_one()
+    harness.delete(message)
     with pytest.raises(MessageNotFound):
-        bench.delete(message)
+        harness.delete(message)
 
 
 def test_the_same_worker_claiming_again_gets_the_same_claim() -> None:
-    bench = Bench()
-    task_id = bench.create()
-    message = bench.receive_one()
-    first = bench.claim(message)
-    messages = bench.messages()
-    bench.clock.advance(MINUTE)
-    for presented in (message.presented, NOTHING):
-        again = bench.claim(message, presented=presented)
+    harness = Harness()
+    task_id = harness.create()
+    message = harness.receive_one()
+    first = harness.claim(message)
+    messages = harness.messages()
+    harness.clock.advance(MINUTE)
+    for proof in (message.proof, NOTHING):
+        again = harness.claim(message, proof=proof)
         for name in ("status", "runId", "workerGroup", "workerId", "takenUntil", "task"):
             assert again[name] == first[name]
         assert again["credentials"]["clientId"] == first["credentials"]["clientId"]
-    assert bench.messages() == messages
-    assert bench.states(task_id) == ["running by alice"]
+    assert harness.messages() == messages
+    assert harness.states(task_id) == ["running by alice"]
 
 
 def test_the_second_worker_gets_a_conflict() -> None:
-    bench = Bench()
-    bench.create()
-    message = bench.receive_one()
-    bench.claim(message, ALICE, presented=NOTHING)
+    harness = Harness()
+    harness.create()
+    message = harness.receive_one()
+    harness.claim(message, ALICE, proof=NOTHING)
     with pytest.raises(RequestConflict, match="run 0 is running") as error:
-        bench.claim(message, BOB, presented=NOTHING)
+        harness.claim(message, BOB, proof=NOTHING)
     assert error.value.details["status"]["runs"][0]["workerId"] == "alice"
 
 
 def test_a_run_that_there_is_not_is_not_found() -> None:
-    bench = Bench()
-    task_id = bench.create()
-    message = bench.receive_one()
+    harness = Harness()
+    task_id = harness.create()
+    message = harness.receive_one()
     with pytest.raises(ResourceNotFound, match="no run 5"):
-        bench.claim(message, presented=Presented(message.lease.message_id, message.lease.receipt), run_id=5)
-    bench.claim(message)
-    assert bench.states(task_id) == ["running by alice"]
+        harness.claim(message, proof=ClaimProof(message.lease.message_id, message.lease.receipt), run_id=5)
+    harness.claim(message)
+    assert harness.states(task_id) == ["running by alice"]
 
 
 def test_a_claim_costs_no_read_where_the_task_is_remembered() -> None:
     """Schedule the timer, hold the message, write the task:
     docs/explanation/architecture.md#what-a-call-costs.
     """
-    bench = Bench()
+    harness = Harness()
     calls = Calls()
-    services = bench.replica(calls, remembers=True)
-    services.tasks.recall(bench.create())
+    services = harness.replica(calls, remembers=True)
+    services.tasks.recall(harness.create())
     services.workers.is_quarantined(PROVISIONER, WORKER_TYPE, ALICE)  # asks once in 5 s
     calls.names.clear()
-    bench.claim(bench.receive_one(), services=services)
+    harness.claim(harness.receive_one(), services=services)
     assert calls.names == ["timer.put", "hide", "replace", "broker.publish"]
 
 
 def test_a_claim_without_signature_takes_the_message_of_another_task() -> None:
-    bench = Bench()
-    one, two = bench.create(), bench.create()
-    messages = {message.task_id: message for message in bench.receive()}
+    harness = Harness()
+    one, two = harness.create(), harness.create()
+    messages = {message.task_id: message for message in harness.receive()}
     lease = messages[one].lease
-    bench.claim(messages[two], presented=Presented(lease.message_id, lease.receipt))
-    bench.delete(messages[one])  # its lease is still good: nobody changed it
-    assert bench.states(one) == ["pending"]
+    harness.claim(messages[two], proof=ClaimProof(lease.message_id, lease.receipt))
+    harness.delete(messages[one])  # its lease is still good: nobody changed it
+    assert harness.states(one) == ["pending"]

@@ -17,11 +17,11 @@ from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import Broker
 from legacy_queue.services.background import Background
-from legacy_queue.services.claims import ClaimRules, Presented
+from legacy_queue.services.claims import ClaimProof, ClaimRules
 from legacy_queue.services.core import Rules, build_core
 from legacy_queue.services.gate import Gate
-from tests.memory_server import HandClock, memory_storage
-from tests.services.bench import (
+from tests.memory_server import FakeClock, memory_storage
+from tests.services.harness import (
     ALICE,
     BOB,
     CLAIM_TIMEOUT,
@@ -37,10 +37,10 @@ from tests.services.bench import (
     SECRET,
     UPLOAD_URL,
     WORKER_TYPE,
-    Bench,
+    Harness,
     task_body,
 )
-from tests.services.ports import HandBroker
+from tests.services.ports import FakeBroker
 from tests.services.test_background import OFTEN
 from tests.services.test_ends import TickingClock
 from tests.system.processes import wait_until
@@ -65,9 +65,9 @@ class Server:
     """A server whose clock can be moved; the real time, ``wall``, stands still by default."""
 
     def __init__(
-        self, broker: Broker | None = None, resolves: bool = True, wall: HandClock | None = None
+        self, broker: Broker | None = None, resolves: bool = True, wall: FakeClock | None = None
     ) -> None:
-        self.wall = wall or HandClock(NOW)
+        self.wall = wall or FakeClock(NOW)
         self.clock = CountingClock(self.wall)
         self.storage = memory_storage(self.clock)
         claims = ClaimRules([SECRET], CLAIM_TIMEOUT, frozenset(), ISSUER)
@@ -84,7 +84,7 @@ class Server:
 
     def claim(self, task_id: str, worker: Worker = ALICE) -> str:
         task = self.services.tasks.load(task_id)
-        self.services.claims.claim(task, len(task.runs) - 1, worker, Presented())
+        self.services.claims.claim(task, len(task.runs) - 1, worker, ClaimProof())
         return task_id
 
     def runs(self, task_id: str) -> list[tuple[str | None, timedelta | None]]:
@@ -209,8 +209,8 @@ def test_a_frozen_queue_still_creates_claims_and_reports(server: Server) -> None
 
 
 def test_a_clock_of_its_own_is_not_moved() -> None:
-    bench = Bench()
-    control = bench.core.clock_control(bench.clock)
+    harness = Harness()
+    control = harness.core.clock_control(harness.clock)
     assert "--storage memory" in control.state().reason
     for move in (control.freeze, control.release, lambda: control.advance(HOUR)):
         with pytest.raises(RequestConflict, match="--storage memory"):
@@ -241,16 +241,16 @@ def test_where_another_process_resolves_time_passes_and_nothing_happens() -> Non
 
 
 def test_with_a_broker_events_are_confirmed_when_a_move_returns() -> None:
-    broker = HandBroker()
+    broker = FakeBroker()
     server = Server(broker)
     task_id = server.create(deadline=HOUR)
     server.control.advance(HOUR)
-    told = [_told(one) for one in broker.told if one.exchange == "task-exception"]
+    told = [_told(one) for one in broker.published if one.exchange == "task-exception"]
     assert told == [("task-exception", task_id, 0)]
 
 
 def test_while_the_broker_is_away_a_move_does_not_stop_every_two_seconds() -> None:
-    broker = HandBroker()
+    broker = FakeBroker()
     server = Server(broker)
     tasks = [server.claim(server.create(deadline=hours * HOUR, retries=0)) for hours in (2, 1)]
     broker.room = 0
@@ -260,12 +260,12 @@ def test_while_the_broker_is_away_a_move_does_not_stop_every_two_seconds() -> No
     broker.room = None
     server.core.publisher.check()
     server.control.advance(MINUTE)
-    ended = [_told(one) for one in broker.told if one.exchange == "task-exception"]
+    ended = [_told(one) for one in broker.published if one.exchange == "task-exception"]
     assert sorted(ended) == sorted(("task-exception", one, 0) for one in tasks)
 
 
 def test_while_the_broker_is_away_a_task_that_is_behind_ends_at_its_time() -> None:
-    broker = HandBroker()
+    broker = FakeBroker()
     server = Server(broker)
     broker.room = 0
     task_id = server.create(deadline=HOUR)

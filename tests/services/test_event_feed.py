@@ -10,14 +10,14 @@ import pytest
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.ports import Broker, BrokerAway
-from legacy_queue.services.event_feed import BeginsAnew, EventFeed, Told
-from tests.services.bench import HOUR, NOW, SECOND, At, Calls, failing, nothing_around
-from tests.services.ports import Around, HandBroker, around_port
+from legacy_queue.services.event_feed import BeginsAnew, EventFeed, FedEvent
+from tests.services.harness import HOUR, NOW, SECOND, Calls, FaultAt, call_through, failing
+from tests.services.ports import FakeBroker, Intercept, intercept_port
 from tests.system.processes import wait_until
 
 BEGINNING = "0" * 16
 TICK = timedelta(milliseconds=20)
-Following = Iterator[Told | BeginsAnew | None]
+Following = Iterator[FedEvent | BeginsAnew | None]
 AWAY = ServiceUnavailable("it is away")
 
 
@@ -27,7 +27,7 @@ def event(
     return Event(exchange, key, routes, {"version": 1, "number": number, "text": "é"})
 
 
-class BoundBroker(HandBroker):
+class BoundBroker(FakeBroker):
     """Tells whoever follows all that it is told from then on."""
 
     def follow(self, exchange: str | None, pattern: str) -> Iterator[Event | None]:
@@ -39,9 +39,9 @@ class BoundBroker(HandBroker):
 class Place:
     """Where events are published: a process, or a broker; and the feed of what is there."""
 
-    def __init__(self, *, has_broker: bool = False, around: Around = nothing_around) -> None:
+    def __init__(self, *, has_broker: bool = False, around: Intercept = call_through) -> None:
         self.broker = BoundBroker() if has_broker else None
-        broker = around_port(Broker, self.broker, around, "broker.") if self.broker else None
+        broker = intercept_port(Broker, self.broker, around, "broker.") if self.broker else None
         self.feed = EventFeed(broker, NOW, tick=TICK)
 
     def tell(self, *numbers: int, key: str = "a.b") -> None:
@@ -280,7 +280,7 @@ def test_a_broker_that_is_away_is_not_followed_and_streams_end_when_it_goes_away
 
 
 def test_a_bug_is_logged_and_does_not_end_the_feed_for_good(logs: list[MutableMapping[str, Any]]) -> None:
-    bug = At(0, of="broker.follow", before=failing(RuntimeError("a bug")))
+    bug = FaultAt(0, of="broker.follow", before=failing(RuntimeError("a bug")))
     place = Place(has_broker=True, around=bug)
     with pytest.raises(RuntimeError, match="a bug"):
         place.feed.follow(None, "#", "")

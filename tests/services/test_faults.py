@@ -6,60 +6,62 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain.errors import InputError, ResourceNotFound
-from legacy_queue.domain.faults import SIGNED_URLS, Target
-from legacy_queue.services.faults import Faults
+from legacy_queue.domain.fault import SIGNED_URLS, Target
+from legacy_queue.services.fault_registry import FaultRegistry
 
 
 @pytest.fixture
-def faults() -> Faults:
-    return Faults((Target("claimTask", True, True), Target("createTask", True, False), *SIGNED_URLS))
+def faults() -> FaultRegistry:
+    return FaultRegistry((Target("claimTask", True, True), Target("createTask", True, False), *SIGNED_URLS))
 
 
-def add(faults: Faults, endpoint: str = "claimTask", **wire: Any) -> str:
+def add(faults: FaultRegistry, endpoint: str = "claimTask", **wire: Any) -> str:
     return str(faults.add({"endpoint": endpoint, **wire})["faultId"])
 
 
-def happening(faults: Faults, count: int, endpoint: str = "claimTask", task_id: str = "t") -> list[str]:
+def happening(
+    faults: FaultRegistry, count: int, endpoint: str = "claimTask", task_id: str = "t"
+) -> list[str]:
     """The ids of the faults of so many requests, "" where there is none."""
     found = [faults.next(endpoint, task_id, lambda: "group/alice") for _ in range(count)]
     return [one.fault_id if one else "" for one in found]
 
 
-def fired(faults: Faults) -> list[int]:
+def fired(faults: FaultRegistry) -> list[int]:
     return [one["fired"] for one in faults.list()]
 
 
-def test_a_request_has_no_fault_unless_one_was_added(faults: Faults) -> None:
+def test_a_request_has_no_fault_unless_one_was_added(faults: FaultRegistry) -> None:
     assert faults.next("claimTask") is None
     add(faults, "createTask", status=503)
     assert faults.next("claimTask") is None
 
 
-def test_a_fault_happens_each_time_and_is_counted(faults: Faults) -> None:
+def test_a_fault_happens_each_time_and_is_counted(faults: FaultRegistry) -> None:
     fault_id = add(faults, status=503)
     assert happening(faults, 3) == [fault_id] * 3
     assert faults.list() == [{"faultId": fault_id, "endpoint": "claimTask", "status": 503, "fired": 3}]
 
 
-def test_a_fault_happens_no_more_than_its_times(faults: Faults) -> None:
+def test_a_fault_happens_no_more_than_its_times(faults: FaultRegistry) -> None:
     fault_id = add(faults, status=503, times=2)
     assert happening(faults, 3) == [fault_id, fault_id, ""]
     assert fired(faults) == [2]
 
 
-def test_faults_take_turns_in_the_order_in_which_they_were_added(faults: Faults) -> None:
+def test_faults_take_turns_in_the_order_in_which_they_were_added(faults: FaultRegistry) -> None:
     first, second = add(faults, status=503, times=1), add(faults, status=409, times=1)
     assert happening(faults, 3) == [first, second, ""]
 
 
-def test_requests_of_other_tasks_do_not_count(faults: Faults) -> None:
+def test_requests_of_other_tasks_do_not_count(faults: FaultRegistry) -> None:
     fault_id = add(faults, status=503, taskId="t", times=1)
     assert happening(faults, 1, task_id="u") == [""]
     assert fired(faults) == [0]
     assert happening(faults, 1) == [fault_id]
 
 
-def test_requests_of_other_workers_do_not_count(faults: Faults) -> None:
+def test_requests_of_other_workers_do_not_count(faults: FaultRegistry) -> None:
     add(faults, status=503, worker="group/bob")
     assert happening(faults, 1) == [""]
     assert faults.next("claimTask", "t") is None, "of no known worker"
@@ -67,7 +69,7 @@ def test_requests_of_other_workers_do_not_count(faults: Faults) -> None:
     assert fired(faults) == [1]
 
 
-def test_what_needs_a_message_happens_to_messages_alone(faults: Faults) -> None:
+def test_what_needs_a_message_happens_to_messages_alone(faults: FaultRegistry) -> None:
     lose, busy = add(faults, "azure.receive", lose=True), add(faults, "azure.receive", status=503)
     assert happening(faults, 1, "azure.receive", "") == [busy]
     found = faults.next("azure.receive", "t", has_message=True)
@@ -75,7 +77,7 @@ def test_what_needs_a_message_happens_to_messages_alone(faults: Faults) -> None:
     assert found.fault_id == lose
 
 
-def test_the_same_seed_gives_the_same_sequence(faults: Faults) -> None:
+def test_the_same_seed_gives_the_same_sequence(faults: FaultRegistry) -> None:
     sequences = []
     for seed in (5, 5, 6):
         fault_id = add(faults, status=503, probability=0.5, seed=seed)
@@ -84,17 +86,17 @@ def test_the_same_seed_gives_the_same_sequence(faults: Faults) -> None:
     assert sequences[0] == sequences[1] != sequences[2]
 
 
-def test_times_counts_what_was_chosen(faults: Faults) -> None:
+def test_times_counts_what_was_chosen(faults: FaultRegistry) -> None:
     fault_id = add(faults, status=503, probability=0.5, seed=5, times=3)
     assert happening(faults, 64).count(fault_id) == 3
 
 
-def test_a_seed_that_was_chosen_is_shown(faults: Faults) -> None:
+def test_a_seed_that_was_chosen_is_shown(faults: FaultRegistry) -> None:
     seed = faults.add({"endpoint": "claimTask", "status": 503, "probability": 0.5})["seed"]
     assert faults.list()[0]["seed"] == seed
 
 
-def test_a_removed_fault_happens_no_more(faults: Faults) -> None:
+def test_a_removed_fault_happens_no_more(faults: FaultRegistry) -> None:
     fault_id, other = add(faults, status=503), add(faults, status=409)
     happening(faults, 1)
     assert faults.remove(fault_id) == {
@@ -108,13 +110,13 @@ def test_a_removed_fault_happens_no_more(faults: Faults) -> None:
         faults.remove(fault_id)
 
 
-def test_what_cannot_happen_is_not_added(faults: Faults) -> None:
+def test_what_cannot_happen_is_not_added(faults: FaultRegistry) -> None:
     with pytest.raises(InputError, match=re.escape("the nearest is claimTask")):
         add(faults, "claim", status=503)
     assert faults.list() == []
 
 
-def test_there_are_no_more_than_a_thousand_faults(faults: Faults) -> None:
+def test_there_are_no_more_than_a_thousand_faults(faults: FaultRegistry) -> None:
     for _ in range(1000):
         add(faults, status=503)
     with pytest.raises(InputError, match="there are 1000 faults, the most that are accepted"):

@@ -9,11 +9,11 @@ import pytest
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.ports import Changed
-from legacy_queue.services.chores import LEASE, RenewedTurn
-from legacy_queue.stores import Turn, Turns
-from tests.memory_server import HandClock, memory_storage
-from tests.services.bench import NOW, SECOND, At, failing
-from tests.services.ports import Around, around_port
+from legacy_queue.services.periodic_jobs import LEASE, RenewedLease
+from legacy_queue.stores import JobLease, LeaseStore
+from tests.memory_server import FakeClock, memory_storage
+from tests.services.harness import NOW, SECOND, FaultAt, failing
+from tests.services.ports import Intercept, intercept_port
 
 OFTEN = timedelta(milliseconds=1)
 LONG = 30  # seconds: of a test that would otherwise fail by never ending
@@ -35,23 +35,23 @@ class Seen:
 
 
 class Held:
-    """A turn that one process has; ``other`` is what another gets that wants it now."""
+    """A lease that one process has; ``other`` is what another gets that wants it now."""
 
-    def __init__(self, around: Around | None = None, every: timedelta = timedelta(hours=1)) -> None:
-        self.clock = HandClock(NOW)
-        self._turns = memory_storage(self.clock, "http://127.0.0.1:1/azure", "q").turns
-        turn = self._turns.take("sweep", self.clock.now() + LEASE)
-        assert isinstance(turn, Turn)
-        turns = around_port(Turns, self._turns, around) if around else self._turns
-        self.renewed = RenewedTurn(turns, turn, self.clock, every)
+    def __init__(self, around: Intercept | None = None, every: timedelta = timedelta(hours=1)) -> None:
+        self.clock = FakeClock(NOW)
+        self._leases = memory_storage(self.clock, "http://127.0.0.1:1/azure", "q").leases
+        lease = self._leases.acquire("sweep", self.clock.now() + LEASE)
+        assert isinstance(lease, JobLease)
+        leases = intercept_port(LeaseStore, self._leases, around) if around else self._leases
+        self.renewed = RenewedLease(leases, lease, self.clock, every)
 
-    def other(self) -> Turn | None:
-        taken = self._turns.take("sweep", self.clock.now() + LEASE)
-        return taken if isinstance(taken, Turn) else None
+    def other(self) -> JobLease | None:
+        taken = self._leases.acquire("sweep", self.clock.now() + LEASE)
+        return taken if isinstance(taken, JobLease) else None
 
 
 def test_a_turn_is_renewed_while_its_holder_works() -> None:
-    seen = Seen("keep")
+    seen = Seen("renew")
     held = Held(seen, OFTEN)
     with held.renewed:
         held.clock.advance(LEASE - SECOND)
@@ -72,19 +72,19 @@ def test_a_turn_of_a_process_that_died_is_taken_when_its_lease_ends() -> None:
 
 def test_a_turn_that_is_released_tells_the_next_holder_how_far_the_work_came() -> None:
     held = Held()
-    with held.renewed as turn:
-        turn.keep("so far", None)
-        turn.release(held.clock.now(), "further", NOW)
+    with held.renewed as lease:
+        lease.renew("so far", None)
+        lease.release(held.clock.now(), "further", NOW)
     taken = held.other()
     assert taken
     assert (taken.cursor, taken.since) == ("further", NOW)
 
 
 def test_a_turn_that_was_released_is_not_renewed_any_more() -> None:
-    seen = Seen("keep")
+    seen = Seen("renew")
     held = Held(seen, OFTEN)
-    with held.renewed as turn:
-        turn.release(held.clock.now() + timedelta(hours=1), "", None)
+    with held.renewed as lease:
+        lease.release(held.clock.now() + timedelta(hours=1), "", None)
         seen.happened.clear()
         assert not seen.happened.wait(0.05)
     held.clock.advance(timedelta(hours=1) - SECOND)
@@ -96,13 +96,13 @@ def test_a_holder_whose_turn_was_taken_is_told_when_it_notes_how_far_it_came() -
     held.clock.advance(LEASE)
     assert held.other()
     with pytest.raises(Changed):
-        held.renewed.keep("so far", None)
+        held.renewed.renew("so far", None)
 
 
 @pytest.mark.parametrize("error", [AWAY, Changed()], ids=repr)
 def test_a_renewal_that_fails_is_left_to_the_next(error: Exception) -> None:
-    seen = Seen("keep")
-    fault = At(0, of="keep", before=failing(error))
+    seen = Seen("renew")
+    fault = FaultAt(0, of="renew", before=failing(error))
     held = Held(lambda name, call: seen(name, lambda: fault(name, call)), OFTEN)
     with held.renewed:
         assert seen.happened.wait(LONG)
@@ -110,7 +110,7 @@ def test_a_renewal_that_fails_is_left_to_the_next(error: Exception) -> None:
 
 
 def test_the_renewals_end_with_their_context() -> None:
-    seen = Seen("keep")
+    seen = Seen("renew")
     before = threading.active_count()
     with Held(seen, OFTEN).renewed:
         assert seen.happened.wait(LONG)

@@ -38,15 +38,15 @@ from legacy_queue.domain.errors import (
 from legacy_queue.domain.messages import message_text
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task, Worker
-from legacy_queue.domain.timers import FIRST_LOOK, timers_of
+from legacy_queue.domain.timer import FIRST_LOOK, timers_of
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.domain.transitions import is_satisfied
 from legacy_queue.ports import BrokerAway, Changed
-from legacy_queue.services.claims import Presented
+from legacy_queue.services.claims import ClaimProof
 from legacy_queue.services.core import Core
 from legacy_queue.services.work_messages import WorkMessages
 from tests.services import interleaving
-from tests.services.bench import (
+from tests.services.harness import (
     ALICE,
     BOB,
     HIGH,
@@ -58,11 +58,11 @@ from tests.services.bench import (
     SECOND,
     SECRET,
     WORKER_TYPE,
-    At,
-    Bench,
     Crash,
+    FaultAt,
+    Harness,
     Message,
-    Told,
+    PublishedEvent,
     failing,
     task_body,
 )
@@ -144,18 +144,18 @@ SHAPES = st.builds(
 )
 
 
-def faults(call: int, of: str, kind: str) -> At:
+def faults(call: int, of: str, kind: str) -> FaultAt:
     match kind:
         case "crash before":
-            return At(call, of=of, before=failing(Crash()))
+            return FaultAt(call, of=of, before=failing(Crash()))
         case "crash after":
-            return At(call, of=of, after=failing(Crash()))
+            return FaultAt(call, of=of, after=failing(Crash()))
         case "unavailable":
-            return At(call, of=of, before=failing(ServiceUnavailable("storage is away")))
+            return FaultAt(call, of=of, before=failing(ServiceUnavailable("storage is away")))
         case "answer lost":
-            return At(call, of=of, after=failing(ServiceUnavailable("the answer was lost")))
+            return FaultAt(call, of=of, after=failing(ServiceUnavailable("the answer was lost")))
         case _:
-            return At(0, of="replace", after=failing(Changed()))
+            return FaultAt(0, of="replace", after=failing(Changed()))
 
 
 class Life(RuleBasedStateMachine):
@@ -204,8 +204,8 @@ class Life(RuleBasedStateMachine):
         self.tick, self.end_well, self.at_last = tick, end_well, at_last
         self.has_faults, self.has_losses, self.has_worker = has_faults, has_losses, has_worker
         required = [f"{PROVISIONER}/{WORKER_TYPE}"] if is_required else []
-        self.bench = Bench(required=required)
-        queues, clock = self.bench.storage.work_queues, self.bench.clock
+        self.harness = Harness(required=required)
+        queues, clock = self.harness.storage.work_queues, self.harness.clock
         self.messages = WorkMessages(queues, clock, [SECRET])
         self.around: Callable[..., Any] | None = None
         self.servers = [self._server()] * 2 if is_alone else [self._server(), self._server()]
@@ -228,17 +228,17 @@ class Life(RuleBasedStateMachine):
         self.was_away = False
         self.without_timer: set[str] = set()
         self.registered: dict[tuple[str, str], datetime] = {}  # by dependent and what it waits for
-        self.told: list[Told] = []
+        self.published: list[PublishedEvent] = []
         self.is_sealed = False
         for shape in shapes:
             self._create(shape)(self.servers[0])
 
     def _server(self) -> Core:
-        return self.bench.server(self._around, remembers=True)
+        return self.harness.server(self._around, remembers=True)
 
     def _around(self, name: str, call: Callable[[], Any]) -> Any:
         if self.around is not interleaving.pausing:
-            self.bench.clock.advance(self.tick)
+            self.harness.clock.advance(self.tick)
         try:
             return self.around(name, call) if self.around else call()
         except ServiceUnavailable as away:
@@ -247,7 +247,7 @@ class Life(RuleBasedStateMachine):
     # what clients do
 
     def _create(self, shape: Shape, *others: str) -> Action:
-        task_id, now, known = _task_id(len(self.bodies) + 1), self.bench.clock.now(), list(self.bodies)
+        task_id, now, known = _task_id(len(self.bodies) + 1), self.harness.clock.now(), list(self.bodies)
         waits_for = {"first": known[:1], "last": known[-1:], "both": [*known[:1], *known[1:][-1:]]}
         self.bodies[task_id] = task_body(
             now,
@@ -280,7 +280,7 @@ class Life(RuleBasedStateMachine):
 
     def _has_joined(self, task_id: str) -> bool:
         """Whether the task is in the group, or a createTask of it has come so far."""
-        return task_id in self.bench.storage.groups.members(GROUP, "", 100)
+        return task_id in self.harness.storage.groups.members(GROUP, "", 100)
 
     def _seal(self, server: Core) -> None:
         server.services.groups.seal(GROUP)
@@ -289,9 +289,9 @@ class Life(RuleBasedStateMachine):
     def _cancel_group(self, server: Core) -> None:
         server.services.group_changes.cancel(GROUP)
         if not self.around:
-            for stored in self.bench.storage.tasks.unresolved("", 100)[0]:
+            for stored in self.harness.storage.tasks.unresolved("", 100)[0]:
                 is_left = stored.task.definition.task_group_id == GROUP
-                is_late = self.bench.clock.now() >= stored.task.definition.deadline
+                is_late = self.harness.clock.now() >= stored.task.definition.deadline
                 assert is_late or not is_left, "a task of a canceled group goes on"
 
     def _change_priority(self, task_id: str, pick: int) -> Action:
@@ -311,31 +311,31 @@ class Life(RuleBasedStateMachine):
         queue, message = self.polled[pick % len(self.polled)]
         if protocol not in LEGACY or queue not in OURS:
             return self._claim_work(queue, message, worker, is_answered=protocol == "claimWork")
-        presented = {
-            "draft": message.presented,
-            "deployed": Presented(),
-            "without receipt": Presented(message.lease.message_id, None, message.signature),
+        proof = {
+            "draft": message.proof,
+            "deployed": ClaimProof(),
+            "without receipt": ClaimProof(message.lease.message_id, None, message.signature),
         }[protocol]
 
         def act(server: Core) -> None:
             is_due = self._is_due(message)
             try:
-                answer = self.bench.claim(message, worker, server.services, presented)
+                answer = self.harness.claim(message, worker, server.services, proof)
             except QueueError as refusal:
                 if refusal.status < 500:
-                    self.bench.delete_if_leased(message, queue)
+                    self.harness.delete_if_leased(message, queue)
                 if is_due and not self.around and not isinstance(refusal, InputError):
                     raise AssertionError("a due claim is refused") from refusal
                 raise
             self._grant(answer, worker)
             if protocol != "draft":
-                self.bench.delete_if_leased(message, queue)
+                self.harness.delete_if_leased(message, queue)
 
         return act
 
     def _is_due(self, message: Message) -> bool:
         """Whether a claim on what the message says must be granted."""
-        task, now = self.bench.task(message.task_id), self.bench.clock.now()
+        task, now = self.harness.task(message.task_id), self.harness.clock.now()
         run = task.runs[message.run_id] if message.run_id < len(task.runs) else None
         is_pending = run is not None and run.state == "pending"
         return is_pending and now < task.definition.deadline - MINUTE and is_genuine(message)
@@ -344,7 +344,7 @@ class Life(RuleBasedStateMachine):
         is_ours = queue in OURS and is_genuine(message)
 
         def act(server: Core) -> None:
-            is_here = is_ours and self.bench.task(message.task_id).work_queue == queue
+            is_here = is_ours and self.harness.task(message.task_id).work_queue == queue
             is_due, known = is_here and self._is_due(message), set(self.granted)
             try:
                 answer = server.services.claims.claim_polled(queue, message.received, worker)
@@ -360,7 +360,7 @@ class Life(RuleBasedStateMachine):
             key = message.task_id, answer["runId"]
             if key in known | self.unanswered.keys():
                 # near the deadline, in one millisecond, two claims of a worker cannot be told apart
-                assert not self.bench.task(message.task_id).held, "a claim was given twice"
+                assert not self.harness.task(message.task_id).held, "a claim was given twice"
                 self._grant(answer, worker)
                 return
             self.unanswered[key] = worker, answer
@@ -370,9 +370,9 @@ class Life(RuleBasedStateMachine):
         return act
 
     def _check_gone(self, queue: WorkQueue, message: Message) -> None:
-        held = self.bench.task(message.task_id).held
+        held = self.harness.task(message.task_id).held
         if not self.around and not (held and held.message_id == message.lease.message_id):
-            leases = [one.lease for one in self.bench.messages(queue)]
+            leases = [one.lease for one in self.harness.messages(queue)]
             assert message.lease not in leases, "a stale message stays"
 
     def _answer(self, key: tuple[str, int]) -> None:
@@ -392,7 +392,7 @@ class Life(RuleBasedStateMachine):
             if key in self.unanswered:
                 worker, answer = self.unanswered.pop(key)
                 self.taken_back.add((*key, worker, parse_time(answer["takenUntil"])))
-                server.services.claims.unclaim(answer, worker)
+                server.services.claims.release_claim(answer, worker)
 
         return act
 
@@ -408,7 +408,7 @@ class Life(RuleBasedStateMachine):
         task_id, run_id = list(self.granted)[pick % len(self.granted)]
 
         def act(server: Core) -> None:
-            task, now = self.bench.task(task_id), self.bench.clock.now()
+            task, now = self.harness.task(task_id), self.harness.clock.now()
             run = task.runs[run_id]
             ends = min(run.taken_until or now, task.definition.deadline)
             is_due = run.state == "running" and now < ends - MINUTE
@@ -427,7 +427,7 @@ class Life(RuleBasedStateMachine):
         task_id, run_id = list(self.granted)[pick % len(self.granted)]
 
         def act(server: Core) -> None:
-            is_due = self.bench.task(task_id).runs[run_id].state == "running"
+            is_due = self.harness.task(task_id).runs[run_id].state == "running"
             try:
                 server.services.tasks.report(task_id, run_id, *report)
             except RequestConflict:
@@ -468,8 +468,8 @@ class Life(RuleBasedStateMachine):
 
     @staticmethod
     def _sweep(server: Core) -> None:
-        assert server.chores
-        server.chores.do_due(threading.Event())
+        assert server.periodic_jobs
+        server.periodic_jobs.do_due(threading.Event())
 
     def _action(self, data: st.DataObject) -> Action:
         pick = data.draw(PICKS, "pick")
@@ -524,20 +524,20 @@ class Life(RuleBasedStateMachine):
         self, data: st.DataObject, replica: int, worker: Worker, protocol: str, stays: bool
     ) -> None:
         """Whatever becomes visible next, some worker polls and claims; where it ``stays``, reclaims."""
-        coming = [one.next_visible for queue in OURS for one in self.bench.messages(queue)]
+        coming = [one.next_visible for queue in OURS for one in self.harness.messages(queue)]
         if coming:
             self._wait_for(min(coming))
             self._poll()
             self._perform(replica, self._claim(worker, 0, protocol), data)
         if stays and self.granted:
-            self.bench.clock.advance(10 * MINUTE)
+            self.harness.clock.advance(10 * MINUTE)
             self._perform(1 - replica, self._reclaim(-1), data)
         elif self.unanswered and not stays:
             self._perform(replica, self._hang_up(-1), data)
 
     @rule(data=st.data(), replica=REPLICAS)
     def next_timer(self, data: st.DataObject, replica: int) -> None:
-        coming = self.bench.timer_messages()
+        coming = self.harness.timer_messages()
         if coming:
             self._wait_for(coming[0].next_visible)
             self._perform(replica, self._fire, data)
@@ -589,7 +589,7 @@ class Life(RuleBasedStateMachine):
     ) -> None:
         """All of its end, its dependents' release too, comes after so many steps of createTask."""
         claims = list(self.granted)
-        running = [one for one in claims if self.bench.task(one[0]).runs[one[1]].state == "running"]
+        running = [one for one in claims if self.harness.task(one[0]).runs[one[1]].state == "running"]
         if running:
             claim = running[pick % len(running)]
             report_it = self._report(claims.index(claim), report, is_prompt=True)
@@ -600,31 +600,31 @@ class Life(RuleBasedStateMachine):
     @rule(is_away=st.booleans())
     def broker(self, is_away: bool) -> None:
         """It goes away, or comes back; each server finds out by itself."""
-        self.bench.broker.room = 0 if is_away else None
+        self.harness.broker.room = 0 if is_away else None
         self.was_away |= is_away
 
     @rule(wait=WAITS)
     def wait(self, wait: timedelta) -> None:
-        self.bench.clock.advance(wait)
+        self.harness.clock.advance(wait)
 
     def _wait_for(self, time: datetime) -> None:
-        self.bench.clock.advance(max(time - self.bench.clock.now(), 0 * SECOND))
+        self.harness.clock.advance(max(time - self.harness.clock.now(), 0 * SECOND))
 
     def _poll(self) -> None:
         queues = (*OURS, ANOTHER_QUEUE)
-        received = [(queue, one) for queue in queues for one in self.bench.receive(1, queue)]
+        received = [(queue, one) for queue in queues for one in self.harness.receive(1, queue)]
         self.polled = [*received, *self.polled][:8]
 
     @rule(kind=st.sampled_from(["doubled", "early", "lost", "lost"]), pick=PICKS)
     def mishap(self, kind: str, pick: int) -> None:
         """To timers."""
-        messages, queue = self.bench.timer_messages(), self.bench.timer_queue
+        messages, queue = self.harness.timer_messages(), self.harness.timer_queue
         if not messages:
             return
         one = messages[pick % len(messages)]
         match kind:
             case "doubled":
-                queue.put(one.text, max(one.next_visible - self.bench.clock.now(), 0 * SECOND))
+                queue.put(one.text, max(one.next_visible - self.harness.clock.now(), 0 * SECOND))
             case "early":
                 queue.update(one.lease, one.text, 0 * SECOND)
             case _ if self.has_losses:
@@ -640,10 +640,10 @@ class Life(RuleBasedStateMachine):
     )
     def mishap_at_work(self, kind: str, gives_up: bool, pick: int) -> None:
         """To a message for workers; the worker whose claim it is held for may give up then."""
-        messages, queues = self.bench.messages(), self.bench.storage.work_queues
+        messages, queues = self.harness.messages(), self.harness.storage.work_queues
         if not messages:
             return
-        one, now = messages[pick % len(messages)], self.bench.clock.now()
+        one, now = messages[pick % len(messages)], self.harness.clock.now()
         lives, hidden = one.expires - now, max(one.next_visible - now, 0 * SECOND)
         match kind:
             case "doubled":
@@ -661,24 +661,24 @@ class Life(RuleBasedStateMachine):
     def _lose_work(self, task_id: str, gives_up: bool) -> None:
         self._lose(task_id)
         claims = list(self.granted)
-        claim = task_id, len(self.bench.task(task_id).runs) - 1
+        claim = task_id, len(self.harness.task(task_id).runs) - 1
         if gives_up and claim in claims:
             with suppress(*REFUSALS):
                 self._report(claims.index(claim), ("exception", "worker-shutdown"))(self.servers[0])
 
     def _lose(self, task_id: str) -> None:
         self.ever_lost.add(task_id)
-        stored = self.bench.storage.tasks.load(task_id)
+        stored = self.harness.storage.tasks.load(task_id)
         if stored:
-            self.lost[task_id] = len(stored.task.runs), stored.task.state, self.bench.clock.now()
+            self.lost[task_id] = len(stored.task.runs), stored.task.state, self.harness.clock.now()
 
     def _swept(self) -> None:
         """The sweeper has offered again what was lost, once it looks at it: after 10 minutes, 20, 40, ..."""
         for task_id, (runs, state, when) in list(self.lost.items()):
-            task = self.bench.task(task_id)
+            task = self.harness.task(task_id)
             if (len(task.runs), task.state, state) == (runs, state, "pending"):
                 since = task.runs[-1].scheduled
-                if self.bench.clock.now() - since >= max(FIRST_LOOK, 2 * (when - since)):
+                if self.harness.clock.now() - since >= max(FIRST_LOOK, 2 * (when - since)):
                     del self.lost[task_id]
 
     # what must be so
@@ -686,24 +686,24 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def promises_hold(self) -> None:
         self.is_intact = False
-        told = self.bench.events()
-        self.told += told
+        told = self.harness.events()
+        self.published += told
         for task_id in self.bodies:
-            stored = self.bench.storage.tasks.load(task_id)
+            stored = self.harness.storage.tasks.load(task_id)
             if stored is None:
                 assert task_id not in self.answered, "an answered createTask is lost"
                 continue
             self._check_life(stored.task, told)
-            for dependent in self.bench.storage.dependencies.dependents(task_id, "", 100):
-                self.registered.setdefault((dependent.task_id, task_id), self.bench.clock.now())
+            for dependent in self.harness.storage.dependencies.dependents(task_id, "", 100):
+                self.registered.setdefault((dependent.task_id, task_id), self.harness.clock.now())
             runs, state, _ = self.lost.get(task_id, (-1, "", None))
             if (len(stored.task.runs), stored.task.state) == (runs, state):
                 check_runs(stored.task)
             else:
-                check(self.bench, task_id, after_faults=self.has_faults, skew=self.tick)
+                check(self.harness, task_id, after_faults=self.has_faults, skew=self.tick)
         self.is_intact = True
 
-    def _check_life(self, task: Task, told: Sequence[Told]) -> None:
+    def _check_life(self, task: Task, told: Sequence[PublishedEvent]) -> None:
         before = self.seen.get(task.task_id)
         if task is before:
             group_resolved = ("task-group-resolved", task.definition.task_group_id, None)
@@ -733,7 +733,7 @@ class Life(RuleBasedStateMachine):
 
     def _was_satisfied(self, task: Task, required_id: str, since: datetime = NOW) -> bool:
         """Whether what the task waits for has ended as it should, if only until it was rerun."""
-        required = self.bench.task(required_id)
+        required = self.harness.task(required_id)
         return any(
             required.ended_with(run.run_id)
             and (run.state == "completed" or task.definition.requires == "all-resolved")
@@ -746,17 +746,19 @@ class Life(RuleBasedStateMachine):
         """However it went so far: from now on nothing fails."""
         if not self.is_intact:
             return  # which has been told
-        self.bench.broker.room = None
+        self.harness.broker.room = None
         for server in self.servers if self.end_well and not self.is_ordered else ():
             server.timers.leave()
-        start = self.bench.clock.now()
-        self._come_to_an_end(self.servers[0] if self.is_ordered else self.bench.server())
-        tasks = [stored.task for task_id in self.bodies if (stored := self.bench.storage.tasks.load(task_id))]
+        start = self.harness.clock.now()
+        self._come_to_an_end(self.servers[0] if self.is_ordered else self.harness.server())
+        tasks = [
+            stored.task for task_id in self.bodies if (stored := self.harness.storage.tasks.load(task_id))
+        ]
         for task in tasks:
             check_runs(task)
             self._check_life(task, [])
             self._check_end(task, start)
-        told = [*self.told, *self.bench.events()]
+        told = [*self.published, *self.harness.events()]
         is_killed = not (self.end_well or self.is_ordered)  # before it came to what a call left to its timer
         forgotten = self.without_timer if self.has_faults or self.was_away or is_killed else set()
         is_hurried = self.was_away and not self.is_ordered  # another process may have published first
@@ -770,21 +772,21 @@ class Life(RuleBasedStateMachine):
 
         The sweeper helps, less and less often, where a message was lost; otherwise only at last, to tidy up.
         """
-        next_sweep, pause = self.bench.clock.now(), FIRST_LOOK
+        next_sweep, pause = self.harness.clock.now(), FIRST_LOOK
         for _ in range(500):
-            coming = [one.next_visible for one in self.bench.timer_messages()]
+            coming = [one.next_visible for one in self.harness.timer_messages()]
             queues = OURS if self.has_worker else ()
-            coming += [one.next_visible for queue in queues for one in self.bench.messages(queue)]
+            coming += [one.next_visible for queue in queues for one in self.harness.messages(queue)]
             assert coming or self.ever_lost or not self._unresolved(), "nothing will ever end a task"
             self._wait_for(min(coming if coming and not self.ever_lost else [next_sweep, *coming]))
             server.publisher.check()
             server.timers.tick()
             server.timers.receive()
             server.resolver.handle_all()
-            if self.bench.clock.now() >= next_sweep and (self.ever_lost or not coming):
+            if self.harness.clock.now() >= next_sweep and (self.ever_lost or not coming):
                 self._check_groups()
                 self._sweep(server)
-                next_sweep, pause = self.bench.clock.now() + pause, 2 * pause
+                next_sweep, pause = self.harness.clock.now() + pause, 2 * pause
             if self.has_worker:
                 self._work(server)
                 server.resolver.handle_all()  # nothing but the process may know of it: a message was lost
@@ -796,39 +798,39 @@ class Life(RuleBasedStateMachine):
         """The sweeper is not needed but for what a rerun leaves that loses a race."""
         if self.has_faults or self.ever_lost:
             return
-        for active in self.bench.storage.groups.all_active("", 100)[0]:
-            task = self.bench.task(active.task_id)
+        for active in self.harness.storage.groups.all_active("", 100)[0]:
+            task = self.harness.task(active.task_id)
             is_current = active.activation in (0, task.activation(len(task.runs)))
             assert not is_current, "a group waits for a task that has ended"
 
     def _unresolved(self) -> bool:
-        return bool(self.bench.storage.tasks.unresolved("", 1)[0])
+        return bool(self.harness.storage.tasks.unresolved("", 1)[0])
 
     def _has_ended(self) -> bool:
-        storage = self.bench.storage
+        storage = self.harness.storage
         return (
-            not self.bench.timer_messages()
+            not self.harness.timer_messages()
             and not self._unresolved()
             and not storage.groups.all_active("", 1)[0]
         )
 
     def _work(self, server: Core) -> None:
-        received = [(queue, one) for queue in OURS for one in self.bench.receive(queue=queue)]
+        received = [(queue, one) for queue in OURS for one in self.harness.receive(queue=queue)]
         for queue, message in received:
             try:
                 answer: Mapping[str, Any] | None
                 if self.at_last == "claimWork":
                     answer = server.services.claims.claim_polled(queue, message.received, BOB)
                 else:
-                    answer = self.bench.claim(message, BOB, server.services)
+                    answer = self.harness.claim(message, BOB, server.services)
             except (AuthorizationFailed, RequestConflict, ResourceNotFound):
-                self.bench.delete_if_leased(message, queue)
+                self.harness.delete_if_leased(message, queue)
                 continue
             except ServiceUnavailable:
                 continue
             if answer:
                 self._grant(answer, BOB)
-                self.bench.complete(message.task_id, answer["runId"], server.services)
+                self.harness.complete(message.task_id, answer["runId"], server.services)
 
     def _check_end(self, task: Task, start: datetime) -> None:
         last, deadline = task.runs[-1], task.definition.deadline
@@ -856,7 +858,7 @@ class Life(RuleBasedStateMachine):
             assert is_late or not self.has_worker, "a task is stranded"
             return
         for one in task.waits_for:
-            required, registered = self.bench.task(one), self.registered.get((task.task_id, one))
+            required, registered = self.harness.task(one), self.registered.get((task.task_id, one))
             if one == task.task_id or one in self.ever_lost:
                 continue
             is_now = is_satisfied(task.definition.requires, required)

@@ -11,15 +11,15 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Task
 from legacy_queue.services.pages import Page
 from legacy_queue.stores import Dependent, StoredTask, TaskStore
-from tests.services.bench import HOUR, NOW, At, Bench, Crash, failing, task_body
+from tests.services.harness import HOUR, NOW, Crash, FaultAt, Harness, failing, task_body
 from tests.services.ports import TasksOf
 
 DAY = 24 * HOUR
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def harness() -> Harness:
+    return Harness()
 
 
 def id_of(task: Task) -> bytes:
@@ -30,19 +30,19 @@ def ids(listed: Page[str]) -> list[str]:
     return [item.decode() for item in listed.items]
 
 
-def create(bench: Bench, kind: str, about: str) -> str:
-    return bench.create(taskGroupId=about) if kind == "group" else bench.create(dependencies=[about])
+def create(harness: Harness, kind: str, about: str) -> str:
+    return harness.create(taskGroupId=about) if kind == "group" else harness.create(dependencies=[about])
 
 
 def page(
-    bench: Bench,
+    harness: Harness,
     kind: str,
     about: str,
     after: str = "",
     limit: int = 1000,
     render: Callable[[Task], bytes] = id_of,
 ) -> Page[str]:
-    listing = bench.services.listing
+    listing = harness.services.listing
     return (listing.group if kind == "group" else listing.dependents)(about, after, limit, render)
 
 
@@ -52,29 +52,29 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def about(bench: Bench, kind: str) -> str:
-    return slugid() if kind == "group" else bench.create()
+def about(harness: Harness, kind: str) -> str:
+    return slugid() if kind == "group" else harness.create()
 
 
 def test_all_are_listed_as_they_are_now_in_the_order_of_their_ids(
-    bench: Bench, kind: str, about: str
+    harness: Harness, kind: str, about: str
 ) -> None:
-    tasks = [create(bench, kind, about) for _ in range(30)]
-    create(bench, kind, bench.create())
-    bench.services.tasks.cancel(tasks[0])
-    listed = page(bench, kind, about)
+    tasks = [create(harness, kind, about) for _ in range(30)]
+    create(harness, kind, harness.create())
+    harness.services.tasks.cancel(tasks[0])
+    listed = page(harness, kind, about)
     assert ids(listed) == sorted(tasks)
     assert listed.after is None
-    states = page(bench, kind, about, render=lambda task: task.state.encode())
-    assert list(states.items) == [bench.task(task_id).state.encode() for task_id in sorted(tasks)]
+    states = page(harness, kind, about, render=lambda task: task.state.encode())
+    assert list(states.items) == [harness.task(task_id).state.encode() for task_id in sorted(tasks)]
 
 
 @pytest.mark.parametrize("limit", [1, 7, 29, 30, 31])
-def test_pages_hold_every_task_once(bench: Bench, kind: str, about: str, limit: int) -> None:
-    tasks = [create(bench, kind, about) for _ in range(30)]
+def test_pages_hold_every_task_once(harness: Harness, kind: str, about: str, limit: int) -> None:
+    tasks = [create(harness, kind, about) for _ in range(30)]
     found, after = [], ""
     while True:
-        listed = page(bench, kind, about, after, limit)
+        listed = page(harness, kind, about, after, limit)
         assert 0 < len(listed.items) <= limit
         found += ids(listed)
         if listed.after is None:
@@ -85,12 +85,12 @@ def test_pages_hold_every_task_once(bench: Bench, kind: str, about: str, limit: 
 
 
 def test_a_page_is_full_before_it_has_more_than_its_bytes_and_the_list_goes_on(
-    bench: Bench, kind: str, about: str
+    harness: Harness, kind: str, about: str
 ) -> None:
-    tasks = sorted(create(bench, kind, about) for _ in range(10))
-    pages = [page(bench, kind, about, render=large)]
+    tasks = sorted(create(harness, kind, about) for _ in range(10))
+    pages = [page(harness, kind, about, render=large)]
     while after := pages[-1].after:
-        pages.append(page(bench, kind, about, after, render=large))
+        pages.append(page(harness, kind, about, after, render=large))
     assert [len(one.items) for one in pages] == [4, 4, 2]
     assert [item[:22].decode() for one in pages for item in one.items] == tasks
 
@@ -99,76 +99,76 @@ def large(task: Task) -> bytes:
     return id_of(task).ljust(1024 * 1024)
 
 
-def test_a_page_stays_as_it_is_when_tasks_are_added(bench: Bench, kind: str, about: str) -> None:
-    before = [create(bench, kind, about) for _ in range(20)]
-    first = page(bench, kind, about, limit=10)
+def test_a_page_stays_as_it_is_when_tasks_are_added(harness: Harness, kind: str, about: str) -> None:
+    before = [create(harness, kind, about) for _ in range(20)]
+    first = page(harness, kind, about, limit=10)
     assert first.after
-    rest = ids(page(bench, kind, about, first.after))
-    added = [create(bench, kind, about) for _ in range(20)]
-    now = ids(page(bench, kind, about, first.after))
+    rest = ids(page(harness, kind, about, first.after))
+    added = [create(harness, kind, about) for _ in range(20)]
+    now = ids(page(harness, kind, about, first.after))
     assert [one for one in now if one not in added] == rest
     assert ids(first) + rest == sorted(before)
 
 
-def test_dependents_of_what_never_was_are_not_found(bench: Bench) -> None:
+def test_dependents_of_what_never_was_are_not_found(harness: Harness) -> None:
     with pytest.raises(ResourceNotFound, match="it may have expired"):
-        page(bench, "dependents", slugid())
+        page(harness, "dependents", slugid())
 
 
-def test_a_task_that_nobody_depends_on_has_an_empty_list(bench: Bench) -> None:
-    assert page(bench, "dependents", bench.create()) == Page([], None)
+def test_a_task_that_nobody_depends_on_has_an_empty_list(harness: Harness) -> None:
+    assert page(harness, "dependents", harness.create()) == Page([], None)
 
 
-def test_a_task_that_depends_on_itself_is_among_its_dependents(bench: Bench) -> None:
+def test_a_task_that_depends_on_itself_is_among_its_dependents(harness: Harness) -> None:
     task_id = slugid()
-    bench.services.tasks.define(task_id, task_body())
-    assert ids(page(bench, "dependents", task_id)) == [task_id]
-    other = bench.create(dependencies=[task_id])
-    assert ids(page(bench, "dependents", task_id)) == sorted([task_id, other])
+    harness.services.tasks.define(task_id, task_body())
+    assert ids(page(harness, "dependents", task_id)) == [task_id]
+    other = harness.create(dependencies=[task_id])
+    assert ids(page(harness, "dependents", task_id)) == sorted([task_id, other])
 
 
-def test_a_task_that_was_satisfied_when_it_was_created_is_listed(bench: Bench) -> None:
-    required = bench.create()
-    bench.run(required)
-    task_id = bench.create(dependencies=[required])
-    assert ids(page(bench, "dependents", required)) == [task_id]
+def test_a_task_that_was_satisfied_when_it_was_created_is_listed(harness: Harness) -> None:
+    required = harness.create()
+    harness.run(required)
+    task_id = harness.create(dependencies=[required])
+    assert ids(page(harness, "dependents", required)) == [task_id]
 
 
-def test_what_was_refused_is_not_listed(bench: Bench) -> None:
+def test_what_was_refused_is_not_listed(harness: Harness) -> None:
     group = slugid()
-    member, other = bench.create(taskGroupId=group), bench.create()
+    member, other = harness.create(taskGroupId=group), harness.create()
     with pytest.raises(RequestConflict):
-        bench.services.tasks.create(other, task_body(taskGroupId=group))
-    assert ids(page(bench, "group", group)) == [member]
+        harness.services.tasks.create(other, task_body(taskGroupId=group))
+    assert ids(page(harness, "group", group)) == [member]
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_what_a_server_that_died_has_left_is_not_listed(bench: Bench, exists: bool) -> None:
+def test_what_a_server_that_died_has_left_is_not_listed(harness: Harness, exists: bool) -> None:
     group = slugid()
-    member = bench.create(taskGroupId=group)
-    body, task_id = task_body(taskGroupId=group), bench.create() if exists else slugid()
+    member = harness.create(taskGroupId=group)
+    body, task_id = task_body(taskGroupId=group), harness.create() if exists else slugid()
     with pytest.raises(Crash):
-        bench.replica(At(0, of="insert", before=failing(Crash()))).tasks.create(task_id, body)
-    assert len(bench.storage.groups.members(group, "", 9)) == 2
-    assert ids(page(bench, "group", group)) == [member]
+        harness.replica(FaultAt(0, of="insert", before=failing(Crash()))).tasks.create(task_id, body)
+    assert len(harness.storage.groups.members(group, "", 9)) == 2
+    assert ids(page(harness, "group", group)) == [member]
 
 
-def test_what_depends_on_a_task_no_more_is_not_listed(bench: Bench) -> None:
-    required, other = bench.create(), bench.create()
+def test_what_depends_on_a_task_no_more_is_not_listed(harness: Harness) -> None:
+    required, other = harness.create(), harness.create()
     for left in (other, slugid()):
-        bench.storage.dependencies.add(required, Dependent(left, "all-completed"), NOW + DAY)
-    waiting = bench.create(dependencies=[required])
-    assert ids(page(bench, "dependents", required)) == [waiting]
+        harness.storage.dependencies.add(required, Dependent(left, "all-completed"), NOW + DAY)
+    waiting = harness.create(dependencies=[required])
+    assert ids(page(harness, "dependents", required)) == [waiting]
 
 
-def test_a_page_of_what_was_left_goes_on_behind_it(bench: Bench) -> None:
+def test_a_page_of_what_was_left_goes_on_behind_it(harness: Harness) -> None:
     group = slugid()
     for _ in range(3):
-        bench.storage.groups.join(slugid(), group, "-", NOW + DAY)
-    listed = page(bench, "group", group, limit=2)
+        harness.storage.groups.join(slugid(), group, "-", NOW + DAY)
+    listed = page(harness, "group", group, limit=2)
     assert listed.items == []
     assert listed.after
-    assert page(bench, "group", group, listed.after, limit=2) == Page([], None)
+    assert page(harness, "group", group, listed.after, limit=2) == Page([], None)
 
 
 class CountedTasks(TasksOf):
@@ -195,16 +195,16 @@ class CountedTasks(TasksOf):
         return self.tasks.load(task_id)
 
 
-def test_listings_together_read_four_tasks_at_once(bench: Bench) -> None:
+def test_listings_together_read_four_tasks_at_once(harness: Harness) -> None:
     about = slugid()
-    tasks = [create(bench, "group", about) for _ in range(24)]
+    tasks = [create(harness, "group", about) for _ in range(24)]
     counted: list[CountedTasks] = []
 
     def wrapped(tasks: TaskStore) -> TaskStore:
         counted.append(CountedTasks(tasks, about))
         return counted[0]
 
-    listing = bench.replica(wrapped=wrapped).listing
+    listing = harness.replica(wrapped=wrapped).listing
     with ThreadPoolExecutor(4) as pool:
         pages = list(pool.map(lambda _: listing.group(about, "", 1000, id_of), range(4)))
     assert [ids(listed) for listed in pages] == [sorted(tasks)] * 4
@@ -212,12 +212,12 @@ def test_listings_together_read_four_tasks_at_once(bench: Bench) -> None:
 
 
 def test_tasks_are_read_in_the_order_in_which_they_are_asked_for() -> None:
-    bench = Bench()
-    tasks = [bench.create() for _ in range(4)]
+    harness = Harness()
+    tasks = [harness.create() for _ in range(4)]
     asked = [tasks[2], slugid(), *tasks[:2], tasks[3]]
 
     def listed(after: str) -> tuple[list[str], str | None]:
-        page = bench.services.listing.tasks(asked, after, 3, lambda task: task.task_id.encode())
+        page = harness.services.listing.tasks(asked, after, 3, lambda task: task.task_id.encode())
         return [one.decode() for one in page.items], page.after
 
     assert listed("") == ([tasks[2], tasks[0]], "2")

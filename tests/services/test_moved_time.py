@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from legacy_queue.adapters.clock import SystemClock
 from legacy_queue.services.background import Pace
-from tests.services.bench import SECOND
+from tests.services.harness import SECOND
 from tests.services.scenario_runs import RealTime, Run, replayed
 from tests.services.scenarios import CERTAIN, Scenario, Server, scenarios
 

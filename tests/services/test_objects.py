@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.domain.artifacts import UPLOAD_WINDOW, Artifact
+from legacy_queue.domain.artifact import UPLOAD_WINDOW, Artifact
 from legacy_queue.domain.errors import (
     AuthorizationFailed,
     InputError,
@@ -19,7 +19,7 @@ from legacy_queue.domain.errors import (
 )
 from legacy_queue.domain.times import format_time
 from tests.services.artifact_calls import CONTENT, NAME, TEXT, create, sha256, upload
-from tests.services.bench import HOUR, MINUTE, NOW, At, Bench
+from tests.services.harness import HOUR, MINUTE, NOW, FaultAt, Harness
 
 HTML = "text/html"
 HASHES = {"sha256": sha256(CONTENT)}
@@ -31,22 +31,22 @@ class Run:
     """A claimed task with an object artifact."""
 
     def __init__(self, **changes: Any) -> None:
-        self.bench = Bench()
-        self.task_id = self.bench.claimed(**changes)
-        self.created = create(self.bench, self.task_id, "object")
+        self.harness = Harness()
+        self.task_id = self.harness.claimed(**changes)
+        self.created = create(self.harness, self.task_id, "object")
         self.name = self.created["name"]
-        self.services = self.bench.services
-        self.bench.events()
+        self.services = self.harness.services
+        self.harness.events()
 
     @property
     def artifact(self) -> Artifact:
-        stored = self.bench.storage.artifacts.load(self.task_id, 0, NAME)
+        stored = self.harness.storage.artifacts.load(self.task_id, 0, NAME)
         assert stored
         return stored.artifact
 
     @property
     def content(self) -> bytes:
-        return b"".join(self.bench.storage.blobs.read(self.artifact.blob_name))
+        return b"".join(self.harness.storage.blobs.read(self.artifact.blob_name))
 
     def upload_of(self, **changes: Any) -> dict[str, Any]:
         upload = {key: self.created[key] for key in ("projectId", "uploadId")}
@@ -83,7 +83,7 @@ def test_an_object_is_had_once_its_upload_and_the_artifact_are_finished() -> Non
         run.services.artifacts.find(run.task_id, 0, NAME)
     for _ in range(2):
         run.finish()
-        assert run.bench.events() == [("artifact-created", run.task_id, 0)]
+        assert run.harness.events() == [("artifact-created", run.task_id, 0)]
     found = run.services.artifacts.find(run.task_id, 0, NAME)
     assert f"/{found.artifact.blob_name}?" in str(found.url)
     assert run.services.objects.access(found.artifact)["name"] == run.name
@@ -95,11 +95,11 @@ def test_what_is_sent_to_a_put_url_is_stored_with_the_type_and_length_that_it_wa
     assert request["headers"] == {"content-type": HTML, "content-length": str(len(CONTENT))}
     assert request["expires"] == format_time(NOW + 45 * MINUTE)
     with pytest.raises(AuthorizationFailed, match=f"the URL is for '{HTML}'"):
-        upload(run.bench, request["url"], content_type=TEXT)
+        upload(run.harness, request["url"], content_type=TEXT)
     with pytest.raises(InputError, match=f"{len(CONTENT)} bytes were announced"):
-        upload(run.bench, request["url"], CONTENT + b"x", HTML)
-    upload(run.bench, request["url"], content_type=HTML)
-    properties = run.bench.storage.blobs.properties(run.artifact.blob_name)
+        upload(run.harness, request["url"], CONTENT + b"x", HTML)
+    upload(run.harness, request["url"], content_type=HTML)
+    properties = run.harness.storage.blobs.properties(run.artifact.blob_name)
     assert properties
     assert (properties.content_type, run.content) == (HTML, CONTENT)
 
@@ -110,15 +110,15 @@ def test_an_empty_object_is_uploaded() -> None:
         "putUrl"
     ]
     with pytest.raises(InputError):
-        upload(run.bench, request["url"], content_type=HTML)
-    upload(run.bench, request["url"], b"", HTML)
+        upload(run.harness, request["url"], content_type=HTML)
+    upload(run.harness, request["url"], b"", HTML)
     assert run.content == b""
 
 
 def test_without_a_method_nothing_is_stored() -> None:
     run = Run()
     assert run.create_upload({})["uploadMethod"] == {}
-    assert run.bench.storage.blobs.properties(run.artifact.blob_name) is None
+    assert run.harness.storage.blobs.properties(run.artifact.blob_name) is None
 
 
 def test_inline_data_is_base64() -> None:
@@ -141,10 +141,10 @@ def test_another_upload_is_refused_at_either_end() -> None:
 def test_the_content_of_a_finished_upload_is_not_replaced() -> None:
     run = Run()
     url = run.create_upload(PUT_URL)["uploadMethod"]["putUrl"]["url"]
-    upload(run.bench, url, content_type=HTML)
+    upload(run.harness, url, content_type=HTML)
     for _ in range(2):
         run.finish_upload()
-    for replacing in (lambda: run.create_upload(INLINE), lambda: upload(run.bench, url, content_type=HTML)):
+    for replacing in (lambda: run.create_upload(INLINE), lambda: upload(run.harness, url, content_type=HTML)):
         with pytest.raises(RequestConflict, match="can't be replaced"):
             replacing()
 
@@ -160,8 +160,8 @@ def test_an_upload_that_changes_while_it_is_finished_is_looked_at_again() -> Non
     run = Run()
     run.create_upload(INLINE)
     later = format_time(NOW + 2 * HOUR)
-    change = lambda: create(run.bench, run.task_id, "object", expires=later)  # noqa: E731
-    run.services = run.bench.replica(At(0, of="artifact.replace", before=change))
+    change = lambda: create(run.harness, run.task_id, "object", expires=later)  # noqa: E731
+    run.services = run.harness.replica(FaultAt(0, of="artifact.replace", before=change))
     run.finish_upload()
     assert run.artifact.is_closed
     assert run.artifact.expires == NOW + 2 * HOUR
@@ -176,7 +176,7 @@ def test_an_artifact_is_finished_by_its_upload_id_after_its_upload() -> None:
     run.finish_upload()
     with pytest.raises(InputError, match="not the one that createArtifact answered"):
         finish(run.task_id, 0, NAME, "another")
-    create(run.bench, run.task_id, "s3", "log")
+    create(run.harness, run.task_id, "s3", "log")
     with pytest.raises(InputError, match="storage type s3: uploadId is for an object"):
         finish(run.task_id, 0, "log", "any")
     with pytest.raises(InputError, match="storage type object: etags are for a blob"):
@@ -195,11 +195,11 @@ def test_a_run_is_reported_completed_once_its_objects_are_finished() -> None:
 
 def test_objects_are_uploaded_and_finished_until_the_window_after_an_exception_ends() -> None:
     run = Run()
-    run.bench.shut_down(run.task_id)
-    run.bench.clock.advance(UPLOAD_WINDOW)
+    run.harness.shut_down(run.task_id)
+    run.harness.clock.advance(UPLOAD_WINDOW)
     run.create_upload(INLINE)
     run.finish_upload()
-    run.bench.clock.advance(MINUTE)
+    run.harness.clock.advance(MINUTE)
     with pytest.raises(RequestConflict, match="is exception"):
         run.finish()
 
@@ -230,13 +230,13 @@ def test_an_object_is_downloaded_from_a_signed_url_with_its_hashes() -> None:
 
 def test_an_object_is_an_artifact_of_that_type_that_has_not_expired() -> None:
     run = Run()
-    create(run.bench, run.task_id, "s3", "log")
+    create(run.harness, run.task_id, "s3", "log")
     for name in (f"t/{run.task_id}/0/log", f"t/{run.task_id}/0/other", f"t/{run.task_id}/1/{NAME}"):
         with pytest.raises(ResourceNotFound, match="there is no object"):
             run.services.objects.find(name)
     run.create_upload(INLINE)
     run.finish_upload()
-    run.bench.clock.advance(HOUR)
+    run.harness.clock.advance(HOUR)
     with pytest.raises(ResourceNotFound, match="there is no object"):
         run.services.objects.find(run.name)
     with pytest.raises(ResourceExpired):
@@ -255,6 +255,6 @@ def test_creating_a_finished_object_again_keeps_its_content() -> None:
     run.finish()
     before = run.artifact
     later = NOW + timedelta(hours=2)
-    again = create(run.bench, run.task_id, "object", expires=format_time(later))
+    again = create(run.harness, run.task_id, "object", expires=format_time(later))
     assert again["uploadId"] == run.created["uploadId"]
     assert run.artifact == replace(before, expires=later)

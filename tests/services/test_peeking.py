@@ -5,7 +5,7 @@ from datetime import timedelta
 from legacy_queue.domain.messages import message_text
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.services.peeking import Peeking
-from tests.memory_server import HandClock, memory_storage
+from tests.memory_server import FakeClock, memory_storage
 
 TASK_ID = "VLdaX5vAQ0iW8JIr3sGQZw"
 HIGH, LOWEST = (WorkQueue("provisioner", "type", priority) for priority in ("high", "lowest"))
@@ -13,7 +13,7 @@ HOUR, NO_TIME = timedelta(hours=1), timedelta(0)
 
 
 def test_messages_are_those_of_all_priorities_and_say_when_they_are_visible() -> None:
-    clock = HandClock()
+    clock = FakeClock()
     queues = memory_storage(clock).work_queues
     queues.put(LOWEST, message_text(TASK_ID, 3, b"secret"), HOUR, NO_TIME)
     queues.put(HIGH, "no work message", HOUR, timedelta(minutes=5))
@@ -30,5 +30,5 @@ def test_messages_are_those_of_all_priorities_and_say_when_they_are_visible() ->
 
 
 def test_a_worker_type_that_was_never_used_has_no_messages() -> None:
-    peeked = Peeking(memory_storage(HandClock()).work_queues, HandClock()).messages("provisioner", "type")
+    peeked = Peeking(memory_storage(FakeClock()).work_queues, FakeClock()).messages("provisioner", "type")
     assert (peeked.messages, peeked.hidden) == ([], 0)

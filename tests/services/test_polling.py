@@ -3,13 +3,13 @@
 from datetime import timedelta
 from urllib.parse import parse_qs, urlsplit
 
-from tests.services.bench import (
+from tests.services.harness import (
     CLAIM_TIMEOUT,
     POLL_VISIBILITY,
     PREFIX,
     PROVISIONER,
     WORKER_TYPE,
-    Bench,
+    Harness,
     Message,
 )
 
@@ -17,14 +17,14 @@ MILLISECOND = timedelta(milliseconds=1)
 
 
 def test_the_urls_are_given_from_the_highest_priority_to_the_lowest() -> None:
-    answer = Bench().services.polling.poll_urls(PROVISIONER, WORKER_TYPE, "client")
+    answer = Harness().services.polling.poll_urls(PROVISIONER, WORKER_TYPE, "client")
     assert [set(queue) for queue in answer["queues"]] == [{"signedPollUrl", "signedDeleteUrl"}] * 7
     ranks = [urlsplit(queue["signedPollUrl"]).path.split("/")[-2][-1] for queue in answer["queues"]]
     assert ranks == list("7654321")
 
 
 def test_the_urls_are_good_from_15_minutes_ago_to_30_ahead() -> None:
-    answer = Bench().services.polling.poll_urls(PROVISIONER, WORKER_TYPE, "client")
+    answer = Harness().services.polling.poll_urls(PROVISIONER, WORKER_TYPE, "client")
     assert answer["expires"] == "2030-01-02T03:34:05.678Z"
     for queue in answer["queues"]:
         query = parse_qs(urlsplit(queue["signedPollUrl"]).query)
@@ -34,12 +34,12 @@ def test_the_urls_are_good_from_15_minutes_ago_to_30_ahead() -> None:
 
 
 def test_a_task_is_found_in_the_queue_of_its_priority() -> None:
-    bench = Bench()
-    task = bench.task(bench.create(priority="high"))
-    queue = bench.account.queue(task.work_queue.name(PREFIX))
+    harness = Harness()
+    task = harness.task(harness.create(priority="high"))
+    queue = harness.account.queue(task.work_queue.name(PREFIX))
     (polled,) = queue.receive(32, POLL_VISIBILITY)
-    bench.claim(Message.read(polled))
+    harness.claim(Message.read(polled))
     assert queue.receive(32, POLL_VISIBILITY) == []
-    bench.clock.advance(CLAIM_TIMEOUT)
+    harness.clock.advance(CLAIM_TIMEOUT)
     (held,) = queue.receive(32, POLL_VISIBILITY)
     assert Message.read(held).run_id == 1

@@ -15,9 +15,9 @@ from legacy_queue.domain.errors import (
 )
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
-from legacy_queue.domain.workers import worker_path
-from legacy_queue.services.claims import Presented
-from tests.services.bench import (
+from legacy_queue.domain.worker_record import worker_path
+from legacy_queue.services.claims import ClaimProof
+from tests.services.harness import (
     ALICE,
     BOB,
     CLAIM_TIMEOUT,
@@ -27,9 +27,9 @@ from tests.services.bench import (
     PROVISIONER,
     SECOND,
     WORKER_TYPE,
-    At,
-    Bench,
     Calls,
+    FaultAt,
+    Harness,
     failing,
 )
 
@@ -40,175 +40,175 @@ AWAY = ServiceUnavailable("storage is away")
 
 
 @pytest.fixture
-def bench() -> Bench:
+def harness() -> Harness:
     """ALICE and BOB are known."""
-    bench = Bench()
+    harness = Harness()
     for worker in (ALICE, BOB):
-        bench.services.workers.seen(*POOL, worker)
-    bench.services.workers.flush()
-    return bench
+        harness.services.workers.seen(*POOL, worker)
+    harness.services.workers.flush()
+    return harness
 
 
-def is_quarantined(bench: Bench, services: Any = None) -> bool:
-    return bool((services or bench.services).workers.is_quarantined(*POOL, ALICE))
+def is_quarantined(harness: Harness, services: Any = None) -> bool:
+    return bool((services or harness.services).workers.is_quarantined(*POOL, ALICE))
 
 
-def test_a_worker_is_quarantined_until_its_time_is_over(bench: Bench) -> None:
-    assert not is_quarantined(bench)
-    answer = bench.services.workers.quarantine(PATH, NOW + MINUTE)
+def test_a_worker_is_quarantined_until_its_time_is_over(harness: Harness) -> None:
+    assert not is_quarantined(harness)
+    answer = harness.services.workers.quarantine(PATH, NOW + MINUTE)
     assert answer["quarantineUntil"] == format_time(NOW + MINUTE)
-    assert bench.services.workers.quarantined_until(*POOL, ALICE) == NOW + MINUTE
-    assert not bench.services.workers.is_quarantined(*POOL, BOB)
-    bench.clock.advance(MINUTE - SECOND)
-    assert is_quarantined(bench)
-    bench.clock.advance(SECOND)
-    assert not is_quarantined(bench)
-    assert "quarantineUntil" not in bench.services.workers.describe(PATH)
+    assert harness.services.workers.quarantined_until(*POOL, ALICE) == NOW + MINUTE
+    assert not harness.services.workers.is_quarantined(*POOL, BOB)
+    harness.clock.advance(MINUTE - SECOND)
+    assert is_quarantined(harness)
+    harness.clock.advance(SECOND)
+    assert not is_quarantined(harness)
+    assert "quarantineUntil" not in harness.services.workers.describe(PATH)
 
 
-def test_the_same_worker_id_of_another_group_or_worker_type_is_another_worker(bench: Bench) -> None:
-    bench.services.workers.quarantine(PATH, NOW + DAY)
-    assert not bench.services.workers.is_quarantined(PROVISIONER, "another", ALICE)
-    assert not bench.services.workers.is_quarantined("another", WORKER_TYPE, ALICE)
+def test_the_same_worker_id_of_another_group_or_worker_type_is_another_worker(harness: Harness) -> None:
+    harness.services.workers.quarantine(PATH, NOW + DAY)
+    assert not harness.services.workers.is_quarantined(PROVISIONER, "another", ALICE)
+    assert not harness.services.workers.is_quarantined("another", WORKER_TYPE, ALICE)
 
 
 @pytest.mark.parametrize("until", [NOW, NOW - DAY, NOW.replace(year=1)])
-def test_a_quarantine_is_lifted_by_a_time_that_is_past(bench: Bench, until: Any) -> None:
-    bench.services.workers.quarantine(PATH, NOW + DAY)
-    assert "quarantineUntil" not in bench.services.workers.quarantine(PATH, until)
-    assert not is_quarantined(bench)
-    assert not is_quarantined(bench, bench.replica())
-    assert bench.services.workers.describe(PATH)["expires"] == format_time(NOW + DAY)
+def test_a_quarantine_is_lifted_by_a_time_that_is_past(harness: Harness, until: Any) -> None:
+    harness.services.workers.quarantine(PATH, NOW + DAY)
+    assert "quarantineUntil" not in harness.services.workers.quarantine(PATH, until)
+    assert not is_quarantined(harness)
+    assert not is_quarantined(harness, harness.replica())
+    assert harness.services.workers.describe(PATH)["expires"] == format_time(NOW + DAY)
 
 
-def test_a_worker_that_nobody_knows_is_quarantined_before_it_comes(bench: Bench) -> None:
+def test_a_worker_that_nobody_knows_is_quarantined_before_it_comes(harness: Harness) -> None:
     """Another process may have seen it this moment."""
     new = (*POOL, "group", "new")
-    answer = bench.services.workers.quarantine(new, NOW + DAY)
+    answer = harness.services.workers.quarantine(new, NOW + DAY)
     assert answer["quarantineUntil"] == format_time(NOW + DAY)
-    for services in (bench.services, bench.replica()):
+    for services in (harness.services, harness.replica()):
         assert services.workers.describe(new) == answer
         assert services.workers.is_quarantined(*POOL, Worker("group", "new"))
         assert services.workers.describe(new[:2])["stability"] == "experimental"
         assert services.workers.describe(new[:1])["stability"] == "experimental"
 
 
-def test_a_worker_that_was_seen_this_moment_is_quarantined(bench: Bench) -> None:
+def test_a_worker_that_was_seen_this_moment_is_quarantined(harness: Harness) -> None:
     """Nothing of it is written yet."""
     path = (*POOL, "group", "new")
-    bench.services.workers.claimed(*POOL, worker := type(ALICE)("group", "new"), [("task", 0)])
-    bench.services.workers.quarantine(path, NOW + DAY)
-    assert bench.services.workers.is_quarantined(*POOL, worker)
-    bench.services.workers.flush()
-    described = bench.replica().workers.describe(path)
+    harness.services.workers.claimed(*POOL, worker := type(ALICE)("group", "new"), [("task", 0)])
+    harness.services.workers.quarantine(path, NOW + DAY)
+    assert harness.services.workers.is_quarantined(*POOL, worker)
+    harness.services.workers.flush()
+    described = harness.replica().workers.describe(path)
     assert described["quarantineUntil"] == format_time(NOW + DAY)
     assert described["recentTasks"] == [{"taskId": "task", "runId": 0}]
 
 
-def test_a_quarantined_worker_is_known_as_long_as_its_quarantine(bench: Bench) -> None:
-    bench.services.workers.quarantine(PATH, NOW + 10 * DAY)
-    bench.sweep(10 * DAY - MINUTE)
-    assert bench.services.workers.describe(PATH)["quarantineUntil"] == format_time(NOW + 10 * DAY)
-    bench.sweep(2 * HOUR)
+def test_a_quarantined_worker_is_known_as_long_as_its_quarantine(harness: Harness) -> None:
+    harness.services.workers.quarantine(PATH, NOW + 10 * DAY)
+    harness.sweep(10 * DAY - MINUTE)
+    assert harness.services.workers.describe(PATH)["quarantineUntil"] == format_time(NOW + 10 * DAY)
+    harness.sweep(2 * HOUR)
     with pytest.raises(ResourceNotFound):
-        bench.services.workers.describe(PATH)
-    assert bench.storage.workers.quarantined() == {}
+        harness.services.workers.describe(PATH)
+    assert harness.storage.workers.quarantined() == {}
 
 
-def test_a_claim_of_a_quarantined_worker_conflicts_and_says_until_when(bench: Bench) -> None:
-    task_id = bench.create()
-    bench.services.workers.quarantine(PATH, NOW + DAY)
-    message = bench.receive_one()
+def test_a_claim_of_a_quarantined_worker_conflicts_and_says_until_when(harness: Harness) -> None:
+    task_id = harness.create()
+    harness.services.workers.quarantine(PATH, NOW + DAY)
+    message = harness.receive_one()
     with pytest.raises(RequestConflict, match=r"group/alice.*is quarantined until 2030-01-03T03:04:05.678Z"):
-        bench.claim(message)
-    assert bench.states(task_id) == ["pending"]
+        harness.claim(message)
+    assert harness.states(task_id) == ["pending"]
 
 
 @pytest.mark.parametrize("is_draft", [True, False], ids=["draft", "deployed"])
 def test_the_run_is_offered_again_after_10_seconds_and_another_worker_claims_it(
-    bench: Bench, is_draft: bool
+    harness: Harness, is_draft: bool
 ) -> None:
-    task_id = bench.create()
-    bench.services.workers.quarantine(PATH, NOW + DAY)
-    message = bench.receive_one()
+    task_id = harness.create()
+    harness.services.workers.quarantine(PATH, NOW + DAY)
+    message = harness.receive_one()
     with pytest.raises(RequestConflict):
-        bench.claim(message, presented=message.presented if is_draft else Presented())
-    bench.delete_if_leased(message)
-    assert bench.runs_to_come() == [(0, 10 * SECOND)]
-    bench.clock.advance(10 * SECOND)
-    bench.claim(bench.receive_one(), BOB)
-    assert bench.states(task_id) == ["running by bob"]
+        harness.claim(message, proof=message.proof if is_draft else ClaimProof())
+    harness.delete_if_leased(message)
+    assert harness.runs_to_come() == [(0, 10 * SECOND)]
+    harness.clock.advance(10 * SECOND)
+    harness.claim(harness.receive_one(), BOB)
+    assert harness.states(task_id) == ["running by bob"]
 
 
-def test_a_quarantined_worker_brings_to_its_end_what_it_has_claimed(bench: Bench) -> None:
-    task_id = bench.claimed(ALICE)
-    bench.services.workers.quarantine(PATH, NOW + DAY)
-    bench.clock.advance(MINUTE)
-    reclaimed = bench.services.claims.reclaim(task_id, 0)
+def test_a_quarantined_worker_brings_to_its_end_what_it_has_claimed(harness: Harness) -> None:
+    task_id = harness.claimed(ALICE)
+    harness.services.workers.quarantine(PATH, NOW + DAY)
+    harness.clock.advance(MINUTE)
+    reclaimed = harness.services.claims.reclaim(task_id, 0)
     assert reclaimed["takenUntil"] == format_time(NOW + MINUTE + CLAIM_TIMEOUT)
-    assert bench.complete(task_id).state == "completed"
+    assert harness.complete(task_id).state == "completed"
 
 
-def test_a_wrong_signature_is_refused_before_anything_else(bench: Bench) -> None:
+def test_a_wrong_signature_is_refused_before_anything_else(harness: Harness) -> None:
     """Nothing is put for whoever made it up."""
-    bench.create()
-    bench.services.workers.quarantine(PATH, NOW + DAY)
-    message = bench.receive_one()
+    harness.create()
+    harness.services.workers.quarantine(PATH, NOW + DAY)
+    message = harness.receive_one()
     with pytest.raises(AuthorizationFailed):
-        bench.claim(message, presented=Presented(message.lease.message_id, "receipt", "wrong" * 8))
-    assert len(bench.messages()) == 1
+        harness.claim(message, proof=ClaimProof(message.lease.message_id, "receipt", "wrong" * 8))
+    assert len(harness.messages()) == 1
 
 
-def test_another_process_refuses_within_5_seconds(bench: Bench) -> None:
-    other = bench.replica()
-    assert not is_quarantined(bench, other)
-    bench.services.workers.quarantine(PATH, NOW + DAY)
-    bench.clock.advance(5 * SECOND)
-    assert is_quarantined(bench, other)
+def test_another_process_refuses_within_5_seconds(harness: Harness) -> None:
+    other = harness.replica()
+    assert not is_quarantined(harness, other)
+    harness.services.workers.quarantine(PATH, NOW + DAY)
+    harness.clock.advance(5 * SECOND)
+    assert is_quarantined(harness, other)
     other.workers.quarantine(PATH, NOW)
-    assert not is_quarantined(bench, other)
-    bench.clock.advance(5 * SECOND)
-    assert not is_quarantined(bench)
+    assert not is_quarantined(harness, other)
+    harness.clock.advance(5 * SECOND)
+    assert not is_quarantined(harness)
 
 
-def test_storage_is_asked_once_in_5_seconds_of_claims_and_never_without(bench: Bench) -> None:
+def test_storage_is_asked_once_in_5_seconds_of_claims_and_never_without(harness: Harness) -> None:
     calls = Calls()
-    services = bench.replica(calls)
+    services = harness.replica(calls)
     assert calls.names == []
     for _ in range(50):
         services.workers.is_quarantined(*POOL, ALICE)
-        bench.clock.advance(SECOND / 10)
+        harness.clock.advance(SECOND / 10)
     assert calls.names == ["worker.quarantined"]
     services.workers.is_quarantined(*POOL, BOB)
-    bench.clock.advance(DAY)
+    harness.clock.advance(DAY)
     assert calls.names == ["worker.quarantined"] * 2
 
 
-def test_a_clock_that_is_set_back_does_not_make_what_is_known_good_for_longer(bench: Bench) -> None:
-    other = bench.replica()
-    is_quarantined(bench, other)
-    bench.services.workers.quarantine(PATH, NOW + DAY)
-    bench.clock.advance(-HOUR)
-    assert is_quarantined(bench, other)
+def test_a_clock_that_is_set_back_does_not_make_what_is_known_good_for_longer(harness: Harness) -> None:
+    other = harness.replica()
+    is_quarantined(harness, other)
+    harness.services.workers.quarantine(PATH, NOW + DAY)
+    harness.clock.advance(-HOUR)
+    assert is_quarantined(harness, other)
 
 
-def test_a_worker_of_the_draft_in_quarantine_multiplies_its_message(bench: Bench) -> None:
+def test_a_worker_of_the_draft_in_quarantine_multiplies_its_message(harness: Harness) -> None:
     """It never deletes a message, and polls it again and again."""
-    bench.services.workers.quarantine(PATH, NOW + DAY)
-    task_id = bench.create()
+    harness.services.workers.quarantine(PATH, NOW + DAY)
+    task_id = harness.create()
     for _ in range(10):
-        for message in bench.receive():
+        for message in harness.receive():
             with pytest.raises(RequestConflict):
-                bench.claim(message)
-        assert bench.runs_to_come() == [(0, 10 * SECOND)]
-        bench.clock.advance(10 * SECOND)
-    bench.claim(bench.receive_one(), BOB)
-    assert bench.states(task_id) == ["running by bob"]
-    assert [run_id for run_id, _ in bench.runs_to_come()] == [1]
+                harness.claim(message)
+        assert harness.runs_to_come() == [(0, 10 * SECOND)]
+        harness.clock.advance(10 * SECOND)
+    harness.claim(harness.receive_one(), BOB)
+    assert harness.states(task_id) == ["running by bob"]
+    assert [run_id for run_id, _ in harness.runs_to_come()] == [1]
 
 
-def test_a_hundred_that_want_to_know_at_first_wait_for_one_answer(bench: Bench) -> None:
-    bench.services.workers.quarantine(PATH, NOW + DAY)
+def test_a_hundred_that_want_to_know_at_first_wait_for_one_answer(harness: Harness) -> None:
+    harness.services.workers.quarantine(PATH, NOW + DAY)
     calls, go_on, asked = Calls(), threading.Event(), threading.Event()
 
     def slowly(name: str, call: Callable[[], Any]) -> Any:
@@ -217,10 +217,10 @@ def test_a_hundred_that_want_to_know_at_first_wait_for_one_answer(bench: Bench) 
         assert go_on.wait(30)
         return call()
 
-    services = bench.replica(slowly)
+    services = harness.replica(slowly)
     answers: list[bool] = []
     threads = [
-        threading.Thread(target=lambda: answers.append(is_quarantined(bench, services))) for _ in range(100)
+        threading.Thread(target=lambda: answers.append(is_quarantined(harness, services))) for _ in range(100)
     ]
     for thread in threads:
         thread.start()
@@ -232,7 +232,7 @@ def test_a_hundred_that_want_to_know_at_first_wait_for_one_answer(bench: Bench) 
     assert calls.names == ["worker.quarantined"]
 
 
-def test_each_of_many_waits_anew_for_a_storage_that_is_away(bench: Bench) -> None:
+def test_each_of_many_waits_anew_for_a_storage_that_is_away(harness: Harness) -> None:
     calls, go_on, asked = Calls(), threading.Event(), threading.Event()
 
     def in_vain(name: str, call: Callable[[], Any]) -> Any:  # noqa: ARG001
@@ -241,12 +241,12 @@ def test_each_of_many_waits_anew_for_a_storage_that_is_away(bench: Bench) -> Non
         assert go_on.wait(30)
         raise AWAY
 
-    services = bench.replica(in_vain)
+    services = harness.replica(in_vain)
     refused: list[bool] = []
 
     def ask() -> None:
         with pytest.raises(ServiceUnavailable):
-            is_quarantined(bench, services)
+            is_quarantined(harness, services)
         refused.append(True)
 
     threads = [threading.Thread(target=ask) for _ in range(20)]
@@ -261,7 +261,7 @@ def test_each_of_many_waits_anew_for_a_storage_that_is_away(bench: Bench) -> Non
     assert len(calls.names) < 20
 
 
-def test_nobody_waits_for_storage_who_has_an_answer_that_is_old(bench: Bench) -> None:
+def test_nobody_waits_for_storage_who_has_an_answer_that_is_old(harness: Harness) -> None:
     go_on, asked = threading.Event(), threading.Event()
     go_on.set()
 
@@ -270,67 +270,67 @@ def test_nobody_waits_for_storage_who_has_an_answer_that_is_old(bench: Bench) ->
         assert go_on.wait(30)
         return call()
 
-    services = bench.replica(slowly)
-    assert not is_quarantined(bench, services)
-    bench.services.workers.quarantine(PATH, NOW + DAY)
-    bench.clock.advance(5 * SECOND)
+    services = harness.replica(slowly)
+    assert not is_quarantined(harness, services)
+    harness.services.workers.quarantine(PATH, NOW + DAY)
+    harness.clock.advance(5 * SECOND)
     go_on.clear(), asked.clear()
-    thread = threading.Thread(target=lambda: is_quarantined(bench, services))
+    thread = threading.Thread(target=lambda: is_quarantined(harness, services))
     thread.start()
     assert asked.wait(30)
-    assert not is_quarantined(bench, services)
+    assert not is_quarantined(harness, services)
     go_on.set()
     thread.join()
-    assert is_quarantined(bench, services)
+    assert is_quarantined(harness, services)
 
 
-def test_a_claim_is_not_decided_before_it_is_known_who_is_quarantined(bench: Bench) -> None:
-    task_id = bench.create()
+def test_a_claim_is_not_decided_before_it_is_known_who_is_quarantined(harness: Harness) -> None:
+    task_id = harness.create()
     calls = Calls()
-    away = At(0, of="worker.quarantined", before=failing(AWAY))
-    services = bench.replica(lambda name, call: calls(name, lambda: away(name, call)))
-    message = bench.receive_one()
+    away = FaultAt(0, of="worker.quarantined", before=failing(AWAY))
+    services = harness.replica(lambda name, call: calls(name, lambda: away(name, call)))
+    message = harness.receive_one()
     with pytest.raises(ServiceUnavailable, match="away"):
-        bench.claim(message, services=services)
-    assert bench.states(task_id) == ["pending"]
-    bench.claim(message, services=services)
-    assert bench.states(task_id) == ["running by alice"]
+        harness.claim(message, services=services)
+    assert harness.states(task_id) == ["pending"]
+    harness.claim(message, services=services)
+    assert harness.states(task_id) == ["running by alice"]
 
 
 def test_what_was_known_goes_on_while_storage_is_away(
-    bench: Bench, logs: list[MutableMapping[str, Any]]
+    harness: Harness, logs: list[MutableMapping[str, Any]]
 ) -> None:
-    bench.services.workers.quarantine(PATH, NOW + DAY)
+    harness.services.workers.quarantine(PATH, NOW + DAY)
     calls = Calls()
-    away = At(1, of="worker.quarantined", before=failing(AWAY))
-    services = bench.replica(lambda name, call: calls(name, lambda: away(name, call)))
-    assert is_quarantined(bench, services)
-    bench.storage.workers.quarantine(PATH, NOW)
-    bench.clock.advance(5 * SECOND)
+    away = FaultAt(1, of="worker.quarantined", before=failing(AWAY))
+    services = harness.replica(lambda name, call: calls(name, lambda: away(name, call)))
+    assert is_quarantined(harness, services)
+    harness.storage.workers.quarantine(PATH, NOW)
+    harness.clock.advance(5 * SECOND)
     for _ in range(3):
-        assert is_quarantined(bench, services)
+        assert is_quarantined(harness, services)
     assert len(calls.names) == 2
     assert [one["event"] for one in logs] == ["quarantines-not-read"]
-    bench.clock.advance(5 * SECOND)
-    assert not is_quarantined(bench, services)
+    harness.clock.advance(5 * SECOND)
+    assert not is_quarantined(harness, services)
 
 
 @pytest.mark.parametrize("call", range(5))
-def test_a_quarantine_that_was_cut_is_repeated(bench: Bench, call: int) -> None:
-    services = bench.replica(At(call, before=failing(AWAY)))
+def test_a_quarantine_that_was_cut_is_repeated(harness: Harness, call: int) -> None:
+    services = harness.replica(FaultAt(call, before=failing(AWAY)))
     with pytest.raises(ServiceUnavailable):
         services.workers.quarantine(PATH, NOW + DAY)
     assert services.workers.quarantine(PATH, NOW + DAY)["quarantineUntil"] == format_time(NOW + DAY)
-    assert is_quarantined(bench, bench.replica())
-    assert bench.replica().workers.describe(PATH)["quarantineUntil"] == format_time(NOW + DAY)
+    assert is_quarantined(harness, harness.replica())
+    assert harness.replica().workers.describe(PATH)["quarantineUntil"] == format_time(NOW + DAY)
 
 
-def test_a_quarantine_is_not_lost_when_the_worker_is_active_meanwhile(bench: Bench) -> None:
+def test_a_quarantine_is_not_lost_when_the_worker_is_active_meanwhile(harness: Harness) -> None:
     def another_writes() -> None:
-        bench.services.workers.claimed(*POOL, ALICE, [("task", 0)])
-        bench.services.workers.flush()
+        harness.services.workers.claimed(*POOL, ALICE, [("task", 0)])
+        harness.services.workers.flush()
 
-    services = bench.replica(At(0, of="worker.replace", before=another_writes))
+    services = harness.replica(FaultAt(0, of="worker.replace", before=another_writes))
     answer = services.workers.quarantine(PATH, NOW + DAY)
     assert answer["recentTasks"] == [{"taskId": "task", "runId": 0}]
     assert answer["quarantineUntil"] == format_time(NOW + timedelta(days=1))

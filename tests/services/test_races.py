@@ -9,18 +9,18 @@ from legacy_queue.domain.errors import QueueError, RequestConflict
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.services import Services
-from legacy_queue.services.claims import Presented
-from tests.memory_server import HandClock
+from legacy_queue.services.claims import ClaimProof
+from tests.memory_server import FakeClock
 from tests.services import interleaving
-from tests.services.bench import (
+from tests.services.harness import (
     ALICE,
     BOB,
     CLAIM_TIMEOUT,
     POLL_VISIBILITY,
     SECOND,
-    At,
-    Bench,
     Crash,
+    FaultAt,
+    Harness,
     Message,
     failing,
     task_body,
@@ -31,7 +31,7 @@ from tests.services.invariants import check
 pytestmark = pytest.mark.no_cover  # the same lines again and again: half of it would be counting them
 Action = Callable[[Services], Any]
 Choose = Callable[[int], int]
-DEPLOYED = Presented()
+DEPLOYED = ClaimProof()
 REPLICAS = pytest.mark.parametrize("remembers", [False, True])
 
 
@@ -41,30 +41,30 @@ def pausing(name: str, call: Callable[[], Any]) -> Any:
 
 
 def at_once(
-    bench: Bench, task_id: str, actions: Sequence[Action], choose: Choose, remembers: bool = False
+    harness: Harness, task_id: str, actions: Sequence[Action], choose: Choose, remembers: bool = False
 ) -> list[Any]:
     """What comes of each action, on a replica of its own that may know the task as it was before."""
-    replicas = [bench.replica(pausing, remembers=remembers) for _ in actions]
+    replicas = [harness.replica(pausing, remembers=remembers) for _ in actions]
     if remembers:
         run([lambda one=one: one.tasks.recall(task_id) for one in replicas], lambda _: 0)
     pairs = zip(actions, replicas, strict=True)
     return run([lambda act=act, one=one: act(one) for act, one in pairs], choose)
 
 
-def claims(bench: Bench, message: Message, worker: Worker, presented: Presented | None = None) -> Action:
-    return lambda services: bench.claim(message, worker, services, presented)
+def claims(harness: Harness, message: Message, worker: Worker, proof: ClaimProof | None = None) -> Action:
+    return lambda services: harness.claim(message, worker, services, proof)
 
 
 def reclaims(task_id: str) -> Action:
     return lambda services: services.claims.reclaim(task_id, 0)
 
 
-def shuts_down(bench: Bench, task_id: str) -> Action:
-    return lambda services: bench.shut_down(task_id, 0, services)
+def shuts_down(harness: Harness, task_id: str) -> Action:
+    return lambda services: harness.shut_down(task_id, 0, services)
 
 
-def completes(bench: Bench, task_id: str) -> Action:
-    return lambda services: bench.complete(task_id, 0, services)
+def completes(harness: Harness, task_id: str) -> Action:
+    return lambda services: harness.complete(task_id, 0, services)
 
 
 def cancels(task_id: str) -> Action:
@@ -86,42 +86,42 @@ def words(result: Any) -> str:
 @pytest.mark.parametrize("second", [None, DEPLOYED])
 @pytest.mark.parametrize("message", ["the same", "a double"])
 def test_of_two_workers_racing_one_claims_and_one_gets_a_conflict(
-    remembers: bool, first: Presented | None, second: Presented | None, message: str
+    remembers: bool, first: ClaimProof | None, second: ClaimProof | None, message: str
 ) -> None:
     winners = set()
 
     def scene(choose: Choose) -> None:
-        bench = Bench()
-        task_id = bench.create()
-        polled = [bench.receive_one()]
+        harness = Harness()
+        task_id = harness.create()
+        polled = [harness.receive_one()]
         if message == "a double":
-            bench.services.tasks.create(task_id, task_body())
+            harness.services.tasks.create(task_id, task_body())
         else:
-            bench.clock.advance(POLL_VISIBILITY)
-        polled.append(bench.receive_one())
-        actions = [claims(bench, polled[0], ALICE, first), claims(bench, polled[1], BOB, second)]
-        results = at_once(bench, task_id, actions, choose, remembers)
+            harness.clock.advance(POLL_VISIBILITY)
+        polled.append(harness.receive_one())
+        actions = [claims(harness, polled[0], ALICE, first), claims(harness, polled[1], BOB, second)]
+        results = at_once(harness, task_id, actions, choose, remembers)
 
         assert sorted(map(words, results)) == ["RequestConflict", "claimed"]
         winner = ["alice", "bob"][[words(one) for one in results].index("claimed")]
         winners.add(winner)
-        assert bench.states(task_id) == [f"running by {winner}"]
-        held = bench.task(task_id).held
-        (of_next_run,) = [one.lease for one in bench.messages() if Message.read(one).run_id == 1]
+        assert harness.states(task_id) == [f"running by {winner}"]
+        held = harness.task(task_id).held
+        (of_next_run,) = [one.lease for one in harness.messages() if Message.read(one).run_id == 1]
         assert of_next_run == held
-        check(bench, task_id, after_faults=False)
+        check(harness, task_id, after_faults=False)
 
-        bench.clock.advance(CLAIM_TIMEOUT)
+        harness.clock.advance(CLAIM_TIMEOUT)
         outcomes = []
-        for one in bench.receive():  # and what a worker of the deployed protocol had still to delete
+        for one in harness.receive():  # and what a worker of the deployed protocol had still to delete
             try:
-                outcomes.append(bench.claim(one, BOB)["runId"])
+                outcomes.append(harness.claim(one, BOB)["runId"])
             except RequestConflict:
                 outcomes.append("conflict")
         assert outcomes.count(1) == 1
         assert set(outcomes) <= {1, "conflict"}
-        assert bench.states(task_id) == ["exception claim-expired", "running by bob"]
-        assert bench.runs_to_come() == [(2, CLAIM_TIMEOUT)]
+        assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
+        assert harness.runs_to_come() == [(2, CLAIM_TIMEOUT)]
 
     assert every_order(scene) >= 6
     assert winners == {"alice", "bob"}
@@ -130,50 +130,50 @@ def test_of_two_workers_racing_one_claims_and_one_gets_a_conflict(
 @REPLICAS
 def test_the_same_worker_claiming_twice_at_once_gets_one_claim(remembers: bool) -> None:
     def scene(choose: Choose) -> None:
-        bench = Bench()
-        task_id = bench.create()
-        message = bench.receive_one()
-        first, second = at_once(bench, task_id, [claims(bench, message, ALICE)] * 2, choose, remembers)
+        harness = Harness()
+        task_id = harness.create()
+        message = harness.receive_one()
+        first, second = at_once(harness, task_id, [claims(harness, message, ALICE)] * 2, choose, remembers)
         assert first["runId"] == second["runId"] == 0
         assert first["takenUntil"] == second["takenUntil"]
-        assert [one.lease for one in bench.messages()] == [bench.task(task_id).held]
+        assert [one.lease for one in harness.messages()] == [harness.task(task_id).held]
 
     every_order(scene)
 
 
 @REPLICAS
-@pytest.mark.parametrize("presented", [None, DEPLOYED])
-def test_an_expired_claim_is_taken_over_once(remembers: bool, presented: Presented | None) -> None:
+@pytest.mark.parametrize("proof", [None, DEPLOYED])
+def test_an_expired_claim_is_taken_over_once(remembers: bool, proof: ClaimProof | None) -> None:
     def scene(choose: Choose) -> None:
-        bench = Bench()
-        task_id = bench.claimed(ALICE)
-        bench.clock.advance(CLAIM_TIMEOUT)
-        early = bench.receive_one()
-        bench.clock.advance(POLL_VISIBILITY)
-        late = bench.receive_one()
-        actions = [claims(bench, early, ALICE, presented), claims(bench, late, BOB)]
-        results = at_once(bench, task_id, actions, choose, remembers)
+        harness = Harness()
+        task_id = harness.claimed(ALICE)
+        harness.clock.advance(CLAIM_TIMEOUT)
+        early = harness.receive_one()
+        harness.clock.advance(POLL_VISIBILITY)
+        late = harness.receive_one()
+        actions = [claims(harness, early, ALICE, proof), claims(harness, late, BOB)]
+        results = at_once(harness, task_id, actions, choose, remembers)
         assert sorted(map(words, results)) == ["RequestConflict", "claimed"]
-        assert len(bench.task(task_id).runs) == 2
-        assert bench.task(task_id).retries_left == 4
-        check(bench, task_id, after_faults=False)
+        assert len(harness.task(task_id).runs) == 2
+        assert harness.task(task_id).retries_left == 4
+        check(harness, task_id, after_faults=False)
 
     every_order(scene)
 
 
 def test_a_claim_that_expires_without_retries_is_resolved_once() -> None:
     def scene(choose: Choose) -> None:
-        bench = Bench()
-        task_id = bench.claimed(ALICE, retries=0)
-        bench.clock.advance(CLAIM_TIMEOUT)
-        early = bench.receive_one()
-        bench.clock.advance(POLL_VISIBILITY)
-        late = bench.receive_one()
-        actions = [claims(bench, early, ALICE), claims(bench, late, BOB)]
-        results = at_once(bench, task_id, actions, choose)
+        harness = Harness()
+        task_id = harness.claimed(ALICE, retries=0)
+        harness.clock.advance(CLAIM_TIMEOUT)
+        early = harness.receive_one()
+        harness.clock.advance(POLL_VISIBILITY)
+        late = harness.receive_one()
+        actions = [claims(harness, early, ALICE), claims(harness, late, BOB)]
+        results = at_once(harness, task_id, actions, choose)
         assert [words(one) for one in results] == ["RequestConflict"] * 2
-        assert bench.states(task_id) == ["exception claim-expired"]
-        assert bench.messages() == []
+        assert harness.states(task_id) == ["exception claim-expired"]
+        assert harness.messages() == []
 
     every_order(scene)
 
@@ -183,15 +183,15 @@ def test_a_claim_and_a_cancellation_at_once_end_canceled(remembers: bool) -> Non
     seen = set()
 
     def scene(choose: Choose) -> None:
-        bench = Bench()
-        task_id = bench.create()
-        message = bench.receive_one()
-        actions = [claims(bench, message, ALICE), cancels(task_id)]
-        claimed, canceled = at_once(bench, task_id, actions, choose, remembers)
+        harness = Harness()
+        task_id = harness.create()
+        message = harness.receive_one()
+        actions = [claims(harness, message, ALICE), cancels(task_id)]
+        claimed, canceled = at_once(harness, task_id, actions, choose, remembers)
         seen.add(words(claimed))
         assert words(canceled) == "exception"
-        assert bench.states(task_id) == ["exception canceled"]
-        assert bench.messages() == []
+        assert harness.states(task_id) == ["exception canceled"]
+        assert harness.messages() == []
 
     every_order(scene)
     assert seen == {"claimed", "RequestConflict"}
@@ -200,13 +200,13 @@ def test_a_claim_and_a_cancellation_at_once_end_canceled(remembers: bool) -> Non
 @REPLICAS
 def test_two_reclaims_at_once_both_extend(remembers: bool) -> None:
     def scene(choose: Choose) -> None:
-        bench = Bench()
-        task_id = bench.claimed()
-        bench.clock.advance(CLAIM_TIMEOUT / 2)
-        results = at_once(bench, task_id, [reclaims(task_id)] * 2, choose, remembers)
+        harness = Harness()
+        task_id = harness.claimed()
+        harness.clock.advance(CLAIM_TIMEOUT / 2)
+        results = at_once(harness, task_id, [reclaims(task_id)] * 2, choose, remembers)
         assert [words(one) for one in results] == ["claimed"] * 2
-        assert [one.lease for one in bench.messages()] == [bench.task(task_id).held]
-        check(bench, task_id, after_faults=False)
+        assert [one.lease for one in harness.messages()] == [harness.task(task_id).held]
+        check(harness, task_id, after_faults=False)
 
     every_order(scene)
 
@@ -216,13 +216,13 @@ def test_a_reclaim_beside_the_end_of_the_run_leaves_no_message(remembers: bool) 
     seen = set()
 
     def scene(choose: Choose) -> None:
-        bench = Bench()
-        task_id = bench.claimed()
-        actions = [reclaims(task_id), completes(bench, task_id)]
-        reclaimed, completed = at_once(bench, task_id, actions, choose, remembers)
+        harness = Harness()
+        task_id = harness.claimed()
+        actions = [reclaims(task_id), completes(harness, task_id)]
+        reclaimed, completed = at_once(harness, task_id, actions, choose, remembers)
         seen.add(words(reclaimed))
         assert words(completed) == "completed"
-        assert bench.messages() == []
+        assert harness.messages() == []
 
     every_order(scene)
     assert seen == {"claimed", "RequestConflict"}
@@ -234,22 +234,22 @@ def test_a_reclaim_beside_a_shutdown_leaves_a_message_for_the_retry(remembers: b
     """Also where the server is killed between storing the report and releasing the message."""
 
     def scene(choose: Choose) -> None:
-        bench = Bench()
-        task_id = bench.claimed()
+        harness = Harness()
+        task_id = harness.claimed()
 
         def shut_down(_services: Services) -> Task:
-            crash = At(0, of="replace", after=failing(Crash())) if crashes else At(0, of="nothing")
-            replica = bench.replica(lambda name, call: pausing(name, lambda: crash(name, call)))
-            return bench.shut_down(task_id, 0, replica)
+            crash = FaultAt(0, of="replace", after=failing(Crash())) if crashes else FaultAt(0, of="nothing")
+            replica = harness.replica(lambda name, call: pausing(name, lambda: crash(name, call)))
+            return harness.shut_down(task_id, 0, replica)
 
-        reclaimed, _ = at_once(bench, task_id, [reclaims(task_id), shut_down], choose, remembers)
+        reclaimed, _ = at_once(harness, task_id, [reclaims(task_id), shut_down], choose, remembers)
         assert words(reclaimed) in ("claimed", "RequestConflict")
-        if not crashes or bench.task(task_id).state == "pending":
-            assert bench.states(task_id) == ["exception worker-shutdown", "pending"]
-        check(bench, task_id, after_faults=crashes)
-        bench.clock.advance(CLAIM_TIMEOUT)
-        bench.claim(bench.receive()[0], BOB)
-        assert bench.states(task_id)[-1] == "running by bob"
+        if not crashes or harness.task(task_id).state == "pending":
+            assert harness.states(task_id) == ["exception worker-shutdown", "pending"]
+        check(harness, task_id, after_faults=crashes)
+        harness.clock.advance(CLAIM_TIMEOUT)
+        harness.claim(harness.receive()[0], BOB)
+        assert harness.states(task_id)[-1] == "running by bob"
 
     every_order(scene)
 
@@ -259,15 +259,15 @@ def test_a_take_over_beside_a_late_report_has_one_winner(remembers: bool) -> Non
     seen = set()
 
     def scene(choose: Choose) -> None:
-        bench = Bench()
-        task_id = bench.claimed(ALICE)
-        bench.clock.advance(CLAIM_TIMEOUT)
-        message = bench.receive_one()
-        actions = [claims(bench, message, BOB), completes(bench, task_id)]
-        results = at_once(bench, task_id, actions, choose, remembers)
-        outcome = tuple(map(words, results)), tuple(bench.states(task_id))
+        harness = Harness()
+        task_id = harness.claimed(ALICE)
+        harness.clock.advance(CLAIM_TIMEOUT)
+        message = harness.receive_one()
+        actions = [claims(harness, message, BOB), completes(harness, task_id)]
+        results = at_once(harness, task_id, actions, choose, remembers)
+        outcome = tuple(map(words, results)), tuple(harness.states(task_id))
         seen.add(outcome)
-        check(bench, task_id, after_faults=False)
+        check(harness, task_id, after_faults=False)
 
     every_order(scene)
     assert seen == {
@@ -279,16 +279,16 @@ def test_a_take_over_beside_a_late_report_has_one_winner(remembers: bool) -> Non
 @REPLICAS
 def test_a_take_over_beside_a_late_shutdown_still_runs(remembers: bool) -> None:
     def scene(choose: Choose) -> None:
-        bench = Bench()
-        task_id = bench.claimed(ALICE)
-        bench.clock.advance(CLAIM_TIMEOUT)
-        message = bench.receive_one()
-        actions = [claims(bench, message, BOB), shuts_down(bench, task_id)]
-        claimed, reported = at_once(bench, task_id, actions, choose, remembers)
+        harness = Harness()
+        task_id = harness.claimed(ALICE)
+        harness.clock.advance(CLAIM_TIMEOUT)
+        message = harness.receive_one()
+        actions = [claims(harness, message, BOB), shuts_down(harness, task_id)]
+        claimed, reported = at_once(harness, task_id, actions, choose, remembers)
         assert words(claimed) == "claimed"
         assert words(reported) in ("RequestConflict", "pending")
-        assert bench.states(task_id)[1:] == ["running by bob"]
-        check(bench, task_id, after_faults=False)
+        assert harness.states(task_id)[1:] == ["running by bob"]
+        check(harness, task_id, after_faults=False)
 
     every_order(scene)
 
@@ -299,21 +299,21 @@ def test_a_reclaim_beside_a_take_over_has_one_winner(remembers: bool) -> None:
     seen = set()
 
     def scene(choose: Choose) -> None:
-        bench = Bench()
-        task_id = bench.claimed(ALICE)
-        bench.clock.advance(CLAIM_TIMEOUT)
-        message = bench.receive_one()
-        behind = HandClock(bench.clock.now() - 30 * SECOND)
+        harness = Harness()
+        task_id = harness.claimed(ALICE)
+        harness.clock.advance(CLAIM_TIMEOUT)
+        message = harness.receive_one()
+        behind = FakeClock(harness.clock.now() - 30 * SECOND)
 
         def reclaim_late(_services: Services) -> Any:
-            return bench.replica(pausing, clock=behind).claims.reclaim(task_id, 0)
+            return harness.replica(pausing, clock=behind).claims.reclaim(task_id, 0)
 
-        actions = [reclaim_late, claims(bench, message, BOB)]
-        results = at_once(bench, task_id, actions, choose, remembers)
-        outcome = tuple(map(words, results)), bench.states(task_id)[-1]
+        actions = [reclaim_late, claims(harness, message, BOB)]
+        results = at_once(harness, task_id, actions, choose, remembers)
+        outcome = tuple(map(words, results)), harness.states(task_id)[-1]
         seen.add(outcome)
-        assert len(bench.task(task_id).runs) == 1 + (outcome[1] == "running by bob")
-        check(bench, task_id, after_faults=False, skew=30 * SECOND)
+        assert len(harness.task(task_id).runs) == 1 + (outcome[1] == "running by bob")
+        check(harness, task_id, after_faults=False, skew=30 * SECOND)
 
     every_order(scene)
     assert seen == {
@@ -324,12 +324,12 @@ def test_a_reclaim_beside_a_take_over_has_one_winner(remembers: bool) -> None:
 
 def test_the_same_task_created_twice_at_once_is_one_task() -> None:
     def scene(choose: Choose) -> None:
-        bench = Bench()
+        harness = Harness()
         task_id = slugid()
         create: Action = lambda services: services.tasks.create(task_id, task_body())  # noqa: E731
-        first, second = run([lambda: create(bench.replica(pausing))] * 2, choose)
+        first, second = run([lambda: create(harness.replica(pausing))] * 2, choose)
         assert first == second
-        assert [run_id for run_id, _ in bench.runs_to_come()] == [0, 0]
+        assert [run_id for run_id, _ in harness.runs_to_come()] == [0, 0]
 
     every_order(scene)
 

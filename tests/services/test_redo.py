@@ -21,10 +21,10 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import BrokerAway
-from legacy_queue.services.claims import Presented
+from legacy_queue.services.claims import ClaimProof
 from legacy_queue.services.core import Core
 from tests.services.artifact_calls import NAME, body, etag, in_parts, upload
-from tests.services.bench import (
+from tests.services.harness import (
     ALICE,
     BOB,
     CLAIM_TIMEOUT,
@@ -32,19 +32,19 @@ from tests.services.bench import (
     MINUTE,
     QUEUE,
     SECOND,
-    At,
-    Bench,
     Calls,
     Crash,
+    FaultAt,
+    Harness,
     Message,
-    Told,
+    PublishedEvent,
+    call_through,
     failing,
-    nothing_around,
     task_body,
 )
-from tests.services.ports import Around
+from tests.services.ports import Intercept
 
-BY_NAME = Presented()
+BY_NAME = ClaimProof()
 
 UNCOUNTED = pytest.mark.no_cover  # the same lines again and again: half of it would be counting them
 
@@ -53,16 +53,16 @@ UNCOUNTED = pytest.mark.no_cover  # the same lines again and again: half of it w
 class Scene:
     """A request that comes in, and the tasks and groups that it may change."""
 
-    bench: Bench
+    harness: Harness
     request: Callable[[Core], object]
     tasks: Sequence[str]
     groups: Sequence[str] = ()
     swept: Sequence[str] = ("join", "timer.put")  # where a fault is for the sweeper: no timer knows of it
     beside: Callable[[], object] = lambda: None  # what else there is to the world
 
-    def play(self, fault: Around = nothing_around) -> Core:
+    def play(self, fault: Intercept = call_through) -> Core:
         """The server that the request was sent to; it had answered with whatever is refused."""
-        faults: list[Around] = []
+        faults: list[Intercept] = []
 
         def around(name: str, call: Callable[[], Any]) -> Any:
             try:
@@ -70,135 +70,135 @@ class Scene:
             except ServiceUnavailable:
                 raise BrokerAway if name.startswith("broker.") else sys.exception()  # noqa: B904
 
-        server = self.bench.server(around)
+        server = self.harness.server(around)
         faults.append(fault)
         with suppress(RequestConflict, ServiceUnavailable, Crash):
             self.request(server)
         faults.clear()
         return server
 
-    def answer(self, fault: Around) -> BaseException | None:
+    def answer(self, fault: Intercept) -> BaseException | None:
         """What a request is refused with that is sent to a server with this fault."""
-        server = self.bench.server(fault)
+        server = self.harness.server(fault)
         try:
             self.request(server)
         except (QueueError, ValueError) as refusal:
             return refusal
         return None
 
-    def outcome(self, sweeps: bool = False) -> tuple[list[Any], list[Told]]:
+    def outcome(self, sweeps: bool = False) -> tuple[list[Any], list[PublishedEvent]]:
         """What it came to once every timer had its time, nobody else asking for anything: world, events."""
         for _ in range(17):
-            self.bench.run_timers(MINUTE)
-        told = self.bench.events()  # before they are forgotten
+            self.harness.run_timers(MINUTE)
+        told = self.harness.events()  # before they are forgotten
         if sweeps:
-            assert self.bench.core.chores
-            self.bench.core.chores.do_due(threading.Event())
-            self.bench.run_timers()
+            assert self.harness.core.periodic_jobs
+            self.harness.core.periodic_jobs.do_due(threading.Event())
+            self.harness.run_timers()
         world = [*map(self.active, self.groups), *map(self.status, self.tasks), self.beside()]
         names = {one: f"task {number}" for number, one in enumerate(self.tasks)}
         names |= {one: f"group {number}" for number, one in enumerate(self.groups) if one not in names}
-        told = list(dict.fromkeys([*told, *self.bench.events()]))  # without repetitions
+        told = list(dict.fromkeys([*told, *self.harness.events()]))  # without repetitions
         return world, [(event, names[about], run_id) for event, about, run_id in told if about in names]
 
     def active(self, task_group_id: str) -> int:
         """How many members of the group are active, as they are counted and as their rows say."""
-        store = self.bench.storage.groups
+        store = self.harness.storage.groups
         group, page = store.load(task_group_id), store.all_active("", 1000)
         counted = group.active if group else 0
         assert counted == sum(one.task_group_id == task_group_id for one in page[0])
         return counted
 
     def status(self, task_id: str) -> tuple[list[str], int] | None:
-        if self.bench.storage.tasks.load(task_id) is None:
+        if self.harness.storage.tasks.load(task_id) is None:
             return None
-        task = self.bench.task(task_id)
+        task = self.harness.task(task_id)
         if task.state == "pending":
-            offered = {(one.task_id, one.run_id) for one in map(Message.read, self.bench.messages())}
+            offered = {(one.task_id, one.run_id) for one in map(Message.read, self.harness.messages())}
             assert offered & {(task_id, len(task.runs) - 1), (task_id, len(task.runs))}
-        return self.bench.states(task_id), task.retries_left
+        return self.harness.states(task_id), task.retries_left
 
 
-Maker = Callable[[Bench], Scene]
+Maker = Callable[[Harness], Scene]
 
 
-def wait(bench: Bench, duration: timedelta) -> None:
+def wait(harness: Harness, duration: timedelta) -> None:
     """The server is stopped, nobody looks at any timer, and the server is started again."""
-    bench.core.timers.leave()
-    bench.clock.advance(duration)
-    bench.core = bench.server()
-    bench.services = bench.core.services
+    harness.core.timers.leave()
+    harness.clock.advance(duration)
+    harness.core = harness.server()
+    harness.services = harness.core.services
 
 
-def waiting_for(bench: Bench, required: str, **changes: Any) -> str:
-    return bench.create(dependencies=[required], **changes)
+def waiting_for(harness: Harness, required: str, **changes: Any) -> str:
+    return harness.create(dependencies=[required], **changes)
 
 
-def create(bench: Bench, **changes: Any) -> Scene:
+def create(harness: Harness, **changes: Any) -> Scene:
     task_id, group = slugid(), slugid()
-    body = task_body(bench.clock.now(), taskGroupId=group, **changes)
-    return Scene(bench, lambda server: server.services.tasks.create(task_id, body), [task_id], [group])
+    body = task_body(harness.clock.now(), taskGroupId=group, **changes)
+    return Scene(harness, lambda server: server.services.tasks.create(task_id, body), [task_id], [group])
 
 
-def create_waiting(bench: Bench) -> Scene:
-    return create(bench, dependencies=[bench.create()])
+def create_waiting(harness: Harness) -> Scene:
+    return create(harness, dependencies=[harness.create()])
 
 
-def create_satisfied(bench: Bench) -> Scene:
-    required = bench.create()
-    bench.run(required)
-    return create(bench, dependencies=[required])
+def create_satisfied(harness: Harness) -> Scene:
+    required = harness.create()
+    harness.run(required)
+    return create(harness, dependencies=[required])
 
 
-def create_again(bench: Bench, *, is_resolved: bool) -> Scene:
-    scene = create(bench)
-    scene.request(bench.core)
+def create_again(harness: Harness, *, is_resolved: bool) -> Scene:
+    scene = create(harness)
+    scene.request(harness.core)
     if is_resolved:
         (task_id,) = scene.tasks
-        bench.run(task_id)
-    bench.run_timers()
+        harness.run(task_id)
+    harness.run_timers()
     return scene
 
 
-def create_another(bench: Bench) -> Scene:
+def create_another(harness: Harness) -> Scene:
     """A definition that is refused: another group, another dependency, for a taskId that there is."""
-    required, others = bench.create(), slugid()
+    required, others = harness.create(), slugid()
     group = slugid()
-    task_id = bench.create(taskGroupId=others)
-    body = task_body(bench.clock.now(), taskGroupId=group, dependencies=[required])
+    task_id = harness.create(taskGroupId=others)
+    body = task_body(harness.clock.now(), taskGroupId=group, dependencies=[required])
     return Scene(
-        bench, lambda server: server.services.tasks.create(task_id, body), [task_id], [group, others]
+        harness, lambda server: server.services.tasks.create(task_id, body), [task_id], [group, others]
     )
 
 
-def create_for_another_scheduler(bench: Bench) -> Scene:
+def create_for_another_scheduler(harness: Harness) -> Scene:
     group, task_id = slugid(), slugid()
-    bench.create(taskGroupId=group, schedulerId="first")
-    body = task_body(bench.clock.now(), taskGroupId=group, schedulerId="second")
-    return Scene(bench, lambda server: server.services.tasks.create(task_id, body), [task_id], [group])
+    harness.create(taskGroupId=group, schedulerId="first")
+    body = task_body(harness.clock.now(), taskGroupId=group, schedulerId="second")
+    return Scene(harness, lambda server: server.services.tasks.create(task_id, body), [task_id], [group])
 
 
-def define(bench: Bench) -> Scene:
+def define(harness: Harness) -> Scene:
     task_id = slugid()
-    body = task_body(bench.clock.now())
-    return Scene(bench, lambda server: server.services.tasks.define(task_id, body), [task_id], [task_id])
+    body = task_body(harness.clock.now())
+    return Scene(harness, lambda server: server.services.tasks.define(task_id, body), [task_id], [task_id])
 
 
-def defined(bench: Bench) -> str:
+def defined(harness: Harness) -> str:
     task_id = slugid()
-    bench.services.tasks.define(task_id, task_body(bench.clock.now()))
+    harness.services.tasks.define(task_id, task_body(harness.clock.now()))
     return task_id
 
 
-def schedule(bench: Bench) -> Scene:
-    task_id = defined(bench)
-    return Scene(bench, lambda server: server.services.tasks.schedule(task_id), [task_id])
+def schedule(harness: Harness) -> Scene:
+    task_id = defined(harness)
+    return Scene(harness, lambda server: server.services.tasks.schedule(task_id), [task_id])
 
 
-def claim(bench: Bench, presented: Presented | None = None) -> Scene:
-    task_id = bench.create()
-    message = bench.receive_one()
-    return Scene(bench, lambda server: bench.claim(message, ALICE, server.services, presented), [task_id])
+def claim(harness: Harness, proof: ClaimProof | None = None) -> Scene:
+    task_id = harness.create()
+    message = harness.receive_one()
+    return Scene(harness, lambda server: harness.claim(message, ALICE, server.services, proof), [task_id])
 
 
 def claim_polled(message: Message, worker: Worker) -> Callable[[Core], Any]:
@@ -206,95 +206,95 @@ def claim_polled(message: Message, worker: Worker) -> Callable[[Core], Any]:
     return lambda server: server.services.claims.claim_polled(QUEUE, message.received, worker)
 
 
-def claim_work(bench: Bench) -> Scene:
-    task_id = bench.create()
-    return Scene(bench, claim_polled(bench.receive_one(), ALICE), [task_id])
+def claim_work(harness: Harness) -> Scene:
+    task_id = harness.create()
+    return Scene(harness, claim_polled(harness.receive_one(), ALICE), [task_id])
 
 
-def unclaim(bench: Bench, **changes: Any) -> Scene:
-    task_id = bench.create(**changes)
-    claim = claim_polled(bench.receive_one(), ALICE)(bench.core)
-    return Scene(bench, lambda server: server.services.claims.unclaim(claim, ALICE), [task_id])
+def release_claim(harness: Harness, **changes: Any) -> Scene:
+    task_id = harness.create(**changes)
+    claim = claim_polled(harness.receive_one(), ALICE)(harness.core)
+    return Scene(harness, lambda server: server.services.claims.release_claim(claim, ALICE), [task_id])
 
 
-def unclaim_unheld(bench: Bench) -> Scene:
+def unclaim_unheld(harness: Harness) -> Scene:
     """So near to the deadline that no message was held."""
-    return unclaim(bench, deadline=format_time(bench.clock.now() + CLAIM_TIMEOUT))
+    return release_claim(harness, deadline=format_time(harness.clock.now() + CLAIM_TIMEOUT))
 
 
-def take_over(bench: Bench, retries: int, *, by_claim_work: bool = False) -> Scene:
+def take_over(harness: Harness, retries: int, *, by_claim_work: bool = False) -> Scene:
     group = slugid()
-    task_id = bench.claimed(retries=retries, taskGroupId=group)
-    waiting = waiting_for(bench, task_id, requires="all-resolved")
-    wait(bench, CLAIM_TIMEOUT)
-    message = next(one for one in bench.receive() if one.task_id == task_id)
+    task_id = harness.claimed(retries=retries, taskGroupId=group)
+    waiting = waiting_for(harness, task_id, requires="all-resolved")
+    wait(harness, CLAIM_TIMEOUT)
+    message = next(one for one in harness.receive() if one.task_id == task_id)
 
     def claim_task(server: Core) -> object:
-        return bench.claim(message, BOB, server.services)
+        return harness.claim(message, BOB, server.services)
 
     request = claim_polled(message, BOB) if by_claim_work else claim_task
-    return Scene(bench, request, [task_id, waiting], [group])
+    return Scene(harness, request, [task_id, waiting], [group])
 
 
-def reclaim(bench: Bench) -> Scene:
-    task_id = bench.claimed()
-    return Scene(bench, lambda server: server.services.claims.reclaim(task_id, 0), [task_id])
+def reclaim(harness: Harness) -> Scene:
+    task_id = harness.claimed()
+    return Scene(harness, lambda server: server.services.claims.reclaim(task_id, 0), [task_id])
 
 
-def report(bench: Bench, state: str, reason: str, **changes: Any) -> Scene:
+def report(harness: Harness, state: str, reason: str, **changes: Any) -> Scene:
     group = slugid()
-    task_id = bench.claimed(taskGroupId=group, **changes)
-    waiting = waiting_for(bench, task_id)
+    task_id = harness.claimed(taskGroupId=group, **changes)
+    waiting = waiting_for(harness, task_id)
     return Scene(
-        bench,
+        harness,
         lambda server: server.services.tasks.report(task_id, 0, state, reason),
         [task_id, waiting],
         [group],
     )
 
 
-def cancel(bench: Bench, task_id: str) -> Scene:
-    waiting = waiting_for(bench, task_id, requires="all-resolved")
-    return Scene(bench, lambda server: server.services.tasks.cancel(task_id), [task_id, waiting], [task_id])
+def cancel(harness: Harness, task_id: str) -> Scene:
+    waiting = waiting_for(harness, task_id, requires="all-resolved")
+    return Scene(harness, lambda server: server.services.tasks.cancel(task_id), [task_id, waiting], [task_id])
 
 
-def rerun(bench: Bench) -> Scene:
+def rerun(harness: Harness) -> Scene:
     group = slugid()
-    task_id = bench.create(taskGroupId=group)
-    bench.run(task_id, "failed")
-    bench.run_timers()
+    task_id = harness.create(taskGroupId=group)
+    harness.run(task_id, "failed")
+    harness.run_timers()
     swept = ("activate", "timer.put", "replace")
-    return Scene(bench, lambda server: server.services.tasks.rerun(task_id), [task_id], [group], swept)
+    return Scene(harness, lambda server: server.services.tasks.rerun(task_id), [task_id], [group], swept)
 
 
-def create_artifact(bench: Bench, storage_type: str) -> Scene:
+def create_artifact(harness: Harness, storage_type: str) -> Scene:
     """That it was told of tells that it is on record: it is healed by the same request alone."""
-    task_id, asked_for = bench.claimed(), body(storage_type)
+    task_id, asked_for = harness.claimed(), body(storage_type)
     return Scene(
-        bench, lambda server: server.services.artifacts.create(task_id, 0, NAME, asked_for), [task_id]
+        harness, lambda server: server.services.artifacts.create(task_id, 0, NAME, asked_for), [task_id]
     )
 
 
-def complete_artifact(bench: Bench) -> Scene:
-    task_id, parts = bench.claimed(), (b"1" * 5 * 1024**2, b"2")
-    requests = bench.services.artifacts.create(task_id, 0, NAME, in_parts(*parts))["requests"]
+def complete_artifact(harness: Harness) -> Scene:
+    task_id, parts = harness.claimed(), (b"1" * 5 * 1024**2, b"2")
+    requests = harness.services.artifacts.create(task_id, 0, NAME, in_parts(*parts))["requests"]
     for request, part in zip(requests, parts, strict=True):
-        upload(bench, request["url"], part, "")
+        upload(harness, request["url"], part, "")
     etags = [etag(part) for part in parts]
     return Scene(
-        bench,
+        harness,
         lambda server: server.services.artifacts.complete(task_id, 0, NAME, etags),
         [task_id],
-        beside=lambda: bench.storage.artifacts.incomplete(task_id, 0, bench.clock.now()) is None,
+        beside=lambda: harness.storage.artifacts.incomplete(task_id, 0, harness.clock.now()) is None,
     )
 
 
-def complete_with_blob(bench: Bench) -> Scene:
+def complete_with_blob(harness: Harness) -> Scene:
     """The run is reported completed, and one of its blobs is."""
-    scene = complete_artifact(bench)
-    scene.request(bench.core)
+    scene = complete_artifact(harness)
+    scene.request(harness.core)
     (task_id,) = scene.tasks
-    return Scene(bench, lambda server: bench.complete(task_id, services=server.services), [task_id])
+    return Scene(harness, lambda server: harness.complete(task_id, services=server.services), [task_id])
 
 
 def look(server: Core) -> None:
@@ -303,101 +303,105 @@ def look(server: Core) -> None:
     server.resolver.handle_all()
 
 
-def claim_ends(bench: Bench, retries: int) -> Scene:
+def claim_ends(harness: Harness, retries: int) -> Scene:
     group = slugid()
-    task_id = bench.claimed(retries=retries, taskGroupId=group)
-    wait(bench, CLAIM_TIMEOUT + SECOND)
-    return Scene(bench, look, [task_id], [group])
+    task_id = harness.claimed(retries=retries, taskGroupId=group)
+    wait(harness, CLAIM_TIMEOUT + SECOND)
+    return Scene(harness, look, [task_id], [group])
 
 
-def deadline_passes(bench: Bench, task_id: str) -> Scene:
-    wait(bench, 24 * HOUR + SECOND)
-    return Scene(bench, look, [task_id], [task_id])
+def deadline_passes(harness: Harness, task_id: str) -> Scene:
+    wait(harness, 24 * HOUR + SECOND)
+    return Scene(harness, look, [task_id], [task_id])
 
 
-def resolution_spreads(bench: Bench) -> Scene:
+def resolution_spreads(harness: Harness) -> Scene:
     """A diamond, one side of which is completed: and then the other."""
     group = slugid()
-    first, second = bench.create(taskGroupId=group), bench.create(taskGroupId=group)
-    last = bench.create(dependencies=[first, second])
-    bench.run(first)
-    bench.run_timers()
-    bench.run(second)
-    bench.clock.advance(MINUTE)  # nobody has handled what was handed over
-    return Scene(bench, look, [first, second, last], [group])
+    first, second = harness.create(taskGroupId=group), harness.create(taskGroupId=group)
+    last = harness.create(dependencies=[first, second])
+    harness.run(first)
+    harness.run_timers()
+    harness.run(second)
+    harness.clock.advance(MINUTE)  # nobody has handled what was handed over
+    return Scene(harness, look, [first, second, last], [group])
 
 
-def died_after(bench: Bench, scene: Scene, write: str) -> Scene:
+def died_after(harness: Harness, scene: Scene, write: str) -> Scene:
     """The scene's request was written, and nothing else; its timer fires."""
-    scene.play(At(0, of=write, after=failing(Crash())))
-    bench.clock.advance(MINUTE)
-    return Scene(bench, look, scene.tasks, scene.groups)
+    scene.play(FaultAt(0, of=write, after=failing(Crash())))
+    harness.clock.advance(MINUTE)
+    return Scene(harness, look, scene.tasks, scene.groups)
 
 
 SCENES: dict[str, Maker] = {
     "create": create,
     "create waiting": create_waiting,
     "create satisfied": create_satisfied,
-    "create again": lambda bench: create_again(bench, is_resolved=False),
-    "create again what is resolved": lambda bench: create_again(bench, is_resolved=True),
+    "create again": lambda harness: create_again(harness, is_resolved=False),
+    "create again what is resolved": lambda harness: create_again(harness, is_resolved=True),
     "create another": create_another,
     "create for another scheduler": create_for_another_scheduler,
     "define": define,
     "schedule": schedule,
     "claim": claim,
-    "claim by name": lambda bench: claim(bench, BY_NAME),
-    "take over": lambda bench: take_over(bench, 1),
-    "take over without retries": lambda bench: take_over(bench, 0),
+    "claim by name": lambda harness: claim(harness, BY_NAME),
+    "take over": lambda harness: take_over(harness, 1),
+    "take over without retries": lambda harness: take_over(harness, 0),
     "claimWork": claim_work,
-    "claimWork takes over": lambda bench: take_over(bench, 1, by_claim_work=True),
-    "claimWork takes over without retries": lambda bench: take_over(bench, 0, by_claim_work=True),
-    "take a claim back": unclaim,
+    "claimWork takes over": lambda harness: take_over(harness, 1, by_claim_work=True),
+    "claimWork takes over without retries": lambda harness: take_over(harness, 0, by_claim_work=True),
+    "take a claim back": release_claim,
     "take a claim back that holds no message": unclaim_unheld,
     "reclaim": reclaim,
-    "complete": lambda bench: report(bench, "completed", "completed"),
-    "shut down": lambda bench: report(bench, "exception", "worker-shutdown"),
-    "shut down without retries": lambda bench: report(bench, "exception", "worker-shutdown", retries=0),
-    "cancel pending": lambda bench: cancel(bench, bench.create()),
-    "cancel running": lambda bench: cancel(bench, bench.claimed()),
-    "cancel unscheduled": lambda bench: cancel(bench, defined(bench)),
+    "complete": lambda harness: report(harness, "completed", "completed"),
+    "shut down": lambda harness: report(harness, "exception", "worker-shutdown"),
+    "shut down without retries": lambda harness: report(harness, "exception", "worker-shutdown", retries=0),
+    "cancel pending": lambda harness: cancel(harness, harness.create()),
+    "cancel running": lambda harness: cancel(harness, harness.claimed()),
+    "cancel unscheduled": lambda harness: cancel(harness, defined(harness)),
     "rerun": rerun,
-    "create artifact": lambda bench: create_artifact(bench, "s3"),
-    "create blob": lambda bench: create_artifact(bench, "blob"),
+    "create artifact": lambda harness: create_artifact(harness, "s3"),
+    "create blob": lambda harness: create_artifact(harness, "blob"),
     "complete artifact": complete_artifact,
     "complete with a blob": complete_with_blob,
-    "claim ends": lambda bench: claim_ends(bench, 1),
-    "claim ends without retries": lambda bench: claim_ends(bench, 0),
-    "deadline of unscheduled": lambda bench: deadline_passes(bench, defined(bench)),
-    "deadline of pending": lambda bench: deadline_passes(bench, bench.create()),
-    "deadline of running": lambda bench: deadline_passes(bench, bench.claimed()),
+    "claim ends": lambda harness: claim_ends(harness, 1),
+    "claim ends without retries": lambda harness: claim_ends(harness, 0),
+    "deadline of unscheduled": lambda harness: deadline_passes(harness, defined(harness)),
+    "deadline of pending": lambda harness: deadline_passes(harness, harness.create()),
+    "deadline of running": lambda harness: deadline_passes(harness, harness.claimed()),
     "resolution spreads": resolution_spreads,
-    "a create is seen through": lambda bench: died_after(bench, create(bench), "insert"),
-    "a waiting create is seen through": lambda bench: died_after(bench, create_waiting(bench), "insert"),
-    "a schedule is seen through": lambda bench: died_after(bench, schedule(bench), "replace"),
-    "a claim is seen through": lambda bench: died_after(bench, claim(bench), "replace"),
-    "a claim taken back is seen through": lambda bench: died_after(bench, unclaim(bench), "replace"),
-    "a rerun is seen through": lambda bench: died_after(bench, rerun(bench), "replace"),
-    "a completion is seen through": lambda bench: died_after(
-        bench, report(bench, "completed", "completed"), "replace"
+    "a create is seen through": lambda harness: died_after(harness, create(harness), "insert"),
+    "a waiting create is seen through": lambda harness: died_after(
+        harness, create_waiting(harness), "insert"
+    ),
+    "a schedule is seen through": lambda harness: died_after(harness, schedule(harness), "replace"),
+    "a claim is seen through": lambda harness: died_after(harness, claim(harness), "replace"),
+    "a claim taken back is seen through": lambda harness: died_after(
+        harness, release_claim(harness), "replace"
+    ),
+    "a rerun is seen through": lambda harness: died_after(harness, rerun(harness), "replace"),
+    "a completion is seen through": lambda harness: died_after(
+        harness, report(harness, "completed", "completed"), "replace"
     ),
 }
 SCENE = pytest.mark.parametrize("make", SCENES.values(), ids=SCENES)
-FAULTS: dict[str, Callable[[int], At]] = {
-    "dies before": lambda call: At(call, before=failing(Crash())),
-    "dies after": lambda call: At(call, after=failing(Crash())),
-    "storage away": lambda call: At(call, before=failing(ServiceUnavailable("storage is away"))),
-    "answer lost": lambda call: At(call, after=failing(ServiceUnavailable("the answer was lost"))),
+FAULTS: dict[str, Callable[[int], FaultAt]] = {
+    "dies before": lambda call: FaultAt(call, before=failing(Crash())),
+    "dies after": lambda call: FaultAt(call, after=failing(Crash())),
+    "storage away": lambda call: FaultAt(call, before=failing(ServiceUnavailable("storage is away"))),
+    "answer lost": lambda call: FaultAt(call, after=failing(ServiceUnavailable("the answer was lost"))),
 }
 FAULT = pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 
 
 def made(make: Maker) -> Scene:
-    bench = Bench()
-    bench.run_timers()
-    return make(bench)
+    harness = Harness()
+    harness.run_timers()
+    return make(harness)
 
 
-def at_every_call(make: Maker, fault: Callable[[int], At]) -> Iterator[tuple[str, Scene, bool]]:
+def at_every_call(make: Maker, fault: Callable[[int], FaultAt]) -> Iterator[tuple[str, Scene, bool]]:
     """The scene with the fault at its first port call, at its second, and so on.
 
     With each the call, and whether what it leaves is for the sweeper to set right.
@@ -409,7 +413,7 @@ def at_every_call(make: Maker, fault: Callable[[int], At]) -> Iterator[tuple[str
             assert call > 0
             return
         if not at.crashed:
-            scene.bench.run_timers(server=server)
+            scene.harness.run_timers(server=server)
         name = calls.names[call]
         yield f"{call} {name}", scene, name in scene.swept
 
@@ -418,11 +422,11 @@ def at_every_call(make: Maker, fault: Callable[[int], At]) -> Iterator[tuple[str
 @SCENE
 @FAULT
 def test_what_a_fault_leaves_is_what_was_before_or_all_that_was_asked_for(
-    make: Maker, fault: Callable[[int], At]
+    make: Maker, fault: Callable[[int], FaultAt]
 ) -> None:
     before, told_before = made(make).outcome()
     asked_for = made(make)
-    asked_for.bench.run_timers(server=asked_for.play())
+    asked_for.harness.run_timers(server=asked_for.play())
     after, told_after = asked_for.outcome()
     for call, scene, sweeps in at_every_call(make, fault):
         world, told = scene.outcome(sweeps)
@@ -439,13 +443,13 @@ def test_what_a_fault_leaves_is_what_was_before_or_all_that_was_asked_for(
 @SCENE
 @FAULT
 def test_whatever_a_fault_leaves_the_same_request_again_does_what_was_asked_for(
-    make: Maker, fault: Callable[[int], At]
+    make: Maker, fault: Callable[[int], FaultAt]
 ) -> None:
     asked_for = made(make)
-    asked_for.bench.run_timers(server=asked_for.play())
+    asked_for.harness.run_timers(server=asked_for.play())
     after, told_after = asked_for.outcome()
     for call, scene, sweeps in at_every_call(make, fault):
-        scene.bench.run_timers(server=scene.play())
+        scene.harness.run_timers(server=scene.play())
         world, told = scene.outcome(sweeps)
         assert (world, set(told)) == (after, set(told_after)), call
 
@@ -477,9 +481,9 @@ CALLS = (
 @pytest.mark.parametrize("make", [SCENES[name] for name in CALLS], ids=CALLS)
 @pytest.mark.parametrize("error", [ServiceUnavailable("storage is away"), ValueError("a defect")], ids=repr)
 def test_nothing_that_fails_after_the_write_fails_the_call(make: Maker, error: Exception) -> None:
-    expected = made(make).answer(nothing_around)
+    expected = made(make).answer(call_through)
     for call in calls_after_the_write(make):
-        refusal = made(make).answer(At(call, before=failing(error)))
+        refusal = made(make).answer(FaultAt(call, before=failing(error)))
         assert type(refusal) is type(expected), call
 
 
@@ -489,5 +493,5 @@ def test_what_is_asked_for_twice_is_done_once(make: Maker) -> None:
     once, twice = made(make), made(make)
     for scene, times in ((once, 1), (twice, 2)):
         for _ in range(times):
-            scene.bench.run_timers(server=scene.play())
+            scene.harness.run_timers(server=scene.play())
     assert twice.outcome() == once.outcome()

@@ -10,14 +10,14 @@ import pytest
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.timers import Timer, texts
+from legacy_queue.domain.timer import Timer, texts
 from legacy_queue.ports import BrokerAway, Corrupt
 from legacy_queue.services.advance import Advance, Next
 from legacy_queue.services.gate import Gate
 from legacy_queue.services.groups import Groups
 from legacy_queue.services.resolver import Resolver
 from legacy_queue.services.timers import Timers
-from tests.services.bench import HOUR, MINUTE, NOW, SECOND, At, Bench, Crash, failing, task_body
+from tests.services.harness import HOUR, MINUTE, NOW, SECOND, Crash, FaultAt, Harness, failing, task_body
 
 TASK_ID = slugid()
 AT_ONCE = timedelta(0)
@@ -31,9 +31,9 @@ class Resolving:
     """A resolver whose handler gives these answers, one after the other, the last one from then on."""
 
     def __init__(self, *answers: Answer) -> None:
-        self.bench = Bench()
-        self.clock = self.bench.clock
-        self.timers = Timers(self.bench.storage.timers, self.clock)
+        self.harness = Harness()
+        self.clock = self.harness.clock
+        self.timers = Timers(self.harness.storage.timers, self.clock)
         self.left: list[tuple[str, str]] = []  # task, group
         self.calls: list[tuple[timedelta, tuple[Any, ...], bool]] = []
         self.recalled: list[bool] = []  # whether what the process remembers was good enough
@@ -59,8 +59,8 @@ class Resolving:
     def take_over(self) -> None:
         """What another process left undone just now."""
         ((text, _),) = texts([Timer(TASK_ID, NOW, NOW)])
-        self.bench.timer_queue.create({})
-        self.bench.timer_queue.put(text, AT_ONCE)
+        self.harness.timer_queue.create({})
+        self.harness.timer_queue.put(text, AT_ONCE)
         self.timers.receive()
 
     def pass_by(self, duration: timedelta) -> None:
@@ -89,7 +89,7 @@ def test_a_timer_is_handled_with_all_that_it_says_and_done_with() -> None:
     assert one.calls == [(AT_ONCE, (TASK_ID, NOW, ((0, "public/a"),), "a-group-of-22-characte"), True)]
     assert one.resolver.handle_all() == 0
     one.timers.tick()
-    assert one.bench.timers() == []
+    assert one.harness.timers() == []
 
 
 def test_only_what_a_call_of_this_process_has_just_published_is_recalled() -> None:
@@ -106,7 +106,7 @@ def test_a_task_is_looked_at_again_when_its_handler_says() -> None:
     one.fall_behind()
     one.pass_by(2 * HOUR)
     assert one.calls == [(AT_ONCE, (TASK_ID, NOW, (), ""), False), (HOUR, (TASK_ID, None, (), ""), True)]
-    assert one.bench.timers() == []
+    assert one.harness.timers() == []
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_what_is_away_is_asked_again_every_other_second_for_as_long_as_it_takes(
     one.pass_by(10 * MINUTE)
     assert one.waits == [2 * SECOND] * 30
     assert {call[1:] for call in one.calls} == {((TASK_ID, NOW, (), ""), is_published)}
-    assert one.bench.timers() == []
+    assert one.harness.timers() == []
 
 
 def test_while_the_broker_is_away_the_rest_is_done_once_and_when_the_task_is_due() -> None:
@@ -138,7 +138,7 @@ def test_while_the_broker_is_away_the_rest_is_done_once_and_when_the_task_is_due
     assert done == [AT_ONCE, 6 * SECOND]
     published = [when for when, _, is_published in one.calls if not is_published]
     assert published == [number * 2 * SECOND for number in range(25)]
-    assert one.bench.timers() == []
+    assert one.harness.timers() == []
 
 
 def test_of_what_has_ended_the_rest_is_done_though_its_group_cannot_be_published() -> None:
@@ -162,7 +162,7 @@ def test_a_handler_that_fails_is_tried_again_later_each_time_and_then_given_up(
     one.fall_behind()
     one.pass_by(HOUR)
     assert one.waits == [min(2**tries, 120) * SECOND for tries in range(10)]
-    assert one.bench.timers() == []
+    assert one.harness.timers() == []
     assert [entry["event"] for entry in logs] == ["timer-failed"] * 11 + ["timer-given-up"]
 
 
@@ -188,7 +188,7 @@ def test_a_task_that_cannot_be_read_is_not_tried_again() -> None:
     one.fall_behind()
     one.pass_by(HOUR)
     assert one.times == [AT_ONCE]
-    assert one.bench.timers() == []
+    assert one.harness.timers() == []
 
 
 def test_a_task_that_is_not_there_may_be_created_yet_and_is_looked_for_for_some_minutes() -> None:
@@ -198,7 +198,7 @@ def test_a_task_that_is_not_there_may_be_created_yet_and_is_looked_for_for_some_
     assert one.waits == [(15 * 2**number) * SECOND for number in (0, 0, 1, 2, 3, 4, 5)]
     assert one.times[-2] < AGES <= one.times[-1]
     assert one.left == [(TASK_ID, "a-group-of-22-characte")]
-    assert one.bench.timers() == []
+    assert one.harness.timers() == []
 
 
 def test_a_task_that_is_gone_has_no_group_to_leave() -> None:
@@ -207,7 +207,7 @@ def test_a_task_that_is_gone_has_no_group_to_leave() -> None:
     one.timers.complete(TASK_ID, NOW + HOUR)
     one.pass_by(2 * HOUR)
     assert one.times == [HOUR]
-    assert (one.left, one.bench.timers()) == ([], [])
+    assert (one.left, one.harness.timers()) == ([], [])
 
 
 @pytest.mark.parametrize(("due", "again"), [(None, AGES), (NOW + HOUR, AGES), (NOW + MINUTE, MINUTE)])
@@ -218,7 +218,7 @@ def test_what_another_process_began_is_looked_at_again_as_it_may_yet_come_to_its
     one.take_over()
     one.pass_by(2 * HOUR)
     assert one.times == [AT_ONCE, again]
-    assert one.bench.timers() == []
+    assert one.harness.timers() == []
 
 
 def test_what_another_process_began_long_ago_is_looked_at_once() -> None:
@@ -230,53 +230,53 @@ def test_what_another_process_began_long_ago_is_looked_at_once() -> None:
 
 
 def test_a_create_that_died_before_its_write_leaves_its_group_after_some_minutes() -> None:
-    bench = Bench()
+    harness = Harness()
     group, task_id = slugid(), slugid()
-    done = bench.create(taskGroupId=group, schedulerId="scheduler")
+    done = harness.create(taskGroupId=group, schedulerId="scheduler")
     body = task_body(taskGroupId=group, schedulerId="scheduler")
     with pytest.raises(Crash):
-        bench.replica(At(0, of="insert", before=failing(Crash()))).tasks.create(task_id, body)
-    bench.run(done)
+        harness.replica(FaultAt(0, of="insert", before=failing(Crash()))).tasks.create(task_id, body)
+    harness.run(done)
     for _ in range(9):
-        bench.run_timers(MINUTE)
-    assert ("task-group-resolved", group, None) not in bench.events()
+        harness.run_timers(MINUTE)
+    assert ("task-group-resolved", group, None) not in harness.events()
     for _ in range(9):
-        bench.run_timers(MINUTE)
-    assert bench.events() == [("task-group-resolved", group, None)]
-    assert bench.timers() == []
+        harness.run_timers(MINUTE)
+    assert harness.events() == [("task-group-resolved", group, None)]
+    assert harness.timers() == []
 
 
 def test_leaving_the_group_of_no_task_waits_for_the_broker_and_is_no_failure(
     logs: list[MutableMapping[str, Any]],
 ) -> None:
-    bench = Bench()
+    harness = Harness()
     group, task_id = slugid(), slugid()
-    bench.run(bench.create(taskGroupId=group, schedulerId="scheduler"))
+    harness.run(harness.create(taskGroupId=group, schedulerId="scheduler"))
     body = task_body(taskGroupId=group, schedulerId="scheduler")
     with pytest.raises(Crash):
-        bench.replica(At(0, of="insert", before=failing(Crash()))).tasks.create(task_id, body)
-    bench.events()
-    bench.broker.room = 0
+        harness.replica(FaultAt(0, of="insert", before=failing(Crash()))).tasks.create(task_id, body)
+    harness.events()
+    harness.broker.room = 0
     for _ in range(15):
-        bench.run_timers(2 * MINUTE)
-    bench.broker.room = None
-    bench.run_timers(2 * MINUTE)
-    assert bench.events() == [("task-group-resolved", group, None)]
-    assert bench.timers() == []
+        harness.run_timers(2 * MINUTE)
+    harness.broker.room = None
+    harness.run_timers(2 * MINUTE)
+    assert harness.events() == [("task-group-resolved", group, None)]
+    assert harness.timers() == []
     assert "timer-failed" not in [entry["event"] for entry in logs]
 
 
 def test_threads_handle_what_fires_and_end_when_they_are_told_to() -> None:
-    bench = Bench()
+    harness = Harness()
     released, stop = threading.Event(), threading.Event()
-    server = bench.server(At(0, of="end", after=released.set))
+    server = harness.server(FaultAt(0, of="end", after=released.set))
     threads = [threading.Thread(target=server.resolver.run, args=[stop, Gate()]) for _ in range(2)]
     for thread in threads:
         thread.start()
-    required = bench.create(taskGroupId=slugid())
-    waiting = bench.create(dependencies=[required])
-    bench.services = server.services
-    bench.run(required)
+    required = harness.create(taskGroupId=slugid())
+    waiting = harness.create(dependencies=[required])
+    harness.services = server.services
+    harness.run(required)
     assert released.wait(30)
     stop.set()
     for _ in threads:
@@ -284,4 +284,4 @@ def test_threads_handle_what_fires_and_end_when_they_are_told_to() -> None:
     for thread in threads:
         thread.join(30)
         assert not thread.is_alive()
-    assert bench.states(waiting) == ["pending"]
+    assert harness.states(waiting) == ["pending"]

@@ -9,24 +9,24 @@ import pytest
 from legacy_queue.domain.errors import QueueError
 from legacy_queue.domain.task import Task
 from legacy_queue.services import Services
-from legacy_queue.services.claims import Presented
+from legacy_queue.services.claims import ClaimProof
 from legacy_queue.stores import StoredTask, TaskStore
-from tests.services.bench import (
+from tests.services.harness import (
     ALICE,
     BOB,
     CLAIM_TIMEOUT,
     MINUTE,
-    At,
-    Bench,
     Calls,
     Crash,
+    FaultAt,
+    Harness,
     Message,
     failing,
 )
 from tests.services.invariants import check
 from tests.services.ports import TasksOf
 
-DEPLOYED = Presented()
+DEPLOYED = ClaimProof()
 
 
 class StaleTasks(TasksOf):
@@ -44,52 +44,52 @@ class StaleTasks(TasksOf):
 class History:
     """A task brought to some state, and every version of it on the way there."""
 
-    bench: Bench = field(default_factory=Bench)
+    harness: Harness = field(default_factory=Harness)
     versions: list[StoredTask] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.task_id = self.bench.create()
+        self.task_id = self.harness.create()
         self._note()
 
     def _note(self) -> None:
-        stored = self.bench.storage.tasks.load(self.task_id)
+        stored = self.harness.storage.tasks.load(self.task_id)
         assert stored
         self.versions.append(stored)
 
     def poll(self) -> Message:
-        self.messages = self.bench.receive()
+        self.messages = self.harness.receive()
         return self.messages[0]
 
     def claim(self) -> "History":
-        self.bench.claim(self.messages[0] if self.messages else self.poll(), ALICE)
+        self.harness.claim(self.messages[0] if self.messages else self.poll(), ALICE)
         self._note()
         return self
 
     def reclaim(self) -> "History":
-        self.bench.clock.advance(CLAIM_TIMEOUT / 2)
-        self.bench.services.claims.reclaim(self.task_id, 0)
+        self.harness.clock.advance(CLAIM_TIMEOUT / 2)
+        self.harness.services.claims.reclaim(self.task_id, 0)
         self._note()
         return self
 
     def expire(self) -> "History":
-        self.bench.clock.advance(CLAIM_TIMEOUT)
+        self.harness.clock.advance(CLAIM_TIMEOUT)
         self.poll()
         return self
 
     def shut_down(self) -> "History":
-        self.bench.shut_down(self.task_id)
+        self.harness.shut_down(self.task_id)
         self._note()
         self.poll()
         return self
 
     def complete(self) -> "History":
-        self.bench.complete(self.task_id)
+        self.harness.complete(self.task_id)
         self._note()
         return self
 
     def cancel(self) -> "History":
-        self.bench.services.tasks.cancel(self.task_id)
+        self.harness.services.tasks.cancel(self.task_id)
         self._note()
         return self
 
@@ -115,11 +115,11 @@ HISTORIES: dict[str, Callable[[], History]] = {
 Request = Callable[[History, Services], Any]
 
 
-def claim(worker: Any, run_id: int | None = None, presented: Presented | None = None) -> Request:
+def claim(worker: Any, run_id: int | None = None, proof: ClaimProof | None = None) -> Request:
     def act(history: History, services: Services) -> Any:
         message = history.messages[-1]
-        unsigned = None if run_id is None else Presented(message.lease.message_id, message.lease.receipt)
-        return history.bench.claim(message, worker, services, presented or unsigned, run_id)
+        unsigned = None if run_id is None else ClaimProof(message.lease.message_id, message.lease.receipt)
+        return history.harness.claim(message, worker, services, proof or unsigned, run_id)
 
     return act
 
@@ -127,35 +127,35 @@ def claim(worker: Any, run_id: int | None = None, presented: Presented | None = 
 REQUESTS: dict[str, Request] = {
     "claim the message": claim(BOB),
     "claim it as the worker before": claim(ALICE),
-    "claim it as a deployed worker": claim(BOB, presented=DEPLOYED),
+    "claim it as a deployed worker": claim(BOB, proof=DEPLOYED),
     "claim run 0 with it": claim(BOB, 0),
     "claim run 1 with it": claim(BOB, 1),
     "claim run 1 without": claim(BOB, 1, DEPLOYED),
     "reclaim run 0": lambda history, services: services.claims.reclaim(history.task_id, 0),
     "reclaim run 1": lambda history, services: services.claims.reclaim(history.task_id, 1),
-    "complete run 0": lambda history, services: history.bench.complete(history.task_id, 0, services),
-    "complete run 1": lambda history, services: history.bench.complete(history.task_id, 1, services),
-    "shut down run 0": lambda history, services: history.bench.shut_down(history.task_id, 0, services),
+    "complete run 0": lambda history, services: history.harness.complete(history.task_id, 0, services),
+    "complete run 1": lambda history, services: history.harness.complete(history.task_id, 1, services),
+    "shut down run 0": lambda history, services: history.harness.shut_down(history.task_id, 0, services),
     "cancel": lambda history, services: services.tasks.cancel(history.task_id),
 }
 
 
-def replica(bench: Bench, remembered: StoredTask | None, around: Any = None) -> Services:
-    return bench.replica(*([around] if around else []), wrapped=lambda tasks: StaleTasks(tasks, remembered))
+def replica(harness: Harness, remembered: StoredTask | None, around: Any = None) -> Services:
+    return harness.replica(*([around] if around else []), wrapped=lambda tasks: StaleTasks(tasks, remembered))
 
 
 def outcome(history: History, request: Request, remembered: StoredTask | None) -> list[Any]:
     """The answer, and the task after it."""
-    bench = history.bench
-    bench.clock.advance(MINUTE / 2)
+    harness = history.harness
+    harness.clock.advance(MINUTE / 2)
     try:
-        result = request(history, replica(bench, remembered))
+        result = request(history, replica(harness, remembered))
     except QueueError as refusal:
         result = type(refusal), refusal.status
     else:
         result = result.state if isinstance(result, Task) else (result["runId"], result["takenUntil"])
-    task = bench.task(history.task_id)
-    return [result, bench.states(history.task_id), task.retries_left, task.runs[-1].taken_until]
+    task = harness.task(history.task_id)
+    return [result, harness.states(history.task_id), task.retries_left, task.runs[-1].taken_until]
 
 
 @pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
@@ -165,13 +165,13 @@ def test_what_is_remembered_changes_no_answer(history: Callable[[], History], re
     for index in range(len(history().versions)):
         played = history()
         assert outcome(played, request_, played.versions[index]) == expected
-        check(played.bench, played.task_id, after_faults=False)
+        check(played.harness, played.task_id, after_faults=False)
 
 
 def test_a_task_that_was_deleted_is_not_remembered_into_being() -> None:
     history = HISTORIES["claimed"]()
     stored = history.versions[-1]
-    empty = Bench()
+    empty = Harness()
     services = empty.replica(wrapped=lambda tasks: StaleTasks(tasks, stored))
     with pytest.raises(QueueError, match="there is no task"):
         services.claims.reclaim(history.task_id, 0)
@@ -185,27 +185,27 @@ def test_a_task_that_was_deleted_is_not_remembered_into_being() -> None:
 def test_a_crash_of_a_replica_that_remembers_an_old_task_loses_no_message(
     name: str, call: int, is_done: bool
 ) -> None:
-    """The message that it is presented is the only one there is."""
+    """The message that it is proof is the only one there is."""
     for index in range(len(HISTORIES[name]().versions)):
         history = HISTORIES[name]()
-        fault = At(call, after=failing(Crash())) if is_done else At(call, before=failing(Crash()))
+        fault = FaultAt(call, after=failing(Crash())) if is_done else FaultAt(call, before=failing(Crash()))
         try:
-            history.bench.claim(
-                history.messages[0], BOB, replica(history.bench, history.versions[index], fault)
+            history.harness.claim(
+                history.messages[0], BOB, replica(history.harness, history.versions[index], fault)
             )
         except Crash:
             assert fault.happened
-        check(history.bench, history.task_id, after_faults=True)
+        check(history.harness, history.task_id, after_faults=True)
 
 
 def test_what_is_remembered_of_a_run_saves_a_read_and_of_no_run_costs_no_write() -> None:
     history = HISTORIES["pending"]()
     calls = Calls()
-    history.bench.claim(history.messages[0], BOB, replica(history.bench, history.versions[0], calls))
+    history.harness.claim(history.messages[0], BOB, replica(history.harness, history.versions[0], calls))
     asked = "worker.quarantined"  # as a claim does once in 5 s
     assert calls.names == [asked, "timer.put", "hide", "replace", "broker.publish"]
 
     history = HISTORIES["expired"]()
     calls = Calls()
-    history.bench.claim(history.messages[0], BOB, replica(history.bench, history.versions[0], calls))
+    history.harness.claim(history.messages[0], BOB, replica(history.harness, history.versions[0], calls))
     assert calls.names == [asked, "load", "timer.put", "hide", "replace", "broker.publish"]

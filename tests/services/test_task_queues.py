@@ -14,14 +14,14 @@ from legacy_queue.services import Services
 from legacy_queue.services.task_queues import KNOWN_FOR, TaskQueues
 from legacy_queue.stores import Backlog, TaskStore
 from legacy_queue.stores.backlog import MAX_WRITES
-from tests.services.bench import (
+from tests.services.harness import (
     BOB,
     HOUR,
     PROVISIONER,
     QUEUE,
     SECOND,
     WORKER_TYPE,
-    Bench,
+    Harness,
     task_body,
 )
 from tests.services.ports import TasksOf
@@ -68,25 +68,25 @@ def listed(queues: TaskQueues, state: str, limit: int = 1000) -> list[list[str]]
 
 
 def test_tasks_of_all_priorities_are_counted_by_task_queue() -> None:
-    bench = Bench()
+    harness = Harness()
     for priority in PRIORITIES:
-        bench.create(priority=priority)
-    bench.create(workerType="another")
+        harness.create(priority=priority)
+    harness.create(workerType="another")
     ids = [f"{PROVISIONER}/another", POOL, f"another/{WORKER_TYPE}"]
-    assert bench.services.task_queues.counts(ids) == [(1, 0), (7, 0), (0, 0)]
+    assert harness.services.task_queues.counts(ids) == [(1, 0), (7, 0), (0, 0)]
 
 
 def test_what_this_process_does_is_counted_at_once_and_costs_no_operation() -> None:
     """Held messages, doubled ones, and dependents that wait do not count."""
-    bench, reading = Bench(), Reading()
-    services = bench.replica(reading, remembers=True)
+    harness, reading = Harness(), Reading()
+    services = harness.replica(reading, remembers=True)
     assert counts(services) == (0, 0)
     first, second, third = (slugid() for _ in range(3))
     for task_id, more in ((first, {}), (second, {"priority": "high"}), (third, {"dependencies": [first]})):
-        services.tasks.create(task_id, task_body(bench.clock.now(), **more))
+        services.tasks.create(task_id, task_body(harness.clock.now(), **more))
     assert counts(services) == (2, 0)
-    bench.storage.work_queues.put(QUEUE, bench.messages()[0].text, HOUR, 0 * SECOND)
-    bench.claim(next(one for one in bench.receive() if one.task_id == first), services=services)
+    harness.storage.work_queues.put(QUEUE, harness.messages()[0].text, HOUR, 0 * SECOND)
+    harness.claim(next(one for one in harness.receive() if one.task_id == first), services=services)
     assert counts(services) == (1, 1)
     services.tasks.report(first, 0, "exception", "worker-shutdown")
     assert counts(services) == (2, 0)
@@ -100,33 +100,33 @@ def test_what_this_process_does_is_counted_at_once_and_costs_no_operation() -> N
 
 
 def test_what_other_processes_do_is_counted_within_2_seconds() -> None:
-    bench, reading = Bench(), Reading()
-    services = bench.replica(reading, remembers=True)
+    harness, reading = Harness(), Reading()
+    services = harness.replica(reading, remembers=True)
     assert counts(services) == (0, 0)
-    bench.services.tasks.create(slugid(), task_body())
-    bench.clock.advance(KNOWN_FOR - MILLISECOND)
+    harness.services.tasks.create(slugid(), task_body())
+    harness.clock.advance(KNOWN_FOR - MILLISECOND)
     assert (counts(services), reading.count) == ((0, 0), 1)
-    bench.clock.advance(MILLISECOND)
+    harness.clock.advance(MILLISECOND)
     assert (counts(services), reading.count) == ((1, 0), 2)
-    bench.clock.advance(-SECOND)
+    harness.clock.advance(-SECOND)
     assert (counts(services), reading.count) == ((1, 0), 3)
 
 
 def test_no_more_than_a_quarter_of_the_time_is_spent_on_reading() -> None:
-    bench, reading = Bench(), Reading()
-    services = bench.replica(reading, remembers=True)
-    reading.takes = lambda: bench.clock.advance(5 * SECOND)
+    harness, reading = Harness(), Reading()
+    services = harness.replica(reading, remembers=True)
+    reading.takes = lambda: harness.clock.advance(5 * SECOND)
     for passed, expected in ((0, 1), (14_999, 1), (1, 2)):
-        bench.clock.advance(passed * MILLISECOND)
+        harness.clock.advance(passed * MILLISECOND)
         counts(services)
         assert reading.count == expected
 
 
 def test_all_who_ask_meanwhile_share_a_reading_and_its_failure() -> None:
-    bench, reading = Bench(), Reading()
-    bench.create()
+    harness, reading = Harness(), Reading()
+    harness.create()
     for error, expected in ((ServiceUnavailable("storage is away"), ServiceUnavailable), (None, tuple)):
-        services = bench.replica(reading, remembers=True)
+        services = harness.replica(reading, remembers=True)
         reading.error = error
         reading.go_on.clear()
         reading.asked.clear()
@@ -149,31 +149,31 @@ def test_all_who_ask_meanwhile_share_a_reading_and_its_failure() -> None:
 
 
 def test_what_happens_while_the_table_is_read_is_counted() -> None:
-    bench, reading = Bench(), Reading()
-    claimed, canceled = bench.create(), bench.create()
-    services = bench.replica(reading, remembers=True)
+    harness, reading = Harness(), Reading()
+    claimed, canceled = harness.create(), harness.create()
+    services = harness.replica(reading, remembers=True)
     reading.go_on.clear()
     with ThreadPoolExecutor(1) as threads:
         asked = threads.submit(counts, services)
         assert reading.asked.wait(30)
-        bench.claim(next(one for one in bench.receive() if one.task_id == claimed), services=services)
+        harness.claim(next(one for one in harness.receive() if one.task_id == claimed), services=services)
         services.tasks.cancel(canceled)
-        services.tasks.create(slugid(), task_body(bench.clock.now()))
+        services.tasks.create(slugid(), task_body(harness.clock.now()))
         reading.go_on.set()
         assert asked.result(30) == (1, 1)
 
 
 def test_after_many_changes_the_table_is_read_again() -> None:
     """So that what is noted of them is bounded."""
-    bench, backlogs = Bench(), []
+    harness, backlogs = Harness(), []
 
     class Followed(TasksOf):
         def begin_backlog(self) -> Backlog:
             backlogs.append(self.tasks.begin_backlog())
             return backlogs[-1]
 
-    services = bench.replica(wrapped=lambda tasks: cast(TaskStore, Followed(tasks)))
-    task = bench.task(bench.create())
+    services = harness.replica(wrapped=lambda tasks: cast(TaskStore, Followed(tasks)))
+    task = harness.task(harness.create())
     assert counts(services) == (1, 0)
     for number in range(MAX_WRITES + 2):
         assert counts(services) == (1, 0)
@@ -183,31 +183,31 @@ def test_after_many_changes_the_table_is_read_again() -> None:
 
 
 def test_tasks_are_listed_from_the_one_that_waits_longest_and_no_message_is_received() -> None:
-    bench = Bench()
+    harness = Harness()
     waiting = []
     for priority in PRIORITIES:
-        waiting.append(bench.create(priority=priority))
-        bench.clock.advance(SECOND)
-    bench.create(workerType="another")
-    bench.create(dependencies=[waiting[0]])
-    queues = bench.services.task_queues
+        waiting.append(harness.create(priority=priority))
+        harness.clock.advance(SECOND)
+    harness.create(workerType="another")
+    harness.create(dependencies=[waiting[0]])
+    queues = harness.services.task_queues
     for limit in (1, 3, 7, 8):
         pages = listed(queues, "pending", limit)
         assert [task_id for page in pages for task_id in page] == waiting
         assert [len(page) for page in pages] == [limit] * (7 // limit) + [7 % limit] * bool(7 % limit)
-    assert sum(message.dequeue_count for message in bench.messages()) == 0
+    assert sum(message.dequeue_count for message in harness.messages()) == 0
     assert listed(queues, "running") == [[]]
-    message = bench.receive()[0]
-    bench.claim(message, worker=BOB)
+    message = harness.receive()[0]
+    harness.claim(message, worker=BOB)
     assert listed(queues, "running") == [[message.task_id]]
     assert message.task_id not in listed(queues, "pending")[0]
 
 
 def test_a_task_that_another_process_has_canceled_meanwhile_is_not_listed_as_pending() -> None:
-    bench = Bench()
-    task_id = bench.create()
-    services = bench.replica()
+    harness = Harness()
+    task_id = harness.create()
+    services = harness.replica()
     assert listed(services.task_queues, "pending") == [[task_id]]
-    bench.services.tasks.cancel(task_id)
+    harness.services.tasks.cancel(task_id)
     assert counts(services) == (1, 0)
     assert listed(services.task_queues, "pending") == [[]]

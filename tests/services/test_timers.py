@@ -13,15 +13,15 @@ import pytest
 from legacy_queue.adapters.memory import MemoryAccount
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.timers import MAX_TEXT, Timer, texts, timers_of
+from legacy_queue.domain.timer import MAX_TEXT, Timer, texts, timers_of
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import MessageNotFound, Queue
 from legacy_queue.services.timer_state import Due
 from legacy_queue.services.timers import LEASE, Timers
-from legacy_queue.stores.timers import TimerStore
-from tests.memory_server import HandClock, messages_in
-from tests.services.bench import HOUR, MINUTE, NOW, SECOND, At, Calls, failing, nothing_around
-from tests.services.ports import Around, around_port
+from legacy_queue.stores.timer_store import TimerStore
+from tests.memory_server import FakeClock, messages_in
+from tests.services.harness import HOUR, MINUTE, NOW, SECOND, Calls, FaultAt, call_through, failing
+from tests.services.ports import Intercept, intercept_port
 
 AT_ONCE, DAY = timedelta(0), 24 * HOUR
 RENEWAL = LEASE / 2  # when a message that is still needed is moved on
@@ -36,23 +36,23 @@ ARTIFACT = (0, "public/a")
 class _Queues:
     """A storage account with something around each call of its queues."""
 
-    def __init__(self, account: StorageAccount, around: Around) -> None:
+    def __init__(self, account: StorageAccount, around: Intercept) -> None:
         self._account, self._around = account, around
 
     def queue(self, name: str) -> Queue:
-        return around_port(Queue, self._account.queue(name), self._around)
+        return intercept_port(Queue, self._account.queue(name), self._around)
 
 
 class Kept:
     """Storage, and the timers of a process on it; ``another`` process may be there, too."""
 
-    def __init__(self, around: Around = nothing_around, *, fires: bool = True) -> None:
-        self.clock = HandClock(NOW)
+    def __init__(self, around: Intercept = call_through, *, fires: bool = True) -> None:
+        self.clock = FakeClock(NOW)
         self.account = MemoryAccount(self.clock, "http://127.0.0.1:1/azure", "q")
         self.account.queue("q-timers").create({})
         self.timers = self.another(around, fires=fires)
 
-    def another(self, around: Around = nothing_around, **rules: Any) -> Timers:
+    def another(self, around: Intercept = call_through, **rules: Any) -> Timers:
         account = cast(StorageAccount, _Queues(self.account, around))
         return Timers(TimerStore(account, "q"), self.clock, **rules)
 
@@ -176,7 +176,7 @@ def test_timers_of_concurrent_calls_share_a_message() -> None:
 
 
 def test_a_timer_that_cannot_be_stored_is_not_scheduled() -> None:
-    kept = Kept(At(0, of="put", before=failing(AWAY)))
+    kept = Kept(FaultAt(0, of="put", before=failing(AWAY)))
     with pytest.raises(ServiceUnavailable):
         kept.schedule()
     assert kept.after(HOUR) == []
@@ -412,7 +412,7 @@ def test_what_is_taken_over_does_not_replace_what_says_what_is_missing_here() ->
 
 
 def test_storage_that_is_away_as_a_message_is_moved_loses_nothing() -> None:
-    kept = Kept(At(2, of="put", before=failing(AWAY)))
+    kept = Kept(FaultAt(2, of="put", before=failing(AWAY)))
     kept.schedule(A)
     kept.waiting(HOUR, B)
     kept.clock.advance(RENEWAL)
@@ -425,7 +425,7 @@ def test_storage_that_is_away_as_a_message_is_moved_loses_nothing() -> None:
 
 
 def test_a_message_whose_move_failed_is_relied_on_no_more() -> None:
-    kept = Kept(At(1, of="put", before=failing(AWAY)))
+    kept = Kept(FaultAt(1, of="put", before=failing(AWAY)))
     kept.schedule()
     kept.clock.advance(RENEWAL)
     with pytest.raises(ServiceUnavailable):
@@ -436,7 +436,7 @@ def test_a_message_whose_move_failed_is_relied_on_no_more() -> None:
 
 @pytest.mark.parametrize("error", [AWAY, MessageNotFound()], ids=repr)
 def test_a_message_that_cannot_be_deleted_harms_nothing(error: Exception) -> None:
-    kept = Kept(At(0, of="delete", before=failing(error)))
+    kept = Kept(FaultAt(0, of="delete", before=failing(error)))
     kept.schedule()
     kept.timers.complete(A, None)
     assert kept.after(AT_ONCE) == []
@@ -457,7 +457,7 @@ def test_a_call_that_begins_while_its_message_is_moved_relies_on_a_message_of_it
         kept.schedule()
         kept.timers.complete(A, NOW + due if due else None)
 
-    meanwhile = At(1, of="put", before=call_meanwhile)
+    meanwhile = FaultAt(1, of="put", before=call_meanwhile)
     kept = Kept(meanwhile)
     kept.waiting(2 * HOUR)
     kept.after(RENEWAL)
@@ -473,7 +473,7 @@ def test_a_timer_that_fires_while_its_message_is_moved_is_handled() -> None:
         kept.timers.tick()
         assert fired(kept.timers) == [look()]
 
-    kept = Kept(At(1, of="put", before=fire))
+    kept = Kept(FaultAt(1, of="put", before=fire))
     kept.timers._max_kept = 0
     kept.waiting(RENEWAL + SECOND)
     kept.after(RENEWAL)
@@ -579,7 +579,7 @@ def test_what_cannot_be_read_goes_to_the_dead_letters_and_the_rest_is_taken_over
 
 def test_storage_that_is_away_as_timers_are_received_loses_none() -> None:
     for of in ("receive", "put"):
-        kept = Kept(At(0, of=of, before=failing(AWAY)))
+        kept = Kept(FaultAt(0, of=of, before=failing(AWAY)))
         kept.put(Timer(A, NOW))
         kept.put(text="nonsense")
         with pytest.raises(ServiceUnavailable):
@@ -658,7 +658,7 @@ def test_a_call_that_ends_after_its_process_has_left_does_not_fail(end: Callable
 
 
 def test_a_process_that_cannot_leave_its_timers_has_them_fire() -> None:
-    kept = Kept(At(1, of="put", before=failing(AWAY)))
+    kept = Kept(FaultAt(1, of="put", before=failing(AWAY)))
     kept.schedule()
     with pytest.raises(ServiceUnavailable):
         kept.timers.leave()

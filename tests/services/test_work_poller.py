@@ -12,9 +12,19 @@ from legacy_queue.domain.priority import PRIORITIES, WorkQueue, work_queues
 from legacy_queue.services.gate import Gate
 from legacy_queue.services.work_poller import LEASE, Wait, WorkPoller
 from legacy_queue.stores import ReceivedMessage, WorkQueues
-from tests.memory_server import HandClock, memory_storage
-from tests.services.bench import HOUR, NOW, PREFIX, PROVISIONER, SECOND, WORKER_TYPE, At, Calls, failing
-from tests.services.ports import around_port
+from tests.memory_server import FakeClock, memory_storage
+from tests.services.harness import (
+    HOUR,
+    NOW,
+    PREFIX,
+    PROVISIONER,
+    SECOND,
+    WORKER_TYPE,
+    Calls,
+    FaultAt,
+    failing,
+)
+from tests.services.ports import intercept_port
 
 QUEUES = dict(zip(PRIORITIES, work_queues(PROVISIONER, WORKER_TYPE), strict=True))
 MS = timedelta(milliseconds=1)
@@ -24,7 +34,7 @@ MS = timedelta(milliseconds=1)
 class Scene:
     """A poller whose looks the test says; ``polls`` are the receives that it made, by priority."""
 
-    clock: HandClock = field(default_factory=lambda: HandClock(NOW))
+    clock: FakeClock = field(default_factory=lambda: FakeClock(NOW))
     stopping: threading.Event = field(default_factory=threading.Event)
     put_back: list[str] = field(default_factory=list)
 
@@ -273,8 +283,8 @@ def test_the_queues_are_polled_for_those_that_only_wait(scene: Scene) -> None:
 
 def test_what_was_polled_before_storage_went_away_is_lost(scene: Scene) -> None:
     scene.offer("a task", priority="highest")
-    fails = At(1, before=failing(ServiceUnavailable("away")))
-    queues = around_port(WorkQueues, scene.storage.work_queues, fails)
+    fails = FaultAt(1, before=failing(ServiceUnavailable("away")))
+    queues = intercept_port(WorkQueues, scene.storage.work_queues, fails)
     poller = scene.poller = scene.another(queues)
     request = scene.wait(2)
     with pytest.raises(ServiceUnavailable):
@@ -285,7 +295,7 @@ def test_what_was_polled_before_storage_went_away_is_lost(scene: Scene) -> None:
 
 @pytest.mark.parametrize("error", [ServiceUnavailable("away"), ValueError("a bug")])
 def test_who_waits_is_not_told_that_storage_is_away(scene: Scene, error: Exception) -> None:
-    queues = around_port(WorkQueues, scene.storage.work_queues, At(0, before=failing(error)))
+    queues = intercept_port(WorkQueues, scene.storage.work_queues, FaultAt(0, before=failing(error)))
     poller = scene.another(queues)
     request = Wait(1, lambda: False, scene.clock.now())
     assert poller.is_idle
@@ -334,7 +344,7 @@ def test_the_lease_on_a_polled_message_is_another() -> None:
     calls = Calls()
     scene = Scene()
     scene.offer("a task")
-    scene.poller = scene.another(around_port(WorkQueues, scene.storage.work_queues, calls))
+    scene.poller = scene.another(intercept_port(WorkQueues, scene.storage.work_queues, calls))
     scene.wait()
     scene.poller.look()
     assert set(calls.names) == {"receive"}

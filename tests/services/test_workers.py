@@ -8,11 +8,11 @@ import pytest
 from legacy_queue.domain.errors import InputError, RequestConflict, ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
-from legacy_queue.domain.workers import ACTIVE_EVERY, Known, Path, worker_path
+from legacy_queue.domain.worker_record import ACTIVE_EVERY, Path, WorkerRecord, worker_path
 from legacy_queue.ports import Changed
-from legacy_queue.services.claims import Presented
+from legacy_queue.services.claims import ClaimProof
 from legacy_queue.services.workers import MAX_NEW, MOST_NOTED, Workers
-from tests.services.bench import (
+from tests.services.harness import (
     ALICE,
     BOB,
     HOUR,
@@ -21,9 +21,9 @@ from tests.services.bench import (
     PROVISIONER,
     SECOND,
     WORKER_TYPE,
-    At,
-    Bench,
     Calls,
+    FaultAt,
+    Harness,
     failing,
 )
 
@@ -41,13 +41,13 @@ def action(context: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def harness() -> Harness:
+    return Harness()
 
 
 @pytest.fixture
-def workers(bench: Bench) -> Workers:
-    return bench.services.workers
+def workers(harness: Harness) -> Workers:
+    return harness.services.workers
 
 
 def tasks(answer: Any) -> list[str]:
@@ -65,15 +65,15 @@ def listed(workers: Workers, parent: Path = POOL, limit: int = 1000, **more: Any
         after = page.after
 
 
-def repr_of(known: Known) -> bytes:
+def repr_of(known: WorkerRecord) -> bytes:
     return repr(known).encode()
 
 
-def all_known(workers: Workers) -> list[Known]:
+def all_known(workers: Workers) -> list[WorkerRecord]:
     """The workers that are listed."""
-    found: list[Known] = []
+    found: list[WorkerRecord] = []
 
-    def render(known: Known) -> bytes:
+    def render(known: WorkerRecord) -> bytes:
         found.append(known)
         return b""
 
@@ -84,9 +84,11 @@ def all_known(workers: Workers) -> list[Known]:
 # --- seen
 
 
-def test_who_claims_is_known_with_its_worker_type_and_its_provisioner(bench: Bench, workers: Workers) -> None:
-    task_id = bench.claimed()
-    for services in (bench.services, bench.replica()):
+def test_who_claims_is_known_with_its_worker_type_and_its_provisioner(
+    harness: Harness, workers: Workers
+) -> None:
+    task_id = harness.claimed()
+    for services in (harness.services, harness.replica()):
         worker = services.workers.describe(ALICES)
         assert worker["recentTasks"] == [{"taskId": task_id, "runId": 0}]
         assert worker["firstClaim"] == worker["lastDateActive"] == format_time(NOW)
@@ -98,56 +100,56 @@ def test_who_claims_is_known_with_its_worker_type_and_its_provisioner(bench: Ben
         workers.flush()
 
 
-def test_the_run_that_is_told_is_the_one_that_was_claimed(bench: Bench, workers: Workers) -> None:
+def test_the_run_that_is_told_is_the_one_that_was_claimed(harness: Harness, workers: Workers) -> None:
     """A message for run 1 leads to run 0 after a crash between the two steps of a claim."""
-    task_id = bench.create()
-    bench.services.claims.claim(bench.task(task_id), 1, BOB, Presented())
-    assert bench.states(task_id) == ["running by bob"]
+    task_id = harness.create()
+    harness.services.claims.claim(harness.task(task_id), 1, BOB, ClaimProof())
+    assert harness.states(task_id) == ["running by bob"]
     assert workers.describe(BOBS)["recentTasks"] == [{"taskId": task_id, "runId": 0}]
 
 
-def test_who_polls_makes_the_worker_type_known_and_no_worker(bench: Bench, workers: Workers) -> None:
-    bench.services.polling.poll_urls(*POOL, "client")
+def test_who_polls_makes_the_worker_type_known_and_no_worker(harness: Harness, workers: Workers) -> None:
+    harness.services.polling.poll_urls(*POOL, "client")
     assert workers.describe(POOL)["lastDateActive"] == format_time(NOW)
     assert listed(workers) == [[]]
 
 
-def test_who_reclaims_is_still_active(bench: Bench, workers: Workers) -> None:
-    task_id = bench.claimed()
+def test_who_reclaims_is_still_active(harness: Harness, workers: Workers) -> None:
+    task_id = harness.claimed()
     workers.flush()
-    bench.clock.advance(MINUTE)
+    harness.clock.advance(MINUTE)
     for _ in range(10):
-        bench.services.claims.reclaim(task_id, 0)
-        bench.clock.advance(15 * MINUTE)
+        harness.services.claims.reclaim(task_id, 0)
+        harness.clock.advance(15 * MINUTE)
         workers.flush()
     assert workers.describe(ALICES)["lastDateActive"] > format_time(NOW + 2 * HOUR - MINUTE)
     assert len(tasks(workers.describe(ALICES))) == 1
 
 
-def test_a_claim_that_is_refused_makes_nobody_known(bench: Bench, workers: Workers) -> None:
-    task_id = bench.claimed()
+def test_a_claim_that_is_refused_makes_nobody_known(harness: Harness, workers: Workers) -> None:
+    task_id = harness.claimed()
     with pytest.raises(RequestConflict):
-        bench.services.claims.claim(bench.task(task_id), 0, BOB, Presented())
+        harness.services.claims.claim(harness.task(task_id), 0, BOB, ClaimProof())
     with pytest.raises(ResourceNotFound):
         workers.describe(BOBS)
 
 
-def test_the_last_20_tasks_are_told_the_newest_last(bench: Bench, workers: Workers) -> None:
-    other = bench.replica()
+def test_the_last_20_tasks_are_told_the_newest_last(harness: Harness, workers: Workers) -> None:
+    other = harness.replica()
     for number in range(30):
-        (bench.services, other)[number // 10 % 2].workers.claimed(*POOL, ALICE, [(f"t{number}", 0)])
+        (harness.services, other)[number // 10 % 2].workers.claimed(*POOL, ALICE, [(f"t{number}", 0)])
         if number % 10 == 9:
-            (bench.services, other)[number // 10 % 2].workers.flush()
+            (harness.services, other)[number // 10 % 2].workers.flush()
     expected = [f"t{number}" for number in range(10, 30)]
     assert tasks(workers.describe(ALICES)) == expected
     assert tasks(other.workers.describe(ALICES)) == expected
 
 
-def test_a_claim_that_is_repeated_is_one_task(bench: Bench, workers: Workers) -> None:
-    bench.create()
-    message = bench.receive_one()
+def test_a_claim_that_is_repeated_is_one_task(harness: Harness, workers: Workers) -> None:
+    harness.create()
+    message = harness.receive_one()
     for _ in range(3):
-        bench.claim(message)
+        harness.claim(message)
         workers.flush()
     assert tasks(workers.describe(ALICES)) == [message.task_id]
 
@@ -155,9 +157,9 @@ def test_a_claim_that_is_repeated_is_one_task(bench: Bench, workers: Workers) ->
 # --- what it costs
 
 
-def test_a_claim_writes_nothing_of_its_worker_and_a_flush_one_row_of_each(bench: Bench) -> None:
+def test_a_claim_writes_nothing_of_its_worker_and_a_flush_one_row_of_each(harness: Harness) -> None:
     calls = Calls()
-    workers = bench.replica(calls).workers
+    workers = harness.replica(calls).workers
     for worker in (ALICE, BOB):
         for number in range(50):
             workers.claimed(*POOL, worker, [(f"t{number}", 0)])
@@ -173,17 +175,19 @@ def test_a_claim_writes_nothing_of_its_worker_and_a_flush_one_row_of_each(bench:
     assert calls.names == ["worker.replace"]
 
 
-def test_who_is_new_is_seen_by_another_process_before_the_next_flush(bench: Bench, workers: Workers) -> None:
-    task_id = bench.claimed()
+def test_who_is_new_is_seen_by_another_process_before_the_next_flush(
+    harness: Harness, workers: Workers
+) -> None:
+    task_id = harness.claimed()
     workers.flush_new()
-    other = bench.replica().workers
+    other = harness.replica().workers
     assert tasks(other.describe(ALICES)) == [task_id]
     assert other.describe(POOL)["workerType"] == WORKER_TYPE
 
 
-def test_who_is_new_is_written_once_more_at_most_and_who_is_known_only_by_the_flush(bench: Bench) -> None:
+def test_who_is_new_is_written_once_more_at_most_and_who_is_known_only_by_the_flush(harness: Harness) -> None:
     calls = Calls()
-    workers = bench.replica(calls).workers
+    workers = harness.replica(calls).workers
     workers.claimed(*POOL, ALICE, [("first", 0)])
     workers.flush_new()
     assert calls.names == ["worker.load", "worker.insert"] * 3
@@ -194,9 +198,9 @@ def test_who_is_new_is_written_once_more_at_most_and_who_is_known_only_by_the_fl
     assert calls.names[6:] == ["worker.replace"]
 
 
-def test_of_a_thousand_who_are_new_32_are_written_at_a_time(bench: Bench) -> None:
+def test_of_a_thousand_who_are_new_32_are_written_at_a_time(harness: Harness) -> None:
     calls = Calls()
-    workers = bench.replica(calls).workers
+    workers = harness.replica(calls).workers
     for number in range(1000):
         workers.seen(*POOL, Worker("group", f"w{number}"))
     for times in range(1, 4):
@@ -206,56 +210,56 @@ def test_of_a_thousand_who_are_new_32_are_written_at_a_time(bench: Bench) -> Non
     assert calls.names.count("worker.insert") == 1002
 
 
-def test_who_is_new_is_written_by_one_of_many_listings_at_once(bench: Bench) -> None:
+def test_who_is_new_is_written_by_one_of_many_listings_at_once(harness: Harness) -> None:
     calls = Calls()
-    list_again = At(0, of="worker.load", before=lambda: workers.list(POOL, (), 9, repr_of))
-    workers = bench.replica(lambda name, call: list_again(name, lambda: calls(name, call))).workers
+    list_again = FaultAt(0, of="worker.load", before=lambda: workers.list(POOL, (), 9, repr_of))
+    workers = harness.replica(lambda name, call: list_again(name, lambda: calls(name, call))).workers
     workers.seen(*POOL, ALICE)
     assert len(workers.list(POOL, (), 9, repr_of).items) == 1
     assert calls.names.count("worker.load") == calls.names.count("worker.insert") == 3
 
 
-def test_who_is_new_while_storage_is_away_is_written_later(bench: Bench) -> None:
-    workers = bench.replica(At(2, before=failing(AWAY))).workers
+def test_who_is_new_while_storage_is_away_is_written_later(harness: Harness) -> None:
+    workers = harness.replica(FaultAt(2, before=failing(AWAY))).workers
     workers.seen(*POOL, ALICE)
     workers.flush_new()
     with pytest.raises(ResourceNotFound):
-        bench.services.workers.describe(ALICES)
+        harness.services.workers.describe(ALICES)
     workers.flush_new()
-    assert bench.services.workers.describe(ALICES)["recentTasks"] == []
+    assert harness.services.workers.describe(ALICES)["recentTasks"] == []
 
 
-def test_who_only_asks_for_work_is_written_every_half_an_hour(bench: Bench) -> None:
+def test_who_only_asks_for_work_is_written_every_half_an_hour(harness: Harness) -> None:
     calls = Calls()
-    workers = bench.replica(calls).workers
+    workers = harness.replica(calls).workers
     for _ in range(6 * 60):  # every ten seconds for an hour
         workers.seen(*POOL, ALICE)
         workers.flush()
-        bench.clock.advance(10 * SECOND)
+        harness.clock.advance(10 * SECOND)
     assert [calls.names.count(name) for name in WRITES] == [3, 3]
     written = workers.describe(ALICES)
     assert written["lastDateActive"] == format_time(NOW + ACTIVE_EVERY)
     assert written["firstClaim"] == format_time(NOW)
 
 
-def test_what_another_process_has_written_of_mere_activity_is_not_written_again(bench: Bench) -> None:
-    bench.services.workers.seen(*POOL, ALICE)
-    bench.services.workers.flush()
+def test_what_another_process_has_written_of_mere_activity_is_not_written_again(harness: Harness) -> None:
+    harness.services.workers.seen(*POOL, ALICE)
+    harness.services.workers.flush()
     calls = Calls()
-    other = bench.replica(calls).workers
+    other = harness.replica(calls).workers
     for _ in range(2):
         other.seen(*POOL, ALICE)
         other.flush()
     assert calls.names == ["worker.load"] * 3
 
 
-def test_what_several_processes_have_seen_is_put_together(bench: Bench) -> None:
-    processes = [bench.replica().workers for _ in range(3)]
+def test_what_several_processes_have_seen_is_put_together(harness: Harness) -> None:
+    processes = [harness.replica().workers for _ in range(3)]
     for _ in range(2):
         for number, process in enumerate(processes):
             process.claimed(*POOL, ALICE, [(f"t{number}", 0)])
             process.flush()
-    assert tasks(bench.services.workers.describe(ALICES)) == ["t0", "t1", "t2"]
+    assert tasks(harness.services.workers.describe(ALICES)) == ["t0", "t1", "t2"]
 
 
 def test_the_memory_for_what_was_seen_is_bounded(
@@ -276,39 +280,39 @@ def test_the_memory_for_what_was_seen_is_bounded(
     assert len(listed(workers)[0]) == 1000
 
 
-def test_a_flush_takes_two_seconds_and_goes_on_with_who_waits_longest(bench: Bench) -> None:
+def test_a_flush_takes_two_seconds_and_goes_on_with_who_waits_longest(harness: Harness) -> None:
     def slow(_name: str, call: Callable[[], Any]) -> Any:
-        bench.clock.advance(SECOND / 10)
+        harness.clock.advance(SECOND / 10)
         return call()
 
-    workers = bench.replica(slow).workers
+    workers = harness.replica(slow).workers
     seen = [Worker("group", f"w{number:02}") for number in range(50)]
     for _ in range(6):
         for worker in seen:
-            workers.claimed(*POOL, worker, [(f"{bench.clock.now()}", 0)])
-        begun = bench.clock.now()
+            workers.claimed(*POOL, worker, [(f"{harness.clock.now()}", 0)])
+        begun = harness.clock.now()
         workers.flush()
-        assert bench.clock.now() - begun <= 2.5 * SECOND
-    written = bench.services.workers
+        assert harness.clock.now() - begun <= 2.5 * SECOND
+    written = harness.services.workers
     assert listed(written) == [[worker.worker_id for worker in seen]]
 
 
 # --- what goes wrong
 
 
-def test_what_could_not_be_written_is_written_later(bench: Bench) -> None:
-    workers = bench.replica(At(3, before=failing(AWAY))).workers
+def test_what_could_not_be_written_is_written_later(harness: Harness) -> None:
+    workers = harness.replica(FaultAt(3, before=failing(AWAY))).workers
     workers.claimed(*POOL, ALICE, [("task", 0)])
     with pytest.raises(ServiceUnavailable):
         workers.flush()
     assert tasks(workers.describe(ALICES)) == ["task"]
     workers.flush()
-    assert tasks(bench.services.workers.describe(ALICES)) == ["task"]
+    assert tasks(harness.services.workers.describe(ALICES)) == ["task"]
 
 
-def test_what_was_written_though_the_answer_was_lost_is_not_told_twice(bench: Bench) -> None:
-    lost = At(0, of="worker.insert", after=failing(AWAY))
-    workers = bench.replica(lost).workers
+def test_what_was_written_though_the_answer_was_lost_is_not_told_twice(harness: Harness) -> None:
+    lost = FaultAt(0, of="worker.insert", after=failing(AWAY))
+    workers = harness.replica(lost).workers
     workers.claimed(*POOL, ALICE, [("task", 0)])
     with pytest.raises(ServiceUnavailable):
         workers.flush()
@@ -318,57 +322,57 @@ def test_what_was_written_though_the_answer_was_lost_is_not_told_twice(bench: Be
 
 
 def test_a_defect_keeps_nobody_else_from_being_written(
-    bench: Bench, logs: list[MutableMapping[str, Any]]
+    harness: Harness, logs: list[MutableMapping[str, Any]]
 ) -> None:
-    workers = bench.replica(At(0, before=failing(ValueError("a defect")))).workers
+    workers = harness.replica(FaultAt(0, before=failing(ValueError("a defect")))).workers
     workers.claimed(*POOL, ALICE, [("task", 0)])
     workers.flush()
     assert [one["event"] for one in logs] == ["activity-not-written"]
-    assert tasks(bench.services.workers.describe(ALICES)) == ["task"]
+    assert tasks(harness.services.workers.describe(ALICES)) == ["task"]
     workers.flush()
     assert len(logs) == 1
 
 
-def test_what_happens_while_it_is_written_is_written_the_next_time(bench: Bench) -> None:
+def test_what_happens_while_it_is_written_is_written_the_next_time(harness: Harness) -> None:
     def claim_another() -> None:
         workers.claimed(*POOL, ALICE, [("second", 0)])
 
-    workers = bench.replica(At(2, of="worker.insert", after=claim_another)).workers
+    workers = harness.replica(FaultAt(2, of="worker.insert", after=claim_another)).workers
     workers.claimed(*POOL, ALICE, [("first", 0)])
     workers.flush()
     assert tasks(workers.describe(ALICES)) == ["first", "second"]
-    assert tasks(bench.services.workers.describe(ALICES)) == ["first"]
+    assert tasks(harness.services.workers.describe(ALICES)) == ["first"]
     workers.flush()
-    assert tasks(bench.services.workers.describe(ALICES)) == ["first", "second"]
+    assert tasks(harness.services.workers.describe(ALICES)) == ["first", "second"]
 
 
-def test_two_flushes_at_once_write_it_once(bench: Bench) -> None:
+def test_two_flushes_at_once_write_it_once(harness: Harness) -> None:
     """As when the process ends while its thread writes."""
     calls = Calls()
-    flush_again = At(0, before=lambda: workers.flush())
-    workers = bench.replica(lambda name, call: flush_again(name, lambda: calls(name, call))).workers
+    flush_again = FaultAt(0, before=lambda: workers.flush())
+    workers = harness.replica(lambda name, call: flush_again(name, lambda: calls(name, call))).workers
     workers.claimed(*POOL, ALICE, [("task", 0)])
     workers.flush()
     assert calls.names.count("worker.insert") == 3
-    assert tasks(bench.services.workers.describe(ALICES)) == ["task"]
+    assert tasks(harness.services.workers.describe(ALICES)) == ["task"]
 
 
-def test_who_is_changed_by_others_again_and_again_is_given_up_for_now(bench: Bench) -> None:
+def test_who_is_changed_by_others_again_and_again_is_given_up_for_now(harness: Harness) -> None:
     def always_changed(name: str, call: Callable[[], Any]) -> Any:
         if name == "worker.replace":
             raise Changed
         return call()
 
-    bench.services.workers.declare(POOL[:1], {"description": "d"})
-    workers = bench.replica(always_changed).workers
+    harness.services.workers.declare(POOL[:1], {"description": "d"})
+    workers = harness.replica(always_changed).workers
     with pytest.raises(ServiceUnavailable, match="provisioner is being changed"):
         workers.declare(POOL[:1], {"description": "another"})
 
 
-def test_somebody_who_comes_into_being_twice_at_once_is_one(bench: Bench) -> None:
-    other = bench.replica().workers
-    workers = bench.replica(
-        At(0, of="worker.insert", before=lambda: other.declare(POOL[:1], {"stability": "stable"}))
+def test_somebody_who_comes_into_being_twice_at_once_is_one(harness: Harness) -> None:
+    other = harness.replica().workers
+    workers = harness.replica(
+        FaultAt(0, of="worker.insert", before=lambda: other.declare(POOL[:1], {"stability": "stable"}))
     ).workers
     answer = workers.declare(POOL[:1], {"description": "d"})
     assert (answer["description"], answer["stability"]) == ("d", "stable")
@@ -377,13 +381,13 @@ def test_somebody_who_comes_into_being_twice_at_once_is_one(bench: Bench) -> Non
 # --- declared
 
 
-def test_a_declaration_brings_all_above_into_being(bench: Bench, workers: Workers) -> None:
+def test_a_declaration_brings_all_above_into_being(harness: Harness, workers: Workers) -> None:
     answer = workers.declare(ALICES, {"expires": format_time(NOW + 9 * DAY)})
     assert answer["expires"] == format_time(NOW + 9 * DAY)
     assert answer["recentTasks"] == answer["actions"] == []
     assert workers.describe(POOL)["description"] == ""
     assert workers.describe(POOL[:1])["stability"] == "experimental"
-    assert [known.path for known in bench.storage.workers.list((), (), 9)] == [POOL[:1]]
+    assert [known.path for known in harness.storage.workers.list((), (), 9)] == [POOL[:1]]
 
 
 def test_a_declaration_leaves_what_it_does_not_give(workers: Workers) -> None:
@@ -393,22 +397,22 @@ def test_a_declaration_leaves_what_it_does_not_give(workers: Workers) -> None:
     assert workers.describe(POOL) == answer
 
 
-def test_a_declaration_is_kept_when_its_worker_type_is_active(bench: Bench, workers: Workers) -> None:
+def test_a_declaration_is_kept_when_its_worker_type_is_active(harness: Harness, workers: Workers) -> None:
     workers.declare(POOL, {"description": "builds", "expires": format_time(NOW + 99 * DAY)})
-    bench.clock.advance(HOUR)
-    bench.claimed()
+    harness.clock.advance(HOUR)
+    harness.claimed()
     workers.flush()
     described = workers.describe(POOL)
     assert (described["description"], described["expires"]) == ("builds", format_time(NOW + 99 * DAY))
     assert described["lastDateActive"] == format_time(NOW + HOUR)
 
 
-def test_another_process_does_not_write_over_a_declaration(bench: Bench, workers: Workers) -> None:
-    other = bench.replica().workers
+def test_another_process_does_not_write_over_a_declaration(harness: Harness, workers: Workers) -> None:
+    other = harness.replica().workers
     other.seen(*POOL)
     other.flush()
     workers.declare(POOL, {"description": "builds"})
-    bench.clock.advance(HOUR)
+    harness.clock.advance(HOUR)
     other.seen(*POOL)
     other.flush()
     assert workers.describe(POOL)["description"] == "builds"
@@ -422,17 +426,17 @@ def test_actions_are_shown_where_they_belong(workers: Workers) -> None:
     assert workers.describe(ALICES)["actions"] == actions[2:]
 
 
-def test_a_worker_outlives_its_provisioner(bench: Bench, workers: Workers) -> None:
+def test_a_worker_outlives_its_provisioner(harness: Harness, workers: Workers) -> None:
     workers.declare(ALICES, {"expires": format_time(NOW + 99 * DAY)})
-    bench.sweep(10 * DAY)
+    harness.sweep(10 * DAY)
     assert workers.describe(ALICES)["actions"] == []
     assert listed(workers, ()) == [[]]
 
 
-def test_a_bad_time_is_refused_and_nothing_changed(bench: Bench, workers: Workers) -> None:
+def test_a_bad_time_is_refused_and_nothing_changed(harness: Harness, workers: Workers) -> None:
     with pytest.raises(InputError, match="expires"):
         workers.declare(POOL[:1], {"expires": "2030-02-30T00:00:00Z"})
-    assert bench.storage.workers.load(POOL[:1]) is None
+    assert harness.storage.workers.load(POOL[:1]) is None
 
 
 # --- known, and not
@@ -451,9 +455,9 @@ def test_who_was_never_seen_is_not_found(workers: Workers, path: Path, named: st
         workers.describe(path)
 
 
-def test_who_has_expired_is_not_found_and_begins_anew(bench: Bench, workers: Workers) -> None:
+def test_who_has_expired_is_not_found_and_begins_anew(harness: Harness, workers: Workers) -> None:
     workers.declare(POOL, {"description": "builds", "expires": format_time(NOW + MINUTE)})
-    bench.clock.advance(MINUTE)
+    harness.clock.advance(MINUTE)
     with pytest.raises(ResourceNotFound):
         workers.describe(POOL)
     assert listed(workers, POOL[:1]) == [[]]
@@ -464,22 +468,22 @@ def test_who_has_expired_is_not_found_and_begins_anew(bench: Bench, workers: Wor
         workers.describe(POOL)
 
 
-def test_who_is_gone_comes_back_with_its_next_claim(bench: Bench, workers: Workers) -> None:
-    bench.claimed()
+def test_who_is_gone_comes_back_with_its_next_claim(harness: Harness, workers: Workers) -> None:
+    harness.claimed()
     workers.flush()
-    bench.sweep(2 * DAY)
+    harness.sweep(2 * DAY)
     with pytest.raises(ResourceNotFound):
         workers.describe(ALICES)
-    bench.clock.advance(HOUR)
-    task_id = bench.claimed()
+    harness.clock.advance(HOUR)
+    task_id = harness.claimed()
     workers.flush()
-    assert tasks(bench.replica().workers.describe(ALICES)) == [task_id]
+    assert tasks(harness.replica().workers.describe(ALICES)) == [task_id]
 
 
 # --- listed
 
 
-def test_what_is_noted_is_listed_with_what_is_stored_page_by_page(bench: Bench, workers: Workers) -> None:
+def test_what_is_noted_is_listed_with_what_is_stored_page_by_page(harness: Harness, workers: Workers) -> None:
     names = [f"w{number:02}" for number in range(25)]
     for name in names:
         workers.claimed(*POOL, Worker("group", name), [("task", 0)])
@@ -493,7 +497,7 @@ def test_what_is_noted_is_listed_with_what_is_stored_page_by_page(bench: Bench, 
         assert [len(page) for page in pages] == [limit] * (25 // limit) + [25 % limit] * bool(25 % limit)
     assert listed(workers, ()) == [["another", PROVISIONER]]
     assert listed(workers, POOL[:1]) == [["another", WORKER_TYPE]]
-    assert listed(bench.replica().workers, ()) == [["another", PROVISIONER]]
+    assert listed(harness.replica().workers, ()) == [["another", PROVISIONER]]
 
 
 def test_what_is_listed_is_as_new_as_what_is_described(workers: Workers) -> None:
@@ -505,7 +509,7 @@ def test_what_is_listed_is_as_new_as_what_is_described(workers: Workers) -> None
             workers.flush()
 
 
-def test_quarantined_workers_are_listed_alone_or_left_out(bench: Bench, workers: Workers) -> None:
+def test_quarantined_workers_are_listed_alone_or_left_out(harness: Harness, workers: Workers) -> None:
     for name in ("alice", "bob", "carol"):
         workers.seen(*POOL, Worker("group", name))
     workers.quarantine(BOBS, NOW + MINUTE)
@@ -513,7 +517,7 @@ def test_quarantined_workers_are_listed_alone_or_left_out(bench: Bench, workers:
     assert listed(workers, is_quarantined=True) == [["bob"]]
     assert listed(workers, is_quarantined=False) == [["alice", "carol"]]
     assert [name for page in listed(workers, limit=1, is_quarantined=True) for name in page] == ["bob"]
-    bench.clock.advance(MINUTE)
+    harness.clock.advance(MINUTE)
     assert listed(workers, is_quarantined=True) == [[]]
     assert [known.quarantine_until for known in all_known(workers)] == [None] * 3
 
@@ -526,4 +530,4 @@ def test_nobody_is_listed_of_whom_nothing_is_known(workers: Workers) -> None:
 
 def test_a_known_worker_is_what_a_list_is_made_of(workers: Workers) -> None:
     workers.seen(*POOL, ALICE)
-    assert all_known(workers) == [Known.new(ALICES, NOW)]
+    assert all_known(workers) == [WorkerRecord.new(ALICES, NOW)]

@@ -13,7 +13,7 @@ from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import to_milliseconds
 from legacy_queue.ports import Clock
 from legacy_queue.stores import SignedUrls, Storage
-from tests.memory_server import HandClock, memory_server
+from tests.memory_server import FakeClock, memory_server
 
 
 class RealClock(Clock):
@@ -41,13 +41,13 @@ class Backend:
 
     storage: Storage
     other: Storage  # the same, as another process sees it
-    clock: RealClock | HandClock  # of all its processes; Azure's queues have one of their own
+    clock: RealClock | FakeClock  # of all its processes; Azure's queues have one of their own
     wait: Callable[[float], None]  # until so many seconds have passed for the storage
 
 
 @contextmanager
 def memory_backend(_request: pytest.FixtureRequest) -> Iterator[Backend]:
-    clock = HandClock()
+    clock = FakeClock()
     with memory_server(clock) as storage:
         other = Storage(storage.account, "q", clock)
         yield Backend(storage, other, clock, lambda seconds: clock.advance(timedelta(seconds=seconds)))

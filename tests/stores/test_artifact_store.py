@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.domain.artifacts import Artifact
+from legacy_queue.domain.artifact import Artifact
 from legacy_queue.domain.ids import slugid
 from legacy_queue.ports import AlreadyExists, Changed
 from legacy_queue.stores import Storage, StoredArtifact

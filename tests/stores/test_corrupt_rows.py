@@ -9,12 +9,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.usage import Calls, CountedUse, Use
-from legacy_queue.domain.workers import Known
+from legacy_queue.domain.usage_key import Calls, CountedUsage, UsageKey
+from legacy_queue.domain.worker_record import WorkerRecord
 from legacy_queue.ports import AlreadyExists, Corrupt
 from legacy_queue.ports.table import Row, Table
-from legacy_queue.stores import Dependent, Storage, Turn
-from tests.memory_server import HandClock, memory_storage
+from legacy_queue.stores import Dependent, JobLease, Storage
+from tests.memory_server import FakeClock, memory_storage
 
 from .paging import remove_all_expired
 from .test_artifact_store import new_artifact
@@ -46,7 +46,7 @@ def other_than(*kinds: type) -> list[Any]:
 @pytest.fixture
 def storage() -> Storage:
     """What a table answers is the same for every adapter: see tests/contracts/ports."""
-    return memory_storage(HandClock())
+    return memory_storage(FakeClock())
 
 
 def rows(table: Table) -> Sequence[Row]:
@@ -65,7 +65,7 @@ def spoil(table: Table, name: str, values: Sequence[Any]) -> Iterator[Any]:
 
 def fresh(storage: Storage) -> Storage:
     """Nothing is remembered; it is an hour later."""
-    clock = HandClock()
+    clock = FakeClock()
     clock.advance(DAY / 24)
     return Storage(storage.account, "q", clock)
 
@@ -205,7 +205,7 @@ def test_a_corrupt_artifact_is_left_out(
 def test_a_corrupt_provisioner_is_left_out(
     storage: Storage, logs: list[MutableMapping[str, Any]], known: Any
 ) -> None:
-    storage.workers.insert(Known.new(("good",), EXPIRES))
+    storage.workers.insert(WorkerRecord.new(("good",), EXPIRES))
     storage.workers._table.insert("known", "spoiled", {"expires": EXPIRES, "known0": known})
     for _ in range(2):
         assert [one.path for one in storage.workers.list((), (), 1)] == [("good",)]
@@ -227,19 +227,19 @@ def test_a_corrupt_quarantine_is_left_out(storage: Storage, logs: list[MutableMa
 
 @pytest.mark.parametrize("name", ["until", "cursor", "since"])
 def test_a_corrupt_turn_is_taken_from_the_beginning(storage: Storage, name: str) -> None:
-    now = storage.turns._clock.now()
-    turn = storage.turns.take("sweep", now)
-    assert isinstance(turn, Turn)
-    storage.turns.keep(turn, now, "cursor", now)
-    (row,) = rows(storage.turns._table)
+    now = storage.leases._clock.now()
+    turn = storage.leases.acquire("sweep", now)
+    assert isinstance(turn, JobLease)
+    storage.leases.renew(turn, now, "cursor", now)
+    (row,) = rows(storage.leases._table)
     for value in ("text" if name != "cursor" else 7, b"\xff", True, 1.5):
-        storage.turns._table.put("sweep", row.key, {**row.values, name: value})
-        taken = storage.turns.take("sweep", now + DAY)
-        assert isinstance(taken, Turn)
+        storage.leases._table.put("sweep", row.key, {**row.values, name: value})
+        taken = storage.leases.acquire("sweep", now + DAY)
+        assert isinstance(taken, JobLease)
         assert (taken.cursor, taken.since) == ("", None)
-        assert storage.turns.take("sweep", now + DAY) == now + DAY
-    storage.turns._table.put("sweep", row.key, {})
-    assert isinstance(storage.turns.take("sweep", now + DAY), Turn)
+        assert storage.leases.acquire("sweep", now + DAY) == now + DAY
+    storage.leases._table.put("sweep", row.key, {})
+    assert isinstance(storage.leases.acquire("sweep", now + DAY), JobLease)
 
 
 @pytest.mark.parametrize(
@@ -254,8 +254,8 @@ def test_a_corrupt_turn_is_taken_from_the_beginning(storage: Storage, name: str)
 def test_a_corrupt_count_is_left_out(
     storage: Storage, logs: list[MutableMapping[str, Any]], name: str, values: Sequence[Any]
 ) -> None:
-    use = Use("p", "w", "claimTask", "g/w", ("receipt",))
-    counted = CountedUse(EXPIRES, use, Calls(1, EXPIRES))
+    use = UsageKey("p", "w", "claimTask", "g/w", ("receipt",))
+    counted = CountedUsage(EXPIRES, use, Calls(1, EXPIRES))
     storage.usage.put("process", [counted])
     for _ in spoil(storage.usage._table, name, values):
         for _ in range(2):

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.timers import Timer
-from legacy_queue.domain.usage import NOT_RECORDED, Calls, CountedUse
+from legacy_queue.domain.timer import Timer
+from legacy_queue.domain.usage_key import NOT_RECORDED, Calls, CountedUsage
 from legacy_queue.stores import Dependent, Storage, StoredArtifact
 from legacy_queue.stores.blobs import BLOCK
 
@@ -19,7 +19,7 @@ from .test_task_store import new_task
 EXPIRES = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 NO_TIME, HOUR, DAY = timedelta(0), timedelta(hours=1), timedelta(days=1)
 GROUP, TASK = slugid(), slugid()
-USED = CountedUse(EXPIRES, NOT_RECORDED, Calls(1, EXPIRES))
+USED = CountedUsage(EXPIRES, NOT_RECORDED, Calls(1, EXPIRES))
 ARTIFACT = StoredArtifact(new_artifact(TASK), 'W/"etag"')
 ETAG = "W/\"datetime'2026-01-01T00%3A00%3A00.0000000Z'\""
 EXPIRING = ["tasks", "groups", "dependencies", "workers", "work-queues", "usage"]
@@ -81,15 +81,15 @@ def test_a_page_costs_one_operation(azure: Storage) -> None:
 
 
 def test_timers_and_turns_cost_one_operation_each(azure: Storage) -> None:
-    timers, turns = azure.timers, azure.turns
+    timers, leases = azure.timers, azure.leases
     some = [Timer(slugid(), EXPIRES) for _ in range(100)]
     list(timers.put(some, NO_TIME))  # makes the queue
     assert cost(azure, lambda: list(timers.put(some, NO_TIME))) == 1
     assert cost(azure, lambda: timers.receive(HOUR)) == 1
     (message,) = timers.put(some, HOUR)
     assert cost(azure, lambda: timers.remove(message.lease)) == 1
-    assert cost(azure, lambda: turns.take("sweeping", EXPIRES)) == 2
-    assert cost(azure, lambda: turns.take("sweeping", EXPIRES)) == 1
+    assert cost(azure, lambda: leases.acquire("sweeping", EXPIRES)) == 2
+    assert cost(azure, lambda: leases.acquire("sweeping", EXPIRES)) == 1
 
 
 def test_each_call_for_an_artifact_costs_one_operation(azure: Storage) -> None:

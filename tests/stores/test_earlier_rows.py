@@ -6,14 +6,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from legacy_queue.adapters.memory.table import MemoryTable
+from legacy_queue.adapters.memory.memory_table import MemoryTable
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.workers import Known
+from legacy_queue.domain.worker_record import WorkerRecord
 from legacy_queue.ports.table import Row
-from legacy_queue.stores import ArtifactStore, Turn, Turns, WorkerStore
+from legacy_queue.stores import ArtifactStore, JobLease, LeaseStore, WorkerStore
 from legacy_queue.stores.rows import json_values
-from legacy_queue.stores.tasks import new_values, task_in
-from tests.memory_server import HandClock
+from legacy_queue.stores.task_store import new_values, task_in
+from tests.memory_server import FakeClock
 
 from .test_artifact_store import new_artifact
 from .test_task_store import new_task
@@ -74,7 +74,7 @@ def test_a_task_that_was_stored_before_there_were_projects_is_the_same_when_it_i
 
 
 def test_what_is_known_may_shrink_and_grow(table: MemoryTable) -> None:
-    store, small = WorkerStore(table), Known.new(PROVISIONER, NOW)
+    store, small = WorkerStore(table), WorkerRecord.new(PROVISIONER, NOW)
     large = replace(small, description="x" * 200_000)
     wire = json.dumps(large.to_wire(), ensure_ascii=False).encode()
     values = {f"known{number}": wire[number * 65536 :][:65536] for number in range(4)}
@@ -105,14 +105,14 @@ def test_the_details_of_an_artifact_may_shrink_and_grow(table: MemoryTable) -> N
 
 
 def test_a_turn_that_was_never_done_has_no_time(table: MemoryTable) -> None:
-    clock = HandClock(NOW)
+    clock = FakeClock(NOW)
     table.insert("sweeping", "turn", {"until": NOW - MINUTE, "cursor": "here"})
-    turns = Turns(table, clock)
-    turn = turns.take("sweeping", NOW + MINUTE)
-    assert isinstance(turn, Turn)
-    assert (turn.cursor, turn.since) == ("here", None)
-    done = turns.keep(turn, NOW, "", NOW)
-    turns.keep(done, NOW, "there", None)
-    again = turns.take("sweeping", NOW + MINUTE)
-    assert isinstance(again, Turn)
+    leases = LeaseStore(table, clock)
+    lease = leases.acquire("sweeping", NOW + MINUTE)
+    assert isinstance(lease, JobLease)
+    assert (lease.cursor, lease.since) == ("here", None)
+    done = leases.renew(lease, NOW, "", NOW)
+    leases.renew(done, NOW, "there", None)
+    again = leases.acquire("sweeping", NOW + MINUTE)
+    assert isinstance(again, JobLease)
     assert (again.cursor, again.since) == ("there", None)

@@ -2,12 +2,12 @@
 
 from datetime import UTC, datetime, timedelta
 
-from legacy_queue.adapters.memory.table import MemoryTable
+from legacy_queue.adapters.memory.memory_table import MemoryTable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import WorkQueue
-from legacy_queue.domain.timers import Timer
+from legacy_queue.domain.timer import Timer
 from legacy_queue.stores import GroupStore, Storage
-from tests.memory_server import HandClock
+from tests.memory_server import FakeClock
 
 from .paging import remove_all_expired
 
@@ -34,7 +34,7 @@ class MovingTable(MemoryTable):
 
 def test_what_lives_longer_meanwhile_is_not_removed() -> None:
     table = MovingTable()
-    groups = GroupStore(table, HandClock())
+    groups = GroupStore(table, FakeClock())
     groups.join(slugid(), GROUP, "scheduler", EXPIRES)
     table.moves = True
     remove_all_expired(groups, EXPIRES + HOUR)

@@ -9,37 +9,37 @@ import pytest
 from legacy_queue.adapters.memory import MemoryAccount
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.priority import WorkQueue, work_queues
-from legacy_queue.domain.usage import NOT_RECORDED, Calls, CountedUse
+from legacy_queue.domain.usage_key import NOT_RECORDED, Calls, CountedUsage
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.blob import BlobContainer
 from legacy_queue.ports.queue import Queue
 from legacy_queue.ports.table import Table
-from legacy_queue.stores import Storage, Turn
+from legacy_queue.stores import JobLease, Storage
 from legacy_queue.stores.blobs import BLOCK
-from tests.memory_server import HandClock
-from tests.services.ports import Around, around_port
+from tests.memory_server import FakeClock
+from tests.services.ports import Intercept, intercept_port
 
 NOW = datetime(2030, 1, 2, 3, tzinfo=UTC)
 NO_TIME, HOUR = timedelta(0), timedelta(hours=1)
 WORK = WorkQueue("provisioner", "type", "high")
-USED = [CountedUse(NOW + n * HOUR, NOT_RECORDED, Calls(n, NOW)) for n in range(3)]
+USED = [CountedUsage(NOW + n * HOUR, NOT_RECORDED, Calls(n, NOW)) for n in range(3)]
 IN_BLOCKS = [b"a" * BLOCK, b"b" * BLOCK, b"c"]
 
 
 class AroundAccount(StorageAccount):
     """Another account, each operation of whose tables, queues and container goes through ``around``."""
 
-    def __init__(self, account: StorageAccount, around: Around) -> None:
+    def __init__(self, account: StorageAccount, around: Intercept) -> None:
         self._account, self._around = account, around
-        self.container = around_port(BlobContainer, account.container, around)
+        self.container = intercept_port(BlobContainer, account.container, around)
         self.public_queues, self.public_blobs = account.public_queues, account.public_blobs
         self.endpoints = account.endpoints
 
     def table(self, name: str) -> Table:
-        return around_port(Table, self._account.table(name), self._around)
+        return intercept_port(Table, self._account.table(name), self._around)
 
     def queue(self, name: str) -> Queue:
-        return around_port(Queue, self._account.queue(name), self._around)
+        return intercept_port(Queue, self._account.queue(name), self._around)
 
     def queues(self, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
         return self._around("queues", lambda: self._account.queues(prefix))
@@ -82,9 +82,9 @@ def write_parts(storage: Storage) -> None:
 
 
 def take(storage: Storage) -> Any:
-    """The turn, or until when it is taken: by the call that failed, too."""
-    turn = storage.turns.take("sweeping", NOW + HOUR)
-    return storage.turns.keep(turn, NOW + HOUR, "", None) if isinstance(turn, Turn) else turn
+    """The lease, or until when it is taken: by the call that failed, too."""
+    lease = storage.leases.acquire("sweeping", NOW + HOUR)
+    return storage.leases.renew(lease, NOW + HOUR, "", None) if isinstance(lease, JobLease) else lease
 
 
 def remove_unused(storage: Storage) -> None:
@@ -109,12 +109,12 @@ ACTS: dict[str, tuple[Callable[[Storage], Any], Callable[[Storage], Any]]] = {
         lambda storage: storage.usage.put("process", USED),
         lambda storage: {*storage.usage.since(NOW, None, None)} <= {*USED},
     ),
-    "take a turn": (take, lambda storage: storage.turns.take("sweeping", NOW + HOUR) == NOW + HOUR),
+    "take a lease": (take, lambda storage: storage.leases.acquire("sweeping", NOW + HOUR) == NOW + HOUR),
 }
 
 
-def stores(around: Around) -> Storage:
-    clock = HandClock(NOW)
+def stores(around: Intercept) -> Storage:
+    clock = FakeClock(NOW)
     account = MemoryAccount(clock, "http://127.0.0.1:1/azure", "q")
     return Storage(AroundAccount(account, around), "q", clock)
 

@@ -8,18 +8,18 @@ import pytest
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.ports import LeaseLost
 from legacy_queue.stores import Storage
-from tests.memory_server import HandClock, memory_server, memory_storage
+from tests.memory_server import FakeClock, memory_server, memory_storage
 
 HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture
-def memory(clock: HandClock) -> Iterator[Storage]:
+def memory(clock: FakeClock) -> Iterator[Storage]:
     with memory_server(clock) as storage:
         yield storage
 
@@ -31,7 +31,7 @@ def test_a_message_cannot_be_hidden_beyond_its_time_to_live(memory: Storage, que
     memory.work_queues.hide(queue, lease, "text", HOUR - timedelta(seconds=1))
 
 
-def test_a_lease_on_an_expired_message_is_lost(memory: Storage, queue: WorkQueue, clock: HandClock) -> None:
+def test_a_lease_on_an_expired_message_is_lost(memory: Storage, queue: WorkQueue, clock: FakeClock) -> None:
     lease = memory.work_queues.put(queue, "text", HOUR, timedelta(0))
     clock.advance(HOUR)
     with pytest.raises(LeaseLost):
@@ -41,5 +41,5 @@ def test_a_lease_on_an_expired_message_is_lost(memory: Storage, queue: WorkQueue
 
 
 def test_two_storages_have_two_keys() -> None:
-    keys = {memory_storage(HandClock()).account.public_queues.key for _ in range(2)}
+    keys = {memory_storage(FakeClock()).account.public_queues.key for _ in range(2)}
     assert len(keys) == 2

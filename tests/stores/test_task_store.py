@@ -10,7 +10,7 @@ import pytest
 
 from legacy_queue.domain.definition import MAX_SIZE, TaskDefinition
 from legacy_queue.domain.ids import MAX_RUNS, slugid
-from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.task import Run, Task, Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import AlreadyExists, Changed
@@ -122,7 +122,7 @@ def test_every_field_of_a_task_comes_back_unchanged(storage: Storage) -> None:
             ),
             Run(1, "pending", "retry", CREATED + timedelta(seconds=1)),
         ),
-        held=Lease("3fa85f64-5717-4562-b3fc-2c963f66afa6", "AgAAAAMAAAAAAAAA+/+/zwE="),
+        held=MessageLease("3fa85f64-5717-4562-b3fc-2c963f66afa6", "AgAAAAMAAAAAAAAA+/+/zwE="),
         waits_for=tuple(slugid() for _ in range(100)),
         newest_blob='"a%/b\\' * 204,
     )
@@ -180,7 +180,9 @@ def test_one_of_several_changes_at_once_wins(storage: Storage) -> None:
 def test_a_changed_task_is_loaded_as_it_was_changed(storage: Storage) -> None:
     task = new_task()
     stored = storage.tasks.insert(task)
-    held = replace(task, held=Lease("id", "receipt")).with_last_run(state="running", taken_until=CREATED)
+    held = replace(task, held=MessageLease("id", "receipt")).with_last_run(
+        state="running", taken_until=CREATED
+    )
     stored = storage.tasks.replace(stored, held)
     assert storage.tasks.load(task.task_id) == stored
     waiting = replace(held, waits_for=(slugid(), slugid()), newest_blob="a blob")

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from legacy_queue.domain.ids import slugid
-from legacy_queue.domain.timers import Timer
+from legacy_queue.domain.timer import Timer
 from legacy_queue.stores import Storage, TimerMessage
 
 from .conftest import Backend

@@ -3,7 +3,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from legacy_queue.domain.usage import HOUR, KEPT, NOT_RECORDED, Calls, CountedUse, Use
+from legacy_queue.domain.usage_key import HOUR, KEPT, NOT_RECORDED, Calls, CountedUsage, UsageKey
 from legacy_queue.stores import Storage
 
 from .paging import remove_all_expired
@@ -11,7 +11,7 @@ from .paging import remove_all_expired
 ONE, TWO = "one", "two"  # processes
 THEN = datetime(2030, 1, 2, 3, tzinfo=UTC)
 LAST = THEN + timedelta(milliseconds=12_345)
-BARE = Use("provisioner", "type", "claimTask", "group/worker", ("messageId", "receipt", "signature"))
+BARE = UsageKey("provisioner", "type", "claimTask", "group/worker", ("messageId", "receipt", "signature"))
 # they differ in one thing each
 USES = [
     BARE,
@@ -25,8 +25,8 @@ USES = [
 ]
 
 
-def counted(use: Use = BARE, hour: datetime = THEN, count: int = 1) -> CountedUse:
-    return CountedUse(hour, use, Calls(count, LAST))
+def counted(use: UsageKey = BARE, hour: datetime = THEN, count: int = 1) -> CountedUsage:
+    return CountedUsage(hour, use, Calls(count, LAST))
 
 
 def since(
@@ -34,11 +34,11 @@ def since(
     hour: datetime = THEN,
     provisioner_id: str | None = None,
     worker_type: str | None = None,
-) -> list[CountedUse]:
+) -> list[CountedUsage]:
     return [*storage.usage.since(hour, provisioner_id, worker_type)]
 
 
-def same(found: Iterable[CountedUse], expected: Sequence[CountedUse]) -> bool:
+def same(found: Iterable[CountedUsage], expected: Sequence[CountedUsage]) -> bool:
     """Whether it is just that, in any order."""
     return Counter(found) == Counter(expected)
 

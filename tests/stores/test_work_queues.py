@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 import requests
 
-from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.priority import WorkQueue, work_queues
 from legacy_queue.ports import LeaseLost
 from legacy_queue.stores import SignedUrls, Storage
@@ -132,7 +132,7 @@ def test_a_message_may_be_put_in_the_last_second_of_its_life(
 
 
 @pytest.fixture(params=["put", "received", "hidden"])
-def leased(request: pytest.FixtureRequest, storage: Storage, queue: WorkQueue, sign: Sign) -> Lease:
+def leased(request: pytest.FixtureRequest, storage: Storage, queue: WorkQueue, sign: Sign) -> MessageLease:
     """A good lease on the only message of the queue, however one comes by it."""
     lease = storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
     if request.param == "received":
@@ -144,7 +144,7 @@ def leased(request: pytest.FixtureRequest, storage: Storage, queue: WorkQueue, s
 
 
 def test_a_hidden_message_is_invisible_and_one_made_visible_is_received_with_its_new_text(
-    storage: Storage, queue: WorkQueue, sign: Sign, leased: Lease
+    storage: Storage, queue: WorkQueue, sign: Sign, leased: MessageLease
 ) -> None:
     urls = sign(queue)
     hidden = storage.work_queues.hide(queue, leased, OTHER_TEXT, HOUR / 2)
@@ -163,7 +163,9 @@ def test_a_hidden_message_is_received_once_its_time_has_come(
     assert [message.text for message in poll(sign(queue).poll)] == [OTHER_TEXT]
 
 
-def test_hiding_ends_the_lease_it_was_done_with(storage: Storage, queue: WorkQueue, leased: Lease) -> None:
+def test_hiding_ends_the_lease_it_was_done_with(
+    storage: Storage, queue: WorkQueue, leased: MessageLease
+) -> None:
     storage.work_queues.hide(queue, leased, TEXT, NO_TIME)
     with pytest.raises(LeaseLost):
         storage.work_queues.hide(queue, leased, OTHER_TEXT, HOUR / 2)
@@ -216,7 +218,9 @@ def test_of_a_doubled_visibilitytimeout_the_first_counts_and_a_delete_ignores_it
     assert storage.work_queues.count(queue) == 0
 
 
-def test_a_removed_message_is_gone(storage: Storage, queue: WorkQueue, sign: Sign, leased: Lease) -> None:
+def test_a_removed_message_is_gone(
+    storage: Storage, queue: WorkQueue, sign: Sign, leased: MessageLease
+) -> None:
     storage.work_queues.remove(queue, leased)
     assert storage.work_queues.count(queue) == 0
     assert poll(sign(queue).poll) == []
@@ -253,7 +257,7 @@ def test_a_message_that_is_not_there_is_a_lost_lease(
 
 
 def test_in_a_queue_that_was_never_used_every_lease_is_lost(storage: Storage, queue: WorkQueue) -> None:
-    lease = Lease(str(uuid.UUID(int=1)), "AgAAAAMAAAAAAAAAzgE=")
+    lease = MessageLease(str(uuid.UUID(int=1)), "AgAAAAMAAAAAAAAAzgE=")
     with pytest.raises(LeaseLost):
         storage.work_queues.hide(queue, lease, TEXT, HOUR)
     with pytest.raises(LeaseLost):
@@ -360,7 +364,7 @@ def test_urls_do_not_allow_to_put_update_or_peek(
 def test_of_many_that_use_a_queue_first_some_are_refused(storage: Storage) -> None:
     queue = WorkQueue("provisioner", uuid.uuid4().hex[:12], "high")
 
-    def put(_number: int) -> Lease:
+    def put(_number: int) -> MessageLease:
         return storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
 
     with ThreadPoolExecutor(8) as threads:

@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from legacy_queue.adapters.memory.table import MemoryTable
-from legacy_queue.domain.workers import Activity, Known, Path
+from legacy_queue.adapters.memory.memory_table import MemoryTable
+from legacy_queue.domain.worker_record import Activity, Path, WorkerRecord
 from legacy_queue.ports import AlreadyExists, Changed
-from legacy_queue.stores import Storage, StoredKnown, WorkerStore
+from legacy_queue.stores import Storage, StoredWorkerRecord, WorkerStore
 
 from .paging import remove_all_expired
 
@@ -22,14 +22,14 @@ ACTION = dict.fromkeys(("name", "title", "url", "method", "description"), "ä'\"
 }
 KNOWN = [
     replace(
-        Known.new(PROVISIONER, NOW),
+        WorkerRecord.new(PROVISIONER, NOW),
         description="ö\n\u0000💡" * 4096,
         stability="stable",
         actions=(ACTION,) * 32,
     ),
-    replace(Known.new(WORKER_TYPE, NOW), description="", stability="deprecated"),
-    Known.new(WORKER, NOW).after(Activity(NOW, NOW + HOUR, tuple((f"task{n}", n) for n in range(20)))),
-    replace(Known.new(WORKER, NOW), quarantine_until=NOW + DAY),
+    replace(WorkerRecord.new(WORKER_TYPE, NOW), description="", stability="deprecated"),
+    WorkerRecord.new(WORKER, NOW).after(Activity(NOW, NOW + HOUR, tuple((f"task{n}", n) for n in range(20)))),
+    replace(WorkerRecord.new(WORKER, NOW), quarantine_until=NOW + DAY),
 ]
 each_known = pytest.mark.parametrize(
     "known", KNOWN, ids=["provisioner", "worker type", "worker", "quarantined"]
@@ -37,7 +37,7 @@ each_known = pytest.mark.parametrize(
 each_kind = pytest.mark.parametrize("path", [PROVISIONER, WORKER_TYPE, WORKER], ids=["1", "2", "4"])
 
 
-def stored(storage: Storage, path: Path = WORKER) -> StoredKnown:
+def stored(storage: Storage, path: Path = WORKER) -> StoredWorkerRecord:
     found = storage.workers.load(path)
     assert found
     return found
@@ -58,14 +58,16 @@ def test_nobody_is_known_before_they_are_stored(storage: Storage, path: Path) ->
 
 
 @each_known
-def test_what_is_stored_is_what_another_process_finds(storage: Storage, other: Storage, known: Known) -> None:
+def test_what_is_stored_is_what_another_process_finds(
+    storage: Storage, other: Storage, known: WorkerRecord
+) -> None:
     inserted = storage.workers.insert(known)
-    assert inserted == other.workers.load(known.path) == StoredKnown(known, inserted.etag)
+    assert inserted == other.workers.load(known.path) == StoredWorkerRecord(known, inserted.etag)
 
 
 @each_kind
 def test_who_is_there_is_not_inserted_again(storage: Storage, other: Storage, path: Path) -> None:
-    known = Known.new(path, NOW)
+    known = WorkerRecord.new(path, NOW)
     storage.workers.insert(known)
     with pytest.raises(AlreadyExists):
         other.workers.insert(replace(known, description="another"))
@@ -74,7 +76,7 @@ def test_who_is_there_is_not_inserted_again(storage: Storage, other: Storage, pa
 
 @each_kind
 def test_the_first_of_two_changes_wins(storage: Storage, other: Storage, path: Path) -> None:
-    inserted = storage.workers.insert(Known.new(path, NOW))
+    inserted = storage.workers.insert(WorkerRecord.new(path, NOW))
     theirs, ours = (replace(inserted.known, expires=NOW + days * DAY) for days in (2, 3))
     replaced = other.workers.replace(inserted, theirs)
     assert replaced.known == theirs
@@ -92,7 +94,7 @@ def test_a_change_leaves_nothing_of_what_was_there(storage: Storage) -> None:
 
 
 def test_who_is_gone_is_not_changed(storage: Storage) -> None:
-    inserted = storage.workers.insert(Known.new(WORKER, NOW))
+    inserted = storage.workers.insert(WorkerRecord.new(WORKER, NOW))
     remove_all_expired(storage.workers, NOW + 2 * DAY)
     with pytest.raises(Changed):
         storage.workers.replace(inserted, inserted.known)
@@ -100,7 +102,7 @@ def test_who_is_gone_is_not_changed(storage: Storage) -> None:
 
 
 def test_one_of_many_that_change_it_at_once_does(storage: Storage, other: Storage) -> None:
-    inserted = storage.workers.insert(Known.new(WORKER, NOW))
+    inserted = storage.workers.insert(WorkerRecord.new(WORKER, NOW))
 
     def change(number: int) -> int:
         try:
@@ -121,7 +123,7 @@ def test_a_list_holds_those_right_below_in_the_order_of_their_paths(storage: Sto
     types = [("p", name) for name in names]
     workers = [("p", "a", group, worker_id) for group in names for worker_id in names[:3]]
     for path in (*types, *workers, ("p",), ("p-",), ("p", "a-", "a", "a"), ("P", "a", "a", "a"), ("P", "a")):
-        storage.workers.insert(Known.new(path, NOW))
+        storage.workers.insert(WorkerRecord.new(path, NOW))
     assert list(paths(other, ())) == [[("p",), ("p-",)]]
     assert list(paths(other, ("p",))) == [sorted(types)]
     assert list(paths(other, ("p", "a"))) == [sorted(workers)]
@@ -146,15 +148,15 @@ def test_a_list_says_all_that_is_known(storage: Storage) -> None:
 def test_somebody_comes_between_two_pages_and_moves_nobody(storage: Storage) -> None:
     before, first, between, last = ((name,) for name in "abcd")
     for path in (first, last):
-        storage.workers.insert(Known.new(path, NOW))
+        storage.workers.insert(WorkerRecord.new(path, NOW))
     assert [known.path for known in storage.workers.list((), (), 1)] == [first]
     for path in (before, between):
-        storage.workers.insert(Known.new(path, NOW))
+        storage.workers.insert(WorkerRecord.new(path, NOW))
     assert [known.path for known in storage.workers.list((), first, 9)] == [between, last]
 
 
 def test_nobody_is_quarantined_unless_it_was_said(storage: Storage) -> None:
-    storage.workers.insert(Known.new(WORKER, NOW))
+    storage.workers.insert(WorkerRecord.new(WORKER, NOW))
     assert dict(storage.workers.quarantined()) == {}
 
 
@@ -178,7 +180,7 @@ def test_a_thousand_quarantines_are_all_known(storage: Storage) -> None:
 
 def test_each_is_removed_once_it_has_expired(storage: Storage) -> None:
     for path in (PROVISIONER, WORKER_TYPE, WORKER):
-        storage.workers.insert(Known.new(path, NOW))
+        storage.workers.insert(WorkerRecord.new(path, NOW))
     remove_all_expired(storage.expiring["workers"], NOW + DAY, 1)
     assert storage.workers.load(WORKER)
     remove_all_expired(storage.expiring["workers"], NOW + DAY + HOUR, 1)
@@ -190,7 +192,7 @@ def test_each_is_removed_once_it_has_expired(storage: Storage) -> None:
 
 def test_a_quarantined_worker_is_kept_as_long_as_its_quarantine_and_no_longer(storage: Storage) -> None:
     until = NOW + 10 * DAY
-    inserted = storage.workers.insert(Known.new(WORKER, NOW))
+    inserted = storage.workers.insert(WorkerRecord.new(WORKER, NOW))
     storage.workers.replace(inserted, replace(inserted.known, quarantine_until=until))
     storage.workers.quarantine(WORKER, until)
     remove_all_expired(storage.workers, until)
@@ -202,7 +204,7 @@ def test_a_quarantined_worker_is_kept_as_long_as_its_quarantine_and_no_longer(st
 
 
 def test_who_was_active_meanwhile_stays(storage: Storage, other: Storage) -> None:
-    inserted = storage.workers.insert(Known.new(WORKER, NOW))
+    inserted = storage.workers.insert(WorkerRecord.new(WORKER, NOW))
     other.workers.replace(inserted, inserted.known.after(Activity(NOW, NOW + DAY)))
     remove_all_expired(storage.workers, NOW + DAY + HOUR)
     assert storage.workers.load(WORKER)
@@ -212,7 +214,7 @@ def test_worker_types_are_listed_across_provisioners() -> None:
     store = WorkerStore(MemoryTable())
     paths = [(f"p{number:03}", f"w{other}") for number in range(101) for other in range(2)]
     for path in (*paths, *((f"p{number:03}",) for number in range(101))):
-        store.insert(Known.new(path, NOW))
+        store.insert(WorkerRecord.new(path, NOW))
     for limit in (1, 3, 200, 202, 300):
         found: list[Path] = []
         while page := store.worker_types(found[-1] if found else (), limit):

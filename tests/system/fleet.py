@@ -18,7 +18,7 @@ POLL_INTERVAL = 0.5  # seconds between two looks where there was no work
 
 
 @dataclass
-class Worker:
+class SampleWorker:
     """One worker of ``system/<worker_type>``; ``claims`` are those that it was given, oldest first."""
 
     queue: Queue
@@ -62,8 +62,8 @@ class Worker:
         return None
 
     def _claim(self, urls: Json, message: Message) -> Json | None:
-        presented = message.presented if self.protocol == "draft" else {}
-        body = {"workerGroup": GROUP, "workerId": self.worker_id, **presented}
+        proof = message.proof if self.protocol == "draft" else {}
+        body = {"workerGroup": GROUP, "workerId": self.worker_id, **proof}
         path = f"/task/{message.task_id}/runs/{message.run_id}/claim"
         answer = self.queue.send("POST", path, body)
         assert answer.status_code in (200, 409), answer.text
@@ -73,10 +73,10 @@ class Worker:
         return dict(answer.json()) if answer.status_code == 200 else None
 
 
-InHand = Callable[[Worker, Json], object]
+InHand = Callable[[SampleWorker, Json], object]
 
 
-def work_through(worker: Worker, in_hand: InHand, is_over: threading.Event) -> None:
+def work_through(worker: SampleWorker, in_hand: InHand, is_over: threading.Event) -> None:
     """Claim and complete until it is over; ``in_hand`` is called with each claim."""
     while not is_over.is_set():
         if claim := worker.claim():
@@ -87,7 +87,9 @@ def work_through(worker: Worker, in_hand: InHand, is_over: threading.Event) -> N
 
 
 @contextmanager
-def at_work(workers: Iterable[Worker], in_hand: InHand = lambda *_: None) -> Iterator[Callable[[], None]]:
+def at_work(
+    workers: Iterable[SampleWorker], in_hand: InHand = lambda *_: None
+) -> Iterator[Callable[[], None]]:
     """They work while the context lasts. What it gives, called, raises what any of them has raised."""
     is_over = threading.Event()
     workers = list(workers)
@@ -160,7 +162,7 @@ def wait_for_completion(check: Callable[[], None], *works: Work) -> None:
     wait_until(is_over)
 
 
-def claimed_by(workers: Sequence[Worker]) -> list[tuple[str, int, str]]:
+def claimed_by(workers: Sequence[SampleWorker]) -> list[tuple[str, int, str]]:
     """taskId, runId and workerId of each claim, in order."""
     return sorted(
         (claim["status"]["taskId"], claim["runId"], worker.worker_id)

@@ -21,7 +21,7 @@ GROUP_RESOLVED = "task-group-resolved"
 
 
 @dataclass(frozen=True)
-class Told:
+class ReceivedEvent:
     """A message, ``exchange`` being named as in the reference."""
 
     exchange: str
@@ -74,7 +74,7 @@ class Published:
             for entry in self._reference["entries"]
         }
 
-    def told(self, message: Any) -> Told:
+    def told(self, message: Any) -> ReceivedEvent:
         """What the message says, when all of it is as it was published."""
         to = message.delivery_info
         name = to["exchange"].removeprefix(self._reference["exchangePrefix"])
@@ -82,7 +82,7 @@ class Published:
         assert message.properties["content_type"] == "application/json"
         payload = json.loads(message.body)
         self._validators[name].validate(payload)
-        told = Told(name, payload)
+        told = ReceivedEvent(name, payload)
         assert to["routing_key"] in told.routing_keys
         return told
 
@@ -99,13 +99,13 @@ class Listener(Consumer):
         super().__init__(url, published.project)
         if name:
             self.queue = self.channel.queue_declare(name, durable=True, auto_delete=False).queue
-        self._published, self.all = published, list[Told]()
+        self._published, self.all = published, list[ReceivedEvent]()
 
     def bind_to_all(self, pattern: str) -> None:
         for name in self._published.names:
             self.bind(name, pattern)
 
-    def read(self) -> list[Told]:
+    def read(self) -> list[ReceivedEvent]:
         """All that it has got until now."""
         self.all.extend(self._published.told(message) for message in self.messages())
         return self.all

@@ -78,7 +78,7 @@ class Message:
         return self.task_id, self.run_id
 
     @property
-    def presented(self) -> dict[str, str]:
+    def proof(self) -> dict[str, str]:
         """What a claim of the draft brings."""
         return {
             "messageId": self.message_id,
@@ -155,7 +155,7 @@ class Queue:
 
     def claim(self, message: Message, worker: str = "one", **changes: Any) -> requests.Response:
         """Claim as the draft says."""
-        body = {"workerGroup": "group", "workerId": worker, **message.presented, **changes}
+        body = {"workerGroup": "group", "workerId": worker, **message.proof, **changes}
         return self.send("POST", f"/task/{message.task_id}/runs/{message.run_id}/claim", body)
 
     def claim_by_name(self, task_id: str, run_id: int, worker: str = "one") -> requests.Response:

@@ -18,7 +18,7 @@ from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.adapters.rabbitmq import RabbitMQ
 
 from .accounts import as_root, on_account
-from .listeners import Listener, Published, Told
+from .listeners import Listener, Published, ReceivedEvent
 from .plain import Json, Queue, definition, slugid
 from .processes import Server, serve
 
@@ -57,7 +57,7 @@ class Teller:
     server: Server
     published: Published
     tasks: list[str] = field(default_factory=list)  # that have begun
-    heard: list[Told] = field(default_factory=list)
+    heard: list[ReceivedEvent] = field(default_factory=list)
 
     @property
     def queue(self) -> Queue:

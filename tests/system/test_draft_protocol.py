@@ -33,7 +33,7 @@ def test_a_task_goes_through_the_drafts_sequence_chart_step_by_step(queue: Queue
     urls = queue.poll_urls(worker_type)
     assert len(urls) == len(PRIORITIES)
 
-    # Worker -> AzureQueue: get(signedPollUrls[i++ % n]); AzureQueue --> Worker: XML message list
+    # Worker -> PolledQueue: get(signedPollUrls[i++ % n]); PolledQueue --> Worker: XML message list
     for empty in urls[:-1]:
         assert etree.fromstring(requests.get(empty["signedPollUrl"], timeout=LONG).content).tag == (
             "QueueMessagesList"

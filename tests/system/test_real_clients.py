@@ -18,7 +18,7 @@ def claim(queue: Queue, client: RealClient, worker_type: str) -> tuple[str, Json
     client.call("createTask", task_id, definition(worker_type))
     urls = client.call("pollTaskUrls", "system", worker_type)["queues"][-1]
     [message] = queue.poll_one(urls)
-    claim = client.call("claimTask", task_id, str(message.run_id), {**WORKER, **message.presented})
+    claim = client.call("claimTask", task_id, str(message.run_id), {**WORKER, **message.proof})
     queue.server.secrets.add(claim["credentials"]["accessToken"])
     return task_id, claim
 
@@ -37,7 +37,7 @@ def test_a_real_client_takes_a_task_from_its_creation_to_its_end(
     urls = client.call("pollTaskUrls", "system", worker_type)
     messages = [message for one in urls["queues"] for message in queue.poll_one(one, 32)]
     assert {message.run for message in messages} == {(task_id, 0)}
-    claim = client.call("claimTask", task_id, "0", {**WORKER, **messages[0].presented})
+    claim = client.call("claimTask", task_id, "0", {**WORKER, **messages[0].proof})
     assert claim["task"] == client.call("task", task_id)
 
     mine = claim["credentials"]

@@ -73,8 +73,8 @@ def test_where_the_policy_is_required_each_field_is(queue: Queue, left_out: str)
     task_id = queue.create(definition(REQUIRING))
     messages = queue.poll(REQUIRING, 32)
     [message] = [one for one in messages if one.task_id == task_id]
-    presented = {name: value for name, value in message.presented.items() if name != left_out}
-    body = {"workerGroup": "group", "workerId": "one", **presented}
+    proof = {name: value for name, value in message.proof.items() if name != left_out}
+    body = {"workerGroup": "group", "workerId": "one", **proof}
     refused = queue.send("POST", f"/task/{task_id}/runs/0/claim", body)
     assert refused.status_code == 400
     assert f"lacks {left_out}" in refused.json()["message"]
@@ -100,7 +100,7 @@ def test_a_stolen_receipt_neither_takes_nor_deletes_the_held_message(queue: Queu
     assert queue.claim(stolen, "thief").status_code == 409
     # as the next run's message, which it has become; the thief does not know the signature
     assert queue.claim(stolen, "thief", signature="A" * 44).status_code == 403
-    as_next = {"workerGroup": "group", "workerId": "thief", **stolen.presented}
+    as_next = {"workerGroup": "group", "workerId": "thief", **stolen.proof}
     answer = queue.send("POST", f"/task/{task_id}/runs/1/claim", as_next)
     assert answer.status_code == 403
 

@@ -14,8 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import requests
 
-from legacy_queue.worker.http import Http, Unavailable
-from legacy_queue.worker.settings import Clock
+from legacy_queue.worker.http_client import Http, Unavailable
+from legacy_queue.worker.worker_settings import Clock
 
 from .plain import Queue, definition
 from .processes import LONG, Server, resolve, serve, work

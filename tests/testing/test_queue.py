@@ -8,7 +8,7 @@ import pytest
 import requests
 
 from legacy_queue.testing import FaultNeverFired, LegacyQueue, RequestFailed
-from legacy_queue.testing.runs import Protocol, Resolution
+from legacy_queue.testing.claimed_run import Protocol, Resolution
 
 PROTOCOLS: list[Protocol] = ["claimWork", "draft", "deployed"]
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.worker import Credentials, Step, Worker, WorkerSettings
-from legacy_queue.worker.settings import Clock
+from legacy_queue.worker import Credentials, SampleWorker, Step, WorkerSettings
+from legacy_queue.worker.worker_settings import WorkerClock
 
 from .stand_in import ACCESS_TOKEN, CLIENT_ID, StandIn
 
 LONG = 60.0  # seconds that no test takes: the end of one that would hang
 
 
-class HandClock(Clock):
+class FakeClock(WorkerClock):
     """The machine's clock, moved forward by hand; a wait is told and cut short."""
 
     def __init__(self) -> None:
@@ -46,13 +46,13 @@ def wait_until(happens: Callable[[], bool]) -> bool:
 class Session:
     """A worker at work, and the steps that it has told."""
 
-    def __init__(self, settings: WorkerSettings, clock: Clock, output: Path) -> None:
+    def __init__(self, settings: WorkerSettings, clock: WorkerClock, output: Path) -> None:
         self.steps: list[tuple[Step, Mapping[str, Any]]] = []
         self._acts: dict[Step, tuple[Callable[[], object], ...]] = {}
         self.output = output
         self.file = output.open("wb")
         self._told = threading.Condition()
-        self.worker = Worker(settings, on_step=self._on_step, clock=clock, output=self.file)
+        self.worker = SampleWorker(settings, on_step=self._on_step, clock=clock, output=self.file)
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work)
 
@@ -109,12 +109,12 @@ class Session:
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture
-def stand_in(clock: HandClock) -> Iterator[StandIn]:
+def stand_in(clock: FakeClock) -> Iterator[StandIn]:
     server = StandIn(queues=3, now=clock.now)
     yield server
     server.close()
@@ -136,7 +136,7 @@ Prepare = Callable[..., Session]
 
 
 @pytest.fixture
-def prepare(settings: WorkerSettings, clock: HandClock, tmp_path: Path) -> Iterator[Prepare]:
+def prepare(settings: WorkerSettings, clock: FakeClock, tmp_path: Path) -> Iterator[Prepare]:
     """A session that is yet to be started, with some settings changed; it is stopped after the test."""
     sessions: list[Session] = []
 

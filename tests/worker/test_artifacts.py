@@ -10,10 +10,10 @@ import pytest
 import requests
 
 from legacy_queue.worker import Step
-from legacy_queue.worker.http import Content
-from legacy_queue.worker.uploads import MAX_SIZE, content_type
+from legacy_queue.worker.artifact_uploader import MAX_SIZE, content_type
+from legacy_queue.worker.http_client import Content
 
-from .conftest import LONG, HandClock, Prepare, Session
+from .conftest import LONG, FakeClock, Prepare, Session
 from .stand_in import StandIn, wire
 
 LIVE, BACKING = "public/logs/live.log", "public/logs/live_backing.log"
@@ -321,7 +321,7 @@ def test_what_is_too_deep_to_be_read_is_told(stand_in: StandIn, work: Prepare) -
 
 
 def test_a_claim_is_kept_while_its_artifacts_are_uploaded(
-    stand_in: StandIn, prepare: Prepare, clock: HandClock
+    stand_in: StandIn, prepare: Prepare, clock: FakeClock
 ) -> None:
     stand_in.task(declare("echo x > x", x=file("x")))
     reclaimed = threading.Event()
@@ -339,7 +339,7 @@ def test_a_claim_is_kept_while_its_artifacts_are_uploaded(
 
 
 def test_nothing_more_is_uploaded_nor_reported_once_the_claim_is_lost(
-    stand_in: StandIn, prepare: Prepare, clock: HandClock
+    stand_in: StandIn, prepare: Prepare, clock: FakeClock
 ) -> None:
     stand_in.task(declare("echo x > x; cp x y", x=file("x"), y=file("y")))
     stand_in.script("reclaimTask", 409)

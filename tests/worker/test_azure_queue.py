@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.worker.azure_queue import (
-    AzureQueue,
+from legacy_queue.worker.http_client import Http, Unavailable
+from legacy_queue.worker.polled_queue import (
     AzureRefused,
-    Message,
     MessageUnreadable,
+    PolledMessage,
+    PolledQueue,
     Work,
     parse_messages,
 )
-from legacy_queue.worker.http import Http, Unavailable
 
-from .conftest import HandClock
+from .conftest import FakeClock
 from .stand_in import StandIn
 
 TASK_ID = "fN1SbArXTPSVFNUvaOlinQ"
@@ -31,8 +31,8 @@ AZURE_ANSWER = """\ufeff<?xml version="1.0" encoding="utf-8"?>\
 </MessageText></QueueMessage></QueueMessagesList>""".encode()
 
 
-def message(text: str) -> Message:
-    return Message(message_id="id", pop_receipt="receipt", dequeue_count=1, text=text)
+def message(text: str) -> PolledMessage:
+    return PolledMessage(message_id="id", pop_receipt="receipt", dequeue_count=1, text=text)
 
 
 def encoded(text: str) -> str:
@@ -114,21 +114,21 @@ def test_a_text_that_names_no_run_is_unreadable(text: str) -> None:
 
 def test_neither_urls_nor_receipts_nor_signatures_are_in_a_repr() -> None:
     [read] = parse_messages(AZURE_ANSWER)
-    shown = repr((read, read.work(), AzureQueue("http://poll?sig=secret", "http://delete?sig=secret")))
+    shown = repr((read, read.work(), PolledQueue("http://poll?sig=secret", "http://delete?sig=secret")))
     for secret in (read.pop_receipt, read.text, "s+/=", "sig=secret"):
         assert secret not in shown
 
 
 @pytest.fixture
-def http(clock: HandClock) -> Any:
+def http(clock: FakeClock) -> Any:
     http = Http(clock, give_up=threading.Event())
     yield http
     http.close()
 
 
-def queue_of(stand_in: StandIn) -> AzureQueue:
+def queue_of(stand_in: StandIn) -> PolledQueue:
     [first, *_] = stand_in._poll_task_urls()[1]["queues"]
-    return AzureQueue(first["signedPollUrl"], first["signedDeleteUrl"])
+    return PolledQueue(first["signedPollUrl"], first["signedDeleteUrl"])
 
 
 def test_a_receipt_with_plus_slash_and_equals_is_deleted(stand_in: StandIn, http: Http) -> None:

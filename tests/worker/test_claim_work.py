@@ -9,7 +9,7 @@ import pytest
 
 from legacy_queue.worker import Protocol, QueueRefused, Step
 
-from .conftest import HandClock, Prepare
+from .conftest import FakeClock, Prepare
 from .stand_in import CLIENT_ID, StandIn
 
 DONE = {"command": ["true"]}
@@ -55,7 +55,7 @@ def test_all_tasks_of_one_answer_run_at_once(stand_in: StandIn, work: Prepare, t
 
 
 def test_the_claims_newest_credentials_reclaim_upload_and_report(
-    stand_in: StandIn, prepare: Prepare, clock: HandClock, tmp_path: Path
+    stand_in: StandIn, prepare: Prepare, clock: FakeClock, tmp_path: Path
 ) -> None:
     done = tmp_path / "done"
     stand_in.work({"command": f"while [ ! -e {done} ]; do sleep 0.02; done"})
@@ -76,7 +76,7 @@ def test_the_claims_newest_credentials_reclaim_upload_and_report(
 
 
 def test_a_poll_that_the_queue_has_held_back_is_repeated_at_once(
-    stand_in: StandIn, work: Prepare, clock: HandClock
+    stand_in: StandIn, work: Prepare, clock: FakeClock
 ) -> None:
     def held_back() -> None:
         ahead(clock, timedelta(seconds=20))
@@ -88,7 +88,7 @@ def test_a_poll_that_the_queue_has_held_back_is_repeated_at_once(
 
 
 def test_a_poll_that_was_answered_with_nothing_at_once_is_not_repeated_before_the_interval_is_over(
-    stand_in: StandIn, work: Prepare, clock: HandClock
+    stand_in: StandIn, work: Prepare, clock: FakeClock
 ) -> None:
     stand_in.script("claimWork", 200, lambda: stand_in.work(DONE))
     work(**CLAIMWORK, poll_interval=timedelta(seconds=7))
@@ -97,7 +97,7 @@ def test_a_poll_that_was_answered_with_nothing_at_once_is_not_repeated_before_th
 
 
 def test_a_queue_that_is_away_is_asked_again_with_growing_delays(
-    stand_in: StandIn, work: Prepare, clock: HandClock
+    stand_in: StandIn, work: Prepare, clock: FakeClock
 ) -> None:
     stand_in.work(DONE)
     stand_in.script("claimWork", *[503] * 7)
@@ -151,10 +151,10 @@ def test_what_the_queue_claims_for_a_worker_that_stops_is_given_back(
     assert not session.fields(Step.RUN)
 
 
-def pauses(clock: HandClock) -> list[float]:
+def pauses(clock: FakeClock) -> list[float]:
     """The waits that are neither for a log to grow nor for a claim to end."""
     return [seconds for seconds in clock.waits if 0.2 < seconds < 100]
 
 
-def ahead(clock: HandClock, much: timedelta) -> None:
+def ahead(clock: FakeClock, much: timedelta) -> None:
     clock.ahead += much

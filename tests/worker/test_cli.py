@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from legacy_queue.cli.worker import worker
+from legacy_queue.cli.worker_command import worker
 
 from .conftest import LONG, wait_until
 from .stand_in import ACCESS_TOKEN, CLIENT_ID, StandIn
 
-COMMAND = [sys.executable, "-c", "from legacy_queue.cli.worker import worker; worker()"]
+COMMAND = [sys.executable, "-c", "from legacy_queue.cli.worker_command import worker; worker()"]
 POOL = ["--provisioner", "provisioner", "--worker-type", "type"]
 LONG_COMMAND = f"echo up; sleep {2 * LONG}"
 

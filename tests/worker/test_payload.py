@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.worker.command import MAX_RUN_TIME, Declared, MalformedPayload, Payload
+from legacy_queue.worker.command import MAX_RUN_TIME, Declared, Payload, PayloadError
 
 
 def test_a_list_is_run_as_it_is_and_a_string_by_the_shell() -> None:
@@ -67,7 +67,7 @@ FILE = {"type": "file", "path": "x"}
     ],
 )
 def test_artifacts_that_cannot_be_declared_are_malformed(artifacts: Any) -> None:
-    with pytest.raises(MalformedPayload, match=r"artifact|public/logs"):
+    with pytest.raises(PayloadError, match=r"artifact|public/logs"):
         Payload.from_wire({"command": "x", "artifacts": artifacts})
 
 
@@ -101,11 +101,11 @@ def test_artifacts_that_cannot_be_declared_are_malformed(artifacts: Any) -> None
     ],
 )
 def test_a_payload_that_cannot_be_run_is_malformed(payload: Any) -> None:
-    with pytest.raises(MalformedPayload):
+    with pytest.raises(PayloadError):
         Payload.from_wire(payload)
 
 
 def test_the_explanation_shows_no_value_of_env() -> None:
-    with pytest.raises(MalformedPayload) as malformed:
+    with pytest.raises(PayloadError) as malformed:
         Payload.from_wire({"command": "x", "env": {"TOKEN": "s3cret", "A": 1}})
     assert "s3cret" not in str(malformed.value)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from legacy_queue.worker import Credentials, QueueRefused, WorkerSettings
-from legacy_queue.worker.http import RETRIES, Unavailable
+from legacy_queue.worker.http_client import RETRIES, Unavailable
 from legacy_queue.worker.queue_client import QueueClient
-from legacy_queue.worker.settings import Context
+from legacy_queue.worker.worker_settings import Context
 
-from .conftest import HandClock
+from .conftest import FakeClock
 from .stand_in import ACCESS_TOKEN, CLIENT_ID, StandIn
 
 TASK_ID = "fN1SbArXTPSVFNUvaOlinQ"
@@ -26,13 +26,13 @@ def give_up() -> threading.Event:
 
 
 @pytest.fixture
-def client(settings: WorkerSettings, clock: HandClock, give_up: threading.Event) -> Iterator[QueueClient]:
+def client(settings: WorkerSettings, clock: FakeClock, give_up: threading.Event) -> Iterator[QueueClient]:
     with client_of(settings, clock, give_up) as client:
         yield client
 
 
 @contextmanager
-def client_of(settings: WorkerSettings, clock: HandClock, give_up: threading.Event) -> Iterator[QueueClient]:
+def client_of(settings: WorkerSettings, clock: FakeClock, give_up: threading.Event) -> Iterator[QueueClient]:
     client = QueueClient(Context(settings, clock, print, threading.Event()), give_up)
     yield client
     client.close()
@@ -40,7 +40,7 @@ def client_of(settings: WorkerSettings, clock: HandClock, give_up: threading.Eve
 
 @pytest.mark.parametrize("prefix", ["/v1", "/v1/", "/api/queue/v1"])
 def test_a_request_is_signed_under_every_prefix(
-    stand_in: StandIn, settings: WorkerSettings, clock: HandClock, give_up: threading.Event, prefix: str
+    stand_in: StandIn, settings: WorkerSettings, clock: FakeClock, give_up: threading.Event, prefix: str
 ) -> None:
     with client_of(replace(settings, base_url=stand_in.root_url + prefix), clock, give_up) as client:
         client.poll_task_urls()
@@ -73,7 +73,7 @@ def test_a_certificate_is_sent_as_an_object_in_ext(stand_in: StandIn, client: Qu
 
 
 def test_a_worker_may_itself_have_temporary_credentials(
-    stand_in: StandIn, settings: WorkerSettings, clock: HandClock, give_up: threading.Event
+    stand_in: StandIn, settings: WorkerSettings, clock: FakeClock, give_up: threading.Event
 ) -> None:
     own = Credentials(CLIENT_ID, ACCESS_TOKEN, certificate=json.dumps({"version": 1}))
     with client_of(replace(settings, credentials=own), clock, give_up) as client:
@@ -94,7 +94,7 @@ def test_reclaims_and_reports_carry_no_body_but_the_reason_of_an_exception(
 
 
 def test_a_5xx_is_tried_again_five_times_with_growing_delays(
-    stand_in: StandIn, client: QueueClient, clock: HandClock
+    stand_in: StandIn, client: QueueClient, clock: FakeClock
 ) -> None:
     stand_in.script("claimTask", *[503] * RETRIES)
     assert client.claim_task(TASK_ID, 0, NAME).task_id == TASK_ID
@@ -108,7 +108,7 @@ def test_a_5xx_is_tried_again_five_times_with_growing_delays(
     ("retry_after", "waited"), [("3", 3), ("0", 0.5), ("86400", 30), ("Wed, 21 Oct 2015 07:28:00 GMT", 0.5)]
 )
 def test_a_queue_that_says_when_to_try_again_is_heard_up_to_half_a_minute(
-    stand_in: StandIn, client: QueueClient, clock: HandClock, retry_after: str, waited: float
+    stand_in: StandIn, client: QueueClient, clock: FakeClock, retry_after: str, waited: float
 ) -> None:
     stand_in.retry_after = retry_after
     stand_in.script("claimTask", 503)
@@ -123,7 +123,7 @@ def test_every_try_has_its_own_nonce(stand_in: StandIn, client: QueueClient) -> 
     assert len(set(headers)) == 2
 
 
-def test_a_broken_connection_is_tried_again(stand_in: StandIn, client: QueueClient, clock: HandClock) -> None:
+def test_a_broken_connection_is_tried_again(stand_in: StandIn, client: QueueClient, clock: FakeClock) -> None:
     stand_in.close()
     with pytest.raises(Unavailable, match="ConnectionError"):
         client.poll_task_urls()

@@ -10,7 +10,7 @@ import pytest
 
 from legacy_queue.worker import Step
 
-from .conftest import LONG, HandClock, Prepare, wait_until
+from .conftest import LONG, FakeClock, Prepare, wait_until
 from .stand_in import StandIn
 
 LONG_COMMAND = f"sleep {2 * LONG}"
@@ -102,7 +102,7 @@ def test_a_worker_that_cannot_start_a_command_for_its_own_reasons_reports_intern
 
 
 def test_a_command_beyond_max_run_time_is_killed_with_its_children_and_failed(
-    stand_in: StandIn, prepare: Prepare, clock: HandClock
+    stand_in: StandIn, prepare: Prepare, clock: FakeClock
 ) -> None:
     stand_in.task({"command": f"({LONG_COMMAND}) & echo $! $$; {LONG_COMMAND}", "maxRunTime": 900})
     session = prepare(max_tasks=1)
@@ -122,7 +122,7 @@ def test_what_a_command_leaves_behind_is_killed_when_it_ends(stand_in: StandIn, 
 
 
 def test_a_claim_is_reclaimed_before_it_ends_and_the_task_goes_on(
-    stand_in: StandIn, prepare: Prepare, clock: HandClock, tmp_path: Path
+    stand_in: StandIn, prepare: Prepare, clock: FakeClock, tmp_path: Path
 ) -> None:
     done = tmp_path / "done"
     stand_in.task({"command": f"while [ ! -e {done} ]; do sleep 0.02; done"})
@@ -149,7 +149,7 @@ def test_a_claim_is_reclaimed_before_it_ends_and_the_task_goes_on(
 
 @pytest.mark.parametrize("status", [401, 404, 409])
 def test_a_refused_reclaim_stops_the_task_and_nothing_is_reported(
-    stand_in: StandIn, prepare: Prepare, clock: HandClock, status: int
+    stand_in: StandIn, prepare: Prepare, clock: FakeClock, status: int
 ) -> None:
     task_id = stand_in.task({"command": f"echo $$; {LONG_COMMAND}"})
     stand_in.script("reclaimTask", status)
@@ -162,7 +162,7 @@ def test_a_refused_reclaim_stops_the_task_and_nothing_is_reported(
 
 
 def test_a_reclaim_that_fails_is_tried_again_until_the_claim_is_over(
-    stand_in: StandIn, prepare: Prepare, clock: HandClock
+    stand_in: StandIn, prepare: Prepare, clock: FakeClock
 ) -> None:
     stand_in.task({"command": f"echo $$; {LONG_COMMAND}"})
     stand_in.script("reclaimTask", *[503] * 18)
@@ -177,7 +177,7 @@ def test_a_reclaim_that_fails_is_tried_again_until_the_claim_is_over(
 
 
 def test_a_reclaim_that_fails_once_costs_nothing(
-    stand_in: StandIn, prepare: Prepare, clock: HandClock, tmp_path: Path
+    stand_in: StandIn, prepare: Prepare, clock: FakeClock, tmp_path: Path
 ) -> None:
     done = tmp_path / "done"
     stand_in.task({"command": f"while [ ! -e {done} ]; do sleep 0.02; done"})
@@ -231,7 +231,7 @@ def test_kill_leaves_no_command_running(stand_in: StandIn, prepare: Prepare) -> 
     assert session.fields(Step.EXITED)[0]["exit_code"] == -signal.SIGKILL
 
 
-def move(clock: HandClock, **forward: float) -> None:
+def move(clock: FakeClock, **forward: float) -> None:
     clock.ahead += timedelta(**forward)
 
 

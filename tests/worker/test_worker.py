@@ -7,7 +7,7 @@ import pytest
 
 from legacy_queue.worker import Protocol, QueueRefused, Step
 
-from .conftest import HandClock, Prepare
+from .conftest import FakeClock, Prepare
 from .stand_in import CLIENT_ID, StandIn
 
 OF_AZURE = pytest.mark.parametrize("protocol", [Protocol.DRAFT, Protocol.DEPLOYED])
@@ -148,7 +148,7 @@ def test_queues_are_polled_in_order_and_from_the_first_again_after_every_message
 
 
 def test_the_worker_pauses_only_at_the_end_of_the_list(
-    stand_in: StandIn, work: Prepare, clock: HandClock
+    stand_in: StandIn, work: Prepare, clock: FakeClock
 ) -> None:
     stand_in.script("poll", *[200] * 6, lambda: stand_in.task(DONE, queue=0))
     work(poll_interval=timedelta(seconds=7))
@@ -208,7 +208,7 @@ def test_a_second_message_of_a_run_that_runs_here_starts_it_no_second_time(
 
 
 def test_poll_urls_are_asked_for_again_before_they_expire(
-    stand_in: StandIn, prepare: Prepare, clock: HandClock
+    stand_in: StandIn, prepare: Prepare, clock: FakeClock
 ) -> None:
     session = prepare().start()
     session.wait_for(Step.POLL, times=4)

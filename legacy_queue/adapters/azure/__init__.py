@@ -14,13 +14,13 @@ from azure.data.tables import TableServiceClient
 from azure.storage.blob import BlobServiceClient
 from azure.storage.queue import QueueServiceClient
 
-from legacy_queue.adapters.azure.blob import AzureBlobContainer
+from legacy_queue.adapters.azure.azure_blob import AzureBlobContainer
+from legacy_queue.adapters.azure.azure_queue import AzureQueue
+from legacy_queue.adapters.azure.azure_table import AzureTable
 from legacy_queue.adapters.azure.connection import Connections, context_for
-from legacy_queue.adapters.azure.queue import AzureQueue
 from legacy_queue.adapters.azure.rest import BLOB, QUEUE, TABLE, RestClient, SharedKey
 from legacy_queue.adapters.azure.sdk import ask, connect, find
-from legacy_queue.adapters.azure.table import AzureTable
-from legacy_queue.ports.account import Endpoint, StorageAccount
+from legacy_queue.ports.account import SigningEndpoint, StorageAccount
 
 _CLIENTS = ((QUEUE, QueueServiceClient), (TABLE, TableServiceClient), (BLOB, BlobServiceClient))
 
@@ -62,8 +62,8 @@ class AzureAccount(StorageAccount):
         urls = queue_url, self._table_url, blob_url = [str(client.url).rstrip("/") for client in clients]
         self.endpoints = {"queue": queue_url, "table": self._table_url, "blob": blob_url}
         gateway = f"{gateway_url}/{account}" if gateway_url else None
-        self.public_queues = Endpoint(public_queue_url or gateway or queue_url, account, key)
-        self.public_blobs = Endpoint(public_blob_url or gateway or blob_url, account, key)
+        self.public_queues = SigningEndpoint(public_queue_url or gateway or queue_url, account, key)
+        self.public_blobs = SigningEndpoint(public_blob_url or gateway or blob_url, account, key)
         self._connections = [Connections(url, context=context, authority=authority) for url in urls]
         self._queue_requests, self._table_requests, blob_requests = (
             RestClient(service, connections, signer, self.operations)

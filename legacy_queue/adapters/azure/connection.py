@@ -32,7 +32,7 @@ class NotAnswered(Exception):
     """The request was sent, and no whole answer came: storage may have acted on it."""
 
 
-class Timeouts(NamedTuple):
+class StorageTimeouts(NamedTuple):
     """In seconds, for each step: storage that hangs is given up before a client that waits for 30 s is."""
 
     connect: float = 5
@@ -45,7 +45,7 @@ class Connections:
     def __init__(
         self,
         url: str,
-        timeouts: Timeouts | None = None,
+        timeouts: StorageTimeouts | None = None,
         context: ssl.SSLContext | None = None,
         authority: Path | None = None,
         now: Callable[[], float] = time.monotonic,
@@ -62,7 +62,7 @@ class Connections:
         self.path = parts.path.rstrip("/")
         self.address = (parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
         self._context = (context or _default_context()) if parts.scheme == "https" else None
-        self._authority, self._timeouts, self._now = authority, timeouts or Timeouts(), now
+        self._authority, self._timeouts, self._now = authority, timeouts or StorageTimeouts(), now
         self._idle: deque[tuple[_Connection, float]] = deque()  # and since when; the newest last
         self._is_closed = False
         weakref.finalize(self, _close_all, self._idle)
@@ -124,7 +124,9 @@ class Connections:
 
 
 class _Connection:
-    def __init__(self, address: tuple[str, int], timeouts: Timeouts, context: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, address: tuple[str, int], timeouts: StorageTimeouts, context: ssl.SSLContext | None
+    ) -> None:
         """Raises NotSent."""
         try:
             connection = socket.create_connection(address, timeouts.connect)

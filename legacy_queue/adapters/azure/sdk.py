@@ -17,7 +17,7 @@ from azure.data.tables import TableServiceClient
 from azure.storage.blob import BlobServiceClient
 from azure.storage.queue import QueueServiceClient
 
-from legacy_queue.adapters.azure.connection import MAX_IDLE, Timeouts
+from legacy_queue.adapters.azure.connection import MAX_IDLE, StorageTimeouts
 from legacy_queue.adapters.azure.rest import StorageRefused, refusal
 from legacy_queue.domain.errors import ServiceUnavailable
 
@@ -60,7 +60,7 @@ def connect(
     ``counts`` is of requests, retries too, by service and HTTP method. ``context`` says whom https trusts,
     and nobody else is trusted then.
     """
-    session, timeouts = requests.Session(), Timeouts()
+    session, timeouts = requests.Session(), StorageTimeouts()
     for scheme in ("http://", "https://"):
         session.mount(scheme, _Adapter(context))
     transport = RequestsTransport(

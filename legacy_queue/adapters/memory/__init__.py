@@ -9,11 +9,11 @@ import secrets
 from collections.abc import Iterator, Mapping
 from threading import Lock
 
-from legacy_queue.adapters.memory.blob import MemoryBlobContainer
-from legacy_queue.adapters.memory.queue import MemoryQueue, Messages
-from legacy_queue.adapters.memory.table import MemoryTable
+from legacy_queue.adapters.memory.memory_blob import MemoryBlobContainer
+from legacy_queue.adapters.memory.memory_queue import MemoryQueue, Messages
+from legacy_queue.adapters.memory.memory_table import MemoryTable
 from legacy_queue.ports import Clock
-from legacy_queue.ports.account import Endpoint, StorageAccount
+from legacy_queue.ports.account import SigningEndpoint, StorageAccount
 
 _NAME = "memorystore1"
 
@@ -35,7 +35,7 @@ class MemoryAccount(StorageAccount):
     ) -> None:
         signing_key = base64.b64encode(key or secrets.token_bytes(64)).decode()
         self.public_queues, self.public_blobs = (
-            Endpoint(f"{url.rstrip('/')}/{_NAME}", _NAME, signing_key)
+            SigningEndpoint(f"{url.rstrip('/')}/{_NAME}", _NAME, signing_key)
             for url in (queue_url, blob_url or queue_url)
         )
         self.endpoints = {"queue": self.public_queues.url, "table": None, "blob": self.public_blobs.url}

@@ -17,7 +17,7 @@ from legacy_queue.adapters.azure.rest import StorageRefused
 from legacy_queue.adapters.azurite import ACCOUNT, ACCOUNT_KEY, Azurite
 from legacy_queue.adapters.clock import SystemClock
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.messages import MessageLease
 from legacy_queue.ports.queue import QueueNotFound
 from legacy_queue.ports.table import PARTITION, Change, Condition
 from legacy_queue.stores import Blobs
@@ -25,7 +25,7 @@ from legacy_queue.stores import Blobs
 from .stub import Stub, refused
 
 NO_TIME, HOUR = timedelta(0), timedelta(hours=1)
-LEASE = Lease("00000000-0000-0000-0000-000000000000", "receipt")
+LEASE = MessageLease("00000000-0000-0000-0000-000000000000", "receipt")
 MIB = 1024 * 1024
 
 Act = Callable[[AzureAccount], Any]

@@ -21,7 +21,7 @@ from legacy_queue.adapters.azure.connection import (
     Connections,
     NotAnswered,
     NotSent,
-    Timeouts,
+    StorageTimeouts,
     _default_context,
 )
 from legacy_queue.adapters.azurite import Azurite
@@ -29,7 +29,7 @@ from legacy_queue.adapters.azurite import Azurite
 from .stub import NO_CONTENT, Reply, Stub, answer, hang_up, reset, then_hang_up
 
 REQUEST = b"GET / HTTP/1.1\r\nhost: storage\r\n\r\n"
-SHORT = Timeouts(connect=60, read=0.05)
+SHORT = StorageTimeouts(connect=60, read=0.05)
 OK = answer(200, b"body")
 
 # Many greenlets at once, on Azurite, in a patched process; prints how many connections they made.
@@ -317,4 +317,4 @@ def test_a_certificate_of_another_name_is_not_sent_anything(secure: Stub, certif
 
 def test_a_service_that_speaks_no_tls_is_not_sent_anything() -> None:
     with Stub(NO_CONTENT) as stub, pytest.raises(NotSent):
-        Connections(stub.url.replace("http:", "https:"), Timeouts(connect=0.1)).exchange(REQUEST)
+        Connections(stub.url.replace("http:", "https:"), StorageTimeouts(connect=0.1)).exchange(REQUEST)

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
+from legacy_queue.adapters.azure.azure_queue import _fields, _received
 from legacy_queue.adapters.azure.http_response import Response
-from legacy_queue.adapters.azure.queue import _fields, _received
-from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.messages import MessageLease
 from legacy_queue.ports.queue import QueuedMessage
 
 # Source: Azure's "Get Messages"
@@ -34,7 +34,7 @@ def listed(*messages: str, before: str = "<?xml version='1.0' encoding='utf-8'?>
 
 def test_a_message_is_read() -> None:
     expected = QueuedMessage(
-        Lease("5974b586-0df3-4e2d-ad0c-18e3892bfca2", "YzQ4Yzg1MDIt+/=="),
+        MessageLease("5974b586-0df3-4e2d-ad0c-18e3892bfca2", "YzQ4Yzg1MDIt+/=="),
         "PHRlc3Q+",
         datetime(2009, 10, 9, 21, 4, 30, tzinfo=UTC),
         datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC),

@@ -12,13 +12,13 @@ from azure.storage.queue import QueueServiceClient
 from structlog.testing import capture_logs
 
 from legacy_queue.adapters.azure import AzureAccount
-from legacy_queue.adapters.azure.connection import Connections, Timeouts
-from legacy_queue.adapters.azure.queue import AzureQueue
+from legacy_queue.adapters.azure.azure_queue import AzureQueue
+from legacy_queue.adapters.azure.azure_table import AzureTable
+from legacy_queue.adapters.azure.connection import Connections, StorageTimeouts
 from legacy_queue.adapters.azure.rest import QUEUE, TABLE, RestClient, Service, SharedKey, StorageRefused
-from legacy_queue.adapters.azure.table import AzureTable
 from legacy_queue.adapters.azurite import ACCOUNT, ACCOUNT_KEY, Azurite
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.messages import MessageLease
 from legacy_queue.ports import AlreadyExists, Changed
 from legacy_queue.ports.queue import LeaseLost, MessageNotFound, PopReceiptMismatch, QueueNotFound
 from legacy_queue.ports.table import Change, Table
@@ -26,7 +26,7 @@ from legacy_queue.ports.table import Change, Table
 from .stub import NO_CONTENT, Reply, Stub, answer, hang_up, refused, reset, then_hang_up
 
 SECOND = timedelta(seconds=1)
-LEASE = Lease("00000000-0000-0000-0000-000000000000", "receipt")
+LEASE = MessageLease("00000000-0000-0000-0000-000000000000", "receipt")
 MESSAGES = (
     b"<QueueMessagesList><QueueMessage><MessageId>id</MessageId><PopReceipt>receipt</PopReceipt>"
     b"</QueueMessage></QueueMessagesList>"
@@ -54,7 +54,7 @@ class Client:
         self.url = url
 
         def service(kind: Service) -> RestClient:
-            connections = Connections(url, Timeouts(60, read_timeout))
+            connections = Connections(url, StorageTimeouts(60, read_timeout))
             return RestClient(
                 kind, connections, SharedKey(ACCOUNT, key), self.counts, sleep=self.slept.append
             )

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.azure import table as azure_table
-from legacy_queue.adapters.azure.table import Foreign
+from legacy_queue.adapters.azure.azure_table import Foreign
 from legacy_queue.adapters.azurite import Azurite
-from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.messages import MessageLease
 from legacy_queue.ports import Changed
 from legacy_queue.ports.queue import Queue
 from legacy_queue.ports.table import Change, Condition, Row, Table, Value, check_changes
@@ -296,7 +296,7 @@ def test_the_sdk_receives_the_text_that_was_put(queue: Queue, queue_sdk: QueueCl
     updated = queue_sdk.update_message(received, content=text[::-1], visibility_timeout=0)
     (ours,) = queue.peek()
     assert (ours.lease.message_id, ours.text) == (lease.message_id, text[::-1])
-    queue.delete(Lease(updated.id, updated.pop_receipt))
+    queue.delete(MessageLease(updated.id, updated.pop_receipt))
 
 
 @quickly

@@ -13,7 +13,7 @@ from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.blob import BlobContainer
 from legacy_queue.ports.queue import Queue
 from legacy_queue.ports.table import Table
-from tests.memory_server import HandClock
+from tests.memory_server import FakeClock
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Backend:
 
 
 def memory_backend(_request: pytest.FixtureRequest) -> Backend:
-    clock = HandClock()
+    clock = FakeClock()
     account = MemoryAccount(clock, "http://127.0.0.1/azure", "t")
     return Backend(account, account, lambda seconds: clock.advance(timedelta(seconds=seconds)))
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from legacy_queue.adapters.memory import MemoryAccount
-from legacy_queue.domain.messages import Lease
+from legacy_queue.domain.messages import MessageLease
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import LeaseLost, MessageNotFound, PopReceiptMismatch, Queue, QueueNotFound
 
@@ -62,7 +62,7 @@ def test_a_message_that_was_peeked_at_is_left_as_it_is(queue: Queue) -> None:
     put = queue.put("text", NO_TIME)
     for _ in range(2):
         (seen,) = queue.peek()
-        assert seen.lease == Lease(put.message_id, "")
+        assert seen.lease == MessageLease(put.message_id, "")
         assert (seen.text, seen.next_visible, seen.dequeue_count) == ("text", None, 0)
     queue.delete(put)
 
@@ -73,7 +73,7 @@ def test_messages_are_seen_without_receiving_any(queue: Queue, account: StorageA
     queue.put("hidden", HOUR)
     for _ in range(2):
         first, second, *others = queue.peek()
-        assert [first.lease, second.lease] == [Lease(one.message_id, "") for one in put]
+        assert [first.lease, second.lease] == [MessageLease(one.message_id, "") for one in put]
         assert [first.text, second.text] == ["first", "second"]
         assert first.next_visible is second.next_visible is None
         until = [(one.text, one.next_visible and one.next_visible - one.inserted) for one in others]
@@ -187,18 +187,18 @@ def test_a_stale_lease_is_lost(queue: Queue) -> None:
 @pytest.mark.parametrize(
     "lease",
     [
-        Lease("..", "receipt"),
-        Lease("../../other", "receipt"),
-        Lease("", "receipt"),
-        Lease("a?b", "receipt"),
-        Lease("00000000-0000-0000-0000-000000000000", "AgAAAAMAAAAAAAAA+/=="),
-        Lease("00000000-0000-0000-0000-000000000000", "ä"),
-        Lease("00000000-0000-0000-0000-000000000000", "\r\n"),
-        Lease("00000000-0000-0000-0000-000000000000", ""),
-        Lease("x" * 1000, "receipt"),
+        MessageLease("..", "receipt"),
+        MessageLease("../../other", "receipt"),
+        MessageLease("", "receipt"),
+        MessageLease("a?b", "receipt"),
+        MessageLease("00000000-0000-0000-0000-000000000000", "AgAAAAMAAAAAAAAA+/=="),
+        MessageLease("00000000-0000-0000-0000-000000000000", "ä"),
+        MessageLease("00000000-0000-0000-0000-000000000000", "\r\n"),
+        MessageLease("00000000-0000-0000-0000-000000000000", ""),
+        MessageLease("x" * 1000, "receipt"),
     ],
 )
-def test_a_lease_of_nothing_is_lost(queue: Queue, lease: Lease) -> None:
+def test_a_lease_of_nothing_is_lost(queue: Queue, lease: MessageLease) -> None:
     queue.put("text", NO_TIME)
     with pytest.raises(LeaseLost):
         queue.delete(lease)
@@ -212,13 +212,13 @@ def test_a_wrong_receipt_of_a_message_is_lost(queue: Queue, receipt: str) -> Non
     lease = queue.put("text", NO_TIME)
     for act in (queue.delete, lambda lease: queue.update(lease, "new", NO_TIME)):
         with pytest.raises(LeaseLost):
-            act(Lease(lease.message_id, receipt))
+            act(MessageLease(lease.message_id, receipt))
     assert texts(queue) == ["text"]
 
 
 def test_a_queue_that_is_not_there_is_not_found(account: StorageAccount) -> None:
     queue = account.queue(NO_QUEUE)
-    lease = Lease("00000000-0000-0000-0000-000000000000", "AgAAAAMAAAAAAAAA")
+    lease = MessageLease("00000000-0000-0000-0000-000000000000", "AgAAAAMAAAAAAAAA")
     for act in (
         lambda: queue.put("text", NO_TIME),
         lambda: queue.receive(1, HOUR),

@@ -1,0 +1,102 @@
+"""legacy-queue fault: what goes wrong on purpose at a server that runs with ``--control``."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from legacy_queue.cli.control_commands import Control, DefaultGroup, control_options, duration, show
+from legacy_queue.cli.tables import aligned
+
+_EFFECTS = ("delay", "status", "message", "drop", "sas", "double", "lose", "stale")
+_ENDPOINTS = "a method of the reference such as claimTask, or azure.receive, azure.delete or upload"
+
+
+@click.group(cls=DefaultGroup)
+def fault() -> None:
+    """List what goes wrong on purpose, add to it, or remove from it."""
+
+
+@fault.command("list")
+@control_options
+def list_faults(control: Control, as_json: bool) -> None:
+    """Print the faults in force, and how often each has happened. This is what `legacy-queue fault` does."""
+    answer = control.ask("GET", "/faults", "faults")
+    heads = ("FAULT", "ENDPOINT", "OF", "WHAT", "TIMES", "FIRED")
+    lines = aligned([heads, *map(_row, answer["faults"])]) if answer["faults"] else ["There are no faults."]
+    show(answer, as_json, "\n".join(lines))
+
+
+@fault.command()
+@click.argument("endpoint")
+@click.option(
+    "--task", "taskId", metavar="TASK_ID", show_default="any", help="Only requests about this task."
+)
+@click.option(
+    "--worker", metavar="WORKER_GROUP/WORKER_ID", show_default="any", help="Only requests of this worker."
+)
+@click.option(
+    "--times", type=click.IntRange(min=1), show_default="always", help="End after so many of the requests."
+)
+@click.option(
+    "--probability", type=float, metavar="P", show_default="1", help="Of a request to be hit, above 0."
+)
+@click.option("--seed", type=int, show_default="none", help="The same requests are hit each time.")
+@click.option("--status", type=int, show_default="none", help="Answer with this error, 400 to 599.")
+@click.option("--message", show_default="the server's own", help="The message of that error.")
+@click.option(
+    "--drop",
+    type=click.Choice(["before", "after"]),
+    show_default="none",
+    help="Close the connection without an answer, before the request is handled or after.",
+)
+@click.option(
+    "--sas",
+    type=click.Choice(["expired"]),
+    show_default="none",
+    help="Answer with signed URLs that are expired.",
+)
+@click.option("--double", is_flag=True, help="Deliver a received message twice.")
+@click.option("--lose", is_flag=True, help="Delete a message instead of delivering it.")
+@click.option("--stale", is_flag=True, help="Deliver a message with a receipt that is no longer good.")
+@click.option(
+    "--delay",
+    metavar="DURATION",
+    callback=duration,
+    show_default="none",
+    help="Wait first, for 2s or 200ms; goes with the others.",
+)
+@control_options
+def add(control: Control, as_json: bool, endpoint: str, **options: Any) -> None:
+    """Let requests to ENDPOINT go wrong from now on, and print the fault's id.
+
+    ENDPOINT is a method of the reference such as claimTask, or azure.receive, azure.delete or upload.
+    """
+    given = {name: value for name, value in options.items() if value not in (None, False)}
+    answer = control.ask("POST", "/faults", "faultId", json={"endpoint": endpoint, **given})
+    show(answer, as_json, answer["faultId"])
+
+
+@fault.command()
+@click.argument("fault_id", metavar="FAULT_ID")
+@control_options
+def remove(control: Control, as_json: bool, fault_id: str) -> None:
+    """End a fault, and say how often it happened."""
+    answer = control.ask("DELETE", f"/faults/{fault_id}", "faultId")
+    show(
+        answer,
+        as_json,
+        f"It happened {_times(answer['fired'])}." if answer["fired"] else "It never happened.",
+    )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
+    of = [f"{kind} {one[name]}" for kind, name in (("task", "taskId"), ("worker", "worker")) if name in one]
+    what = [name if one[name] is True else f"{name} {one[name]}" for name in _EFFECTS if one.get(name)]
+    what += [f"at {one['probability']:g}"] if "probability" in one else []
+    times = str(one.get("times", "always"))
+    return one["faultId"], one["endpoint"], " ".join(of) or "any", ", ".join(what), times, str(one["fired"])

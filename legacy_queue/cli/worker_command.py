@@ -1,0 +1,131 @@
+"""legacy-queue worker: the sample worker, until it is told to stop."""
+
+import os
+import re
+import signal
+import socket
+import threading
+from concurrent.futures import Future, wait
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from legacy_queue.cli.logs import log_to_standard_error
+from legacy_queue.cli.queue_options import identifier, pool_options, queue_options
+from legacy_queue.cli.signals import StopSignal, Unwinding, exit_on_signal
+from legacy_queue.config.values import LOG_FORMATS, LOG_LEVELS
+from legacy_queue.worker import Protocol, QueueRefused, SampleWorker, WorkerSettings
+
+SHUTDOWN_LIMIT = timedelta(seconds=30)
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def _duration(_ctx: click.Context, _param: click.Parameter, value: str) -> timedelta:
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)(ms|s|m|h)", value)
+    if not match:
+        raise click.BadParameter(f"{value!r} is not a duration like 1s, 500ms or 2m")
+    return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+
+
+def _default_worker_id() -> str:
+    """Another one for each process: two workers of one name would be given one claim."""
+    ending = f"-{os.getpid()}"
+    return re.sub(r"[^a-zA-Z0-9-_]", "-", socket.gethostname())[: 22 - len(ending)] + ending
+
+
+@click.command()
+@queue_options
+@pool_options(required=True)
+@click.option("--worker-group", callback=identifier, default="sample", show_default=True)
+@click.option("--worker-id", callback=identifier, show_default="the host's name and the process id")
+@click.option(
+    "--protocol",
+    type=click.Choice([p.value for p in Protocol]),
+    default="draft",
+    show_default=True,
+    help="How to find work: polling Azure queues, as the draft or as the deployed workers, or by claimWork.",
+)
+@click.option("--capacity", type=click.IntRange(min=1), default=1, show_default=True, help="Tasks at once.")
+@click.option(
+    "--max-tasks", type=click.IntRange(min=1), show_default="no end", help="End after so many tasks."
+)
+@click.option(
+    "--poll-interval", callback=_duration, default="1s", show_default=True, help="When all is empty."
+)
+@click.option(
+    "--live-log/--no-live-log",
+    default=True,
+    show_default=True,
+    help="Serve running tasks' logs on a port of 127.0.0.1, where public/logs/live.log leads meanwhile.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(LOG_FORMATS),
+    default="auto",
+    show_default=True,
+    help="Of the steps: auto is text at a terminal, else json.",
+)
+@click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", show_default=True)
+def worker(
+    provisioner: str,
+    worker_id: str | None,
+    protocol: str,
+    log_format: str,
+    log_level: str,
+    **settings: Any,
+) -> None:
+    """Poll for tasks of a worker type, run them, upload what they leave behind and report what came of them.
+
+    A task's log becomes public/logs/live_backing.log, and what its payload declares under artifacts becomes
+    artifacts too. Each step is a line on standard error; the logs go to standard output as well.
+    SIGTERM or Ctrl-C reports the running tasks worker-shutdown; a second one exits at once.
+    """
+    complete = WorkerSettings(
+        provisioner_id=provisioner,
+        worker_id=worker_id or _default_worker_id(),
+        protocol=Protocol(protocol),
+        **settings,  # the other options are named as what they set
+    )
+    log_to_standard_error(log_format, log_level)
+    run_until_signalled(SampleWorker(complete))
+
+
+def start(worker: SampleWorker) -> Future[None]:
+    """Run the worker in a thread of its own, which ends with this process; how its run ends."""
+    ended: Future[None] = Future()
+
+    def work() -> None:
+        try:
+            worker.run()
+            ended.set_result(None)
+        except Exception as failure:  # noqa: BLE001  raised by whoever waits
+            ended.set_exception(failure)
+
+    threading.Thread(target=work, daemon=True).start()
+    return ended
+
+
+def run_until_signalled(worker: SampleWorker) -> None:
+    """Run the worker to its end, or to a SIGTERM or SIGINT and the orderly end that it asks for.
+
+    A second signal, or no end within the shutdown limit, kills the commands and exits at once.
+    """
+    ended = start(worker)
+    try:
+        unwinding = Unwinding()
+        # now and then the interpreter looks for a signal that another thread has received
+        while not wait([ended], timeout=1).done:
+            if unwinding.is_stopping:
+                raise StopSignal(signal.SIGTERM)
+    except StopSignal as told:
+        exit_on_signal(128 + told.number, worker.kill)
+        worker.stop()
+        if not wait([ended], SHUTDOWN_LIMIT.total_seconds()).done:
+            worker.kill()
+            os._exit(128 + told.number)
+    try:
+        ended.result()
+    except QueueRefused as refused:
+        raise click.ClickException(f"The queue refused this worker. {refused}") from None

@@ -1,0 +1,102 @@
+"""Objects, as today's Object service has them: here each is the bytes of an artifact of the type ``object``.
+
+Source: the ``upload`` and ``download`` of today's clients, and the schemas of its object service.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from legacy_queue.domain.artifact import Artifact
+from legacy_queue.domain.authentication import Client, create_temporary_credentials
+from legacy_queue.domain.errors import InputError, NoMatchingMethod, RequestConflict
+from legacy_queue.domain.ids import RUN_ID, TASK_ID, slugid
+from legacy_queue.domain.times import format_time, given_time
+
+OBJECT_NAME = rf"t/{TASK_ID}/{RUN_ID}/[ -~]{{1,1024}}"
+DOWNLOAD_METHODS = ("getUrl", "simple")  # the preferred one first
+
+_HASHES = ("sha256", "sha512")
+_UPLOAD_ACCESS, _DOWNLOAD_ACCESS = timedelta(days=1), timedelta(hours=1)
+_DRIFT = timedelta(minutes=15)  # of clocks: credentials are good from so long ago on
+
+
+def object_name(artifact: Artifact) -> str:
+    """The name under which the Object service has the artifact's bytes."""
+    return f"t/{artifact.task_id}/{artifact.run_id}/{artifact.name}"
+
+
+def artifact_key(name: str) -> tuple[str, int, str]:
+    """The inverse, of what matches OBJECT_NAME: taskId, runId and the artifact's name."""
+    _, task_id, run_id, artifact_name = name.split("/", 3)
+    return task_id, int(run_id), artifact_name
+
+
+def upload_access(artifact: Artifact, issuer: Client, now: datetime, expires: datetime) -> dict[str, Any]:
+    """What createArtifact answers: the object's name, its uploadId, and credentials to upload it.
+
+    By the clock that checks credentials it is ``now``, and the artifact ``expires`` then.
+    """
+    project_id, expiry = artifact.details["projectId"], min(expires, now + _UPLOAD_ACCESS)
+    return {
+        **_access(artifact, "upload", f"{project_id}:", issuer, now, expiry),
+        "projectId": project_id,
+        "uploadId": artifact.details["uploadId"],
+        "expires": format_time(artifact.expires),
+    }
+
+
+def download_access(artifact: Artifact, issuer: Client, now: datetime) -> dict[str, Any]:
+    """What ``artifact`` answers: the object's name, and credentials to download it."""
+    return _access(artifact, "download", "", issuer, now, now + _DOWNLOAD_ACCESS)
+
+
+def check_upload(artifact: Artifact, body: Mapping[str, Any]) -> None:
+    """The body is of this object's upload; raises InputError, RequestConflict."""
+    name, project_id = object_name(artifact), artifact.details["projectId"]
+    if body["projectId"] != project_id:
+        raise InputError(f"object {name!r} has the projectId {project_id!r}, not {body['projectId']!r}")
+    if body["uploadId"] != artifact.details["uploadId"]:
+        raise RequestConflict(f"object {name!r} has another uploadId: createArtifact answers it")
+    if "expires" in body and given_time(body, "expires") != artifact.expires:
+        expires = format_time(artifact.expires)
+        raise RequestConflict(f"object {name!r} expires at {expires}, not at {body['expires']}")
+
+
+def finished(artifact: Artifact, hashes: Mapping[str, str]) -> Artifact:
+    """The artifact, its upload finished with these hashes of its content. Safe to repeat, with no others.
+
+    Raises RequestConflict. Hashes of other kinds than SHA-256 and SHA-512 are left out.
+    """
+    given = {name: hashes[name] for name in _HASHES if name in hashes}
+    known = artifact.details.get("hashes")
+    if known is None:
+        return replace(artifact, details={**artifact.details, "hashes": given})
+    if not given.items() <= known.items():
+        name = object_name(artifact)
+        raise RequestConflict(f"object {name!r} is finished already, with other hashes", {"hashes": known})
+    return artifact
+
+
+def download_method(accepted: Mapping[str, Any]) -> str:
+    """The method of those that the caller accepts; raises NoMatchingMethod."""
+    for method in DOWNLOAD_METHODS:
+        if method in accepted:
+            return method
+    raise NoMatchingMethod(f"objects are downloaded by {' or '.join(DOWNLOAD_METHODS)}: accept one of them")
+
+
+def _access(
+    artifact: Artifact, right: str, project: str, issuer: Client, now: datetime, expiry: datetime
+) -> dict[str, Any]:
+    name = object_name(artifact)
+    credentials = create_temporary_credentials(
+        issuer,
+        f"artifact-{right}/{artifact.task_id}/{artifact.run_id}",
+        [f"object:{right}:{project}{name}"],
+        start=now - _DRIFT,
+        expiry=expiry,
+        seed=slugid() + slugid(),
+    )
+    return {"storageType": "object", "name": name, "credentials": credentials.to_wire()}

@@ -1,0 +1,196 @@
+"""The part of Azure Blob Storage that a signed URL opens: writing one block blob, and reading it.
+
+It answers for the memory storage what Azure answers itself for the other. Its origin is this server's own, so
+nothing that it serves is ever shown by a browser as a page. Requests carry their SAS: nothing here logs them.
+"""
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from typing import cast
+from urllib.parse import unquote
+
+from flask import Blueprint, Response, request
+from lxml import etree
+from werkzeug.exceptions import ClientDisconnected, RequestedRangeNotSatisfiable
+from werkzeug.http import parse_range_header
+
+from legacy_queue.domain.errors import MalformedPayload
+from legacy_queue.domain.fault import UPLOAD, RunKey
+from legacy_queue.domain.ids import RUN_ID, TASK_ID
+from legacy_queue.gateway.azure_protocol import (
+    AzureError,
+    Observer,
+    answer,
+    authenticated,
+    blueprint_of,
+    check_names,
+)
+from legacy_queue.ports import Clock
+from legacy_queue.ports.account import StorageAccount
+from legacy_queue.ports.blob import BlobAlreadyExists, BlobContainer, Block, InvalidBlockList
+from legacy_queue.services.upload_slots import UploadSlots
+
+_PARAMETERS = {"comp", "blockid", "timeout"}
+_MAX_BODY = 5000 * 1024 * 1024  # bytes
+_MAX_BLOCKS = 50_000
+_MAX_BLOCK_LIST = 8 * 1024 * 1024  # bytes of XML, more than so many blocks need
+_BLOCK_KINDS = ("Latest", "Committed", "Uncommitted")
+_NEVER_INLINE = {
+    "Content-Disposition": "attachment",
+    "Content-Security-Policy": "sandbox",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def azure_blob_api(
+    account: StorageAccount, clock: Clock, slots: UploadSlots, observer: Observer | None = None
+) -> Blueprint:
+    """PUT, GET and HEAD of ``/<account>/<container>/<blob>``, and PUT of its blocks and their list.
+
+    To be mounted as ``azure_queue_api`` is, beside it. Bodies may be as large as Azure takes them; what is
+    written takes a slot while it is read, of those for its blob. ``observer`` may cause faults of writing.
+    """
+    container, endpoint = account.container, account.public_blobs
+
+    def serve(path: str) -> Response:
+        request.max_content_length = _MAX_BODY + 1  # in place of the application's
+        name, permission = unquote(path), "r" if request.method in ("GET", "HEAD") else "w"
+        if observer:
+            observer.begin(request.environ, UPLOAD if request.method == "PUT" else "download")
+        resource = f"/blob/{endpoint.account}/{container.name}/{name}"
+        parameters = authenticated(resource, permission, endpoint.key, clock.wall_time())
+        check_names(parameters, _PARAMETERS)
+        match request.method, parameters.get("comp"):
+            case "GET" | "HEAD", None:
+                return _read(container, name)
+            case "PUT", None | "block" | "blocklist":
+                if observer:
+                    observer.meet(request.environ, UPLOAD, _runs(name))
+                with slots.taken(name):
+                    return _write(container, name, parameters)
+        denied = request.method in ("GET", "HEAD", "PUT", "DELETE")
+        raise AzureError("AuthorizationPermissionMismatch" if denied else "UnsupportedHttpVerb")
+
+    return blueprint_of(
+        "azure_blob_api", f"/{endpoint.account}/{container.name}/<path:path>", serve, observer
+    )
+
+
+def _runs(name: str) -> list[RunKey]:
+    """The run that the blob is an artifact of, as ``Artifact.blob_name`` says it."""
+    match name.split("/"):
+        case [task_id, run_id, _] if re.fullmatch(TASK_ID, task_id) and re.fullmatch(RUN_ID, run_id):
+            return [(task_id, int(run_id))]
+    return []
+
+
+def _read(container: BlobContainer, name: str) -> Response:
+    found = container.read(name)
+    if found is None:
+        raise AzureError("BlobNotFound")
+    properties, chunks = found
+    length = properties.length
+    response = Response(chunks, content_type=properties.content_type, headers=_NEVER_INLINE)
+    response.headers |= {"x-ms-blob-type": "BlockBlob", "Accept-Ranges": "bytes", "ETag": properties.etag}
+    if properties.content_encoding:
+        response.headers["Content-Encoding"] = properties.content_encoding
+    response.content_length, response.last_modified = length, properties.modified
+    if "x-ms-range" in request.headers:  # Azure's own clients ask so
+        request.environ["HTTP_RANGE"] = request.headers["x-ms-range"]
+    # any other range is ignored, and answered with everything. Source: RFC 9110, 14.2
+    wanted = parse_range_header(request.headers.get("range")) if request.method == "GET" else None
+    has_range = wanted is not None and wanted.units == "bytes" and len(wanted.ranges) == 1
+    try:
+        if has_range and not length:
+            raise RequestedRangeNotSatisfiable(length)
+        response.make_conditional(request, accept_ranges=has_range, complete_length=length)
+    except RequestedRangeNotSatisfiable:
+        raise AzureError("InvalidRange", headers={"Content-Range": f"bytes */{length}"}) from None
+    if response.status_code == 412:
+        raise AzureError("ConditionNotMet")
+    return response
+
+
+def _write(container: BlobContainer, name: str, parameters: Mapping[str, str]) -> Response:
+    sent, comp = request.headers, parameters.get("comp")
+    if comp == "block":
+        block_id = parameters.get("blockid", "")
+        if not _is_block_id(block_id):
+            raise AzureError("InvalidQueryParameterValue", "'blockid' is not base64 of 1 to 64 bytes.")
+        container.put_block(name, block_id, _body())
+        return answer(201)
+    if comp is None and sent.get("x-ms-blob-type") != "BlockBlob":
+        raise AzureError("MissingRequiredHeader", "'x-ms-blob-type: BlockBlob' is what is kept here.")
+    # those of a list of blocks without x-ms-blob are about the list
+    content_type, encoding = (
+        sent.get(f"x-ms-blob-{header}") or (None if comp else sent.get(header))
+        for header in ("content-type", "content-encoding")
+    )
+    content, is_new = _body(), sent.get("if-none-match") == "*"
+    properties = content_type or "application/octet-stream", encoding
+    try:
+        if comp:
+            written = container.put_block_list(name, _block_list(content), *properties, is_new=is_new)
+        else:
+            written = container.put(name, content, *properties, is_new=is_new)
+    except (BlobAlreadyExists, InvalidBlockList) as error:
+        raise AzureError(type(error).__name__) from None
+    response = answer(201)
+    response.headers["ETag"], response.last_modified = written.etag, written.modified
+    return response
+
+
+def _body() -> bytes:
+    """All of it, or an AzureError: a body that breaks off stores nothing."""
+    length = request.content_length
+    if length is None:
+        raise AzureError("MissingContentLengthHeader")
+    if length > _MAX_BODY:
+        raise AzureError("RequestBodyTooLarge")
+    try:
+        body = request.stream.read()
+    except (MalformedPayload, OSError, ClientDisconnected):
+        body = b""
+    if len(body) != length:
+        raise AzureError("InvalidInput", f"The body ended after {len(body)} of {length} bytes.")
+    digest = base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
+    if request.headers.get("content-md5", digest) != digest:
+        raise AzureError("Md5Mismatch")
+    return body
+
+
+def _block_list(body: bytes) -> Sequence[Block]:
+    """The kind and the id of each block that the body lists; what is refused ends the parsing."""
+    if len(body) > _MAX_BLOCK_LIST:
+        raise AzureError("InvalidBlockList", f"At most {_MAX_BLOCK_LIST} bytes are accepted.")
+    if b"<!DOCTYPE" in body:
+        raise AzureError("InvalidXmlDocument", "A document type declaration is not accepted.")
+    wanted: list[Block] = []
+    depth, options = 0, {"resolve_entities": False, "remove_comments": True, "remove_pis": True}
+    try:
+        for event, element in etree.iterparse(BytesIO(body), ("start", "end"), encoding="utf-8", **options):
+            if event == "end":
+                depth -= 1
+                if depth:
+                    wanted.append(cast(Block, (element.tag, (element.text or "").strip())))
+                continue
+            if element.tag not in (("BlockList",), _BLOCK_KINDS, ())[depth]:
+                raise AzureError(
+                    "InvalidXmlDocument", f"A BlockList is accepted, of {', '.join(_BLOCK_KINDS)}."
+                )
+            if len(wanted) == _MAX_BLOCKS:
+                raise AzureError("InvalidBlockList", f"At most {_MAX_BLOCKS} blocks are accepted.")
+            depth += 1
+    except etree.XMLSyntaxError:
+        raise AzureError("InvalidXmlDocument") from None
+    return wanted
+
+
+def _is_block_id(text: str) -> bool:
+    try:
+        return 1 <= len(base64.b64decode(text, validate=True)) <= 64
+    except ValueError:
+        return False

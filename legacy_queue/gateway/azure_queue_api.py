@@ -1,0 +1,131 @@
+"""The part of Azure Queue Storage that a worker sees: receiving and deleting with a signed URL.
+
+It answers for a storage account that no other server answers for. Requests carry their SAS in the query:
+nothing here logs them.
+"""
+
+import base64
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import partial
+from urllib.parse import unquote
+
+from flask import Blueprint, Response, request
+from lxml import etree
+from werkzeug.http import http_date
+
+from legacy_queue.domain.fault import DELETE, RECEIVE
+from legacy_queue.domain.messages import MessageLease
+from legacy_queue.gateway.azure_protocol import (
+    AzureError,
+    Observer,
+    answer,
+    authenticated,
+    blueprint_of,
+    check_names,
+    element,
+)
+from legacy_queue.gateway.faulty_messages import FaultyMessages
+from legacy_queue.ports import Clock, queue
+from legacy_queue.ports.account import StorageAccount
+
+_DENIED = (  # by segments after the queue's: what Azure knows and a permission to process does not cover
+    ("GET", "HEAD", "PUT", "DELETE"),
+    ("GET", "POST", "DELETE"),  # peek, put, clear
+    ("PUT",),  # update
+)
+_USES = {("GET", 1): RECEIVE, ("DELETE", 2): DELETE}  # by segments after the queue's
+_RECEIVE_PARAMETERS = {"numofmessages", "visibilitytimeout", "timeout"}
+_DELETE_PARAMETERS = {"popreceipt", "timeout", "visibilitytimeout"}  # the last is ignored, as by Azurite
+_MAX_MESSAGES = 32
+_MAX_VISIBILITY = 7 * 24 * 60 * 60  # seconds
+
+
+def azure_queue_api(account: StorageAccount, clock: Clock, observer: Observer | None = None) -> Blueprint:
+    """``GET /<account>/<queue>/messages`` and ``DELETE /<account>/<queue>/messages/<messageId>``.
+
+    To be mounted where the signed URLs point. The scheme that a SAS is checked for is that of the request:
+    behind a proxy that ends TLS, the application must have been told. ``observer`` may cause faults.
+    """
+    name, key = account.public_queues.account, account.public_queues.key
+    faulty = FaultyMessages(observer, clock) if observer else None
+
+    def serve(path: str) -> Response:
+        segments = [unquote(segment) for segment in path.split("/")]
+        if segments[0] != name or len(segments) == 1:
+            raise AzureError("AuthenticationFailed")
+        queue_name, resource = segments[1], segments[2:]
+        use = _USES.get((request.method, len(resource)))
+        if observer and use:
+            observer.begin(request.environ, use)
+        parameters = authenticated(f"/queue/{name}/{queue_name}", "p", key, clock.wall_time())
+        match request.method, resource:
+            case "GET", ["messages"] if parameters.get("peekonly") != "true":
+                return _receive(account.queue(queue_name), parameters, faulty)
+            case "DELETE", ["messages", message_id]:
+                return _delete(account.queue(queue_name), message_id, parameters, faulty)
+        if resource[:1] not in ([], ["messages"]) or len(resource) >= len(_DENIED):
+            raise AzureError("InvalidUri")
+        denied = request.method in _DENIED[len(resource)]
+        raise AzureError("AuthorizationPermissionMismatch" if denied else "UnsupportedHttpVerb")
+
+    return blueprint_of("azure_queue_api", "/<path:path>", serve, observer)
+
+
+def _receive(source: queue.Queue, parameters: Mapping[str, str], faulty: FaultyMessages | None) -> Response:
+    check_names(parameters, _RECEIVE_PARAMETERS)
+    count = _whole_number(parameters, "numofmessages", 1, _MAX_MESSAGES)
+    seconds = _whole_number(parameters, "visibilitytimeout", 30, _MAX_VISIBILITY)
+    receive = partial(faulty.receive, source) if faulty else source.receive
+    try:
+        messages = receive(count, timedelta(seconds=seconds))
+    except queue.QueueNotFound:
+        raise AzureError("QueueNotFound") from None
+    root = element("QueueMessagesList")
+    root.extend(map(_to_xml, messages))
+    return answer(200, root)
+
+
+def _to_xml(message: queue.QueuedMessage) -> etree._Element:
+    return element(
+        "QueueMessage",
+        MessageId=message.lease.message_id,
+        InsertionTime=http_date(message.inserted),
+        ExpirationTime=http_date(message.expires),
+        PopReceipt=message.lease.receipt,
+        TimeNextVisible=http_date(message.next_visible or message.inserted),
+        DequeueCount=str(message.dequeue_count),
+        MessageText=message.text,
+    )
+
+
+def _delete(
+    source: queue.Queue, message_id: str, parameters: Mapping[str, str], faulty: FaultyMessages | None
+) -> Response:
+    check_names(parameters, _DELETE_PARAMETERS)
+    receipt = parameters.get("popreceipt")
+    if receipt is None:
+        raise AzureError("MissingRequiredQueryParameter", "'popreceipt' is missing.")
+    try:
+        base64.b64decode(receipt, validate=True)
+    except ValueError:
+        raise AzureError("InvalidQueryParameterValue", "'popreceipt' is not a URI-encoded receipt.") from None
+    if faulty:
+        faulty.delete(message_id)
+    try:
+        source.delete(MessageLease(message_id, receipt))
+    except (queue.QueueNotFound, queue.PopReceiptMismatch) as error:
+        raise AzureError(type(error).__name__) from None
+    except queue.LeaseLost:
+        raise AzureError("MessageNotFound") from None
+    return answer(204)
+
+
+def _whole_number(parameters: Mapping[str, str], name: str, default: int, maximum: int) -> int:
+    text = parameters.get(name, str(default))
+    if not re.fullmatch("[0-9]{1,9}", text) or not 1 <= int(text) <= maximum:
+        raise AzureError(
+            "OutOfRangeQueryParameterValue", f"{name!r} must be a whole number from 1 to {maximum}."
+        )
+    return int(text)

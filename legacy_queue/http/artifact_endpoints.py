@@ -1,0 +1,264 @@
+"""Endpoints about artifacts, and where signed URLs lead that upload them through this server.
+
+Source: docs/explanation/http-contract.md#artifacts.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from flask import Response, request
+
+from legacy_queue.domain.artifact import Artifact
+from legacy_queue.domain.errors import InputError, LengthRequired, ResourceNotFound
+from legacy_queue.domain.fault import UPLOAD
+from legacy_queue.domain.scopes import AllOf, AnyOf, ForEach
+from legacy_queue.http.endpoint import Answer, Call, endpoint
+from legacy_queue.http.fault_injection import FaultInjection
+from legacy_queue.http.paging import PAGED, page_answer, render
+from legacy_queue.services import Services
+from legacy_queue.services.artifacts import Found
+from legacy_queue.services.pages import Page
+from legacy_queue.services.upload_slots import UploadSlots
+from legacy_queue.services.uploads import Sent
+
+UPLOADS = "/uploads"  # a path
+
+_OF_RUN = "/task/<taskId>/runs/<runId>/artifacts"
+_OF_LATEST = "/task/<taskId>/artifacts"
+_ONE = f"{_OF_RUN}/<name>"
+_INFO, _CONTENT = (f"/task/<taskId>/runs/<runId>/artifact-{what}/<name>" for what in ("info", "content"))
+_LATEST_INFO, _LATEST_CONTENT = (f"/task/<taskId>/artifact-{what}/<name>" for what in ("info", "content"))
+_AS_WORKER = AllOf(("queue:create-artifact:<name>", "assume:worker-id:<workerGroup>/<workerId>"))
+_AS_HOLDER = ("queue:claim-task:<taskId>/<runId>", "queue:create-artifact:<taskId>/<runId>")
+_GETTING = AllOf((ForEach("private", "privateNames", "queue:get-artifact:<private>"),))
+_NAME = r"[ -~]{1,1024}"
+_MAX_LINKS = 16  # on the way to an artifact
+_CHUNK = 256 * 1024  # bytes
+
+_putting = partial(endpoint, scopes=AnyOf((*_AS_HOLDER, _AS_WORKER)))
+_getting = partial(endpoint, "GET", scopes=_GETTING)
+_content = partial(_getting, output="artifact-content-response")
+_listing = partial(endpoint, "GET", query=PAGED, output="list-artifacts-response", stability="experimental")
+
+
+@_putting("POST", _ONE, "Create Artifact", input="post-artifact-request", output="post-artifact-response")
+def create_artifact(call: Call) -> Answer:
+    """Put an artifact of a run on record, and learn how to upload it. Safe to repeat, for fresh URLs.
+
+    A later expires is taken over, and another url of a reference, or a link in its place; nothing else is
+    replaced. An artifact that has expired may be created again, and expires may be up to 15 minutes ago.
+    """
+    services = _as_creator(call)
+    return services.artifacts.create(call.task_id, call.run_id, call.params["name"], call.body)
+
+
+@_putting("PUT", _ONE, "Complete Artifact", input="put-artifact-request", stability="experimental")
+def complete_artifact(call: Call) -> Answer:
+    """Say that a blob is uploaded, with the ETags of its uploads: now it can be had. Safe to repeat."""
+    if "uploadId" in call.body:
+        return finish_artifact.handler(call.meant_for(finish_artifact))
+    services = _as_creator(call)
+    services.artifacts.complete(call.task_id, call.run_id, call.params["name"], call.body["etags"])
+    return _empty(204)
+
+
+@_putting("PUT", _ONE, "Finish Artifact", input="finish-artifact-request")
+def finish_artifact(call: Call) -> Answer:
+    """Say that an object is uploaded, with its uploadId: now it can be had. Safe to repeat."""
+    services = _as_creator(call)
+    services.artifacts.finish(call.task_id, call.run_id, call.params["name"], call.body["uploadId"])
+    return _empty(204)
+
+
+@_getting(_ONE, "Get Artifact from Run")
+def get_artifact(call: Call) -> Response:
+    """Redirect to the artifact, links followed; a name that begins with public/ needs no scope.
+
+    The body has its storageType and url, for clients that do not follow.
+    """
+    return _redirect(_found(call, call.run_id)[1])
+
+
+@_getting(f"{_OF_LATEST}/<name>", "Get Artifact from Latest Run")
+def get_latest_artifact(call: Call) -> Response:
+    """As getArtifact, of the last run."""
+    return _redirect(_found(call)[1])
+
+
+@_content(_CONTENT, "Get Artifact Content From Run")
+def artifact(call: Call) -> Answer:
+    """What the artifact is had with: a url, or for an object its name and credentials. Links are followed.
+
+    Whatever is had from a signed URL is answered as s3.
+    """
+    return _content_of(*_found(call, call.run_id))
+
+
+@_content(_LATEST_CONTENT, "Get Artifact Content From Latest Run")
+def latest_artifact(call: Call) -> Answer:
+    """As artifact, of the last run."""
+    return _content_of(*_found(call))
+
+
+@endpoint("GET", _INFO, "Get Artifact Information From Run", output="artifact-response")
+def artifact_info(call: Call) -> Answer:
+    """The artifact as it is listed, without its content; a link is not followed."""
+    return call.authorize().artifacts.info(call.task_id, call.run_id, call.params["name"]).to_wire()
+
+
+@endpoint("GET", _LATEST_INFO, "Get Artifact Information From Latest Run", output="artifact-response")
+def latest_artifact_info(call: Call) -> Answer:
+    """As artifactInfo, of the last run."""
+    artifacts = call.authorize().artifacts
+    return artifacts.info(call.task_id, artifacts.latest_run(call.task_id), call.params["name"]).to_wire()
+
+
+@_listing(_OF_RUN, "Get Artifacts from Run")
+def list_artifacts(call: Call) -> Response:
+    """The artifacts of a run, in pages as those of listTaskGroup."""
+    services = call.authorize()
+    ask = partial(services.artifacts.list, call.task_id, call.run_id, render=_listed)
+    return page_answer(call, services, "artifacts", _NAME, ask)
+
+
+@_listing(_OF_LATEST, "Get Artifacts from Latest Run")
+def list_latest_artifacts(call: Call) -> Response:
+    """As listArtifacts, of the last run; the pages of one list are of one run, though another begins."""
+    services = call.authorize()
+
+    def ask(after: str, limit: int) -> Page[str]:
+        run, _, name = after.partition(" ")
+        run_id = int(run) if run else services.artifacts.latest_run(call.task_id)
+        page = services.artifacts.list(call.task_id, run_id, name, limit, _listed)
+        return replace(page, after=page.after and f"{run_id} {page.after}")
+
+    return page_answer(call, services, "artifacts", rf"[0-9]{{1,4}} {_NAME}", ask)
+
+
+def _as_creator(call: Call) -> Services:
+    call.task()  # of none, a ResourceNotFound
+    try:
+        return call.authorize_holder()
+    except ResourceNotFound as error:
+        raise InputError(error.message) from None
+
+
+def _found(call: Call, run_id: int | None = None) -> tuple[Services, Found]:
+    """The artifact of that run, or of the last one, links followed: the caller may have all on the way.
+
+    Raises InsufficientScopes, ResourceNotFound, ResourceExpired; InputError for a circle.
+    """
+    names = [call.params["name"]]
+    while True:
+        private = [name for name in names if not name.startswith("public/")]
+        services = call.authorize(privateNames=private)
+        run_id = services.artifacts.latest_run(call.task_id) if run_id is None else run_id
+        found = services.artifacts.find(call.task_id, run_id, names[-1])
+        if found.artifact.storage_type != "link":
+            return services, found
+        if len(names) > _MAX_LINKS:
+            raise InputError(
+                f"artifact {names[0]!r} leads through more than {_MAX_LINKS} links, or in a circle"
+            )
+        names.append(found.artifact.details["artifact"])
+
+
+def _content_of(services: Services, found: Found) -> Answer:
+    match found.artifact.storage_type:
+        case "object":
+            return services.objects.access(found.artifact)
+        case "error":
+            return {"storageType": "error", **_error(found.artifact)}
+        case "reference":
+            return {"storageType": "reference", "url": found.url}
+    return {"storageType": "s3", "url": found.url}
+
+
+def _error(artifact: Artifact) -> dict[str, str]:
+    return {name: artifact.details[name] for name in ("reason", "message")}
+
+
+class _Redirect(Response):
+    """Its Location is what was given, which Werkzeug would write anew."""
+
+    def get_wsgi_headers(self, environ: Any) -> Any:
+        headers = super().get_wsgi_headers(environ)
+        headers["Location"] = self.headers["Location"]
+        return headers
+
+
+def redirect(storage_type: str, url: str) -> Response:
+    """To the URL; clients of today read it in the body, and do not follow."""
+    body = json.dumps({"storageType": storage_type, "url": url})
+    headers = {"Location": url, **_headers(storage_type)}
+    return _Redirect(body, 303, headers, content_type="application/json")
+
+
+def _redirect(found: Found) -> Response:
+    artifact = found.artifact
+    if found.url is None:
+        body = json.dumps(_error(artifact))
+        return Response(body, 424, _headers("error"), content_type="application/json")
+    response = redirect(artifact.storage_type, found.url)
+    if artifact.storage_type == "blob":
+        response.headers.update(_location_headers(artifact))
+    return response
+
+
+def _headers(storage_type: str) -> dict[str, str]:
+    return {"x-taskcluster-artifact-storage-type": storage_type, "Cache-Control": "no-store"}
+
+
+def _location_headers(artifact: Artifact) -> Mapping[str, str]:
+    """What old download clients insist on."""
+    details = artifact.details
+    values = {
+        "content-sha256": details["contentSha256"],
+        "content-length": str(details["contentLength"]),
+        "transfer-sha256": details["transferSha256"],
+        "transfer-length": str(details["transferLength"]),
+        "content-encoding": details["contentEncoding"],
+        "content-type": artifact.content_type,
+    }
+    return {f"x-taskcluster-location-{name}": value for name, value in values.items()}
+
+
+def _listed(artifact: Artifact) -> bytes:
+    return render(artifact.to_wire())
+
+
+def upload_view(
+    services: Services, slots: UploadSlots, faults: FaultInjection | None
+) -> Callable[[str], Response]:
+    """``PUT /uploads/<ticket>?signature=..``: 200 and an ETag once the body is stored as a whole, as by S3.
+
+    What signs the URL is all the authorization there is. An upload that finds no slot is refused unread.
+    """
+
+    def upload(ticket: str) -> Response:
+        signature = request.args.get("signature", "")
+        if faults:
+            permission = services.uploads.verified(ticket, signature)
+            faults.meet(request.environ, UPLOAD, [(permission.task_id, permission.run_id)])
+        length, headers = request.environ.get("CONTENT_LENGTH", ""), request.headers
+        if not length.isdecimal():
+            raise LengthRequired("content-length is missing: a body in chunks is not accepted")
+        # in place of the limit of JSON; where it is reached, Werkzeug refuses
+        request.max_content_length = int(length) + 1
+        encoding, md5 = headers.get("content-encoding"), headers.get("content-md5")
+        sent = Sent(int(length), headers.get("content-type", ""), encoding, md5)
+        chunks = iter(lambda: request.stream.read(_CHUNK), b"")  # read no faster than they are stored
+        with slots.taken(ticket):
+            etag = services.uploads.receive(ticket, signature, sent, chunks)
+        return _empty(200, ETag=f'"{etag}"')
+
+    return upload
+
+
+def _empty(status: int, **headers: str) -> Response:
+    response = Response(status=status, headers=headers)
+    del response.headers["Content-Type"]
+    return response

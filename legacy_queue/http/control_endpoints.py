@@ -1,0 +1,192 @@
+"""``/control/v1``: what a test does with a server: its clock, its tasks, faults, a look inside, a reset.
+
+Source: docs/reference/control.md.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from legacy_queue.domain.ids import TASK_ID
+from legacy_queue.domain.task import Task
+from legacy_queue.domain.times import format_time, given_duration
+from legacy_queue.http.endpoint import Answer, Call, Endpoint, endpoint
+from legacy_queue.http.fault_injection import FaultInjection
+from legacy_queue.http.paging import PAGED, page_answer, render
+from legacy_queue.http.request_journal import Journal
+from legacy_queue.services.clock_control import ClockControl, ClockState
+from legacy_queue.services.fault_registry import FaultRegistry
+from legacy_queue.services.peeking import PeekedMessage, Peeking
+
+SCOPE = "queue:control"
+DISABLED = "this server lets no test control it: it does only when it is started with --control"
+_REQUESTS = 100  # by default
+
+control_endpoint = partial(endpoint, scopes=SCOPE, service="control")
+
+
+@dataclass(frozen=True)
+class ControlServices:
+    """What an endpoint gets hold of once its caller is authorized.
+
+    ``reset`` returns once nothing is left of what was; raises RequestConflict, ServiceUnavailable.
+    """
+
+    clock: ClockControl
+    faults: FaultRegistry
+    injection: FaultInjection
+    journal: Journal
+    peeking: Peeking
+    reset: Callable[[], None]
+
+
+@control_endpoint("GET", "/control/v1/clock", "Get Clock", output="control-clock")
+def control_clock(call: Call) -> Answer:
+    """The queue's time, how many seconds it is ahead of the real time, and whether it stands still.
+
+    Where it cannot be moved, ``reason`` says why.
+    """
+    return _clock_answer(call.authorize_control().clock.state())
+
+
+@control_endpoint(
+    "POST", "/control/v1/clock", "Move Clock", input="move-clock-request", output="control-clock"
+)
+def move_clock(call: Call) -> Answer:
+    """Let time pass (``advance``), stand still (``freeze``), or go on from where it stands (``release``).
+
+    With ``advance`` all that becomes due in that time happens in its order, and has happened when this
+    answers, events included; then requests of claimWork that wait look for work. Signatures, credentials and
+    signed URLs stay on the real time. 409 where the clock cannot be moved: it can with ``--storage memory``.
+    """
+    clock = call.authorize_control().clock
+    match call.body:
+        case {"advance": _}:
+            clock.advance(given_duration(call.body, "advance"))
+        case {"freeze": _}:
+            clock.freeze()
+        case _:
+            clock.release()
+    return _clock_answer(clock.state())
+
+
+@control_endpoint(
+    "GET", "/control/v1/tasks", "List Tasks", query=(*PAGED, "state"), output="control-tasks-response"
+)
+def control_tasks(call: Call) -> Answer:
+    """The status structures of all tasks that are not resolved; with ``state=all`` those of the others too.
+
+    They are in the order of their taskIds, in pages as those of listTaskGroup.
+    """
+    services = call.authorize()
+    ask = partial(services.listing.all_tasks, call.query.get("state") == "all", render=_status)
+    return page_answer(call, services, "tasks", TASK_ID, ask)
+
+
+def _status(task: Task) -> bytes:
+    return render(task.status())
+
+
+@control_endpoint("POST", "/control/v1/reset", "Reset", output="control-empty")
+def control_reset(call: Call) -> Answer:
+    """Remove all tasks, messages, events, artifacts, workers, faults and what was noted of requests; the
+    clock says the real time again. Requests of claimWork that wait, and event streams, end.
+
+    On Azurite what has this server's queue-prefix is removed, and nothing else; 409 on Azure.
+    """
+    call.authorize_control().reset()
+    return {}
+
+
+def _clock_answer(state: ClockState) -> Mapping[str, Any]:
+    return {
+        "now": format_time(state.now),
+        "offset": state.offset.total_seconds(),
+        "frozen": state.is_frozen,
+        "movable": not state.reason,
+        **({"reason": state.reason} if state.reason else {}),
+    }
+
+
+@control_endpoint("GET", "/control/v1/faults", "List Faults", output="control-faults")
+def list_faults(call: Call) -> Answer:
+    """The faults in force, the oldest first, and how often each has happened."""
+    return {"faults": call.authorize_control().faults.list()}
+
+
+@control_endpoint(
+    "POST", "/control/v1/faults", "Add Fault", input="control-new-fault", output="control-fault"
+)
+def add_fault(call: Call) -> Answer:
+    """Have something happen to requests: an error, a delay, a connection that is closed without an answer.
+
+    Of several faults for a request, the one that was added first happens, until its times are over.
+    """
+    return call.authorize_control().faults.add(call.body)
+
+
+@control_endpoint("DELETE", "/control/v1/faults/<faultId>", "Remove Fault", output="control-fault")
+def remove_fault(call: Call) -> Answer:
+    """The fault happens no more; the answer says how often it did."""
+    return call.authorize_control().faults.remove(call.params["faultId"])
+
+
+@control_endpoint(
+    "GET", "/control/v1/messages/<provisionerId>/<workerType>", "List Messages", output="control-messages"
+)
+def list_messages(call: Call) -> Answer:
+    """The messages in the queues of a worker type, highest priority first; none is received.
+
+    Memory storage shows all of them, Azurite and Azure the first 32 visible ones of each priority: hidden is
+    the number of those that are not shown.
+    """
+    pool = call.params["provisionerId"], call.params["workerType"]
+    peeked = call.authorize_control().peeking.messages(*pool)
+    messages = [_message(one) for one in peeked.messages]
+    return {"taskQueueId": "/".join(pool), "messages": messages, "hidden": peeked.hidden}
+
+
+@control_endpoint(
+    "GET", "/control/v1/requests", "List Requests", query=("after", "limit"), output="control-requests"
+)
+def list_requests(call: Call) -> Answer:
+    """The last requests that the server answered, 100 by default, oldest first; with after, the first ones
+    behind the one of that sequence number. The last 10,000 are kept, without those to /control/v1 and
+    /events. The status 0 is that of a request that got no answer.
+    """
+    journal = call.authorize_control().journal
+    after = int(call.query["after"]) if "after" in call.query else None
+    return {"requests": journal.requests(int(call.query.get("limit", _REQUESTS)), after)}
+
+
+def _message(one: PeekedMessage) -> Mapping[str, Any]:
+    run = {"taskId": one.run[0], "runId": one.run[1]} if one.run else {}
+    return {
+        **run,
+        "priority": one.priority,
+        "visibleIn": one.visible_in.total_seconds(),
+        "dequeueCount": one.dequeue_count,
+        "messageId": one.message_id,
+        "inserted": format_time(one.inserted),
+    }
+
+
+CONTROL_ENDPOINTS = (
+    control_clock,
+    move_clock,
+    control_tasks,
+    control_reset,
+    list_faults,
+    add_fault,
+    remove_fault,
+    list_messages,
+    list_requests,
+)
+
+
+def control_endpoints(is_enabled: bool) -> tuple[Endpoint, ...]:
+    """Those that are not enabled answer 404 with a sentence that says how to enable them."""
+    if is_enabled:
+        return CONTROL_ENDPOINTS
+    return tuple(replace(one, disabled=DISABLED) for one in CONTROL_ENDPOINTS)

@@ -1,0 +1,67 @@
+"""Endpoints of today's Object service: here the bytes of artifacts of the storage type ``object``."""
+
+from functools import partial
+from typing import Any
+
+from legacy_queue.domain.times import format_time
+from legacy_queue.http.artifact_endpoints import redirect
+from legacy_queue.http.endpoint import Answer, Call, endpoint
+
+_uploading = partial(endpoint, service="object", scopes="object:upload:<projectId>:<objectName>")
+_downloading = partial(endpoint, service="object", scopes="object:download:<objectName>")
+
+
+@_uploading(
+    "PUT",
+    "/upload/<objectName>",
+    "Begin Upload of an Object",
+    input="create-upload-request",
+    output="create-upload-response",
+)
+def create_upload(call: Call) -> Answer:
+    """Store what came inline, or learn where to PUT it, until the upload is finished. Safe to repeat."""
+    objects = call.authorize(projectId=call.body["projectId"]).objects
+    return objects.create_upload(call.params["objectName"], call.body)
+
+
+@_uploading(
+    "POST",
+    "/finish-upload/<objectName>",
+    "Mark an Upload as Complete",
+    input="finish-upload-request",
+)
+def finish_upload(call: Call) -> Answer:
+    """Say that all is uploaded, and with which hashes: now it can be downloaded. Safe to repeat."""
+    objects = call.authorize(projectId=call.body["projectId"]).objects
+    objects.finish_upload(call.params["objectName"], call.body)
+    return {}
+
+
+@_downloading(
+    "PUT",
+    "/start-download/<objectName>",
+    "Download Object Data",
+    input="download-object-request",
+    output="download-object-response",
+)
+def start_download(call: Call) -> Answer:
+    """Learn from where to GET the object, by one of the accepted methods: getUrl, or simple."""
+    accepted = call.body["acceptDownloadMethods"]
+    return call.authorize().objects.start_download(call.params["objectName"], accepted)
+
+
+@_downloading("GET", "/metadata/<objectName>", "Get an Object's Metadata", output="get-object-response")
+def object_(call: Call) -> Answer:
+    """The object's project, expiry and hashes."""
+    artifact = call.authorize().objects.find(call.params["objectName"])
+    details: Any = artifact.details
+    expires = format_time(artifact.expires)
+    return {"projectId": details["projectId"], "expires": expires, "hashes": details["hashes"]}
+
+
+@_downloading("GET", "/download/<objectName>", "Get an Object's Data")
+def download(call: Call) -> Answer:
+    """Redirect to the object."""
+    objects = call.authorize().objects
+    answer = objects.start_download(call.params["objectName"], {"simple": True})
+    return redirect("object", answer["url"])

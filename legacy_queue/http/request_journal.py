@@ -1,0 +1,156 @@
+"""The last requests and what came of them, for a test to look at. Nothing secret is ever shown of them."""
+
+import itertools
+import re
+import time
+from collections import deque
+from collections.abc import Container, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from legacy_queue.domain.errors import AuthenticationFailed
+from legacy_queue.domain.fault import RunKey
+from legacy_queue.domain.times import format_time
+from legacy_queue.http.endpoint import PARAMETERS
+from legacy_queue.http.request_log import RequestRecord, without_signature
+
+_SIZE = 10_000  # requests
+_MAX_TARGET, _MAX_REASON, _MAX_NAME = 2000, 1000, 100  # characters
+# of queries; Azure's are those of signed URLs that sign nothing
+_SHOWN = {*PARAMETERS, "numofmessages", "visibilitytimeout", "timeout", "peekonly", "comp"}
+_SUBJECT = ("taskId", "runId", "workerGroup", "workerId")
+_PLAIN = re.compile(r"[A-Za-z0-9_.,:+%-]{0,200}")
+
+
+class _Entry(NamedTuple):
+    """As a record has it; ``task_id`` to ``worker_id`` are as they were sent."""
+
+    sequence: int
+    answered: float  # seconds since 1970
+    ms: float
+    request_id: str
+    method: str
+    target: str
+    endpoint: str | None
+    status: int
+    code: str | None
+    reason: str | None
+    client_id: str | None
+    task_id: str | None
+    run_id: str | None
+    worker_group: str | None
+    worker_id: str | None
+    runs: Sequence[RunKey]
+    fault: str | None
+
+    def to_wire(self) -> dict[str, Any]:
+        """Without what is not known of it."""
+        wire = {
+            "endpoint": self.endpoint,
+            "code": self.code,
+            "reason": self.reason and without_signature(self.reason.partition("\n")[0]),
+            "clientId": self.client_id,
+            **self._subject(),
+            "fault": self.fault,
+        }
+        return {
+            "sequence": self.sequence,
+            "time": format_time(datetime.fromtimestamp(self.answered, UTC)),
+            "requestId": self.request_id,
+            "method": self.method,
+            "path": shown_target(self.target),
+            "status": self.status,
+            "ms": self.ms,
+            **{name: value for name, value in wire.items() if value is not None},
+        }
+
+    def _subject(self) -> dict[str, Any]:
+        """The task, run and worker that it was about; all tasks, where there were several."""
+        given = zip(_SUBJECT, (self.task_id, self.run_id, self.worker_group, self.worker_id), strict=True)
+        # what is none of these may hold anything
+        subject: dict[str, Any] = {
+            name: value for name, value in given if value is not None and _is_valid(name, value)
+        }
+        if "runId" in subject:
+            subject["runId"] = int(subject["runId"])
+        if len(self.runs) == 1:
+            ((subject["taskId"], subject["runId"]),) = self.runs
+        elif self.runs:
+            subject["taskIds"] = [task_id for task_id, _ in self.runs]
+        return subject
+
+
+class Journal:
+    """The last 10,000 requests; those of endpoints that are ``left_out`` are not in it."""
+
+    def __init__(self, left_out: Container[str | None]) -> None:
+        self._left_out, self._numbers = left_out, itertools.count(1)
+        self._entries: deque[tuple[Any, ...]] = deque(maxlen=_SIZE)  # appended to by several threads
+
+    def answered(self, record: RequestRecord) -> None:
+        """Note a request: no more than is shown of it is kept."""
+        name, params = record.call or (record.endpoint, {})
+        if name in self._left_out:
+            return
+        refusal, body = record.refusal, record.payload[1] if record.payload else None
+        code, reason = record.code, record.reason
+        if isinstance(refusal, AuthenticationFailed):
+            code, reason = refusal.code, refusal.reason
+        elif refusal is not None:
+            code, reason = refusal.code, refusal.message[:_MAX_REASON]
+        worker = body if isinstance(body, dict) and "workerId" in body else params
+        # a plain tuple of what holds nothing else: the garbage collector soon leaves it alone
+        entry = (
+            next(self._numbers),
+            time.time(),
+            record.ms,
+            record.request_id,
+            record.method,
+            record.target[:_MAX_TARGET],
+            name,
+            record.status,
+            code,
+            reason,
+            record.client_id,
+            params.get("taskId"),
+            params.get("runId"),
+            _name(worker.get("workerGroup")),
+            _name(worker.get("workerId")),
+            record.runs,
+            record.fault,
+        )
+        self._entries.append(entry)
+
+    def requests(self, limit: int, after: int | None) -> Sequence[Mapping[str, Any]]:
+        """The last ones, oldest first; or the first ones behind the one with the number ``after``."""
+        entries = sorted(self._entries)
+        wanted = entries[-limit:] if after is None else [one for one in entries if one[0] > after][:limit]
+        return [_Entry(*one).to_wire() for one in wanted]
+
+
+def shown_target(target: str) -> str:
+    """A path and its query without what might sign it, or might be a secret: *** is in its place."""
+    path, has_query, query = target.partition("?")
+    shown = without_signature(path)
+    return f"{shown}?{'&'.join(_shown_query(query))}" if has_query else shown
+
+
+def _shown_query(query: str) -> Iterator[str]:
+    hides = False
+    for pair in filter(None, query.split("&")):
+        name, _, value = pair.partition("=")
+        if name in _SHOWN and _PLAIN.fullmatch(value) and without_signature(value) == value:
+            yield pair
+        else:
+            hides = True
+    if hides:
+        yield "***"
+
+
+def _name(value: Any) -> str | None:
+    """What may be a name, since a body may hold anything."""
+    return value[:_MAX_NAME] if isinstance(value, str) else None
+
+
+def _is_valid(name: str, value: str) -> bool:
+    return re.fullmatch(PARAMETERS[name], value) is not None

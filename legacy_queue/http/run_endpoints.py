@@ -1,0 +1,139 @@
+"""Endpoints for workers: where work is, and what becomes of a run.
+
+Source: docs/explanation/http-contract.md.
+"""
+
+from functools import partial
+
+from werkzeug.http import parse_dict_header
+
+from legacy_queue.domain.scopes import AllOf, AnyOf
+from legacy_queue.domain.task import Worker
+from legacy_queue.http.body_timeout import disconnected
+from legacy_queue.http.endpoint import Answer, Call, endpoint
+from legacy_queue.services.claims import ClaimProof
+
+_RUN = "/task/<taskId>/runs/<runId>"
+_POOL = "<provisionerId>/<workerType>"
+_WORKER_ID = "queue:worker-id:<workerGroup>/<workerId>"
+_AS_WORKER = "assume:worker-id:<workerGroup>/<workerId>"
+_AS_WORKER_TYPE = f"assume:worker-type:{_POOL}"
+
+_POLLING = AnyOf((f"queue:poll-task-urls:{_POOL}", AllOf(("queue:poll-task-urls", _AS_WORKER_TYPE))))
+_LEGACY_CLAIMING = AllOf(("queue:claim-task", _AS_WORKER_TYPE, _AS_WORKER))
+_CLAIMING = AnyOf((AllOf((f"queue:claim-task:{_POOL}", _WORKER_ID)), _LEGACY_CLAIMING))
+
+
+def _on_run(verb: str, legacy_verb: str) -> AnyOf:
+    """What the holder of a claim may: with the claim's credentials, or with those of the worker."""
+    legacy = AllOf((f"queue:{legacy_verb}", _AS_WORKER))
+    return AnyOf(("queue:claim-task:<taskId>/<runId>", f"queue:{verb}:<taskId>/<runId>", legacy))
+
+
+_resolving = partial(endpoint, scopes=_on_run("resolve-task", "resolve-task"), output="task-status-response")
+
+
+@endpoint(
+    "GET",
+    f"/poll-task-url/{_POOL}",
+    "Get Urls to Poll Pending Tasks",
+    scopes=_POLLING,
+    output="poll-task-urls-response",
+)
+def poll_task_urls(call: Call) -> Answer:
+    """Signed URLs for polling, and deleting from, the Azure queues of a worker type; poll them in order."""
+    return call.authorize().polling.poll_urls(*_pool(call), call.client_id)
+
+
+@endpoint(
+    "POST",
+    f"/claim-work/{_POOL}",
+    "Claim Work",
+    scopes=AllOf((f"queue:claim-work:{_POOL}", _WORKER_ID)),
+    input="claim-work-request",
+    output="claim-work-response",
+    also="/claim-work/<taskQueueId>",
+)
+def claim_work(call: Call) -> Answer:
+    """Claim pending tasks, up to ``tasks`` of them, highest priority first.
+
+    The answer comes as soon as there are any, and within 20 seconds: then it holds none. Fewer than were
+    asked for does not mean that there are no more. A client that hangs up before claims nothing.
+    With the header ``Prefer: wait=0`` (RFC 7240) the answer comes at once.
+    """
+    worker = _worker(call)
+    services = call.authorize(workerGroup=worker.worker_group, workerId=worker.worker_id)
+    count = call.body.get("tasks", 1)
+    names_task_queue = "taskQueueId" in call.params
+    is_gone = disconnected(call.environ)
+    waits = parse_dict_header(call.environ.get("HTTP_PREFER", "")).get("wait") != "0"
+    return services.claim_work.claim(*_pool(call), worker, count, is_gone, names_task_queue, waits)
+
+
+@endpoint(
+    "POST",
+    f"{_RUN}/claim",
+    "Claim Task",
+    scopes=_CLAIMING,
+    input="task-claim-request",
+    output="task-claim-response",
+)
+def claim_task(call: Call) -> Answer:
+    """Claim a run that is pending, or the one after a claim that has expired."""
+    task, worker = call.task(), _worker(call)
+    queue = task.work_queue
+    services = call.authorize(
+        provisionerId=queue.provisioner_id,
+        workerType=queue.worker_type,
+        workerGroup=worker.worker_group,
+        workerId=worker.worker_id,
+    )
+    # a Go client sends the fields that it does not set as empty strings
+    proof = ClaimProof(*(call.body.get(name) or None for name in ("messageId", "receipt", "signature")))
+    return services.claims.claim(task, call.run_id, worker, proof)
+
+
+@endpoint(
+    "POST",
+    f"{_RUN}/reclaim",
+    "Reclaim Task",
+    scopes=_on_run("reclaim-task", "claim-task"),
+    output="task-reclaim-response",
+)
+def reclaim_task(call: Call) -> Answer:
+    """Extend the claim on a run before it expires."""
+    return call.authorize_holder().claims.reclaim(call.task_id, call.run_id)
+
+
+@_resolving(
+    "POST", f"{_RUN}/completed", "Report Run Completed", input="task-completed-request", input_optional=True
+)
+def report_completed(call: Call) -> Answer:
+    """Resolve a running run as completed; as failed where a very old worker says ``success: false``."""
+    state = "failed" if call.body and call.body.get("success") is False else "completed"
+    return _reported(call, state, state)
+
+
+@_resolving("POST", f"{_RUN}/failed", "Report Run Failed")
+def report_failed(call: Call) -> Answer:
+    """Resolve a running run as failed: the task's own code did."""
+    return _reported(call, "failed", "failed")
+
+
+@_resolving("POST", f"{_RUN}/exception", "Report Task Exception", input="task-exception-request")
+def report_exception(call: Call) -> Answer:
+    """Resolve a running run as exception; a new run follows for worker-shutdown and intermittent-task."""
+    return _reported(call, "exception", call.body["reason"].replace("resources-", "resource-"))
+
+
+def _pool(call: Call) -> tuple[str, str]:
+    return call.params["provisionerId"], call.params["workerType"]
+
+
+def _worker(call: Call) -> Worker:
+    return Worker(call.body["workerGroup"], call.body["workerId"])
+
+
+def _reported(call: Call, state: str, reason: str) -> Answer:
+    services = call.authorize_holder()
+    return {"status": services.tasks.report(call.task_id, call.run_id, state, reason).status()}

@@ -1,0 +1,150 @@
+"""Endpoints about tasks. Source: docs/explanation/http-contract.md."""
+
+from collections.abc import Callable
+from functools import partial
+
+from legacy_queue.domain.definition import NO_PROJECT, pool_in
+from legacy_queue.domain.ids import TASK_ID
+from legacy_queue.domain.priority import at_least
+from legacy_queue.domain.scopes import AllOf, AnyOf, Expression, ForEach
+from legacy_queue.domain.task import Task
+from legacy_queue.http.endpoint import Answer, Call, Endpoint, Handler, endpoint
+from legacy_queue.http.group_endpoints import group_wire
+from legacy_queue.http.paging import PAGED, page_answer, render
+from legacy_queue.services import Services
+
+_POOL = "<provisionerId>/<workerType>"
+_GROUP = "<schedulerId>/<taskGroupId>"
+
+_CREATE = f"queue:create-task:{_POOL}"
+_DEFINE = f"queue:define-task:{_POOL}"
+_SCHEDULE = (f"queue:task-group-id:{_GROUP}", f"queue:schedule-task:{_GROUP}/<taskId>")
+
+_listing = partial(endpoint, "GET", query=PAGED)
+_changing = partial(endpoint, output="task-status-response")
+
+
+def _creating(
+    method: str, route: str, title: str, *legacy: Expression, **more: str
+) -> Callable[[Handler], Endpoint]:
+    """``legacy`` are alternatives for tasks of the lowest priority only."""
+    modern = AllOf(("queue:scheduler-id:<schedulerId>", f"queue:create-task:<priority>:{_POOL}"))
+    any_priority = ForEach("priority", "priorities", modern)
+    alternatives = (any_priority, *(ForEach("legacy", "legacyPriority", one) for one in legacy))
+    each_scope = ForEach("scope", "scopes", "<scope>")
+    each_route = ForEach("route", "routes", "queue:route:<route>")
+    project = ForEach("projectId", "projects", "queue:create-task:project:<projectId>")
+    scopes = AllOf((each_scope, each_route, project, AnyOf(alternatives)))
+    return _changing(method, route, title, scopes=scopes, input="create-task-request", **more)
+
+
+def _on_task(verb: str) -> AnyOf:
+    legacy = AllOf((f"queue:{verb}", f"assume:scheduler-id:{_GROUP}"))
+    return AnyOf((f"queue:{verb}:{_GROUP}/<taskId>", f"queue:{verb}-in-project:<projectId>", legacy))
+
+
+@endpoint("GET", "/task/<taskId>", "Get Task Definition", output="task")
+def task(call: Call) -> Answer:
+    """The definition of the task, with its defaults filled in."""
+    return call.authorize().tasks.load(call.task_id).wire
+
+
+@endpoint("GET", "/task/<taskId>/status", "Get Task Status", output="task-status-response")
+def status(call: Call) -> Answer:
+    """The status structure of the task."""
+    return _status(call.authorize().tasks.load(call.task_id))
+
+
+@_creating("PUT", "/task/<taskId>", "Create New Task", _CREATE, AllOf((_DEFINE, *_SCHEDULE)))
+def create_task(call: Call) -> Answer:
+    """Create a task, which is pending at once unless it has dependencies. Safe to repeat."""
+    return _status(_as_creator(call).tasks.create(call.task_id, call.body))
+
+
+@_creating("POST", "/task/<taskId>/define", "Define Task", _CREATE, _DEFINE, stability="deprecated")
+def define_task(call: Call) -> Answer:
+    """Create a task that depends on itself: only scheduleTask makes it pending. Safe to repeat."""
+    return _status(_as_creator(call).tasks.define(call.task_id, call.body))
+
+
+@_changing("POST", "/task/<taskId>/schedule", "Schedule Defined Task", scopes=_on_task("schedule-task"))
+def schedule_task(call: Call) -> Answer:
+    """Make an unscheduled task pending, whatever it depends on; of any other, answer the status."""
+    return _status(_as_scheduler(call).tasks.schedule(call.task_id))
+
+
+@_changing(
+    "POST",
+    "/task/<taskId>/rerun",
+    "Rerun a Resolved Task",
+    scopes=_on_task("rerun-task"),
+    stability="deprecated",
+)
+def rerun_task(call: Call) -> Answer:
+    """Give a resolved task another run, and all its retries; of one that is not, answer the status."""
+    return _status(_as_scheduler(call).tasks.rerun(call.task_id))
+
+
+@_changing("POST", "/task/<taskId>/cancel", "Cancel Task", scopes=_on_task("cancel-task"))
+def cancel_task(call: Call) -> Answer:
+    """Resolve a task that is not resolved as exception/canceled; of one that is, answer the status."""
+    return _status(_as_scheduler(call).tasks.cancel(call.task_id))
+
+
+@_listing("/task-group/<taskGroupId>/list", "List Task Group", output="list-task-group-response")
+def list_task_group(call: Call) -> Answer:
+    """The tasks of a group, up to ``limit`` at a time; a page may hold fewer and not be the last: it has
+    about 4 MiB of JSON at most.
+
+    Where more follow there is a continuationToken, which as a query parameter gives the next page. A
+    task that joins meanwhile makes no other task be listed twice or not at all. Each page has what
+    getTaskGroup answers, too.
+    """
+    services, task_group_id = call.authorize(), call.params["taskGroupId"]
+    group = services.groups.find(task_group_id)
+    beside = group_wire(group) if group else call.params
+    ask = partial(services.listing.group, task_group_id, render=_listed)
+    return page_answer(call, services, "tasks", TASK_ID, ask, beside=beside)
+
+
+@_listing("/task/<taskId>/dependents", "List Dependent Tasks", output="list-dependent-tasks-response")
+def list_dependent_tasks(call: Call) -> Answer:
+    """The tasks that depend on a task, in pages as those of listTaskGroup."""
+    services = call.authorize()
+    ask = partial(services.listing.dependents, call.task_id, render=_listed)
+    return page_answer(call, services, "tasks", TASK_ID, ask, beside=call.params)
+
+
+def _as_creator(call: Call) -> Services:
+    body, (provisioner_id, worker_type) = call.body, pool_in(call.body)
+    project_id = body.get("projectId", NO_PROJECT)
+    priority = "lowest" if body.get("priority") in (None, "normal") else body["priority"]
+    return call.authorize(
+        scopes=body.get("scopes", []),
+        routes=body.get("routes", []),
+        priorities=at_least(priority),
+        legacyPriority=[priority] if priority == "lowest" else [],
+        schedulerId=body.get("schedulerId", "-"),
+        taskGroupId=body.get("taskGroupId", call.task_id),
+        provisionerId=provisioner_id,
+        workerType=worker_type,
+        # clients of before there were projects have no scope for "none"
+        projects=[] if project_id == NO_PROJECT else [project_id],
+    )
+
+
+def _as_scheduler(call: Call) -> Services:
+    definition = call.task().definition
+    return call.authorize(
+        schedulerId=definition.scheduler_id,
+        taskGroupId=definition.task_group_id,
+        projectId=definition.project_id,
+    )
+
+
+def _status(task: Task) -> Answer:
+    return {"status": task.status()}
+
+
+def _listed(task: Task) -> bytes:
+    return render({"status": task.status(), "task": task.wire})

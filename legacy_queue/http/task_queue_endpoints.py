@@ -1,0 +1,170 @@
+"""Endpoints about task queues, as a worker type is called since 2020: what waits in them, what is claimed."""
+
+from collections.abc import Callable
+from functools import partial
+
+from legacy_queue.domain.ids import IDENTIFIER, TASK_ID
+from legacy_queue.domain.scopes import AllOf, ForEach
+from legacy_queue.domain.task import Task
+from legacy_queue.domain.times import format_time
+from legacy_queue.domain.worker_record import WorkerRecord
+from legacy_queue.http.endpoint import Answer, Call, endpoint
+from legacy_queue.http.paging import PAGED, page_answer, render
+from legacy_queue.services.pages import Page
+
+_QUEUES = "/task-queues"
+_QUEUE = f"{_QUEUES}/<taskQueueId>"
+_POOL = "<provisionerId>/<workerType>"
+_COUNTS = ("queue:pending-count:<taskQueueId>", "queue:claimed-count:<taskQueueId>")
+_PLACE = rf"[0-9TZ:.-]{{24}}/{TASK_ID}"
+
+_getting = partial(endpoint, "GET")
+_listing = partial(endpoint, "GET", query=PAGED)
+
+
+@_getting(
+    f"/pending/{_POOL}",
+    "Get Number of Pending Tasks",
+    output="pending-tasks-response",
+    also="/pending/<taskQueueId>",
+)
+def pending_tasks(call: Call) -> Answer:
+    """How many tasks of a worker type are pending. It is right at once for what this server has done, and
+    within 2 s for what others have; longer where it takes storage longer than half a second to count.
+    """
+    wire = _counts(call, [f"{call.params['provisionerId']}/{call.params['workerType']}"])[0]
+    del wire["claimedTasks"]
+    return wire
+
+
+@_getting(
+    f"{_QUEUE}/counts",
+    "Get Number of Pending and Claimed Tasks",
+    scopes=AllOf(_COUNTS),
+    output="task-queue-counts-response",
+)
+def task_queue_counts(call: Call) -> Answer:
+    """How many tasks of a task queue are pending, and how many are claimed, as right as pendingTasks."""
+    return _counts(call, [call.params["taskQueueId"]])[0]
+
+
+@endpoint(
+    "POST",
+    f"{_QUEUES}/counts",
+    "Get Pending and Claimed Task Counts for Multiple Task Queues",
+    scopes=AllOf(tuple(ForEach("taskQueueId", "taskQueueIds", one) for one in _COUNTS)),
+    input="task-queue-counts-request",
+    output="task-queue-counts-list-response",
+    stability="experimental",
+)
+def task_queue_counts_batch(call: Call) -> Answer:
+    """The counts of up to 1000 task queues, in the order in which they are named."""
+    return {"taskQueueCounts": _counts(call, call.body["taskQueueIds"])}
+
+
+@_listing(
+    f"{_QUEUE}/pending",
+    "List Pending Tasks",
+    scopes="queue:pending-list:<taskQueueId>",
+    output="list-pending-tasks-response",
+    stability="experimental",
+)
+def list_pending_tasks(call: Call) -> Answer:
+    """The tasks of a task queue that are pending, in pages as those of listTaskGroup: those first that have
+    waited for the longest time, whatever their priority. None is claimed or hidden by it.
+    """
+    return _tasks(call, "pending", _pending)
+
+
+@_listing(
+    f"{_QUEUE}/claimed",
+    "List claimed Tasks",
+    scopes="queue:claimed-list:<taskQueueId>",
+    output="list-claimed-tasks-response",
+    stability="experimental",
+)
+def list_claimed_tasks(call: Call) -> Answer:
+    """The tasks of a task queue that workers hold, in pages as those of listTaskGroup: those first that were
+    claimed first.
+    """
+    return _tasks(call, "running", _claimed)
+
+
+@_listing(
+    _QUEUES,
+    "Get a list of all active task queues",
+    scopes="queue:list-task-queues",
+    output="list-taskqueues-response",
+)
+def list_task_queues(call: Call) -> Answer:
+    """The worker types of all provisioners that are known, in pages as those of listProvisioners."""
+    services = call.authorize()
+
+    def ask(after: str, limit: int) -> Page[str]:
+        behind = tuple(after.split("/")) if after else ()
+        page = services.workers.task_queues(behind, limit, lambda known: render(_described(known)))
+        return Page(page.items, "/".join(page.after) if page.after else None)
+
+    return page_answer(call, services, "taskQueues", f"{IDENTIFIER}/{IDENTIFIER}", ask)
+
+
+@_getting(
+    _QUEUE,
+    "Get a task queue",
+    scopes="queue:get-task-queue:<taskQueueId>",
+    output="taskqueue-response",
+)
+def get_task_queue(call: Call) -> Answer:
+    """What is known of a worker type, as getWorkerType has it, but for actions."""
+    return _described(
+        call.authorize().workers.known((call.params["provisionerId"], call.params["workerType"]))
+    )
+
+
+def _described(known: WorkerRecord) -> dict[str, str]:
+    wire = known.to_wire()
+    names = ("taskQueueId", "description", "stability", "expires", "lastDateActive")
+    return {name: wire[name] for name in names}
+
+
+def _counts(call: Call, task_queue_ids: list[str]) -> list[dict[str, str | int]]:
+    counts = call.authorize(taskQueueIds=task_queue_ids).task_queues.counts(task_queue_ids)
+    return [
+        {
+            **dict(zip(("provisionerId", "workerType"), task_queue_id.split("/"), strict=True)),
+            "taskQueueId": task_queue_id,
+            "pendingTasks": pending,
+            "claimedTasks": claimed,
+        }
+        for task_queue_id, (pending, claimed) in zip(task_queue_ids, counts, strict=True)
+    ]
+
+
+def _tasks(call: Call, state: str, rendered: Callable[[Task], bytes]) -> Answer:
+    services = call.authorize()
+    ask = partial(services.task_queues.tasks, call.params["taskQueueId"], state, render=rendered)
+    return page_answer(call, services, "tasks", _PLACE, ask)
+
+
+def _pending(task: Task) -> bytes:
+    return render(
+        {
+            "taskId": task.task_id,
+            "runId": len(task.runs) - 1,
+            "inserted": format_time(task.since),
+            "task": task.wire,
+        }
+    )
+
+
+def _claimed(task: Task) -> bytes:
+    run = task.runs[-1].to_wire()
+    worker = {name: run[name] for name in ("runId", "workerGroup", "workerId")}
+    return render(
+        {
+            "taskId": task.task_id,
+            **worker,
+            "claimed": format_time(task.since),
+            "task": task.wire,
+        }
+    )

@@ -1,0 +1,169 @@
+"""Endpoints about provisioners, worker types and workers. Source: docs/explanation/http-contract.md.
+
+What is declared or seen is known; what is not need not be declared before it is used.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from legacy_queue.domain.errors import InsufficientScopes
+from legacy_queue.domain.ids import IDENTIFIER
+from legacy_queue.domain.scopes import AllOf, ForEach
+from legacy_queue.domain.times import given_time
+from legacy_queue.domain.worker_record import Path, WorkerRecord
+from legacy_queue.http.endpoint import Answer, Call, Endpoint, Handler, endpoint
+from legacy_queue.http.paging import PAGED, page_answer, render
+from legacy_queue.services.pages import Page
+
+_PROVISIONERS = "/provisioners"
+_PROVISIONER = f"{_PROVISIONERS}/<provisionerId>"
+_WORKER_TYPES = f"{_PROVISIONER}/worker-types"
+_WORKER_TYPE = f"{_WORKER_TYPES}/<workerType>"
+_WORKERS = f"{_WORKER_TYPE}/workers"
+_OF_WORKER = "<workerGroup>/<workerId>"
+_OF_POOL = "<provisionerId>/<workerType>"
+
+_experimental = partial(endpoint, stability="experimental")
+_listing = partial(_experimental, "GET", query=PAGED)
+_getting = partial(_experimental, "GET")
+
+
+def _declaring(route: str, title: str, scope: str, schema: str) -> Callable[[Handler], Endpoint]:
+    scopes = AllOf((ForEach("property", "properties", f"queue:declare-{scope}#<property>"),))
+    request, response = f"update-{schema}-request", f"{schema}-response"
+    return _experimental("PUT", route, title, scopes=scopes, input=request, output=response)
+
+
+@_listing(_PROVISIONERS, "Get a list of all active provisioners", output="list-provisioners-response")
+def list_provisioners(call: Call) -> Answer:
+    """All provisioners that are known, up to ``limit`` at a time; a page may hold fewer and not be the last.
+
+    Where more follow there is a continuationToken, which as a query parameter gives the next page.
+    """
+    return _page(call, "provisioners", WorkerRecord.to_wire)
+
+
+@_getting(_PROVISIONER, "Get an active provisioner", output="provisioner-response")
+def get_provisioner(call: Call) -> Answer:
+    """What is known of a provisioner; lastDateActive may be half an hour old."""
+    return _described(call)
+
+
+@_declaring(_PROVISIONER, "Update a provisioner", "provisioner:<provisionerId>", "provisioner")
+def declare_provisioner(call: Call) -> Answer:
+    """Declare some properties of a provisioner, known before or not; the others stay as they are.
+
+    None at all says that it is active: any client may.
+    """
+    return _declared(call)
+
+
+@_listing(_WORKER_TYPES, "Get a list of all active worker-types", output="list-workertypes-response")
+def list_worker_types(call: Call) -> Answer:
+    """The worker types of a provisioner that are known, in pages as those of listProvisioners."""
+    return _page(call, "workerTypes", WorkerRecord.to_wire)
+
+
+@_getting(_WORKER_TYPE, "Get a worker-type", output="workertype-response")
+def get_worker_type(call: Call) -> Answer:
+    """What is known of a worker type, with those of its provisioner's actions that are for worker types."""
+    return _described(call)
+
+
+@_declaring(_WORKER_TYPE, "Update a worker-type", f"worker-type:{_OF_POOL}", "workertype")
+def declare_worker_type(call: Call) -> Answer:
+    """Declare some properties of a worker type, as declareProvisioner does those of a provisioner."""
+    return _declared(call)
+
+
+@_experimental(
+    "GET",
+    _WORKERS,
+    "Get a list of all active workers of a workerType",
+    query=(*PAGED, "quarantined"),
+    output="list-workers-response",
+)
+def list_workers(call: Call) -> Answer:
+    """The workers of a worker type that are known, in pages as those of listProvisioners.
+
+    With ``quarantined`` only those that are (true), or are not (false); such a page may hold few of many.
+    """
+    return _page(call, "workers", _summary)
+
+
+@_getting(f"{_WORKERS}/{_OF_WORKER}", "Get a worker-type", output="worker-response")
+def get_worker(call: Call) -> Answer:
+    """What is known of a worker: the last runs that it claimed, and until when it is quarantined if it is."""
+    return _described(call)
+
+
+@_experimental(
+    "PUT",
+    f"{_WORKERS}/{_OF_WORKER}",
+    "Quarantine a worker",
+    scopes=AllOf((f"queue:quarantine-worker:{_OF_POOL}/{_OF_WORKER}",)),
+    input="quarantine-worker-request",
+    output="worker-response",
+)
+def quarantine_worker(call: Call) -> Answer:
+    """Let a worker have no work until then; a time that is past lifts its quarantine. ``quarantineInfo`` says
+    why: it is kept with who asked for it and when, of the last 20 times.
+
+    claimWork gives it nothing, claimTask is a conflict. What it has claimed before it may bring to its end.
+    One that is not known comes into being.
+    """
+    until, info = given_time(call.body, "quarantineUntil"), call.body.get("quarantineInfo", "")
+    return call.authorize().workers.quarantine(_path(call), until, call.client_id, info)
+
+
+@_declaring(f"{_WORKER_TYPE}/{_OF_WORKER}", "Declare a worker", f"worker:{_OF_POOL}/{_OF_WORKER}", "worker")
+def declare_worker(call: Call) -> Answer:
+    """Declare when a worker expires, known before or not; or, with no property, that it is active."""
+    return _declared(call)
+
+
+def _path(call: Call) -> Path:
+    return tuple(call.params.values())
+
+
+def _described(call: Call) -> Answer:
+    return call.authorize().workers.describe(_path(call))
+
+
+def _declared(call: Call) -> Answer:
+    """A declaration of nothing needs no scope, as with the original; but strangers write nothing."""
+    services = call.authorize(properties=sorted(call.body))
+    if not call.client_id:
+        raise InsufficientScopes(f"a request without credentials may not call {call.endpoint.name}")
+    return services.workers.declare(_path(call), call.body)
+
+
+def _page(call: Call, name: str, to_wire: Callable[[WorkerRecord], Any]) -> Answer:
+    services, parent = call.authorize(), _path(call)
+    is_quarantined = {"true": True, "false": False}.get(call.query.get("quarantined", ""))
+
+    def ask(after: str, limit: int) -> Page[str]:
+        behind = (*parent, *after.split("/")) if after else ()
+        page = services.workers.list(
+            parent, behind, limit, lambda known: render(to_wire(known)), is_quarantined
+        )
+        return Page(page.items, "/".join(page.after[len(parent) :]) if page.after else None)
+
+    pattern = f"{IDENTIFIER}/{IDENTIFIER}" if name == "workers" else IDENTIFIER
+    return page_answer(call, services, name, pattern, ask)
+
+
+def _summary(known: WorkerRecord) -> dict[str, Any]:
+    """A worker in a list."""
+    wire = known.to_wire()
+    names = (
+        "workerGroup",
+        "workerId",
+        "firstClaim",
+        "lastDateActive",
+        "quarantineUntil",
+        "quarantineDetails",
+    )
+    summary = {name: wire[name] for name in names if name in wire}
+    return {**summary, "latestTask": wire["recentTasks"][-1]} if wire["recentTasks"] else summary

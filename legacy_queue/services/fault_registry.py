@@ -1,0 +1,96 @@
+"""The faults that are in force, and how often each has happened."""
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+from legacy_queue.domain.errors import InputError, ResourceNotFound
+from legacy_queue.domain.fault import Fault, Target, fault_of
+
+_MAX_FAULTS = 1000
+_SEEDS = 2**31
+
+
+@dataclass
+class _Counted:
+    """``met`` requests that the fault is for, of which it happened to ``fired``."""
+
+    fault: Fault
+    met: int = 0
+    fired: int = 0
+
+    def to_wire(self) -> Mapping[str, Any]:
+        return {"faultId": self.fault.fault_id, **self.fault.wire, "fired": self.fired}
+
+    def fires(self) -> bool:
+        """Count one more request, and whether the fault happens to it."""
+        if self.fired == self.fault.wire.get("times"):
+            return False
+        self.met += 1
+        is_chosen = self.fault.is_chosen(self.met - 1)
+        self.fired += is_chosen
+        return is_chosen
+
+
+class FaultRegistry:
+    """Those that a test has added to the ``targets``. Safe for several threads."""
+
+    def __init__(self, targets: Sequence[Target]) -> None:
+        self._targets = targets
+        self._counted: dict[str, _Counted] = {}  # in the order in which they were added
+        self._lock = Lock()
+
+    def add(self, wire: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The fault as it is answered; ``wire`` is valid by its schema. Raises InputError."""
+        fault = fault_of(wire, secrets.token_hex(4), secrets.randbelow(_SEEDS), self._targets)
+        with self._lock:
+            if len(self._counted) == _MAX_FAULTS:
+                raise InputError(f"there are {_MAX_FAULTS} faults, the most that are accepted: remove some")
+            counted = self._counted[fault.fault_id] = _Counted(fault)
+        return counted.to_wire()
+
+    def list(self) -> Sequence[Mapping[str, Any]]:
+        """All of them, the oldest first."""
+        with self._lock:
+            return [one.to_wire() for one in self._counted.values()]
+
+    def remove(self, fault_id: str) -> Mapping[str, Any]:
+        """The fault as it was at its end; raises ResourceNotFound."""
+        with self._lock:
+            counted = self._counted.pop(fault_id, None)
+        if counted is None:
+            raise ResourceNotFound(f"there is no fault {fault_id}: it was removed, or never added")
+        return counted.to_wire()
+
+    def next(
+        self,
+        endpoint: str,
+        task_id: str = "",
+        worker: Callable[[], str] = str,
+        *,
+        has_message: bool = False,
+    ) -> Fault | None:
+        """The fault that happens to this request, if one does: of several, the one that was added first.
+
+        ``worker`` answers "" for one that is not known. ``has_message``: to a message that the request has
+        received; see ``Fault``.
+        """
+        if not self._counted:
+            return None
+        for counted in self._of(endpoint, has_message):
+            # outside the lock, since ``worker`` may ask storage
+            if counted.fault.is_for(task_id, worker):
+                with self._lock:
+                    if counted.fires():
+                        return counted.fault
+        return None
+
+    def _of(self, endpoint: str, has_message: bool) -> Sequence[_Counted]:
+        with self._lock:
+            return [
+                one
+                for one in self._counted.values()
+                if one.fault.endpoint == endpoint and one.fault.needs_message == has_message
+            ]

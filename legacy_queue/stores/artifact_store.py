@@ -1,0 +1,107 @@
+"""What is known of each artifact of each run."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from legacy_queue.domain.artifact import Artifact
+from legacy_queue.ports.table import Condition, Row, Table, Value
+from legacy_queue.stores.rows import between, json_in, json_values, page, properties, read
+
+_LONGEST_PREFIX = 400  # characters of a key, which may have 512
+_UNFIT = str.maketrans(
+    {character: f"{chr(ord(character) - 1)}~" for character in "/\\#?%'"}
+)  # sorted as before
+_END = "!"  # the character behind the space, which ends a runId
+
+
+@dataclass(frozen=True)
+class StoredArtifact:
+    """An artifact and the version of it that a conditional write names."""
+
+    artifact: Artifact
+    etag: str
+
+
+class ArtifactStore:
+    """A row for each artifact: the partition is the taskId, the key ``<runId> <name>  <its SHA-256>``.
+
+    The name is escaped and cut there, so that it is for the order alone; whole, it is a property.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def load(self, task_id: str, run_id: int, name: str) -> StoredArtifact | None:
+        """The artifact as it is now."""
+        row = self._table.get(task_id, _key(run_id, name))
+        return read(row, _stored) if row else None
+
+    def insert(self, artifact: Artifact) -> StoredArtifact:
+        """Store an artifact that was not there; raises AlreadyExists."""
+        return StoredArtifact(artifact, self._table.insert(*_keys(artifact), _values(artifact)))
+
+    def replace(self, stored: StoredArtifact, artifact: Artifact) -> StoredArtifact:
+        """Store the artifact if it is still the version ``stored``; raises Changed."""
+        return StoredArtifact(artifact, self._table.merge(*_keys(artifact), _values(artifact), stored.etag))
+
+    def remove(self, stored: StoredArtifact) -> None:
+        """Delete the artifact if it is still the version ``stored``; raises Changed. Safe to repeat."""
+        self._table.delete(*_keys(stored.artifact), stored.etag)
+
+    def list(self, task_id: str, run_id: int, after: str, limit: int) -> Sequence[Artifact]:
+        """Up to ``limit`` of the run's artifacts behind the one named ``after``, "" being the beginning.
+
+        Ordered by name as far as keys allow, always in the same order; fewer than ``limit`` at the end only.
+        """
+        run = _run_key(run_id)
+        first = _key(run_id, after) if after else f"{run} "
+        return between(self._table, task_id, first, run + _END, limit, _artifact)
+
+    def incomplete(self, task_id: str, run_id: int, now: datetime) -> Artifact | None:
+        """One of the run's artifacts that is neither complete nor expired, if there is any."""
+        run = _run_key(run_id)
+        open_ones = Condition("isComplete", "eq", False), Condition("expires", "gt", now)
+        found = between(self._table, task_id, run, run + _END, 1, _artifact, further=open_ones)
+        return found[0] if found else None
+
+    def expired(self, now: datetime, after: str, limit: int) -> tuple[Sequence[StoredArtifact], str | None]:
+        """A page of the artifacts that expired before ``now``, and where to go on: see ``rows.page``."""
+        return page(self._table, [Condition("expires", "lt", now)], after, limit, _stored)
+
+
+def _run_key(run_id: int) -> str:
+    return f"{run_id:04}"
+
+
+def _keys(artifact: Artifact) -> tuple[str, str]:
+    return artifact.task_id, _key(artifact.run_id, artifact.name)
+
+
+def _key(run_id: int, name: str) -> str:
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    return f"{_run_key(run_id)} {name.translate(_UNFIT)[:_LONGEST_PREFIX]}  {digest}"
+
+
+def _values(artifact: Artifact) -> Mapping[str, Value]:
+    return {
+        "runId": artifact.run_id,
+        "name": artifact.name,
+        "storageType": artifact.storage_type,
+        "contentType": artifact.content_type,
+        "expires": artifact.expires,
+        "isComplete": artifact.is_complete,
+        **json_values("details", artifact.details),
+    }
+
+
+def _artifact(row: Row) -> Artifact:
+    run_id, name, storage_type = properties(row, runId=int, name=str, storageType=str)
+    content_type, expires, is_complete = properties(row, contentType=str, expires=datetime, isComplete=bool)
+    details = json_in("details", row)
+    return Artifact(row.partition, run_id, name, storage_type, content_type, expires, details, is_complete)
+
+
+def _stored(row: Row) -> StoredArtifact:
+    return StoredArtifact(_artifact(row), row.etag)

@@ -1,0 +1,107 @@
+"""Claiming as a worker does, by each of the three protocols, and what is done with a claim."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Literal, get_args
+from urllib.parse import quote
+
+from legacy_queue.domain.times import parse_time
+from legacy_queue.testing.queue_http import QueueHttp, RequestFailed
+from legacy_queue.worker.polled_queue import PolledMessage, parse_messages
+from legacy_queue.worker.worker_settings import Credentials
+
+__tracebackhide__ = True  # pytest shows where the test called this, and no further
+
+Protocol = Literal["claimWork", "draft", "deployed"]
+Resolution = Literal["completed", "failed", "exception"]
+
+
+def require_one_of(accepted: Any, name: str, value: str) -> None:
+    """Raises ValueError for a value that the type ``accepted``, a Literal, does not have."""
+    if value not in get_args(accepted):
+        raise ValueError(f"{name} is {value!r}: one of {', '.join(get_args(accepted))} is accepted")
+
+
+@dataclass(frozen=True)
+class ClaimedRun:
+    """The right to run one run of a task until ``taken_until``.
+
+    ``credentials`` are the temporary ones that came with the claim, as Taskcluster's clients take them;
+    what is done with the run is signed with them. ``task`` is the definition.
+    """
+
+    task_id: str
+    run_id: int
+    taken_until: datetime
+    task: Mapping[str, Any] = field(repr=False)
+    credentials: Mapping[str, str] = field(repr=False)
+    _http: QueueHttp = field(repr=False)
+
+    def report(self, resolution: Resolution, reason: str | None = None) -> dict[str, Any]:
+        """reportCompleted, reportFailed or, with its reason, reportException; the task's status."""
+        require_one_of(Resolution, "resolution", resolution)
+        body = {"reason": reason} if reason else None
+        status: dict[str, Any] = self._call("POST", f"/{resolution}", body)["status"]
+        return status
+
+    def reclaim(self) -> "ClaimedRun":
+        """The same claim with a later ``taken_until`` and new credentials: report with that."""
+        answer = self._call("POST", "/reclaim", None)
+        taken_until = parse_time(answer["takenUntil"])
+        return replace(self, taken_until=taken_until, credentials=answer["credentials"])
+
+    def create_artifact(
+        self, name: str, content: bytes, content_type: str = "application/octet-stream"
+    ) -> None:
+        """Create an artifact of the storage type s3, and upload its content; it lives as long as the task."""
+        body = {"storageType": "s3", "expires": self.task["expires"], "contentType": content_type}
+        created = self._call("POST", f"/artifacts/{quote(name, safe='')}", body)
+        headers = {"Content-Type": content_type}
+        self._http.send("PUT", created["putUrl"], data=content, headers=headers)
+
+    def _call(self, method: str, path: str, body: Any) -> Any:
+        run = f"/v1/task/{self.task_id}/runs/{self.run_id}"
+        return self._http.call(method, run + path, body, Credentials.from_wire(self.credentials))
+
+
+def claim_work(http: QueueHttp, pool: str, worker: Mapping[str, str]) -> ClaimedRun | None:
+    """A claim by claimWork, which does not wait for work; None if there is none now."""
+    headers = {"Prefer": "wait=0"}
+    claims = http.call("POST", f"/v1/claim-work/{pool}", {**worker, "tasks": 1}, headers=headers)["tasks"]
+    return _claimed_run(claims[0], http) if claims else None
+
+
+def poll(http: QueueHttp, pool: str, worker: Mapping[str, str], is_draft: bool) -> ClaimedRun | None:
+    """A claim for the first message of the pool's Azure queues, the highest priority first.
+
+    Deployed protocol: the message is deleted once the queue has answered, unless with a 5xx.
+    """
+    for urls in http.call("GET", f"/v1/poll-task-url/{pool}")["queues"]:
+        received = http.send("GET", f"{urls['signedPollUrl']}&numofmessages=1")
+        for message in parse_messages(received.content):
+            work = message.work()
+            proof = {"messageId": message.message_id, "receipt": message.pop_receipt}
+            proof |= {"signature": work.signature} if work.signature else {}
+            path = f"/v1/task/{work.task_id}/runs/{work.run_id}/claim"
+            try:
+                claim = http.call("POST", path, {**worker, **(proof if is_draft else {})})
+            except RequestFailed as refused:
+                if not is_draft and refused.status < 500:
+                    _delete(http, urls["signedDeleteUrl"], message)
+                raise
+            if not is_draft:
+                _delete(http, urls["signedDeleteUrl"], message)
+            return _claimed_run(claim, http)
+    return None
+
+
+def _claimed_run(claim: Mapping[str, Any], http: QueueHttp) -> ClaimedRun:
+    """From an answer of claimTask, or an item of claimWork's ``tasks``."""
+    task_id, taken_until = claim["status"]["taskId"], parse_time(claim["takenUntil"])
+    return ClaimedRun(task_id, claim["runId"], taken_until, claim["task"], claim["credentials"], http)
+
+
+def _delete(http: QueueHttp, template: str, message: PolledMessage) -> None:
+    url = template.replace("{{messageId}}", quote(message.message_id, safe=""))
+    http.send("DELETE", url.replace("{{popReceipt}}", quote(message.pop_receipt, safe="")))

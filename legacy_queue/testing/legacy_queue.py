@@ -1,0 +1,288 @@
+"""``LegacyQueue``: a queue for a test, and everything that a test does with it."""
+
+import sys
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from time import monotonic
+from types import TracebackType
+from typing import Any, Literal
+
+from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.times import parse_time
+from legacy_queue.testing.active_fault import ActiveFault, check, mark_ended
+from legacy_queue.testing.claimed_run import (
+    ClaimedRun,
+    Protocol,
+    Resolution,
+    claim_work,
+    poll,
+    require_one_of,
+)
+from legacy_queue.testing.definitions import WORKER, definition, pool_name
+from legacy_queue.testing.queue_server import QueueServer
+from legacy_queue.testing.summary import summarize, task_line
+
+__tracebackhide__ = True  # pytest shows where the test called this, and no further
+
+State = Literal["unscheduled", "pending", "running", "completed", "failed", "exception"]
+Duration = str | float | timedelta
+
+_OLDEST = "0" * 16  # an event id behind which are all
+_TIMEOUT = 10.0  # seconds
+
+
+class LegacyQueue(QueueServer):
+    """A context manager: the server runs within the ``with``.
+
+    ``settings`` are those of the server, by their names with ``_``: ``claim_timeout="30s"``, durations also
+    as a timedelta, ``clients={"worker": {"accessToken": ..., "scopes": [...]}}``. Entering it raises
+    ServerFailed for what the server refuses, with its sentence.
+    """
+
+    def __init__(self, storage: str = "memory", **settings: Any) -> None:
+        super().__init__({"storage": storage, **settings})
+        self._faults: list[ActiveFault] = []
+        self._pools: set[str] = set()  # that the test has used
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self.check_faults()
+        finally:
+            self._forget()
+            super().__exit__(kind, error, traceback)
+
+    def create_task(
+        self, *, task_id: str | None = None, body: Mapping[str, Any] | None = None, **fields: Any
+    ) -> str:
+        """Create a task; its taskId.
+
+        ``fields`` are those of the definition, in Python's case: ``worker_type``, ``scopes``, ``payload``.
+        Those that are required have defaults. A time may be a datetime, or a timedelta from the queue's now
+        on. Instead of defaults ``body`` is the rest of the definition, as createTask takes it.
+        """
+        task_id, now = task_id or slugid(), self.now()
+        sent = definition(now, fields, body)
+        self._pools.add(pool_name(sent.get("workerType"), sent.get("provisionerId"), sent.get("taskQueueId")))
+        self._http.call("PUT", f"/v1/task/{task_id}", sent)
+        return task_id
+
+    def task(self, task_id: str) -> dict[str, Any]:
+        """The task's definition."""
+        definition: dict[str, Any] = self._http.call("GET", f"/v1/task/{task_id}")
+        return definition
+
+    def status(self, task_id: str) -> dict[str, Any]:
+        """The task's status: ``state``, ``runs``, ``retriesLeft`` ..."""
+        status: dict[str, Any] = self._http.call("GET", f"/v1/task/{task_id}/status")["status"]
+        return status
+
+    def claim(
+        self,
+        worker_type: str | None = None,
+        *,
+        provisioner_id: str | None = None,
+        task_queue_id: str | None = None,
+        protocol: Protocol = "claimWork",
+        worker_group: str = WORKER["workerGroup"],
+        worker_id: str = WORKER["workerId"],
+    ) -> ClaimedRun | None:
+        """Claim a task as a worker does; None if there is no work now.
+
+        ``claimWork`` asks the queue. ``draft`` and ``deployed`` poll the Azure queues first and then call
+        claimTask: with the message's id, receipt and signature, or without, deleting the message afterwards.
+        """
+        require_one_of(Protocol, "protocol", protocol)
+        pool = self._pool(worker_type, provisioner_id, task_queue_id)
+        worker = {"workerGroup": worker_group, "workerId": worker_id}
+        if protocol == "claimWork":
+            return claim_work(self._http, pool, worker)
+        return poll(self._http, pool, worker, is_draft=protocol == "draft")
+
+    def report(self, run: ClaimedRun, resolution: Resolution, reason: str | None = None) -> dict[str, Any]:
+        """Report how a run ended, ``reason`` with ``exception``; the task's status."""
+        return run.report(resolution, reason)
+
+    def wait_for(self, task_id: str, state: State, timeout: float = _TIMEOUT) -> dict[str, Any]:
+        """Wait until the task's state is, or becomes, ``state``; its status then.
+
+        Follows the events. ``timeout`` is in seconds of real time. Raises TimeoutError, which shows the
+        task's runs, the messages and the last requests.
+        """
+        require_one_of(State, "state", state)
+        with self._http.events(monotonic() + timeout, routingKey=f"primary.{task_id}.#") as events:
+            status = self.status(task_id)
+            try:
+                while status["state"] != state:
+                    status = next(events)["payload"].get("status", status)
+            except (TimeoutError, StopIteration) as end:
+                what = f"task {task_id} was not {state}"
+                raise self._timed_out(what, timeout, end, task_line(status)) from None
+            return status
+
+    def wait_for_event(
+        self,
+        exchange: str,
+        routing_key: str = "#",
+        timeout: float = _TIMEOUT,
+        after: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """The first event of the exchange since the server was reset, or behind the event ``after``.
+
+        ``exchange`` is ``task-completed`` and the like, ``routing_key`` a pattern as queues are bound with.
+        Waits for it if need be, for ``timeout`` seconds of real time. Raises TimeoutError, as ``wait_for``.
+        """
+        last_id = after["id"] if after else _OLDEST
+        query = {"exchange": exchange, "routingKey": routing_key, "lastEventId": last_id}
+        with self._http.events(monotonic() + timeout, **query) as events:
+            try:
+                return dict(next(events))
+            except (TimeoutError, StopIteration) as end:
+                what = f"there was no event {exchange} {routing_key}"
+                raise self._timed_out(what, timeout, end) from None
+
+    def events(self, exchange: str | None = None, routing_key: str = "#") -> list[dict[str, Any]]:
+        """The events since the server was reset, in order: ``id exchange routingKey routes payload``."""
+        query = {"routingKey": routing_key, "lastEventId": _OLDEST, "follow": "false"}
+        query |= {"exchange": exchange} if exchange else {}
+        with self._http.events(monotonic() + _TIMEOUT, **query) as events:
+            return [dict(event) for event in events]
+
+    def messages(
+        self,
+        worker_type: str | None = None,
+        *,
+        provisioner_id: str | None = None,
+        task_queue_id: str | None = None,
+    ) -> list[dict[str, Any]]:
+        """The messages in the pool's Azure queues: ``taskId runId priority visibleIn dequeueCount`` ...
+
+        ``visibleIn`` is in seconds, 0 is now. Nothing is dequeued. Azurite shows only what is visible.
+        """
+        pool = self._pool(worker_type, provisioner_id, task_queue_id)
+        messages: list[dict[str, Any]] = self._http.call("GET", f"/control/v1/messages/{pool}")["messages"]
+        return messages
+
+    def requests(self, limit: int = 100) -> list[dict[str, Any]]:
+        """The last requests since the server was reset, the oldest first, those of signed URLs included."""
+        journal: list[dict[str, Any]] = self._http.call("GET", "/control/v1/requests", limit=limit)[
+            "requests"
+        ]
+        return journal
+
+    def now(self) -> datetime:
+        """The queue's time."""
+        return parse_time(self._http.call("GET", "/control/v1/clock")["now"])
+
+    def advance(self, duration: Duration) -> datetime:
+        """Move the queue's clock forward: by ``"21m"``, a timedelta, or seconds. The queue's time then.
+
+        Returns when all that became due has happened, events included. Raises RequestFailed with status 409
+        where the storage's clock cannot be moved.
+        """
+        return self._move_clock(advance=_duration(duration))
+
+    def freeze(self) -> datetime:
+        """Stop the queue's clock: time passes only by ``advance``. The queue's time."""
+        return self._move_clock(freeze=True)
+
+    def release(self) -> datetime:
+        """Let the queue's clock go on from where it stands. The queue's time."""
+        return self._move_clock(release=True)
+
+    def fault(
+        self,
+        endpoint: str,
+        *,
+        status: int | None = None,
+        message: str | None = None,
+        drop: Literal["before", "after"] | None = None,
+        sas: Literal["expired"] | None = None,
+        double: bool = False,
+        lose: bool = False,
+        stale: bool = False,
+        delay: Duration | None = None,
+        task: str | None = None,
+        worker: str | None = None,
+        times: int | None = None,
+        probability: float | None = None,
+        seed: int | None = None,
+    ) -> ActiveFault:
+        """Cause a fault in requests to ``endpoint``: a name of the reference, or ``azure.receive``,
+        ``azure.delete``, ``upload``.
+
+        What happens: an answer with ``status`` (and ``message``), the connection is closed (``drop``, before
+        or after the change is stored), the URLs have expired (``sas``), the message is delivered twice
+        (``double``), not at all (``lose``), or with a receipt that is no longer good (``stale``); ``delay``
+        comes first. To which requests: of one ``task``, of one ``worker`` (``"<workerGroup>/<workerId>"``),
+        the first ``times``, each with a ``probability``. It ends with ``remove``, with a ``with``, with the
+        next reset; one that no request has met is warned of then (FaultNeverFired).
+        """
+        given = {
+            "endpoint": endpoint,
+            "status": status,
+            "message": message,
+            "drop": drop,
+            "sas": sas,
+            "double": double or None,
+            "lose": lose or None,
+            "stale": stale or None,
+            "delay": None if delay is None else _duration(delay),
+            "taskId": task,
+            "worker": worker,
+            "times": times,
+            "probability": probability,
+            "seed": seed,
+        }
+        wanted = {name: value for name, value in given.items() if value is not None}
+        caller = sys._getframe(1)
+        fault = ActiveFault(self._http, wanted, (caller.f_code.co_filename, caller.f_lineno))
+        self._faults.append(fault)
+        return fault
+
+    def check_faults(self) -> None:
+        """Warn FaultNeverFired for each fault that is in force and that no request has met, once."""
+        check(self._faults)
+
+    def reset(self) -> None:
+        """Empty the server: tasks, messages, events, artifacts, workers, clock, faults and journal."""
+        self._process.check()  # a worker process may answer for a moment after the server was killed
+        self.check_faults()
+        self._http.call("POST", "/control/v1/reset")
+        self._forget()
+        self._process.begin_log_anew()
+
+    def summary(self, limit: int = 20) -> str:
+        """What the server saw, for a person: the last ``limit`` requests, unresolved tasks, messages, faults,
+        the server's warnings. The section of a failed test's report is this.
+        """
+        return summarize(self._http, self._pools, self._process, limit)
+
+    def _forget(self) -> None:
+        mark_ended(self._faults)
+        self._faults.clear()
+        self._pools.clear()
+
+    def _timed_out(self, what: str, timeout: float, end: Exception, *more: str) -> TimeoutError:
+        """The error of a wait that ``end`` ended: its time is over, or the server closed the stream."""
+        is_over = isinstance(end, TimeoutError)
+        when = f"within {timeout:g} s" if is_over else "before the queue was reset, or the server ended"
+        return TimeoutError("\n".join([f"{what} {when}", *more, self.summary(10)]))
+
+    def _pool(self, worker_type: str | None, provisioner_id: str | None, task_queue_id: str | None) -> str:
+        pool = pool_name(worker_type, provisioner_id, task_queue_id)
+        self._pools.add(pool)
+        return pool
+
+    def _move_clock(self, **move: Any) -> datetime:
+        return parse_time(self._http.call("POST", "/control/v1/clock", move)["now"])
+
+
+def _duration(duration: Duration) -> str:
+    """As the server reads it; a number is of seconds."""
+    if isinstance(duration, str):
+        return duration
+    seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
+    return f"{round(seconds * 1000)}ms"

@@ -1,0 +1,176 @@
+"""What a worker is given before it starts, what all its parts share, and what it reports while it works.
+
+The fields of a step may be shown to anybody: ids, times, counts and reasons; never a signed URL, a receipt,
+a signature, a token or a value of the task's environment.
+"""
+
+import base64
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from logging import DEBUG, ERROR, INFO, WARNING
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import requests
+import structlog
+
+from legacy_queue.domain import hawk
+
+OnStep = Callable[["Step", Mapping[str, Any]], None]
+Notify = Callable[..., None]  # a step, and its fields by name
+Sign = Callable[[requests.PreparedRequest], requests.PreparedRequest]
+
+_PORTS = {"http": 80, "https": 443}
+
+
+class Protocol(StrEnum):
+    """Which of the three ways of finding work the worker follows."""
+
+    DRAFT = "draft"  # sends the message's id, receipt and signature; the queue holds the message
+    DEPLOYED = "deployed"  # claims with its own name alone, and deletes the message itself
+    CLAIMWORK = "claimwork"  # asks the queue for claims, in a long poll; sees no Azure queue
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """A clientId and its accessToken, with a certificate (JSON text) when they are temporary."""
+
+    client_id: str
+    access_token: str = field(repr=False)
+    certificate: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def from_wire(cls, credentials: Any) -> "Credentials":
+        return cls(credentials["clientId"], credentials["accessToken"], credentials.get("certificate"))
+
+    def hawk(self, now: Callable[[], datetime]) -> Sign:
+        """What signs a request just before it is sent; a repeated request is signed anew.
+
+        The target is signed as it goes over the wire, after requests has quoted it, and so is the body.
+        Raises ValueError for a certificate that is not JSON.
+        """
+        ext = ""
+        if self.certificate:
+            as_object = json.dumps({"certificate": json.loads(self.certificate)})
+            ext = base64.b64encode(as_object.encode()).decode()
+
+        def sign(request: requests.PreparedRequest) -> requests.PreparedRequest:
+            url = urlsplit(str(request.url))
+            signed = hawk.SignedRequest(
+                str(request.method),
+                request.path_url,
+                url.hostname or "",
+                url.port or _PORTS[url.scheme],
+                content_type=request.headers.get("Content-Type", ""),
+                body=request.body if isinstance(request.body, bytes) else b"",
+            )
+            nonce = secrets.token_urlsafe(6)
+            request.headers["Authorization"] = hawk.sign_header(
+                signed, self.client_id, self.access_token, now(), nonce, ext
+            )
+            return request
+
+        return sign
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerSettings:
+    """One worker of the pool (provisioner_id, worker_type).
+
+    ``base_url`` is what the queue's routes are appended to (``https://queue.example.net/v1``).
+    (worker_group, worker_id) must be unique: two workers of one name would be given the same claim.
+    ``max_tasks`` tasks end the worker; None means no end. ``live_log`` says whether the log of a running
+    task can be read, on this machine alone.
+    """
+
+    base_url: str
+    credentials: Credentials
+    provisioner_id: str
+    worker_type: str
+    worker_group: str
+    worker_id: str
+    protocol: Protocol = Protocol.DRAFT
+    capacity: int = 1
+    max_tasks: int | None = None
+    poll_interval: timedelta = timedelta(seconds=1)
+    live_log: bool = True
+
+    def name_to_wire(self) -> dict[str, str]:
+        """The worker's name, as every claim carries it."""
+        return {"workerGroup": self.worker_group, "workerId": self.worker_id}
+
+
+class WorkerClock:
+    """The machine's own time, read and waited for nowhere else; a test hands in another clock."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        """Wait until the event is set or the seconds are over; says whether it is set."""
+        return event.wait(seconds)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the parts of one worker share. Once ``stopping`` is set, nothing more is claimed."""
+
+    settings: WorkerSettings
+    clock: WorkerClock
+    notify: Notify
+    stopping: threading.Event
+
+
+class Step(StrEnum):
+    """An arrow or note of the charts; a task's have ``task_id`` and ``run_id`` beside these fields."""
+
+    level: int
+
+    def __new__(cls, name: str, level: int = INFO) -> Self:
+        step = str.__new__(cls, name)
+        step._value_, step.level = name, level
+        return step
+
+    POLL_URLS = "poll-urls"  # provisioner_id, worker_type, queues (how many), expires
+    POLL = "poll", DEBUG  # queue (1 is the first, of the highest priority), messages (how many)
+    CLAIM_WORK = "claim-work", DEBUG  # claimwork: tasks (how many were asked for), claims (how many came)
+    CLAIM = "claim"  # taken_until, sent (the names of the parameters)
+    HELD = "held"  # draft: the queue hides message_id until taken_until
+    DELETED = "deleted"  # deployed: message_id
+    RUN = "run"  # the command starts
+    RECLAIM = "reclaim"  # taken_until
+    EXITED = "exited"  # exit_code; -9 for signal 9
+    ARTIFACT = "artifact"  # name, storage_type
+    REPORT = "report"  # result (completed, failed, exception), reason
+
+    MESSAGE_DEQUEUED_OFTEN = "message-dequeued-often", ERROR  # message_id, dequeue_count
+    MESSAGE_UNREADABLE = "message-unreadable", WARNING  # message_id, detail
+    CLAIM_REFUSED = "claim-refused"  # status, code, detail
+    CLAIM_UNAVAILABLE = "claim-unavailable", WARNING  # detail
+    ALREADY_RUNNING = "already-running", WARNING
+    DELETE_FAILED = "delete-failed", ERROR  # message_id, detail
+    POLL_URLS_FAILED = "poll-urls-failed", WARNING  # detail
+    POLL_FAILED = "poll-failed", WARNING  # queue, detail
+    CLAIM_WORK_FAILED = "claim-work-failed", WARNING  # detail
+    PAYLOAD_MALFORMED = "payload-malformed"  # detail
+    INTERNAL_ERROR = "internal-error", ERROR  # detail
+    TIME_OVER = "time-over"  # max_run_time in seconds
+    RECLAIM_FAILED = "reclaim-failed", WARNING  # detail; tried again before takenUntil
+    CLAIM_LOST = "claim-lost"  # detail; the task is stopped and forgotten
+    ARTIFACT_FAILED = "artifact-failed", WARNING  # name, detail
+    REPORT_FAILED = "report-failed", WARNING  # result, reason, detail
+
+
+def log_step(step: Step, fields: Mapping[str, Any]) -> None:
+    """One line of the log for each step; a poll that found something is information too."""
+    found = fields.get("messages") or fields.get("claims")
+    structlog.get_logger("legacy_queue.worker").log(INFO if found else step.level, step.value, **fields)

@@ -1,0 +1,445 @@
+"""Blob URLs of the memory storage, where Azurite differs from Azure or only our own origin is concerned.
+
+What both storages have to show is in tests/stores/test_blobs.py. Every SAS is made by azure-storage-blob.
+"""
+
+import base64
+import hashlib
+import socket
+import subprocess
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import pytest
+import requests
+from azure.storage.blob import (
+    AccountSasPermissions,
+    BlobSasPermissions,
+    ContainerSasPermissions,
+    ResourceTypes,
+    generate_account_sas,
+    generate_blob_sas,
+    generate_container_sas,
+)
+
+from legacy_queue.services.upload_slots import UploadSlots
+from legacy_queue.stores import Storage
+from tests.memory_server import FakeClock, memory_server
+
+from .conftest import HALF_HOUR, KEY_BASE64, NOW
+
+NAME = "V8mUuZ0mQ3iCPXVpQPHkqg/0/0cc175b9c0f1b6a831c399e269772661"
+CONTAINER = "q-artifacts"
+ACCOUNT = "memorystore1"
+FIELDS = ("st", "se", "sp", "spr", "sv", "sr", "rscd", "sig")
+SECOND = timedelta(seconds=1)
+BLOCK_BLOB = {"x-ms-blob-type": "BlockBlob"}
+
+Answer = tuple[int, str | None]
+Get = Callable[[str], Answer]
+GRANTED: Answer = (200, None)
+UNAUTHENTICATED: Answer = (403, "AuthenticationFailed")
+DENIED: Answer = (403, "AuthorizationPermissionMismatch")
+
+
+@pytest.fixture
+def upload_url(storage: Storage) -> str:
+    return storage.blobs.upload_url(NAME, NOW + HALF_HOUR)
+
+
+@pytest.fixture
+def download_url(storage: Storage) -> str:
+    storage.blobs.write(NAME, [b"con", b"", b"tent"], "text/html", None)
+    return storage.blobs.download_url(NAME, NOW + HALF_HOUR)
+
+
+@pytest.fixture
+def fields(download_url: str) -> dict[str, str]:
+    """The decoded SAS of the download URL."""
+    return dict(parse_qsl(urlsplit(download_url).query))
+
+
+@pytest.fixture
+def get(download_url: str) -> Get:
+    """GET the blob with that query."""
+    address = download_url.partition("?")[0]
+    return lambda query: told(requests.get(f"{address}?{query}", timeout=30))
+
+
+def told(answer: requests.Response) -> Answer:
+    return answer.status_code, answer.headers.get("x-ms-error-code")
+
+
+def put(url: str, data: bytes = b"content", **headers: str) -> Answer:
+    given = {**BLOCK_BLOB, **{name.replace("_", "-"): value for name, value in headers.items()}}
+    return told(requests.put(url, data, headers=given, timeout=30))
+
+
+def sas(storage: Storage, **changes: Any) -> str:
+    """A blob SAS that the face accepts, but for what is changed."""
+    arguments = {
+        "account_name": storage.account.public_queues.account,
+        "container_name": CONTAINER,
+        "blob_name": NAME,
+        "account_key": KEY_BASE64,
+        "permission": BlobSasPermissions(read=True),
+        "start": NOW - HALF_HOUR,
+        "expiry": NOW + HALF_HOUR,
+        "protocol": "https,http",
+    }
+    return generate_blob_sas(**{**arguments, **changes})
+
+
+def test_our_sas_has_these_fields_and_is_granted(fields: dict[str, str], get: Get) -> None:
+    assert fields.keys() == set(FIELDS)
+    assert get(urlencode(fields)) == GRANTED
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("sv", "2020-12-06"),
+        ("st", "2006-01-02T14:34:04Z"),
+        ("se", "2006-01-02T15:34:06Z"),
+        ("sp", "cw"),
+        ("sp", "rcw"),
+        ("spr", "http"),
+        ("sr", "c"),
+        ("sig", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="),
+        *((name, "x") for name in ("si", "sip", "ses", "snapshot", "rscc", "rscd", "rsce", "rscl", "rsct")),
+        *((name, "") for name in FIELDS),
+    ],
+)
+def test_a_tampered_field_is_refused(fields: dict[str, str], get: Get, name: str, value: str) -> None:
+    assert get(urlencode({**fields, name: value})) == UNAUTHENTICATED
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_missing_or_doubled_field_is_refused(fields: dict[str, str], get: Get, name: str) -> None:
+    assert get(f"{urlencode(fields)}&{urlencode({name: fields[name]})}") == UNAUTHENTICATED
+    del fields[name]
+    assert get(urlencode(fields)) == UNAUTHENTICATED
+
+
+def test_without_any_sas_nothing_is_granted(get: Get) -> None:
+    assert get("") == UNAUTHENTICATED
+
+
+def test_a_line_break_moved_between_fields_is_refused(fields: dict[str, str], get: Get) -> None:
+    for moved in (
+        {"sp": f"{fields['sp']}\n{fields['st']}", "st": ""},
+        {"sv": f"{fields['sv']}\n{fields['sr']}", "sr": ""},
+    ):
+        assert get(urlencode({**fields, **moved})) == UNAUTHENTICATED
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"container_name": f"{CONTAINER}x"},
+        {"blob_name": f"{NAME}x"},
+        {"account_name": "devstoreaccount1"},
+        {"account_key": "AAAA"},
+        {"protocol": "https"},
+        {"ip": "127.0.0.1"},
+        {"policy_id": "policy"},
+        {"expiry": NOW},
+        {"start": NOW + SECOND},
+        {"content_disposition": "inline"},
+        {"content_type": "text/html"},
+        {"snapshot": "2006-01-02T15:04:05.0000000Z"},
+        {"encryption_scope": "scope"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_sas_for_something_else_is_refused(storage: Storage, get: Get, change: dict[str, Any]) -> None:
+    assert get(sas(storage)) == GRANTED
+    assert get(sas(storage, **change)) == UNAUTHENTICATED
+
+
+@pytest.mark.parametrize("permission", ["c", "w", "cw", "a", "d", "t"])
+def test_a_sas_that_does_not_allow_to_read_is_refused(storage: Storage, get: Get, permission: str) -> None:
+    assert get(sas(storage, permission=permission)) == DENIED
+
+
+def test_a_sas_of_the_container_or_the_account_is_refused(storage: Storage, get: Get) -> None:
+    life = {"expiry": NOW + HALF_HOUR, "start": NOW - HALF_HOUR}
+    container = generate_container_sas(
+        storage.account.public_queues.account,
+        CONTAINER,
+        KEY_BASE64,
+        permission=ContainerSasPermissions(read=True),
+        **life,
+    )
+    account = generate_account_sas(
+        storage.account.public_queues.account,
+        KEY_BASE64,
+        ResourceTypes(object=True, service=True, container=True),
+        AccountSasPermissions(read=True),
+        **life,
+    )
+    assert [get(container), get(account)] == [UNAUTHENTICATED] * 2
+
+
+def test_a_sas_of_a_blob_opens_no_queue(download_url: str) -> None:
+    assert (
+        told(requests.get(download_url.replace(f"/{CONTAINER}/{NAME}?", "/q-queue/messages?"), timeout=30))
+        == UNAUTHENTICATED
+    )
+
+
+def test_a_url_ends_at_its_expiry_to_the_second(clock: FakeClock, get: Get, fields: dict[str, str]) -> None:
+    clock.advance(HALF_HOUR - timedelta(milliseconds=679))
+    assert get(urlencode(fields)) == GRANTED
+    clock.advance(timedelta(milliseconds=1))
+    assert get(urlencode(fields)) == UNAUTHENTICATED
+
+
+def test_a_refusal_does_not_say_why(storage: Storage, download_url: str) -> None:
+    address = download_url.partition("?")[0]
+    queries = ["", "sig=x", sas(storage, expiry=NOW - SECOND), sas(storage, protocol="https")]
+    assert len({requests.get(f"{address}?{query}", timeout=30).content for query in queries}) == 1
+
+
+def test_html_is_never_shown_as_a_page_of_this_origin(upload_url: str, download_url: str) -> None:
+    page = b"<script>alert(1)</script>"
+    put(upload_url, page, x_ms_blob_content_type="text/html", x_ms_blob_content_disposition="inline")
+    for headers in ({}, {"range": "bytes=0-5"}):
+        answer = requests.get(download_url, headers=headers, timeout=30)
+        assert answer.content in (page, page[:6])
+        assert answer.headers["content-disposition"] == "attachment"
+        assert answer.headers["content-security-policy"] == "sandbox"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "answered"),
+    [
+        ("bytes=3-", b"tent"),
+        ("bytes=2-3", b"nt"),
+        ("bytes=-3", b"ent"),
+        ("bytes=0-100", b"content"),
+        ("bytes=0-0", b"c"),
+    ],
+)
+@pytest.mark.parametrize("header", ["range", "x-ms-range"])
+def test_a_range_is_answered_with_that_and_no_more(
+    download_url: str, header: str, wanted: str, answered: bytes
+) -> None:
+    answer = requests.get(download_url, headers={header: wanted}, timeout=30)
+    start = b"content".index(answered)
+    assert (answer.status_code, answer.content) == (206, answered)
+    assert answer.headers["content-range"] == f"bytes {start}-{start + len(answered) - 1}/7"
+
+
+@pytest.mark.parametrize(
+    "wanted", ["items=1-2", "bytes=a-b", "bytes=2-1", "bytes=1", "bytes=-0", "1-2", "bytes=0-0,2-3", ""]
+)
+@pytest.mark.parametrize("length", [0, 7])
+def test_what_is_no_range_of_bytes_is_ignored(
+    storage: Storage, download_url: str, wanted: str, length: int
+) -> None:
+    content = b"content"[:length]
+    storage.blobs.write(NAME, [content], "text/plain", None)
+    answer = requests.get(download_url, headers={"range": wanted}, timeout=30)
+    assert (answer.status_code, answer.content) == (200, content)
+    assert "content-range" not in answer.headers
+
+
+def test_a_range_behind_the_end_is_refused(storage: Storage, download_url: str) -> None:
+    for length, wanted in ((7, "bytes=7-"), (7, "bytes=9-10"), (7, f"bytes={10**30}-"), (0, "bytes=0-")):
+        storage.blobs.write(NAME, [b"content"[:length]], "text/plain", None)
+        answer = requests.get(download_url, headers={"range": wanted}, timeout=30)
+        assert told(answer) == (416, "InvalidRange")
+        assert answer.headers["content-range"] == f"bytes */{length}"
+
+
+def test_a_condition_is_kept(download_url: str) -> None:
+    etag = requests.head(download_url, timeout=30).headers["etag"]
+    for name, value, expected in (
+        ("if-match", etag, GRANTED),
+        ("if-match", '"other"', (412, "ConditionNotMet")),
+        ("if-none-match", etag, (304, None)),
+        ("if-none-match", '"other"', GRANTED),
+    ):
+        assert told(requests.get(download_url, headers={name: value}, timeout=30)) == expected
+    part = requests.get(download_url, headers={"range": "bytes=0-0", "if-range": '"other"'}, timeout=30)
+    assert (part.status_code, part.content) == (200, b"content")
+
+
+def test_a_blob_that_changes_has_another_etag(upload_url: str, download_url: str) -> None:
+    etags = set()
+    for _ in range(2):
+        assert put(upload_url) == (201, None)
+        etags.add(requests.head(download_url, timeout=30).headers["etag"])
+    assert len(etags) == 2
+
+
+@pytest.mark.parametrize(
+    ("query", "headers", "expected"),
+    [
+        ("", {"x-ms-blob-type": "PageBlob"}, (400, "MissingRequiredHeader")),
+        ("", {"x-ms-blob-type": ""}, (400, "MissingRequiredHeader")),
+        ("", {"content-md5": "AAAAAAAAAAAAAAAAAAAAAA=="}, (400, "Md5Mismatch")),
+        ("", {"if-none-match": "*"}, (409, "BlobAlreadyExists")),
+        ("&comp=block&blockid=YQ==", {"content-md5": "AAAAAAAAAAAAAAAAAAAAAA=="}, (400, "Md5Mismatch")),
+        ("&comp=block", {}, (400, "InvalidQueryParameterValue")),
+        ("&comp=block&blockid=!", {}, (400, "InvalidQueryParameterValue")),
+        (f"&comp=block&blockid={'A' * 88}", {}, (400, "InvalidQueryParameterValue")),
+        ("&comp=blocklist", {}, (400, "InvalidXmlDocument")),
+        ("&comp=metadata", {}, DENIED),
+        ("&comp=lease", {}, DENIED),
+        ("&restype=container", {}, (400, "UnsupportedQueryParameter")),
+        ("&timeout=soon", {}, (400, "InvalidQueryParameterValue")),
+        ("&timeout=1&timeout=2", {}, (400, "InvalidQueryParameterValue")),
+    ],
+)
+def test_an_upload_that_cannot_be_is_refused(
+    upload_url: str, download_url: str, query: str, headers: dict[str, str], expected: Answer
+) -> None:
+    answer = requests.put(f"{upload_url}{query}", b"other", headers={**BLOCK_BLOB, **headers}, timeout=30)
+    assert told(answer) == expected
+    assert requests.get(download_url, timeout=30).content == b"content"
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        (b"<BlockList><Latest>b3RoZXI=</Latest></BlockList>", (400, "InvalidBlockList")),
+        (b"<BlockList><Committed>YQ==</Committed></BlockList>", (400, "InvalidBlockList")),
+        (b"<BlockList><Newest>YQ==</Newest></BlockList>", (400, "InvalidXmlDocument")),
+        (b"<Blocks><Latest>YQ==</Latest></Blocks>", (400, "InvalidXmlDocument")),
+        (b"<BlockList><Latest>YQ==</Latest>", (400, "InvalidXmlDocument")),
+        (b"", (400, "InvalidXmlDocument")),
+        (b"<BlockList>" + b"<Latest>YQ==</Latest>" * 50_001 + b"</BlockList>", (400, "InvalidBlockList")),
+        (
+            b'<!DOCTYPE a [<!ENTITY b SYSTEM "file:///etc/hostname">]><BlockList><Latest>&b;</Latest></BlockList>',
+            (400, "InvalidXmlDocument"),
+        ),
+        (
+            b"<!DOCTYPE BlockList><BlockList><Latest>YQ==</Latest></BlockList>",
+            (400, "InvalidXmlDocument"),
+        ),
+        (
+            b'<!DOCTYPE a [<!ENTITY b "YQ==">]><BlockList><Latest>&b;</Latest></BlockList>',
+            (400, "InvalidXmlDocument"),
+        ),
+        ("<!DOCTYPE a><BlockList/>".encode("utf-16"), (400, "InvalidXmlDocument")),
+        (b"<BlockList><Latest>&b;</Latest></BlockList>", (400, "InvalidXmlDocument")),
+        (b"<BlockList><Latest><Latest>YQ==</Latest></Latest></BlockList>", (400, "InvalidXmlDocument")),
+        (b"<BlockList>" + b"<Latest>" * 1_000_000, (400, "InvalidXmlDocument")),
+        (b"<BlockList>" + b"<Latest/>" * 1_000_000 + b"</BlockList>", (400, "InvalidBlockList")),
+        (b"<BlockList><Latest>" + b"A" * 20_000_000 + b"</Latest></BlockList>", (400, "InvalidBlockList")),
+        (b"<BlockList><!-- a --><Uncommitted> YQ== </Uncommitted></BlockList>", (201, None)),
+        (b"<BlockList/>", (201, None)),
+    ],
+    ids=range(18),
+)
+def test_only_a_list_of_blocks_that_are_there_makes_a_blob(
+    storage: Storage, upload_url: str, document: bytes, expected: Answer
+) -> None:
+    assert put(f"{upload_url}&comp=block&blockid=YQ%3D%3D") == (201, None)
+    assert put(f"{upload_url}&comp=blocklist", document) == expected
+    assert (storage.blobs.properties(NAME) is not None) is (expected[0] == 201)
+
+
+def test_committed_and_uncommitted_blocks_are_told_apart(storage: Storage, upload_url: str) -> None:
+    def listed(kind: str) -> Answer:
+        return put(f"{upload_url}&comp=blocklist", f"<BlockList><{kind}>YQ==</{kind}></BlockList>".encode())
+
+    put(f"{upload_url}&comp=block&blockid=YQ%3D%3D", b"first")
+    assert listed("Uncommitted") == (201, None)
+    assert listed("Uncommitted") == (400, "InvalidBlockList")
+    put(f"{upload_url}&comp=block&blockid=YQ%3D%3D", b"second")
+    for kind, content in (("Latest", b"second"), ("Committed", b"second")):
+        assert listed(kind) == (201, None)
+        assert b"".join(storage.blobs.read(NAME)) == content
+
+
+def test_blocks_that_no_list_names_go_after_a_week(storage: Storage, clock: FakeClock) -> None:
+    storage.blobs.write_part(NAME, 1, [b"part"])
+    clock.advance(timedelta(days=7))
+    storage.blobs.write_part("other", 1, [b"part"])
+    storage.blobs.join_parts(NAME, 1, "text/plain", None)
+    storage.blobs.write_part(NAME, 2, [b"part"])
+    clock.advance(timedelta(days=7, milliseconds=1))
+    storage.blobs.write_part("other", 1, [b"part"])
+    with pytest.raises(KeyError):
+        storage.blobs.join_parts(NAME, 2, "text/plain", None)
+
+
+def test_the_right_md5_is_accepted(upload_url: str) -> None:
+    digest = base64.b64encode(hashlib.md5(b"content").digest()).decode()
+    assert put(upload_url, content_md5=digest) == (201, None)
+
+
+@pytest.mark.parametrize("method", ["DELETE", "POST", "PATCH", "OPTIONS"])
+def test_other_methods_are_refused(upload_url: str, download_url: str, method: str) -> None:
+    expected = (405, "UnsupportedHttpVerb") if method != "DELETE" else DENIED
+    assert told(requests.request(method, upload_url, timeout=30)) == expected
+    assert requests.get(download_url, timeout=30).content == b"content"
+
+
+def test_a_body_without_a_length_is_refused(upload_url: str, storage: Storage) -> None:
+    answer = requests.put(upload_url, iter([b"con", b"tent"]), headers=BLOCK_BLOB, timeout=30)
+    assert told(answer) == (411, "MissingContentLengthHeader")
+    assert storage.blobs.properties(NAME) is None
+
+
+def test_a_body_larger_than_azure_takes_is_refused(upload_url: str) -> None:
+    assert raw_put(upload_url, 5000 * 1024 * 1024 + 1, b"").startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_body_that_breaks_off_stores_nothing(upload_url: str, storage: Storage) -> None:
+    assert not raw_put(upload_url, 100, b"short").startswith(b"HTTP/1.1 2")
+    assert storage.blobs.properties(NAME) is None
+
+
+def raw_put(url: str, length: int, body: bytes) -> bytes:
+    """What is answered to a request that announces more than it sends, and ends there."""
+    parts = urlsplit(url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=30) as connection:
+        head = f"PUT {parts.path}?{parts.query} HTTP/1.1\r\nhost: {parts.netloc}\r\nconnection: close\r\n"
+        head += f"x-ms-blob-type: BlockBlob\r\ncontent-length: {length}\r\n\r\n"
+        connection.sendall(head.encode() + body)
+        connection.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: connection.recv(4096), b""))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(range(256)) * 10_000)
+    return path
+
+
+def test_curl_uploads_and_downloads(upload_url: str, download_url: str, file: Path, tmp_path: Path) -> None:
+    def curl(*arguments: str) -> bytes:
+        command = ["curl", "--silent", "--show-error", "--fail", "--max-time", "30", *arguments]
+        return subprocess.run(command, check=True, capture_output=True, timeout=60).stdout
+
+    curl("--upload-file", str(file), "--header", "x-ms-blob-type: BlockBlob", upload_url)
+    assert curl(download_url) == file.read_bytes()
+    part = tmp_path / "part"
+    part.write_bytes(file.read_bytes()[:1000])
+    curl("--continue-at", "-", "--output", str(part), download_url)
+    assert part.read_bytes() == file.read_bytes()
+    assert b"content-disposition: attachment" in curl("--head", download_url).lower()
+
+
+def test_an_upload_without_a_slot_is_told_to_come_again_and_a_download_needs_none(clock: FakeClock) -> None:
+    slots = UploadSlots(max_of_one=1)
+    with memory_server(clock, slots=slots) as storage, slots.taken(NAME):
+        url = storage.blobs.upload_url(NAME, NOW + HALF_HOUR)
+        for query in ("", "&comp=block&blockid=YQ==", "&comp=blocklist"):
+            refusal = requests.put(url + query, b"content", headers=BLOCK_BLOB, timeout=30)
+            assert (told(refusal), refusal.headers["retry-after"]) == ((503, "ServerBusy"), "5")
+        assert put(storage.blobs.upload_url("another", NOW + HALF_HOUR)) == (201, None)
+        storage.blobs.write(NAME, [b"content"], "text/html", None)
+        download_url = storage.blobs.download_url(NAME, NOW + HALF_HOUR)
+        assert requests.get(download_url, timeout=30).status_code == 200
+    assert not slots._taken

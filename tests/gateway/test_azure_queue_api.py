@@ -1,0 +1,316 @@
+"""What a worker and Azure's own client see of the memory storage.
+
+The expected bytes follow docs/explanation/legacy-clients.md and answers of Azure that the tests of its
+JavaScript SDK recorded in 2019 (Azure/azure-sdk-for-js, sdk/storage/storage-queue/recordings).
+"""
+
+import base64
+import secrets
+from collections.abc import Callable
+from datetime import UTC, timedelta
+from urllib.parse import quote
+
+import pytest
+import requests
+from azure.core.exceptions import HttpResponseError
+from azure.storage.queue import QueueClient
+from flask import Flask
+
+from legacy_queue.domain.messages import MessageLease
+from legacy_queue.gateway.azure_queue_api import azure_queue_api
+from legacy_queue.stores import SignedUrls, Storage
+from tests.memory_server import FakeClock, delete, delete_url, memory_storage, poll
+
+from .conftest import KEY, NOW, QUEUE, QUEUE_NAME
+
+HOUR = timedelta(hours=1)
+BOM = b"\xef\xbb\xbf"
+DECLARATION = b'<?xml version="1.0" encoding="utf-8"?>'
+
+
+def put(storage: Storage, text: str = "dGV4dA==") -> MessageLease:
+    return storage.work_queues.put(QUEUE, text, HOUR, timedelta(0))
+
+
+def refused(answer: requests.Response) -> tuple[int, str]:
+    """Status and code, which header and body agree on."""
+    code = answer.headers["x-ms-error-code"]
+    assert answer.headers["Content-Type"] == "application/xml"
+    assert answer.content.startswith(BOM + DECLARATION + f"<Error><Code>{code}</Code><Message>".encode())
+    assert answer.content.endswith(b"</Message></Error>")
+    return answer.status_code, code
+
+
+def test_an_empty_list_is_azures_to_the_byte(urls: SignedUrls) -> None:
+    answer = requests.get(urls.poll, timeout=30)
+    assert answer.status_code == 200
+    assert answer.headers["Content-Type"] == "application/xml"
+    assert answer.content == BOM + DECLARATION + b"<QueueMessagesList />"
+
+
+def test_a_list_of_messages_is_azures_to_the_byte(
+    storage: Storage, urls: SignedUrls, clock: FakeClock
+) -> None:
+    lease = put(storage, "<&>'")
+    clock.advance(timedelta(minutes=1))
+    answer = requests.get(urls.poll, timeout=30)
+    receipt = answer.text.partition("<PopReceipt>")[2].partition("</PopReceipt>")[0]
+    assert (
+        answer.content
+        == BOM
+        + DECLARATION
+        + (
+            "<QueueMessagesList><QueueMessage>"
+            f"<MessageId>{lease.message_id}</MessageId>"
+            "<InsertionTime>Mon, 02 Jan 2006 15:04:05 GMT</InsertionTime>"
+            "<ExpirationTime>Mon, 02 Jan 2006 16:04:05 GMT</ExpirationTime>"
+            f"<PopReceipt>{receipt}</PopReceipt>"
+            "<TimeNextVisible>Mon, 02 Jan 2006 15:10:05 GMT</TimeNextVisible>"
+            "<DequeueCount>1</DequeueCount>"
+            "<MessageText>&lt;&amp;&gt;'</MessageText>"
+            "</QueueMessage></QueueMessagesList>"
+        ).encode()
+    )
+
+
+def test_an_error_is_azures_to_the_byte(urls: SignedUrls) -> None:
+    answer = requests.delete(delete_url(urls.delete, MessageLease("unknown", "AAAA")), timeout=30)
+    assert refused(answer) == (404, "MessageNotFound")
+    assert answer.content == BOM + DECLARATION + (
+        b"<Error><Code>MessageNotFound</Code><Message>The specified message does not exist.</Message></Error>"
+    )
+
+
+def test_a_delete_is_answered_with_nothing(storage: Storage, urls: SignedUrls) -> None:
+    put(storage)
+    (message,) = poll(urls.poll)
+    answer = requests.delete(delete_url(urls.delete, message.lease), timeout=30)
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert "Content-Type" not in answer.headers
+    assert storage.work_queues.count(QUEUE) == 0
+
+
+def test_every_receipt_is_base64_of_its_own_that_needs_encoding(storage: Storage, urls: SignedUrls) -> None:
+    leases = [put(storage) for _ in range(32)]
+    leases += [storage.work_queues.hide(QUEUE, lease, "", timedelta(0)) for lease in leases]
+    leases += [message.lease for message in poll(urls.poll, 32)]
+    receipts = {lease.receipt for lease in leases}
+    assert len(receipts) == 96
+    for receipt in receipts:
+        assert {"+", "/", "="} <= set(receipt)
+        assert base64.b64encode(base64.b64decode(receipt, validate=True)).decode() == receipt
+
+
+def test_a_receipt_that_is_not_uri_encoded_is_refused(storage: Storage, urls: SignedUrls) -> None:
+    put(storage)
+    (message,) = poll(urls.poll)
+    url = urls.delete.replace("{{messageId}}", message.lease.message_id)
+    answer = requests.delete(url.replace("{{popReceipt}}", message.lease.receipt), timeout=30)
+    assert refused(answer) == (400, "InvalidQueryParameterValue")
+    assert storage.work_queues.count(QUEUE) == 1
+
+
+@pytest.mark.parametrize("receipt", ["invalid", "%C3%A9", "AAA", "%00"])
+def test_a_receipt_that_is_not_base64_is_refused(urls: SignedUrls, receipt: str) -> None:
+    url = urls.delete.replace("{{messageId}}", "unknown").replace("{{popReceipt}}", receipt)
+    assert refused(requests.delete(url, timeout=30)) == (400, "InvalidQueryParameterValue")
+
+
+def test_a_stale_receipt_is_a_mismatch(storage: Storage, urls: SignedUrls, clock: FakeClock) -> None:
+    put(storage)
+    (first,) = poll(urls.poll)
+    clock.advance(timedelta(minutes=5))
+    (second,) = poll(urls.poll)
+    answer = requests.delete(delete_url(urls.delete, first.lease), timeout=30)
+    assert refused(answer) == (400, "PopReceiptMismatch")
+    assert delete(urls.delete, second.lease) == 204
+
+
+def test_a_message_is_deleted_once(storage: Storage, urls: SignedUrls) -> None:
+    put(storage)
+    (message,) = poll(urls.poll)
+    assert delete(urls.delete, message.lease) == 204
+    answer = requests.delete(delete_url(urls.delete, message.lease), timeout=30)
+    assert refused(answer) == (404, "MessageNotFound")
+
+
+def test_a_delete_without_a_receipt_is_refused(urls: SignedUrls) -> None:
+    url = urls.delete.replace("popreceipt={{popReceipt}}&", "")
+    assert refused(requests.delete(url, timeout=30)) == (400, "MissingRequiredQueryParameter")
+
+
+@pytest.mark.parametrize("number", ["0", "33", "x", "", "-1", "+1", "1.0", "%D9%A3", "1" * 5000])
+def test_numofmessages_is_from_1_to_32(storage: Storage, urls: SignedUrls, number: str) -> None:
+    put(storage)
+    answer = requests.get(f"{urls.poll}&numofmessages={number}", timeout=30)
+    assert refused(answer) == (400, "OutOfRangeQueryParameterValue")
+    assert "'numofmessages' must be a whole number from 1 to 32." in answer.text
+    assert len(poll(urls.poll)) == 1
+
+
+@pytest.mark.parametrize("seconds", ["0", "604801", "x", ""])
+def test_visibilitytimeout_is_from_a_second_to_a_week(urls: SignedUrls, seconds: str) -> None:
+    url = urls.poll.replace("visibilitytimeout=300", f"visibilitytimeout={seconds}")
+    assert refused(requests.get(url, timeout=30)) == (400, "OutOfRangeQueryParameterValue")
+
+
+def test_the_longest_visibilitytimeout_is_a_week(storage: Storage, urls: SignedUrls) -> None:
+    put(storage)
+    assert poll(urls.poll.replace("visibilitytimeout=300", "visibilitytimeout=604800"))
+
+
+def test_without_a_visibilitytimeout_messages_are_hidden_for_30_seconds(
+    storage: Storage, urls: SignedUrls, clock: FakeClock
+) -> None:
+    put(storage)
+    url = urls.poll.replace("visibilitytimeout=300&", "")
+    assert poll(url)
+    clock.advance(timedelta(seconds=29))
+    assert poll(url) == []
+    clock.advance(timedelta(seconds=1))
+    assert poll(url)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "code"),
+    [
+        ("numofmessages=1&numofmessages=2", "InvalidQueryParameterValue"),
+        ("timeout=soon", "InvalidQueryParameterValue"),
+        ("other=1", "UnsupportedQueryParameter"),
+        ("peekonly=false", "UnsupportedQueryParameter"),
+        ("%3C/Error%3E%00=1", "UnsupportedQueryParameter"),
+        ("&".join(f"a{number}=" for number in range(60)), "InvalidQueryParameterValue"),
+    ],
+)
+def test_a_parameter_that_is_unknown_or_doubled_is_refused(
+    storage: Storage, urls: SignedUrls, parameter: str, code: str
+) -> None:
+    put(storage)
+    assert refused(requests.get(f"{urls.poll}&{parameter}", timeout=30)) == (400, code)
+    assert len(poll(f"{urls.poll}&timeout=30")) == 1
+
+
+def test_a_queue_that_is_not_there_is_not_found(urls: SignedUrls) -> None:
+    with_other = memory_storage(FakeClock(NOW), "http://unused", "q", key=KEY)
+    app = Flask("other")
+    app.register_blueprint(
+        azure_queue_api(with_other.account, FakeClock(NOW)),
+        url_prefix="/azure",
+    )
+    client = app.test_client()
+    path = urls.poll.partition("/azure")[2]
+    deleted = delete_url(urls.delete, MessageLease("unknown", "AAAA")).partition("/azure")[2]
+    for answer in (client.get(f"/azure{path}"), client.delete(f"/azure{deleted}")):
+        assert (answer.status_code, answer.headers["x-ms-error-code"]) == (404, "QueueNotFound")
+
+
+def test_a_path_may_arrive_decoded_or_not(storage: Storage, urls: SignedUrls, clock: FakeClock) -> None:
+    app = Flask("raw")
+    app.register_blueprint(azure_queue_api(storage.account, clock), url_prefix="/azure")
+    put(storage)
+    encoded = "".join(f"%{ord(character):02X}" for character in QUEUE_NAME)
+    raw_path = f"/azure/{storage.account.public_queues.account}/{encoded}/messages"
+    answer = app.test_client().get(
+        f"/?{urls.poll.partition('?')[2]}", environ_overrides={"PATH_INFO": raw_path}
+    )
+    assert answer.status_code == 200
+    assert b"<QueueMessage>" in answer.data
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "expected"),
+    [
+        ("POST", "/messages", (403, "AuthorizationPermissionMismatch")),
+        ("PUT", "/messages/id", (403, "AuthorizationPermissionMismatch")),
+        ("DELETE", "/messages", (403, "AuthorizationPermissionMismatch")),
+        ("GET", "", (403, "AuthorizationPermissionMismatch")),
+        ("PUT", "", (403, "AuthorizationPermissionMismatch")),
+        ("DELETE", "", (403, "AuthorizationPermissionMismatch")),
+        ("PUT", "/messages", (405, "UnsupportedHttpVerb")),
+        ("PATCH", "/messages", (405, "UnsupportedHttpVerb")),
+        ("OPTIONS", "/messages", (405, "UnsupportedHttpVerb")),
+        ("GET", "/messages/id", (405, "UnsupportedHttpVerb")),
+        ("POST", "/messages/id", (405, "UnsupportedHttpVerb")),
+        ("GET", "/other", (400, "InvalidUri")),
+        ("DELETE", "/messages/id/more", (400, "InvalidUri")),
+    ],
+)
+def test_a_signed_url_allows_nothing_but_receiving_and_deleting(
+    storage: Storage,
+    urls: SignedUrls,
+    queue_url: str,
+    method: str,
+    path: str,
+    expected: tuple[int, str],
+) -> None:
+    put(storage)
+    sas = urls.poll.partition("&")[2]
+    assert refused(requests.request(method, f"{queue_url}{path}?{sas}", timeout=30)) == expected
+    assert len(poll(urls.poll)) == 1
+
+
+def test_a_head_request_receives_nothing(storage: Storage, urls: SignedUrls) -> None:
+    put(storage)
+    assert requests.head(urls.poll, timeout=30).status_code == 405
+    assert len(poll(urls.poll)) == 1
+
+
+def test_a_path_without_a_queue_is_refused(storage: Storage, urls: SignedUrls, queue_url: str) -> None:
+    account_url = queue_url.rpartition("/")[0]
+    sas = urls.poll.partition("&")[2]
+    for url in (f"{account_url}?{sas}", f"{account_url}/?{sas}", f"{account_url}?comp=list&{sas}"):
+        assert refused(requests.get(url, timeout=30)) == (403, "AuthenticationFailed")
+    assert storage.account.public_queues.account in account_url
+
+
+def test_azures_own_client_receives_and_deletes(storage: Storage, urls: SignedUrls, queue_url: str) -> None:
+    texts = [f"{number} <" for number in range(40)]
+    for text in texts:
+        put(storage, text)
+    with QueueClient.from_queue_url(f"{queue_url}?{urls.poll.partition('?')[2]}") as client:
+        received = list(client.receive_messages(messages_per_page=32, visibility_timeout=60, max_messages=40))
+        assert [message.content for message in received] == texts
+        assert [message.dequeue_count for message in received] == [1] * 40
+        assert received[0].inserted_on == NOW.replace(microsecond=0)
+        assert received[0].expires_on == (NOW + HOUR).replace(microsecond=0)
+        assert received[0].next_visible_on == (NOW + timedelta(minutes=1)).replace(microsecond=0)
+        assert received[0].inserted_on.astimezone(UTC) == received[0].inserted_on
+        for message in received:
+            client.delete_message(message)
+        assert storage.work_queues.count(QUEUE) == 0
+        assert client.receive_message() is None
+
+
+def test_azures_own_client_is_told_azures_codes(storage: Storage, urls: SignedUrls, queue_url: str) -> None:
+    def code(act: Callable[..., object], *arguments: object) -> str:
+        with pytest.raises(HttpResponseError) as refusal:
+            act(*arguments)
+        told: str = refusal.value.error_code  # type: ignore[attr-defined]
+        return told
+
+    put(storage)
+    with QueueClient.from_queue_url(f"{queue_url}?{urls.poll.partition('?')[2]}") as client:
+        message = client.receive_message()
+        assert message is not None
+        denied = [
+            code(client.send_message, "text"),
+            code(client.update_message, message),
+            code(client.peek_messages),
+            code(client.clear_messages),
+            code(client.get_queue_properties),
+            code(client.delete_queue),
+        ]
+        assert denied == ["AuthorizationPermissionMismatch"] * 6
+        other_receipt = base64.b64encode(secrets.token_bytes(20)).decode()
+        assert code(client.delete_message, message.id, other_receipt) == "PopReceiptMismatch"
+        client.delete_message(message)
+        assert code(client.delete_message, message) == "MessageNotFound"
+
+
+def test_a_receipt_may_be_encoded_more_than_it_must(storage: Storage, urls: SignedUrls) -> None:
+    put(storage)
+    (message,) = poll(urls.poll)
+    receipt = "".join(f"%{ord(character):02x}" for character in message.lease.receipt)
+    url = urls.delete.replace("{{messageId}}", message.lease.message_id).replace("{{popReceipt}}", receipt)
+    assert quote(message.lease.receipt, safe="") not in url
+    assert requests.delete(url, timeout=30).status_code == 204

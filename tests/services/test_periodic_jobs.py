@@ -1,0 +1,262 @@
+"""What is done now and then, page by page, by one process for all."""
+
+import threading
+from collections.abc import Callable, MutableMapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from legacy_queue.domain.errors import ServiceUnavailable
+from legacy_queue.domain.ids import slugid
+from legacy_queue.domain.times import format_time
+from legacy_queue.ports import BrokerAway
+from legacy_queue.services.gate import Gate
+from legacy_queue.services.periodic_jobs import PAGE, PeriodicJob, PeriodicJobs
+from legacy_queue.stores import JobLease, LeaseStore
+from tests.memory_server import FakeClock, memory_storage
+from tests.services.harness import HOUR, MINUTE, NOW, PREFIX, SECOND, FakeEvent, FaultAt, Harness, failing
+from tests.services.ports import intercept_port
+
+DAY = 24 * HOUR
+STEP = tuple[str, int, datetime | None]
+
+
+class Pages:
+    """A job of some pages, and what was done of it: where it began, how much, when it was last done."""
+
+    def __init__(self, count: int, before: Callable[[str], None] = lambda _: None) -> None:
+        self.done: list[STEP] = []
+        self._count, self._before = count, before
+
+    def __call__(self, after: str, limit: int, last_pass: datetime | None) -> str | None:
+        self._before(after)
+        self.done.append((after, limit, last_pass))
+        number = int(after.removeprefix("page ") or 0) + 1
+        return f"page {number}" if number < self._count else None
+
+    @property
+    def pages(self) -> list[str]:
+        return [after for after, _, _ in self.done]
+
+
+class Processes:
+    """Several of them on one storage."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock(NOW)
+        self.leases = memory_storage(self.clock, "http://127.0.0.1:1/azure", PREFIX).leases
+        self.stop = FakeEvent(self.clock)
+
+    def periodic_jobs(self, *steps: Callable[[str, int, datetime | None], str | None]) -> PeriodicJobs:
+        periodic_jobs = [PeriodicJob(f"job {number}", HOUR, step) for number, step in enumerate(steps)]
+        return PeriodicJobs(periodic_jobs, self.leases, self.clock)
+
+    def do(self, periodic_jobs: PeriodicJobs, stop: threading.Event | None = None) -> timedelta:
+        """How long until the next one may be due."""
+        return periodic_jobs.do_due(stop or self.stop) - self.clock.now()
+
+
+@pytest.fixture
+def processes() -> Processes:
+    return Processes()
+
+
+def test_a_chore_is_done_page_by_page_with_a_pause_between_them(processes: Processes) -> None:
+    pages = Pages(3)
+    assert processes.do(processes.periodic_jobs(pages)) == HOUR
+    assert pages.done == [("", PAGE, None), ("page 1", PAGE, None), ("page 2", PAGE, None)]
+    assert processes.stop.waits == [0.5, 0.5]
+
+
+def test_a_chore_is_done_again_after_its_period_and_knows_when_it_was_begun(processes: Processes) -> None:
+    pages = Pages(2)
+    periodic_jobs = processes.periodic_jobs(pages)
+    processes.do(periodic_jobs)
+    processes.clock.advance(HOUR - SECOND)
+    assert processes.do(periodic_jobs) == SECOND
+    assert len(pages.done) == 2
+    processes.clock.advance(SECOND)
+    processes.do(periodic_jobs)
+    assert pages.done[2:] == [("", PAGE, NOW), ("page 1", PAGE, NOW)]
+
+
+def test_one_process_at_a_time_does_a_chore(processes: Processes) -> None:
+    others = Pages(3)
+
+    def another_tries(_after: str) -> None:
+        assert timedelta(0) < processes.do(processes.periodic_jobs(others)) <= 5 * MINUTE
+
+    pages = Pages(3, another_tries)
+    processes.do(processes.periodic_jobs(pages))
+    assert (len(pages.done), others.done) == (3, [])
+
+
+def test_a_chore_of_a_process_that_died_is_gone_on_with_where_it_was(processes: Processes) -> None:
+    def dies(after: str) -> None:
+        if after == "page 2":
+            raise SystemExit
+
+    first, second = Pages(4, dies), Pages(4)
+    with pytest.raises(SystemExit):
+        processes.do(processes.periodic_jobs(first))
+    periodic_jobs = processes.periodic_jobs(second)
+    assert processes.do(periodic_jobs) > timedelta(0)
+    assert second.done == []
+    processes.clock.advance(5 * MINUTE)
+    processes.do(periodic_jobs)
+    assert first.pages + second.pages == ["", "page 1", "page 2", "page 3"]
+    processes.clock.advance(HOUR)
+    processes.do(periodic_jobs)
+    assert second.done[2:][0] == ("", PAGE, NOW)  # when the first process began
+
+
+def test_a_process_that_stops_leaves_the_rest_to_another_at_once(processes: Processes) -> None:
+    stop = threading.Event()
+    first = Pages(3, lambda after: stop.set() if after == "page 1" else None)
+    second = Pages(3)
+    processes.do(processes.periodic_jobs(first), stop)
+    processes.do(processes.periodic_jobs(second))
+    assert (first.pages, second.pages) == (["", "page 1"], ["page 2"])
+
+
+def test_a_process_that_was_too_slow_leaves_the_rest_to_who_took_over(
+    processes: Processes, logs: list[MutableMapping[str, Any]]
+) -> None:
+    second = Pages(3)
+
+    def slow(after: str) -> None:
+        if after == "page 1":
+            processes.clock.advance(6 * MINUTE)
+            processes.do(processes.periodic_jobs(second))
+
+    first = Pages(3, slow)
+    processes.do(processes.periodic_jobs(first))
+    assert (first.pages, second.pages) == (["", "page 1"], ["page 1", "page 2"])
+    assert [one["event"] for one in logs] == ["periodic-job-taken-over"]
+
+
+def test_the_next_look_is_when_the_first_chore_is_due(processes: Processes) -> None:
+    one, other = Pages(1), Pages(1)
+    processes.do(processes.periodic_jobs(one))
+    processes.clock.advance(20 * MINUTE)
+    assert processes.do(processes.periodic_jobs(one, other)) == 40 * MINUTE
+    assert (len(one.done), len(other.done)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "logged"),
+    [
+        (ServiceUnavailable("storage is away"), set()),
+        (BrokerAway(), {"periodic-job-waits"}),
+        (ValueError("a defect"), {"periodic-job-failed"}),
+    ],
+    ids=repr,
+)
+def test_a_chore_that_fails_keeps_no_other_from_being_done(
+    processes: Processes, error: Exception, logged: set[str], logs: list[MutableMapping[str, Any]]
+) -> None:
+    def fail(_after: str) -> None:
+        raise error
+
+    pages = Pages(2)
+    processes.periodic_jobs(Pages(1, fail), pages).run(FakeEvent(processes.clock, NOW + 10 * MINUTE), Gate())
+    assert len(pages.done) == 2
+    assert {one["event"] for one in logs} == logged
+
+
+def test_a_process_does_what_is_due_until_it_stops(processes: Processes) -> None:
+    pages = Pages(1)
+    stop = FakeEvent(processes.clock, NOW + 5 * HOUR + MINUTE)
+    processes.periodic_jobs(pages).run(stop, Gate())
+    assert len(pages.done) == 6
+    assert set(stop.waits) == {60.0}  # the clock may be moved meanwhile
+
+
+@pytest.fixture
+def harness() -> Harness:
+    return Harness()
+
+
+def test_everything_that_expires_is_removed_when_it_has(harness: Harness) -> None:
+    required = harness.create(expires=format_time(NOW + 20 * DAY))
+    group, expires = slugid(), format_time(NOW + 2 * DAY)
+    task_id = harness.create(dependencies=[required], expires=expires, taskGroupId=group)
+    harness.run(required)
+    harness.sweep(2 * DAY - MINUTE)
+    assert harness.storage.tasks.load(task_id)
+    harness.sweep(3 * HOUR)
+    assert harness.storage.tasks.load(task_id) is None
+    assert list(harness.storage.dependencies.dependents(required, "", 9)) == []
+    assert harness.storage.groups.load(group)  # up to the end of the day
+    harness.sweep(DAY)
+    assert harness.storage.groups.load(group) is None
+    assert list(harness.storage.groups.members(group, "", 9)) == []
+    assert harness.storage.tasks.load(required)
+    assert work_queues(harness)  # in use within ten days
+    harness.sweep(11 * DAY)
+    assert not work_queues(harness)
+
+
+def work_queues(harness: Harness) -> list[str]:
+    return [name for name, metadata in harness.account.queues("") if metadata]
+
+
+def test_a_thousand_tasks_that_have_expired_are_removed_in_pages_of_100(harness: Harness) -> None:
+    for _ in range(1001):
+        harness.create(expires=format_time(NOW + DAY))
+    pages: list[str] = []
+    server = harness.server(lambda name, call: (pages.append(name), call())[1])
+    harness.sweep(2 * DAY, server)
+    assert harness.storage.tasks.unresolved("", 1)[0] == []
+    assert sum(name.endswith("remove_expired") for name in pages) >= 11 + 5
+
+
+def test_a_chore_that_fails_keeps_no_other_from_being_done_and_begins_anew(
+    processes: Processes, logs: list[MutableMapping[str, Any]]
+) -> None:
+    def fails(after: str) -> None:
+        if after == "page 1" and not logs:
+            raise ValueError("a defect")
+
+    first, other = Pages(3, fails), Pages(1)
+    periodic_jobs = processes.periodic_jobs(first, other)
+    assert processes.do(periodic_jobs) <= MINUTE
+    assert len(other.done) == 1
+    assert [(one["event"], one["job"]) for one in logs] == [("periodic-job-failed", "job 0")]
+    processes.clock.advance(MINUTE)
+    processes.do(periodic_jobs)
+    assert first.pages == ["", "", "page 1", "page 2"]
+
+
+def test_a_chore_that_fails_after_another_process_took_over_is_left_to_it(processes: Processes) -> None:
+    second = Pages(1)
+
+    def fails(_after: str) -> None:
+        processes.clock.advance(6 * MINUTE)
+        processes.do(processes.periodic_jobs(second))
+        raise ValueError("a defect")
+
+    assert processes.do(processes.periodic_jobs(Pages(1, fails))) <= MINUTE
+    assert len(second.done) == 1
+
+
+def test_a_chore_begins_anew_where_its_place_cannot_be_read(processes: Processes) -> None:
+    lease = processes.leases.acquire("chore-job 0", processes.clock.now())
+    assert isinstance(lease, JobLease)
+    processes.leases.renew(lease, processes.clock.now(), "no time", None)
+    pages = Pages(2)
+    processes.do(processes.periodic_jobs(pages))
+    assert pages.pages == ["", "page 1"]
+
+
+def test_chores_go_on_after_turns_that_could_not_be_taken(
+    processes: Processes, logs: list[MutableMapping[str, Any]]
+) -> None:
+    fault = FaultAt(0, of="acquire", before=failing(ValueError("a defect")))
+    leases = intercept_port(LeaseStore, processes.leases, fault)
+    pages = Pages(1)
+    periodic_jobs = PeriodicJobs([PeriodicJob("job", HOUR, pages)], leases, processes.clock)
+    periodic_jobs.run(FakeEvent(processes.clock, NOW + 2 * MINUTE), Gate())
+    assert len(pages.done) == 1
+    assert [one["event"] for one in logs] == ["periodic-job-failed"]
