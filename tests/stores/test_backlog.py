@@ -8,6 +8,7 @@ from legacy_queue.adapters.memory.memory_table import MemoryTable
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.stores import Backlog, Storage, TaskStore
 from legacy_queue.stores.backlog import MAX_WRITES
+from tests.domain.tasks import with_last_run
 
 from .test_task_store import new_task
 
@@ -24,7 +25,7 @@ def read(tasks: TaskStore, backlog: Backlog | None = None) -> Backlog:
 
 def claimed(task: Task) -> Task:
     run = task.runs[-1]
-    return task.with_last_run(state="running", worker=Worker("g", "w"), started=run.scheduled + SECOND)
+    return with_last_run(task, state="running", worker=Worker("g", "w"), started=run.scheduled + SECOND)
 
 
 def listed(backlog: Backlog, state: str) -> Sequence[str]:
@@ -35,7 +36,7 @@ def test_pending_and_running_tasks_are_read_with_their_task_queue_and_time(stora
     pending, running, done, waiting = (new_task() for _ in range(4))
     for task in (pending, running, done, replace(waiting, runs=())):
         storage.tasks.insert(task)
-    for task, changed in ((running, claimed(running)), (done, done.with_last_run(state="completed"))):
+    for task, changed in ((running, claimed(running)), (done, with_last_run(done, state="completed"))):
         stored = storage.tasks.load(task.task_id)
         assert stored
         storage.tasks.replace(stored, changed)
@@ -54,14 +55,14 @@ def test_a_backlog_that_is_read_is_corrected_by_each_write() -> None:
     assert (backlog.counts(QUEUE), listed(backlog, "pending")) == ((1, 0), [task.task_id])
     stored = tasks.replace(stored, claimed(task))
     assert (backlog.counts(QUEUE), listed(backlog, "running")) == ((0, 1), [task.task_id])
-    tasks.replace(stored, task.with_last_run(state="completed"))
+    tasks.replace(stored, with_last_run(task, state="completed"))
     assert (backlog.counts(QUEUE), listed(backlog, "running")) == ((0, 0), [])
 
 
 def test_of_two_changes_that_are_told_in_the_wrong_order_the_later_one_stays() -> None:
     task, backlog = new_task(), Backlog()
     backlog.wrote(task, "", "first")
-    backlog.wrote(task.with_last_run(state="completed"), "second", "third")
+    backlog.wrote(with_last_run(task, state="completed"), "second", "third")
     backlog.wrote(claimed(task), "first", "second")
     assert backlog.counts(QUEUE) == (0, 0)
 
@@ -71,7 +72,7 @@ def test_what_is_read_does_not_replace_what_was_written_meanwhile() -> None:
     tasks, others, task = TaskStore(table), TaskStore(table), new_task()
     stored = others.insert(task)
     backlog = tasks.begin_backlog()
-    backlog.wrote(task.with_last_run(state="completed"), stored.etag, "another")
+    backlog.wrote(with_last_run(task, state="completed"), stored.etag, "another")
     assert read(tasks, backlog).counts(QUEUE) == (0, 0)
 
 
