@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, settings
 
 from legacy_queue.adapters.azurite import Azurite, install, installed
 from legacy_queue.adapters.rabbitmq import RabbitMQ
-from tests import standing
+from tests import process_stacks
 from tests.s3_server import S3Server
 
-standing.prepare(os.environ)
+process_stacks.prepare(os.environ)
 
 # A slow machine is no failure; CI tries the same examples every time, a developer's run always new ones.
 settings.register_profile(
@@ -22,7 +22,7 @@ settings.register_profile(
 )
 settings.load_profile("here")
 
-STANDING = pytest.StashKey[list[tuple[str, str]]]()
+STACKS = pytest.StashKey[list[tuple[str, str]]]()
 
 RABBITMQ_HOME = Path(__file__).parents[1] / ".rabbitmq"
 
@@ -41,7 +41,7 @@ def pytest_timeout_set_timer(item: pytest.Item) -> Iterator[object]:
     give_up = signal.getsignal(signal.SIGALRM)
 
     def look(number: int, frame: FrameType | None) -> None:
-        item.stash[STANDING] = list(standing.processes())
+        item.stash[STACKS] = list(process_stacks.processes())
         assert callable(give_up)
         give_up(number, frame)
 
@@ -53,8 +53,8 @@ def pytest_timeout_set_timer(item: pytest.Item) -> Iterator[object]:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Iterator[Any]:  # noqa: ARG001
     """A test whose time is over shows that."""
     report = yield
-    report.sections += item.stash.get(STANDING, [])
-    item.stash[STANDING] = []
+    report.sections += item.stash.get(STACKS, [])
+    item.stash[STACKS] = []
     return report
 
 
