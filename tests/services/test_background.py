@@ -125,7 +125,7 @@ def test_events_that_wait_are_published_when_the_broker_is_back() -> None:
 @pytest.mark.parametrize(
     ("error", "event", "level"),
     [
-        (ServiceUnavailable("storage is away"), "background-waits", "warning"),
+        (ServiceUnavailable("storage is away"), "background-delayed", "warning"),
         (ValueError("a defect"), "background-failed", "error"),
     ],
     ids=["away", "a defect"],
@@ -156,7 +156,7 @@ def test_a_process_ends_though_storage_is_away(logs: list[MutableMapping[str, An
     background = server.background(OFTEN)
     task_id = claimed_by(server, harness)
     background.stop()
-    assert [one["event"] for one in logs] == ["background-waits"]
+    assert [one["event"] for one in logs] == ["background-delayed"]
     harness.run_timers(MINUTE)
     assert harness.events().count(("task-running", task_id, 0)) == 2
 

@@ -112,7 +112,7 @@ def test_a_sweep_of_groups_goes_on_behind_it(error: Exception, logs: list[Mutabl
     harness.sweep(11 * MINUTE, core)
     harness.run_timers(server=core)
     assert len(harness.storage.groups.all_active("", 100)[0]) == 1
-    assert [one["event"] for one in logs] == ["not-swept"] * (error is not CORRUPT)
+    assert [one["event"] for one in logs] == ["sweep-failed"] * (error is not CORRUPT)
 
 
 def test_a_sweep_of_groups_ends_while_storage_is_away() -> None:

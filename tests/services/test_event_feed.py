@@ -284,7 +284,7 @@ def test_a_bug_is_logged_and_does_not_end_the_feed_for_good(logs: list[MutableMa
     place = Place(has_broker=True, intercept=bug)
     with pytest.raises(RuntimeError, match="a bug"):
         place.feed.follow(None, "#", "")
-    assert [one["event"] for one in logs] == ["events-not-followed"]
+    assert [one["event"] for one in logs] == ["event-feed-failed"]
     following = place.feed.follow(None, "#", "")
     place.tell(1)
     assert take(following, 1) == [1]

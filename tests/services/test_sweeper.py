@@ -223,7 +223,7 @@ def test_a_task_that_cannot_be_swept_keeps_no_other_from_it(
     fails = FaultAt(0, of="timer.put", before=failing(ValueError("a defect")))
     harness.sweep(20 * MINUTE, harness.server(fails))
     assert [harness.task(task_id).state for task_id in tasks] == ["pending", "exception"]
-    assert "not-swept" in [one["event"] for one in logs]
+    assert "sweep-failed" in [one["event"] for one in logs]
 
 
 def test_a_thousand_tasks_are_swept_page_by_page(harness: Harness) -> None:

@@ -571,7 +571,7 @@ def test_what_cannot_be_read_goes_to_the_dead_letters_and_the_rest_is_taken_over
     assert kept.received(kept.timers) == [look()]
     (dead,) = messages_in(kept.account, "q-dead-letters")
     assert json.loads(dead.text)["text"] == "x" * 8 * 1024
-    assert [one["event"] for one in logs] == ["message-set-aside"]
+    assert [one["event"] for one in logs] == ["message-dead-lettered"]
     kept.timers.complete(A, None)
     kept.after(AT_ONCE)
     assert kept.messages() == []

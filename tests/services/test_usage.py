@@ -325,7 +325,7 @@ def test_a_process_that_ends_has_written_down_what_it_counted(harness: Harness) 
 
 @pytest.mark.parametrize(
     ("error", "line"),
-    [(AWAY, "background-waits"), (ValueError("a defect"), "background-failed")],
+    [(AWAY, "background-delayed"), (ValueError("a defect"), "background-failed")],
     ids=["away", "defect"],
 )
 def test_a_process_ends_though_it_cannot_write_down(

@@ -268,7 +268,7 @@ def test_the_memory_for_what_was_seen_is_bounded(
     for number in range(MOST_NOTED + 10):
         workers.seen(*POOL, Worker("group", f"w{number}"))
     workers.flush()
-    (told,) = [one for one in logs if one["event"] == "activity-not-noted"]
+    (told,) = [one for one in logs if one["event"] == "worker-activity-dropped"]
     assert told["count"] == 12  # the provisioner and the worker type were noted too
     assert len(workers._written._entries) == MOST_NOTED
     workers.flush()
