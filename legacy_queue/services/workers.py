@@ -104,7 +104,7 @@ class Workers:
     def known(self, path: Path) -> WorkerRecord:
         """What is known of a provisioner, worker type or worker; raises ResourceNotFound."""
         stored = self._store.load(path)
-        known = self._with_noted(path, stored.known if stored else None)
+        known = self._with_noted(path, stored.record if stored else None)
         if known is None or known.kept_until <= self._clock.now():
             kind = ACTION_CONTEXTS[len(parents(path))].replace("-", " ")
             raise ResourceNotFound(f"there is no {kind} {'/'.join(path)}: it was never seen, or has expired")
@@ -185,7 +185,7 @@ class Workers:
                 written, noted = self._written.get(one), self._noted.get(one)
                 if noted:
                     self._noted[one] = noted.then(activity)
-                elif written and not written.known.needs_write(activity):
+                elif written and not written.record.needs_write(activity):
                     continue
                 elif len(self._noted) < MOST_NOTED:
                     self._noted[one] = activity
@@ -226,11 +226,11 @@ class Workers:
         """Store what ``change`` makes of what is known; ``stored`` may be old."""
         for _ in range(_ATTEMPTS):
             stored = stored or self._store.load(path)
-            known = change(stored.known if stored else None)
+            known = change(stored.record if stored else None)
             try:
                 if stored is None:
                     stored = self._store.insert(known)
-                elif known != stored.known:
+                elif known != stored.record:
                     stored = self._store.replace(stored, known)
             except (AlreadyExists, Changed):
                 stored = None
@@ -249,7 +249,7 @@ class Workers:
         if not above:
             return known.to_wire()
         stored = self._store.load(above[0])
-        actions = stored.known.actions if stored else ()
+        actions = stored.record.actions if stored else ()
         context = ACTION_CONTEXTS[len(above)]
         return {**known.to_wire(), "actions": [one for one in actions if one["context"] == context]}
 
