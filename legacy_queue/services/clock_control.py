@@ -13,7 +13,7 @@ from legacy_queue.services.periodic_jobs import PeriodicJobs
 from legacy_queue.services.resolver import Resolver
 from legacy_queue.services.timers import Timers
 
-_FARTHEST = timedelta(days=36_500)  # from the real time
+MAX_OFFSET = timedelta(days=36_500)  # from the real time
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class ClockControl:
         periodic_jobs: PeriodicJobs | None,
         gate: Gate,
         stopping: Event,
-        look_again: Callable[[], None],
+        poll_now: Callable[[], None],
     ) -> None:
-        """``look_again`` makes requests that wait for work look for it at once."""
+        """``poll_now`` makes requests that wait for work look for it at once."""
         self._clock = clock
         self._movable = clock if isinstance(clock, AdjustableClock) else None
         self._timers, self._resolver, self._periodic_jobs = timers, resolver, periodic_jobs
-        self._gate, self._stopping, self._look_again = gate, stopping, look_again
+        self._gate, self._stopping, self._poll_now = gate, stopping, poll_now
 
     def state(self) -> ClockState:
         if self._movable:
@@ -72,9 +72,9 @@ class ClockControl:
         stops.
         """
         with self._moving() as clock:
-            if duration > _FARTHEST - clock.offset:
+            if duration > MAX_OFFSET - clock.offset:
                 raise InputError(
-                    f"advance: the clock can be {_FARTHEST.days}d ahead at most: reset the server"
+                    f"advance: the clock can be {MAX_OFFSET.days}d ahead at most: reset the server"
                 )
             is_frozen = clock.is_frozen
             clock.freeze()
@@ -83,7 +83,7 @@ class ClockControl:
             finally:
                 if not is_frozen:
                     clock.release()
-        self._look_again()
+        self._poll_now()
 
     @contextmanager
     def _moving(self) -> Iterator[AdjustableClock]:

@@ -35,7 +35,7 @@ class Polling:
     def poll_urls(self, provisioner_id: str, worker_type: str, client_id: str) -> Mapping[str, Any]:
         """The body that pollTaskUrls answers to that client: signed URLs, highest priority first."""
         self._usage.record_poll(provisioner_id, worker_type, client_id)
-        self._workers.seen(provisioner_id, worker_type)
+        self._workers.record_activity(provisioner_id, worker_type)
         now = self._clock.wall_time()
         expires, queues = now + self._sas_life, work_queues(provisioner_id, worker_type)
         urls = self._queues.signed_urls(queues, now - _DRIFT, expires, self._poll_visibility)

@@ -1,4 +1,4 @@
-"""The signed messages of a task's runs: offered, held, released, withdrawn."""
+"""The signed messages of a task's runs: on_offer, held, released, withdrawn."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -24,12 +24,12 @@ _AT_ONCE = timedelta(0)
 class WorkMessages:
     """Signs with the first of the secrets. No message outlives its task's deadline.
 
-    ``offered`` is called with each queue in which a message has become visible.
+    ``on_offer`` is called with each queue in which a message has become visible.
     """
 
     def __init__(self, queues: WorkQueues, clock: Clock, secrets: Sequence[bytes]) -> None:
         self._queues, self._clock, self._secret = queues, clock, secrets[0]
-        self.offered: Callable[[WorkQueue], None] = lambda _queue: None
+        self.on_offer: Callable[[WorkQueue], None] = lambda _queue: None
 
     def hold(self, task: Task, hold: Hold) -> MessageLease:
         """The message for ``hold.run_id`` is invisible until then; its new lease.
@@ -47,13 +47,13 @@ class WorkMessages:
                 log.info("message-held-afresh", task_id=task.task_id, run_id=hold.run_id)
         return self._queues.put(queue, text, self._time_left(task), hidden_for)
 
-    def settle(self, task: Task, after: Offer | DeleteMessage | None) -> None:
+    def apply_effect(self, task: Task, after: Offer | DeleteMessage | None) -> None:
         """Do what a transition left to be done once the task is stored. Repeating it is safe."""
         match after:
             case Offer(run_id, lease):
                 self.offer(task, run_id, lease)
             case DeleteMessage(lease, queue):
-                self.drop(queue, lease)
+                self.delete(queue, lease)
 
     def offer(
         self, task: Task, run_id: int, lease: MessageLease | None = None, delay: timedelta = _AT_ONCE
@@ -69,15 +69,15 @@ class WorkMessages:
         if not (lease and self._hidden(queue, lease, text, delay)):
             self._queues.put(queue, text, self._time_left(task), delay)
         if delay <= _AT_ONCE:
-            self.offered(queue)
+            self.on_offer(queue)
 
-    def put_back(self, queue: WorkQueue, message: ReceivedMessage, delay: timedelta = _AT_ONCE) -> None:
+    def release(self, queue: WorkQueue, message: ReceivedMessage, delay: timedelta = _AT_ONCE) -> None:
         """A polled message is visible again after ``delay``; where that fails, at the end of its lease."""
         with suppress(ServiceUnavailable):
             if self._hidden(queue, message.lease, message.text, delay) and delay <= _AT_ONCE:
-                self.offered(queue)
+                self.on_offer(queue)
 
-    def drop(self, queue: WorkQueue, lease: MessageLease) -> None:
+    def delete(self, queue: WorkQueue, lease: MessageLease) -> None:
         """Delete the message if that can be done: one that stays is refused when it is claimed."""
         try:
             self._queues.remove(queue, lease)
