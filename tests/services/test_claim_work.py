@@ -32,7 +32,7 @@ from tests.services.harness import (
     SECOND,
     SECRET,
     WORKER_TYPE,
-    Calls,
+    CallRecorder,
     FaultAt,
     Harness,
     failing,
@@ -113,7 +113,7 @@ def test_the_message_is_held_until_taken_until() -> None:
     harness = Harness()
     task_id = harness.create()
     claim_work(harness.services)
-    assert harness.runs_to_come() == [(1, CLAIM_TIMEOUT)]
+    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
     held = harness.task(task_id).held
     assert held
     assert held.message_id == harness.messages()[0].lease.message_id
@@ -124,8 +124,8 @@ def test_the_message_is_held_until_taken_until() -> None:
 
 def test_a_claim_costs_one_receive_more_than_claim_task() -> None:
     harness = Harness()
-    calls = Calls()
-    services = harness.replica(calls, remembers=True)
+    calls = CallRecorder()
+    services = harness.replica(calls, caches_tasks=True)
     harness.create(priority="highest")
     harness.create(priority="highest")
     claim_work(services)
@@ -244,7 +244,7 @@ def test_a_duplicate_message_gives_no_second_claim(worker: Worker) -> None:
     assert len(claim_work(harness.services)) == 1
     assert finds_nothing(harness, worker=worker)
     assert harness.states(task_id) == ["running by alice"]
-    assert harness.runs_to_come() == [(1, CLAIM_TIMEOUT)]
+    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
 
 
 def test_the_wait_goes_on_after_a_stale_message() -> None:
@@ -295,7 +295,7 @@ def test_the_polled_messages_of_a_disconnected_client_are_visible_at_once() -> N
     harness = Harness()
     harness.create()
     assert claim_work(harness.services, is_disconnected=disconnects_after(2)) == []
-    assert [delay for _, delay in harness.runs_to_come()] == [NO_DELAY]
+    assert [delay for _, delay in harness.offered_runs()] == [NO_DELAY]
 
 
 def quarantine(harness: Harness, worker: Worker, lasts: timedelta, services: Services | None = None) -> None:
@@ -377,7 +377,7 @@ def test_a_message_that_is_visible_too_early_is_hidden_for_two_seconds() -> None
     assert lease
     harness.storage.work_queues.hide(QUEUE, lease, text, NO_DELAY)  # storage's clock is ahead
     assert finds_nothing(harness, worker=BOB)
-    assert harness.runs_to_come() == [(1, 2 * SECOND)]
+    assert harness.offered_runs() == [(1, 2 * SECOND)]
     assert harness.states(task_id) == ["running by alice"]
 
 

@@ -20,7 +20,7 @@ from tests.services.harness import (
     PROVISIONER,
     SECOND,
     WORKER_TYPE,
-    Calls,
+    CallRecorder,
     FaultAt,
     failing,
 )
@@ -345,7 +345,7 @@ def test_a_request_gets_no_work_when_the_process_stops(scene: Scene) -> None:
 
 
 def test_a_polled_message_is_leased_for_the_time_of_a_claim() -> None:
-    calls = Calls()
+    calls = CallRecorder()
     scene = Scene()
     scene.offer("a task")
     scene.poller = scene.new_poller(intercept_port(WorkQueues, scene.storage.work_queues, calls))
