@@ -6,7 +6,6 @@ the server are gone. Nothing here reads settings, logs or starts a thread, and t
 that it never waits for somebody to read.
 """
 
-import fcntl
 import json
 import os
 import re
@@ -19,6 +18,8 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, ClassVar, Self
+
+from filelock import lock_descriptor
 
 from legacy_queue.adapters.private_folder import (
     UMASK,
@@ -132,8 +133,7 @@ class ManagedProcess(ABC):
             ) from error
         deadline = time.monotonic() + _LOCK_TIMEOUT
         while time.monotonic() < deadline:
-            with suppress(BlockingIOError):
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if lock_descriptor(lock.fileno(), blocking=False):
                 lock.truncate(0)
                 lock.write(f"{os.getpid()}\n".encode())
                 return lock

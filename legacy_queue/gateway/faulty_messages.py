@@ -11,7 +11,7 @@ from legacy_queue.gateway.azure_protocol import Observer
 from legacy_queue.ports import Clock
 from legacy_queue.ports.queue import LeaseLost, Queue, QueuedMessage
 from legacy_queue.services.peeking import run_of
-from legacy_queue.stores.recent import Recent
+from legacy_queue.stores.lru_cache import SharedLruCache
 
 _REMEMBERED = 10_000  # messages
 _NO_ENDPOINT = ""
@@ -25,8 +25,8 @@ class FaultyMessages:
 
     def __init__(self, observer: Observer, clock: Clock) -> None:
         self._observer, self._clock = observer, clock
-        self._runs: Recent[str, RunKey] = Recent(_REMEMBERED)
-        self._copies: Recent[str, bool] = Recent(_REMEMBERED)
+        self._runs: SharedLruCache[str, RunKey] = SharedLruCache(_REMEMBERED)
+        self._copies: SharedLruCache[str, bool] = SharedLruCache(_REMEMBERED)
 
     def receive(self, source: Queue, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
         """As ``Queue.receive``, without the messages that a fault loses."""

@@ -23,7 +23,7 @@ from legacy_queue.services.usage import Usage
 from legacy_queue.services.work_messages import WorkMessages
 from legacy_queue.services.workers import Workers
 from legacy_queue.stores import ReceivedMessage
-from legacy_queue.stores.recent import Recent
+from legacy_queue.stores.lru_cache import SharedLruCache
 
 log = structlog.get_logger()
 
@@ -89,7 +89,7 @@ class Claims:
     ) -> None:
         self._changes, self._messages, self._clock, self._rules = changes, messages, clock, rules
         self._usage, self._workers = usage, workers
-        self._offered: Recent[tuple[str, int], datetime] = Recent(_REMEMBERED)
+        self._offered: SharedLruCache[tuple[str, int], datetime] = SharedLruCache(_REMEMBERED)
 
     def policy(self, provisioner_id: str, worker_type: str) -> str:
         """``optional`` or ``required``: whether claimTask must present the message that was polled."""

@@ -1,8 +1,9 @@
-"""Waiting for several answers of storage at once."""
+"""Storage that several threads ask at once, and several answers that a thread waits for."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from threading import Lock
+from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -20,3 +21,25 @@ def map_concurrently(
     with threads(min(_AT_ONCE, len(items))) as pool:
         futures = [pool.submit(function, item) for item in items]
     return [future.result() for future in futures]
+
+
+class SingleFlight(Generic[Answer]):
+    """Callers that ask while a call is under way share it: its answer, or its error."""
+
+    def __init__(self, function: Callable[[], Answer]) -> None:
+        self._function, self._lock = function, Lock()
+        self._flight: Future[Answer] | None = None
+
+    def call(self) -> Answer:
+        """What the function returns or raises."""
+        with self._lock:
+            flight, is_mine = self._flight or Future[Answer](), self._flight is None
+            self._flight = flight
+        if is_mine:
+            try:
+                flight.set_result(self._function())
+            except BaseException as error:  # noqa: BLE001 - raised by each caller, also where a thread is ended
+                flight.set_exception(error)
+            finally:
+                self._flight = None
+        return flight.result()

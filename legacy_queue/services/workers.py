@@ -30,7 +30,7 @@ from legacy_queue.ports import AlreadyExists, Changed, Clock, Corrupt
 from legacy_queue.services.pages import Page, read_page
 from legacy_queue.services.quarantine import Quarantine
 from legacy_queue.stores import StoredWorkerRecord, WorkerStore
-from legacy_queue.stores.recent import Recent
+from legacy_queue.stores.lru_cache import SharedLruCache
 
 log = structlog.get_logger()
 
@@ -47,7 +47,7 @@ class Workers:
         self._store, self._clock = store, clock
         self._quarantine = Quarantine(store, clock)
         self._noted: dict[Path, Activity] = {}  # who waits longest to be written comes first
-        self._written: Recent[Path, StoredWorkerRecord] = Recent(MAX_NOTED)
+        self._written: SharedLruCache[Path, StoredWorkerRecord] = SharedLruCache(MAX_NOTED)
         self._dropped = 0
         self._lock, self._writing_new = Lock(), Lock()
 
