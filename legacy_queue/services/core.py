@@ -95,9 +95,9 @@ class Core:
 
     def clock_control(self, clock: Clock) -> ClockControl:
         """What moves the clock that everything was built with."""
-        look_again = self.services.claim_work.look_again
+        poll_now = self.services.claim_work.poll_now
         return ClockControl(
-            clock, self.timers, self.resolver, self.periodic_jobs, self.gate, self.stopping, look_again
+            clock, self.timers, self.resolver, self.periodic_jobs, self.gate, self.stopping, poll_now
         )
 
 
