@@ -12,7 +12,7 @@ import requests
 from legacy_queue.adapters.azurite import Azurite
 
 from .accounts import as_root, on_account
-from .plain import Queue, definition
+from .http_queue import Queue, definition
 from .processes import LONG, Server, run, serve, wait_until
 
 TYPE = "followed"
