@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from legacy_queue.adapters.azurite import Azurite, install, installed
-from legacy_queue.adapters.rabbitmq import RabbitMQ
 from tests import standing
+from tests.rabbitmq import RabbitMQ
 from tests.s3_server import S3Server
 
 standing.prepare(os.environ)
