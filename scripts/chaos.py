@@ -31,7 +31,7 @@ from tests.chaos.consumer import Consumer
 from tests.chaos.record import Json, Record
 from tests.chaos.servers import Server, Storage, perform
 from tests.chaos.timetable import Wanted, timetable
-from tests.chaos.workers import PROTOCOLS, Worker
+from tests.chaos.workers import PROTOCOLS, ChaosWorker
 from tests.rabbitmq import RabbitMQ
 
 _HERE = Path(__file__).parents[1]
@@ -116,7 +116,7 @@ def load(scene: Scene, options: argparse.Namespace) -> None:
     around, seed = scene.around, options.seed
     threads = [
         threading.Thread(
-            target=Worker(around, f"{seed} {protocol} {number}", protocol, f"{protocol}-{number}").run,
+            target=ChaosWorker(around, f"{seed} {protocol} {number}", protocol, f"{protocol}-{number}").run,
             daemon=True,
         )
         for protocol in PROTOCOLS

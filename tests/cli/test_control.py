@@ -18,7 +18,7 @@ from legacy_queue.cli.options import with_control
 from legacy_queue.config import Settings
 from legacy_queue.domain.authentication import Client
 from legacy_queue.wiring import build
-from tests.system.plain import Queue, definition, slugid
+from tests.system.http_queue import Queue, definition, slugid
 from tests.system.processes import Server, run, serve, wait_until
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"

@@ -14,7 +14,7 @@ import requests
 from click.testing import CliRunner
 
 from legacy_queue.cli.commands import commands
-from tests.system.plain import Queue, slugid
+from tests.system.http_queue import Queue, slugid
 from tests.system.processes import LONG, Running, Server, run, serve, wait_until, work
 
 

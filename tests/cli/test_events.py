@@ -16,7 +16,7 @@ import pytest
 from legacy_queue.domain.events import EXCHANGES, Event
 from tests.http.published import check_event
 from tests.rabbitmq import RabbitMQ
-from tests.system.plain import Queue, definition, slugid
+from tests.system.http_queue import Queue, definition, slugid
 from tests.system.processes import Running, Server, run, serve, wait_until
 
 MEMORY = ("--storage", "memory")

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from legacy_queue.cli.migration_command import migration
-from tests.system.plain import Queue, definition
+from tests.system.http_queue import Queue, definition
 from tests.system.processes import Running, Server, run, serve
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"

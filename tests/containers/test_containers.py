@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from tests.clients.python import taskcluster
-from tests.system.plain import definition, in_time, slugid
+from tests.system.http_queue import definition, in_time, slugid
 from tests.system.processes import LONG, run, wait_until
 
 from .engine import IMAGE, Services, build_images, podman, said

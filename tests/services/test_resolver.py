@@ -256,10 +256,10 @@ def test_leaving_the_group_of_no_task_waits_for_the_broker_and_is_no_failure(
     with pytest.raises(Crash):
         harness.replica(FaultAt(0, of="insert", before=failing(Crash()))).tasks.create(task_id, body)
     harness.events()
-    harness.broker.room = 0
+    harness.broker.capacity = 0
     for _ in range(15):
         harness.run_timers(2 * MINUTE)
-    harness.broker.room = None
+    harness.broker.capacity = None
     harness.run_timers(2 * MINUTE)
     assert harness.events() == [("task-group-resolved", group, None)]
     assert harness.timers() == []

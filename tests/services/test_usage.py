@@ -22,7 +22,7 @@ from tests.services.harness import (
     NOW,
     PROVISIONER,
     WORKER_TYPE,
-    Calls,
+    CallRecorder,
     FakeEvent,
     FaultAt,
     Harness,
@@ -120,7 +120,7 @@ def test_reclaiming_and_reporting_are_nobodys_protocol(harness: Harness) -> None
 
 
 def test_no_call_waits_for_the_counting(harness: Harness) -> None:
-    calls = Calls()
+    calls = CallRecorder()
     services = harness.replica(calls)
     poll(services)
     harness.create()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from .plain import Queue
+from .http_queue import Queue
 from .processes import HASTY_CLAIM, RUNNING, Server, serve
 from .real_clients import CLIENTS, RealClient, real_client
 

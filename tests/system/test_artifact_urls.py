@@ -13,7 +13,7 @@ from azure.storage.blob import BlobClient, ContentSettings
 
 from tests.s3_server import REGION, S3Server
 
-from .plain import Json, Queue, definition, in_time
+from .http_queue import Json, Queue, definition, in_time
 from .processes import LONG, Server, serve
 
 MIB = 1024 * 1024

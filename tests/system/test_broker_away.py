@@ -18,8 +18,8 @@ from legacy_queue.adapters.azurite import Azurite
 from tests.rabbitmq import RabbitMQ
 
 from .accounts import as_root, on_account
+from .http_queue import Json, Queue, definition, slugid
 from .listeners import Listener, Published, ReceivedEvent
-from .plain import Json, Queue, definition, slugid
 from .processes import Server, serve
 
 TYPE = "lasting"

@@ -15,7 +15,7 @@ import pytest
 from legacy_queue.adapters.azurite import Azurite
 
 from .accounts import as_root, on_account
-from .plain import Json, Queue, definition
+from .http_queue import Json, Queue, definition
 from .processes import LONG, Server, serve
 
 # of each storage: what is decided in the process is shown often where that is cheap

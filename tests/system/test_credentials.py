@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .plain import Json, Queue, definition, in_time, slugid
+from .http_queue import Json, Queue, definition, in_time, slugid
 from .processes import Server
 from .real_clients import RealClient, refusal
 from .uploads import body, of_blob, send

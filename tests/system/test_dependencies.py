@@ -12,8 +12,8 @@ from legacy_queue.adapters.azurite import Azurite
 from tests.rabbitmq import RabbitMQ
 
 from .accounts import as_root, on_account
+from .http_queue import Queue, definition, slugid
 from .listeners import Listener, listening
-from .plain import Queue, definition, slugid
 from .processes import serve, wait_until
 
 TYPE = "waiting"

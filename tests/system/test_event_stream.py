@@ -13,7 +13,7 @@ from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.testing.server_sent_events import parse_events
 
 from .accounts import as_root, on_account
-from .plain import Queue, definition
+from .http_queue import Queue, definition
 from .processes import LONG, Server, run, serve, wait_until
 
 TYPE = "followed"

@@ -3,7 +3,7 @@
 import time
 from datetime import UTC, datetime
 
-from .plain import Message, Queue, definition, delete, storage_access
+from .http_queue import Message, Queue, definition, delete, storage_access
 from .processes import Server, wait_until
 
 POLL_INTERVAL = 0.2  # seconds between two polls of a worker

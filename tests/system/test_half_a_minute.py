@@ -16,8 +16,8 @@ from legacy_queue.adapters.azurite import Azurite
 from tests.rabbitmq import RabbitMQ
 
 from .accounts import ROOT, as_root, on_account
+from .http_queue import Queue, definition, slugid
 from .listeners import Gate, Listener, listening
-from .plain import Queue, definition, slugid
 from .processes import serve, wait_until
 from .real_clients import CLIENTS, real_client
 

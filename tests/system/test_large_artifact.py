@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import requests
 
-from .plain import Queue, definition, in_time
+from .http_queue import Queue, definition, in_time
 from .processes import LONG, Server
 
 MIB = 1024**2

@@ -7,7 +7,7 @@ from typing import Any
 from legacy_queue.adapters.azurite import Azurite
 
 from .accounts import ROOT, as_root, on_account
-from .plain import definition
+from .http_queue import definition
 from .processes import Server, run, serve, wait_until, work
 
 BARE = ["messageId", "receipt", "signature"]

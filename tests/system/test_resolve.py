@@ -8,7 +8,7 @@ import pytest
 from legacy_queue.adapters.azurite import Azurite
 
 from .accounts import as_root, on_account
-from .plain import Queue, definition, slugid
+from .http_queue import Queue, definition, slugid
 from .processes import HASTY_CLAIM, importing, resolve, run, serve, wait_until
 
 TYPE = "resolved"

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 import requests
 
-from .plain import Queue, definition
+from .http_queue import Queue, definition
 from .processes import HASTY_CLAIM, LONG, wait_until, work
 
 PROTOCOLS = ["draft", "deployed", "claimwork"]

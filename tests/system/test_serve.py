@@ -20,7 +20,7 @@ from azure.storage.queue import QueueServiceClient
 from legacy_queue.adapters.azurite import Azurite
 
 from .accounts import as_root, on_account
-from .plain import Queue, definition, slugid
+from .http_queue import Queue, definition, slugid
 from .processes import (
     LONG,
     Server,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .plain import Queue, definition, delete, storage_access
+from .http_queue import Queue, definition, delete, storage_access
 from .processes import Server, serve
 
 OLD_SECRET, NEW_SECRET = "the-old-secret-that-signs-messages", "the-new-secret-that-signs-messages"

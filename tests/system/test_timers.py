@@ -14,8 +14,8 @@ from legacy_queue.adapters.azurite import Azurite
 from tests.rabbitmq import RabbitMQ
 
 from .accounts import as_root, on_account
+from .http_queue import Json, Queue, definition, in_time, slugid, storage_access
 from .listeners import Listener, listening
-from .plain import Json, Queue, definition, in_time, slugid, storage_access
 from .processes import serve, wait_until
 
 CLAIM = 10  # seconds that a claim lasts

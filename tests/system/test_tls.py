@@ -15,9 +15,9 @@ import pytest
 import requests
 
 from legacy_queue.worker.http_client import Http, Unavailable
-from legacy_queue.worker.worker_settings import Clock
+from legacy_queue.worker.worker_settings import WorkerClock
 
-from .plain import Queue, definition
+from .http_queue import Queue, definition
 from .processes import LONG, Server, resolve, serve, work
 from .real_clients import CLIENTS, TODAY, real_client
 from .test_claim_work import answered, claim_work, connect, request_for_work
@@ -98,7 +98,7 @@ def test_a_client_that_does_not_trust_the_authority_refuses_the_server(
     if client == "requests":
         with pytest.raises(requests.exceptions.SSLError):
             requests.get(f"{server.base_url}/ping", timeout=LONG)
-        sample_worker = Http(Clock(), threading.Event())
+        sample_worker = Http(WorkerClock(), threading.Event())
         with pytest.raises(Unavailable, match="see legacy-queue ca"):
             sample_worker.send("GET", f"{server.base_url}/ping", retries=0)
         sample_worker.close()

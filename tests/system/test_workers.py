@@ -6,7 +6,7 @@ from typing import Any
 from legacy_queue.adapters.azurite import Azurite
 
 from .accounts import as_root, on_account
-from .plain import Queue, definition, in_time
+from .http_queue import Queue, definition, in_time
 from .processes import serve, wait_until
 from .real_clients import RealClient, refusal
 
