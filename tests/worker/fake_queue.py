@@ -90,6 +90,7 @@ class FakeQueue:
         self.url_life = timedelta(minutes=30)
         self.answered_run_id: int | None = None
         self.retry_after: str | None = None  # sent with each 503
+        self.truncated = 0  # of the next answers, how many break off before their last byte
         self._scripts: dict[str, list[Script]] = defaultdict(list)
         self._lock = threading.RLock()
         self.failures: list[BaseException] = []
@@ -343,6 +344,9 @@ def _handler(fake_queue: FakeQueue) -> type[BaseHTTPRequestHandler]:
             if status == 503 and fake_queue.retry_after:
                 self.send_header("Retry-After", fake_queue.retry_after)
             self.end_headers()
+            if fake_queue.truncated:
+                fake_queue.truncated -= 1
+                answer, self.close_connection = answer[:-1], True
             self.wfile.write(answer)
 
         do_GET = do_POST = do_PUT = do_DELETE = answer  # noqa: N815

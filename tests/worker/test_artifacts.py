@@ -220,7 +220,7 @@ def test_a_second_file_with_the_same_artifact_name_is_logged_and_the_task_fails(
     session = work()
     assert result(session) == "failed"
     assert fake_queue.artifacts["public/a/b"].content == b"in the folder\n"
-    assert b"public/a/b: another file" in (fake_queue.artifacts[BACKING].content or b"")
+    assert b"public/a/b: another declared file" in (fake_queue.artifacts[BACKING].content or b"")
 
 
 @pytest.mark.parametrize("link", ["ln -s /etc/passwd d/x", "ln -s /etc d/x", "ln -s ../.. d/x"])

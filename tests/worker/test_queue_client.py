@@ -132,6 +132,12 @@ def test_a_broken_connection_is_tried_again(
     assert len(clock.waits) == RETRIES
 
 
+def test_an_answer_that_breaks_off_is_requested_again(fake_queue: FakeQueue, client: QueueClient) -> None:
+    fake_queue.truncated = 1
+    client.poll_task_urls()
+    assert fake_queue.operations() == ["pollTaskUrls"] * 2
+
+
 def test_a_request_is_not_repeated_after_give_up_is_set(
     fake_queue: FakeQueue, client: QueueClient, give_up: threading.Event
 ) -> None:
