@@ -122,9 +122,9 @@ class GunicornWorker(GeventWorker):
         except (NoMoreData, StopIteration):
             pass
         except TimeoutError:
-            log.info("connection-given-up", error="the client does not read its answer")
+            log.info("connection-aborted", error="the client does not read its answer")
         except ssl.SSLError as error:
-            log.info("connection-given-up", error=f"TLS: {error.reason}")
+            log.info("connection-aborted", error=f"TLS: {error.reason}")
         except OSError as error:
             if error.errno not in _DISCONNECTED:
                 log.exception("connection-failed")
@@ -142,7 +142,7 @@ class GunicornWorker(GeventWorker):
             with self._among(self._idle, connection):
                 connection.handshake(self._tls, self.timeouts.handshake)
         except TimeoutError:
-            log.info("connection-given-up", error="no TLS handshake in time")
+            log.info("connection-aborted", error="no TLS handshake in time")
             raise StopIteration from None
         self._fresh.add(connection)  # no request was heard yet
 
@@ -201,7 +201,7 @@ class GunicornWorker(GeventWorker):
         """Answer to what never reached the application."""
         status, reason = next((code, said) for kind, code, said in _ANSWERS if isinstance(error, kind))
         tell = log.info if status < 500 else log.error
-        tell("connection-given-up", status=status, error=type(error).__name__)
+        tell("connection-aborted", status=status, error=type(error).__name__)
         # what is on its way is discarded: else the answer might never be read
         with self._among(self._idle, connection), gevent.Timeout(_LINGER, _QUIET), suppress(OSError):
             app: Any = self.app

@@ -81,7 +81,7 @@ def respond(app: Callable[..., Any], req: Any, peers: tuple[Any, Any, Any], cfg:
     except Exception:
         if not response.headers_sent:
             raise
-        log.exception("answer-broken-off")
+        log.exception("answer-aborted")
         with suppress(OSError):
             peers[0].shutdown(socket.SHUT_RDWR)
         raise StopIteration from None

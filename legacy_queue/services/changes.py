@@ -86,7 +86,7 @@ class Changes:
             try:
                 self._withdraw_useless(task, proof, outcome.refusal)
             except Exception:
-                log.exception("useless-message-stays", task_id=task_id)
+                log.exception("stale-message-not-deleted", task_id=task_id)
             raise outcome.refusal
         return task
 
@@ -128,9 +128,9 @@ class Changes:
             self._messages.settle(task, outcome.after)
             task, is_done = register(task), is_published  # nothing but what its end means is missing
         except ServiceUnavailable as error:
-            log.warning("effects-left-to-timer", task_id=task.task_id, why=error.message)
+            log.warning("effects-deferred", task_id=task.task_id, why=error.message)
         except Exception:
-            log.exception("effects-left-to-timer", task_id=task.task_id)
+            log.exception("effects-deferred", task_id=task.task_id)
         ends = before is not None and task.is_resolved and not before.is_resolved
         if is_done and not ends:
             self._timers.complete(task.task_id, next_due(task))

@@ -184,4 +184,4 @@ class ClaimWork:
             try:
                 self._claims.release_claim(claim, worker)
             except ServiceUnavailable:
-                log.warning("claim-not-taken-back", task_id=claim["status"]["taskId"])  # it expires
+                log.warning("claim-not-released", task_id=claim["status"]["taskId"])  # it expires

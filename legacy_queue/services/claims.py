@@ -148,7 +148,7 @@ class Claims:
         """Take back a claim, as it was answered, that never reached its worker. Raises ServiceUnavailable."""
         task_id, run_id = claim["status"]["taskId"], claim["runId"]
         taken_until = parse_time(claim["takenUntil"])
-        log.info("claim-taken-back", task_id=task_id, run_id=run_id)
+        log.info("claim-released", task_id=task_id, run_id=run_id)
         with suppress(ResourceNotFound):
             self._changes.apply(
                 task_id, lambda task, _: transitions.release_claim(task, run_id, worker, taken_until)

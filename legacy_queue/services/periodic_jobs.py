@@ -125,7 +125,7 @@ class PeriodicJobs:
                 except (Changed, ServiceUnavailable):
                     raise
                 except BrokerAway:
-                    log.warning("periodic-job-waits", job=job.name)
+                    log.warning("periodic-job-delayed", job=job.name)
                 except Exception:
                     log.exception("periodic-job-failed", job=job.name)
                 next_time = self._clock.now() + _AFTER_A_FAILURE

@@ -44,7 +44,7 @@ class WorkMessages:
             try:
                 return self._queues.hide(queue, hold.lease, text, hidden_for)
             except LeaseLost:
-                log.info("message-held-afresh", task_id=task.task_id, run_id=hold.run_id)
+                log.info("message-replaced", task_id=task.task_id, run_id=hold.run_id)
         return self._queues.put(queue, text, self._time_left(task), hidden_for)
 
     def settle(self, task: Task, after: Offer | DeleteMessage | None) -> None:

@@ -158,7 +158,7 @@ class Workers:
                 break
             self._write(path)
         if self._dropped:
-            log.warning("activity-not-noted", count=self._dropped)
+            log.warning("worker-activity-dropped", count=self._dropped)
             self._dropped = 0
 
     def flush_new(self) -> None:

@@ -20,7 +20,7 @@ from tests.services.harness import (
     MINUTE,
     NOW,
     SECOND,
-    Calls,
+    CallRecorder,
     Crash,
     FaultAt,
     Harness,
@@ -61,7 +61,7 @@ def defined(harness: Harness, **changes: Any) -> str:
 
 def test_a_task_that_misses_nothing_and_is_not_due_costs_one_read(harness: Harness) -> None:
     for task_id, due in ((harness.claimed(), CLAIM_TIMEOUT + MARGIN), (harness.create(), DAY)):
-        calls = Calls()
+        calls = CallRecorder()
         harness.events()
         assert advance(harness, task_id, server=harness.server(calls)) == Next(NOW + due)
         assert (calls.names, harness.events()) == (["load"], [])
@@ -73,7 +73,7 @@ def test_what_was_created_is_published_and_offered_when_its_server_died(harness:
     assert (harness.events(), harness.messages()) == ([], [])
     assert advance(harness, task_id, NOW) == Next(NOW + DAY)
     assert harness.events() == [("task-defined", task_id, None), ("task-pending", task_id, 0)]
-    assert harness.runs_to_come() == [(0, AT_ONCE)]
+    assert harness.offered_runs() == [(0, AT_ONCE)]
 
 
 def test_what_was_created_to_wait_is_registered_and_rechecked_when_its_server_died(harness: Harness) -> None:
@@ -125,14 +125,14 @@ def test_what_is_published_already_is_not_published_again(harness: Harness) -> N
     task_id = harness.claimed(taskGroupId=group)
     harness.complete(task_id)
     harness.events()
-    calls = Calls()
+    calls = CallRecorder()
     assert advance(harness, task_id, NOW, is_published=True, server=harness.server(calls)) == Next()
     assert harness.events() == [("task-group-resolved", group, None)]
 
 
 def test_what_has_just_been_written_here_is_not_read_again(harness: Harness) -> None:
-    calls = Calls()
-    server = harness.server(calls, remembers=True)
+    calls = CallRecorder()
+    server = harness.server(calls, caches_tasks=True)
     task_id = slugid()
     server.services.tasks.create(task_id, task_body())
     server.services.tasks.cancel(task_id)
@@ -147,7 +147,7 @@ def test_what_is_remembered_without_its_end_is_read(harness: Harness) -> None:
     waiting = harness.create(dependencies=[task_id])
     before = harness.storage.tasks.load(task_id)
     harness.complete(task_id)
-    server = harness.server(wrapped=lambda tasks: StaleTasks(tasks, before))
+    server = harness.server(wrap_tasks=lambda tasks: StaleTasks(tasks, before))
     harness.events()
     advance(harness, task_id, NOW, is_published=True, recalls=True, server=server)
     assert harness.states(waiting) == ["pending"]
@@ -187,7 +187,7 @@ def test_an_end_that_others_were_told_of_before_is_not_repeated(harness: Harness
     harness.run_timers()
     harness.clock.advance(SECOND)
     harness.events()
-    calls = Calls()
+    calls = CallRecorder()
     advance(harness, task_id, harness.clock.now(), server=harness.server(calls))
     assert (harness.events(), calls.names) == ([], ["load"])
 
@@ -245,7 +245,7 @@ def test_no_claim_is_kept_past_the_deadline_of_its_task(harness: Harness) -> Non
 
 
 def test_a_claim_that_this_process_counted_ends_in_time(harness: Harness) -> None:
-    server = harness.server(remembers=True)
+    server = harness.server(caches_tasks=True)
     task_id = harness.create()
     harness.claim(harness.receive_one(), ALICE, server.services)
     harness.clock.advance(CLAIM_TIMEOUT - SECOND)
@@ -298,9 +298,9 @@ def test_a_task_that_is_not_there_is_not(harness: Harness) -> None:
 
 def test_while_the_broker_is_away_nothing_is_read_for_what_is_to_be_published(harness: Harness) -> None:
     task_id = harness.create()
-    calls = Calls()
+    calls = CallRecorder()
     server = harness.server(calls)
-    harness.broker.room = 0
+    harness.broker.capacity = 0
     with pytest.raises(BrokerAway):
         advance(harness, task_id, NOW, server=server)
     assert calls.names == ["load", "broker.publish"]

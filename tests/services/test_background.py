@@ -113,10 +113,10 @@ def test_events_that_wait_are_published_when_the_broker_is_back() -> None:
     harness = Harness()
     published = Seen("broker.publish", 2)
     server = harness.server(published, resolves=False)
-    harness.broker.room = 0
+    harness.broker.capacity = 0
     with running(server):
         server.services.tasks.create(slugid(), task_body())
-        harness.broker.room = None
+        harness.broker.capacity = None
         while not published.happened.wait(0.01):
             harness.clock.advance(SECOND)  # it is tried again then
     assert [event.exchange for event in harness.broker.published] == ["task-defined", "task-pending"]
@@ -125,7 +125,7 @@ def test_events_that_wait_are_published_when_the_broker_is_back() -> None:
 @pytest.mark.parametrize(
     ("error", "event", "level"),
     [
-        (ServiceUnavailable("storage is away"), "background-waits", "warning"),
+        (ServiceUnavailable("storage is away"), "background-delayed", "warning"),
         (ValueError("a defect"), "background-failed", "error"),
     ],
     ids=["away", "a defect"],
@@ -156,7 +156,7 @@ def test_a_process_ends_though_storage_is_away(logs: list[MutableMapping[str, An
     background = server.background(OFTEN)
     task_id = claimed_by(server, harness)
     background.stop()
-    assert [one["event"] for one in logs] == ["background-waits"]
+    assert [one["event"] for one in logs] == ["background-delayed"]
     harness.run_timers(MINUTE)
     assert harness.events().count(("task-running", task_id, 0)) == 2
 
@@ -197,9 +197,9 @@ from gevent import monkey
 
 monkey.patch_all()
 import gevent
-from tests.services.harness import Bench
+from tests.services.harness import Harness
 
-background = Bench().server().background()
+background = Harness().server().background()
 starting = gevent.spawn(background.start)
 gevent.sleep(0)  # it waits for the first of its threads
 background.stop()

@@ -58,8 +58,8 @@ class _Port:
 class Metered:
     """An account that notes each operation on a table or a queue: ``tasks.merge``, ``work.put``, ..."""
 
-    def __init__(self, account: StorageAccount, around: Intercept = call_through) -> None:
-        self._account, self._around = account, around
+    def __init__(self, account: StorageAccount, intercept: Intercept = call_through) -> None:
+        self._account, self._intercept = account, intercept
         self.names: list[str] = []
 
     def table(self, name: str) -> Table:
@@ -75,7 +75,7 @@ class Metered:
 
     def _operate(self, name: str, call: Callable[[], Any]) -> Any:
         self.names.append(name)
-        return self._around(name, call)
+        return self._intercept(name, call)
 
     def taken(self) -> list[str]:
         """What has been noted since the last look, sorted."""
@@ -86,10 +86,10 @@ class Metered:
 class Process:
     """A server that has served before, so that it has seen its queues, the worker type and the quarantine."""
 
-    def __init__(self, around: Intercept = call_through) -> None:
+    def __init__(self, intercept: Intercept = call_through) -> None:
         self.harness = Harness()
-        self.metered = Metered(self.harness.account, around)
-        self.core: Core = self.harness.server(remembers=True, account=cast(StorageAccount, self.metered))
+        self.metered = Metered(self.harness.account, intercept)
+        self.core: Core = self.harness.server(caches_tasks=True, account=cast(StorageAccount, self.metered))
         self.harness.services = self.core.services
         self.harness.complete(self.harness.claimed())
         self.harness.run_timers(server=self.core)
@@ -233,7 +233,7 @@ def test_calls_at_once_share_their_timers_and_their_groups_steps() -> None:
 
 def test_a_cycle_on_azurite_costs_at_most_thirteen_requests(azurite: Azurite) -> None:
     account = AzureAccount(azurite.connection_string, f"t{secrets.token_hex(4)}")
-    core = Harness().server(remembers=True, account=account)
+    core = Harness().server(caches_tasks=True, account=account)
     account.check()
 
     def cycle() -> int:

@@ -21,7 +21,7 @@ from tests.services.harness import (
     NOW,
     PROVISIONER,
     WORKER_TYPE,
-    Calls,
+    CallRecorder,
     Crash,
     FaultAt,
     Harness,
@@ -125,7 +125,7 @@ def test_without_any_timer_a_server_that_dies_strands_no_task() -> None:
 
 def test_a_process_that_remembers_the_old_priority_does_not_claim_early() -> None:
     harness = Harness()
-    other = harness.server(remembers=True)
+    other = harness.server(caches_tasks=True)
     task_id = slugid()
     other.services.tasks.create(task_id, task_body(priority="highest"))
     change(harness, task_id, "low", "highest")
@@ -136,7 +136,7 @@ def test_a_process_that_remembers_the_old_priority_does_not_claim_early() -> Non
 
 def test_a_process_that_remembers_the_old_priority_does_not_drop_the_message_of_the_new() -> None:
     harness = Harness()
-    other = harness.server(remembers=True)
+    other = harness.server(caches_tasks=True)
     task_id = slugid()
     other.services.tasks.create(task_id, task_body())
     change(harness, task_id)
@@ -201,11 +201,11 @@ def test_a_changed_priority_is_told(harness: Harness) -> None:
 
 def test_changes_while_the_broker_is_away_are_told_in_order_when_it_is_back(harness: Harness) -> None:
     task_id = harness.create()
-    harness.broker.room = 0
+    harness.broker.capacity = 0
     change(harness, task_id)
     change(harness, task_id, "low", "high")
     assert changes_told(harness) == []
-    harness.broker.room = None
+    harness.broker.capacity = None
     harness.run_timers(MINUTE)
     assert changes_told(harness) == [("lowest", "high"), ("high", "low")]
 
@@ -226,7 +226,7 @@ def test_what_was_changed_meanwhile_is_not_changed_without_asking_again(harness:
 
 
 def test_a_change_costs_as_much_as_another_transition(harness: Harness) -> None:
-    task_id, calls = harness.create(), Calls()
+    task_id, calls = harness.create(), CallRecorder()
     harness.replica(calls).tasks.change_priority(task_id, "lowest", "high")
     assert calls.names == ["load", "timer.put", "replace", "broker.publish", "put"]
 

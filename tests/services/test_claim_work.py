@@ -32,7 +32,7 @@ from tests.services.harness import (
     SECOND,
     SECRET,
     WORKER_TYPE,
-    Calls,
+    CallRecorder,
     FaultAt,
     Harness,
     failing,
@@ -113,7 +113,7 @@ def test_the_message_is_not_held_as_for_other_claims() -> None:
     harness = Harness()
     task_id = harness.create()
     claim_work(harness.services)
-    assert harness.runs_to_come() == [(1, CLAIM_TIMEOUT)]
+    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
     held = harness.task(task_id).held
     assert held
     assert held.message_id == harness.messages()[0].lease.message_id
@@ -124,8 +124,8 @@ def test_the_message_is_not_held_as_for_other_claims() -> None:
 
 def test_a_claim_costs_more_than_one_receive_and_that_of_claim_task() -> None:
     harness = Harness()
-    calls = Calls()
-    services = harness.replica(calls, remembers=True)
+    calls = CallRecorder()
+    services = harness.replica(calls, caches_tasks=True)
     harness.create(priority="highest")
     harness.create(priority="highest")
     claim_work(services)
@@ -244,7 +244,7 @@ def test_a_doubled_message_gives_a_run_to_two(worker: Worker) -> None:
     assert len(claim_work(harness.services)) == 1
     assert finds_nothing(harness, worker=worker)
     assert harness.states(task_id) == ["running by alice"]
-    assert harness.runs_to_come() == [(1, CLAIM_TIMEOUT)]
+    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
 
 
 def test_a_stale_message_ends_the_wait_for_the_next() -> None:
@@ -295,7 +295,7 @@ def test_a_client_that_hangs_up_with_what_was_polled_keeps_it_from_others() -> N
     harness = Harness()
     harness.create()
     assert claim_work(harness.services, is_gone=hangs_up_after(2)) == []
-    assert [delay for _, delay in harness.runs_to_come()] == [AT_ONCE]
+    assert [delay for _, delay in harness.offered_runs()] == [AT_ONCE]
 
 
 def quarantine(harness: Harness, worker: Worker, lasts: timedelta, services: Services | None = None) -> None:
@@ -378,7 +378,7 @@ def test_a_clock_that_is_behind_makes_the_poller_spin() -> None:
     assert lease
     harness.storage.work_queues.hide(QUEUE, lease, text, AT_ONCE)  # storage's clock is ahead
     assert finds_nothing(harness, worker=BOB)
-    assert harness.runs_to_come() == [(1, 2 * SECOND)]
+    assert harness.offered_runs() == [(1, 2 * SECOND)]
     assert harness.states(task_id) == ["running by alice"]
 
 

@@ -253,11 +253,11 @@ def test_while_the_broker_is_away_a_move_does_not_stop_every_two_seconds() -> No
     broker = FakeBroker()
     server = Server(broker)
     tasks = [server.claim(server.create(deadline=hours * HOUR, retries=0)) for hours in (2, 1)]
-    broker.room = 0
+    broker.capacity = 0
     server.control.advance(WEEK)
     assert [server.runs(one) for one in tasks] == [[("claim-expired", CLAIM_TIMEOUT)]] * 2
     assert server.clock.moves < 10
-    broker.room = None
+    broker.capacity = None
     server.core.publisher.check()
     server.control.advance(MINUTE)
     ended = [_told(one) for one in broker.published if one.exchange == "task-exception"]
@@ -267,7 +267,7 @@ def test_while_the_broker_is_away_a_move_does_not_stop_every_two_seconds() -> No
 def test_while_the_broker_is_away_a_task_that_is_behind_ends_at_its_time() -> None:
     broker = FakeBroker()
     server = Server(broker)
-    broker.room = 0
+    broker.capacity = 0
     task_id = server.create(deadline=HOUR)
     server.control.advance(WEEK)
     assert server.runs(task_id) == [("deadline-exceeded", HOUR)]

@@ -22,13 +22,13 @@ from tests.services.harness import (
     Harness,
     failing,
 )
-from tests.services.ports import TasksOf
+from tests.services.ports import DelegatingTasks
 
 NO_TIME = timedelta(0)
 CORRUPT = Corrupt("the row cannot be read")
 
 
-class CorruptTasks(TasksOf):
+class CorruptTasks(DelegatingTasks):
     """Of these taskIds, none can be read."""
 
     def __init__(self, tasks: TaskStore, corrupt: set[str]) -> None:
@@ -43,7 +43,7 @@ class CorruptTasks(TasksOf):
 
 def server(harness: Harness, corrupt: set[str]) -> Core:
     """One that finds these tasks corrupt; what is added later too."""
-    return harness.server(wrapped=lambda tasks: CorruptTasks(tasks, corrupt))
+    return harness.server(wrap_tasks=lambda tasks: CorruptTasks(tasks, corrupt))
 
 
 def name_of(task: Any) -> bytes:
@@ -112,7 +112,7 @@ def test_a_sweep_of_groups_goes_on_behind_it(error: Exception, logs: list[Mutabl
     harness.sweep(11 * MINUTE, core)
     harness.run_timers(server=core)
     assert len(harness.storage.groups.all_active("", 100)[0]) == 1
-    assert [one["event"] for one in logs] == ["not-swept"] * (error is not CORRUPT)
+    assert [one["event"] for one in logs] == ["sweep-failed"] * (error is not CORRUPT)
 
 
 def test_a_sweep_of_groups_ends_while_storage_is_away() -> None:
@@ -129,7 +129,7 @@ def test_claim_work_drops_its_message_and_claims_the_others(logs: list[MutableMa
     claim_work = server(harness, {tasks[1]}).services.claim_work
     claimed = claim_work.claim(PROVISIONER, WORKER_TYPE, ALICE, 3, lambda: False)["tasks"]
     assert {one["status"]["taskId"] for one in claimed} == {tasks[0], tasks[2]}
-    assert [run_id for run_id, _ in harness.runs_to_come()] == [1, 1]
+    assert [run_id for run_id, _ in harness.offered_runs()] == [1, 1]
     assert [one["event"] for one in logs] == ["work-message-dropped"]
 
 

@@ -15,7 +15,7 @@ from tests.services.harness import (
     MINUTE,
     NOW,
     SECOND,
-    Calls,
+    CallRecorder,
     Crash,
     FaultAt,
     Harness,
@@ -239,10 +239,10 @@ def test_a_timer_of_a_resolution_that_comes_twice_releases_once(harness: Harness
     required = harness.create()
     waiting = harness.create(dependencies=[required])
     harness.run(required)
-    harness.double_timers()
+    harness.duplicate_timers()
     harness.run_timers()
     harness.run(waiting)
-    harness.double_timers()
+    harness.duplicate_timers()
     harness.run_timers(MINUTE)
     harness.events()
     harness.run_timers(MINUTE)
@@ -343,7 +343,7 @@ def test_a_dependent_past_its_deadline_is_not_scheduled(harness: Harness) -> Non
 
 
 def test_ten_thousand_dependents_are_released_and_cost_the_other_tasks_nothing(harness: Harness) -> None:
-    required, calls = harness.create(), Calls()
+    required, calls = harness.create(), CallRecorder()
     expires = NOW + 2 * DAY
     for _ in range(9_999):  # rows of tasks that have expired
         harness.storage.dependencies.add(required, Dependent(slugid(), "all-completed"), expires)
@@ -370,7 +370,7 @@ def test_a_process_that_dies_among_many_dependents_leaves_none_behind(harness: H
 
 
 def test_what_creating_with_a_dependency_costs(harness: Harness) -> None:
-    required, calls = harness.create(), Calls()
+    required, calls = harness.create(), CallRecorder()
     harness.replica(calls).tasks.create(slugid(), task_body(dependencies=[required]))
     assert calls.names == ["load", "timer.put", "insert", "broker.publish", "dependency.add", "load"]
 

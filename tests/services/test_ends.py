@@ -21,7 +21,7 @@ from tests.services.harness import (
     MINUTE,
     NOW,
     SECOND,
-    Calls,
+    CallRecorder,
     Crash,
     FaultAt,
     Harness,
@@ -62,15 +62,15 @@ def killed(harness: Harness) -> None:
 
 MISHAPS: dict[str, Mishap] = {
     "none": lambda _: None,
-    "doubled": Harness.double_timers,
-    "early": Harness.hasten_timers,
+    "doubled": Harness.duplicate_timers,
+    "early": Harness.make_timers_visible,
     "restarted": restarted,
     "killed": killed,
-    "killed and doubled": lambda harness: (harness.double_timers(), killed(harness)),
-    "killed and early": lambda harness: (harness.hasten_timers(), killed(harness)),
+    "killed and doubled": lambda harness: (harness.duplicate_timers(), killed(harness)),
+    "killed and early": lambda harness: (harness.make_timers_visible(), killed(harness)),
     "done, and killed": lambda harness: (harness.run_timers(LEASE), killed(harness)),
-    "done, and doubled": lambda harness: (harness.run_timers(LEASE), harness.double_timers()),
-    "done, and early": lambda harness: (harness.run_timers(LEASE), harness.hasten_timers()),
+    "done, and doubled": lambda harness: (harness.run_timers(LEASE), harness.duplicate_timers()),
+    "done, and early": lambda harness: (harness.run_timers(LEASE), harness.make_timers_visible()),
 }
 MISHAP = pytest.mark.parametrize("mishap", MISHAPS.values(), ids=MISHAPS)
 
@@ -91,7 +91,7 @@ def test_a_claim_that_nobody_extends_ends_once_and_its_retry_is_visible_at_once(
     harness.run_timers(MARGIN)
     assert harness.states(task_id) == ["exception claim-expired", "pending"]
     assert harness.task(task_id).retries_left == 4
-    assert [(run_id, left <= AT_ONCE) for run_id, left in harness.runs_to_come()] == [(1, True)]
+    assert [(run_id, left <= AT_ONCE) for run_id, left in harness.offered_runs()] == [(1, True)]
     assert set(harness.events()) == {("task-pending", task_id, 1)}
     harness.claim(harness.receive_one(), BOB)
     harness.run_timers(10 * MINUTE)
@@ -109,7 +109,7 @@ def test_the_retry_of_a_claim_whose_held_message_is_lost_gets_a_fresh_one(harnes
     assert task.held
     harness.storage.work_queues.remove(task.work_queue, task.held)
     harness.run_timers(CLAIM_TIMEOUT)
-    assert harness.runs_to_come() == [(1, AT_ONCE)]
+    assert harness.offered_runs() == [(1, AT_ONCE)]
 
 
 def test_a_claim_that_ends_without_retries_ends_the_task(harness: Harness) -> None:
@@ -133,7 +133,7 @@ def test_retries_run_out_by_timers_alone(harness: Harness) -> None:
 def test_an_extended_claim_ends_later_and_no_reclaim_puts_a_timer(harness: Harness) -> None:
     task_id = harness.claimed()
     harness.run_timers(10 * MINUTE)
-    calls = Calls()
+    calls = CallRecorder()
     services = harness.replica(calls)
     for _ in range(5):
         services.claims.reclaim(task_id, 0)
@@ -294,8 +294,8 @@ def test_a_task_that_has_ended_stays_as_it_is_and_leaves_no_timer(
 
 
 def test_a_whole_life_within_some_seconds_takes_one_message(harness: Harness) -> None:
-    calls = Calls()
-    server = harness.server(calls, remembers=True)
+    calls = CallRecorder()
+    server = harness.server(calls, caches_tasks=True)
     task_id = slugid()
     server.services.tasks.create(task_id, task_body())
     harness.claim(harness.receive_one(), services=server.services)
@@ -422,13 +422,13 @@ def test_a_transition_whose_timer_cannot_be_stored_does_not_happen(harness: Harn
 def test_what_happens_while_the_broker_is_away_is_published_in_order_when_it_is_back(
     harness: Harness,
 ) -> None:
-    harness.broker.room = 0
+    harness.broker.capacity = 0
     task_id = harness.claimed()
     harness.run_timers(MINUTE)
     harness.complete(task_id)
     harness.run_timers(MINUTE)
     assert harness.events() == []
-    harness.broker.room = None
+    harness.broker.capacity = None
     harness.services.tasks.rerun(task_id)  # not before what happened before
     assert harness.events() == []
     harness.run_timers(2 * SECOND)
@@ -443,12 +443,12 @@ def test_what_happens_while_the_broker_is_away_is_published_in_order_when_it_is_
 def test_what_happened_while_the_broker_was_away_is_published_though_its_server_is_gone(
     harness: Harness, end: Callable[[Harness], None]
 ) -> None:
-    harness.broker.room = 0
+    harness.broker.capacity = 0
     task_id = harness.claimed()
     end(harness)
     harness.complete(task_id)
     harness.run_timers(HOUR)
-    harness.broker.room = None
+    harness.broker.capacity = None
     harness.run_timers(2 * SECOND)
     told = [event for event, _, _ in harness.events()]
     first = {event: told.index(event) for event in told}
@@ -468,26 +468,26 @@ def test_what_was_asked_for_again_while_the_broker_was_away_is_published_though_
     task_id = harness.claimed()
     harness.complete(task_id)
     harness.run_timers(MINUTE)
-    harness.broker.room = 0
+    harness.broker.capacity = 0
     harness.complete(task_id)
     harness.events()
     end(harness)
-    harness.broker.room = None
+    harness.broker.capacity = None
     harness.run_timers(HOUR)
     harness.run_timers(2 * SECOND)
     assert ("task-completed", task_id, 0) in harness.events()
 
 
 def test_a_claim_ends_and_its_retry_is_offered_while_the_broker_is_away(harness: Harness) -> None:
-    harness.broker.room = 0
+    harness.broker.capacity = 0
     task_id = harness.claimed()
     harness.run_timers(CLAIM_TIMEOUT + MARGIN)
     assert harness.states(task_id) == ["exception claim-expired", "pending"]
-    assert harness.runs_to_come() == [(1, AT_ONCE)]
+    assert harness.offered_runs() == [(1, AT_ONCE)]
 
 
 def test_dependents_go_on_while_the_broker_is_away(harness: Harness) -> None:
-    harness.broker.room = 0
+    harness.broker.capacity = 0
     task_id = harness.create()
     waiting = harness.create(dependencies=[task_id])
     harness.run(task_id)
@@ -502,11 +502,11 @@ def test_a_resolved_task_is_created_again_while_the_broker_is_away(harness: Harn
     harness.run(task_id)
     harness.run_timers()
     harness.events()
-    harness.broker.room = 0
+    harness.broker.capacity = 0
     assert harness.services.tasks.create(task_id, asked_for).state == "completed"
     with pytest.raises(RequestConflict):
         harness.services.tasks.create(task_id, {**asked_for, "payload": {}})
-    harness.broker.room = None
+    harness.broker.capacity = None
     harness.run_timers()
     assert harness.events()[-1] == ("task-group-resolved", group, None)
 
@@ -549,7 +549,7 @@ def test_a_write_that_failed_by_a_defect_may_have_happened_and_is_looked_at(harn
         server.services.tasks.create(task_id, task_body())
     harness.run_timers(LEASE, server)
     assert harness.events() == [("task-defined", task_id, None), ("task-pending", task_id, 0)]
-    assert harness.runs_to_come() == [(0, AT_ONCE)]
+    assert harness.offered_runs() == [(0, AT_ONCE)]
 
 
 class TickingClock(FakeClock):

@@ -20,7 +20,7 @@ from tests.services.harness import (
     MINUTE,
     NOW,
     SECOND,
-    Calls,
+    CallRecorder,
     Crash,
     FaultAt,
     Harness,
@@ -46,11 +46,11 @@ def broker() -> FakeBroker:
 
 
 def away(harness: Harness) -> None:
-    harness.broker.room = 0
+    harness.broker.capacity = 0
 
 
 def back(harness: Harness) -> None:
-    harness.broker.room = None
+    harness.broker.capacity = None
 
 
 def live(services: Services, task_id: str) -> None:
@@ -79,17 +79,17 @@ def test_without_a_broker_events_are_in_the_feed() -> None:
 
 
 def test_no_events_cost_nothing(broker: FakeBroker) -> None:
-    broker.room = 0
+    broker.capacity = 0
     EventPublisher(broker, EventFeed(broker, NOW)).publish([])
 
 
 def test_while_the_broker_is_away_it_is_not_asked_but_by_the_check(broker: FakeBroker) -> None:
     publisher = EventPublisher(broker, EventFeed(broker, NOW))
-    broker.room = 0
+    broker.capacity = 0
     with pytest.raises(BrokerAway):
         publisher.publish([ONE])
     publisher.check()
-    broker.room = None
+    broker.capacity = None
     with pytest.raises(BrokerAway):
         publisher.publish([ONE])
     assert (publisher.is_away, broker.published) == (True, [])
@@ -103,8 +103,8 @@ def test_while_the_broker_is_away_it_is_not_asked_but_by_the_check(broker: FakeB
 
 
 def test_events_cost_no_storage_operation_while_the_broker_is_there(harness: Harness) -> None:
-    calls, task_id = Calls(), slugid()
-    live(harness.replica(calls, remembers=True), task_id)
+    calls, task_id = CallRecorder(), slugid()
+    live(harness.replica(calls, caches_tasks=True), task_id)
     assert calls.names.count("broker.publish") == 3
     assert of_task(harness.events(), task_id) == LIFE
 
@@ -179,7 +179,7 @@ def test_a_timer_publishes_all_that_happened_to_a_task_that_another_process_coul
 
 
 def test_what_another_process_has_marked_as_unpublished_is_not_marked_again(harness: Harness) -> None:
-    calls = Calls()
+    calls = CallRecorder()
     away(harness)
     task_id = harness.create()
     assert harness.task(task_id).is_unpublished
@@ -203,9 +203,9 @@ def test_other_tasks_are_published_directly_as_soon_as_the_broker_is_back(harnes
 
 
 def test_what_the_broker_took_and_did_not_confirm_is_published_again(harness: Harness) -> None:
-    harness.broker.is_silent = True
+    harness.broker.confirms = False
     task_id = harness.create()
-    harness.broker.is_silent = False
+    harness.broker.confirms = True
     harness.run_timers(MINUTE)
     told = harness.events()
     assert of_task(told, task_id) == LIFE[:2]
@@ -217,7 +217,7 @@ def test_a_broker_that_goes_away_again_gets_the_rest_when_it_is_back(harness: Ha
     tasks = [slugid() for _ in range(10)]
     for task_id in tasks:
         live(harness.services, task_id)
-    harness.broker.room = 17
+    harness.broker.capacity = 17
     harness.core.publisher.check()
     harness.run_timers(MINUTE)
     assert harness.core.publisher.is_away
@@ -340,9 +340,9 @@ def test_a_task_says_that_events_of_it_are_missing_though_it_changes_in_that_mom
         assert stored
         harness.storage.tasks.replace(stored, replace(stored.task, newest_blob="2030-01-02T03:04:05.678Z"))
 
-    harness.broker.room = 0
+    harness.broker.capacity = 0
     server = harness.server(
-        FaultAt(1, of="replace", before=change_elsewhere), remembers=True
+        FaultAt(1, of="replace", before=change_elsewhere), caches_tasks=True
     )  # 0 is the claim
     harness.claim(harness.receive_one(), services=server.services)
     assert harness.task(task_id).newest_blob

@@ -18,7 +18,7 @@ from tests.services.harness import (
     MINUTE,
     NOW,
     SECOND,
-    Calls,
+    CallRecorder,
     Crash,
     FaultAt,
     Harness,
@@ -212,7 +212,7 @@ def test_an_older_activation_is_swept_while_the_task_runs_again(harness: Harness
     task_id = member(harness)
     harness.run(task_id)
     harness.services.tasks.rerun(task_id)
-    harness.lose_process()  # before it ended the first activation
+    harness.kill_process()  # before it ended the first activation
     assert active(harness) == 2
     harness.sweep(11 * MINUTE)
     (left,) = harness.storage.groups.all_active("", 9)[0]
@@ -356,7 +356,7 @@ def listed(harness: Harness) -> list[str]:
 
 
 def test_a_group_of_such_a_task_alone_has_no_rows_and_is_resolved_with_it(harness: Harness) -> None:
-    calls = Calls()
+    calls = CallRecorder()
     harness.replica(calls).tasks.create(GROUP, task_body(taskGroupId=GROUP))
     assert not {"join", "activate"} & set(calls.names)
     assert listed(harness) == [GROUP]

@@ -207,7 +207,7 @@ class Life(RuleBasedStateMachine):
         self.harness = Harness(required=required)
         queues, clock = self.harness.storage.work_queues, self.harness.clock
         self.messages = WorkMessages(queues, clock, [SECRET])
-        self.around: Callable[..., Any] | None = None
+        self.intercept: Callable[..., Any] | None = None
         self.servers = [self._server()] * 2 if is_alone else [self._server(), self._server()]
         self.is_alone, self.is_ordered = is_alone, is_alone and not has_faults
         for queue in (QUEUE, ANOTHER_QUEUE):
@@ -234,13 +234,13 @@ class Life(RuleBasedStateMachine):
             self._create(shape)(self.servers[0])
 
     def _server(self) -> Core:
-        return self.harness.server(self._around, remembers=True)
+        return self.harness.server(self._intercept, caches_tasks=True)
 
-    def _around(self, name: str, call: Callable[[], Any]) -> Any:
-        if self.around is not interleaving.pausing:
+    def _intercept(self, name: str, call: Callable[[], Any]) -> Any:
+        if self.intercept is not interleaving.pausing:
             self.harness.clock.advance(self.tick)
         try:
-            return self.around(name, call) if self.around else call()
+            return self.intercept(name, call) if self.intercept else call()
         except ServiceUnavailable as away:
             raise BrokerAway if name.startswith("broker.") else away from None
 
@@ -273,7 +273,7 @@ class Life(RuleBasedStateMachine):
                 server.services.tasks.create(task_id, body)
             assert may_join or how == "another", "a sealed group takes a new task"
             self.answered.add(task_id)
-            if not self.around:
+            if not self.intercept:
                 self.announced.add(task_id)
 
         return act
@@ -288,7 +288,7 @@ class Life(RuleBasedStateMachine):
 
     def _cancel_group(self, server: Core) -> None:
         server.services.group_changes.cancel(GROUP)
-        if not self.around:
+        if not self.intercept:
             for stored in self.harness.storage.tasks.unresolved("", 100)[0]:
                 is_left = stored.task.definition.task_group_id == GROUP
                 is_late = self.harness.clock.now() >= stored.task.definition.deadline
@@ -324,7 +324,7 @@ class Life(RuleBasedStateMachine):
             except QueueError as refusal:
                 if refusal.status < 500:
                     self.harness.delete_if_leased(message, queue)
-                if is_due and not self.around and not isinstance(refusal, InputError):
+                if is_due and not self.intercept and not isinstance(refusal, InputError):
                     raise AssertionError("a due claim is refused") from refusal
                 raise
             self._grant(answer, worker)
@@ -349,14 +349,14 @@ class Life(RuleBasedStateMachine):
             try:
                 answer = server.services.claims.claim_polled(queue, message.received, worker)
             except ServiceUnavailable:
-                assert not is_due or self.around, "a due claim is refused"
+                assert not is_due or self.intercept, "a due claim is refused"
                 self.messages.put_back(queue, message.received, 2 * SECOND)
                 raise
             if answer is None:
-                assert not is_due or self.around, "a due claim is refused"
+                assert not is_due or self.intercept, "a due claim is refused"
                 self._check_gone(queue, message)
                 return
-            assert is_here or (is_ours and self.around), "what leads nowhere is claimed"
+            assert is_here or (is_ours and self.intercept), "what leads nowhere is claimed"
             key = message.task_id, answer["runId"]
             if key in known | self.unanswered.keys():
                 # near the deadline, in one millisecond, two claims of a worker cannot be told apart
@@ -371,7 +371,7 @@ class Life(RuleBasedStateMachine):
 
     def _check_gone(self, queue: WorkQueue, message: Message) -> None:
         held = self.harness.task(message.task_id).held
-        if not self.around and not (held and held.message_id == message.lease.message_id):
+        if not self.intercept and not (held and held.message_id == message.lease.message_id):
             leases = [one.lease for one in self.harness.messages(queue)]
             assert message.lease not in leases, "a stale message stays"
 
@@ -415,7 +415,7 @@ class Life(RuleBasedStateMachine):
             try:
                 answer = server.services.claims.reclaim(task_id, run_id)
             except RequestConflict:
-                assert not is_due or self.around, "a due reclaim is refused"
+                assert not is_due or self.intercept, "a due reclaim is refused"
                 raise
             worker, before = self.granted[task_id, run_id]
             self.granted[task_id, run_id] = worker, max(before, parse_time(answer["takenUntil"]))
@@ -431,7 +431,7 @@ class Life(RuleBasedStateMachine):
             try:
                 server.services.tasks.report(task_id, run_id, *report)
             except RequestConflict:
-                assert not is_due or self.around, "a due report is refused"
+                assert not is_due or self.intercept, "a due report is refused"
                 raise
             self.reported[task_id, run_id] = report
             if is_prompt:
@@ -550,7 +550,7 @@ class Life(RuleBasedStateMachine):
 
     def _perform(self, replica: int, action: Action, data: st.DataObject) -> None:
         if self.has_faults and data.draw(st.booleans(), "fault"):
-            self.around = faults(*data.draw(CALLS, "call"), data.draw(KINDS, "kind"))
+            self.intercept = faults(*data.draw(CALLS, "call"), data.draw(KINDS, "kind"))
         try:
             action(self.servers[replica])
         except Crash:
@@ -558,10 +558,10 @@ class Life(RuleBasedStateMachine):
         except REFUSALS:
             pass
         else:
-            if action == self._sweep and not self.around:
+            if action == self._sweep and not self.intercept:
                 self._swept()
         finally:
-            self.around = None
+            self.intercept = None
 
     @precondition(lambda self: not self.is_alone)  # greenlets cannot wait for each other
     @rule(data=st.data(), schedule=SCHEDULES)
@@ -570,14 +570,14 @@ class Life(RuleBasedStateMachine):
 
     def _at_once(self, actions: list[Action], schedule: list[tuple[int, int]]) -> None:
         order = (who for who, steps in schedule for _ in range(steps))
-        self.around = interleaving.pausing
+        self.intercept = interleaving.pausing
         try:
             results = interleaving.run(
                 [partial(*each) for each in zip(actions, self.servers, strict=True)],
                 lambda count: next(order, 0) % count,
             )
         finally:
-            self.around = None
+            self.intercept = None
         for result in results:
             if isinstance(result, Exception) and not isinstance(result, REFUSALS):
                 raise result
@@ -600,7 +600,7 @@ class Life(RuleBasedStateMachine):
     @rule(is_away=st.booleans())
     def broker(self, is_away: bool) -> None:
         """It goes away, or comes back; each server finds out by itself."""
-        self.harness.broker.room = 0 if is_away else None
+        self.harness.broker.capacity = 0 if is_away else None
         self.was_away |= is_away
 
     @rule(wait=WAITS)
@@ -746,7 +746,7 @@ class Life(RuleBasedStateMachine):
         """However it went so far: from now on nothing fails."""
         if not self.is_intact:
             return  # which has been told
-        self.harness.broker.room = None
+        self.harness.broker.capacity = None
         for server in self.servers if self.end_well and not self.is_ordered else ():
             server.timers.leave()
         start = self.harness.clock.now()

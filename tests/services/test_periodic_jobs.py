@@ -148,7 +148,7 @@ def test_the_next_look_is_when_the_first_chore_is_due(processes: Processes) -> N
     ("error", "logged"),
     [
         (ServiceUnavailable("storage is away"), set()),
-        (BrokerAway(), {"periodic-job-waits"}),
+        (BrokerAway(), {"periodic-job-delayed"}),
         (ValueError("a defect"), {"periodic-job-failed"}),
     ],
     ids=repr,

@@ -32,7 +32,7 @@ from tests.services.harness import (
     MINUTE,
     QUEUE,
     SECOND,
-    Calls,
+    CallRecorder,
     Crash,
     FaultAt,
     Harness,
@@ -64,13 +64,13 @@ class Scene:
         """The server that the request was sent to; it had answered with whatever is refused."""
         faults: list[Intercept] = []
 
-        def around(name: str, call: Callable[[], Any]) -> Any:
+        def intercept(name: str, call: Callable[[], Any]) -> Any:
             try:
                 return faults[0](name, call) if faults else call()
             except ServiceUnavailable:
                 raise BrokerAway if name.startswith("broker.") else sys.exception()  # noqa: B904
 
-        server = self.harness.server(around)
+        server = self.harness.server(intercept)
         faults.append(fault)
         with suppress(RequestConflict, ServiceUnavailable, Crash):
             self.request(server)
@@ -407,7 +407,7 @@ def at_every_call(make: Maker, fault: Callable[[int], FaultAt]) -> Iterator[tupl
     With each the call, and whether what it leaves is for the sweeper to set right.
     """
     for call in itertools.count():
-        scene, at, calls = made(make), fault(call), Calls()
+        scene, at, calls = made(make), fault(call), CallRecorder()
         server = scene.play(lambda name, act, at=at, calls=calls: calls(name, lambda: at(name, act)))
         if not at.happened:
             assert call > 0
@@ -456,7 +456,7 @@ def test_whatever_a_fault_leaves_the_same_request_again_does_what_was_asked_for(
 
 def calls_after_the_write(make: Maker) -> list[int]:
     """The port calls, by number, of the scene's request that come after its conditional write."""
-    calls = Calls()
+    calls = CallRecorder()
     made(make).answer(calls)
     writes = [number for number, name in enumerate(calls.names) if name in ("insert", "replace")]
     return list(range(writes[0] + 1, len(calls.names))) if writes else []

@@ -21,7 +21,7 @@ from tests.services.harness import (
     HOUR,
     MINUTE,
     NOW,
-    Calls,
+    CallRecorder,
     Crash,
     FaultAt,
     Harness,
@@ -97,7 +97,7 @@ def test_a_task_that_is_in_it_can_be_created_again(harness: Harness) -> None:
 
 def test_a_process_that_knew_the_group_before_refuses_too() -> None:
     harness = Harness()
-    other = harness.server(remembers=True)
+    other = harness.server(caches_tasks=True)
     for _ in range(2):
         other.services.tasks.create(slugid(), body())
     seal(harness)
@@ -170,11 +170,11 @@ def test_while_the_broker_is_away_a_group_is_sealed_and_told_when_it_is_sealed_a
     harness: Harness,
 ) -> None:
     member(harness)
-    harness.broker.room = 0
+    harness.broker.capacity = 0
     with pytest.raises(ServiceUnavailable, match="repeat the call"):
         seal(harness)
     assert refuses(harness)
-    harness.broker.room = None
+    harness.broker.capacity = None
     harness.core.publisher.check()
     assert seal(harness).sealed == NOW
     assert len(told(harness, "task-group-sealed")) == 1
@@ -296,7 +296,7 @@ def test_a_group_of_resolved_tasks_is_walked_without_reading_them(harness: Harne
     seal(harness)
     cancel(harness)
     harness.run_timers()
-    calls = Calls()
+    calls = CallRecorder()
     harness.replica(calls).group_changes.cancel(GROUP)
     assert calls.names.count("load") <= 4
     assert "replace" not in calls.names
@@ -347,12 +347,12 @@ def test_a_task_that_was_refused_its_group_meanwhile_leaves_no_trace_while_the_b
     def bar() -> None:
         harness.services.groups.seal(GROUP)
         harness.services.group_changes.cancel(GROUP)
-        harness.broker.room = 0
+        harness.broker.capacity = 0
 
     with pytest.raises(RequestConflict, match="is sealed"):
         harness.replica(FaultAt(0, of="insert", before=bar)).tasks.create(late, body())
-    harness.broker.room = None
-    harness.lose_process()
+    harness.broker.capacity = None
+    harness.kill_process()
     harness.sweep(HOUR)
     harness.run_timers(HOUR)
     assert harness.storage.groups.active(GROUP, "", 9) == []
@@ -389,7 +389,7 @@ def test_who_may_only_raise_lowers_nothing(harness: Harness) -> None:
 
 def test_a_group_whose_summary_cannot_be_told_is_to_be_asked_again(harness: Harness) -> None:
     task_id = member(harness)
-    harness.broker.room = 0
+    harness.broker.capacity = 0
     with pytest.raises(ServiceUnavailable, match="task-group-priority-changed"):
         change(harness, "high")
     assert harness.task(task_id).priority == "high"

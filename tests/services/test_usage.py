@@ -22,7 +22,7 @@ from tests.services.harness import (
     NOW,
     PROVISIONER,
     WORKER_TYPE,
-    Calls,
+    CallRecorder,
     FakeEvent,
     FaultAt,
     Harness,
@@ -120,7 +120,7 @@ def test_reclaiming_and_reporting_are_nobodys_protocol(harness: Harness) -> None
 
 
 def test_no_call_waits_for_the_counting(harness: Harness) -> None:
-    calls = Calls()
+    calls = CallRecorder()
     services = harness.replica(calls)
     poll(services)
     harness.create()
@@ -325,7 +325,7 @@ def test_a_process_that_ends_has_written_down_what_it_counted(harness: Harness) 
 
 @pytest.mark.parametrize(
     ("error", "line"),
-    [(AWAY, "background-waits"), (ValueError("a defect"), "background-failed")],
+    [(AWAY, "background-delayed"), (ValueError("a defect"), "background-failed")],
     ids=["away", "defect"],
 )
 def test_a_process_ends_though_it_cannot_write_down(

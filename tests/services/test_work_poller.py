@@ -20,7 +20,7 @@ from tests.services.harness import (
     PROVISIONER,
     SECOND,
     WORKER_TYPE,
-    Calls,
+    CallRecorder,
     FaultAt,
     failing,
 )
@@ -341,7 +341,7 @@ def test_who_waits_when_the_process_ends_waits_on(scene: Scene) -> None:
 
 
 def test_the_lease_on_a_polled_message_is_another() -> None:
-    calls = Calls()
+    calls = CallRecorder()
     scene = Scene()
     scene.offer("a task")
     scene.poller = scene.another(intercept_port(WorkQueues, scene.storage.work_queues, calls))

@@ -21,7 +21,7 @@ from tests.services.harness import (
     PROVISIONER,
     SECOND,
     WORKER_TYPE,
-    Calls,
+    CallRecorder,
     FaultAt,
     Harness,
     failing,
@@ -158,7 +158,7 @@ def test_a_claim_that_is_repeated_is_one_task(harness: Harness, workers: Workers
 
 
 def test_a_claim_writes_nothing_of_its_worker_and_a_flush_one_row_of_each(harness: Harness) -> None:
-    calls = Calls()
+    calls = CallRecorder()
     workers = harness.replica(calls).workers
     for worker in (ALICE, BOB):
         for number in range(50):
@@ -186,7 +186,7 @@ def test_who_is_new_is_seen_by_another_process_before_the_next_flush(
 
 
 def test_who_is_new_is_written_once_more_at_most_and_who_is_known_only_by_the_flush(harness: Harness) -> None:
-    calls = Calls()
+    calls = CallRecorder()
     workers = harness.replica(calls).workers
     workers.claimed(*POOL, ALICE, [("first", 0)])
     workers.flush_new()
@@ -199,7 +199,7 @@ def test_who_is_new_is_written_once_more_at_most_and_who_is_known_only_by_the_fl
 
 
 def test_of_a_thousand_who_are_new_32_are_written_at_a_time(harness: Harness) -> None:
-    calls = Calls()
+    calls = CallRecorder()
     workers = harness.replica(calls).workers
     for number in range(1000):
         workers.seen(*POOL, Worker("group", f"w{number}"))
@@ -211,7 +211,7 @@ def test_of_a_thousand_who_are_new_32_are_written_at_a_time(harness: Harness) ->
 
 
 def test_who_is_new_is_written_by_one_of_many_listings_at_once(harness: Harness) -> None:
-    calls = Calls()
+    calls = CallRecorder()
     list_again = FaultAt(0, of="worker.load", before=lambda: workers.list(POOL, (), 9, repr_of))
     workers = harness.replica(lambda name, call: list_again(name, lambda: calls(name, call))).workers
     workers.seen(*POOL, ALICE)
@@ -230,7 +230,7 @@ def test_who_is_new_while_storage_is_away_is_written_later(harness: Harness) -> 
 
 
 def test_who_only_asks_for_work_is_written_every_half_an_hour(harness: Harness) -> None:
-    calls = Calls()
+    calls = CallRecorder()
     workers = harness.replica(calls).workers
     for _ in range(6 * 60):  # every ten seconds for an hour
         workers.seen(*POOL, ALICE)
@@ -245,7 +245,7 @@ def test_who_only_asks_for_work_is_written_every_half_an_hour(harness: Harness) 
 def test_what_another_process_has_written_of_mere_activity_is_not_written_again(harness: Harness) -> None:
     harness.services.workers.seen(*POOL, ALICE)
     harness.services.workers.flush()
-    calls = Calls()
+    calls = CallRecorder()
     other = harness.replica(calls).workers
     for _ in range(2):
         other.seen(*POOL, ALICE)
@@ -268,7 +268,7 @@ def test_the_memory_for_what_was_seen_is_bounded(
     for number in range(MOST_NOTED + 10):
         workers.seen(*POOL, Worker("group", f"w{number}"))
     workers.flush()
-    (told,) = [one for one in logs if one["event"] == "activity-not-noted"]
+    (told,) = [one for one in logs if one["event"] == "worker-activity-dropped"]
     assert told["count"] == 12  # the provisioner and the worker type were noted too
     assert len(workers._written._entries) == MOST_NOTED
     workers.flush()
@@ -348,7 +348,7 @@ def test_what_happens_while_it_is_written_is_written_the_next_time(harness: Harn
 
 def test_two_flushes_at_once_write_it_once(harness: Harness) -> None:
     """As when the process ends while its thread writes."""
-    calls = Calls()
+    calls = CallRecorder()
     flush_again = FaultAt(0, before=lambda: workers.flush())
     workers = harness.replica(lambda name, call: flush_again(name, lambda: calls(name, call))).workers
     workers.claimed(*POOL, ALICE, [("task", 0)])

@@ -26,26 +26,26 @@ USED = [CountedUsage(NOW + n * HOUR, NOT_RECORDED, Calls(n, NOW)) for n in range
 IN_BLOCKS = [b"a" * BLOCK, b"b" * BLOCK, b"c"]
 
 
-class AroundAccount(StorageAccount):
-    """Another account, each operation of whose tables, queues and container goes through ``around``."""
+class InterceptedAccount(StorageAccount):
+    """Another account, each operation of whose tables, queues and container goes through ``intercept``."""
 
-    def __init__(self, account: StorageAccount, around: Intercept) -> None:
-        self._account, self._around = account, around
-        self.container = intercept_port(BlobContainer, account.container, around)
+    def __init__(self, account: StorageAccount, intercept: Intercept) -> None:
+        self._account, self._intercept = account, intercept
+        self.container = intercept_port(BlobContainer, account.container, intercept)
         self.public_queues, self.public_blobs = account.public_queues, account.public_blobs
         self.endpoints = account.endpoints
 
     def table(self, name: str) -> Table:
-        return intercept_port(Table, self._account.table(name), self._around)
+        return intercept_port(Table, self._account.table(name), self._intercept)
 
     def queue(self, name: str) -> Queue:
-        return intercept_port(Queue, self._account.queue(name), self._around)
+        return intercept_port(Queue, self._account.queue(name), self._intercept)
 
     def queues(self, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
-        return self._around("queues", lambda: self._account.queues(prefix))
+        return self._intercept("queues", lambda: self._account.queues(prefix))
 
     def check(self) -> None:
-        self._around("check", self._account.check)
+        self._intercept("check", self._account.check)
 
 
 class Fault:
@@ -113,10 +113,10 @@ ACTS: dict[str, tuple[Callable[[Storage], Any], Callable[[Storage], Any]]] = {
 }
 
 
-def stores(around: Intercept) -> Storage:
+def stores(intercept: Intercept) -> Storage:
     clock = FakeClock(NOW)
     account = MemoryAccount(clock, "http://127.0.0.1:1/azure", "q")
-    return Storage(AroundAccount(account, around), "q", clock)
+    return Storage(InterceptedAccount(account, intercept), "q", clock)
 
 
 @pytest.mark.parametrize("name", ACTS)

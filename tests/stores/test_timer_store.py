@@ -124,4 +124,4 @@ def test_what_cannot_be_read_goes_to_the_dead_letters(
     (dead,) = storage.account.queue(storage.timers._dead_letters.name).peek()
     letter = json.loads(dead.text)
     assert (letter["queue"], text.startswith(letter["text"])) == (queue.name, True)
-    assert [one["event"] for one in logs] == ["message-set-aside"]
+    assert [one["event"] for one in logs] == ["message-dead-lettered"]
