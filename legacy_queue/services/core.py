@@ -13,7 +13,7 @@ from legacy_queue.services.artifacts import Artifacts
 from legacy_queue.services.background import Background, Flush, Pace
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.claim_work import ClaimWork
-from legacy_queue.services.claims import ClaimRules, Claims
+from legacy_queue.services.claims import Claims
 from legacy_queue.services.clock_control import ClockControl
 from legacy_queue.services.concurrency import Threads
 from legacy_queue.services.dependencies import Dependencies
@@ -25,9 +25,10 @@ from legacy_queue.services.groups import Groups
 from legacy_queue.services.listing import Listing
 from legacy_queue.services.objects import Objects
 from legacy_queue.services.pages import PageMemory
-from legacy_queue.services.periodic_jobs import PAUSE, RENEWED_EVERY, PeriodicJob, PeriodicJobs
+from legacy_queue.services.periodic_jobs import PeriodicJob, PeriodicJobs
 from legacy_queue.services.polling import Polling
 from legacy_queue.services.resolver import Resolver
+from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.services.sweeper import Sweeper
 from legacy_queue.services.task_queues import TaskQueues
 from legacy_queue.services.tasks import Tasks
@@ -39,27 +40,6 @@ from legacy_queue.services.workers import Workers
 from legacy_queue.stores import Storage
 
 _SWEEP_EVERY, _EXPIRE_EVERY = timedelta(minutes=10), timedelta(hours=1)
-
-
-@dataclass(frozen=True)
-class Rules:
-    """``sas_life``: how long poll URLs are good. ``poll_visibility``: how long a polled message is invisible.
-    ``claim_work_wait``: how long claimWork waits for work. ``upload_url``: where artifacts are uploaded to.
-    ``resolves``: whether timers, sweeping and expiry are this process's business. ``max_waiting`` requests of
-    claimWork wait at once, ``max_streams`` of events are open. ``pause``: between pages of periodic jobs.
-    ``renewed_every``: how often in real time they renew their turn.
-    """
-
-    claims: ClaimRules
-    sas_life: timedelta
-    poll_visibility: timedelta
-    claim_work_wait: timedelta
-    upload_url: str
-    resolves: bool = True
-    max_waiting: int = 3000
-    max_streams: int = 500
-    pause: timedelta = PAUSE
-    renewed_every: timedelta = RENEWED_EVERY
 
 
 @dataclass(frozen=True)
@@ -95,9 +75,9 @@ class Core:
 
     def clock_control(self, clock: Clock) -> ClockControl:
         """What moves the clock that everything was built with."""
-        look_again = self.services.claim_work.look_again
+        poll_now = self.services.claim_work.poll_now
         return ClockControl(
-            clock, self.timers, self.resolver, self.periodic_jobs, self.gate, self.stopping, look_again
+            clock, self.timers, self.resolver, self.periodic_jobs, self.gate, self.stopping, poll_now
         )
 
 
@@ -105,7 +85,7 @@ def build_core(
     storage: Storage,
     broker: Broker | None,
     clock: Clock,
-    rules: Rules,
+    settings: ServiceSettings,
     object_store: ObjectStore | None = None,
     threads: Threads = ThreadPoolExecutor,
 ) -> Core:
@@ -113,22 +93,20 @@ def build_core(
 
     ``threads`` is what a request makes the concurrent calls of its stores in.
     """
-    event_feed = EventFeed(broker, clock.now(), rules.max_streams)
+    event_feed = EventFeed(broker, clock.now(), settings.max_streams)
     publisher = EventPublisher(broker, event_feed)
-    timers = Timers(storage.timers, clock, fires=rules.resolves)
-    messages = WorkMessages(storage.work_queues, clock, rules.claims.secrets)
+    timers = Timers(storage.timers, clock, fires=settings.resolves)
+    messages = WorkMessages(storage.work_queues, clock, settings.secrets)
     changes = Changes(storage.tasks, messages, timers, publisher, clock)
     dependencies = Dependencies(storage.tasks, storage.dependencies, changes, threads)
     groups = Groups(storage.groups, storage.tasks, publisher, clock)
     usage = Usage(storage.usage, clock)
     workers = Workers(storage.workers, clock)
-    claims = Claims(changes, messages, clock, rules.claims, usage, workers)
+    claims = Claims(changes, messages, clock, settings, usage, workers)
     listing = Listing(storage.tasks, groups, storage.dependencies)
     stopping, gate = Event(), Gate()
-    uploads = Uploads(
-        storage.artifacts, storage.blobs, changes, clock, rules.claims.secrets, rules.upload_url
-    )
-    issuer = rules.claims.issuer
+    uploads = Uploads(storage.artifacts, storage.blobs, changes, clock, settings.secrets, settings.upload_url)
+    issuer = settings.issuer
     artifacts = Artifacts(storage, object_store, uploads, changes, publisher, timers, clock, issuer)
     services = Services(
         check_storage=storage.account.check,
@@ -141,13 +119,15 @@ def build_core(
             usage,
             workers,
             clock,
-            rules.claim_work_wait,
+            settings.claim_work_wait,
             stopping,
             gate,
-            rules.max_waiting,
+            settings.max_waiting,
             threads,
         ),
-        polling=Polling(storage.work_queues, clock, rules.sas_life, rules.poll_visibility, usage, workers),
+        polling=Polling(
+            storage.work_queues, clock, settings.sas_life, settings.poll_visibility, usage, workers
+        ),
         task_queues=TaskQueues(storage.tasks, listing, clock),
         groups=groups,
         group_changes=GroupChanges(groups, storage.groups, storage.tasks, changes, threads),
@@ -166,10 +146,12 @@ def build_core(
     )
     resolver = Resolver(timers, advance, groups, clock)
     periodic_jobs = None
-    if rules.resolves:
+    if settings.resolves:
         sweeper = Sweeper(storage.tasks, storage.groups, timers, advance, clock)
         jobs = _periodic_jobs(storage, sweeper, artifacts, clock)
-        periodic_jobs = PeriodicJobs(jobs, storage.leases, clock, rules.pause, rules.renewed_every)
+        periodic_jobs = PeriodicJobs(
+            jobs, storage.leases, clock, settings.page_pause, settings.renew_interval
+        )
     return Core(services, timers, resolver, publisher, periodic_jobs, flushes, stopping, gate)
 
 

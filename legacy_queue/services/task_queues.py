@@ -1,4 +1,4 @@
-"""How much there is to do in each task queue, read no more often than is worth it."""
+"""How many tasks of each task queue are pending or claimed."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -11,8 +11,8 @@ from legacy_queue.services.listing import Listing
 from legacy_queue.services.pages import Page
 from legacy_queue.stores import Backlog, TaskStore
 
-KNOWN_FOR = timedelta(seconds=2)  # the original's 20 s start machines for work that others have done
-REST = 4  # times as long as a reading took, from its beginning, before the next one begins
+MAX_AGE = timedelta(seconds=2)  # the original's 20 s start machines for work that is done already
+MAX_LOAD = 4  # a reading is used for so many times as long as it took
 
 
 class _Reading(NamedTuple):
@@ -24,10 +24,10 @@ class _Reading(NamedTuple):
 
 
 class TaskQueues:
-    """One reading of the table for all callers, whatever the task queue, and what this process did since.
+    """Reads the table once for all callers and all task queues. Changes of this process are included at once.
 
-    What other processes did is known within 2 s, or within four times as long as the reading takes, if that
-    is more: so no more than a quarter of the time is spent on it. Raises ServiceUnavailable, also for the
+    Changes of other processes are included after 2 s, or after four times the duration of a reading, if that
+    is longer: so at most a quarter of the time is spent reading. Raises ServiceUnavailable, also to the
     callers that share the reading; the next call reads again.
     """
 
@@ -39,14 +39,14 @@ class TaskQueues:
     def counts(self, task_queue_ids: list[str]) -> list[tuple[int, int]]:
         """How many tasks of each are pending, and how many are claimed."""
         backlog = self._backlog()
-        return [backlog.counts(one) for one in task_queue_ids]
+        return [backlog.counts(task_queue_id) for task_queue_id in task_queue_ids]
 
     def tasks(
         self, task_queue_id: str, state: str, after: str, limit: int, render: Callable[[Task], bytes]
     ) -> Page[str]:
-        """The tasks that are ``pending`` or ``running``, those first that have been so for the longest time.
+        """The tasks that are ``pending`` or ``running``, ordered by when they entered that state.
 
-        ``after`` is the place behind which the page begins, ``<time>/<taskId>``. No message is received.
+        The page begins behind the place ``after``, ``<time>/<taskId>``. No message is received.
         """
         places = self._backlog().places(task_queue_id, state, after, limit + 1)
         return self._listing.places(places, limit, lambda task: task.state == state, render)
@@ -59,11 +59,11 @@ class TaskQueues:
         return reading.backlog
 
     def _read_backlog(self) -> _Reading:
-        self._reading = None  # the old backlog is not corrected any longer
+        self._reading = None  # the store stops to update the old backlog
         begun, backlog = self._clock.wall_time(), self._tasks.begin_backlog()
         after: str | None = ""
         while after is not None:
             after = self._tasks.read_into(backlog, after)
         took = self._clock.wall_time() - begun
-        self._reading = _Reading(backlog, begun, begun + max(KNOWN_FOR, REST * took))
+        self._reading = _Reading(backlog, begun, begun + max(MAX_AGE, MAX_LOAD * took))
         return self._reading

@@ -34,30 +34,30 @@ from legacy_queue.stores.lru_cache import SharedLruCache
 
 log = structlog.get_logger()
 
-MOST_NOTED = 10_000  # provisioners, worker types and workers; as many are remembered
+MAX_NOTED = 10_000  # provisioners, worker types and workers; as many are remembered
 _WRITES_FOR = timedelta(seconds=2)  # at a time: others are to get their turn
 MAX_NEW = 32  # new ones that are written at a time, of those that are written soon
 _ATTEMPTS = 10
 
 
 class Workers:
-    """``claimed`` and ``seen`` only note, never raise and never wait for storage."""
+    """``record_claims`` and ``record_activity`` only note, never raise and never wait for storage."""
 
     def __init__(self, store: WorkerStore, clock: Clock) -> None:
         self._store, self._clock = store, clock
         self._quarantine = Quarantine(store, clock)
         self._noted: dict[Path, Activity] = {}  # who waits longest to be written comes first
-        self._written: SharedLruCache[Path, StoredWorkerRecord] = SharedLruCache(MOST_NOTED)
+        self._written: SharedLruCache[Path, StoredWorkerRecord] = SharedLruCache(MAX_NOTED)
         self._dropped = 0
         self._lock, self._writing_new = Lock(), Lock()
 
-    def claimed(
+    def record_claims(
         self, provisioner_id: str, worker_type: str, worker: Worker, claims: Sequence[Claimed]
     ) -> None:
         """The worker has claimed those runs, in that order."""
         self._note(worker_path(provisioner_id, worker_type, worker), tuple(claims[-RECENT_TASKS:]))
 
-    def seen(self, provisioner_id: str, worker_type: str, worker: Worker | None = None) -> None:
+    def record_activity(self, provisioner_id: str, worker_type: str, worker: Worker | None = None) -> None:
         """Somebody of that worker type, or that worker, is at work or asks for it."""
         pool = provisioner_id, worker_type
         self._note(worker_path(*pool, worker) if worker else pool, ())
@@ -99,9 +99,9 @@ class Workers:
 
     def describe(self, path: Path) -> Mapping[str, Any]:
         """The body that getProvisioner, getWorkerType or getWorker answers; raises ResourceNotFound."""
-        return self._answer(self.known(path))
+        return self._answer(self.load(path))
 
-    def known(self, path: Path) -> WorkerRecord:
+    def load(self, path: Path) -> WorkerRecord:
         """What is known of a provisioner, worker type or worker; raises ResourceNotFound."""
         stored = self._store.load(path)
         known = self._with_noted(path, stored.record if stored else None)
@@ -187,7 +187,7 @@ class Workers:
                     self._noted[one] = noted.then(activity)
                 elif written and not written.record.needs_write(activity):
                     continue
-                elif len(self._noted) < MOST_NOTED:
+                elif len(self._noted) < MAX_NOTED:
                     self._noted[one] = activity
                 else:
                     self._dropped += 1

@@ -22,9 +22,10 @@ from legacy_queue.ports import Broker, Clock, ObjectStore
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import MessageNotFound, PopReceiptMismatch, QueuedMessage, QueueNotFound
 from legacy_queue.services import Services
-from legacy_queue.services.claims import ClaimProof, ClaimRules
+from legacy_queue.services.claims import ClaimProof
 from legacy_queue.services.concurrency import Threads
-from legacy_queue.services.core import Core, Rules, build_core
+from legacy_queue.services.core import Core, build_core
+from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.stores import ReceivedMessage, Storage, TaskStore
 from tests.memory_server import FakeClock, messages_in
 from tests.services.ports import (
@@ -158,18 +159,20 @@ class Harness:
         if wrap_tasks or not caches_tasks:
             storage = with_stores(storage, tasks=(wrap_tasks or UncachedTasks)(storage.tasks))
         broker = intercept_port(Broker, self.broker, intercept, "broker.")
-        claims = ClaimRules(secrets, CLAIM_TIMEOUT, self._required, ISSUER)
-        rules = Rules(
-            claims,
+        settings = ServiceSettings(
+            secrets,
+            ISSUER,
+            CLAIM_TIMEOUT,
             SAS_LIFE,
             POLL_VISIBILITY,
             claim_work_wait,
             UPLOAD_URL,
+            self._required,
             resolves,
             max_waiting,
-            renewed_every=24 * HOUR,  # in real time, of which a busy machine may need any amount
+            renew_interval=24 * HOUR,  # of real time: a test on a busy machine never reaches it
         )
-        return build_core(storage, broker, clock or self.clock, rules, self.objects, threads)
+        return build_core(storage, broker, clock or self.clock, settings, self.objects, threads)
 
     def replica(self, intercept: Intercept = call_through, **changes: Any) -> Services:
         """The services of a new ``server``."""

@@ -17,8 +17,9 @@ from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.times import format_time, from_epoch, parse_time
 from legacy_queue.ports import Clock
 from legacy_queue.ports.queue import QueueNotFound
-from legacy_queue.services.claims import ClaimProof, ClaimRules
-from legacy_queue.services.core import Core, Rules, build_core
+from legacy_queue.services.claims import ClaimProof
+from legacy_queue.services.core import Core, build_core
+from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.stores import Storage
 from tests.services.harness import ISSUER, PREFIX, SECRET, UPLOAD_URL, Message, task_body
 from tests.services.ports import FakeBroker
@@ -112,9 +113,17 @@ class Server:
         self.clock, self.unit, self.broker = clock, unit, FakeBroker()
         self.account = MemoryAccount(clock, "http://127.0.0.1:1/azure", PREFIX)
         self.storage = Storage(self.account, PREFIX, clock)
-        claims = ClaimRules([SECRET], CLAIM * unit, frozenset(), ISSUER)
-        rules = Rules(claims, SAS_LIFE, INVISIBLE * unit, NO_TIME, UPLOAD_URL, pause=NO_TIME)
-        self.core: Core = build_core(self.storage, self.broker, clock, rules)
+        settings = ServiceSettings(
+            [SECRET],
+            ISSUER,
+            CLAIM * unit,
+            SAS_LIFE,
+            INVISIBLE * unit,
+            NO_TIME,
+            UPLOAD_URL,
+            page_pause=NO_TIME,
+        )
+        self.core: Core = build_core(self.storage, self.broker, clock, settings)
 
 
 @dataclass

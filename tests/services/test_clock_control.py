@@ -17,9 +17,10 @@ from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import Broker
 from legacy_queue.services.background import Background
-from legacy_queue.services.claims import ClaimProof, ClaimRules
-from legacy_queue.services.core import Rules, build_core
+from legacy_queue.services.claims import ClaimProof
+from legacy_queue.services.core import build_core
 from legacy_queue.services.gate import Gate
+from legacy_queue.services.service_settings import ServiceSettings
 from tests.memory_server import FakeClock, memory_storage
 from tests.services.harness import (
     ALICE,
@@ -70,9 +71,18 @@ class Server:
         self.wall = wall or FakeClock(NOW)
         self.clock = CountingClock(self.wall)
         self.storage = memory_storage(self.clock)
-        claims = ClaimRules([SECRET], CLAIM_TIMEOUT, frozenset(), ISSUER)
-        rules = Rules(claims, SAS_LIFE, POLL_VISIBILITY, MINUTE, UPLOAD_URL, resolves, pause=timedelta(0))
-        self.core = build_core(self.storage, broker, self.clock, rules)
+        settings = ServiceSettings(
+            [SECRET],
+            ISSUER,
+            CLAIM_TIMEOUT,
+            SAS_LIFE,
+            POLL_VISIBILITY,
+            MINUTE,
+            UPLOAD_URL,
+            resolves=resolves,
+            page_pause=timedelta(0),
+        )
+        self.core = build_core(self.storage, broker, self.clock, settings)
         self.services = self.core.services
         self.control = self.core.clock_control(self.clock)
 
