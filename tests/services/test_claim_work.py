@@ -336,7 +336,7 @@ def test_a_worker_whose_quarantine_begins_while_it_waits_is_given_work() -> None
 def test_the_end_of_the_process_leaves_a_client_waiting() -> None:
     harness = Harness()
     with waiting(harness.services, ALICE, BOB) as got:
-        harness.core.stopping.set()
+        harness.services.stopping.set()
     assert got == []
     harness.create()
     assert claim_work(harness.services) == []
@@ -347,7 +347,7 @@ def test_clients_that_wait_are_answered_when_the_process_announces_its_stop() ->
     with waiting(harness.services, ALICE, BOB) as got:
         while not harness.services.claim_work._pollers:
             pass  # until the first of them waits
-        harness.core.background().begin_stop()
+        harness.services.background().begin_stop()
     assert got == []
 
 
@@ -384,15 +384,15 @@ def test_a_clock_that_is_behind_makes_the_poller_spin() -> None:
 
 def test_worker_types_that_are_waited_for_cost_the_more_the_more_there_are() -> None:
     harness = Harness()
-    core = harness.server()
-    claim_work_of = core.services.claim_work
+    services = harness.replica()
+    claim_work_of = services.claim_work
     assert claim_work_of.look_every() < SECOND
     with ExitStack() as stack:
         for number in range(60):
-            stack.enter_context(waiting(core.services, ALICE, worker_type=f"type-{number}"))
+            stack.enter_context(waiting(services, ALICE, worker_type=f"type-{number}"))
         while claim_work_of.look_every() < 2 * SECOND:
             pass  # until all of them wait
-        core.stopping.set()
+        services.stopping.set()
     assert claim_work_of.look_every() < SECOND
 
 
@@ -434,7 +434,7 @@ def test_the_recent_tasks_of_a_worker_are_the_last_20_of_its_answer_in_their_ord
             claimed.release()
         return answer
 
-    services = harness.server(slow_at_first, threads=ThreadPoolExecutor).services
+    services = harness.replica(slow_at_first, threads=ThreadPoolExecutor)
     answered = claim_work(services, 30)
     runs = [{"taskId": one["status"]["taskId"], "runId": one["runId"]} for one in answered]
     assert len(runs) == 30
