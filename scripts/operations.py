@@ -244,11 +244,11 @@ def workers(settings: Settings) -> None:
     flush("100 claims of 10 workers that nobody knew", "24")
     one.services.workers.flush()
     for worker in range(10):
-        one.services.workers.seen("prov", "known", Worker("group", f"w{worker}"))
+        one.services.workers.record_activity("prov", "known", Worker("group", f"w{worker}"))
     flush("10 workers that poll, again", "0")
     for claim in range(100):
         worker = Worker("group", f"w{claim % 10}")
-        one.services.workers.claimed("prov", "known", worker, [(slugid(), 0)])
+        one.services.workers.record_claims("prov", "known", worker, [(slugid(), 0)])
     flush("100 claims of 10 workers, again", "10")
     until = {"quarantineUntil": format_time(datetime.now(UTC) + timedelta(days=1))}
     count("declareProvisioner", "-", one, "PUT", "/v1/provisioners/prov", {"description": "d"})

@@ -84,5 +84,5 @@ class Services:
             self.periodic_jobs,
             self.gate,
             self.stopping,
-            self.claim_work.look_again,
+            self.claim_work.poll_now,
         )

@@ -24,13 +24,13 @@ from legacy_queue.services.usage import Usage
 from legacy_queue.services.work_messages import WorkMessages
 from legacy_queue.services.workers import Workers
 from legacy_queue.stores import ReceivedMessage
-from legacy_queue.stores.recent import Recent
+from legacy_queue.stores.lru_cache import SharedLruCache
 
 log = structlog.get_logger()
 
 OFFERED_AGAIN_AFTER = timedelta(seconds=10)
 _REMEMBERED = 10_000  # runs that were offered again
-_CREDENTIALS_DRIFT = timedelta(minutes=15)  # before now, and after takenUntil
+CREDENTIALS_DRIFT = timedelta(minutes=15)  # before now, and after takenUntil
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Claims:
     ) -> None:
         self._changes, self._messages, self._clock, self._settings = changes, messages, clock, settings
         self._usage, self._workers = usage, workers
-        self._offered: Recent[tuple[str, int], datetime] = Recent(_REMEMBERED)
+        self._offered: SharedLruCache[tuple[str, int], datetime] = SharedLruCache(_REMEMBERED)
 
     def policy(self, provisioner_id: str, worker_type: str) -> str:
         """``optional`` or ``required``: whether claimTask must present the message that was polled."""
@@ -100,7 +100,7 @@ class Claims:
         self._check_quarantine(task, run_id, worker, proof)
         claim = self._claim(task.task_id, run_id, worker, proof)
         pool = queue.provisioner_id, queue.worker_type
-        self._workers.claimed(*pool, worker, [(task.task_id, claim["runId"])])
+        self._workers.record_claims(*pool, worker, [(task.task_id, claim["runId"])])
         return claim
 
     def claim_polled(
@@ -118,7 +118,7 @@ class Claims:
             task_id, run_id, signature = self._leads_to(message)
         except ValueError as error:
             log.warning("work-message-dropped", message_id=message_id, why=str(error))
-            self._messages.drop(queue, message.lease)
+            self._messages.delete(queue, message.lease)
             return None
         proof = ClaimProof(message_id, message.lease.receipt, signature)
         try:
@@ -129,10 +129,10 @@ class Claims:
             log.info("work-message-moved", message_id=message_id, task_id=task_id)
             if moved.task.state == "pending":  # the queue of its priority may have no message yet
                 self._messages.offer(moved.task, len(moved.task.runs) - 1)
-            self._messages.drop(queue, message.lease)
+            self._messages.delete(queue, message.lease)
         except (ResourceNotFound, Corrupt) as stale:  # of a run that is not to be for long, or of no task
             log.warning("work-message-dropped", message_id=message_id, why=str(stale))
-            self._messages.drop(queue, message.lease)
+            self._messages.delete(queue, message.lease)
         return None
 
     def release_claim(self, claim: Mapping[str, Any], worker: Worker) -> None:
@@ -156,7 +156,7 @@ class Claims:
 
         task = self._changes.apply(task_id, decide)
         queue = task.work_queue
-        self._workers.seen(queue.provisioner_id, queue.worker_type, task.runs[-1].worker)
+        self._workers.record_activity(queue.provisioner_id, queue.worker_type, task.runs[-1].worker)
         return self._answer(task)
 
     def _leads_to(self, message: ReceivedMessage) -> tuple[str, int, str]:
@@ -256,8 +256,8 @@ class Claims:
             self._settings.issuer,
             f"task-client/{task.task_id}/{run.run_id}/on/{worker.worker_group}/{worker.worker_id}/until/{seconds}",
             list(dict.fromkeys([*own, *task.definition.wire["scopes"]])),
-            start=self._clock.wall_time() - _CREDENTIALS_DRIFT,
-            expiry=self._clock.wall_time_of(taken_until) + _CREDENTIALS_DRIFT,
+            start=self._clock.wall_time() - CREDENTIALS_DRIFT,
+            expiry=self._clock.wall_time_of(taken_until) + CREDENTIALS_DRIFT,
             seed=slugid() + slugid(),
         )
         return {

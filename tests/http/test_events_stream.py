@@ -21,6 +21,7 @@ from legacy_queue.domain.scopes import Roles
 from legacy_queue.http.app import create_app
 from legacy_queue.http.dispatch import Backend
 from legacy_queue.ports import BrokerAway
+from legacy_queue.testing.server_sent_events import parse_events
 from tests.http.calls import (
     GROUP_ID,
     NOW,
@@ -60,8 +61,8 @@ def frames(answer: TestResponse) -> Iterator[dict[str, str]]:
     chunks = (chunk.decode() for chunk in answer.iter_encoded())
     assert next(chunks) == "retry: 2000\n\n"
     for chunk in chunks:
-        assert chunk.endswith("\n\n")
-        yield dict(line.split(": ", 1) for line in chunk.removesuffix("\n\n").split("\n"))
+        [frame] = parse_events(chunk.encode().splitlines())
+        yield frame
 
 
 def exchanges_of(answer: TestResponse, count: int) -> list[str]:

@@ -160,7 +160,7 @@ def test_activity_of_a_worker_that_cannot_be_read_keeps_no_other_from_being_writ
     fault = FaultAt(2, of="worker.load", before=failing(CORRUPT))
     workers = harness.replica(fault).workers
     for worker in (ALICE, BOB):
-        workers.seen(PROVISIONER, WORKER_TYPE, worker)
+        workers.record_activity(PROVISIONER, WORKER_TYPE, worker)
     workers.flush()
     assert fault.happened
     assert logs == []

@@ -350,7 +350,7 @@ class Life(RuleBasedStateMachine):
                 answer = server.claims.claim_polled(queue, message.received, worker)
             except ServiceUnavailable:
                 assert not is_due or self.intercept, "a due claim is refused"
-                self.messages.put_back(queue, message.received, 2 * SECOND)
+                self.messages.release(queue, message.received, 2 * SECOND)
                 raise
             if answer is None:
                 assert not is_due or self.intercept, "a due claim is refused"

@@ -83,11 +83,11 @@ def test_what_is_known_may_shrink_and_grow(table: MemoryTable) -> None:
     for known in (small, large, small):
         stored = store.load(PROVISIONER)
         assert stored
-        assert stored.known in (large, small)
+        assert stored.record in (large, small)
         store.replace(stored, known)
         found = store.load(PROVISIONER)
         assert found
-        assert found.known == known
+        assert found.record == known
 
 
 def test_the_details_of_an_artifact_may_shrink_and_grow(table: MemoryTable) -> None:

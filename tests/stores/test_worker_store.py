@@ -71,33 +71,33 @@ def test_who_is_there_is_not_inserted_again(storage: Storage, other: Storage, pa
     storage.workers.insert(known)
     with pytest.raises(AlreadyExists):
         other.workers.insert(replace(known, description="another"))
-    assert stored(storage, path).known == known
+    assert stored(storage, path).record == known
 
 
 @each_kind
 def test_the_first_of_two_changes_wins(storage: Storage, other: Storage, path: Path) -> None:
     inserted = storage.workers.insert(WorkerRecord.new(path, NOW))
-    theirs, ours = (replace(inserted.known, expires=NOW + days * DAY) for days in (2, 3))
+    theirs, ours = (replace(inserted.record, expires=NOW + days * DAY) for days in (2, 3))
     replaced = other.workers.replace(inserted, theirs)
-    assert replaced.known == theirs
+    assert replaced.record == theirs
     with pytest.raises(Changed):
         storage.workers.replace(inserted, ours)
     assert stored(storage, path) == replaced
-    assert storage.workers.replace(replaced, ours).known == stored(other, path).known == ours
+    assert storage.workers.replace(replaced, ours).record == stored(other, path).record == ours
 
 
 def test_a_change_leaves_nothing_of_what_was_there(storage: Storage) -> None:
     inserted = storage.workers.insert(replace(KNOWN[0], description="long" * 30_000))
-    short = replace(inserted.known, description="", actions=())
+    short = replace(inserted.record, description="", actions=())
     storage.workers.replace(inserted, short)
-    assert stored(storage, PROVISIONER).known == short
+    assert stored(storage, PROVISIONER).record == short
 
 
 def test_who_is_gone_is_not_changed(storage: Storage) -> None:
     inserted = storage.workers.insert(WorkerRecord.new(WORKER, NOW))
     remove_all_expired(storage.workers, NOW + 2 * DAY)
     with pytest.raises(Changed):
-        storage.workers.replace(inserted, inserted.known)
+        storage.workers.replace(inserted, inserted.record)
     assert storage.workers.load(WORKER) is None
 
 
@@ -107,7 +107,7 @@ def test_one_of_many_that_change_it_at_once_does(storage: Storage, other: Storag
     def change(number: int) -> int:
         try:
             (storage, other)[number % 2].workers.replace(
-                inserted, inserted.known.after(Activity(NOW, NOW, (("task", number),)))
+                inserted, inserted.record.after(Activity(NOW, NOW, (("task", number),)))
             )
         except Changed:
             return 0
@@ -193,7 +193,7 @@ def test_each_is_removed_once_it_has_expired(storage: Storage) -> None:
 def test_a_quarantined_worker_is_kept_as_long_as_its_quarantine_and_no_longer(storage: Storage) -> None:
     until = NOW + 10 * DAY
     inserted = storage.workers.insert(WorkerRecord.new(WORKER, NOW))
-    storage.workers.replace(inserted, replace(inserted.known, quarantine_until=until))
+    storage.workers.replace(inserted, replace(inserted.record, quarantine_until=until))
     storage.workers.quarantine(WORKER, until)
     remove_all_expired(storage.workers, until)
     assert storage.workers.load(WORKER)
@@ -205,7 +205,7 @@ def test_a_quarantined_worker_is_kept_as_long_as_its_quarantine_and_no_longer(st
 
 def test_who_was_active_meanwhile_stays(storage: Storage, other: Storage) -> None:
     inserted = storage.workers.insert(WorkerRecord.new(WORKER, NOW))
-    other.workers.replace(inserted, inserted.known.after(Activity(NOW, NOW + DAY)))
+    other.workers.replace(inserted, inserted.record.after(Activity(NOW, NOW + DAY)))
     remove_all_expired(storage.workers, NOW + DAY + HOUR)
     assert storage.workers.load(WORKER)
 
