@@ -404,7 +404,7 @@ class FakeEvent(threading.Event):
         return self.is_set()
 
 
-def failing(error: Exception) -> Callable[[], None]:
+def failing(error: BaseException) -> Callable[[], None]:
     def fail() -> None:
         raise error
 
