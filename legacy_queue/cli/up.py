@@ -159,7 +159,9 @@ def _program() -> str:
 
 def _say_where_storage_is(settings: Settings) -> None:
     if settings.storage == "azurite":
-        azurite = Azurite(settings.data_dir / "azurite", settings.azurite_dir, tls=settings.tls_files).found()
+        azurite = Azurite(
+            settings.data_dir / "azurite", settings.azurite_dir, tls=settings.tls_files
+        ).find_running()
         ports = ", ".join(f"{service} {port}" for service, port in azurite.ports._asdict().items())
         click.echo(
             f"\nAzurite listens on 127.0.0.1: {ports}. Its account, with the key that every Azurite has:\n\n"
