@@ -24,7 +24,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from legacy_queue.adapters.azurite import Azurite
-from legacy_queue.adapters.rabbitmq import RabbitMQ
 from tests.chaos import summary
 from tests.chaos.checks import Contradiction, Promise, contradictions, promises, resolved_at
 from tests.chaos.clients import ROOT, Caller, Scheduler, Surroundings
@@ -32,7 +31,8 @@ from tests.chaos.consumer import Consumer
 from tests.chaos.record import Json, Record
 from tests.chaos.servers import Server, Storage, perform
 from tests.chaos.timetable import Wanted, timetable
-from tests.chaos.workers import PROTOCOLS, Worker
+from tests.chaos.workers import PROTOCOLS, ChaosWorker
+from tests.rabbitmq import RabbitMQ
 
 _HERE = Path(__file__).parents[1]
 _CLAIM_TIMEOUT = 10.0  # seconds
@@ -116,7 +116,7 @@ def load(scene: Scene, options: argparse.Namespace) -> None:
     around, seed = scene.around, options.seed
     threads = [
         threading.Thread(
-            target=Worker(around, f"{seed} {protocol} {number}", protocol, f"{protocol}-{number}").run,
+            target=ChaosWorker(around, f"{seed} {protocol} {number}", protocol, f"{protocol}-{number}").run,
             daemon=True,
         )
         for protocol in PROTOCOLS

@@ -1,6 +1,7 @@
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -10,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from legacy_queue.adapters.azurite import Azurite, install, installed
-from legacy_queue.adapters.rabbitmq import RabbitMQ
-from tests import standing
+from tests import process_stacks
+from tests.rabbitmq import RabbitMQ
 from tests.s3_server import S3Server
 
-standing.prepare(os.environ)
+process_stacks.prepare(os.environ)
 
 # A slow machine is no failure; CI tries the same examples every time, a developer's run always new ones.
 settings.register_profile(
@@ -22,7 +23,10 @@ settings.register_profile(
 )
 settings.load_profile("here")
 
-STANDING = pytest.StashKey[list[tuple[str, str]]]()
+# Folders whose tests alone take every branch of domain, services and stores.
+MEASURED = [Path(__file__).parent / name for name in ("contracts", "domain", "http", "services", "stores")]
+
+STACKS = pytest.StashKey[list[tuple[str, str]]]()
 
 RABBITMQ_HOME = Path(__file__).parents[1] / ".rabbitmq"
 
@@ -41,7 +45,7 @@ def pytest_timeout_set_timer(item: pytest.Item) -> Iterator[object]:
     give_up = signal.getsignal(signal.SIGALRM)
 
     def look(number: int, frame: FrameType | None) -> None:
-        item.stash[STANDING] = list(standing.processes())
+        item.stash[STACKS] = list(process_stacks.processes())
         assert callable(give_up)
         give_up(number, frame)
 
@@ -53,24 +57,28 @@ def pytest_timeout_set_timer(item: pytest.Item) -> Iterator[object]:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Iterator[Any]:  # noqa: ARG001
     """A test whose time is over shows that."""
     report = yield
-    report.sections += item.stash.get(STANDING, [])
-    item.stash[STANDING] = []
+    report.sections += item.stash.get(STACKS, [])
+    item.stash[STACKS] = []
     return report
 
 
-@pytest.hookimpl(wrapper=True, trylast=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Nothing traces a test that is marked no_cover, in a worker of pytest-xdist either.
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
+    """Trace only tests of MEASURED folders, and of these no test that is marked no_cover.
 
-    There pytest-cov has begun to measure twice, and ends only the second time.
+    Tracing takes processor time. pytest-cov leaves out marked tests too, but not in a worker of pytest-xdist.
     """
-    tracer = sys.gettrace()
-    if item.get_closest_marker("no_cover"):
-        sys.settrace(None)
+    is_measured = any(item.path.is_relative_to(folder) for folder in MEASURED)
+    if is_measured and not item.get_closest_marker("no_cover"):
+        return (yield)
+    tracer, tracer_of_threads = sys.gettrace(), threading.gettrace()
+    sys.settrace(None)
+    threading.settrace(None)
     try:
         return (yield)
     finally:
         sys.settrace(tracer)
+        threading.settrace(tracer_of_threads)
 
 
 @pytest.fixture(scope="session")

@@ -56,7 +56,7 @@ class CurrentApp:
             with self._changed:
                 is_idle = self._changed.wait_for(self._is_idle, self._timeout)
             if not is_idle:
-                log.warning("requests-left-behind", count=len(self._under_way) - self._replacing)
+                log.warning("requests-not-finished", count=len(self._under_way) - self._replacing)
             self._app = make()
         finally:
             with self._changed:

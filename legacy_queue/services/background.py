@@ -120,6 +120,6 @@ def _try(act: Flush) -> None:
     try:
         act()
     except ServiceUnavailable:
-        log.warning("background-waits", act=act.__qualname__)  # it is tried again
+        log.warning("background-delayed", act=act.__qualname__)  # it is tried again
     except Exception:
         log.exception("background-failed", act=act.__qualname__)

@@ -194,7 +194,7 @@ class EventFeed:
                         return
         except Exception as error:
             if not isinstance(error, (BrokerAway, ServiceUnavailable)):
-                log.exception("events-not-followed")
+                log.exception("event-feed-failed")
             with self._lock:
                 self._reader = None
                 self.end()

@@ -63,7 +63,7 @@ class Resolver:
         except Exception:
             log.exception("timer-failed", task_id=due.task_id, tries=due.tries)
             if due.tries >= _MAX_TRIES:
-                log.error("timer-given-up", task_id=due.task_id)  # the sweeper looks at the task
+                log.error("timer-abandoned", task_id=due.task_id)  # the sweeper looks at the task
                 self._timers.complete(due.task_id, None)
             else:
                 pause = min(_LONGEST_PAUSE, timedelta(seconds=2**due.tries))

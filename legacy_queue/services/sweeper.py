@@ -72,7 +72,7 @@ class Sweeper:
         self._timers.schedule(active.task_id, active.since, active.task_group_id)
         try:
             if is_member:
-                log.info("resolution-seen-through", task_id=active.task_id)
+                log.info("resolution-completed", task_id=active.task_id)
                 self._end(active)
         finally:
             self._timers.fall_behind(active.task_id, is_published=True)
@@ -91,4 +91,4 @@ def _looking(**ids: str) -> Iterator[None]:
     except (ResourceNotFound, Corrupt):
         pass  # it has just expired, or depends on what cannot be read
     except Exception:
-        log.exception("not-swept", **ids)
+        log.exception("sweep-failed", **ids)

@@ -63,7 +63,9 @@ class TimerStore:
         """Move it to the dead letters: as JSON ``{queue, text, why}``, of a long text the beginning."""
         text = json.dumps({"queue": self._queue.name, "text": message.text[:_MAX_KEPT], "why": why})
         _put(self._dead_letters, text, timedelta(0))
-        log.error("message-set-aside", queue=self._queue.name, message_id=message.lease.message_id, why=why)
+        log.error(
+            "message-dead-lettered", queue=self._queue.name, message_id=message.lease.message_id, why=why
+        )
         self.remove(message.lease)
 
 

@@ -20,7 +20,7 @@ _CLAIM_TRIES = 5
 _IDLE = 1.0  # seconds between two polls that find nothing
 
 
-class SampleWorker(Caller):
+class ChaosWorker(Caller):
     """A worker of one protocol."""
 
     def __init__(self, around: Surroundings, seed: str, protocol: str, worker_id: str) -> None:

@@ -18,7 +18,7 @@ from legacy_queue.cli.options import with_control
 from legacy_queue.config import Settings
 from legacy_queue.domain.authentication import Client
 from legacy_queue.wiring import build
-from tests.system.plain import Queue, definition, slugid
+from tests.system.http_queue import Queue, definition, slugid
 from tests.system.processes import Server, run, serve, wait_until
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
@@ -172,7 +172,7 @@ def test_requests_that_come_are_followed_beyond_a_reset_until_a_signal(
 ) -> None:
     queue = Queue(server)
     first = queue.create(definition("followed"))
-    with run(tmp_path, "requests", "--follow", **variables(server)) as running:
+    with run(tmp_path, "requests", "--follow", env=variables(server)) as running:
         wait_until(lambda: first in running.output)
         second = queue.create(definition("followed"))
         wait_until(lambda: second in running.output)

@@ -14,7 +14,7 @@ import requests
 from click.testing import CliRunner
 
 from legacy_queue.cli.commands import commands
-from tests.system.plain import Queue, slugid
+from tests.system.http_queue import Queue, slugid
 from tests.system.processes import LONG, Running, Server, run, serve, wait_until, work
 
 
@@ -33,7 +33,7 @@ def creating(
         "TASKCLUSTER_ACCESS_TOKEN": server.credentials["accessToken"],
     }
     pool = ("--provisioner", "system", "--worker-type", worker_type)
-    return run(folder, "create-task", *pool, *options, "--", *command, **env)
+    return run(folder, "create-task", *pool, *options, "--", *command, env=env)
 
 
 def created(*arguments: Any, **more: Any) -> str:

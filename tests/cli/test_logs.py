@@ -7,12 +7,14 @@ import re
 import subprocess
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from legacy_queue.cli.logs import Text
+from legacy_queue.cli.logs import FORMER_NAMES, Text, add_former_name
 
+DOCS = Path(__file__).parents[2] / "docs"
 OVERFLOW = """
 import urllib3
 from legacy_queue.cli.logs import log_to_standard_error
@@ -88,6 +90,17 @@ def test_all_is_json_where_standard_error_is_no_terminal() -> None:
     assert "UserWarning: an old name" in warned
     assert "ValueError: a bug" in lines[-1]["exception"]
     assert abs((datetime.fromisoformat(lines[0]["timestamp"]) - datetime.now(UTC)).total_seconds()) < 3600
+
+
+@pytest.mark.parametrize(("name", "former"), FORMER_NAMES.items())
+def test_a_renamed_event_has_its_former_name_in_a_field(name: str, former: str) -> None:
+    event = {"event": name, "level": "info"}
+    assert add_former_name(None, "", event) == {**event, "formerly": former}
+    assert f"| `{name}` | `{former}` |" in (DOCS / "reference" / "logs.md").read_text()
+
+
+def test_an_event_that_kept_its_name_has_no_former_name() -> None:
+    assert add_former_name(None, "", {"event": "request"}) == {"event": "request"}
 
 
 def test_a_level_leaves_out_what_is_below_it() -> None:

@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from tests.clients.python import taskcluster
-from tests.system.plain import definition, in_time, slugid
+from tests.system.http_queue import definition, in_time, slugid
 from tests.system.processes import LONG, run, wait_until
 
 from .engine import IMAGE, Services, build_images, podman, said
@@ -54,7 +54,7 @@ def work(folder: Path, root_url: str, credentials: dict[str, str]) -> None:
         "TASKCLUSTER_CLIENT_ID": credentials["clientId"],
         "TASKCLUSTER_ACCESS_TOKEN": credentials["accessToken"],
     }
-    with run(folder, "worker", *POOL, "--max-tasks", "1", **env) as worker:
+    with run(folder, "worker", *POOL, "--max-tasks", "1", env=env) as worker:
         assert worker.wait() == 0, worker.errors
 
 

@@ -28,18 +28,28 @@ def fences(language: str) -> list[str]:
     return [textwrap.dedent(text) for _, text in found]
 
 
-def checks() -> list[str]:
-    """The commands of ``tox -e checks``."""
+def commands(environment: str) -> list[str]:
+    """The commands of ``tox -e environment``."""
     tox = configparser.ConfigParser()
     tox.read(ROOT / "tox.ini")
-    return tox["testenv:checks"]["commands"].split("\n")[1:]
+    return tox[f"testenv:{environment}"]["commands"].split("\n")[1:]
+
+
+def places() -> list[tuple[str, str]]:
+    """The files and folders of the table of places, with the name that is to be in each."""
+    rows = [line for line in CONTRIBUTING.splitlines() if line.startswith("| ")]
+    return [
+        (path, name or test)
+        for row in rows
+        for name, path, test in re.findall(r"(?:`(\w+)` in )?`([\w/.]+/[\w/.]*)(?:::(\w+))?`", row)
+    ]
 
 
 def test_the_hooks_call_the_checks_of_ci() -> None:
     config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
     hooks = [hook for repo in config["repos"] for hook in repo["hooks"]]
     assert [repo["repo"] for repo in config["repos"]] == ["local"]
-    assert [hook["entry"].removeprefix(".venv/bin/") for hook in hooks] == checks()
+    assert [hook["entry"].removeprefix(".venv/bin/") for hook in hooks] == commands("checks")
     assert all(hook["language"] == "system" and not hook["pass_filenames"] for hook in hooks)
 
 
@@ -59,13 +69,28 @@ def test_each_workflow_runs_what_anybody_can_run() -> None:
 def test_the_checks_to_be_typed_are_those_of_ci() -> None:
     lines = [line for text in fences("sh") for line in text.splitlines()]
     own = [line.removeprefix(".venv/bin/") for line in lines if line.startswith(".venv/bin/")]
-    assert [line for line in own if not line.startswith(("pytest ", "pip "))] == checks()
+    assert [line for line in own if not line.startswith(("pytest ", "pip "))] == commands("checks")
 
 
-def test_the_tests_to_be_run_are_there() -> None:
-    for path, word in re.findall(r"pytest -q --no-cov (\S+)(?: -k (\w+))?", CONTRIBUTING):
-        found = ROOT / path
-        assert found.is_dir() or re.search(rf"def test_\w*{word}", found.read_text())
+def test_the_tests_that_it_runs_exist() -> None:
+    for path, word in re.findall(r"pytest -q (\S+)(?: -k (\w+))?", CONTRIBUTING):
+        tests = ROOT / path
+        assert tests.is_dir() or re.search(rf"def test_\w*{word}", tests.read_text())
+
+
+def test_only_a_run_of_all_tests_measures_coverage_and_demands_every_branch() -> None:
+    assert any(re.fullmatch(r"scripts/test -e tests -- -k \w+\n", text) for text in fences("sh"))
+    [command] = commands("tests")
+    begin, words_of_a_whole_run, end = re.split(r"\{posargs:(.*)\}", command)
+    assert words_of_a_whole_run == "--cov --cov-fail-under=100"
+    assert "cov" not in begin + end
+
+
+@pytest.mark.parametrize(("path", "name"), places())
+def test_the_table_names_a_place_that_exists(path: str, name: str) -> None:
+    assert (ROOT / path).exists()
+    if name:
+        assert re.search(rf"^(?:class|def) {name}\b", (ROOT / path).read_text(), re.MULTILINE)
 
 
 class Extended(calls.Queue):
@@ -75,7 +100,7 @@ class Extended(calls.Queue):
         super().__init__()
         server, settings = self.server, self.settings
         backend = Backend(
-            services=server.core.services,
+            services=server.services,
             authenticator=Authenticator({one.client_id: one for one in settings.clients}, Roles({})),
             storage=server.storage,
             clock=self.clock,

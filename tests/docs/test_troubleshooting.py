@@ -17,9 +17,10 @@ from structlog.testing import capture_logs
 
 from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.cli.logs import add_former_name
 from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.domain.task import SampleWorker
+from legacy_queue.domain.task import Worker
 from tests.http.calls import (
     NOW,
     PROVISIONER,
@@ -59,7 +60,8 @@ MERE = Credentials("my-worker", "a-token-that-my-worker-has-22")
 def stable(line: Mapping[str, Any]) -> Line:
     """Without what is another each time."""
     given = {"level" if name == "log_level" else name: value for name, value in line.items()}
-    return {name: value for name, value in given.items() if name not in CHANGING}
+    complete = add_former_name(None, "", given)
+    return {name: value for name, value in complete.items() if name not in CHANGING}
 
 
 def creating(queue: Queue, credentials: Credentials, **changes: Any) -> None:
@@ -121,10 +123,10 @@ def message_polled_again() -> None:
 def message_of_a_resolved_task() -> None:
     queue = Queue()
     queue.canceled(TASK_ID)
-    services, work_queues = queue.server.core.services, queue.server.storage.work_queues
+    services, work_queues = queue.server.services, queue.server.storage.work_queues
     of_task = services.tasks.recall(TASK_ID).work_queue
     [message] = work_queues.receive(of_task, 1, timedelta(minutes=1))
-    services.claims.claim_polled(of_task, message, SampleWorker("group", "alice"))
+    services.claims.claim_polled(of_task, message, Worker("group", "alice"))
 
 
 def required_message() -> None:

@@ -88,7 +88,7 @@ def test_requests_that_do_not_end_are_left_behind() -> None:
     assert ask(current) == b"new"
     ends.set()
     request.join(30)
-    assert [(one["event"], one["count"]) for one in logs] == [("requests-left-behind", 1)]
+    assert [(one["event"], one["count"]) for one in logs] == [("requests-not-finished", 1)]
 
 
 def test_requests_that_come_meanwhile_wait_for_the_new_application() -> None:

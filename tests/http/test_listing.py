@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from legacy_queue.domain.ids import slugid
 from tests.clients.python import taskcluster
 from tests.http.calls import GROUP_ID, PREFIXES, TASK_ID, Queue, refused, succeeded
-from tests.system.plain import definition
+from tests.system.http_queue import definition
 from tests.system.processes import Server, serve
 from tests.system.real_clients import npm
 

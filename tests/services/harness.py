@@ -1,4 +1,4 @@
-"""The services on memory storage and a clock moved by hand, with every port call open to a fault."""
+"""The services on memory storage and a fake clock. A test can intercept each call."""
 
 import base64
 import json
@@ -22,16 +22,17 @@ from legacy_queue.ports import Broker, Clock, ObjectStore
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import MessageNotFound, PopReceiptMismatch, QueuedMessage, QueueNotFound
 from legacy_queue.services import Services
-from legacy_queue.services.claims import ClaimProof, ClaimRules
+from legacy_queue.services.assembly import build_services
+from legacy_queue.services.claims import ClaimProof
 from legacy_queue.services.concurrency import Threads
-from legacy_queue.services.core import Core, Rules, build_core
+from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.stores import ReceivedMessage, Storage, TaskStore
 from tests.memory_server import FakeClock, messages_in
 from tests.services.ports import (
     FakeBroker,
-    ForgetfulTasks,
-    InOrder,
     Intercept,
+    SequentialExecutor,
+    UncachedTasks,
     intercept_port,
     intercept_storage,
     with_stores,
@@ -56,7 +57,7 @@ ALICE, BOB = Worker("group", "alice"), Worker("group", "bob")
 
 
 def task_body(now: datetime = NOW, **changes: Any) -> dict[str, Any]:
-    """What createTask is given; the deadline is a day away."""
+    """The body of createTask. The deadline is a day away."""
     return {
         "provisionerId": PROVISIONER,
         "workerType": WORKER_TYPE,
@@ -75,7 +76,7 @@ def task_body(now: datetime = NOW, **changes: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Message:
-    """What a worker reads in a message that it polled."""
+    """A polled message, as the worker reads it."""
 
     task_id: str
     run_id: int
@@ -90,23 +91,18 @@ class Message:
 
     @property
     def proof(self) -> ClaimProof:
-        """All that a worker of the draft tells of it."""
+        """The complete proof that a worker of the draft sends."""
         return ClaimProof(self.lease.message_id, self.lease.receipt, self.signature)
 
     @property
     def received(self) -> ReceivedMessage:
-        """As a server has it that polls for claimWork."""
+        """The same message, as the poller of claimWork receives it."""
         wire = {"taskId": self.task_id, "runId": self.run_id, "signature": self.signature}
         return ReceivedMessage(self.lease, base64.b64encode(json.dumps(wire).encode()).decode())
 
 
 def call_through(_name: str, call: Callable[[], Any]) -> Any:
     return call()
-
-
-def one_by_one(act: Callable[[ReceivedMessage], None], items: list[ReceivedMessage]) -> None:
-    for item in items:
-        act(item)
 
 
 def published_event(event: Event) -> PublishedEvent:
@@ -117,7 +113,7 @@ def published_event(event: Event) -> PublishedEvent:
 
 
 class Harness:
-    """One storage, and as many replicas of the server on it as a test asks for."""
+    """One storage, and any number of server replicas on it."""
 
     def __init__(
         self,
@@ -134,109 +130,107 @@ class Harness:
         self.broker = broker or FakeBroker()
         self.objects = objects
         self._required, self._secrets = frozenset(required), secrets
-        self._heard = 0
-        self.core = self.server()
-        self.services = self.core.services
+        self._events_read = 0
+        self.services = self.replica()
 
-    def server(
+    def replica(
         self,
-        around: Intercept = call_through,
+        intercept: Intercept = call_through,
         *,
-        remembers: bool = False,
-        wrapped: Callable[[TaskStore], TaskStore] | None = None,
+        caches_tasks: bool = False,
+        wrap_tasks: Callable[[TaskStore], TaskStore] | None = None,
         secrets: Sequence[bytes] | None = None,
         clock: Clock | None = None,
         resolves: bool = True,
         claim_work_wait: timedelta = CLAIM_WORK_WAIT,
         max_waiting: int = 3000,
         account: StorageAccount | None = None,
-        threads: Threads = InOrder,
-    ) -> Core:
-        """A server process. ``around`` sees each call of its stores; it reads tasks unless it ``remembers``.
+        threads: Threads = SequentialExecutor,
+    ) -> Services:
+        """The services of a new process without threads. ``intercept`` wraps each call of its stores.
 
-        ``wrapped`` gives it a task store made of its own. Its stores are those of the bench's account, or of
-        that one. Its threads are not started; what it calls concurrently happens in order, unless ``threads``
+        It reads a task for each decision, unless it ``caches_tasks``. ``wrap_tasks`` replaces its task store.
+        ``account`` defaults to that of the harness. Concurrent calls happen in order, unless ``threads``
         are given.
         """
         secrets = secrets or self._secrets
-        storage = intercept_storage(Storage(account or self.account, PREFIX, clock or self.clock), around)
-        if wrapped or not remembers:
-            storage = with_stores(storage, tasks=(wrapped or ForgetfulTasks)(storage.tasks))
-        broker = intercept_port(Broker, self.broker, around, "broker.")
-        claims = ClaimRules(secrets, CLAIM_TIMEOUT, self._required, ISSUER)
-        rules = Rules(
-            claims,
+        storage = intercept_storage(Storage(account or self.account, PREFIX, clock or self.clock), intercept)
+        if wrap_tasks or not caches_tasks:
+            storage = with_stores(storage, tasks=(wrap_tasks or UncachedTasks)(storage.tasks))
+        broker = intercept_port(Broker, self.broker, intercept, "broker.")
+        settings = ServiceSettings(
+            secrets,
+            ISSUER,
+            CLAIM_TIMEOUT,
             SAS_LIFE,
             POLL_VISIBILITY,
             claim_work_wait,
             UPLOAD_URL,
+            self._required,
             resolves,
             max_waiting,
-            renewed_every=24 * HOUR,  # in real time, of which a busy machine may need any amount
+            renew_interval=24 * HOUR,  # of real time: a test on a busy machine never reaches it
         )
-        return build_core(storage, broker, clock or self.clock, rules, self.objects, threads)
+        return build_services(storage, broker, clock or self.clock, settings, self.objects, threads)
 
-    def replica(self, around: Intercept = call_through, **changes: Any) -> Services:
-        """The services of a ``server`` like that."""
-        return self.server(around, **changes).services
-
-    def run_timers(self, advance: timedelta = timedelta(0), server: Core | None = None) -> int:
-        """Let time pass, then the server's threads do all there is to do; how many timers it handled."""
-        server = server or self.core
+    def run_timers(self, advance: timedelta = timedelta(0), services: Services | None = None) -> int:
+        """Advance the clock, then do the work of the threads. Returns the number of handled timers."""
+        services = services or self.services
         self.clock.advance(advance)
-        handled, found = 0, 1
-        while found:
-            server.publisher.check()
-            server.timers.tick()
-            server.timers.receive()
-            found = server.resolver.handle_all()
-            handled += found
-        return handled
+        total, handled = 0, 1
+        while handled:
+            services.publisher.check()
+            services.timers.tick()
+            services.timers.receive()
+            handled = services.resolver.handle_all()
+            total += handled
+        return total
 
-    def sweep(self, advance: timedelta = timedelta(0), server: Core | None = None) -> None:
-        """Let time pass, then it does the periodic jobs that are due; its timers are not looked at."""
+    def sweep(self, advance: timedelta = timedelta(0), services: Services | None = None) -> None:
+        """Advance the clock, then do the periodic jobs that are due. Timers are not handled."""
         self.clock.advance(advance)
-        periodic_jobs = (server or self.core).periodic_jobs
+        periodic_jobs = (services or self.services).periodic_jobs
         assert periodic_jobs
         periodic_jobs.do_due(FakeEvent(self.clock))
 
     def events(self) -> list[PublishedEvent]:
-        """What was published since the last look: exchange, taskId (or taskGroupId), runId."""
-        heard = self.broker.published[self._heard :]
-        self._heard += len(heard)
-        return [published_event(event) for event in heard]
+        """The events published since the last call: exchange, taskId (or taskGroupId), runId."""
+        new = self.broker.published[self._events_read :]
+        self._events_read += len(new)
+        return [published_event(event) for event in new]
 
     def timers(self) -> list[tuple[Timer, timedelta]]:
-        """Each timer that is stored, and in how long its message becomes visible; the next first."""
+        """Each stored timer, and how long its message stays invisible. The next timer is first."""
         now = self.clock.now()
         return [
-            (timer, one.next_visible - now) for one in self.timer_messages() for timer in timers_of(one.text)
+            (timer, message.next_visible - now)
+            for message in self.timer_messages()
+            for timer in timers_of(message.text)
         ]
 
     def lose_timers(self) -> None:
-        """Every message with timers."""
+        """Delete all timer messages."""
         for message in self.timer_messages():
             self.timer_queue.delete(message.lease)
 
-    def lose_process(self) -> None:
-        """The process is killed and its timers are lost; another serves from now on."""
+    def kill_process(self) -> None:
+        """Lose the process and all timer messages. A new process serves from now on."""
         self.lose_timers()
-        self.core = self.server()
-        self.services = self.core.services
+        self.services = self.replica()
 
-    def double_timers(self) -> None:
-        """There is another message like each with timers."""
+    def duplicate_timers(self) -> None:
+        """Put a copy of each timer message."""
         for message in self.timer_messages():
             delay = max(timedelta(0), message.next_visible - self.clock.now())
             self.timer_queue.put(message.text, delay)
 
-    def hasten_timers(self) -> None:
-        """Each message with timers is visible now."""
+    def make_timers_visible(self) -> None:
+        """Make each timer message visible now."""
         for message in self.timer_messages():
             self.timer_queue.update(message.lease, message.text, timedelta(0))
 
     def timer_messages(self) -> list[QueuedMessage]:
-        """All messages with timers, visible or not; nobody is served."""
+        """All timer messages, visible or not. Reading them leases none."""
         return messages_in(self.account, self.timer_queue.name)
 
     def create(self, **changes: Any) -> str:
@@ -250,7 +244,7 @@ class Harness:
         return stored.task
 
     def states(self, task_id: str) -> list[str]:
-        """``pending``, ``running by alice``, ``exception claim-expired``, ... for each run."""
+        """For each run: ``pending``, ``running by alice``, ``exception claim-expired``, ..."""
         words = []
         for run in self.task(task_id).runs:
             worker = run.worker.worker_id if run.worker else "nobody"
@@ -259,23 +253,23 @@ class Harness:
         return words
 
     def receive(self, count: int = 32, queue: WorkQueue = QUEUE) -> list[Message]:
-        """What a worker gets that polls now."""
+        """The messages that a worker gets when it polls now."""
         try:
             received = self.account.queue(queue.name(PREFIX)).receive(count, POLL_VISIBILITY)
         except QueueNotFound:
             return []
-        return [Message.read(one) for one in received]
+        return [Message.read(message) for message in received]
 
     def receive_one(self) -> Message:
         (message,) = self.receive()
         return message
 
     def delete(self, message: Message, queue: WorkQueue = QUEUE) -> None:
-        """What a worker does with its delete URL."""
+        """Delete the message, as a worker does with its delete URL."""
         self.account.queue(queue.name(PREFIX)).delete(message.lease)
 
     def delete_if_leased(self, message: Message, queue: WorkQueue = QUEUE) -> None:
-        """The same, by a worker that takes Azure's 400 and 404 as they come."""
+        """``delete``, by a worker that ignores Azure's 400 and 404."""
         with suppress(MessageNotFound, PopReceiptMismatch):
             self.delete(message, queue)
 
@@ -287,7 +281,7 @@ class Harness:
         proof: ClaimProof | None = None,
         run_id: int | None = None,
     ) -> Mapping[str, Any]:
-        """The draft's claim, unless told what is proof (``ClaimProof()`` is the deployed protocol's)."""
+        """Claim with the message as proof, as the draft says. A deployed worker sends ``ClaimProof()``."""
         services = services or self.services
         return services.claims.claim(
             services.tasks.recall(message.task_id),
@@ -297,22 +291,22 @@ class Harness:
         )
 
     def claimed(self, worker: Worker = ALICE, **changes: Any) -> str:
-        """A new task that the worker has claimed as the draft says."""
+        """A new task that the worker claimed as the draft says."""
         task_id = self.create(**changes)
         self.claim(self.receive_one(), worker)
         return task_id
 
     def run(self, task_id: str, state: str = "completed", worker: Worker = ALICE) -> Task:
-        """The worker claims the last run by its name, and reports it ``completed`` or ``failed``."""
+        """Claim the last run without proof, and report it ``completed`` or ``failed``."""
         run_id = len(self.task(task_id).runs) - 1
         self.services.claims.claim(self.task(task_id), run_id, worker, ClaimProof())
         return self.services.tasks.report(task_id, run_id, state, state)
 
-    def complete_by(self, server: Core, task_id: str) -> None:
-        """The task is claimed and completed by that server, which does all that follows from it."""
-        server.services.claims.claim(self.task(task_id), 0, ALICE, ClaimProof())
-        self.complete(task_id, services=server.services)
-        self.run_timers(server=server)
+    def complete_by(self, services: Services, task_id: str) -> None:
+        """Claim and complete the task with these services, and run their timers."""
+        services.claims.claim(self.task(task_id), 0, ALICE, ClaimProof())
+        self.complete(task_id, services=services)
+        self.run_timers(services=services)
 
     def shut_down(self, task_id: str, run_id: int = 0, services: Services | None = None) -> Task:
         """The worker reports worker-shutdown."""
@@ -322,17 +316,17 @@ class Harness:
         return (services or self.services).tasks.report(task_id, run_id, "completed", "completed")
 
     def messages(self, queue: WorkQueue = QUEUE) -> list[QueuedMessage]:
-        """All there are, visible or not, in the order in which they become visible. Nobody is served."""
+        """All messages of the queue, visible or not, ordered by next_visible. Reading them leases none."""
         return messages_in(self.account, queue.name(PREFIX))
 
-    def runs_to_come(self) -> list[tuple[int, timedelta]]:
-        """Of each message, its run and in how long it becomes visible."""
+    def offered_runs(self) -> list[tuple[int, timedelta]]:
+        """For each message: its run, and how long it stays invisible."""
         now = self.clock.now()
-        return [(Message.read(one).run_id, one.next_visible - now) for one in self.messages()]
+        return [(Message.read(message).run_id, message.next_visible - now) for message in self.messages()]
 
 
-class Calls:
-    """The port calls that are made, in their order."""
+class CallRecorder:
+    """Records the names of the intercepted calls, in their order."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -343,13 +337,13 @@ class Calls:
 
 
 class Crash(BaseException):
-    """The process is gone: nothing after this line happens."""
+    """Simulates the end of the process at this line."""
 
 
 class FaultAt:
-    """Lets ``before`` or ``after`` happen at the ``call``-th (from 0) call of a port, or of that method.
+    """Runs ``before`` or ``after`` at intercepted call number ``call`` (from 0), of any method or of ``of``.
 
-    After a Crash there are no more calls: whatever the code does on its way out does not happen either.
+    After a Crash each further call fails too: no ``finally`` or ``except`` of the code changes anything.
     """
 
     def __init__(
@@ -392,7 +386,7 @@ class FaultAt:
 
 
 class FakeEvent(threading.Event):
-    """Time passes by hand while somebody waits for it; from ``end`` on it is set."""
+    """An event on a fake clock: a wait advances the clock. It is set from ``end`` on."""
 
     def __init__(self, clock: FakeClock, end: datetime | None = None) -> None:
         super().__init__()
@@ -410,7 +404,7 @@ class FakeEvent(threading.Event):
         return self.is_set()
 
 
-def failing(error: Exception) -> Callable[[], None]:
+def failing(error: BaseException) -> Callable[[], None]:
     def fail() -> None:
         raise error
 

@@ -1,4 +1,4 @@
-"""Stores and ports as a test wants them: with something around each call, or kept by hand."""
+"""Fake ports, and wrappers that intercept each call of a store or a port."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,13 +29,13 @@ from legacy_queue.stores.timer_store import TimerMessage
 from tests.topics import matches
 
 Port = TypeVar("Port")
-Intercept = Callable[[str, Callable[[], Any]], Any]  # told the port's method, and what would do it
+Intercept = Callable[[str, Callable[[], Any]], Any]  # is given the method's name and the call
 
-_TICK = 0.02  # seconds between two looks of a reader at a broker that has no event for it
+_FOLLOW_WAIT = 0.02  # seconds between two looks for new events
 
 
-class TasksOf:
-    """Another task store as it is: what a test makes different, it overrides."""
+class DelegatingTasks:
+    """Passes each call to another task store. A test overrides what differs."""
 
     def __init__(self, tasks: TaskStore) -> None:
         self.tasks = tasks
@@ -44,23 +44,24 @@ class TasksOf:
         return getattr(self.tasks, name)
 
 
-class ForgetfulTasks(TasksOf):
-    """Recalls nothing, so that what is decided on is always read."""
+class UncachedTasks(DelegatingTasks):
+    """Recalls no task, so that the services read the task for each decision."""
 
     def recall(self, task_id: str) -> None:
-        """Not known without a read."""
+        """None: the task must be read."""
 
 
 class FakeBroker(Broker):
-    """Keeps what it is told, in order. ``room`` is how many more events it takes: None any number, 0 away.
+    """Keeps the published events in order.
 
-    While it ``is_silent`` it takes events and does not confirm them.
+    ``capacity``: how many more events it accepts. None: any number. 0: the broker is away.
+    While ``confirms`` is false, it accepts events and does not confirm them.
     """
 
     def __init__(self) -> None:
         self.published: list[Event] = []
-        self.room: int | None = None
-        self.is_silent = False
+        self.capacity: int | None = None
+        self.confirms = True
         self._more = threading.Condition()
 
     def publish(self, events: Sequence[Event]) -> None:
@@ -69,13 +70,13 @@ class FakeBroker(Broker):
             with self._more:
                 self.published.append(event)
                 self._more.notify_all()
-            if self.room:
-                self.room -= 1
-        if self.is_silent:
+            if self.capacity:
+                self.capacity -= 1
+        if not self.confirms:
             raise BrokerAway
 
     def check(self) -> None:
-        if self.room == 0:
+        if self.capacity == 0:
             raise BrokerAway
 
     def follow(self, exchange: str | None, pattern: str) -> Iterator[Event | None]:
@@ -90,57 +91,57 @@ class FakeBroker(Broker):
             yield None
             with self._more:
                 if len(self.published) == seen:
-                    self._more.wait(_TICK)
+                    self._more.wait(_FOLLOW_WAIT)
 
     def close(self) -> None:
-        """It has no connection."""
+        """There is no connection to close."""
 
 
 @cache
-def _promises(kind: type) -> frozenset[str]:
-    """The methods of a port that ask it: all but those that only recall what the process knows."""
-    asks_nobody = ("recall", "begin_backlog")
-    return frozenset(name for name in dir(kind) if not name.startswith("_") and name not in asks_nobody)
+def _remote_methods(kind: type) -> frozenset[str]:
+    """The public methods of a store or port, but for those that only read memory of the process."""
+    local = ("recall", "begin_backlog")
+    return frozenset(name for name in dir(kind) if not name.startswith("_") and name not in local)
 
 
 class _Port:
-    """A port each promise of which is kept by way of ``around``, which is told ``<prefix><method>``."""
+    """Passes each remote method to ``intercept`` under the name ``<prefix><method>``."""
 
-    def __init__(self, kind: type, port: object, around: Intercept, prefix: str) -> None:
-        self._kind, self._port, self._around, self._prefix = kind, port, around, prefix
+    def __init__(self, kind: type, port: object, intercept: Intercept, prefix: str) -> None:
+        self._kind, self._port, self._intercept, self._prefix = kind, port, intercept, prefix
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._port, name)
-        if name not in _promises(self._kind):
-            return found
-        around, told = self._around, self._prefix + name
-        made = lambda *args: around(told, lambda: found(*args))  # noqa: E731
-        setattr(self, name, made)  # thousands of ports are made, and of each a few methods are called
-        return made
+        method = getattr(self._port, name)
+        if name not in _remote_methods(self._kind):
+            return method
+        intercept, full_name = self._intercept, self._prefix + name
+        wrapper = lambda *args: intercept(full_name, lambda: method(*args))  # noqa: E731
+        setattr(self, name, wrapper)  # tests make thousands of ports and call few methods of each
+        return wrapper
 
 
-def intercept_port(kind: type, port: Port, around: Intercept, prefix: str = "") -> Port:
-    """The port or store, each of whose calls goes through ``around``."""
-    return cast(Port, _Port(kind, port, around, prefix))
+def intercept_port(kind: type, port: Port, intercept: Intercept, prefix: str = "") -> Port:
+    """The same port or store, with each call passed to ``intercept``."""
+    return cast(Port, _Port(kind, port, intercept, prefix))
 
 
-class InOrder(Executor):
-    """Makes each call as it comes, in the thread that asks for it: the order is always the same."""
+class SequentialExecutor(Executor):
+    """Makes each call at once in the calling thread: the order is always the same."""
 
-    def __init__(self, _at_once: int) -> None:
-        """As a pool of threads is made."""
+    def __init__(self, _max_workers: int) -> None:
+        """Accepts the parameter of ThreadPoolExecutor."""
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> "Future[Any]":
         future: Future[Any] = Future()
         try:
             future.set_result(function(*args, **options))
-        except BaseException as error:  # noqa: BLE001 - it is the answer, a crash too
+        except BaseException as error:  # noqa: BLE001 - the future carries it, a Crash too
             future.set_exception(error)
         return future
 
 
-class _PutAtOnce(TimerStore):
-    """Timers of which all messages are put by the call itself, not as its answer is read."""
+class _EagerTimers(TimerStore):
+    """``put`` puts all messages before it returns, not as its result is iterated."""
 
     def __init__(self, timers: TimerStore) -> None:
         self._timers = timers
@@ -156,24 +157,24 @@ class _PutAtOnce(TimerStore):
 
 
 def with_stores(storage: Storage, **stores: object) -> Storage:
-    """The same stores, but for these."""
+    """A copy of the storage with these stores replaced."""
     changed = copy(storage)
     vars(changed).update(stores)
     return changed
 
 
-def intercept_storage(storage: Storage, around: Intercept) -> Storage:
-    """The same stores, each call of which goes through ``around``."""
+def intercept_storage(storage: Storage, intercept: Intercept) -> Storage:
+    """A copy of the storage with each call of its stores passed to ``intercept``."""
     return with_stores(
         storage,
-        tasks=intercept_port(TaskStore, storage.tasks, around),
-        groups=intercept_port(GroupStore, storage.groups, around),
-        work_queues=intercept_port(WorkQueues, storage.work_queues, around),
-        dependencies=intercept_port(DependencyStore, storage.dependencies, around, "dependency."),
-        timers=intercept_port(TimerStore, _PutAtOnce(storage.timers), around, "timer."),
-        leases=intercept_port(LeaseStore, storage.leases, around, "lease."),
-        artifacts=intercept_port(ArtifactStore, storage.artifacts, around, "artifact."),
-        blobs=intercept_port(Blobs, storage.blobs, around, "blob."),
-        usage=intercept_port(UsageStore, storage.usage, around, "usage."),
-        workers=intercept_port(WorkerStore, storage.workers, around, "worker."),
+        tasks=intercept_port(TaskStore, storage.tasks, intercept),
+        groups=intercept_port(GroupStore, storage.groups, intercept),
+        work_queues=intercept_port(WorkQueues, storage.work_queues, intercept),
+        dependencies=intercept_port(DependencyStore, storage.dependencies, intercept, "dependency."),
+        timers=intercept_port(TimerStore, _EagerTimers(storage.timers), intercept, "timer."),
+        leases=intercept_port(LeaseStore, storage.leases, intercept, "lease."),
+        artifacts=intercept_port(ArtifactStore, storage.artifacts, intercept, "artifact."),
+        blobs=intercept_port(Blobs, storage.blobs, intercept, "blob."),
+        usage=intercept_port(UsageStore, storage.usage, intercept, "usage."),
+        workers=intercept_port(WorkerStore, storage.workers, intercept, "worker."),
     )

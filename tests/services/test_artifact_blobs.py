@@ -22,7 +22,7 @@ from legacy_queue.stores import StoredArtifact
 from tests.memory_server import kept
 from tests.services import interleaving
 from tests.services.artifact_calls import CONTENT, NAME, TEXT, create, etag, in_parts, sha256, upload
-from tests.services.harness import HOUR, MINUTE, NOW, Calls, FaultAt, Harness, failing
+from tests.services.harness import HOUR, MINUTE, NOW, CallRecorder, FaultAt, Harness, failing
 from tests.services.interleaving import every_order, run
 
 PARTS = (b"1" * 5 * 1024**2, b"2" * 6 * 1024**2, b"the last part")
@@ -220,10 +220,10 @@ def test_a_completion_while_the_broker_is_away_is_published_when_it_is_back() ->
     harness = Harness()
     task_id = uploaded(harness)
     harness.events()
-    harness.broker.room = 0
+    harness.broker.capacity = 0
     complete(harness, task_id)
     assert stored(harness, task_id).artifact.is_complete
-    harness.broker.room = None
+    harness.broker.capacity = None
     harness.run_timers(MINUTE)
     assert ("artifact-created", task_id, 0) in harness.events()
 
@@ -233,12 +233,12 @@ def test_a_completion_whose_timer_was_not_stored_is_to_be_repeated() -> None:
     harness = Harness()
     task_id = uploaded(harness)
     harness.events()
-    harness.broker.room = 0
+    harness.broker.capacity = 0
     away = FaultAt(0, of="timer.put", before=failing(ServiceUnavailable("storage is away")))
     with pytest.raises(ServiceUnavailable):
         complete(harness, task_id, services=harness.replica(away))
     assert stored(harness, task_id).artifact.is_complete
-    harness.broker.room = None
+    harness.broker.capacity = None
     complete(harness, task_id)
     assert harness.events() == [("artifact-created", task_id, 0)]
 
@@ -294,10 +294,10 @@ def test_a_blob_of_an_earlier_run_keeps_the_last_from_being_completed() -> None:
 
 
 def test_a_report_without_blobs_costs_more() -> None:
-    harness, calls = Harness(), Calls()
+    harness, calls = Harness(), CallRecorder()
     task_id = harness.claimed()
     create(harness, task_id, "s3")
-    services = harness.replica(calls, remembers=True)
+    services = harness.replica(calls, caches_tasks=True)
     services.tasks.load(task_id)
     calls.names.clear()
     harness.complete(task_id, services=services)
@@ -305,9 +305,9 @@ def test_a_report_without_blobs_costs_more() -> None:
     assert calls.names.count("load") == 0
 
 
-@pytest.mark.parametrize("remembers", [False, True])
+@pytest.mark.parametrize("caches_tasks", [False, True])
 @pytest.mark.parametrize("before", [0, 1], ids=["first", "second"])
-def test_a_run_is_completed_without_a_blob_that_was_answered(remembers: bool, before: int) -> None:
+def test_a_run_is_completed_without_a_blob_that_was_answered(caches_tasks: bool, before: int) -> None:
     """A create and a report at once, in every order of their port calls: whichever wins, the other is 409."""
 
     def scene(choose: Callable[[int], int]) -> None:
@@ -319,8 +319,8 @@ def test_a_run_is_completed_without_a_blob_that_was_answered(remembers: bool, be
             (request,) = create(harness, task_id, "blob", "one that is complete")["requests"]
             upload(harness, request["url"])
             harness.services.artifacts.complete(task_id, 0, earlier.artifact.name, [etag(CONTENT)])
-        one, other = (harness.replica(pausing, remembers=remembers) for _ in range(2))
-        if remembers:
+        one, other = (harness.replica(pausing, caches_tasks=caches_tasks) for _ in range(2))
+        if caches_tasks:
             run([lambda: one.tasks.recall(task_id), lambda: other.tasks.recall(task_id)], lambda _: 0)
         created, reported = run(
             [

@@ -20,7 +20,7 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.services.pages import Page
 from legacy_queue.stores import StoredArtifact
 from tests.services.artifact_calls import CONTENT, NAME, TEXT, FakeObjects, body, create, upload
-from tests.services.harness import HOUR, MINUTE, NOW, SECOND, Calls, Crash, FaultAt, Harness, failing
+from tests.services.harness import HOUR, MINUTE, NOW, SECOND, CallRecorder, Crash, FaultAt, Harness, failing
 
 each_type = pytest.mark.parametrize(
     "storage_type", ["s3", "azure", "blob", "object", "reference", "link", "error"]
@@ -82,9 +82,9 @@ def test_an_artifact_is_published_with_each_call_as_it_is_stored(storage_type: s
 
 @each_type
 def test_an_artifact_costs_its_writes_and_is_published_before_it_is_answered(storage_type: str) -> None:
-    harness, calls = Harness(), Calls()
-    server = harness.server(calls, remembers=True)
-    harness.services = server.services
+    harness, calls = Harness(), CallRecorder()
+    server = harness.replica(calls, caches_tasks=True)
+    harness.services = server
     task_id = harness.claimed()
     calls.names.clear()
     create(harness, task_id, storage_type)
@@ -263,15 +263,15 @@ def test_artifacts_are_published_in_their_place_when_the_broker_is_back(
     harness = Harness()
     task_id = harness.claimed()
     harness.events()
-    harness.broker.room = 0
+    harness.broker.capacity = 0
     for name in ("one", "two"):
         create(harness, task_id, storage_type, name)
     harness.services.tasks.report(task_id, 0, "failed", "failed")
     if dies:
-        harness.core = harness.server()
+        harness.services = harness.replica()
     harness.run_timers(MINUTE)
     assert harness.events() == []
-    harness.broker.room = None
+    harness.broker.capacity = None
     harness.run_timers(MINUTE)
     heard = len(harness.broker.published)
     told = harness.broker.published[heard - len(harness.events()) :]
@@ -283,10 +283,10 @@ def test_artifacts_are_published_in_their_place_when_the_broker_is_back(
 
 def test_an_artifact_waits_for_earlier_events_of_its_task() -> None:
     harness = Harness()
-    harness.broker.room = 0
+    harness.broker.capacity = 0
     task_id = harness.claimed()
-    harness.broker.room = None
-    harness.core.publisher.check()
+    harness.broker.capacity = None
+    harness.services.publisher.check()
     create(harness, task_id)
     assert harness.events() == []
     harness.run_timers(MINUTE)
@@ -298,10 +298,10 @@ def test_an_artifact_that_is_gone_when_the_broker_is_back_is_not_published() -> 
     harness = Harness()
     task_id = harness.claimed()
     harness.events()
-    harness.broker.room = 0
+    harness.broker.capacity = 0
     create(harness, task_id)
     harness.storage.artifacts.remove(stored(harness, task_id))
-    harness.broker.room = None
+    harness.broker.capacity = None
     harness.run_timers(MINUTE)
     assert "artifact-created" not in [exchange for exchange, _, _ in harness.events()]
 
@@ -309,7 +309,7 @@ def test_an_artifact_that_is_gone_when_the_broker_is_back_is_not_published() -> 
 def test_where_storage_is_away_too_creating_an_artifact_is_to_be_repeated() -> None:
     harness = Harness()
     task_id = harness.claimed()
-    harness.broker.room = 0
+    harness.broker.capacity = 0
     away = FaultAt(0, of="timer.put", before=failing(ServiceUnavailable("storage is away")))
     with pytest.raises(ServiceUnavailable):
         create(harness, task_id, services=harness.replica(away))

@@ -21,7 +21,7 @@ from tests.services.harness import (
     NOW,
     PROVISIONER,
     WORKER_TYPE,
-    Calls,
+    CallRecorder,
     Crash,
     FaultAt,
     Harness,
@@ -125,23 +125,23 @@ def test_without_any_timer_a_server_that_dies_strands_no_task() -> None:
 
 def test_a_process_that_remembers_the_old_priority_does_not_claim_early() -> None:
     harness = Harness()
-    other = harness.server(remembers=True)
+    other = harness.replica(caches_tasks=True)
     task_id = slugid()
-    other.services.tasks.create(task_id, task_body(priority="highest"))
+    other.tasks.create(task_id, task_body(priority="highest"))
     change(harness, task_id, "low", "highest")
     (message,) = harness.receive(queue=QUEUES["highest"])
-    assert other.services.claims.claim_polled(QUEUES["highest"], message.received, ALICE) is None
+    assert other.claims.claim_polled(QUEUES["highest"], message.received, ALICE) is None
     assert runs_in(harness) == {"low": [0, 0]}
 
 
 def test_a_process_that_remembers_the_old_priority_does_not_drop_the_message_of_the_new() -> None:
     harness = Harness()
-    other = harness.server(remembers=True)
+    other = harness.replica(caches_tasks=True)
     task_id = slugid()
-    other.services.tasks.create(task_id, task_body())
+    other.tasks.create(task_id, task_body())
     change(harness, task_id)
     (message,) = harness.receive(queue=QUEUES["high"])
-    assert other.services.claims.claim_polled(QUEUES["high"], message.received, ALICE)
+    assert other.claims.claim_polled(QUEUES["high"], message.received, ALICE)
 
 
 def test_a_worker_that_polls_by_itself_may_claim_by_the_old_message(harness: Harness) -> None:
@@ -201,11 +201,11 @@ def test_a_changed_priority_is_told(harness: Harness) -> None:
 
 def test_changes_while_the_broker_is_away_are_told_in_order_when_it_is_back(harness: Harness) -> None:
     task_id = harness.create()
-    harness.broker.room = 0
+    harness.broker.capacity = 0
     change(harness, task_id)
     change(harness, task_id, "low", "high")
     assert changes_told(harness) == []
-    harness.broker.room = None
+    harness.broker.capacity = None
     harness.run_timers(MINUTE)
     assert changes_told(harness) == [("lowest", "high"), ("high", "low")]
 
@@ -226,7 +226,7 @@ def test_what_was_changed_meanwhile_is_not_changed_without_asking_again(harness:
 
 
 def test_a_change_costs_as_much_as_another_transition(harness: Harness) -> None:
-    task_id, calls = harness.create(), Calls()
+    task_id, calls = harness.create(), CallRecorder()
     harness.replica(calls).tasks.change_priority(task_id, "lowest", "high")
     assert calls.names == ["load", "timer.put", "replace", "broker.publish", "put"]
 
@@ -245,7 +245,7 @@ def test_whatever_fails_the_run_is_found_with_the_priority_that_the_task_has(
         fault = FaultAt(call, **{"after" if is_after else "before": failing(error)})
         with suppress(Crash, ServiceUnavailable):
             harness.replica(fault).tasks.change_priority(task_id, "lowest", "high")
-        harness.run_timers(MINUTE, harness.server())
+        harness.run_timers(MINUTE, harness.replica())
         if is_running:
             harness.clock.advance(CLAIM_TIMEOUT)
         assert work(harness) == [task_id]

@@ -29,7 +29,7 @@ from tests.services.harness import (
     SECOND,
     SECRET,
     WORKER_TYPE,
-    Calls,
+    CallRecorder,
     Harness,
     Message,
     task_body,
@@ -103,7 +103,7 @@ def test_a_claim_turns_the_message_into_that_of_the_next_run_until_it_ends() -> 
     (held,) = harness.messages()
     assert harness.task(task_id).held == held.lease
     assert held.lease.message_id == message.lease.message_id
-    assert harness.runs_to_come() == [(1, CLAIM_TIMEOUT)]
+    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
 
     harness.clock.advance(CLAIM_TIMEOUT - MS)
     assert harness.receive() == []
@@ -131,7 +131,7 @@ def test_a_claim_without_a_message_puts_its_own() -> None:
     message = harness.receive_one()
     harness.claim(message, proof=NOTHING)
     harness.delete(message)
-    assert harness.runs_to_come() == [(1, CLAIM_TIMEOUT)]
+    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
     assert harness.messages()[0].lease == harness.task(task_id).held
     harness.clock.advance(CLAIM_TIMEOUT)
     assert harness.receive_one().run_id == 1
@@ -145,7 +145,7 @@ def test_a_worker_of_the_deployed_protocol_that_forgets_to_delete_harms_nothing(
     with pytest.raises(RequestConflict, match="run 0 is running"):
         harness.claim(harness.receive_one(), BOB)
     assert harness.states(task_id) == ["running by alice"]
-    assert [run_id for run_id, _ in harness.runs_to_come()] == [1]
+    assert [run_id for run_id, _ in harness.offered_runs()] == [1]
 
 
 def test_a_claim_with_a_stale_receipt_puts_its_own_message() -> None:
@@ -205,7 +205,7 @@ def test_a_lost_held_message_is_put_again_by_a_reclaim() -> None:
     task_id = harness.claimed()
     lose_held_message(harness, task_id)
     harness.services.claims.reclaim(task_id, 0)
-    assert harness.runs_to_come() == [(1, CLAIM_TIMEOUT)]
+    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
 
 
 def test_a_claim_whose_held_message_was_lost_is_ended_by_its_timer() -> None:
@@ -236,7 +236,7 @@ def test_a_signature_that_is_wrong_changes_nothing(signature: str, has_receipt: 
     task_id = harness.create()
     message = harness.receive_one()
     before, messages = harness.task(task_id), harness.messages()
-    calls = Calls()
+    calls = CallRecorder()
     proof = replace(message.proof if has_receipt else NOTHING, signature=signature)
     with pytest.raises(AuthorizationFailed, match=f"not that of task {task_id} run 0") as error:
         harness.replica(calls).claims.claim(before, 0, ALICE, proof)
@@ -297,7 +297,7 @@ def test_the_receipt_of_a_message_that_somebody_else_polled_gives_nobody_a_secon
     with pytest.raises(RequestConflict):
         harness.claim(message, ALICE)
     assert harness.states(task_id) == ["running by bob"]
-    assert harness.runs_to_come() == [(1, CLAIM_TIMEOUT)]
+    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
 
 
 def test_a_receipt_without_its_signature_is_not_withdrawn_with_a_conflict() -> None:
@@ -364,8 +364,8 @@ def test_a_claim_costs_no_read_where_the_task_is_remembered() -> None:
     docs/explanation/architecture.md#what-a-call-costs.
     """
     harness = Harness()
-    calls = Calls()
-    services = harness.replica(calls, remembers=True)
+    calls = CallRecorder()
+    services = harness.replica(calls, caches_tasks=True)
     services.tasks.recall(harness.create())
     services.workers.is_quarantined(PROVISIONER, WORKER_TYPE, ALICE)  # asks once in 5 s
     calls.names.clear()

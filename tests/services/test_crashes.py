@@ -169,19 +169,19 @@ def test_a_write_that_is_taken_for_lost_is_seen_to_be_ours(scene: Callable[[], S
 def test_the_held_message_survives_a_write_that_is_taken_for_lost() -> None:
     scene = first_claim()
     scene.request(scene.harness.replica(FaultAt(0, of="replace", after=failing(Changed()))))
-    assert scene.harness.runs_to_come() == [(1, CLAIM_TIMEOUT)]
+    assert scene.harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
     assert scene.harness.messages()[0].lease == scene.harness.task(scene.task_id).held
 
 
 def test_what_was_written_and_not_answered_is_published_by_the_timer() -> None:
     scene = first_claim()
     scene.harness.run_timers(LEASE / 2)  # after this, no other timer is about what happened
-    server = scene.harness.server(
+    server = scene.harness.replica(
         FaultAt(0, of="replace", after=failing(ServiceUnavailable("the answer was lost")))
     )
     with pytest.raises(ServiceUnavailable):
-        scene.request(server.services)
-    scene.harness.run_timers(LEASE, server=server)
+        scene.request(server)
+    scene.harness.run_timers(LEASE, services=server)
     assert scene.harness.events()[-1] == ("task-running", scene.task_id, 0)
 
 
@@ -193,10 +193,10 @@ def test_a_write_that_another_process_wrote_over_is_published_by_the_timer() -> 
         scene.harness.complete(scene.task_id)
         raise Changed
 
-    server = scene.harness.server(FaultAt(0, of="replace", after=complete_elsewhere))
+    server = scene.harness.replica(FaultAt(0, of="replace", after=complete_elsewhere))
     with pytest.raises(RequestConflict):
-        scene.request(server.services)
-    scene.harness.run_timers(server=server)
+        scene.request(server)
+    scene.harness.run_timers(services=server)
     assert ("task-running", scene.task_id, 0) in scene.harness.events()
 
 
@@ -217,14 +217,14 @@ def test_between_holding_and_writing_a_claim_the_message_comes_back_one_run_ahea
     with pytest.raises(Crash):
         scene.request(harness.replica(FaultAt(0, of="hide", after=failing(Crash()))))
     assert harness.states(scene.task_id) == ["pending"]
-    assert harness.runs_to_come() == [(1, CLAIM_TIMEOUT)]
+    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
 
     harness.clock.advance(CLAIM_TIMEOUT)
     message = harness.receive_one()
     assert message.run_id == 1
     assert harness.claim(message, BOB)["runId"] == 0
     assert harness.states(scene.task_id) == ["running by bob"]
-    assert harness.runs_to_come() == [(1, CLAIM_TIMEOUT)]
+    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
 
 
 def test_between_holding_and_writing_a_take_over_the_message_comes_back_two_runs_ahead() -> None:
@@ -233,14 +233,14 @@ def test_between_holding_and_writing_a_take_over_the_message_comes_back_two_runs
     with pytest.raises(Crash):
         scene.request(harness.replica(FaultAt(0, of="hide", after=failing(Crash()))))
     assert harness.states(scene.task_id) == ["running by bob"]
-    assert harness.runs_to_come() == [(2, CLAIM_TIMEOUT)]
+    assert harness.offered_runs() == [(2, CLAIM_TIMEOUT)]
 
     harness.clock.advance(CLAIM_TIMEOUT)
     message = harness.receive_one()
     assert message.run_id == 2
     assert harness.claim(message, ALICE)["runId"] == 1
     assert harness.states(scene.task_id) == ["exception claim-expired", "running by alice"]
-    assert harness.runs_to_come() == [(2, CLAIM_TIMEOUT)]
+    assert harness.offered_runs() == [(2, CLAIM_TIMEOUT)]
 
 
 def test_a_message_two_runs_ahead_is_withdrawn_once_the_task_has_ended() -> None:
@@ -263,7 +263,7 @@ def test_a_worker_whose_claim_crashed_before_the_write_claims_again() -> None:
     harness.clock.advance(MINUTE)
     assert scene.request(harness.services)["runId"] == 0
     held = harness.task(scene.task_id).held
-    assert harness.runs_to_come() == [(1, CLAIM_TIMEOUT - MINUTE), (1, CLAIM_TIMEOUT)]
+    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT - MINUTE), (1, CLAIM_TIMEOUT)]
     assert harness.messages()[1].lease == held
 
     harness.clock.advance(CLAIM_TIMEOUT - MINUTE)
@@ -281,7 +281,7 @@ def test_between_holding_and_writing_a_reclaim_the_stale_receipt_is_not_a_lost_c
     answer = scene.request(harness.services)
     assert answer["takenUntil"] == "2030-01-02T03:35:05.678Z"
     held = harness.task(scene.task_id).held
-    assert (1, CLAIM_TIMEOUT) in harness.runs_to_come()
+    assert (1, CLAIM_TIMEOUT) in harness.offered_runs()
     assert harness.messages()[-1].lease == held
     check(harness, scene.task_id, after_faults=False)
 
@@ -298,7 +298,7 @@ def test_between_writing_and_releasing_a_shutdown_the_retry_waits_for_the_held_m
     with pytest.raises(Crash):
         scene.request(harness.replica(FaultAt(0, of="replace", after=failing(Crash()))))
     assert harness.states(scene.task_id) == ["exception worker-shutdown", "pending"]
-    assert harness.runs_to_come() == [(1, CLAIM_TIMEOUT / 2)]
+    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT / 2)]
     harness.clock.advance(CLAIM_TIMEOUT / 2)
     assert harness.claim(harness.receive_one(), BOB)["runId"] == 1
 
@@ -309,7 +309,7 @@ def test_a_repeated_report_of_a_shutdown_offers_the_retry_at_once() -> None:
     with pytest.raises(Crash):
         scene.request(harness.replica(FaultAt(0, of="replace", after=failing(Crash()))))
     scene.request(harness.services)
-    assert (1, 0 * SECOND) in harness.runs_to_come()
+    assert (1, 0 * SECOND) in harness.offered_runs()
     assert harness.claim(harness.receive_one(), BOB)["runId"] == 1
 
 
@@ -318,7 +318,7 @@ def test_a_message_that_cannot_be_withdrawn_does_not_fail_the_report() -> None:
     harness = scene.harness
     away = FaultAt(0, of="remove", before=failing(ServiceUnavailable("storage is away")))
     assert scene.request(harness.replica(away)).state == "completed"
-    assert harness.runs_to_come() == [(1, CLAIM_TIMEOUT / 2)]
+    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT / 2)]
     harness.clock.advance(CLAIM_TIMEOUT / 2)
     with pytest.raises(RequestConflict, match="resolved as completed"):
         harness.claim(harness.receive_one(), BOB)
@@ -334,6 +334,6 @@ def test_a_deployed_worker_that_dies_before_it_deletes_leaves_a_double_that_is_r
     with pytest.raises(RequestConflict):
         harness.claim(double, BOB, proof=DEPLOYED)
     harness.delete(double)
-    assert harness.runs_to_come() == [(1, CLAIM_TIMEOUT - POLL_VISIBILITY)]
+    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT - POLL_VISIBILITY)]
     harness.clock.advance(CLAIM_TIMEOUT)
     assert finish(harness, task_id) == [1]

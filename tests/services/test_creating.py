@@ -11,7 +11,7 @@ from tests.services.harness import (
     MINUTE,
     NOW,
     SECOND,
-    Calls,
+    CallRecorder,
     Crash,
     FaultAt,
     Harness,
@@ -50,7 +50,7 @@ def test_creating_the_same_again_answers_the_same_and_offers_it_again() -> None:
     first = harness.services.tasks.create(task_id, task_body())
     harness.clock.advance(SECOND)
     assert harness.services.tasks.create(task_id, task_body()) == first
-    assert [run_id for run_id, _ in harness.runs_to_come()] == [0, 0]
+    assert [run_id for run_id, _ in harness.offered_runs()] == [0, 0]
 
 
 def test_the_double_of_a_message_runs_nothing_twice() -> None:
@@ -63,14 +63,14 @@ def test_the_double_of_a_message_runs_nothing_twice() -> None:
     with pytest.raises(RequestConflict):
         harness.claim(second, BOB)
     assert harness.states(task_id) == ["running by alice"]
-    assert [run_id for run_id, _ in harness.runs_to_come()] == [1]  # the double was withdrawn
+    assert [run_id for run_id, _ in harness.offered_runs()] == [1]  # the double was withdrawn
 
 
 def test_creating_a_claimed_task_again_offers_nothing() -> None:
     harness = Harness()
     task_id = harness.claimed()
     assert harness.services.tasks.create(task_id, task_body()).state == "running"
-    assert [run_id for run_id, _ in harness.runs_to_come()] == [1]
+    assert [run_id for run_id, _ in harness.offered_runs()] == [1]
 
 
 def test_another_definition_under_the_same_task_id_is_a_conflict() -> None:
@@ -93,7 +93,7 @@ def test_a_group_has_one_scheduler() -> None:
 
 
 def test_a_refused_definition_leaves_no_task_behind() -> None:
-    calls = Calls()
+    calls = CallRecorder()
     services = Harness().replica(calls)
     with pytest.raises(InputError):
         services.tasks.create(slugid(), task_body(dependencies=[GROUP]))
@@ -131,7 +131,7 @@ def test_a_create_that_got_no_answer_is_cured_by_repeating_it(
 
 def test_a_task_may_be_recalled_only_for_its_definition() -> None:
     harness = Harness()
-    services = harness.replica(remembers=True)
+    services = harness.replica(caches_tasks=True)
     task_id = harness.create()
     assert services.tasks.recall(task_id).state == "pending"
     harness.claim(harness.receive_one())

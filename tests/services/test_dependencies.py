@@ -15,7 +15,7 @@ from tests.services.harness import (
     MINUTE,
     NOW,
     SECOND,
-    Calls,
+    CallRecorder,
     Crash,
     FaultAt,
     Harness,
@@ -239,10 +239,10 @@ def test_a_timer_of_a_resolution_that_comes_twice_releases_once(harness: Harness
     required = harness.create()
     waiting = harness.create(dependencies=[required])
     harness.run(required)
-    harness.double_timers()
+    harness.duplicate_timers()
     harness.run_timers()
     harness.run(waiting)
-    harness.double_timers()
+    harness.duplicate_timers()
     harness.run_timers(MINUTE)
     harness.events()
     harness.run_timers(MINUTE)
@@ -336,19 +336,19 @@ def test_a_dependent_past_its_deadline_is_not_scheduled(harness: Harness) -> Non
     waiting = harness.create(dependencies=[required], deadline=format_time(NOW + HOUR))
     harness.clock.advance(HOUR)
     harness.run(required)
-    harness.core.resolver.handle_all()
+    harness.services.resolver.handle_all()
     assert (harness.task(waiting).state, harness.task(waiting).waits_for) == ("unscheduled", ())
     harness.run_timers(SECOND)
     assert harness.states(waiting) == ["exception deadline-exceeded"]
 
 
 def test_ten_thousand_dependents_are_released_and_cost_the_other_tasks_nothing(harness: Harness) -> None:
-    required, calls = harness.create(), Calls()
+    required, calls = harness.create(), CallRecorder()
     expires = NOW + 2 * DAY
     for _ in range(9_999):  # rows of tasks that have expired
         harness.storage.dependencies.add(required, Dependent(slugid(), "all-completed"), expires)
     waiting = harness.create(dependencies=[required])
-    server = harness.server(calls)
+    server = harness.replica(calls)
     harness.complete_by(server, required)
     assert harness.states(waiting) == ["pending"]
     assert calls.names.count("dependency.dependents") == 101
@@ -360,7 +360,7 @@ def test_ten_thousand_dependents_are_released_and_cost_the_other_tasks_nothing(h
 def test_a_process_that_dies_among_many_dependents_leaves_none_behind(harness: Harness) -> None:
     required = harness.create()
     waiting = [harness.create(dependencies=[required]) for _ in range(130)]
-    dying = harness.server(FaultAt(60, of="replace", before=failing(Crash())))
+    dying = harness.replica(FaultAt(60, of="replace", before=failing(Crash())))
     with pytest.raises(Crash):
         harness.complete_by(dying, required)
     states = [harness.task(one).state for one in waiting]
@@ -370,7 +370,7 @@ def test_a_process_that_dies_among_many_dependents_leaves_none_behind(harness: H
 
 
 def test_what_creating_with_a_dependency_costs(harness: Harness) -> None:
-    required, calls = harness.create(), Calls()
+    required, calls = harness.create(), CallRecorder()
     harness.replica(calls).tasks.create(slugid(), task_body(dependencies=[required]))
     assert calls.names == ["load", "timer.put", "insert", "broker.publish", "dependency.add", "load"]
 

@@ -11,7 +11,7 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event
 from legacy_queue.ports import Broker, BrokerAway
 from legacy_queue.services.event_feed import BeginsAnew, EventFeed, FedEvent
-from tests.services.harness import HOUR, NOW, SECOND, Calls, FaultAt, call_through, failing
+from tests.services.harness import HOUR, NOW, SECOND, CallRecorder, FaultAt, call_through, failing
 from tests.services.ports import FakeBroker, Intercept, intercept_port
 from tests.system.processes import wait_until
 
@@ -39,9 +39,9 @@ class BoundBroker(FakeBroker):
 class Place:
     """Where events are published: a process, or a broker; and the feed of what is there."""
 
-    def __init__(self, *, has_broker: bool = False, around: Intercept = call_through) -> None:
+    def __init__(self, *, has_broker: bool = False, intercept: Intercept = call_through) -> None:
         self.broker = BoundBroker() if has_broker else None
-        broker = intercept_port(Broker, self.broker, around, "broker.") if self.broker else None
+        broker = intercept_port(Broker, self.broker, intercept, "broker.") if self.broker else None
         self.feed = EventFeed(broker, NOW, tick=TICK)
 
     def tell(self, *numbers: int, key: str = "a.b") -> None:
@@ -194,8 +194,8 @@ def test_with_a_broker_events_have_no_ids() -> None:
 
 
 def test_one_reader_reads_for_all_streams() -> None:
-    calls = Calls()
-    place = Place(has_broker=True, around=calls)
+    calls = CallRecorder()
+    place = Place(has_broker=True, intercept=calls)
     streams = [place.feed.follow(None, "#", "") for _ in range(50)]
     place.tell(*range(10))
     assert [take(stream, 10) for stream in streams] == [list(range(10))] * 50
@@ -268,23 +268,23 @@ def test_a_broker_that_is_away_is_not_followed_and_streams_end_when_it_goes_away
     place = Place(has_broker=True)
     assert place.broker
     feed = place.feed
-    place.broker.room = 0
+    place.broker.capacity = 0
     with pytest.raises(BrokerAway):
         feed.follow(None, "#", "")
-    place.broker.room = None
+    place.broker.capacity = None
     following = feed.follow(None, "#", "")
     place.tell(1)
     assert take(following, 1) == [1]
-    place.broker.room = 0
+    place.broker.capacity = 0
     assert take(following, 1) == []
 
 
 def test_a_bug_is_logged_and_does_not_end_the_feed_for_good(logs: list[MutableMapping[str, Any]]) -> None:
     bug = FaultAt(0, of="broker.follow", before=failing(RuntimeError("a bug")))
-    place = Place(has_broker=True, around=bug)
+    place = Place(has_broker=True, intercept=bug)
     with pytest.raises(RuntimeError, match="a bug"):
         place.feed.follow(None, "#", "")
-    assert [one["event"] for one in logs] == ["events-not-followed"]
+    assert [one["event"] for one in logs] == ["event-feed-failed"]
     following = place.feed.follow(None, "#", "")
     place.tell(1)
     assert take(following, 1) == [1]

@@ -20,7 +20,7 @@ from tests.services.harness import (
     SECOND,
     SECRET,
     WORKER_TYPE,
-    Calls,
+    CallRecorder,
     Harness,
 )
 
@@ -38,7 +38,7 @@ def test_a_reclaim_extends_the_claim_and_keeps_the_message_hidden() -> None:
     assert answer["status"]["runs"][0]["takenUntil"] == answer["takenUntil"]
     assert answer["credentials"]["clientId"].endswith("/until/1893555545")
     assert "task" not in answer
-    assert harness.runs_to_come() == [(1, CLAIM_TIMEOUT)]
+    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
     (extended,) = harness.messages()
     assert extended.lease == harness.task(task_id).held
     assert extended.lease.message_id == held.lease.message_id
@@ -63,8 +63,8 @@ def test_a_task_reclaimed_for_hours_keeps_its_run() -> None:
 
 def test_a_reclaim_costs_two_operations_where_the_task_is_remembered() -> None:
     harness = Harness()
-    calls = Calls()
-    services = harness.replica(calls, remembers=True)
+    calls = CallRecorder()
+    services = harness.replica(calls, caches_tasks=True)
     task_id = harness.create()
     harness.claim(harness.receive_one(), services=services)
     calls.names.clear()
@@ -109,7 +109,7 @@ def test_a_dead_workers_task_is_run_by_the_next_who_polls(proof: ClaimProof | No
     )
     assert (second["state"], second["reasonCreated"], second["workerId"]) == ("running", "retry", "bob")
     assert answer["status"]["retriesLeft"] == 4
-    assert harness.runs_to_come() == [(2, CLAIM_TIMEOUT)]
+    assert harness.offered_runs() == [(2, CLAIM_TIMEOUT)]
 
     for late in (harness.services.claims.reclaim, harness.complete):
         with pytest.raises(RequestConflict, match="run 0 is exception"):
@@ -189,7 +189,7 @@ def test_a_stray_double_is_a_conflict_and_withdrawn() -> None:
     stray(harness, task_id)
     with pytest.raises(RequestConflict, match="duplicate"):
         harness.claim(harness.receive_one(), BOB)
-    assert harness.runs_to_come() == [(1, CLAIM_TIMEOUT)]
+    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
     assert harness.states(task_id) == ["running by alice"]
 
 
@@ -203,7 +203,7 @@ def test_after_the_claim_ended_a_double_is_as_good_as_the_held_message() -> None
     with pytest.raises(RequestConflict, match="run 1 is running"):
         harness.claim(first, ALICE)
     assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
-    assert harness.runs_to_come() == [(2, CLAIM_TIMEOUT)]
+    assert harness.offered_runs() == [(2, CLAIM_TIMEOUT)]
 
 
 @pytest.mark.parametrize("proof", [None, DEPLOYED])

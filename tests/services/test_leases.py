@@ -37,12 +37,12 @@ class Seen:
 class Held:
     """A lease that one process has; ``other`` is what another gets that wants it now."""
 
-    def __init__(self, around: Intercept | None = None, every: timedelta = timedelta(hours=1)) -> None:
+    def __init__(self, intercept: Intercept | None = None, every: timedelta = timedelta(hours=1)) -> None:
         self.clock = FakeClock(NOW)
         self._leases = memory_storage(self.clock, "http://127.0.0.1:1/azure", "q").leases
         lease = self._leases.acquire("sweep", self.clock.now() + LEASE)
         assert isinstance(lease, JobLease)
-        leases = intercept_port(LeaseStore, self._leases, around) if around else self._leases
+        leases = intercept_port(LeaseStore, self._leases, intercept) if intercept else self._leases
         self.renewed = RenewedLease(leases, lease, self.clock, every)
 
     def other(self) -> JobLease | None:

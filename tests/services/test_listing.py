@@ -12,7 +12,7 @@ from legacy_queue.domain.task import Task
 from legacy_queue.services.pages import Page
 from legacy_queue.stores import Dependent, StoredTask, TaskStore
 from tests.services.harness import HOUR, NOW, Crash, FaultAt, Harness, failing, task_body
-from tests.services.ports import TasksOf
+from tests.services.ports import DelegatingTasks
 
 DAY = 24 * HOUR
 
@@ -171,7 +171,7 @@ def test_a_page_of_what_was_left_goes_on_behind_it(harness: Harness) -> None:
     assert page(harness, "group", group, listed.after, limit=2) == Page([], None)
 
 
-class CountedTasks(TasksOf):
+class CountedTasks(DelegatingTasks):
     """Answers four reads at once, never fewer; ``most`` were asked for side by side.
 
     But for one task, whether it is there or not: the one that the group is named after.
@@ -204,7 +204,7 @@ def test_listings_together_read_four_tasks_at_once(harness: Harness) -> None:
         counted.append(CountedTasks(tasks, about))
         return counted[0]
 
-    listing = harness.replica(wrapped=wrapped).listing
+    listing = harness.replica(wrap_tasks=wrapped).listing
     with ThreadPoolExecutor(4) as pool:
         pages = list(pool.map(lambda _: listing.group(about, "", 1000, id_of), range(4)))
     assert [ids(listed) for listed in pages] == [sorted(tasks)] * 4

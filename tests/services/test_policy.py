@@ -19,7 +19,7 @@ from tests.services.harness import (
     SECOND,
     SECRET,
     WORKER_TYPE,
-    Calls,
+    CallRecorder,
     Harness,
     Message,
 )
@@ -76,7 +76,7 @@ def test_other_worker_types_may_leave_it_out(harness: Harness) -> None:
 
 def test_a_wrong_signature_is_refused_as_such_and_offers_nothing(harness: Harness) -> None:
     task_id = harness.create()
-    calls = Calls()
+    calls = CallRecorder()
     with pytest.raises(AuthorizationFailed):
         harness.replica(calls).claims.claim(harness.task(task_id), 0, ALICE, ClaimProof(signature="wrong"))
     assert calls.names == []
@@ -88,7 +88,7 @@ def test_a_refused_run_is_offered_again_after_10_seconds(harness: Harness) -> No
     with pytest.raises(InputError):
         harness.claim(message, proof=ClaimProof())
     harness.delete(message)  # as a worker does with any 4xx
-    assert harness.runs_to_come() == [(0, AGAIN)]
+    assert harness.offered_runs() == [(0, AGAIN)]
     harness.clock.advance(AGAIN - SECOND)
     assert harness.receive() == []
     harness.clock.advance(SECOND)
@@ -102,7 +102,7 @@ def test_a_message_presented_without_its_signature_is_left_alone(harness: Harnes
     with pytest.raises(InputError):
         harness.claim(message, proof=without(message, "signature"))
     harness.delete(message)
-    assert harness.runs_to_come() == [(0, AGAIN)]
+    assert harness.offered_runs() == [(0, AGAIN)]
 
 
 def test_a_worker_that_is_always_refused_does_not_spin(harness: Harness) -> None:
@@ -127,7 +127,7 @@ def test_a_refused_worker_leaves_an_expired_claim_to_the_next(harness: Harness) 
     with pytest.raises(InputError):
         harness.claim(held, BOB, proof=ClaimProof())
     harness.delete(held)
-    assert harness.runs_to_come() == [(1, AGAIN)]
+    assert harness.offered_runs() == [(1, AGAIN)]
     harness.clock.advance(AGAIN)
     harness.claim(harness.receive_one(), BOB)
     assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
@@ -141,7 +141,7 @@ def test_a_refused_worker_leaves_a_claim_that_lasts_with_a_message_for_its_end(h
     with pytest.raises(InputError):
         harness.claim(message, BOB, proof=ClaimProof())
     harness.delete(message)
-    assert harness.runs_to_come() == [(1, MINUTE)]
+    assert harness.offered_runs() == [(1, MINUTE)]
     check(harness, task_id, after_faults=True)
 
 
@@ -150,7 +150,7 @@ def test_a_refused_claim_on_a_run_that_does_not_wait_offers_nothing(harness: Har
     task_id = harness.claimed()
     with pytest.raises(InputError):
         harness.services.claims.claim(harness.task(task_id), run_id, BOB, ClaimProof())
-    assert harness.runs_to_come() == [(1, CLAIM_TIMEOUT)]
+    assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
 
 
 def test_a_refused_claim_on_a_resolved_task_offers_nothing(harness: Harness) -> None:
@@ -181,7 +181,7 @@ def test_a_message_is_not_hidden_past_its_own_end(harness: Harness) -> None:
     bob = worker_path(PROVISIONER, WORKER_TYPE, BOB)
     harness.services.workers.declare(bob, {})
     harness.services.workers.quarantine(bob, NOW + HOUR)
-    calls = Calls()
+    calls = CallRecorder()
     with pytest.raises(RequestConflict, match="is quarantined"):
         harness.replica(calls).claims.claim(harness.task(task_id), 1, BOB, proof)
     assert not {"hide", "put"} & {name.removeprefix("work_queues.") for name in calls.names}

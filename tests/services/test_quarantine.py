@@ -27,7 +27,7 @@ from tests.services.harness import (
     PROVISIONER,
     SECOND,
     WORKER_TYPE,
-    Calls,
+    CallRecorder,
     FaultAt,
     Harness,
     failing,
@@ -44,7 +44,7 @@ def harness() -> Harness:
     """ALICE and BOB are known."""
     harness = Harness()
     for worker in (ALICE, BOB):
-        harness.services.workers.seen(*POOL, worker)
+        harness.services.workers.record_activity(*POOL, worker)
     harness.services.workers.flush()
     return harness
 
@@ -96,7 +96,7 @@ def test_a_worker_that_nobody_knows_is_quarantined_before_it_comes(harness: Harn
 def test_a_worker_that_was_seen_this_moment_is_quarantined(harness: Harness) -> None:
     """Nothing of it is written yet."""
     path = (*POOL, "group", "new")
-    harness.services.workers.claimed(*POOL, worker := type(ALICE)("group", "new"), [("task", 0)])
+    harness.services.workers.record_claims(*POOL, worker := type(ALICE)("group", "new"), [("task", 0)])
     harness.services.workers.quarantine(path, NOW + DAY)
     assert harness.services.workers.is_quarantined(*POOL, worker)
     harness.services.workers.flush()
@@ -134,7 +134,7 @@ def test_the_run_is_offered_again_after_10_seconds_and_another_worker_claims_it(
     with pytest.raises(RequestConflict):
         harness.claim(message, proof=message.proof if is_draft else ClaimProof())
     harness.delete_if_leased(message)
-    assert harness.runs_to_come() == [(0, 10 * SECOND)]
+    assert harness.offered_runs() == [(0, 10 * SECOND)]
     harness.clock.advance(10 * SECOND)
     harness.claim(harness.receive_one(), BOB)
     assert harness.states(task_id) == ["running by bob"]
@@ -172,7 +172,7 @@ def test_another_process_refuses_within_5_seconds(harness: Harness) -> None:
 
 
 def test_storage_is_asked_once_in_5_seconds_of_claims_and_never_without(harness: Harness) -> None:
-    calls = Calls()
+    calls = CallRecorder()
     services = harness.replica(calls)
     assert calls.names == []
     for _ in range(50):
@@ -200,16 +200,16 @@ def test_a_worker_of_the_draft_in_quarantine_multiplies_its_message(harness: Har
         for message in harness.receive():
             with pytest.raises(RequestConflict):
                 harness.claim(message)
-        assert harness.runs_to_come() == [(0, 10 * SECOND)]
+        assert harness.offered_runs() == [(0, 10 * SECOND)]
         harness.clock.advance(10 * SECOND)
     harness.claim(harness.receive_one(), BOB)
     assert harness.states(task_id) == ["running by bob"]
-    assert [run_id for run_id, _ in harness.runs_to_come()] == [1]
+    assert [run_id for run_id, _ in harness.offered_runs()] == [1]
 
 
 def test_a_hundred_that_want_to_know_at_first_wait_for_one_answer(harness: Harness) -> None:
     harness.services.workers.quarantine(PATH, NOW + DAY)
-    calls, go_on, asked = Calls(), threading.Event(), threading.Event()
+    calls, go_on, asked = CallRecorder(), threading.Event(), threading.Event()
 
     def slowly(name: str, call: Callable[[], Any]) -> Any:
         calls(name, lambda: None)
@@ -233,7 +233,7 @@ def test_a_hundred_that_want_to_know_at_first_wait_for_one_answer(harness: Harne
 
 
 def test_each_of_many_waits_anew_for_a_storage_that_is_away(harness: Harness) -> None:
-    calls, go_on, asked = Calls(), threading.Event(), threading.Event()
+    calls, go_on, asked = CallRecorder(), threading.Event(), threading.Event()
 
     def in_vain(name: str, call: Callable[[], Any]) -> Any:  # noqa: ARG001
         calls(name, lambda: None)
@@ -286,7 +286,7 @@ def test_nobody_waits_for_storage_who_has_an_answer_that_is_old(harness: Harness
 
 def test_a_claim_is_not_decided_before_it_is_known_who_is_quarantined(harness: Harness) -> None:
     task_id = harness.create()
-    calls = Calls()
+    calls = CallRecorder()
     away = FaultAt(0, of="worker.quarantined", before=failing(AWAY))
     services = harness.replica(lambda name, call: calls(name, lambda: away(name, call)))
     message = harness.receive_one()
@@ -301,7 +301,7 @@ def test_what_was_known_goes_on_while_storage_is_away(
     harness: Harness, logs: list[MutableMapping[str, Any]]
 ) -> None:
     harness.services.workers.quarantine(PATH, NOW + DAY)
-    calls = Calls()
+    calls = CallRecorder()
     away = FaultAt(1, of="worker.quarantined", before=failing(AWAY))
     services = harness.replica(lambda name, call: calls(name, lambda: away(name, call)))
     assert is_quarantined(harness, services)
@@ -327,7 +327,7 @@ def test_a_quarantine_that_was_cut_is_repeated(harness: Harness, call: int) -> N
 
 def test_a_quarantine_is_not_lost_when_the_worker_is_active_meanwhile(harness: Harness) -> None:
     def another_writes() -> None:
-        harness.services.workers.claimed(*POOL, ALICE, [("task", 0)])
+        harness.services.workers.record_claims(*POOL, ALICE, [("task", 0)])
         harness.services.workers.flush()
 
     services = harness.replica(FaultAt(0, of="worker.replace", before=another_writes))

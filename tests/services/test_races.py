@@ -32,7 +32,7 @@ pytestmark = pytest.mark.no_cover  # the same lines again and again: half of it 
 Action = Callable[[Services], Any]
 Choose = Callable[[int], int]
 DEPLOYED = ClaimProof()
-REPLICAS = pytest.mark.parametrize("remembers", [False, True])
+REPLICAS = pytest.mark.parametrize("caches_tasks", [False, True])
 
 
 def pausing(name: str, call: Callable[[], Any]) -> Any:
@@ -41,11 +41,11 @@ def pausing(name: str, call: Callable[[], Any]) -> Any:
 
 
 def at_once(
-    harness: Harness, task_id: str, actions: Sequence[Action], choose: Choose, remembers: bool = False
+    harness: Harness, task_id: str, actions: Sequence[Action], choose: Choose, caches_tasks: bool = False
 ) -> list[Any]:
     """What comes of each action, on a replica of its own that may know the task as it was before."""
-    replicas = [harness.replica(pausing, remembers=remembers) for _ in actions]
-    if remembers:
+    replicas = [harness.replica(pausing, caches_tasks=caches_tasks) for _ in actions]
+    if caches_tasks:
         run([lambda one=one: one.tasks.recall(task_id) for one in replicas], lambda _: 0)
     pairs = zip(actions, replicas, strict=True)
     return run([lambda act=act, one=one: act(one) for act, one in pairs], choose)
@@ -86,7 +86,7 @@ def words(result: Any) -> str:
 @pytest.mark.parametrize("second", [None, DEPLOYED])
 @pytest.mark.parametrize("message", ["the same", "a double"])
 def test_of_two_workers_racing_one_claims_and_one_gets_a_conflict(
-    remembers: bool, first: ClaimProof | None, second: ClaimProof | None, message: str
+    caches_tasks: bool, first: ClaimProof | None, second: ClaimProof | None, message: str
 ) -> None:
     winners = set()
 
@@ -100,7 +100,7 @@ def test_of_two_workers_racing_one_claims_and_one_gets_a_conflict(
             harness.clock.advance(POLL_VISIBILITY)
         polled.append(harness.receive_one())
         actions = [claims(harness, polled[0], ALICE, first), claims(harness, polled[1], BOB, second)]
-        results = at_once(harness, task_id, actions, choose, remembers)
+        results = at_once(harness, task_id, actions, choose, caches_tasks)
 
         assert sorted(map(words, results)) == ["RequestConflict", "claimed"]
         winner = ["alice", "bob"][[words(one) for one in results].index("claimed")]
@@ -121,19 +121,19 @@ def test_of_two_workers_racing_one_claims_and_one_gets_a_conflict(
         assert outcomes.count(1) == 1
         assert set(outcomes) <= {1, "conflict"}
         assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
-        assert harness.runs_to_come() == [(2, CLAIM_TIMEOUT)]
+        assert harness.offered_runs() == [(2, CLAIM_TIMEOUT)]
 
     assert every_order(scene) >= 6
     assert winners == {"alice", "bob"}
 
 
 @REPLICAS
-def test_the_same_worker_claiming_twice_at_once_gets_one_claim(remembers: bool) -> None:
+def test_the_same_worker_claiming_twice_at_once_gets_one_claim(caches_tasks: bool) -> None:
     def scene(choose: Choose) -> None:
         harness = Harness()
         task_id = harness.create()
         message = harness.receive_one()
-        first, second = at_once(harness, task_id, [claims(harness, message, ALICE)] * 2, choose, remembers)
+        first, second = at_once(harness, task_id, [claims(harness, message, ALICE)] * 2, choose, caches_tasks)
         assert first["runId"] == second["runId"] == 0
         assert first["takenUntil"] == second["takenUntil"]
         assert [one.lease for one in harness.messages()] == [harness.task(task_id).held]
@@ -143,7 +143,7 @@ def test_the_same_worker_claiming_twice_at_once_gets_one_claim(remembers: bool) 
 
 @REPLICAS
 @pytest.mark.parametrize("proof", [None, DEPLOYED])
-def test_an_expired_claim_is_taken_over_once(remembers: bool, proof: ClaimProof | None) -> None:
+def test_an_expired_claim_is_taken_over_once(caches_tasks: bool, proof: ClaimProof | None) -> None:
     def scene(choose: Choose) -> None:
         harness = Harness()
         task_id = harness.claimed(ALICE)
@@ -152,7 +152,7 @@ def test_an_expired_claim_is_taken_over_once(remembers: bool, proof: ClaimProof 
         harness.clock.advance(POLL_VISIBILITY)
         late = harness.receive_one()
         actions = [claims(harness, early, ALICE, proof), claims(harness, late, BOB)]
-        results = at_once(harness, task_id, actions, choose, remembers)
+        results = at_once(harness, task_id, actions, choose, caches_tasks)
         assert sorted(map(words, results)) == ["RequestConflict", "claimed"]
         assert len(harness.task(task_id).runs) == 2
         assert harness.task(task_id).retries_left == 4
@@ -179,7 +179,7 @@ def test_a_claim_that_expires_without_retries_is_resolved_once() -> None:
 
 
 @REPLICAS
-def test_a_claim_and_a_cancellation_at_once_end_canceled(remembers: bool) -> None:
+def test_a_claim_and_a_cancellation_at_once_end_canceled(caches_tasks: bool) -> None:
     seen = set()
 
     def scene(choose: Choose) -> None:
@@ -187,7 +187,7 @@ def test_a_claim_and_a_cancellation_at_once_end_canceled(remembers: bool) -> Non
         task_id = harness.create()
         message = harness.receive_one()
         actions = [claims(harness, message, ALICE), cancels(task_id)]
-        claimed, canceled = at_once(harness, task_id, actions, choose, remembers)
+        claimed, canceled = at_once(harness, task_id, actions, choose, caches_tasks)
         seen.add(words(claimed))
         assert words(canceled) == "exception"
         assert harness.states(task_id) == ["exception canceled"]
@@ -198,12 +198,12 @@ def test_a_claim_and_a_cancellation_at_once_end_canceled(remembers: bool) -> Non
 
 
 @REPLICAS
-def test_two_reclaims_at_once_both_extend(remembers: bool) -> None:
+def test_two_reclaims_at_once_both_extend(caches_tasks: bool) -> None:
     def scene(choose: Choose) -> None:
         harness = Harness()
         task_id = harness.claimed()
         harness.clock.advance(CLAIM_TIMEOUT / 2)
-        results = at_once(harness, task_id, [reclaims(task_id)] * 2, choose, remembers)
+        results = at_once(harness, task_id, [reclaims(task_id)] * 2, choose, caches_tasks)
         assert [words(one) for one in results] == ["claimed"] * 2
         assert [one.lease for one in harness.messages()] == [harness.task(task_id).held]
         check(harness, task_id, after_faults=False)
@@ -212,14 +212,14 @@ def test_two_reclaims_at_once_both_extend(remembers: bool) -> None:
 
 
 @REPLICAS
-def test_a_reclaim_beside_the_end_of_the_run_leaves_no_message(remembers: bool) -> None:
+def test_a_reclaim_beside_the_end_of_the_run_leaves_no_message(caches_tasks: bool) -> None:
     seen = set()
 
     def scene(choose: Choose) -> None:
         harness = Harness()
         task_id = harness.claimed()
         actions = [reclaims(task_id), completes(harness, task_id)]
-        reclaimed, completed = at_once(harness, task_id, actions, choose, remembers)
+        reclaimed, completed = at_once(harness, task_id, actions, choose, caches_tasks)
         seen.add(words(reclaimed))
         assert words(completed) == "completed"
         assert harness.messages() == []
@@ -230,7 +230,9 @@ def test_a_reclaim_beside_the_end_of_the_run_leaves_no_message(remembers: bool) 
 
 @REPLICAS
 @pytest.mark.parametrize("crashes", [False, True])
-def test_a_reclaim_beside_a_shutdown_leaves_a_message_for_the_retry(remembers: bool, crashes: bool) -> None:
+def test_a_reclaim_beside_a_shutdown_leaves_a_message_for_the_retry(
+    caches_tasks: bool, crashes: bool
+) -> None:
     """Also where the server is killed between storing the report and releasing the message."""
 
     def scene(choose: Choose) -> None:
@@ -242,7 +244,7 @@ def test_a_reclaim_beside_a_shutdown_leaves_a_message_for_the_retry(remembers: b
             replica = harness.replica(lambda name, call: pausing(name, lambda: crash(name, call)))
             return harness.shut_down(task_id, 0, replica)
 
-        reclaimed, _ = at_once(harness, task_id, [reclaims(task_id), shut_down], choose, remembers)
+        reclaimed, _ = at_once(harness, task_id, [reclaims(task_id), shut_down], choose, caches_tasks)
         assert words(reclaimed) in ("claimed", "RequestConflict")
         if not crashes or harness.task(task_id).state == "pending":
             assert harness.states(task_id) == ["exception worker-shutdown", "pending"]
@@ -255,7 +257,7 @@ def test_a_reclaim_beside_a_shutdown_leaves_a_message_for_the_retry(remembers: b
 
 
 @REPLICAS
-def test_a_take_over_beside_a_late_report_has_one_winner(remembers: bool) -> None:
+def test_a_take_over_beside_a_late_report_has_one_winner(caches_tasks: bool) -> None:
     seen = set()
 
     def scene(choose: Choose) -> None:
@@ -264,7 +266,7 @@ def test_a_take_over_beside_a_late_report_has_one_winner(remembers: bool) -> Non
         harness.clock.advance(CLAIM_TIMEOUT)
         message = harness.receive_one()
         actions = [claims(harness, message, BOB), completes(harness, task_id)]
-        results = at_once(harness, task_id, actions, choose, remembers)
+        results = at_once(harness, task_id, actions, choose, caches_tasks)
         outcome = tuple(map(words, results)), tuple(harness.states(task_id))
         seen.add(outcome)
         check(harness, task_id, after_faults=False)
@@ -277,14 +279,14 @@ def test_a_take_over_beside_a_late_report_has_one_winner(remembers: bool) -> Non
 
 
 @REPLICAS
-def test_a_take_over_beside_a_late_shutdown_still_runs(remembers: bool) -> None:
+def test_a_take_over_beside_a_late_shutdown_still_runs(caches_tasks: bool) -> None:
     def scene(choose: Choose) -> None:
         harness = Harness()
         task_id = harness.claimed(ALICE)
         harness.clock.advance(CLAIM_TIMEOUT)
         message = harness.receive_one()
         actions = [claims(harness, message, BOB), shuts_down(harness, task_id)]
-        claimed, reported = at_once(harness, task_id, actions, choose, remembers)
+        claimed, reported = at_once(harness, task_id, actions, choose, caches_tasks)
         assert words(claimed) == "claimed"
         assert words(reported) in ("RequestConflict", "pending")
         assert harness.states(task_id)[1:] == ["running by bob"]
@@ -294,7 +296,7 @@ def test_a_take_over_beside_a_late_shutdown_still_runs(remembers: bool) -> None:
 
 
 @REPLICAS
-def test_a_reclaim_beside_a_take_over_has_one_winner(remembers: bool) -> None:
+def test_a_reclaim_beside_a_take_over_has_one_winner(caches_tasks: bool) -> None:
     """The replica that is asked to reclaim has a clock that is 30 seconds behind."""
     seen = set()
 
@@ -309,7 +311,7 @@ def test_a_reclaim_beside_a_take_over_has_one_winner(remembers: bool) -> None:
             return harness.replica(pausing, clock=behind).claims.reclaim(task_id, 0)
 
         actions = [reclaim_late, claims(harness, message, BOB)]
-        results = at_once(harness, task_id, actions, choose, remembers)
+        results = at_once(harness, task_id, actions, choose, caches_tasks)
         outcome = tuple(map(words, results)), harness.states(task_id)[-1]
         seen.add(outcome)
         assert len(harness.task(task_id).runs) == 1 + (outcome[1] == "running by bob")
@@ -329,7 +331,7 @@ def test_the_same_task_created_twice_at_once_is_one_task() -> None:
         create: Action = lambda services: services.tasks.create(task_id, task_body())  # noqa: E731
         first, second = run([lambda: create(harness.replica(pausing))] * 2, choose)
         assert first == second
-        assert [run_id for run_id, _ in harness.runs_to_come()] == [0, 0]
+        assert [run_id for run_id, _ in harness.offered_runs()] == [0, 0]
 
     every_order(scene)
 

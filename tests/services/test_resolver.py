@@ -163,7 +163,7 @@ def test_a_handler_that_fails_is_tried_again_later_each_time_and_then_given_up(
     one.pass_by(HOUR)
     assert one.waits == [min(2**tries, 120) * SECOND for tries in range(10)]
     assert one.harness.timers() == []
-    assert [entry["event"] for entry in logs] == ["timer-failed"] * 11 + ["timer-given-up"]
+    assert [entry["event"] for entry in logs] == ["timer-failed"] * 11 + ["timer-abandoned"]
 
 
 def test_failures_are_counted_from_the_last_success_on(logs: list[MutableMapping[str, Any]]) -> None:
@@ -172,7 +172,7 @@ def test_failures_are_counted_from_the_last_success_on(logs: list[MutableMapping
     one.fall_behind()
     one.pass_by(HOUR)
     assert len(one.calls) == 30
-    assert "timer-given-up" not in [entry["event"] for entry in logs]
+    assert "timer-abandoned" not in [entry["event"] for entry in logs]
 
 
 def test_storage_that_is_away_in_between_is_no_failure_of_the_handler() -> None:
@@ -256,10 +256,10 @@ def test_leaving_the_group_of_no_task_waits_for_the_broker_and_is_no_failure(
     with pytest.raises(Crash):
         harness.replica(FaultAt(0, of="insert", before=failing(Crash()))).tasks.create(task_id, body)
     harness.events()
-    harness.broker.room = 0
+    harness.broker.capacity = 0
     for _ in range(15):
         harness.run_timers(2 * MINUTE)
-    harness.broker.room = None
+    harness.broker.capacity = None
     harness.run_timers(2 * MINUTE)
     assert harness.events() == [("task-group-resolved", group, None)]
     assert harness.timers() == []
@@ -269,13 +269,13 @@ def test_leaving_the_group_of_no_task_waits_for_the_broker_and_is_no_failure(
 def test_threads_handle_what_fires_and_end_when_they_are_told_to() -> None:
     harness = Harness()
     released, stop = threading.Event(), threading.Event()
-    server = harness.server(FaultAt(0, of="end", after=released.set))
+    server = harness.replica(FaultAt(0, of="end", after=released.set))
     threads = [threading.Thread(target=server.resolver.run, args=[stop, Gate()]) for _ in range(2)]
     for thread in threads:
         thread.start()
     required = harness.create(taskGroupId=slugid())
     waiting = harness.create(dependencies=[required])
-    harness.services = server.services
+    harness.services = server
     harness.run(required)
     assert released.wait(30)
     stop.set()

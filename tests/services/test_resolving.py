@@ -38,7 +38,7 @@ def test_what_is_retried_is_visible_at_once(reason: str, created: str) -> None:
     harness.clock.advance(MINUTE)
     task = harness.services.tasks.report(task_id, 0, "exception", reason)
     assert (task.state, task.runs[1].reason_created, task.retries_left) == ("pending", created, 4)
-    assert harness.runs_to_come() == [(1, AT_ONCE)]
+    assert harness.offered_runs() == [(1, AT_ONCE)]
     message = harness.receive_one()
     assert message.lease.message_id == held.lease.message_id
     assert harness.claim(message, BOB)["runId"] == 1
@@ -58,12 +58,12 @@ def test_a_shutdown_is_retried_also_where_somebody_has_polled_the_held_message()
     harness.clock.advance(CLAIM_TIMEOUT)
     polled = harness.receive_one()
     harness.shut_down(task_id)
-    assert (1, AT_ONCE) in harness.runs_to_come()
+    assert (1, AT_ONCE) in harness.offered_runs()
     harness.claim(harness.receive_one(), BOB)
     with pytest.raises(RequestConflict):
         harness.claim(polled, ALICE)
     assert harness.states(task_id) == ["exception worker-shutdown", "running by bob"]
-    assert harness.runs_to_come() == [(2, CLAIM_TIMEOUT)]
+    assert harness.offered_runs() == [(2, CLAIM_TIMEOUT)]
 
 
 def test_a_repeated_report_answers_the_same_and_offers_the_retry_again() -> None:
@@ -72,10 +72,10 @@ def test_a_repeated_report_answers_the_same_and_offers_the_retry_again() -> None
     first = harness.shut_down(task_id)
     harness.clock.advance(MINUTE)
     assert harness.shut_down(task_id) == first
-    assert [run_id for run_id, _ in harness.runs_to_come()] == [1, 1]
+    assert [run_id for run_id, _ in harness.offered_runs()] == [1, 1]
     harness.claim(harness.receive()[0], BOB)
     assert harness.shut_down(task_id).state == "running"
-    assert [run_id for run_id, _ in harness.runs_to_come()].count(1) == 1
+    assert [run_id for run_id, _ in harness.offered_runs()].count(1) == 1
 
 
 @pytest.mark.parametrize(("state", "reason"), FOR_GOOD)

@@ -5,7 +5,17 @@ import pytest
 from legacy_queue.domain.errors import InputError, RequestConflict, ResourceNotFound
 from legacy_queue.domain.ids import slugid
 from legacy_queue.services.claims import ClaimProof
-from tests.services.harness import ALICE, BOB, CLAIM_TIMEOUT, HOUR, MINUTE, SECOND, Calls, Harness, task_body
+from tests.services.harness import (
+    ALICE,
+    BOB,
+    CLAIM_TIMEOUT,
+    HOUR,
+    MINUTE,
+    SECOND,
+    CallRecorder,
+    Harness,
+    task_body,
+)
 
 DAY = 24 * HOUR
 NOTHING = ClaimProof()
@@ -84,7 +94,7 @@ def test_scheduling_again_answers_the_same_and_offers_again(harness: Harness) ->
     task_id = defined(harness)
     first = harness.services.tasks.schedule(task_id)
     assert harness.services.tasks.schedule(task_id) == first
-    assert [run_id for run_id, _ in harness.runs_to_come()] == [0, 0]
+    assert [run_id for run_id, _ in harness.offered_runs()] == [0, 0]
     harness.claim(harness.receive()[0], ALICE)
     assert harness.services.tasks.schedule(task_id).state == "running"
     harness.complete(task_id)
@@ -201,7 +211,7 @@ def test_a_replica_that_remembers_an_older_run_reruns_what_there_is(harness: Har
     task_id = harness.create()
     harness.run(task_id)
     harness.run_timers()
-    other = harness.replica(remembers=True)
+    other = harness.replica(caches_tasks=True)
     other.tasks.load(task_id)
     harness.services.tasks.rerun(task_id)
     harness.run(task_id)
@@ -215,8 +225,8 @@ def test_a_replica_that_remembers_an_older_run_reruns_what_there_is(harness: Har
 
 
 def test_what_schedule_and_rerun_cost(harness: Harness) -> None:
-    calls = Calls()
-    services = harness.replica(calls, remembers=True)
+    calls = CallRecorder()
+    services = harness.replica(calls, caches_tasks=True)
     task_id = defined(harness)
     services.tasks.schedule(task_id)
     assert calls.names == ["load", "timer.put", "replace", "broker.publish", "put"]

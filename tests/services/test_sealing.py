@@ -13,15 +13,15 @@ import pytest
 from legacy_queue.domain.errors import RequestConflict, ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
+from legacy_queue.services import Services
 from legacy_queue.services.claims import ClaimProof
-from legacy_queue.services.core import Core
 from legacy_queue.stores import Group
 from tests.services.harness import (
     ALICE,
     HOUR,
     MINUTE,
     NOW,
-    Calls,
+    CallRecorder,
     Crash,
     FaultAt,
     Harness,
@@ -97,12 +97,12 @@ def test_a_task_that_is_in_it_can_be_created_again(harness: Harness) -> None:
 
 def test_a_process_that_knew_the_group_before_refuses_too() -> None:
     harness = Harness()
-    other = harness.server(remembers=True)
+    other = harness.replica(caches_tasks=True)
     for _ in range(2):
-        other.services.tasks.create(slugid(), body())
+        other.tasks.create(slugid(), body())
     seal(harness)
     with pytest.raises(RequestConflict, match="is sealed"):
-        other.services.tasks.create(slugid(), body())
+        other.tasks.create(slugid(), body())
 
 
 def test_sealing_again_changes_nothing_and_tells_again(harness: Harness) -> None:
@@ -170,12 +170,12 @@ def test_while_the_broker_is_away_a_group_is_sealed_and_told_when_it_is_sealed_a
     harness: Harness,
 ) -> None:
     member(harness)
-    harness.broker.room = 0
+    harness.broker.capacity = 0
     with pytest.raises(ServiceUnavailable, match="repeat the call"):
         seal(harness)
     assert refuses(harness)
-    harness.broker.room = None
-    harness.core.publisher.check()
+    harness.broker.capacity = None
+    harness.services.publisher.check()
     assert seal(harness).sealed == NOW
     assert len(told(harness, "task-group-sealed")) == 1
 
@@ -296,7 +296,7 @@ def test_a_group_of_resolved_tasks_is_walked_without_reading_them(harness: Harne
     seal(harness)
     cancel(harness)
     harness.run_timers()
-    calls = Calls()
+    calls = CallRecorder()
     harness.replica(calls).group_changes.cancel(GROUP)
     assert calls.names.count("load") <= 4
     assert "replace" not in calls.names
@@ -347,12 +347,12 @@ def test_a_task_that_was_refused_its_group_meanwhile_leaves_no_trace_while_the_b
     def bar() -> None:
         harness.services.groups.seal(GROUP)
         harness.services.group_changes.cancel(GROUP)
-        harness.broker.room = 0
+        harness.broker.capacity = 0
 
     with pytest.raises(RequestConflict, match="is sealed"):
         harness.replica(FaultAt(0, of="insert", before=bar)).tasks.create(late, body())
-    harness.broker.room = None
-    harness.lose_process()
+    harness.broker.capacity = None
+    harness.kill_process()
     harness.sweep(HOUR)
     harness.run_timers(HOUR)
     assert harness.storage.groups.active(GROUP, "", 9) == []
@@ -389,7 +389,7 @@ def test_who_may_only_raise_lowers_nothing(harness: Harness) -> None:
 
 def test_a_group_whose_summary_cannot_be_told_is_to_be_asked_again(harness: Harness) -> None:
     task_id = member(harness)
-    harness.broker.room = 0
+    harness.broker.capacity = 0
     with pytest.raises(ServiceUnavailable, match="task-group-priority-changed"):
         change(harness, "high")
     assert harness.task(task_id).priority == "high"
@@ -398,9 +398,9 @@ def test_a_group_whose_summary_cannot_be_told_is_to_be_asked_again(harness: Harn
 def test_a_server_that_dies_over_a_group_leaves_it_to_the_next_call() -> None:
     harness = Harness()
     tasks = [member(harness) for _ in range(20)]
-    dying: Core = harness.server(FaultAt(7, of="replace", after=failing(Crash())))
+    dying: Services = harness.replica(FaultAt(7, of="replace", after=failing(Crash())))
     with suppress(Crash):
-        dying.services.group_changes.change_priority(GROUP, "high", BOTH)
+        dying.group_changes.change_priority(GROUP, "high", BOTH)
     harness.run_timers(MINUTE)
     change(harness, "high")
     assert {harness.task(one).priority for one in tasks} == {"high"}

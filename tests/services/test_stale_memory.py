@@ -16,20 +16,21 @@ from tests.services.harness import (
     BOB,
     CLAIM_TIMEOUT,
     MINUTE,
-    Calls,
+    CallRecorder,
     Crash,
     FaultAt,
     Harness,
     Message,
+    call_through,
     failing,
 )
 from tests.services.invariants import check
-from tests.services.ports import TasksOf
+from tests.services.ports import DelegatingTasks, Intercept
 
 DEPLOYED = ClaimProof()
 
 
-class StaleTasks(TasksOf):
+class StaleTasks(DelegatingTasks):
     """Recalls one old version, and goes on doing so."""
 
     def __init__(self, tasks: TaskStore, remembered: StoredTask | None) -> None:
@@ -140,8 +141,10 @@ REQUESTS: dict[str, Request] = {
 }
 
 
-def replica(harness: Harness, remembered: StoredTask | None, around: Any = None) -> Services:
-    return harness.replica(*([around] if around else []), wrapped=lambda tasks: StaleTasks(tasks, remembered))
+def replica(harness: Harness, remembered: StoredTask | None, intercept: Intercept = call_through) -> Services:
+    return harness.replica(
+        *([intercept] if intercept else []), wrap_tasks=lambda tasks: StaleTasks(tasks, remembered)
+    )
 
 
 def outcome(history: History, request: Request, remembered: StoredTask | None) -> list[Any]:
@@ -172,7 +175,7 @@ def test_a_task_that_was_deleted_is_not_remembered_into_being() -> None:
     history = HISTORIES["claimed"]()
     stored = history.versions[-1]
     empty = Harness()
-    services = empty.replica(wrapped=lambda tasks: StaleTasks(tasks, stored))
+    services = empty.replica(wrap_tasks=lambda tasks: StaleTasks(tasks, stored))
     with pytest.raises(QueueError, match="there is no task"):
         services.claims.reclaim(history.task_id, 0)
     with pytest.raises(QueueError, match="there is no task"):
@@ -200,12 +203,12 @@ def test_a_crash_of_a_replica_that_remembers_an_old_task_loses_no_message(
 
 def test_what_is_remembered_of_a_run_saves_a_read_and_of_no_run_costs_no_write() -> None:
     history = HISTORIES["pending"]()
-    calls = Calls()
+    calls = CallRecorder()
     history.harness.claim(history.messages[0], BOB, replica(history.harness, history.versions[0], calls))
     asked = "worker.quarantined"  # as a claim does once in 5 s
     assert calls.names == [asked, "timer.put", "hide", "replace", "broker.publish"]
 
     history = HISTORIES["expired"]()
-    calls = Calls()
+    calls = CallRecorder()
     history.harness.claim(history.messages[0], BOB, replica(history.harness, history.versions[0], calls))
     assert calls.names == [asked, "load", "timer.put", "hide", "replace", "broker.publish"]

@@ -52,7 +52,7 @@ def test_a_run_whose_message_was_lost_is_offered_after_10_minutes_20_40_and_so_o
 def test_what_waits_with_its_message_is_offered_again_too_and_runs_once(harness: Harness) -> None:
     task_id = harness.create()
     harness.sweep(11 * MINUTE)
-    assert [run_id for run_id, _ in harness.runs_to_come()] == [0, 0]
+    assert [run_id for run_id, _ in harness.offered_runs()] == [0, 0]
     first, _ = harness.receive()
     harness.claim(first)
     harness.complete(task_id)
@@ -74,7 +74,7 @@ def test_a_retry_is_offered_ten_minutes_after_it_became_pending(harness: Harness
     lose_messages(harness)
     harness.sweep(9 * MINUTE)
     harness.sweep(12 * MINUTE)
-    assert [run_id for run_id, _ in harness.runs_to_come()] == [1]
+    assert [run_id for run_id, _ in harness.offered_runs()] == [1]
 
 
 def test_a_claim_whose_timer_and_message_were_lost_is_ended_ten_minutes_late(harness: Harness) -> None:
@@ -82,12 +82,12 @@ def test_a_claim_whose_timer_and_message_were_lost_is_ended_ten_minutes_late(har
     task = harness.task(task_id)
     assert task.held
     harness.storage.work_queues.remove(task.work_queue, task.held)
-    harness.lose_process()
+    harness.kill_process()
     harness.sweep(CLAIM_TIMEOUT + 9 * MINUTE)
     assert harness.states(task_id) == ["running by alice"]
     harness.sweep(11 * MINUTE)
     assert harness.states(task_id) == ["exception claim-expired", "pending"]
-    assert [run_id for run_id, _ in harness.runs_to_come()] == [1]
+    assert [run_id for run_id, _ in harness.offered_runs()] == [1]
 
 
 def test_a_claim_that_is_extended_is_left_alone(harness: Harness) -> None:
@@ -126,7 +126,7 @@ def test_a_task_whose_deadline_timer_was_lost_is_ended_within_twenty_minutes(
     harness: Harness, create: Callable[[Harness], str]
 ) -> None:
     task_id = create(harness)
-    harness.lose_process()
+    harness.kill_process()
     harness.sweep(NOW + HOUR - SECOND - harness.clock.now())
     assert harness.states(task_id)[-1:] != ["exception deadline-exceeded"]
     for _ in range(2):
@@ -143,20 +143,20 @@ def test_a_resolution_that_nobody_was_told_of_is_told(harness: Harness, is_away:
     task_id = harness.create(taskGroupId=group)
     waiting = harness.create(dependencies=[task_id])
     harness.run(task_id)
-    harness.lose_process()
+    harness.kill_process()
     harness.events()
     harness.sweep(9 * MINUTE)
     harness.run_timers()
     assert harness.states(waiting) == []
-    harness.broker.room = 0 if is_away else None
+    harness.broker.capacity = 0 if is_away else None
     harness.sweep(11 * MINUTE)
     harness.run_timers()
-    harness.broker.room = None
+    harness.broker.capacity = None
     harness.run_timers(2 * SECOND)
     told = harness.events()
     assert ("task-group-resolved", group, None) in told
     assert ("task-pending", waiting, 0) in told
-    assert [run_id for run_id, _ in harness.runs_to_come()].count(0) >= 1
+    assert [run_id for run_id, _ in harness.offered_runs()].count(0) >= 1
     assert harness.storage.groups.all_active("", 9)[0] == []
 
 
@@ -197,11 +197,11 @@ def test_a_member_of_a_group_that_never_became_a_task_is_removed(harness: Harnes
 def test_a_task_that_expires_while_it_is_swept_is_passed_over(harness: Harness) -> None:
     gone = harness.create(deadline=format_time(NOW + MINUTE))
     other = harness.create(deadline=format_time(NOW + MINUTE))
-    harness.lose_process()
+    harness.kill_process()
     expires = FaultAt(
         0, of="unresolved", after=lambda: harness.storage.tasks._table.delete(min(gone, other), "task")
     )
-    harness.sweep(20 * MINUTE, harness.server(expires))
+    harness.sweep(20 * MINUTE, harness.replica(expires))
     assert harness.storage.tasks.load(min(gone, other)) is None
     assert harness.states(max(gone, other)) == ["exception deadline-exceeded"]
 
@@ -211,7 +211,7 @@ def test_a_waiting_task_that_expires_while_it_is_swept_is_passed_over(harness: H
     for message in harness.receive():
         harness.delete(message)
     expires = FaultAt(0, of="unresolved", after=lambda: harness.storage.tasks._table.delete(gone, "task"))
-    harness.sweep(20 * MINUTE, harness.server(expires))
+    harness.sweep(20 * MINUTE, harness.replica(expires))
     assert [message.task_id for message in harness.receive()] == [other]
 
 
@@ -219,11 +219,11 @@ def test_a_task_that_cannot_be_swept_keeps_no_other_from_it(
     harness: Harness, logs: list[MutableMapping[str, Any]]
 ) -> None:
     tasks = sorted(harness.create(deadline=format_time(NOW + MINUTE)) for _ in range(2))
-    harness.lose_process()
+    harness.kill_process()
     fails = FaultAt(0, of="timer.put", before=failing(ValueError("a defect")))
-    harness.sweep(20 * MINUTE, harness.server(fails))
+    harness.sweep(20 * MINUTE, harness.replica(fails))
     assert [harness.task(task_id).state for task_id in tasks] == ["pending", "exception"]
-    assert "not-swept" in [one["event"] for one in logs]
+    assert "sweep-failed" in [one["event"] for one in logs]
 
 
 def test_a_thousand_tasks_are_swept_page_by_page(harness: Harness) -> None:
@@ -242,9 +242,9 @@ def test_a_sweep_that_was_interrupted_goes_on_where_it_was(harness: Harness) -> 
     for _ in range(8):
         lose_messages(harness)
     harness.clock.advance(11 * MINUTE)
-    server = harness.server(FaultAt(130, of="put", before=failing(ServiceUnavailable("storage is away"))))
+    server = harness.replica(FaultAt(130, of="put", before=failing(ServiceUnavailable("storage is away"))))
     with pytest.raises(ServiceUnavailable):
-        harness.sweep(server=server)
+        harness.sweep(services=server)
     assert len(harness.messages()) == 130
     harness.sweep(6 * MINUTE)
     assert len(harness.messages()) == 280  # those of the page that was begun come twice
@@ -265,7 +265,7 @@ def test_everything_is_looked_through_every_ten_minutes(harness: Harness) -> Non
     passes = []
     for minutes in range(61):
         at = FaultAt(0, of="unresolved")
-        periodic_jobs = harness.server(at).periodic_jobs
+        periodic_jobs = harness.replica(at).periodic_jobs
         assert periodic_jobs
         periodic_jobs.do_due(FakeEvent(harness.clock))
         passes += [minutes] if at.happened else []

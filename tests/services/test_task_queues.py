@@ -11,7 +11,7 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.domain.task import Task
 from legacy_queue.services import Services
-from legacy_queue.services.task_queues import KNOWN_FOR, TaskQueues
+from legacy_queue.services.task_queues import MAX_AGE, TaskQueues
 from legacy_queue.stores import Backlog, TaskStore
 from legacy_queue.stores.backlog import MAX_WRITES
 from tests.services.harness import (
@@ -24,7 +24,7 @@ from tests.services.harness import (
     Harness,
     task_body,
 )
-from tests.services.ports import TasksOf
+from tests.services.ports import DelegatingTasks
 
 POOL = f"{PROVISIONER}/{WORKER_TYPE}"
 MILLISECOND = timedelta(milliseconds=1)
@@ -79,7 +79,7 @@ def test_tasks_of_all_priorities_are_counted_by_task_queue() -> None:
 def test_what_this_process_does_is_counted_at_once_and_costs_no_operation() -> None:
     """Held messages, doubled ones, and dependents that wait do not count."""
     harness, reading = Harness(), Reading()
-    services = harness.replica(reading, remembers=True)
+    services = harness.replica(reading, caches_tasks=True)
     assert counts(services) == (0, 0)
     first, second, third = (slugid() for _ in range(3))
     for task_id, more in ((first, {}), (second, {"priority": "high"}), (third, {"dependencies": [first]})):
@@ -101,10 +101,10 @@ def test_what_this_process_does_is_counted_at_once_and_costs_no_operation() -> N
 
 def test_what_other_processes_do_is_counted_within_2_seconds() -> None:
     harness, reading = Harness(), Reading()
-    services = harness.replica(reading, remembers=True)
+    services = harness.replica(reading, caches_tasks=True)
     assert counts(services) == (0, 0)
     harness.services.tasks.create(slugid(), task_body())
-    harness.clock.advance(KNOWN_FOR - MILLISECOND)
+    harness.clock.advance(MAX_AGE - MILLISECOND)
     assert (counts(services), reading.count) == ((0, 0), 1)
     harness.clock.advance(MILLISECOND)
     assert (counts(services), reading.count) == ((1, 0), 2)
@@ -114,7 +114,7 @@ def test_what_other_processes_do_is_counted_within_2_seconds() -> None:
 
 def test_no_more_than_a_quarter_of_the_time_is_spent_on_reading() -> None:
     harness, reading = Harness(), Reading()
-    services = harness.replica(reading, remembers=True)
+    services = harness.replica(reading, caches_tasks=True)
     reading.takes = lambda: harness.clock.advance(5 * SECOND)
     for passed, expected in ((0, 1), (14_999, 1), (1, 2)):
         harness.clock.advance(passed * MILLISECOND)
@@ -126,7 +126,7 @@ def test_all_who_ask_meanwhile_share_a_reading_and_its_failure() -> None:
     harness, reading = Harness(), Reading()
     harness.create()
     for error, expected in ((ServiceUnavailable("storage is away"), ServiceUnavailable), (None, tuple)):
-        services = harness.replica(reading, remembers=True)
+        services = harness.replica(reading, caches_tasks=True)
         reading.error = error
         reading.go_on.clear()
         reading.asked.clear()
@@ -151,7 +151,7 @@ def test_all_who_ask_meanwhile_share_a_reading_and_its_failure() -> None:
 def test_what_happens_while_the_table_is_read_is_counted() -> None:
     harness, reading = Harness(), Reading()
     claimed, canceled = harness.create(), harness.create()
-    services = harness.replica(reading, remembers=True)
+    services = harness.replica(reading, caches_tasks=True)
     reading.go_on.clear()
     with ThreadPoolExecutor(1) as threads:
         asked = threads.submit(counts, services)
@@ -167,12 +167,12 @@ def test_after_many_changes_the_table_is_read_again() -> None:
     """So that what is noted of them is bounded."""
     harness, backlogs = Harness(), []
 
-    class Followed(TasksOf):
+    class Followed(DelegatingTasks):
         def begin_backlog(self) -> Backlog:
             backlogs.append(self.tasks.begin_backlog())
             return backlogs[-1]
 
-    services = harness.replica(wrapped=lambda tasks: cast(TaskStore, Followed(tasks)))
+    services = harness.replica(wrap_tasks=lambda tasks: cast(TaskStore, Followed(tasks)))
     task = harness.task(harness.create())
     assert counts(services) == (1, 0)
     for number in range(MAX_WRITES + 2):

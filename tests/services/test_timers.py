@@ -20,7 +20,7 @@ from legacy_queue.services.timer_state import Due
 from legacy_queue.services.timers import LEASE, Timers
 from legacy_queue.stores.timer_store import TimerStore
 from tests.memory_server import FakeClock, messages_in
-from tests.services.harness import HOUR, MINUTE, NOW, SECOND, Calls, FaultAt, call_through, failing
+from tests.services.harness import HOUR, MINUTE, NOW, SECOND, CallRecorder, FaultAt, call_through, failing
 from tests.services.ports import Intercept, intercept_port
 
 AT_ONCE, DAY = timedelta(0), 24 * HOUR
@@ -34,26 +34,26 @@ ARTIFACT = (0, "public/a")
 
 
 class _Queues:
-    """A storage account with something around each call of its queues."""
+    """A storage account that passes each call of its queues to ``intercept``."""
 
-    def __init__(self, account: StorageAccount, around: Intercept) -> None:
-        self._account, self._around = account, around
+    def __init__(self, account: StorageAccount, intercept: Intercept) -> None:
+        self._account, self._intercept = account, intercept
 
     def queue(self, name: str) -> Queue:
-        return intercept_port(Queue, self._account.queue(name), self._around)
+        return intercept_port(Queue, self._account.queue(name), self._intercept)
 
 
 class Kept:
     """Storage, and the timers of a process on it; ``another`` process may be there, too."""
 
-    def __init__(self, around: Intercept = call_through, *, fires: bool = True) -> None:
+    def __init__(self, intercept: Intercept = call_through, *, fires: bool = True) -> None:
         self.clock = FakeClock(NOW)
         self.account = MemoryAccount(self.clock, "http://127.0.0.1:1/azure", "q")
         self.account.queue("q-timers").create({})
-        self.timers = self.another(around, fires=fires)
+        self.timers = self.another(intercept, fires=fires)
 
-    def another(self, around: Intercept = call_through, **rules: Any) -> Timers:
-        account = cast(StorageAccount, _Queues(self.account, around))
+    def another(self, intercept: Intercept = call_through, **rules: Any) -> Timers:
+        account = cast(StorageAccount, _Queues(self.account, intercept))
         return Timers(TimerStore(account, "q"), self.clock, **rules)
 
     def put(self, *timers: Timer, text: str = "") -> None:
@@ -122,7 +122,7 @@ def test_a_timer_is_stored_for_a_lease_when_it_is_scheduled() -> None:
 
 
 def test_a_second_transition_needs_no_message_while_that_of_the_first_is_open() -> None:
-    calls = Calls()
+    calls = CallRecorder()
     kept = Kept(calls)
     for _ in range(3):
         kept.schedule()
@@ -249,7 +249,7 @@ def test_what_is_done_waits_in_a_message_that_others_see_some_seconds_after_it_i
 
 
 def test_what_is_not_done_stays_invisible_while_its_process_lives() -> None:
-    calls = Calls()
+    calls = CallRecorder()
     kept = Kept(calls)
     kept.schedule()
     for _ in range(120):
@@ -571,7 +571,7 @@ def test_what_cannot_be_read_goes_to_the_dead_letters_and_the_rest_is_taken_over
     assert kept.received(kept.timers) == [look()]
     (dead,) = messages_in(kept.account, "q-dead-letters")
     assert json.loads(dead.text)["text"] == "x" * 8 * 1024
-    assert [one["event"] for one in logs] == ["message-set-aside"]
+    assert [one["event"] for one in logs] == ["message-dead-lettered"]
     kept.timers.complete(A, None)
     kept.after(AT_ONCE)
     assert kept.messages() == []

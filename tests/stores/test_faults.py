@@ -26,26 +26,29 @@ USED = [CountedUsage(NOW + n * HOUR, NOT_RECORDED, Calls(n, NOW)) for n in range
 IN_BLOCKS = [b"a" * BLOCK, b"b" * BLOCK, b"c"]
 
 
-class AroundAccount(StorageAccount):
-    """Another account, each operation of whose tables, queues and container goes through ``around``."""
+class InterceptedAccount(StorageAccount):
+    """Another account, each operation of whose tables, queues and container goes through ``intercept``."""
 
-    def __init__(self, account: StorageAccount, around: Intercept) -> None:
-        self._account, self._around = account, around
-        self.container = intercept_port(BlobContainer, account.container, around)
+    def __init__(self, account: StorageAccount, intercept: Intercept) -> None:
+        self._account, self._intercept = account, intercept
+        self.container = intercept_port(BlobContainer, account.container, intercept)
         self.public_queues, self.public_blobs = account.public_queues, account.public_blobs
         self.endpoints = account.endpoints
 
     def table(self, name: str) -> Table:
-        return intercept_port(Table, self._account.table(name), self._around)
+        return intercept_port(Table, self._account.table(name), self._intercept)
 
     def queue(self, name: str) -> Queue:
-        return intercept_port(Queue, self._account.queue(name), self._around)
+        return intercept_port(Queue, self._account.queue(name), self._intercept)
 
     def queues(self, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
-        return self._around("queues", lambda: self._account.queues(prefix))
+        queues: Iterator[tuple[str, Mapping[str, str]]] = self._intercept(
+            "queues", lambda: self._account.queues(prefix)
+        )
+        return queues
 
     def check(self) -> None:
-        self._around("check", self._account.check)
+        self._intercept("check", self._account.check)
 
 
 class Fault:
@@ -113,15 +116,15 @@ ACTS: dict[str, tuple[Callable[[Storage], Any], Callable[[Storage], Any]]] = {
 }
 
 
-def stores(around: Intercept) -> Storage:
+def stores(intercept: Intercept) -> Storage:
     clock = FakeClock(NOW)
     account = MemoryAccount(clock, "http://127.0.0.1:1/azure", "q")
-    return Storage(AroundAccount(account, around), "q", clock)
+    return Storage(InterceptedAccount(account, intercept), "q", clock)
 
 
 @pytest.mark.parametrize("name", ACTS)
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
-def test_a_call_that_failed_anywhere_may_be_repeated(name: str, is_done: bool) -> None:
+def test_a_call_that_failed_at_any_operation_can_be_repeated(name: str, is_done: bool) -> None:
     act, seen = ACTS[name]
     intact = Fault(None, is_done=False)
     storage = stores(intact)
@@ -138,7 +141,7 @@ def test_a_call_that_failed_anywhere_may_be_repeated(name: str, is_done: bool) -
 
 @pytest.mark.parametrize("name", ["write in blocks", "join parts"])
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
-def test_a_blob_is_there_as_a_whole_or_not_at_all(name: str, is_done: bool) -> None:
+def test_a_failed_write_leaves_a_whole_blob_or_none(name: str, is_done: bool) -> None:
     act, seen = ACTS[name]
     intact = Fault(None, is_done=False)
     storage = stores(intact)

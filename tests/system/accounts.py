@@ -5,7 +5,7 @@ import secrets
 
 from legacy_queue.adapters.azurite import Azurite
 
-from .plain import Queue
+from .http_queue import Queue
 from .processes import Server
 
 SIGNING_SECRET = "a-signing-secret-for-the-tests-of-servers"

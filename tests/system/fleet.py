@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from .plain import Json, Message, Queue, definition, delete, slugid
+from .http_queue import Json, Message, Queue, definition, delete, slugid
 from .processes import wait_until
 
 GROUP = "plain"  # of these workers
@@ -18,7 +18,7 @@ POLL_INTERVAL = 0.5  # seconds between two looks where there was no work
 
 
 @dataclass
-class SampleWorker:
+class HttpWorker:
     """One worker of ``system/<worker_type>``; ``claims`` are those that it was given, oldest first."""
 
     queue: Queue
@@ -73,10 +73,10 @@ class SampleWorker:
         return dict(answer.json()) if answer.status_code == 200 else None
 
 
-InHand = Callable[[SampleWorker, Json], object]
+InHand = Callable[[HttpWorker, Json], object]
 
 
-def work_through(worker: SampleWorker, in_hand: InHand, is_over: threading.Event) -> None:
+def work_through(worker: HttpWorker, in_hand: InHand, is_over: threading.Event) -> None:
     """Claim and complete until it is over; ``in_hand`` is called with each claim."""
     while not is_over.is_set():
         if claim := worker.claim():
@@ -87,9 +87,7 @@ def work_through(worker: SampleWorker, in_hand: InHand, is_over: threading.Event
 
 
 @contextmanager
-def at_work(
-    workers: Iterable[SampleWorker], in_hand: InHand = lambda *_: None
-) -> Iterator[Callable[[], None]]:
+def at_work(workers: Iterable[HttpWorker], in_hand: InHand = lambda *_: None) -> Iterator[Callable[[], None]]:
     """They work while the context lasts. What it gives, called, raises what any of them has raised."""
     is_over = threading.Event()
     workers = list(workers)
@@ -162,7 +160,7 @@ def wait_for_completion(check: Callable[[], None], *works: Work) -> None:
     wait_until(is_over)
 
 
-def claimed_by(workers: Sequence[SampleWorker]) -> list[tuple[str, int, str]]:
+def claimed_by(workers: Sequence[HttpWorker]) -> list[tuple[str, int, str]]:
     """taskId, runId and workerId of each claim, in order."""
     return sorted(
         (claim["status"]["taskId"], claim["runId"], worker.worker_id)

@@ -14,7 +14,7 @@ import requests
 
 from tests.adapters.amqp_side import Consumer, Network
 
-from .plain import Json
+from .http_queue import Json
 from .processes import LONG, wait_until
 
 GROUP_RESOLVED = "task-group-resolved"

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from .plain import Queue, definition
+from .http_queue import Queue, definition
 from .processes import LONG, serve
 
 FILES = ("sh", "-c", 'ulimit -n 1024; exec "$0" "$@"')

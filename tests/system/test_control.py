@@ -8,7 +8,7 @@ from typing import Any
 
 import requests
 
-from .plain import Queue, definition
+from .http_queue import Queue, definition
 from .processes import LONG, serve
 
 POOL = "reset"

@@ -4,7 +4,7 @@ from urllib.parse import quote
 
 import requests
 
-from .plain import Queue, definition, delete
+from .http_queue import Queue, definition, delete
 from .processes import LONG
 
 

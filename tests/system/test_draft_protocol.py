@@ -8,7 +8,7 @@ from threading import Barrier
 import requests
 from lxml import etree
 
-from .plain import Message, Queue, definition, delete
+from .http_queue import Message, Queue, definition, delete
 from .processes import LONG
 
 PARTS = [

@@ -15,7 +15,7 @@ import requests
 
 from . import uploads
 from .conftest import STORAGES, Running
-from .plain import Json, Queue, definition, delete, slugid
+from .http_queue import Json, Queue, definition, delete, slugid
 from .processes import LONG, work
 
 

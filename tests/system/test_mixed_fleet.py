@@ -12,9 +12,9 @@ from legacy_queue.adapters.azurite import Azurite
 
 from .accounts import as_root, on_account
 from .conftest import STORAGES
-from .fleet import COMPLETED, PROTOCOLS, Work, Worker, at_work, claimed_by, wait_for_completion
-from .plain import Json, Queue
-from .processes import LONG, Working, serve, wait_until, work
+from .fleet import COMPLETED, PROTOCOLS, HttpWorker, Work, at_work, claimed_by, wait_for_completion
+from .http_queue import Json, Queue
+from .processes import LONG, WorkerProcess, serve, wait_until, work
 
 TASKS = 36
 SEVERAL = 3  # plain workers of each protocol
@@ -33,7 +33,7 @@ def queues(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sequence[
         azurite: Azurite = request.getfixturevalue("azurite")
         env = on_account(azurite)
         yield [
-            as_root(stack.enter_context(serve(tmp_path / name, *BRIEF, **env))) for name in ("one", "other")
+            as_root(stack.enter_context(serve(tmp_path / name, *BRIEF, env=env))) for name in ("one", "other")
         ]
 
 
@@ -41,14 +41,14 @@ def test_a_mixed_fleet_runs_each_task_once_and_leaves_nothing(
     queues: Sequence[Queue], worker_type: str, tmp_path: Path
 ) -> None:
     workers = [
-        Worker(queues[number % len(queues)], worker_type, f"{protocol}-{number}", protocol)
+        HttpWorker(queues[number % len(queues)], worker_type, f"{protocol}-{number}", protocol)
         for protocol in PROTOCOLS
         for number in range(SEVERAL)
     ]
     all_at_work = threading.Barrier(len(workers) + 1)
     work_of_all = Work(queues[0], worker_type)
 
-    def in_hand(worker: Worker, claim: Json) -> None:
+    def in_hand(worker: HttpWorker, claim: Json) -> None:
         """Nobody goes on before each has had one in hand, and nobody else gets it."""
         if len(worker.claims) == 1:
             all_at_work.wait(LONG)
@@ -82,7 +82,7 @@ def test_a_mixed_fleet_runs_each_task_once_and_leaves_nothing(
 
 
 @contextmanager
-def sample_workers(queue: Queue, worker_type: str, folder: Path) -> Iterator[list[Working]]:
+def sample_workers(queue: Queue, worker_type: str, folder: Path) -> Iterator[list[WorkerProcess]]:
     """``legacy-queue worker`` for each protocol, all of them looking for work."""
     with ExitStack() as stack:
         samples = []
@@ -112,7 +112,7 @@ class Move:
         self.work = Work(self.queue, self.worker_type)
         self.old, self.new = (
             [
-                Worker(self.queue, self.worker_type, f"{protocol}-{number}", protocol)
+                HttpWorker(self.queue, self.worker_type, f"{protocol}-{number}", protocol)
                 for protocol in protocols
                 for number in range(2)
             ]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import requests
 
-from .plain import Queue
+from .http_queue import Queue
 from .processes import LONG, Server
 from .real_clients import TODAY, Called, RealClient
 from .uploads import TEXT, Run, body, claimed, of_blob, send

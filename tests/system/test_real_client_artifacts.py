@@ -12,7 +12,7 @@ import requests
 from azure.core.exceptions import HttpResponseError
 from azure.storage.blob import BlobClient
 
-from .plain import Queue, in_time
+from .http_queue import Queue, in_time
 from .processes import LONG
 from .real_clients import CLIENTS, Npm, RealClient, Refused, refusal
 from .uploads import TEXT, Run, body, claimed, curl, curl_upload, of_blob, of_parts, send

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from .plain import Queue, in_time, slugid
+from .http_queue import Queue, in_time, slugid
 from .processes import wait_until
 from .real_clients import RealClient, refusal
 from .uploads import Run, body, claimed, of_blob

@@ -6,7 +6,7 @@ import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.storage.queue import QueueClient
 
-from .plain import Json, Queue, definition, slugid
+from .http_queue import Json, Queue, definition, slugid
 from .real_clients import RealClient, refusal
 
 WORKER = {"workerGroup": "group", "workerId": "one"}

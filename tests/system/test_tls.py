@@ -15,9 +15,9 @@ import pytest
 import requests
 
 from legacy_queue.worker.http_client import Http, Unavailable
-from legacy_queue.worker.worker_settings import Clock
+from legacy_queue.worker.worker_settings import WorkerClock
 
-from .plain import Queue, definition
+from .http_queue import Queue, definition
 from .processes import LONG, Server, resolve, serve, work
 from .real_clients import CLIENTS, TODAY, real_client
 from .test_claim_work import answered, claim_work, connect, request_for_work
@@ -72,7 +72,7 @@ def test_a_worker_polls_claims_uploads_and_reports_over_https_alone(
     assert {parse_qs(url.query)["spr"][0] for url in signed} == {"https"}
     with work(tmp_path, server, "cycle", "--max-tasks", "1") as worker:
         assert worker.wait() == 0
-    assert worker.told[0] == "poll-urls"
+    assert worker.step_names[0] == "poll-urls"
     assert queue.runs(task_id) == [("completed", "completed")]
     log = requests.get(f"{server.base_url}/task/{task_id}/artifacts/public/logs/live.log", timeout=LONG)
     assert log.text == "hello\n"
@@ -98,7 +98,7 @@ def test_a_client_that_does_not_trust_the_authority_refuses_the_server(
     if client == "requests":
         with pytest.raises(requests.exceptions.SSLError):
             requests.get(f"{server.base_url}/ping", timeout=LONG)
-        sample_worker = Http(Clock(), threading.Event())
+        sample_worker = Http(WorkerClock(), threading.Event())
         with pytest.raises(Unavailable, match="see legacy-queue ca"):
             sample_worker.send("GET", f"{server.base_url}/ping", retries=0)
         sample_worker.close()

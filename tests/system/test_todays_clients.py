@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import requests
 
-from .fleet import COMPLETED, PROTOCOLS, Work, Worker, at_work, claimed_by, wait_for_completion
-from .plain import Json, Queue, definition, slugid
+from .fleet import COMPLETED, PROTOCOLS, HttpWorker, Work, at_work, claimed_by, wait_for_completion
+from .http_queue import Json, Queue, definition, slugid
 from .processes import LONG, Server, environment, wait_until
 from .real_clients import TODAY, Called, RealClient, node, python_of_today
 
@@ -95,7 +95,7 @@ def working(name: str, queue: Queue, worker_type: str, folder: Path) -> Iterator
 def test_workers_on_the_newest_clients_and_legacy_workers_empty_one_queue_and_run_each_task_once(
     queue: Queue, worker_type: str, tmp_path: Path
 ) -> None:
-    legacy = [Worker(queue, worker_type, f"{protocol}-0", protocol) for protocol in PROTOCOLS]
+    legacy = [HttpWorker(queue, worker_type, f"{protocol}-0", protocol) for protocol in PROTOCOLS]
     work = Work(queue, worker_type)
     with ExitStack() as stack:
         todays = [stack.enter_context(working(name, queue, worker_type, tmp_path)) for name in TODAY]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import requests
 
-from .plain import Json, Queue, definition, in_time
+from .http_queue import Json, Queue, definition, in_time
 from .processes import LONG
 from .real_clients import RealClient, refusal
 
