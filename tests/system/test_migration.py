@@ -114,4 +114,4 @@ def test_a_fleet_is_told_worker_by_worker_also_after_a_restart(tmp_path: Path, a
             ("system/deployed", "not yet not yet"),
             ("system/draft", "can be not yet"),
         ]
-        assert "6 of the 8 claims" in migration(ask, server, "--dry-run", "required")
+        assert "6 of 8 claims" in migration(ask, server, "--dry-run", "required")
