@@ -99,7 +99,7 @@ install_py() {
     printf '%s\n' "$pins" >"$own/.installed"
 }
 
-# legacy_queue/adapters/rabbitmq.py looks at the same paths
+# tests/rabbitmq.py looks at the same paths
 has_rabbitmq() {
     compgen -G "$1/usr/lib/erlang/erts-*/bin/erlexec" >/dev/null &&
         compgen -G "$1/usr/lib/rabbitmq/lib/rabbitmq_server-*" >/dev/null

@@ -43,7 +43,7 @@ def resolve(**options: str | None) -> None:
         if settings.storage == "azurite":
             azurite = Azurite(
                 settings.data_dir / "azurite", settings.azurite_dir, tls=settings.tls_files
-            ).found()
+            ).find_running()
             settings = replace(settings, connection_string=azurite.connection_string)
             check_version(settings)
         server = build(settings, settings.public_url or "http://127.0.0.1")

@@ -30,14 +30,14 @@ class FaultyMessages:
 
     def receive(self, source: Queue, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
         """As ``Queue.receive``, without the messages that a fault loses."""
-        self._observer.meet(request.environ, RECEIVE)
+        self._observer.cause_fault(request.environ, RECEIVE)
         received = source.receive(count, hidden_for)
         return [one for one in received if self._effect(source, one, hidden_for) != "lose"]
 
     def delete(self, message_id: str) -> None:
         """Before a message is deleted; raises InjectedError in its place."""
         run = self._runs.get(message_id)
-        self._observer.meet(request.environ, DELETE, [run] if run else [])
+        self._observer.cause_fault(request.environ, DELETE, [run] if run else [])
 
     def _effect(self, source: Queue, message: QueuedMessage, hidden_for: timedelta) -> Effect | None:
         """What has happened to the message."""
@@ -45,7 +45,7 @@ class FaultyMessages:
         if run:
             self._runs.put(message.lease.message_id, run)
         endpoint = _NO_ENDPOINT if self._copies.get(message.lease.message_id) else RECEIVE
-        fault = self._observer.meet(request.environ, endpoint, [run] if run else [], has_message=True)
+        fault = self._observer.cause_fault(request.environ, endpoint, [run] if run else [], has_message=True)
         effect = fault.effect if fault else None
         with suppress(LeaseLost):  # it has expired meanwhile
             match effect:

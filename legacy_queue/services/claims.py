@@ -1,6 +1,6 @@
 """Claims of runs: made, extended, released."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 
 from legacy_queue.domain import transitions
-from legacy_queue.domain.authentication import Client, create_temporary_credentials
+from legacy_queue.domain.authentication import create_temporary_credentials
 from legacy_queue.domain.errors import AuthorizationFailed, InputError, RequestConflict, ResourceNotFound
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import MessageLease, read_message, signature_is_valid
@@ -19,6 +19,7 @@ from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.times import epoch_milliseconds, format_time, parse_time
 from legacy_queue.ports import Clock, Corrupt
 from legacy_queue.services.changes import Changes
+from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.services.usage import Usage
 from legacy_queue.services.work_messages import WorkMessages
 from legacy_queue.services.workers import Workers
@@ -55,18 +56,6 @@ class ClaimProof:
         return [name for name, value in fields.items() if value is None]
 
 
-@dataclass(frozen=True)
-class ClaimRules:
-    """Any of the ``secrets`` verifies a message's signature. Workers of the ``required`` types, each
-    ``provisionerId/workerType``, must present their message. ``issuer`` signs the credentials of a claim.
-    """
-
-    secrets: Sequence[bytes] = field(repr=False)
-    claim_timeout: timedelta
-    required: frozenset[str]
-    issuer: Client
-
-
 class _Moved(ResourceNotFound):
     """The task is no longer in the queue where its message was polled: its priority was changed."""
 
@@ -83,17 +72,19 @@ class Claims:
         changes: Changes,
         messages: WorkMessages,
         clock: Clock,
-        rules: ClaimRules,
+        settings: ServiceSettings,
         usage: Usage,
         workers: Workers,
     ) -> None:
-        self._changes, self._messages, self._clock, self._rules = changes, messages, clock, rules
+        self._changes, self._messages, self._clock, self._settings = changes, messages, clock, settings
         self._usage, self._workers = usage, workers
         self._offered: SharedLruCache[tuple[str, int], datetime] = SharedLruCache(_MAX_REMEMBERED)
 
     def policy(self, provisioner_id: str, worker_type: str) -> str:
         """``required`` if claimTask must present the polled message, else ``optional``."""
-        return "required" if f"{provisioner_id}/{worker_type}" in self._rules.required else "optional"
+        return (
+            "required" if f"{provisioner_id}/{worker_type}" in self._settings.proof_required else "optional"
+        )
 
     def claim(self, task: Task, run_id: int, worker: Worker, proof: ClaimProof) -> Mapping[str, Any]:
         """Claim the run until takenUntil; returns the body that claimTask answers.
@@ -160,7 +151,7 @@ class Claims:
         """
 
         def decide(task: Task, now: datetime) -> Outcome:
-            return transitions.reclaim(task, run_id, self._rules.claim_timeout, now)
+            return transitions.reclaim(task, run_id, self._settings.claim_timeout, now)
 
         task = self._changes.apply(task_id, decide)
         queue = task.work_queue
@@ -170,7 +161,7 @@ class Claims:
     def _verify(self, message: ReceivedMessage) -> tuple[str, int, str]:
         """The taskId, runId and signature of the message; raises ValueError if it is not signed by us."""
         task_id, run_id, signature = read_message(message.text)
-        if not signature_is_valid(signature, task_id, run_id, self._rules.secrets):
+        if not signature_is_valid(signature, task_id, run_id, self._settings.secrets):
             raise ValueError("its signature is wrong")
         return task_id, run_id, signature
 
@@ -188,7 +179,7 @@ class Claims:
             if polled_from not in (None, task.work_queue):
                 raise _Moved(task)
             outcome = transitions.claim(
-                task, run_id, worker, proof.lease, proof.message_id, self._rules.claim_timeout, now
+                task, run_id, worker, proof.lease, proof.message_id, self._settings.claim_timeout, now
             )
             if polled_from and outcome.task == task:
                 raise RequestConflict(f"task {task_id}: this worker holds run {run_id} already")
@@ -200,7 +191,7 @@ class Claims:
     def _check(self, task: Task, run_id: int, proof: ClaimProof) -> None:
         signature = proof.signature
         if signature is not None and not signature_is_valid(
-            signature, task.task_id, run_id, self._rules.secrets
+            signature, task.task_id, run_id, self._settings.secrets
         ):
             raise AuthorizationFailed(
                 f"the signature is not that of task {task.task_id} run {run_id}: "
@@ -259,7 +250,7 @@ class Claims:
         ]
         seconds = epoch_milliseconds(taken_until) // 1000
         credentials = create_temporary_credentials(
-            self._rules.issuer,
+            self._settings.issuer,
             f"task-client/{task.task_id}/{run.run_id}/on/{worker.worker_group}/{worker.worker_id}/until/{seconds}",
             list(dict.fromkeys([*scopes, *task.definition.wire["scopes"]])),
             start=self._clock.wall_time() - CREDENTIALS_DRIFT,

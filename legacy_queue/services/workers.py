@@ -101,7 +101,7 @@ class Workers:
     def load(self, path: Path) -> WorkerRecord:
         """The record of a provisioner, worker type or worker; raises ResourceNotFound."""
         stored = self._store.load(path)
-        record = self._with_unwritten(path, stored.known if stored else None)
+        record = self._with_unwritten(path, stored.record if stored else None)
         if record is None or record.kept_until <= self._clock.now():
             kind = ACTION_CONTEXTS[len(parents(path))].replace("-", " ")
             raise ResourceNotFound(f"there is no {kind} {'/'.join(path)}: it was never seen, or has expired")
@@ -182,7 +182,7 @@ class Workers:
                 written, unwritten = self._written.get(level), self._unwritten.get(level)
                 if unwritten:
                     self._unwritten[level] = unwritten.then(activity)
-                elif written and not written.known.needs_write(activity):
+                elif written and not written.record.needs_write(activity):
                     continue
                 elif len(self._unwritten) < self._max_records:
                     self._unwritten[level] = activity
@@ -223,11 +223,11 @@ class Workers:
         """Store what ``change`` makes of the record, None for none; ``stored`` may be old."""
         for _ in range(_MAX_ATTEMPTS):
             stored = stored or self._store.load(path)
-            record = change(stored.known if stored else None)
+            record = change(stored.record if stored else None)
             try:
                 if stored is None:
                     stored = self._store.insert(record)
-                elif record != stored.known:
+                elif record != stored.record:
                     stored = self._store.replace(stored, record)
             except (AlreadyExists, Changed):
                 stored = None
@@ -246,7 +246,7 @@ class Workers:
         if not above:
             return record.to_wire()
         stored = self._store.load(above[0])
-        actions = stored.known.actions if stored else ()
+        actions = stored.record.actions if stored else ()
         context = ACTION_CONTEXTS[len(above)]
         return {**record.to_wire(), "actions": [action for action in actions if action["context"] == context]}
 

@@ -287,7 +287,7 @@ def test_a_restart_keeps_tasks_credentials_messages_and_signed_urls(tmp_path: Pa
 def test_tasks_of_an_earlier_version_are_refused(tmp_path: Path, azurite_dir: Path) -> None:
     data_dir = tmp_path / "data"
     with serve(tmp_path / "first", data_dir=data_dir):
-        azurite = Azurite(data_dir / "azurite", azurite_dir).found()
+        azurite = Azurite(data_dir / "azurite", azurite_dir).find_running()
         with QueueServiceClient.from_connection_string(azurite.connection_string) as queues:
             queues.create_queue("lq-deadlines")
         with run(tmp_path / "resolve", "resolve", "--data-dir", str(data_dir)) as resolving:
