@@ -28,7 +28,7 @@ from tests.services.harness import (
     failing,
     task_body,
 )
-from tests.services.test_stale_memory import StaleTasks
+from tests.services.test_stale_memory import stale_tasks
 
 NO_DELAY, DAY = timedelta(0), 24 * HOUR
 MARGIN = CLAIM_TIMEOUT / 20  # for the clock of another process
@@ -149,7 +149,7 @@ def test_a_task_remembered_before_its_end_is_read(harness: Harness) -> None:
     waiting = harness.create(dependencies=[task_id])
     before = harness.storage.tasks.load(task_id)
     harness.complete(task_id)
-    server = harness.replica(wrap_tasks=lambda tasks: StaleTasks(tasks, before))
+    server = harness.replica(wrap_tasks=lambda tasks: stale_tasks(tasks, before))
     harness.events()
     advance(harness, task_id, NOW, is_published=True, recalls=True, services=server)
     assert harness.states(waiting) == ["pending"]

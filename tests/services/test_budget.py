@@ -134,9 +134,7 @@ def test_claim_task_costs_two_operations_and_at_most_a_shared_timer(process: Pro
         process.harness.run_timers(MINUTE, process.services)
     process.costs()
     process.harness.claim(message)
-    costs = [
-        name for name in process.costs() if name != "workers.page"
-    ]  # read once in 5 s
+    costs = [name for name in process.costs() if name != "workers.page"]  # read once in 5 s
     assert costs == sorted([*CLAIMED, *([TIMER] if is_later else [])])
     assert process.follow_up() == []
 
