@@ -23,7 +23,6 @@ from legacy_queue.http.app import FAULT_TARGETS, NOT_IN_JOURNAL, create_app
 from legacy_queue.http.artifact_endpoints import UPLOADS
 from legacy_queue.http.control_endpoints import ControlServices
 from legacy_queue.http.current_app import CurrentApp
-from legacy_queue.http.dispatch import Backend
 from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.request_journal import Journal
 from legacy_queue.http.request_log import WsgiApp
@@ -132,20 +131,15 @@ def _build(
     control = _control(services, storage, reset) if reset else None
     injection = control.injection if control else None
     app = create_app(
-        Backend(
-            services=services,
-            authenticator=Authenticator(clients, Roles(settings.roles)),
-            storage=storage,
-            clock=clock,
-            root_url=root_url,
-            trusts_proxy=settings.trusted_proxy,
-            is_development=settings.development,
-            project=settings.project,
-            has_legacy_stubs=settings.legacy_stubs,
-            stopping=background.stopping,
-            upload_slots=upload_slots,
-            control=control,
-        )
+        services,
+        Authenticator(clients, Roles(settings.roles)),
+        root_url,
+        trusts_proxy=settings.trusted_proxy,
+        is_development=settings.development,
+        project=settings.project,
+        has_legacy_stubs=settings.legacy_stubs,
+        upload_slots=upload_slots,
+        control=control,
     )
     if settings.control or isinstance(storage.account, MemoryAccount):
         account = storage.account
