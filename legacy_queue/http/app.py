@@ -23,12 +23,13 @@ from legacy_queue.http import (
     worker_endpoints,
 )
 from legacy_queue.http.bodies import MAX_BODY
-from legacy_queue.http.control_endpoints import CONTROL_ENDPOINTS, ControlServices, control_endpoints
+from legacy_queue.http.control_endpoints import CONTROL_ENDPOINTS, control_endpoints
+from legacy_queue.http.control_services import ControlServices
 from legacy_queue.http.dispatch import Dispatcher, check_escapes
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
 from legacy_queue.http.error_answers import render
 from legacy_queue.http.event_stream import events_endpoint
-from legacy_queue.http.fault_injection import target_of
+from legacy_queue.http.fault_injection import FaultInjection, target_of
 from legacy_queue.http.legacy_stubs import legacy_stubs
 from legacy_queue.http.metrics import Metrics
 from legacy_queue.http.migration_endpoint import migration
@@ -106,10 +107,12 @@ def create_app(
     has_legacy_stubs: bool = False,
     upload_slots: UploadSlots | None = None,
     control: ControlServices | None = None,
+    injection: FaultInjection | None = None,
 ) -> Flask:
     """The WSGI application: the endpoints under both prefixes, pages about the server, and references.
 
-    With ``is_development`` each answer says so in a header. Without ``control``, /control/v1 is disabled.
+    With ``is_development`` each answer says so in a header. Without ``control``, /control/v1 is disabled,
+    and without ``injection`` there are no faults.
     """
     app = _FlaskApp("legacy_queue", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1  # of what reads bodies without a limit of its own
@@ -124,6 +127,7 @@ def create_app(
         authenticator,
         trusts_proxy=trusts_proxy,
         control=control,
+        injection=injection,
     )
     metrics = Metrics(services)
     headers = DEVELOPMENT_HEADERS if is_development else ()
@@ -132,7 +136,6 @@ def create_app(
     app.register_error_handler(
         Exception, lambda error: render(error, record_of(request.environ), services.clock)
     )
-    injection = control.injection if control else None
     upload = artifact_endpoints.upload_view(services, upload_slots or UploadSlots(), injection)
     path = f"{artifact_endpoints.UPLOADS}/<ticket>"
     app.put(path, endpoint="upload", provide_automatic_options=False)(upload)

@@ -23,9 +23,11 @@ from legacy_queue.domain.errors import (
 from legacy_queue.domain.hawk import SignedRequest
 from legacy_queue.domain.scopes import reference
 from legacy_queue.http.bodies import MAX_BODY, parse, validate
-from legacy_queue.http.control_endpoints import ControlServices
-from legacy_queue.http.endpoint import PARAMETERS, Call, Endpoint
+from legacy_queue.http.control_services import ControlServices
+from legacy_queue.http.endpoint import Call, Endpoint
 from legacy_queue.http.error_answers import render
+from legacy_queue.http.fault_injection import FaultInjection
+from legacy_queue.http.parameters import PARAMETERS
 from legacy_queue.http.request_log import Environ, RequestRecord, WsgiApp, record_of
 from legacy_queue.services import Services
 
@@ -52,10 +54,11 @@ class Dispatcher:
         *,
         trusts_proxy: bool = False,
         control: ControlServices | None = None,
+        injection: FaultInjection | None = None,
     ) -> None:
         self._rest, self._services, self._control = rest, services, control
         self._authenticator, self._trusts_proxy = authenticator, trusts_proxy
-        self._inject = control.injection.handle if control else None
+        self._inject = injection.handle if injection else None
         by_service = groupby(prefixed, lambda endpoint: endpoint.service)
         routes = [
             *[f"(?:/v1|/api/{name}/v1)(?:{'|'.join(map(_pattern, some))})" for name, some in by_service],
@@ -74,7 +77,7 @@ class Dispatcher:
         segments = match.groups()[match.re.groupindex[endpoint.name] :]
         try:
             call = self._checked(endpoint, segments, environ, record)
-            answer = endpoint.handler(call) if self._inject is None else self._inject(call)
+            answer = call.endpoint.handler(call) if self._inject is None else self._inject(call)
         except Exception as error:  # noqa: BLE001  a bug's too
             answer = render(error, record, self._services.clock)
         if isinstance(answer, Response):
@@ -113,6 +116,9 @@ class Dispatcher:
             body = parse(raw, environ.get("CONTENT_TYPE", ""))
             record.payload = raw, body
             _check_body(endpoint, body)
+        if endpoint.by_body:
+            endpoint = endpoint.by_body(body)
+            record.call = endpoint.name, params
         return Call(endpoint, params, query, body, environ, identity, failure, self._services, self._control)
 
     def _authenticate(
