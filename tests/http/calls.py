@@ -244,7 +244,7 @@ class Queue:
         return task_id
 
     def claim(
-        self, task_id: str, run_id: int = 0, credentials: Credentials = ROOT, **more: Any
+        self, task_id: str, run_id: int | str = 0, credentials: Credentials = ROOT, **more: Any
     ) -> TestResponse:
         return self.call("claimTask", {**WORKER, **more}, credentials, taskId=task_id, runId=run_id)
 
