@@ -256,7 +256,7 @@ def upload_view(
         signature = request.args.get("signature", "")
         if faults:
             permission = services.uploads.verified(ticket, signature)
-            faults.meet(request.environ, UPLOAD, [(permission.task_id, permission.run_id)])
+            faults.cause_fault(request.environ, UPLOAD, [(permission.task_id, permission.run_id)])
         length, headers = request.environ.get("CONTENT_LENGTH", ""), request.headers
         if not length.isdecimal():
             raise LengthRequired("content-length is missing: a body in chunks is not accepted")

@@ -59,7 +59,7 @@ class FaultInjection:
         """Note why a request of a signed URL was refused."""
         record_of(environ).reason = reason
 
-    def meet(
+    def cause_fault(
         self, environ: Environ, endpoint: str, runs: Sequence[RunKey] = (), *, has_message: bool = False
     ) -> Fault | None:
         """What happens to a request of a signed URL beyond delays and errors, which are seen to here.

@@ -112,7 +112,7 @@ def list_task_queues(call: Call) -> Answer:
 def get_task_queue(call: Call) -> Answer:
     """What is known of a worker type, as getWorkerType has it, but for actions."""
     return _described(
-        call.authorize().workers.known((call.params["provisionerId"], call.params["workerType"]))
+        call.authorize().workers.load((call.params["provisionerId"], call.params["workerType"]))
     )
 
 

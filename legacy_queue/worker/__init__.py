@@ -1,12 +1,12 @@
 """A worker of all three generations, as short as the protocols' descriptions of it. Read it in this order.
 
-``worker`` is the loop: it finds work (``finding``) and starts a ``task_run`` for each claim. That keeps the
-claim (``held_claim``) while the task's command runs (``command``), uploads the log and the declared artifacts
-(``uploads``) and reports the result. ``queue_client`` and ``azure_queue`` are the requests. A sample: it runs
-commands with its own rights, without any isolation. It knows its credentials and the queue's URL and shares
-no code with the server but the signing of requests.
+``sample_worker`` is the loop: it finds work (``finding``) and starts a ``task_run`` for each claim. A task
+run reclaims its claim (``held_claim``) while the task's command runs (``command``), uploads the log and the
+declared artifacts (``artifact_uploader``) and reports the result. ``queue_client`` and ``polled_queue`` send
+the requests. It is a sample: it runs commands with its own rights, without any isolation. It knows its
+credentials and the queue's URL. The only code that it shares with the server signs requests.
 
-    Worker(settings, on_step=print).run()
+    SampleWorker(settings, on_step=print).run()
 
 Sources: docs/explanation/protocols.md; for logs and artifacts docker-worker of 2017.
 """

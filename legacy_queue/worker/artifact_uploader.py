@@ -1,8 +1,8 @@
-"""A run's artifacts: looked for, created with the claim's newest credentials, and uploaded.
+"""Finds a run's artifacts, creates them with the claim's newest credentials, and uploads them.
 
 An artifact that fails raises nothing: a line of the log and a step say so, and the caller decides what that
-means for the task. Nothing outside of the task's working directory is uploaded, whatever path is declared and
-whatever links the task has made.
+means for the task. Never uploads a file outside of the task's working directory, whatever path the payload
+declares and whatever links the task has made.
 """
 
 import os
@@ -27,40 +27,41 @@ _TYPES.add_type("text/plain", ".log")
 
 
 class ArtifactUploader:
-    """Used by the run's own thread. Each method says whether everything is there that it is to upload."""
+    """Belongs to the run's own thread. Each method returns whether it has uploaded everything."""
 
     def __init__(self, held: HeldClaim, client: QueueClient, notify: Notify, log: TaskLog) -> None:
         self._held, self._client, self._notify, self._log = held, client, notify, log
-        self._names: set[str] = set()  # of what was declared
+        self._names: set[str] = set()  # of the declared artifacts
 
     def live_log(self, url: str) -> bool:
-        """``public/logs/live.log`` leads to this URL, where the log can be read while it grows."""
+        """Make ``public/logs/live.log`` refer to this URL, where the log can be read while it grows."""
         return self._create(LIVE_LOG, "reference", {"contentType": LOG_TYPE, "url": url})
 
     def log(self) -> bool:
-        """The whole log is ``public/logs/live_backing.log``, and ``public/logs/live.log`` leads there.
+        """Upload the log as ``public/logs/live_backing.log`` and make ``public/logs/live.log`` refer to it.
 
-        docker-worker's way: a reference is the only kind of artifact that may be replaced.
+        As docker-worker did: a reference is the only kind of artifact that may be replaced.
         """
         content, url = Content(self._log.file), self._client.artifact_url(self._held.claim, BACKING_LOG)
-        is_there = self._create(BACKING_LOG, "s3", {"contentType": LOG_TYPE}, content=content)
-        return is_there and self.live_log(url)
+        is_uploaded = self._create(BACKING_LOG, "s3", {"contentType": LOG_TYPE}, content=content)
+        return is_uploaded and self.live_log(url)
 
     def declared(self, artifacts: Iterable[Declared], directory: Path) -> bool:
-        """All that the payload declares; an ``error`` artifact stands for what the task has not made."""
-        are_there = [self._declared(artifact, directory) for artifact in artifacts]  # a failure ends nothing
-        return all(are_there)
+        """Upload all artifacts of the payload; a file that is missing becomes an ``error`` artifact."""
+        results = [self._declared(artifact, directory) for artifact in artifacts]  # after a failure too
+        return all(results)
 
     def _declared(self, artifact: Declared, directory: Path) -> bool:
         try:
-            are_there = [self._found(*one, artifact.expires) for one in _look_for(artifact, directory)]
-            return all(are_there)
+            files = _find_files(artifact, directory)
+            results = [self._file(*file, artifact.expires) for file in files]
+            return all(results)
         except OSError as failure:
             return self._failed(artifact.name, f"{artifact.path} cannot be read: {failure.strerror}")
 
-    def _found(self, name: str, path: Path, reason: str, message: str, expires: datetime | None) -> bool:
+    def _file(self, name: str, path: Path, reason: str, message: str, expires: datetime | None) -> bool:
         if name in self._names:
-            return self._failed(name, "another file that was declared has this name")
+            return self._failed(name, "another declared file has this name")
         self._names.add(name)
         if reason:
             self._create(name, "error", {"reason": reason, "message": message[:MAX_MESSAGE]}, expires)
@@ -76,7 +77,7 @@ class ArtifactUploader:
         expires: datetime | None = None,
         content: Content | None = None,
     ) -> bool:
-        """Without ``expires`` it lives as long as its task, which it cannot outlive."""
+        """Without ``expires`` the artifact expires with its task, and never later."""
         if self._held.is_lost:
             return False
         claim = self._held.claim
@@ -99,26 +100,26 @@ class ArtifactUploader:
 
 
 def content_type(name: str) -> str:
-    """By the name's ending; a compressed file does not have the type of its content."""
+    """The type of the name's ending; a compressed file does not have the type of its content."""
     guessed, encoding = _TYPES.guess_type(f"/{name}")
     return guessed if guessed and not encoding else UNKNOWN_TYPE
 
 
-def _look_for(declared: Declared, directory: Path) -> Iterator[tuple[str, Path, str, str]]:
-    """The declared file, or all files below the declared directory, each named by its path in it.
+def _find_files(declared: Declared, directory: Path) -> Iterator[tuple[str, Path, str, str]]:
+    """The declared file, or all files below the declared directory: (name, path, reason, message).
 
-    With each comes createArtifact's reason and a message where it cannot be uploaded. As docker-worker did,
-    what a directory holds beside files and directories is left out; only a link that leads out of the working
-    directory is an error. Raises OSError for what cannot be read.
+    Reason and message are createArtifact's if the file cannot be uploaded, else "". As docker-worker did,
+    leaves out of a directory all but files and directories; a link that leads out of the working directory
+    is an error. Raises OSError.
     """
     name, top = declared.name, directory / declared.path
-    kind, is_one = ("directory", os.path.isdir) if declared.is_directory else ("file", os.path.isfile)
+    kind, is_kind = ("directory", os.path.isdir) if declared.is_directory else ("file", os.path.isfile)
     invalid, outside = "invalid-resource-on-worker", "{} leads out of the task's working directory"
     if _leads_out(top, directory):
         yield name, top, invalid, outside.format(declared.path)
     elif not os.path.lexists(top):
         yield name, top, "file-missing-on-worker", f"There is no {kind} {declared.path}"
-    elif not is_one(top):
+    elif not is_kind(top):
         yield name, top, invalid, f"{declared.path} is not a {kind}"
     elif not declared.is_directory:
         yield name, top, *_too_large(top)

@@ -1,7 +1,7 @@
-"""task.payload, which the queue does not validate, and the command that it names as a process group.
+"""Reads task.payload, which the queue does not validate, and runs its command as a process group.
 
-``{"command": [...] or "...", "env": {...}, "maxRunTime": seconds, "artifacts": ...}``; all but the command
-may be left out. ``artifacts`` is docker-worker's object, ``{name: {"type": "file" or "directory", "path",
+``{"command": [...] or "...", "env": {...}, "maxRunTime": seconds, "artifacts": ...}``; only the command
+is required. ``artifacts`` is docker-worker's object, ``{name: {"type": "file" or "directory", "path",
 "expires"}}``, or generic-worker's list, ``[{"type", "path", "name", "expires"}]``, where the name may be left
 out as well and is then the path.
 """
@@ -24,11 +24,11 @@ MAX_RUN_TIME = 10**9  # seconds; the task's deadline comes long before
 LIVE_LOG = "public/logs/live.log"
 BACKING_LOG = "public/logs/live_backing.log"
 
-# Of the worker's own environment a task gets only these. Its credentials are not among them, but nothing
-# keeps a task from looking for them in /proc.
+# A task gets only these variables of the worker's environment. The credentials are not among them, but a task
+# can read them in /proc.
 INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR")
 
-# What the operating system says of a command that no machine like this could run.
+# The errors of the operating system for a command that cannot run on any machine like this
 _NOT_RUNNABLE = {ENOENT, EACCES, ENOEXEC, ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG, E2BIG}
 
 
@@ -38,7 +38,7 @@ class PayloadError(Exception):
 
 @dataclass(frozen=True)
 class Declared:
-    """An artifact that the task promises to make: a file or a directory below its working directory."""
+    """An artifact that the payload declares: a file or a directory below the working directory."""
 
     name: str
     is_directory: bool
@@ -48,7 +48,7 @@ class Declared:
 
 @dataclass(frozen=True)
 class Payload:
-    """A command to run, its environment, how long it may take and what is to be kept of what it makes."""
+    """A command to run, its environment, how long it may take and the artifacts to upload."""
 
     arguments: tuple[str, ...]
     env: Mapping[str, str] = field(repr=False)
@@ -57,7 +57,7 @@ class Payload:
 
     @classmethod
     def from_wire(cls, payload: Any) -> "Payload":
-        """Read task.payload; raises PayloadError before anything of the task has run."""
+        """Read task.payload; raises PayloadError."""
         if not isinstance(payload, dict):
             raise PayloadError("payload must be an object")
         command, env = payload.get("command"), payload.get("env", {})
@@ -101,7 +101,7 @@ def _artifact(artifact: Any, name: str | None = None) -> Declared:
         must_be = "1 to 1024 printable ASCII characters"
         raise PayloadError(f"{name!r:.80} cannot be an artifact's name: {must_be}")
     if name in (LIVE_LOG, BACKING_LOG):
-        raise PayloadError(f"{name} is the task's log: give what payload.artifacts declares another name")
+        raise PayloadError(f"{name} is the task's log: choose another name in payload.artifacts")
     return Declared(name, kind == "directory", path, _expires(artifact.get("expires")))
 
 
@@ -119,7 +119,7 @@ def _expires(expires: Any) -> datetime | None:
 
 
 def _is_native(value: Any) -> bool:
-    """Whether it is a string that the operating system can take: no NUL, nothing that cannot be encoded."""
+    """Whether the value is a string that the operating system accepts: without NUL, and encodable."""
     try:
         return b"\0" not in os.fsencode(value)
     except (TypeError, UnicodeEncodeError):
@@ -127,7 +127,7 @@ def _is_native(value: Any) -> bool:
 
 
 class Command:
-    """A command that runs in a session of its own; ``end`` must be called in every case."""
+    """A command that runs in a session of its own; the caller must call ``end`` in every case."""
 
     def __init__(
         self,
@@ -139,9 +139,9 @@ class Command:
     ) -> None:
         """Start the command in ``directory``, its standard output and error going to ``output``.
 
-        ``names`` (TASK_ID, RUN_ID) and then the payload's env are added to the environment. ``on_exit`` is
-        called, by another thread, once the command itself has ended. Raises PayloadError when there is no
-        such command to run, OSError when that is not the task's fault.
+        The environment gets ``names`` (TASK_ID, RUN_ID) and then the payload's env. Another thread calls
+        ``on_exit`` when the command itself has ended. Raises PayloadError if the task's command cannot run,
+        OSError if that is not the task's fault.
         """
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
         try:
@@ -160,7 +160,7 @@ class Command:
             raise
 
         def wait() -> None:
-            # Not reaped here: while the leader is a zombie, no other group can get its id.
+            # Does not reap: while the leader is a zombie, no other group can get its id.
             os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
             on_exit()
 
@@ -168,13 +168,13 @@ class Command:
         self._waiting.start()
 
     def kill(self) -> None:
-        """Kill the whole process group. Its leader is not waited for before, so the id is still its own."""
+        """Kill the whole process group. Only ``end`` reaps its leader, so the id is still its own."""
         if self._process.returncode is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def end(self) -> int:
-        """Kill what is left of the process group; the command's exit code, -9 if it was killed just now."""
+        """Kill the rest of the process group; return the command's exit code, -9 if this has killed it."""
         self.kill()
         self._waiting.join()
         return self._process.wait()

@@ -1,4 +1,4 @@
-"""A claim that is reclaimed in time, by a thread of its own, whatever else the worker does for the run."""
+"""Reclaims a claim in time, in a thread of its own, whatever else the worker does for the run."""
 
 import threading
 from collections.abc import Callable
@@ -15,7 +15,7 @@ MIN_DELAY = timedelta(seconds=1)
 class HeldClaim:
     """Reclaims with the newest credentials each time, until it is released or lost.
 
-    ``claim`` is the newest form of the claim. ``on_lost`` is called once if it is lost, by another thread.
+    ``claim`` is the newest form of the claim. If the claim is lost, another thread calls ``on_lost`` once.
     """
 
     def __init__(self, context: Context, claim: Claim, on_lost: Callable[[], None]) -> None:
@@ -28,7 +28,7 @@ class HeldClaim:
         self._thread.start()
 
     def release(self) -> None:
-        """Reclaim it no more; ``claim`` does not change any more. Waits for a reclaim under way."""
+        """Stop reclaiming; ``claim`` does not change any more. Waits for a reclaim under way."""
         self._released.set()
         self._thread.join()
         self._client.close()
@@ -42,13 +42,15 @@ class HeldClaim:
                 return
 
     def _schedule_reclaim(self) -> None:
-        """By the monotonic clock: a time of day that jumps changes nothing."""
+        """Use the monotonic clock: it does not jump with the time of day."""
         delay = reclaim_delay(self.claim.taken_until - self._clock.now())
         self._reclaim_at = self._clock.monotonic() + delay.total_seconds()
 
     def _reclaim(self) -> str | None:
-        """Extend the claim; why it is lost, where it is: refused (409: resolved, canceled or too late), or
-        expired without an answer from the queue. Until then a reclaim that failed is tried again.
+        """Extend the claim; returns why the claim is lost, None if it is not.
+
+        It is lost if the queue refuses (409: resolved, canceled or too late), or if it expires before the
+        queue answers. Until then a failed reclaim is repeated.
         """
         try:
             self.claim = self._client.reclaim_task(self.claim)
@@ -67,10 +69,10 @@ class HeldClaim:
 
 
 def reclaim_delay(left: timedelta) -> timedelta:
-    """How long to wait before reclaiming a claim that ends when ``left`` is over: until three minutes
-    before its end, or two thirds of it where it is shorter than nine minutes.
+    """How long to wait before the next reclaim of a claim that ends in ``left``.
 
-    Never less than a second, so that a clock which is ahead of the queue's cannot make the worker spin.
+    Until three minutes before its end, or two thirds of ``left`` if that is less than nine minutes. At least
+    a second, so that a worker whose clock is ahead of the queue's does not spin.
     Source: "a few minutes prior to expiration, to allow for clock drift" ("Queue - Worker Interaction").
     """
     return max(left - min(RECLAIM_MARGIN, left / 3), MIN_DELAY)

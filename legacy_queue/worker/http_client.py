@@ -1,6 +1,6 @@
-"""One HTTP request at a time: bounded in time, repeated where a repetition can help.
+"""Sends one HTTP request at a time, with timeouts, and repeats it if that can help.
 
-What a failed request says of itself never holds its URL, which may be a signed one.
+Never puts a URL into an error: it may be a signed URL.
 """
 
 import os
@@ -30,14 +30,14 @@ class Unavailable(Exception):
 
 
 def unsigned(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    """Leave the request as it is: also without what ~/.netrc holds, which would spoil a signed URL."""
+    """Leave the request unsigned, also without the credentials of ~/.netrc: Azure would refuse them."""
     return request
 
 
 class Content:
-    """The bytes that a file has now, read piece by piece, and from the start for each request.
+    """The bytes that an open file has now, read piece by piece, from the start for each request.
 
-    What is appended later is not sent: it would not fit the content-length. Needs the file open.
+    Leaves out bytes that are appended later: they would not fit the content-length.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -57,13 +57,17 @@ class Content:
 
 
 class Http:
-    """The connections of one thread. Once ``give_up`` is set, no request is repeated any more."""
+    """The connections of one thread. Repeats no request after ``give_up`` is set.
+
+    The loop is written by hand. urllib3's Retry would repeat a request with its first Hawk signature, whose
+    nonce the queue has seen, and would not repeat a request whose answer breaks off in its body.
+    """
 
     def __init__(self, clock: WorkerClock, give_up: threading.Event) -> None:
         self._clock, self._give_up = clock, give_up
         self._session = requests.Session()
         for scheme in ("http://", "https://"):
-            self._session.mount(scheme, _OneRequestAdapter(self._connected))
+            self._session.mount(scheme, _ObservedAdapter(self._connected))
         self._sockets: WeakSet[socket.socket] = WeakSet()
         self._is_disconnected = False
         self.close = self._session.close
@@ -78,10 +82,10 @@ class Http:
         retries: int = RETRIES,
         **content: Any,
     ) -> requests.Response:
-        """The first answer below 500; 5xx and broken connections are tried again with growing delays.
+        """The first answer below 500; repeats a 5xx and a broken connection, with growing delays.
 
-        ``content`` is requests' ``json``, or ``data`` and ``headers``. Raises Unavailable when the last try
-        failed as well. A 4xx is an answer and never tried again.
+        ``content`` is requests' ``json``, or ``data`` and ``headers``. Raises Unavailable if the last attempt
+        fails too. A 4xx is an answer and is never repeated.
         """
         for attempt in range(retries + 1):
             delay = FIRST_DELAY * 2**attempt
@@ -103,7 +107,7 @@ class Http:
         raise Unavailable(failure)
 
     def disconnect(self) -> None:
-        """End the current request, and every later one, as if its connection broke. For any thread."""
+        """Break the connection of the current request and of every later one. For any thread."""
         self._is_disconnected = True
         for connected in list(self._sockets):
             with suppress(OSError):  # it is closed already
@@ -115,8 +119,8 @@ class Http:
             self.disconnect()
 
 
-class _OneRequestAdapter(HTTPAdapter):
-    """Tells of each socket that is connected: requests cannot end a request from another thread."""
+class _ObservedAdapter(HTTPAdapter):
+    """Passes each connected socket to ``on_connect``: requests cannot end a request of another thread."""
 
     def __init__(self, on_connect: Callable[[socket.socket], None]) -> None:
         super().__init__()

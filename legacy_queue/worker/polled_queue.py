@@ -1,6 +1,6 @@
 """The Azure queues as a worker sees them: two signed URLs for each, and messages in XML.
 
-A signed URL and a receipt are secrets: neither is ever part of an error or of a repr.
+Never puts a signed URL or a receipt into an error or a repr: both are secrets.
 """
 
 import base64
@@ -16,7 +16,7 @@ from legacy_queue.worker.http_client import Http, Unavailable
 
 
 class AzureRefused(Exception):
-    """A 4xx to a poll (only new signed URLs may help) or to a delete (the message may still be there)."""
+    """Azure answered a poll with a 4xx (only new signed URLs may help), or a delete."""
 
     def __init__(self, operation: str, answer: requests.Response) -> None:
         try:
@@ -32,7 +32,7 @@ class MessageUnreadable(Exception):
 
 @dataclass(frozen=True)
 class Work:
-    """What a message says: the run that may be claimed, and the queue's signature over it."""
+    """The content of a message: a run to claim, and the queue's signature over it."""
 
     task_id: str
     run_id: int
@@ -41,7 +41,7 @@ class Work:
 
 @dataclass(frozen=True)
 class PolledMessage:
-    """One ``<QueueMessage>``; ``text`` is still base64."""
+    """A ``<QueueMessage>``; ``text`` is still base64."""
 
     message_id: str
     pop_receipt: str = field(repr=False)
@@ -49,7 +49,7 @@ class PolledMessage:
     text: str = field(repr=False)
 
     def work(self) -> Work:
-        """MessageText, base64 decoded and JSON parsed; raises MessageUnreadable."""
+        """The content of MessageText, which is JSON in base64; raises MessageUnreadable."""
         try:
             content = json.loads(base64.b64decode(self.text, validate=True))
             task_id, run_id, signature = content["taskId"], content["runId"], content.get("signature")
@@ -64,15 +64,15 @@ class PolledMessage:
 
 @dataclass(frozen=True)
 class PolledQueue:
-    """One of the queues that pollTaskUrls names."""
+    """A queue of pollTaskUrls' answer."""
 
     signed_poll_url: str = field(repr=False)
     signed_delete_url: str = field(repr=False)
 
     def poll(self, http: Http, number: int) -> list[PolledMessage]:
-        """Up to ``number`` (1 to 32) messages, hidden from other workers from now on.
+        """Receive up to ``number`` (1 to 32) messages, which are hidden from other workers from now on.
 
-        Raises Unavailable when the next poll may succeed, AzureRefused when only new URLs can help.
+        Raises Unavailable if the next poll may succeed, AzureRefused if only new URLs can help.
         """
         answer = http.send("GET", f"{self.signed_poll_url}&numofmessages={number}", retries=0)
         if answer.status_code != 200:
@@ -93,8 +93,8 @@ class PolledQueue:
 def parse_messages(xml: bytes) -> list[PolledMessage]:
     """The messages of a ``<QueueMessagesList>``, with or without a byte order mark.
 
-    Raises Unavailable for anything else, and for a document type: Azure sends none, and what it
-    declares (entities, files, URLs) is never read.
+    Raises Unavailable for anything else, and for a document type: Azure sends none, and the entities, files
+    and URLs that it declares are never read.
     """
     names, messages = ("MessageId", "PopReceipt", "DequeueCount", "MessageText"), []
     try:
@@ -107,7 +107,7 @@ def parse_messages(xml: bytes) -> list[PolledMessage]:
                 raise ValueError
             messages.append(PolledMessage(message_id, pop_receipt, int(count), text))
     except ValueError:
-        raise Unavailable("a poll was answered with something else than a whole QueueMessagesList") from None
+        raise Unavailable("the answer to a poll is not a whole QueueMessagesList") from None
     return messages
 
 

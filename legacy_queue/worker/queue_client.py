@@ -1,8 +1,8 @@
 """The queue's methods that a worker calls, each request signed with Hawk.
 
-The worker's own credentials poll and claim; the temporary credentials that come with a claim, and anew with
-each reclaim, do the rest: reclaim, create artifacts, report. Every method raises QueueRefused for a 4xx,
-which is never repeated, and Unavailable for all else once the retries are used up.
+The worker's own credentials poll and claim. The temporary credentials of a claim, which each reclaim renews,
+reclaim, create artifacts and report. Every method raises QueueRefused for a 4xx, which is never repeated, and
+Unavailable for any other failure after the last attempt.
 """
 
 import os
@@ -25,9 +25,9 @@ Answer = TypeVar("Answer")
 
 
 class QueueRefused(Exception):
-    """The queue refused, with a status from 300 to 499; the same request would be refused again.
+    """The queue refused, with a status from 300 to 499, and would refuse the same request again.
 
-    ``detail`` is the first line of the queue's message: the original queue repeats the request below it.
+    ``detail`` is the first line of the queue's message; the original queue repeats the request below it.
     """
 
     def __init__(self, method: str, answer: requests.Response) -> None:
@@ -35,10 +35,10 @@ class QueueRefused(Exception):
             body = answer.json()
         except ValueError:
             body = None
-        said = body if isinstance(body, dict) else {}
+        fields = body if isinstance(body, dict) else {}
         self.status = answer.status_code
-        self.code = str(said.get("code", ""))[:64]
-        self.detail = str(said.get("message", "")).partition("\n")[0][:300]
+        self.code = str(fields.get("code", ""))[:64]
+        self.detail = str(fields.get("message", "")).partition("\n")[0][:300]
         super().__init__(f"{method}: {self.status} {self.code}: {self.detail}")
 
 
@@ -69,12 +69,12 @@ class Claim:
 
     @property
     def path(self) -> str:
-        """Of the run, below the queue's base URL."""
+        """The path of the run, below the queue's base URL."""
         return f"/task/{self.task_id}/runs/{self.run_id}"
 
     @classmethod
     def from_wire(cls, claim: Any) -> "Claim":
-        """From an answer of claimTask, or an item of claimWork's ``tasks``."""
+        """Read an answer of claimTask, or an item of claimWork's ``tasks``."""
         return cls(
             task_id=str(claim["status"]["taskId"]),
             run_id=int(claim["runId"]),
@@ -86,7 +86,7 @@ class Claim:
 
 
 class QueueClient:
-    """The queue, for one thread, which must close this; once ``give_up`` is set, no request is repeated."""
+    """The queue, for one thread, which must close this. Repeats no request after ``give_up`` is set."""
 
     def __init__(self, context: Context, give_up: threading.Event) -> None:
         settings = context.settings
@@ -97,27 +97,28 @@ class QueueClient:
         self._pool = f"{settings.provisioner_id}/{settings.worker_type}"
 
     def poll_task_urls(self) -> PollUrls:
-        """The signed URLs of all queues of the worker type, to be requested again at ``refresh_at``:
-        five minutes before they expire, half way for URLs that live less than ten.
+        """The signed URLs of all queues of the worker type, to be requested again at ``refresh_at``.
+
+        That is five minutes before they expire, or half way if they live for less than ten minutes.
         """
-        asked = self._clock.now()
+        now = self._clock.now()
 
         def read(answer: Any) -> PollUrls:
             expires = _time(answer["expires"])
             queues = [
                 PolledQueue(urls["signedPollUrl"], urls["signedDeleteUrl"]) for urls in answer["queues"]
             ]
-            refresh_at = expires - min(REFRESH_MARGIN, max((expires - asked) / 2, timedelta(0)))
+            refresh_at = expires - min(REFRESH_MARGIN, max((expires - now) / 2, timedelta(0)))
             return PollUrls(tuple(queues), expires, refresh_at)
 
         return self._call("pollTaskUrls", f"/poll-task-url/{self._pool}", read, method="GET")
 
     def claim_task(self, task_id: str, run_id: int, body: Mapping[str, str]) -> Claim:
-        """Claim a run. The claim may be for a later run than was asked for: go by ``claim.run_id``."""
+        """Claim a run. The claim may be of a later run than this one: use ``claim.run_id``."""
         return self._call("claimTask", f"/task/{task_id}/runs/{run_id}/claim", Claim.from_wire, json=body)
 
     def claim_work(self, body: Mapping[str, Any]) -> list[Claim]:
-        """Claims on what is pending, at most as many as asked for; the queue may take 20 s to find none."""
+        """Claims on at most ``body["tasks"]`` pending tasks; the queue may wait 20 s before it gives none."""
 
         def read(answer: Any) -> list[Claim]:
             return [Claim.from_wire(claim) for claim in answer["tasks"]]
@@ -139,22 +140,22 @@ class QueueClient:
         self._call(name, f"{claim.path}/{result}", lambda _: None, claim.credentials, json=body)
 
     def create_artifact(self, claim: Claim, name: str, artifact: Mapping[str, Any]) -> str | None:
-        """Create it, or replace a reference; the URL to upload it to where ``storageType`` is s3."""
+        """Create it, or replace a reference; returns the URL to upload to if ``storageType`` is s3."""
 
         def read(answer: Any) -> str | None:
             return str(answer["putUrl"]) if artifact["storageType"] == "s3" else None
 
-        # a single segment of the path; as bytes, since a file's name may be no text at all
+        # a single segment of the path; as bytes, since a file's name need not be text
         path = f"{claim.path}/artifacts/{quote(os.fsencode(name), safe='')}"
         return self._call("createArtifact", path, read, claim.credentials, json=artifact)
 
     def upload(self, put_url: str, content: Content, content_type: str) -> None:
-        """PUT the content; repeated on a 5xx from its start. The signed URL is in no error."""
+        """PUT the content; after a 5xx again from its start."""
         data = content or b""  # requests would send an empty file chunked
         self._send("PUT", "PUT", put_url, data=data, headers={"Content-Type": content_type}, timeout=UPLOAD)
 
     def artifact_url(self, claim: Claim, name: str) -> str:
-        """Where a public artifact can be read."""
+        """The URL of a public artifact."""
         return f"{self._base_url}{claim.path}/artifacts/{quote(name)}"
 
     def _call(
@@ -166,13 +167,13 @@ class QueueClient:
         method: str = "POST",
         **options: Any,
     ) -> Answer:
-        """``read`` makes of the answer what is returned. Without ``credentials`` the worker's own sign."""
+        """Return what ``read`` makes of the answer. Without ``credentials`` the worker's own sign."""
         sign = (credentials or self._credentials).hawk(self._clock.now)
         answer = self._send(name, method, self._base_url + path, sign=sign, **options)
         try:
             return read(answer.json())
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
-            raise Unavailable(f"{name}: answered something else than documented") from None
+            raise Unavailable(f"{name}: the answer is not as documented") from None
 
     def _send(self, name: str, method: str, url: str, **options: Any) -> requests.Response:
         try:

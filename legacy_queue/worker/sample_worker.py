@@ -1,6 +1,6 @@
 """The worker's loop: find work, claim it, run it.
 
-The calling thread polls and claims, as ``finding`` describes it; each task runs in a thread of its own.
+The calling thread polls and claims (``finding``); each task runs in a thread of its own.
 """
 
 import threading
@@ -22,15 +22,15 @@ from legacy_queue.worker.worker_settings import (
     log_step,
 )
 
-MAX_AT_ONCE = 32  # messages that Azure gives to one poll, and tasks that the queue gives to one claimWork
+MAX_CLAIMS = 32  # messages that Azure gives to one poll, and tasks that the queue gives to one claimWork
 
 
 class SampleWorker:
     """A worker that runs up to ``settings.capacity`` tasks at once.
 
-    ``on_step(step, fields)`` is called for each step as it happens, by any thread but never by two at once;
-    it must return soon and may call ``stop``. What the commands print goes to ``output`` as well as to their
-    logs; None is this process's own standard output.
+    Calls ``on_step(step, fields)`` for each step as it happens, from any thread but never from two at once;
+    it must return soon and may call ``stop``. The output of the commands goes to their logs and to
+    ``output``; None is this process's standard output.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class SampleWorker:
         output: Output = None,
     ) -> None:
         self._settings, self._on_step, self._output = settings, on_step, output
-        self._one_step = threading.RLock()
+        self._step_lock = threading.RLock()
         self._stopping = threading.Event()
         self._context = Context(settings, clock or WorkerClock(), self._notify, self._stopping)
         self._client = QueueClient(self._context, give_up=self._stopping)
@@ -51,9 +51,9 @@ class SampleWorker:
         self._live_logs: LiveLogs | None = None
 
     def run(self) -> None:
-        """Work until ``stop`` or ``max_tasks``, and until all tasks that were started have ended.
+        """Work until ``stop`` or ``max_tasks``, and until all started tasks have ended.
 
-        Raises QueueRefused when the queue refuses to be polled, after the running tasks have ended.
+        Raises QueueRefused if the queue refuses this worker, after the running tasks have ended.
         """
         if self._settings.protocol is Protocol.CLAIMWORK:
             find: Callable[[int], Iterator[Claim]] = partial(claim_work, self._context, self._client)
@@ -62,8 +62,8 @@ class SampleWorker:
         if self._settings.live_log:
             self._live_logs = LiveLogs()
         try:
-            while (room := self._wait_for_room()) > 0:
-                for claim in find(room):
+            while (free := self._wait_for_capacity()) > 0:
+                for claim in find(free):
                     self._start(claim)
         finally:
             with self._changed:
@@ -75,8 +75,8 @@ class SampleWorker:
     def stop(self) -> None:
         """Claim nothing more, stop the running tasks and report them worker-shutdown. Does not wait.
 
-        Ends a claimWork under way. That costs no claim: the queue sees that the worker has disconnected. An
-        Azure queue answers at once, and a message that was claimed is yet to be deleted.
+        Disconnects a claimWork under way. That loses no claim: the queue notices it. A request to an Azure
+        queue is not disconnected: it is answered at once, and the worker may have a message to delete.
         """
         self._stopping.set()
         if self._settings.protocol is Protocol.CLAIMWORK:
@@ -87,23 +87,24 @@ class SampleWorker:
             self._changed.notify_all()
 
     def kill(self) -> None:
-        """Kill the running commands, for a process that is about to exit without reporting anything."""
+        """Kill the running commands, for a process that exits without a report."""
         for task_run in list(self._running.values()):
             task_run.kill()
 
-    def _wait_for_room(self) -> int:
-        """How many more tasks may be claimed now, waiting until there is room for one; 0 is the end."""
+    def _wait_for_capacity(self) -> int:
+        """Wait until a task may be claimed; returns how many tasks may be claimed, 0 for the end."""
         with self._changed:
             capacity, max_tasks = self._settings.capacity, self._settings.max_tasks
             self._changed.wait_for(lambda: self._stopping.is_set() or len(self._running) < capacity)
             if self._stopping.is_set():
                 return 0
-            left = MAX_AT_ONCE if max_tasks is None else max_tasks - self._taken
-            return min(capacity - len(self._running), left, MAX_AT_ONCE)
+            left = MAX_CLAIMS if max_tasks is None else max_tasks - self._taken
+            return min(capacity - len(self._running), left, MAX_CLAIMS)
 
     def _start(self, claim: Claim) -> None:
-        """Run the claimed task in a thread. A second message of a run that is running here starts nothing:
-        the queue gives the same worker the same claim again.
+        """Run the claimed task in a thread, unless this worker runs it already.
+
+        The queue gives the same worker the same claim again, for a second message of the run.
         """
         key = claim.task_id, claim.run_id
         if key in self._running:  # only this thread adds to it
@@ -126,5 +127,5 @@ class SampleWorker:
                 self._changed.notify_all()
 
     def _notify(self, step: Step, **fields: Any) -> None:
-        with self._one_step:
+        with self._step_lock:
             self._on_step(step, fields)

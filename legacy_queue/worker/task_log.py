@@ -1,7 +1,7 @@
-"""A task's log: what it prints and what its worker says about it, readable while it grows.
+"""A task's log: the output of its command and the worker's own lines, readable while it grows.
 
-``public/logs/live.log`` refers to it by HTTP until the task ends. Only this machine can reach that, and a log
-can be read only by its URL, which the artifact holds: tasks of other users may run here too.
+``public/logs/live.log`` refers to it by HTTP until the task ends. Only this machine can reach that URL. The
+URL is secret, since tasks of other users may run here too; only the artifact holds it.
 """
 
 import os
@@ -16,7 +16,7 @@ from typing import IO, Self
 from legacy_queue.worker.http_client import PIECE
 from legacy_queue.worker.worker_settings import WorkerClock
 
-LOOK_AGAIN = 0.1  # seconds
+POLL_INTERVAL = 0.1  # seconds between two reads of a log that grows
 HOST = "127.0.0.1"
 LOG_TYPE = "text/plain; charset=utf-8"
 
@@ -24,7 +24,7 @@ Output = IO[bytes] | None  # None is the worker's own standard output
 
 
 class TaskLog:
-    """A file without a name, written to by ``file`` and ``say`` and copied to ``output`` meanwhile."""
+    """A file without a name; ``file`` and ``say`` write to it, and a thread copies it to ``output``."""
 
     def __init__(self, clock: WorkerClock, output: Output) -> None:
         self._target = output.fileno() if output else 1
@@ -43,47 +43,52 @@ class TaskLog:
         self.file.close()
 
     def say(self, sentence: str) -> None:
-        """A line of the worker's own."""
+        """Write a line of the worker's own."""
         self.file.write(f"[worker] {sentence}\n".encode(errors="replace"))
 
     def end(self) -> None:
-        """Nothing more will be written: every ``follow`` comes to its end."""
+        """Let every ``follow`` end after the bytes that are written now."""
         self._ended.set()
 
     def follow(self) -> Iterator[bytes]:
-        """All of it, from its start to its end, as it is written."""
+        """Yield the log from its start to its end, as it is written."""
         own, at = os.dup(self.file.fileno()), 0
         try:
             while True:
-                is_whole = self._ended.is_set()
-                while piece := os.pread(own, PIECE, at):  # not read: the command writes at the file's offset
+                has_ended = self._ended.is_set()
+                while piece := os.pread(
+                    own, PIECE, at
+                ):  # not read(): the command writes at the file's offset
                     at += len(piece)
                     yield piece
-                if is_whole:
+                if has_ended:
                     return
-                self._clock.wait(self._ended, LOOK_AGAIN)
+                self._clock.wait(self._ended, POLL_INTERVAL)
         finally:
             os.close(own)
 
     def _copy(self) -> None:
-        with suppress(OSError), open(self._target, "wb", closefd=False) as target:  # its reader may be gone
+        with (
+            suppress(OSError),
+            open(self._target, "wb", closefd=False) as target,
+        ):  # its reader may have ended
             for piece in self.follow():
                 target.write(piece)
                 target.flush()
 
 
 class LiveLogs(ThreadingHTTPServer):
-    """A server on a free port of the loopback interface; ``close`` must be called in every case."""
+    """A server on a free port of the loopback interface; the caller must call ``close`` in every case."""
 
     def __init__(self) -> None:
         super().__init__((HOST, 0), _Handler)
-        self.logs: dict[str, TaskLog] = {}  # by the path of each
-        self._thread = threading.Thread(target=self.serve_forever, args=[LOOK_AGAIN], daemon=True)
+        self.logs: dict[str, TaskLog] = {}  # by path
+        self._thread = threading.Thread(target=self.serve_forever, args=[POLL_INTERVAL], daemon=True)
         self._thread.start()
 
     @contextmanager
     def serve(self, log: TaskLog) -> Iterator[str]:
-        """The URL under which the log can be read for as long as the context lasts."""
+        """The URL of the log while the context lasts."""
         path = f"/log/{secrets.token_urlsafe(16)}"
         self.logs[path] = log
         try:
@@ -104,7 +109,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         with suppress(OSError, ValueError):  # the client has disconnected, or the log was closed just now
             if (log := self.server.logs.get(self.path)) is None:
-                self.send_error(404, "There is no such log, or its task has ended: ask the queue again")
+                self.send_error(
+                    404, "There is no such log, or its task has ended: request the artifact again"
+                )
                 return
             self.send_response(200)
             self.send_header("Content-Type", LOG_TYPE)
@@ -115,4 +122,4 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(piece)
 
     def log_message(self, *_: object) -> None:
-        """Log nothing: the path is what makes a log readable."""
+        """Log nothing: the path is secret."""

@@ -1,8 +1,8 @@
 """One claimed run, from the claim to the report, in a thread of its own.
 
-A run ends with its command, at its maxRunTime, with its claim or with the worker. What must never happen:
-that a task runs on after its claim is lost, that a run is left without report or reclaim, or that it is
-reported completed or failed before all that it leaves behind is uploaded.
+A run ends with its command, at its maxRunTime, with its claim or with the worker. A task never runs on after
+its claim is lost, a run is never left without report or reclaim, and a run is never reported completed or
+failed before its log and artifacts are uploaded.
 """
 
 import queue
@@ -23,7 +23,7 @@ from legacy_queue.worker.queue_client import Claim, QueueClient, QueueRefused
 from legacy_queue.worker.task_log import LiveLogs, Output, TaskLog
 from legacy_queue.worker.worker_settings import Context, Step
 
-Outcome = Mapping[str, str]  # what is reported of a run: its result and, of an exception, the reason
+Outcome = Mapping[str, str]  # the result of a run and, for an exception, the reason
 
 COMPLETED: Outcome = {"result": "completed"}
 FAILED: Outcome = {"result": "failed"}
@@ -35,7 +35,7 @@ _Event = Enum("_Event", ["EXITED", "SHUT_DOWN", "CLAIM_LOST"])
 
 
 class TaskRun:
-    """A run that this worker has claimed. ``run`` does it all; any thread may call the other methods."""
+    """A claimed run. One thread calls ``run``; any thread may call the other methods."""
 
     def __init__(self, context: Context, claim: Claim, output: Output, live_logs: LiveLogs | None) -> None:
         self._claimed, self._output, self._live_logs = claim, output, live_logs
@@ -47,13 +47,13 @@ class TaskRun:
         self._command: Command | None = None
 
     def run(self) -> None:
-        """Run the task while its claim is kept, upload what it leaves behind and report the result."""
+        """Run the task while the claim is reclaimed, upload its log and artifacts and report the result."""
         try:
             if self._events.empty():
                 self._run()
             else:
-                self._report(WORKER_SHUTDOWN)  # without having begun
-        except Exception as failure:  # noqa: BLE001  whatever it is, it must be reported to the queue
+                self._report(WORKER_SHUTDOWN)  # before the command was started
+        except Exception as failure:  # noqa: BLE001  any failure must be reported to the queue
             self._report(self._internal_error(failure))
         finally:
             self._held.release()
@@ -64,7 +64,7 @@ class TaskRun:
         self._events.put(_Event.SHUT_DOWN)
 
     def kill(self) -> None:
-        """Kill the command, for a worker that has no time to report anything."""
+        """Kill the command without a report."""
         if self._command:
             self._command.kill()
 
@@ -76,26 +76,26 @@ class TaskRun:
             outcome = self._outcome(log, uploads)
             log.end()
             if outcome and outcome["result"] == "exception":
-                # the report must not wait for a worker that may be unstable ("Queue-Worker Interaction")
+                # reported first, since the worker may be unstable ("Queue-Worker Interaction")
                 self._report(outcome)
                 uploads.log()
             elif outcome:
-                # once this is reported, the queue would refuse the log
+                # after the report the queue would refuse the log
                 self._report(outcome if uploads.log() else FAILED)
 
     def _outcome(self, log: TaskLog, uploads: ArtifactUploader) -> Outcome | None:
-        """What to report; None when the claim is lost and the run is to be forgotten."""
+        """The outcome to report; None if the claim is lost."""
         try:
             return self._execute(log, uploads)
         except PayloadError as malformed:
             log.say(f"malformed payload: {malformed}")
             self._notify(Step.PAYLOAD_MALFORMED, detail=str(malformed))
             return MALFORMED_PAYLOAD
-        except Exception as failure:  # noqa: BLE001  here, so that the log is uploaded
+        except Exception as failure:  # noqa: BLE001  caught here, so that the log is uploaded
             return self._internal_error(failure)
 
     def _execute(self, log: TaskLog, uploads: ArtifactUploader) -> Outcome | None:
-        """Run the command in a directory of its own, and upload what it was to make there."""
+        """Run the command in a directory of its own, and upload the declared artifacts."""
         payload = Payload.from_wire(self._claimed.payload)
         names = {"TASK_ID": self._claimed.task_id, "RUN_ID": str(self._claimed.run_id)}
         with tempfile.TemporaryDirectory(prefix="task-", ignore_cleanup_errors=True) as directory:
@@ -110,7 +110,7 @@ class TaskRun:
             return outcome
 
     def _watch(self, command: Command, max_run_time: float, log: TaskLog) -> Outcome | None:
-        """Wait for whatever comes first: the command's end, the worker's, the claim's, or maxRunTime."""
+        """Wait for the end of the command, of the worker, of the claim or of maxRunTime."""
         ends_at = self._clock.monotonic() + max_run_time
         self._notify(Step.RUN)
         try:
@@ -131,7 +131,7 @@ class TaskRun:
                 return None
 
     def _report(self, outcome: Outcome) -> None:
-        """Report to the queue, with the newest credentials. A report that is refused is not repeated."""
+        """Report to the queue, with the newest credentials. A refused report is not repeated."""
         self._held.release()
         if self._held.is_lost:
             return

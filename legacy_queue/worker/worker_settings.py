@@ -1,6 +1,6 @@
-"""What a worker is given before it starts, what all its parts share, and what it reports while it works.
+"""The settings of a worker, the context that its parts share, and the steps that it reports.
 
-The fields of a step may be shown to anybody: ids, times, counts and reasons; never a signed URL, a receipt,
+The fields of a step are not secret: ids, times, counts and reasons. They never hold a signed URL, a receipt,
 a signature, a token or a value of the task's environment.
 """
 
@@ -30,11 +30,11 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Protocol(StrEnum):
-    """Which of the three ways of finding work the worker follows."""
+    """How the worker finds work."""
 
-    DRAFT = "draft"  # sends the message's id, receipt and signature; the queue holds the message
+    DRAFT = "draft"  # claims with the message's id, receipt and signature; the queue holds the message
     DEPLOYED = "deployed"  # claims with its own name alone, and deletes the message itself
-    CLAIMWORK = "claimwork"  # asks the queue for claims, in a long poll; sees no Azure queue
+    CLAIMWORK = "claimwork"  # requests claims in a long poll; uses no Azure queue
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ class Credentials:
         return cls(credentials["clientId"], credentials["accessToken"], credentials.get("certificate"))
 
     def hawk(self, now: Callable[[], datetime]) -> Sign:
-        """What signs a request just before it is sent; a repeated request is signed anew.
+        """A function that signs a request just before it is sent; each repetition is signed again.
 
-        The target is signed as it goes over the wire, after requests has quoted it, and so is the body.
-        Raises ValueError for a certificate that is not JSON.
+        Signs the target and the body as they go over the wire, after requests has quoted the target. Raises
+        ValueError if the certificate is not JSON.
         """
         ext = ""
         if self.certificate:
@@ -83,10 +83,9 @@ class Credentials:
 class WorkerSettings:
     """One worker of the pool (provisioner_id, worker_type).
 
-    ``base_url`` is what the queue's routes are appended to (``https://queue.example.net/v1``).
-    (worker_group, worker_id) must be unique: two workers of one name would be given the same claim.
-    ``max_tasks`` tasks end the worker; None means no end. ``live_log`` says whether the log of a running
-    task can be read, on this machine alone.
+    The queue's routes are below ``base_url`` (``https://queue.example.net/v1``). (worker_group, worker_id)
+    must be unique: two workers of the same name would get the same claim. The worker ends after ``max_tasks``
+    tasks, never if None. ``live_log``: the log of a running task can be read on this machine.
     """
 
     base_url: str
@@ -102,12 +101,12 @@ class WorkerSettings:
     live_log: bool = True
 
     def name_to_wire(self) -> dict[str, str]:
-        """The worker's name, as every claim carries it."""
+        """The worker's name in the body of a claim."""
         return {"workerGroup": self.worker_group, "workerId": self.worker_id}
 
 
 class WorkerClock:
-    """The machine's own time, read and waited for nowhere else; a test hands in another clock."""
+    """The only place that reads the machine's time and waits; a test hands in another clock."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)
@@ -116,13 +115,13 @@ class WorkerClock:
         return time.monotonic()
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
-        """Wait until the event is set or the seconds are over; says whether it is set."""
+        """Wait until the event is set or the seconds are over; returns whether it is set."""
         return event.wait(seconds)
 
 
 @dataclass(frozen=True)
 class Context:
-    """What the parts of one worker share. Once ``stopping`` is set, nothing more is claimed."""
+    """Shared by the parts of a worker. After ``stopping`` is set, nothing more is claimed."""
 
     settings: WorkerSettings
     clock: WorkerClock
@@ -131,7 +130,7 @@ class Context:
 
 
 class Step(StrEnum):
-    """An arrow or note of the charts; a task's have ``task_id`` and ``run_id`` beside these fields."""
+    """A step of the worker; a step of a task has ``task_id`` and ``run_id`` beside these fields."""
 
     level: int
 
@@ -142,7 +141,7 @@ class Step(StrEnum):
 
     POLL_URLS = "poll-urls"  # provisioner_id, worker_type, queues (how many), expires
     POLL = "poll", DEBUG  # queue (1 is the first, of the highest priority), messages (how many)
-    CLAIM_WORK = "claim-work", DEBUG  # claimwork: tasks (how many were asked for), claims (how many came)
+    CLAIM_WORK = "claim-work", DEBUG  # claimwork: tasks (how many were requested), claims (how many came)
     CLAIM = "claim"  # taken_until, sent (the names of the parameters)
     HELD = "held"  # draft: the queue hides message_id until taken_until
     DELETED = "deleted"  # deployed: message_id
@@ -164,13 +163,13 @@ class Step(StrEnum):
     PAYLOAD_MALFORMED = "payload-malformed"  # detail
     INTERNAL_ERROR = "internal-error", ERROR  # detail
     TIME_OVER = "time-over"  # max_run_time in seconds
-    RECLAIM_FAILED = "reclaim-failed", WARNING  # detail; tried again before takenUntil
-    CLAIM_LOST = "claim-lost"  # detail; the task is stopped and forgotten
+    RECLAIM_FAILED = "reclaim-failed", WARNING  # detail; repeated before takenUntil
+    CLAIM_LOST = "claim-lost"  # detail; the task is stopped without a report
     ARTIFACT_FAILED = "artifact-failed", WARNING  # name, detail
     REPORT_FAILED = "report-failed", WARNING  # result, reason, detail
 
 
 def log_step(step: Step, fields: Mapping[str, Any]) -> None:
-    """One line of the log for each step; a poll that found something is information too."""
-    found = fields.get("messages") or fields.get("claims")
-    structlog.get_logger("legacy_queue.worker").log(INFO if found else step.level, step.value, **fields)
+    """Log a line for each step; a poll that has found something is logged as information."""
+    has_found = fields.get("messages") or fields.get("claims")
+    structlog.get_logger("legacy_queue.worker").log(INFO if has_found else step.level, step.value, **fields)

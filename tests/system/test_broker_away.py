@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from legacy_queue.adapters.azurite import Azurite
-from legacy_queue.adapters.rabbitmq import RabbitMQ
+from tests.rabbitmq import RabbitMQ
 
 from .accounts import as_root, on_account
 from .http_queue import Json, Queue, definition, slugid
@@ -118,7 +118,7 @@ def tellers(
             env = on_account(azurite, broker.url)
 
             def start() -> Server:
-                return stack.enter_context(serve(tmp_path_factory.mktemp("teller"), *options, **env))
+                return stack.enter_context(serve(tmp_path_factory.mktemp("teller"), *options, env=env))
 
             server = start()
             return Teller(start, server, Published(server.root_url))

@@ -10,6 +10,7 @@ from pathlib import Path
 import requests
 
 from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.testing.server_sent_events import parse_events
 
 from .accounts import as_root, on_account
 from .http_queue import Queue, definition
@@ -23,7 +24,7 @@ class Stream:
 
     def __init__(self, answer: requests.Response) -> None:
         assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream")
-        self._lines = (line.decode() for line in answer.iter_lines(chunk_size=None))
+        self._events = parse_events(answer.iter_lines(chunk_size=None))
         self.last_id = ""
 
     def read(self, count: int) -> list[str]:
@@ -32,14 +33,12 @@ class Stream:
         Where the stream begins anew, it says ``begins-anew`` instead of an event.
         """
         told: list[str] = []
-        for line in self._lines if count else ():
-            name, _, value = line.partition(": ")
-            if name == "id":
-                self.last_id = value
-            elif (name, value) == ("event", "begins-anew"):
-                told.append(value)
-            elif name == "data" and value != "{}":
-                event = json.loads(value)
+        for fields in self._events if count else ():
+            self.last_id = fields.get("id", self.last_id)
+            if fields.get("event") == "begins-anew":
+                told.append("begins-anew")
+            elif "data" in fields:
+                event = json.loads(fields["data"])
                 status = event["payload"].get("status", {})
                 told.append(f"{event['exchange'].rpartition('/')[2]} {status.get('taskId')}")
             if len(told) == count:
@@ -64,8 +63,8 @@ def pending(task_id: str) -> list[str]:
 def test_each_of_two_servers_streams_its_own_events(tmp_path: Path, azurite: Azurite) -> None:
     env = on_account(azurite)
     with (
-        serve(tmp_path / "one", **env) as one,
-        serve(tmp_path / "two", **env) as two,
+        serve(tmp_path / "one", env=env) as one,
+        serve(tmp_path / "two", env=env) as two,
         following(one) as here,
         following(two) as there,
         following(two, pattern="route.mine") as routed,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from legacy_queue.adapters.azurite import Azurite
-from legacy_queue.adapters.rabbitmq import RabbitMQ
+from tests.rabbitmq import RabbitMQ
 
 from .accounts import as_root, on_account
 from .http_queue import Json, Queue, definition, in_time, slugid, storage_access
@@ -70,7 +70,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory, azurite: Azurite, rabbitmq: 
     env = on_account(azurite, rabbitmq.url)
     options = ("--workers", "3", "--claim-timeout", f"{CLAIM}s")
     with (
-        serve(tmp_path_factory.mktemp("timed"), *options, **env) as server,
+        serve(tmp_path_factory.mktemp("timed"), *options, env=env) as server,
         listening(rabbitmq.url, server.root_url) as listener,
     ):
         begun = Begun(as_root(server), listener)

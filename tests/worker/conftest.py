@@ -11,13 +11,13 @@ import pytest
 from legacy_queue.worker import Credentials, SampleWorker, Step, WorkerSettings
 from legacy_queue.worker.worker_settings import WorkerClock
 
-from .stand_in import ACCESS_TOKEN, CLIENT_ID, StandIn
+from .fake_queue import ACCESS_TOKEN, CLIENT_ID, FakeQueue
 
-LONG = 60.0  # seconds that no test takes: the end of one that would hang
+LONG = 60.0  # seconds: the timeout of whatever a test waits for
 
 
 class FakeClock(WorkerClock):
-    """The machine's clock, moved forward by hand; a wait is told and cut short."""
+    """The machine's clock, which a test moves forward; waits are recorded and cut short."""
 
     def __init__(self) -> None:
         self.ahead = timedelta(0)
@@ -35,7 +35,7 @@ class FakeClock(WorkerClock):
 
 
 def wait_until(happens: Callable[[], bool]) -> bool:
-    """Whether something outside of this process happens, such as the end of a command."""
+    """Wait for something outside of this process, such as the end of a command; False at the timeout."""
     for _ in range(int(LONG / 0.01)):
         if happens():
             return True
@@ -44,27 +44,27 @@ def wait_until(happens: Callable[[], bool]) -> bool:
 
 
 class Session:
-    """A worker at work, and the steps that it has told."""
+    """A worker in a thread, and the steps that it reports."""
 
     def __init__(self, settings: WorkerSettings, clock: WorkerClock, output: Path) -> None:
         self.steps: list[tuple[Step, Mapping[str, Any]]] = []
         self._acts: dict[Step, tuple[Callable[[], object], ...]] = {}
         self.output = output
         self.file = output.open("wb")
-        self._told = threading.Condition()
+        self._reported = threading.Condition()
         self.worker = SampleWorker(settings, on_step=self._on_step, clock=clock, output=self.file)
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work)
 
     def _on_step(self, step: Step, fields: Mapping[str, Any]) -> None:
-        with self._told:
+        with self._reported:
             self.steps.append((step, fields))
-            self._told.notify_all()
+            self._reported.notify_all()
         for act in self._acts.get(step, ()):
             act()
 
     def on(self, step: Step, *acts: Callable[[], object]) -> None:
-        """Do this whenever the step is told, before the worker goes on."""
+        """Call these at each such step, before the worker goes on."""
         self._acts[step] = acts
 
     def _work(self) -> None:
@@ -78,32 +78,34 @@ class Session:
         return self
 
     def wait_for(self, step: Step, times: int = 1) -> Mapping[str, Any]:
-        """The fields of a step, once it has been told so many times."""
-        with self._told:
-            assert self._told.wait_for(lambda: len(self.fields(step)) >= times, LONG), self.steps
+        """Wait until the step was reported ``times`` times; return the fields of the last of them."""
+        with self._reported:
+            assert self._reported.wait_for(lambda: len(self.fields(step)) >= times, LONG), self.steps
             return self.fields(step)[times - 1]
 
     def fields(self, step: Step) -> list[Mapping[str, Any]]:
-        return [fields for told, fields in self.steps if told is step]
+        return [fields for reported, fields in self.steps if reported is step]
 
     def wait_for_output(self) -> None:
-        """Until the command has printed a whole line: it is up, and what it told is known."""
+        """Wait until the command has printed a whole line."""
         assert wait_until(lambda: self.output.read_text().endswith("\n"))
 
     def names(self) -> list[Step]:
-        """The steps but for polls and artifacts."""
+        """The steps without polls and artifacts."""
         return [step for step, _ in self.steps if step not in (Step.POLL, Step.CLAIM_WORK, Step.ARTIFACT)]
 
     def end(self) -> None:
-        """Wait for the end that the worker finds by itself, and raise what it raised."""
+        """Wait until the worker ends by itself; raise what it raised."""
         self._thread.join(LONG)
         assert not self._thread.is_alive(), self.steps
         if self._failure:
             raise self._failure
 
     def close(self) -> None:
-        self.worker.stop()
-        self._thread.join(LONG)
+        """Stop the worker, if it was started."""
+        if self._thread.ident:
+            self.worker.stop()
+            self._thread.join(LONG)
         self.file.close()
         assert not self._thread.is_alive()
 
@@ -114,16 +116,16 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def stand_in(clock: FakeClock) -> Iterator[StandIn]:
-    server = StandIn(queues=3, now=clock.now)
+def fake_queue(clock: FakeClock) -> Iterator[FakeQueue]:
+    server = FakeQueue(queues=3, now=clock.now)
     yield server
     server.close()
 
 
 @pytest.fixture
-def settings(stand_in: StandIn) -> WorkerSettings:
+def settings(fake_queue: FakeQueue) -> WorkerSettings:
     return WorkerSettings(
-        base_url=stand_in.root_url + "/v1",
+        base_url=fake_queue.root_url + "/v1",
         credentials=Credentials(CLIENT_ID, ACCESS_TOKEN),
         provisioner_id="provisioner",
         worker_type="type",
@@ -137,7 +139,7 @@ Prepare = Callable[..., Session]
 
 @pytest.fixture
 def prepare(settings: WorkerSettings, clock: FakeClock, tmp_path: Path) -> Iterator[Prepare]:
-    """A session that is yet to be started, with some settings changed; it is stopped after the test."""
+    """Make a session with some settings changed, which the test starts; it is stopped after the test."""
     sessions: list[Session] = []
 
     def prepare_session(**changes: Any) -> Session:
@@ -147,13 +149,12 @@ def prepare(settings: WorkerSettings, clock: FakeClock, tmp_path: Path) -> Itera
 
     yield prepare_session
     for session in sessions:
-        if session._thread.ident:
-            session.close()
+        session.close()
 
 
 @pytest.fixture
 def work(prepare: Prepare) -> Prepare:
-    """A worker that has ended after ``max_tasks`` tasks, by default one."""
+    """Run a worker until its end after ``max_tasks`` tasks, by default 1."""
 
     def run(**changes: Any) -> Session:
         session = prepare(**{"max_tasks": 1, **changes}).start()

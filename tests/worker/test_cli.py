@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from legacy_queue.cli.worker_command import worker
 
 from .conftest import LONG, wait_until
-from .stand_in import ACCESS_TOKEN, CLIENT_ID, StandIn
+from .fake_queue import ACCESS_TOKEN, CLIENT_ID, FakeQueue
 
 COMMAND = [sys.executable, "-c", "from legacy_queue.cli.worker_command import worker; worker()"]
 POOL = ["--provisioner", "provisioner", "--worker-type", "type"]
@@ -28,7 +28,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
-def start(stand_in: StandIn, tmp_path: Path) -> Iterator[Start]:
+def start(fake_queue: FakeQueue, tmp_path: Path) -> Iterator[Start]:
     started = []
 
     def start_worker(*options: str, stderr: int = subprocess.PIPE, **env: str) -> "subprocess.Popen[str]":
@@ -36,7 +36,7 @@ def start(stand_in: StandIn, tmp_path: Path) -> Iterator[Start]:
             [*COMMAND, *POOL, *options],
             env={
                 **os.environ,
-                "LEGACY_QUEUE_ROOT_URL": stand_in.root_url,
+                "LEGACY_QUEUE_ROOT_URL": fake_queue.root_url,
                 "TMPDIR": str(tmp_path),
                 "TASKCLUSTER_CLIENT_ID": CLIENT_ID,
                 "TASKCLUSTER_ACCESS_TOKEN": ACCESS_TOKEN,
@@ -62,29 +62,31 @@ def steps(errors: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in errors.splitlines()]
 
 
-def test_a_task_is_run_its_output_shown_and_each_step_logged_as_json(stand_in: StandIn, start: Start) -> None:
-    task_id = stand_in.task({"command": ["echo", "hello"]})
+def test_the_worker_command_shows_a_tasks_output_and_logs_each_step_as_json(
+    fake_queue: FakeQueue, start: Start
+) -> None:
+    task_id = fake_queue.task({"command": ["echo", "hello"]})
     process = start("--max-tasks", "1")
     output, errors = process.communicate(timeout=LONG)
     assert process.returncode == 0
     assert output == "hello\n"
-    told = [step["event"] for step in steps(errors)]
-    assert told == [
+    events = [step["event"] for step in steps(errors)]
+    assert events == [
         "poll-urls", "poll", "claim", "held", "artifact", "run", "exited", "artifact", "artifact", "report"
     ]  # fmt: skip
     assert {step["task_id"] for step in steps(errors)[2:]} == {task_id}
-    assert stand_in.asked("claimTask")[0].target.startswith("/api/queue/v1/task/")
+    assert fake_queue.requests_for("claimTask")[0].target.startswith("/api/queue/v1/task/")
 
 
-def test_the_steps_can_be_had_as_text(stand_in: StandIn, start: Start) -> None:
-    task_id = stand_in.task({"command": ["true"]})
+def test_log_format_text_logs_the_steps_as_text(fake_queue: FakeQueue, start: Start) -> None:
+    task_id = fake_queue.task({"command": ["true"]})
     _, errors = start("--max-tasks", "1", "--log-format", "text").communicate(timeout=LONG)
     last = f" info    report task_id={task_id} run_id=0 result=completed"
     assert errors.splitlines()[-1].endswith(last)
 
 
-def test_the_steps_are_text_at_a_terminal(stand_in: StandIn, start: Start) -> None:
-    stand_in.task({"command": ["true"]})
+def test_the_steps_are_text_on_a_terminal(fake_queue: FakeQueue, start: Start) -> None:
+    fake_queue.task({"command": ["true"]})
     ours, its = pty.openpty()
     process = start("--max-tasks", "1", stderr=its)
     assert process.wait(LONG) == 0
@@ -94,57 +96,55 @@ def test_the_steps_are_text_at_a_terminal(stand_in: StandIn, start: Start) -> No
     assert re.search(r"info *\S* report task_id=\S{22} run_id=0 result=completed$", lines[-1]), lines
 
 
-def test_options_reach_the_queue(stand_in: StandIn, start: Start) -> None:
-    stand_in.task({"command": ["true"]})
+def test_options_decide_base_url_protocol_and_the_workers_name(fake_queue: FakeQueue, start: Start) -> None:
+    fake_queue.task({"command": ["true"]})
     process = start(
-        "--base-url", stand_in.root_url + "/v1", "--protocol", "deployed", "--capacity", "4",
+        "--base-url", fake_queue.root_url + "/v1", "--protocol", "deployed", "--capacity", "4",
         "--max-tasks", "1", "--worker-group", "g", "--worker-id", "w", "--poll-interval", "10ms",
     )  # fmt: skip
     process.communicate(timeout=LONG)
-    [claim] = stand_in.asked("claimTask")
+    [claim] = fake_queue.requests_for("claimTask")
     assert claim.target.startswith("/v1/task/")
     assert claim.body == {"workerGroup": "g", "workerId": "w"}
-    assert len(stand_in.deleted) == 1
+    assert len(fake_queue.deleted) == 1
 
 
-def test_sigterm_reports_worker_shutdown_and_ends_well(stand_in: StandIn, start: Start) -> None:
-    stand_in.task({"command": LONG_COMMAND})
+def test_sigterm_reports_worker_shutdown_and_exits_with_0(fake_queue: FakeQueue, start: Start) -> None:
+    fake_queue.task({"command": LONG_COMMAND})
     process = start()
     assert process.stdout
     assert process.stdout.readline() == "up\n"
     process.send_signal(signal.SIGTERM)
     assert process.wait(LONG) == 0
-    assert stand_in.asked("reportException")[0].body == {"reason": "worker-shutdown"}
+    assert fake_queue.requests_for("reportException")[0].body == {"reason": "worker-shutdown"}
 
 
-def test_an_idle_worker_ends_on_sigint_without_waiting_for_the_next_poll(
-    stand_in: StandIn, start: Start
-) -> None:
+def test_sigint_ends_an_idle_worker_before_its_next_poll(fake_queue: FakeQueue, start: Start) -> None:
     process = start("--poll-interval", "24h")
-    assert wait_until(lambda: len(stand_in.asked("poll")) == 3)
+    assert wait_until(lambda: len(fake_queue.requests_for("poll")) == 3)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=LONG)
     assert process.returncode == 0
     assert [step["event"] for step in steps(errors)] == ["poll-urls"]  # not a line for each empty poll
 
 
-def test_a_second_signal_ends_the_worker_and_its_task_at_once(stand_in: StandIn, start: Start) -> None:
-    stand_in.task({"command": LONG_COMMAND})
-    answer_at_last = threading.Event()
-    stand_in.script("reportException", answer_at_last.wait)
+def test_a_second_signal_ends_the_worker_and_its_task_at_once(fake_queue: FakeQueue, start: Start) -> None:
+    fake_queue.task({"command": LONG_COMMAND})
+    may_answer = threading.Event()
+    fake_queue.script("reportException", may_answer.wait)
     process = start()
     assert process.stdout
     assert process.stdout.readline() == "up\n"
     process.send_signal(signal.SIGTERM)
-    assert wait_until(lambda: bool(stand_in.asked("reportException")))
+    assert wait_until(lambda: bool(fake_queue.requests_for("reportException")))
     process.send_signal(signal.SIGTERM)
     assert process.wait(LONG) == 128 + signal.SIGTERM
     assert process.stdout.read() == "[worker] the worker is shutting down: the task is stopped\n"
-    answer_at_last.set()
+    may_answer.set()
 
 
-def test_a_refused_worker_says_why_in_one_sentence(stand_in: StandIn, start: Start) -> None:
-    stand_in.script("pollTaskUrls", 403)
+def test_a_worker_that_the_queue_refuses_exits_with_one_sentence(fake_queue: FakeQueue, start: Start) -> None:
+    fake_queue.script("pollTaskUrls", 403)
     process = start()
     _, errors = process.communicate(timeout=LONG)
     assert process.returncode == 1
@@ -152,7 +152,7 @@ def test_a_refused_worker_says_why_in_one_sentence(stand_in: StandIn, start: Sta
 
 
 @pytest.mark.parametrize(
-    ("options", "env", "said"),
+    ("options", "env", "sentence"),
     [
         ([], {"LEGACY_QUEUE_ROOT_URL": ""}, "--root-url or --base-url"),
         (["--root-url", "queue.example.net"], {}, "http://"),
@@ -163,7 +163,9 @@ def test_a_refused_worker_says_why_in_one_sentence(stand_in: StandIn, start: Sta
         ([], {"TASKCLUSTER_ACCESS_TOKEN": ""}, "--access-token"),
     ],
 )
-def test_a_wrong_option_is_a_sentence(options: list[str], env: dict[str, str], said: str) -> None:
+def test_a_wrong_option_is_refused_with_a_sentence(
+    options: list[str], env: dict[str, str], sentence: str
+) -> None:
     own = {
         "LEGACY_QUEUE_ROOT_URL": "http://127.0.0.1:1",
         "TASKCLUSTER_CLIENT_ID": CLIENT_ID,
@@ -171,19 +173,19 @@ def test_a_wrong_option_is_a_sentence(options: list[str], env: dict[str, str], s
     }
     refused = CliRunner().invoke(worker, [*POOL, *options], env=own | env)
     assert refused.exit_code == 2
-    assert said in refused.stderr
+    assert sentence in refused.stderr
     assert isinstance(refused.exception, SystemExit)
 
 
 @pytest.mark.parametrize("protocol", ["draft", "deployed"])
-def test_the_log_holds_no_secret(stand_in: StandIn, start: Start, protocol: str) -> None:
-    stand_in.task({"command": "exit 1", "env": {"KEY": "s3cret-env"}})
-    stand_in.task({"command": [], "env": {"KEY": "s3cret-env"}})
-    messages = list(stand_in.waiting[0])
-    stand_in.script("poll", 403, 500)
-    stand_in.script("delete", 400)
+def test_the_log_holds_no_secret(fake_queue: FakeQueue, start: Start, protocol: str) -> None:
+    fake_queue.task({"command": "exit 1", "env": {"KEY": "s3cret-env"}})
+    fake_queue.task({"command": [], "env": {"KEY": "s3cret-env"}})
+    messages = list(fake_queue.waiting[0])
+    fake_queue.script("poll", 403, 500)
+    fake_queue.script("delete", 400)
     process = start("--max-tasks", "2", "--protocol", protocol)
     output, errors = process.communicate(timeout=LONG)
     secrets = [message.receipt for message in messages] + [message.text for message in messages]
-    secrets += ["signature+of", "s3cret", "sig=", *stand_in.credentials.values()]
+    secrets += ["signature+of", "s3cret", "sig=", *fake_queue.credentials.values()]
     assert [secret for secret in secrets if secret in output + errors] == []

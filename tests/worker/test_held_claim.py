@@ -21,5 +21,5 @@ def test_a_claim_is_reclaimed_three_minutes_before_its_end_or_after_two_thirds(
 
 
 @pytest.mark.parametrize("life", [timedelta(seconds=1), timedelta(0), timedelta(minutes=-20)])
-def test_a_clock_that_is_ahead_of_the_queues_does_not_make_the_worker_spin(life: timedelta) -> None:
+def test_a_reclaim_waits_a_second_at_least(life: timedelta) -> None:
     assert reclaim_delay(life) == timedelta(seconds=1)

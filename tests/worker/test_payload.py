@@ -6,7 +6,7 @@ import pytest
 from legacy_queue.worker.command import MAX_RUN_TIME, Declared, Payload, PayloadError
 
 
-def test_a_list_is_run_as_it_is_and_a_string_by_the_shell() -> None:
+def test_a_list_is_run_as_it_is_and_a_string_is_run_by_the_shell() -> None:
     assert Payload.from_wire({"command": ["echo", "$HOME"]}).arguments == ("echo", "$HOME")
     assert Payload.from_wire({"command": "echo $HOME"}).arguments == ("/bin/sh", "-c", "echo $HOME")
 
@@ -25,11 +25,11 @@ def test_max_run_time_is_in_seconds() -> None:
     )
 
 
-def test_artifacts_are_declared_as_docker_worker_has_them_or_as_generic_worker() -> None:
+def test_artifacts_are_declared_as_an_object_or_as_a_list() -> None:
     in_2016 = "2016-01-31T12:00:00.000Z"
-    said = {"type": "file", "path": "out/x", "expires": in_2016}
+    artifact = {"type": "file", "path": "out/x", "expires": in_2016}
     expected = Declared("public/x", False, "out/x", datetime(2016, 1, 31, 12, tzinfo=UTC))
-    for artifacts in ({"public/x": said}, [{**said, "name": "public/x"}]):
+    for artifacts in ({"public/x": artifact}, [{**artifact, "name": "public/x"}]):
         assert Payload.from_wire({"command": "x", "artifacts": artifacts}).artifacts == (expected,)
     unnamed = Payload.from_wire({"command": "x", "artifacts": [{"type": "directory", "path": "out"}]})
     assert unnamed.artifacts == (Declared("out", True, "out", None),)
@@ -66,7 +66,7 @@ FILE = {"type": "file", "path": "x"}
         [{**FILE, "expires": "0001-01-01T00:00:00+12:00"}],
     ],
 )
-def test_artifacts_that_cannot_be_declared_are_malformed(artifacts: Any) -> None:
+def test_malformed_artifacts_raise_payload_error(artifacts: Any) -> None:
     with pytest.raises(PayloadError, match=r"artifact|public/logs"):
         Payload.from_wire({"command": "x", "artifacts": artifacts})
 
@@ -100,12 +100,12 @@ def test_artifacts_that_cannot_be_declared_are_malformed(artifacts: Any) -> None
         {"command": "x", "maxRunTime": float("nan")},
     ],
 )
-def test_a_payload_that_cannot_be_run_is_malformed(payload: Any) -> None:
+def test_a_payload_that_cannot_be_run_raises_payload_error(payload: Any) -> None:
     with pytest.raises(PayloadError):
         Payload.from_wire(payload)
 
 
-def test_the_explanation_shows_no_value_of_env() -> None:
+def test_the_message_of_a_payload_error_shows_no_value_of_env() -> None:
     with pytest.raises(PayloadError) as malformed:
         Payload.from_wire({"command": "x", "env": {"TOKEN": "s3cret", "A": 1}})
     assert "s3cret" not in str(malformed.value)

@@ -14,7 +14,7 @@ from legacy_queue.worker.queue_client import QueueClient
 from legacy_queue.worker.worker_settings import Context
 
 from .conftest import FakeClock
-from .stand_in import ACCESS_TOKEN, CLIENT_ID, StandIn
+from .fake_queue import ACCESS_TOKEN, CLIENT_ID, FakeQueue
 
 TASK_ID = "fN1SbArXTPSVFNUvaOlinQ"
 NAME = {"workerGroup": "group", "workerId": "id"}
@@ -40,24 +40,24 @@ def client_of(settings: WorkerSettings, clock: FakeClock, give_up: threading.Eve
 
 @pytest.mark.parametrize("prefix", ["/v1", "/v1/", "/api/queue/v1"])
 def test_a_request_is_signed_under_every_prefix(
-    stand_in: StandIn, settings: WorkerSettings, clock: FakeClock, give_up: threading.Event, prefix: str
+    fake_queue: FakeQueue, settings: WorkerSettings, clock: FakeClock, give_up: threading.Event, prefix: str
 ) -> None:
-    with client_of(replace(settings, base_url=stand_in.root_url + prefix), clock, give_up) as client:
+    with client_of(replace(settings, base_url=fake_queue.root_url + prefix), clock, give_up) as client:
         client.poll_task_urls()
-    [request] = stand_in.asked("pollTaskUrls")
+    [request] = fake_queue.requests_for("pollTaskUrls")
     assert request.client_id == CLIENT_ID
     assert request.ext is None
 
 
-def test_own_credentials_claim_and_the_claims_newest_do_the_rest(
-    stand_in: StandIn, client: QueueClient
+def test_the_workers_credentials_claim_and_the_newest_of_the_claim_reclaim_and_report(
+    fake_queue: FakeQueue, client: QueueClient
 ) -> None:
     claim = client.claim_task(TASK_ID, 0, NAME)
     claim = client.reclaim_task(claim)
     claim = client.reclaim_task(claim)
     client.report(claim, "completed")
-    asked = [(request.operation, request.client_id) for request in stand_in.requests]
-    assert asked == [
+    requests = [(request.operation, request.client_id) for request in fake_queue.requests]
+    assert requests == [
         ("claimTask", CLIENT_ID),
         ("reclaimTask", "task-client/1"),
         ("reclaimTask", "task-client/2"),
@@ -65,41 +65,41 @@ def test_own_credentials_claim_and_the_claims_newest_do_the_rest(
     ]
 
 
-def test_a_certificate_is_sent_as_an_object_in_ext(stand_in: StandIn, client: QueueClient) -> None:
+def test_a_certificate_is_sent_as_an_object_in_ext(fake_queue: FakeQueue, client: QueueClient) -> None:
     claim = client.claim_task(TASK_ID, 0, NAME)
     client.report(claim, "failed")
-    [report] = stand_in.asked("reportFailed")
+    [report] = fake_queue.requests_for("reportFailed")
     assert report.ext == {"certificate": {"version": 1, "scopes": [], "seed": "1"}}
 
 
-def test_a_worker_may_itself_have_temporary_credentials(
-    stand_in: StandIn, settings: WorkerSettings, clock: FakeClock, give_up: threading.Event
+def test_a_worker_with_temporary_credentials_sends_its_certificate(
+    fake_queue: FakeQueue, settings: WorkerSettings, clock: FakeClock, give_up: threading.Event
 ) -> None:
     own = Credentials(CLIENT_ID, ACCESS_TOKEN, certificate=json.dumps({"version": 1}))
     with client_of(replace(settings, credentials=own), clock, give_up) as client:
         client.poll_task_urls()
-    assert stand_in.asked("pollTaskUrls")[0].ext == {"certificate": {"version": 1}}
+    assert fake_queue.requests_for("pollTaskUrls")[0].ext == {"certificate": {"version": 1}}
 
 
-def test_reclaims_and_reports_carry_no_body_but_the_reason_of_an_exception(
-    stand_in: StandIn, client: QueueClient
+def test_reclaims_and_reports_carry_no_body_except_the_reason_of_an_exception(
+    fake_queue: FakeQueue, client: QueueClient
 ) -> None:
     claim = client.claim_task(TASK_ID, 0, NAME)
     client.reclaim_task(claim)
     client.report(claim, "completed")
     client.report(claim, "failed")
     client.report(claim, "exception", "worker-shutdown")
-    bodies = [request.raw_body for request in stand_in.requests[1:]]
+    bodies = [request.raw_body for request in fake_queue.requests[1:]]
     assert bodies == [b"", b"", b"", b'{"reason": "worker-shutdown"}']
 
 
 def test_a_5xx_is_tried_again_five_times_with_growing_delays(
-    stand_in: StandIn, client: QueueClient, clock: FakeClock
+    fake_queue: FakeQueue, client: QueueClient, clock: FakeClock
 ) -> None:
-    stand_in.script("claimTask", *[503] * RETRIES)
+    fake_queue.script("claimTask", *[503] * RETRIES)
     assert client.claim_task(TASK_ID, 0, NAME).task_id == TASK_ID
     assert clock.waits == [0.5, 1, 2, 4, 8]
-    stand_in.script("claimTask", *[500] * (RETRIES + 1))
+    fake_queue.script("claimTask", *[500] * (RETRIES + 1))
     with pytest.raises(Unavailable, match="claimTask: answered 500"):
         client.claim_task(TASK_ID, 0, NAME)
 
@@ -107,45 +107,53 @@ def test_a_5xx_is_tried_again_five_times_with_growing_delays(
 @pytest.mark.parametrize(
     ("retry_after", "waited"), [("3", 3), ("0", 0.5), ("86400", 30), ("Wed, 21 Oct 2015 07:28:00 GMT", 0.5)]
 )
-def test_a_queue_that_says_when_to_try_again_is_heard_up_to_half_a_minute(
-    stand_in: StandIn, client: QueueClient, clock: FakeClock, retry_after: str, waited: float
+def test_retry_after_lengthens_a_delay_up_to_half_a_minute(
+    fake_queue: FakeQueue, client: QueueClient, clock: FakeClock, retry_after: str, waited: float
 ) -> None:
-    stand_in.retry_after = retry_after
-    stand_in.script("claimTask", 503)
+    fake_queue.retry_after = retry_after
+    fake_queue.script("claimTask", 503)
     client.claim_task(TASK_ID, 0, NAME)
     assert clock.waits == [waited]
 
 
-def test_every_try_has_its_own_nonce(stand_in: StandIn, client: QueueClient) -> None:
-    stand_in.script("claimTask", 503)
+def test_each_attempt_is_signed_with_its_own_nonce(fake_queue: FakeQueue, client: QueueClient) -> None:
+    fake_queue.script("claimTask", 503)
     client.claim_task(TASK_ID, 0, NAME)
-    headers = [request.headers["Authorization"] for request in stand_in.asked("claimTask")]
+    headers = [request.headers["Authorization"] for request in fake_queue.requests_for("claimTask")]
     assert len(set(headers)) == 2
 
 
-def test_a_broken_connection_is_tried_again(stand_in: StandIn, client: QueueClient, clock: FakeClock) -> None:
-    stand_in.close()
+def test_a_broken_connection_is_tried_again(
+    fake_queue: FakeQueue, client: QueueClient, clock: FakeClock
+) -> None:
+    fake_queue.close()
     with pytest.raises(Unavailable, match="ConnectionError"):
         client.poll_task_urls()
     assert len(clock.waits) == RETRIES
 
 
-def test_no_request_is_repeated_once_the_worker_gives_up(
-    stand_in: StandIn, client: QueueClient, give_up: threading.Event
+def test_an_answer_that_breaks_off_is_requested_again(fake_queue: FakeQueue, client: QueueClient) -> None:
+    fake_queue.truncated = 1
+    client.poll_task_urls()
+    assert fake_queue.operations() == ["pollTaskUrls"] * 2
+
+
+def test_a_request_is_not_repeated_after_give_up_is_set(
+    fake_queue: FakeQueue, client: QueueClient, give_up: threading.Event
 ) -> None:
     give_up.set()
-    stand_in.script("claimTask", 503)
+    fake_queue.script("claimTask", 503)
     with pytest.raises(Unavailable):
         client.claim_task(TASK_ID, 0, NAME)
-    assert stand_in.operations() == ["claimTask"]
+    assert fake_queue.operations() == ["claimTask"]
 
 
 @pytest.mark.parametrize("status", [302, 400, 401, 403, 404, 409, 410])
-def test_a_4xx_is_never_tried_again(stand_in: StandIn, client: QueueClient, status: int) -> None:
-    stand_in.script("claimTask", status)
+def test_a_4xx_is_never_tried_again(fake_queue: FakeQueue, client: QueueClient, status: int) -> None:
+    fake_queue.script("claimTask", status)
     with pytest.raises(QueueRefused) as refused:
         client.claim_task(TASK_ID, 0, NAME)
-    assert stand_in.operations() == ["claimTask"]
+    assert fake_queue.operations() == ["claimTask"]
     assert (refused.value.status, refused.value.code) == (status, "Scripted")
     assert refused.value.detail == f"says {status}"  # and not the request, which the original repeats
 
@@ -167,10 +175,10 @@ def test_a_4xx_is_never_tried_again(stand_in: StandIn, client: QueueClient, stat
         {"task": {}},
     ],
 )
-def test_an_answer_that_makes_no_sense_is_no_claim(
-    stand_in: StandIn, client: QueueClient, answer: Any
+def test_an_answer_that_is_not_a_claim_raises_unavailable(
+    fake_queue: FakeQueue, client: QueueClient, answer: Any
 ) -> None:
-    stand_in.script("claimTask", answer)
+    fake_queue.script("claimTask", answer)
     with pytest.raises(Unavailable):
         client.claim_task(TASK_ID, 0, NAME)
 
@@ -184,9 +192,9 @@ def test_an_answer_that_makes_no_sense_is_no_claim(
     ],
 )
 def test_poll_urls_are_refreshed_five_minutes_before_they_expire(
-    stand_in: StandIn, client: QueueClient, life: timedelta, left_at_refresh: timedelta
+    fake_queue: FakeQueue, client: QueueClient, life: timedelta, left_at_refresh: timedelta
 ) -> None:
-    stand_in.url_life = life
+    fake_queue.url_life = life
     urls = client.poll_task_urls()
     assert abs(urls.expires - urls.refresh_at - left_at_refresh) < timedelta(seconds=30)
 
@@ -196,8 +204,8 @@ def test_no_token_is_in_a_repr(client: QueueClient, settings: WorkerSettings) ->
     assert "token" not in repr((claim, settings)).replace("access_token", "")
 
 
-def test_a_client_that_has_disconnected_sends_nothing_more(
-    stand_in: StandIn, client: QueueClient, give_up: threading.Event
+def test_a_client_sends_nothing_after_disconnect(
+    fake_queue: FakeQueue, client: QueueClient, give_up: threading.Event
 ) -> None:
     client.poll_task_urls()
     give_up.set()
@@ -205,4 +213,4 @@ def test_a_client_that_has_disconnected_sends_nothing_more(
     for _ in range(2):
         with pytest.raises(Unavailable, match="no answer"):
             client.claim_work({**NAME, "tasks": 1})
-    assert stand_in.operations() == ["pollTaskUrls"]
+    assert fake_queue.operations() == ["pollTaskUrls"]

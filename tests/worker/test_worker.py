@@ -8,17 +8,17 @@ import pytest
 from legacy_queue.worker import Protocol, QueueRefused, Step
 
 from .conftest import FakeClock, Prepare
-from .stand_in import CLIENT_ID, StandIn
+from .fake_queue import CLIENT_ID, FakeQueue
 
 OF_AZURE = pytest.mark.parametrize("protocol", [Protocol.DRAFT, Protocol.DEPLOYED])
 DRAFT, DEPLOYED = Protocol.DRAFT, Protocol.DEPLOYED
 DONE = {"command": ["true"]}
 
 
-def test_the_drafts_chart_step_by_step(stand_in: StandIn, work: Prepare) -> None:
-    task_id = stand_in.task(DONE)
+def test_the_steps_follow_the_chart_of_the_draft(fake_queue: FakeQueue, work: Prepare) -> None:
+    task_id = fake_queue.task(DONE)
     session = work()
-    assert stand_in.protocol() == ["pollTaskUrls", "poll", "claimTask", "reportCompleted"]
+    assert fake_queue.protocol() == ["pollTaskUrls", "poll", "claimTask", "reportCompleted"]
     assert session.names() == [
         Step.POLL_URLS, Step.CLAIM, Step.HELD, Step.RUN, Step.EXITED, Step.REPORT
     ]  # fmt: skip
@@ -26,12 +26,12 @@ def test_the_drafts_chart_step_by_step(stand_in: StandIn, work: Prepare) -> None
 
 
 def test_a_draft_claim_carries_the_message_its_receipt_and_its_signature(
-    stand_in: StandIn, work: Prepare
+    fake_queue: FakeQueue, work: Prepare
 ) -> None:
-    task_id = stand_in.task(DONE)
-    [message] = stand_in.waiting[0]
+    task_id = fake_queue.task(DONE)
+    [message] = fake_queue.waiting[0]
     work()
-    [claim] = stand_in.asked("claimTask")
+    [claim] = fake_queue.requests_for("claimTask")
     assert claim.client_id == CLIENT_ID
     assert claim.target == f"/v1/task/{task_id}/runs/0/claim"
     assert claim.body == {
@@ -43,68 +43,68 @@ def test_a_draft_claim_carries_the_message_its_receipt_and_its_signature(
     }
 
 
-def test_the_deployed_chart_step_by_step(stand_in: StandIn, work: Prepare) -> None:
-    stand_in.task(DONE)
-    [message] = stand_in.waiting[0]
+def test_the_steps_follow_the_chart_of_the_deployed_protocol(fake_queue: FakeQueue, work: Prepare) -> None:
+    fake_queue.task(DONE)
+    [message] = fake_queue.waiting[0]
     session = work(protocol=DEPLOYED)
-    assert stand_in.protocol() == ["pollTaskUrls", "poll", "claimTask", "delete", "reportCompleted"]
+    assert fake_queue.protocol() == ["pollTaskUrls", "poll", "claimTask", "delete", "reportCompleted"]
     assert session.names() == [
         Step.POLL_URLS, Step.CLAIM, Step.DELETED, Step.RUN, Step.EXITED, Step.REPORT
     ]  # fmt: skip
-    assert stand_in.asked("claimTask")[0].body == {"workerGroup": "group", "workerId": "id"}
-    assert stand_in.deleted == [message.message_id]
+    assert fake_queue.requests_for("claimTask")[0].body == {"workerGroup": "group", "workerId": "id"}
+    assert fake_queue.deleted == [message.message_id]
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409])
 def test_the_deployed_worker_deletes_the_message_of_a_claim_that_is_refused(
-    stand_in: StandIn, work: Prepare, status: int
+    fake_queue: FakeQueue, work: Prepare, status: int
 ) -> None:
-    refused, taken = stand_in.task(DONE), stand_in.task(DONE)
-    first, second = stand_in.waiting[0]
-    stand_in.script("claimTask", status)
+    refused, taken = fake_queue.task(DONE), fake_queue.task(DONE)
+    first, second = fake_queue.waiting[0]
+    fake_queue.script("claimTask", status)
     session = work(protocol=DEPLOYED)
-    assert stand_in.deleted == [first.message_id, second.message_id]
+    assert fake_queue.deleted == [first.message_id, second.message_id]
     assert session.fields(Step.CLAIM_REFUSED)[0]["task_id"] == refused
     assert session.fields(Step.RUN)[0]["task_id"] == taken
 
 
 @OF_AZURE
-def test_the_message_of_a_claim_that_got_no_answer_is_kept(
-    stand_in: StandIn, work: Prepare, protocol: Protocol
+def test_the_message_of_an_unanswered_claim_is_not_deleted(
+    fake_queue: FakeQueue, work: Prepare, protocol: Protocol
 ) -> None:
-    stand_in.task(DONE)
-    [message] = stand_in.waiting[0]
-    stand_in.script("claimTask", *[503] * 6, lambda: None)
-    stand_in.script("poll", 200, 200, 200, lambda: stand_in.task(DONE))
+    fake_queue.task(DONE)
+    [message] = fake_queue.waiting[0]
+    fake_queue.script("claimTask", *[503] * 6, lambda: None)
+    fake_queue.script("poll", 200, 200, 200, lambda: fake_queue.task(DONE))
     session = work(protocol=protocol)
-    assert message.message_id not in stand_in.deleted
+    assert message.message_id not in fake_queue.deleted
     assert len(session.fields(Step.CLAIM_UNAVAILABLE)) == 1
 
 
 @pytest.mark.parametrize("status", [200, 409])
-def test_the_draft_worker_never_deletes_a_message(stand_in: StandIn, work: Prepare, status: int) -> None:
-    stand_in.message("nonsense")
-    stand_in.task(DONE)
-    stand_in.script("claimTask", status)
-    stand_in.task(DONE)
+def test_the_draft_worker_never_deletes_a_message(fake_queue: FakeQueue, work: Prepare, status: int) -> None:
+    fake_queue.message("nonsense")
+    fake_queue.task(DONE)
+    fake_queue.script("claimTask", status)
+    fake_queue.task(DONE)
     work()
-    assert stand_in.asked("delete") == []
+    assert fake_queue.requests_for("delete") == []
 
 
-def test_a_message_that_names_no_task_is_deleted_and_the_next_one_is_claimed(
-    stand_in: StandIn, work: Prepare
+def test_a_message_that_names_no_task_is_deleted_and_the_next_message_is_claimed(
+    fake_queue: FakeQueue, work: Prepare
 ) -> None:
-    nonsense = stand_in.message("bm9uc2Vuc2U=")
-    stand_in.task(DONE)
+    nonsense = fake_queue.message("bm9uc2Vuc2U=")
+    fake_queue.task(DONE)
     session = work(protocol=DEPLOYED)
-    assert stand_in.deleted[0] == nonsense.message_id
+    assert fake_queue.deleted[0] == nonsense.message_id
     assert session.fields(Step.MESSAGE_UNREADABLE)[0]["message_id"] == nonsense.message_id
 
 
-def test_a_message_that_cannot_be_deleted_is_told_and_its_task_runs(stand_in: StandIn, work: Prepare) -> None:
-    stand_in.task(DONE)
-    [message] = stand_in.waiting[0]
-    stand_in.script("delete", 400)
+def test_a_refused_delete_is_a_failure_step_and_the_task_runs(fake_queue: FakeQueue, work: Prepare) -> None:
+    fake_queue.task(DONE)
+    [message] = fake_queue.waiting[0]
+    fake_queue.script("delete", 400)
     session = work(protocol=DEPLOYED)
     [failed] = session.fields(Step.DELETE_FAILED)
     assert failed["message_id"] == message.message_id
@@ -113,160 +113,158 @@ def test_a_message_that_cannot_be_deleted_is_told_and_its_task_runs(stand_in: St
 
 
 @OF_AZURE
-def test_a_message_dequeued_more_than_ten_times_alerts_the_operator_and_is_claimed(
-    stand_in: StandIn, work: Prepare, protocol: Protocol
+def test_a_message_dequeued_more_than_ten_times_is_an_error_step_and_is_claimed(
+    fake_queue: FakeQueue, work: Prepare, protocol: Protocol
 ) -> None:
-    stand_in.task(DONE, dequeue_count=10)
-    stand_in.task(DONE, dequeue_count=11)
-    [_, often] = stand_in.waiting[0]
+    fake_queue.task(DONE, dequeue_count=10)
+    fake_queue.task(DONE, dequeue_count=11)
+    [_, often] = fake_queue.waiting[0]
     session = work(protocol=protocol, max_tasks=2)
     alert = {"message_id": often.message_id, "dequeue_count": 11}
     assert session.fields(Step.MESSAGE_DEQUEUED_OFTEN) == [alert]
     assert len(session.fields(Step.REPORT)) == 2
 
 
-def test_the_run_of_the_claims_answer_is_run_not_that_of_the_message(
-    stand_in: StandIn, work: Prepare
+def test_the_worker_runs_the_run_id_of_the_claim_not_of_the_message(
+    fake_queue: FakeQueue, work: Prepare
 ) -> None:
-    task_id = stand_in.task({"command": 'echo "$RUN_ID"'}, run_id=3)
-    stand_in.answered_run_id = 2
+    task_id = fake_queue.task({"command": 'echo "$RUN_ID"'}, run_id=3)
+    fake_queue.answered_run_id = 2
     assert work().output.read_text() == "2\n"
-    assert stand_in.requests[-1].target == f"/v1/task/{task_id}/runs/2/completed"
+    assert fake_queue.requests[-1].target == f"/v1/task/{task_id}/runs/2/completed"
 
 
-def test_queues_are_polled_in_order_and_from_the_first_again_after_every_message(
-    stand_in: StandIn, prepare: Prepare
+def test_queues_are_polled_in_order_and_from_the_first_again_after_each_message(
+    fake_queue: FakeQueue, prepare: Prepare
 ) -> None:
-    lowest = stand_in.task(DONE, queue=2)
-    middle = stand_in.task(DONE, queue=1)
+    lowest = fake_queue.task(DONE, queue=2)
+    middle = fake_queue.task(DONE, queue=1)
     session = prepare(max_tasks=3)
-    session.on(Step.CLAIM, lambda: len(session.fields(Step.CLAIM)) == 2 and stand_in.task(DONE, queue=0))
+    session.on(Step.CLAIM, lambda: len(session.fields(Step.CLAIM)) == 2 and fake_queue.task(DONE, queue=0))
     session.start().end()
     assert [fields["task_id"] for fields in session.fields(Step.RUN)][:2] == [middle, lowest]
-    polled = [request.target.split("/")[2] for request in stand_in.asked("poll")]
+    polled = [request.target.split("/")[2] for request in fake_queue.requests_for("poll")]
     assert polled == ["0", "1", "0", "1", "2", "0"]
 
 
 def test_the_worker_pauses_only_at_the_end_of_the_list(
-    stand_in: StandIn, work: Prepare, clock: FakeClock
+    fake_queue: FakeQueue, work: Prepare, clock: FakeClock
 ) -> None:
-    stand_in.script("poll", *[200] * 6, lambda: stand_in.task(DONE, queue=0))
+    fake_queue.script("poll", *[200] * 6, lambda: fake_queue.task(DONE, queue=0))
     work(poll_interval=timedelta(seconds=7))
     assert [seconds for seconds in clock.waits if seconds == 7] == [7, 7]
-    assert len(stand_in.asked("poll")) == 7
+    assert len(fake_queue.requests_for("poll")) == 7
 
 
-def test_as_many_messages_are_asked_for_as_tasks_can_be_run_and_all_are_run_at_once(
-    stand_in: StandIn, work: Prepare, tmp_path: Any
+def test_a_poll_asks_for_as_many_messages_as_the_capacity_and_all_run_at_once(
+    fake_queue: FakeQueue, work: Prepare, tmp_path: Any
 ) -> None:
     gate = f"touch {tmp_path}/$TASK_ID; until [ $(ls {tmp_path} | grep -vc output) = 3 ]; do sleep 0.02; done"
     for _ in range(3):
-        stand_in.task({"command": gate})
+        fake_queue.task({"command": gate})
     session = work(capacity=3, max_tasks=3)
-    assert stand_in.asked("poll")[0].target.endswith("&numofmessages=3")
+    assert fake_queue.requests_for("poll")[0].target.endswith("&numofmessages=3")
     assert [fields["result"] for fields in session.fields(Step.REPORT)] == ["completed"] * 3
 
 
 @pytest.mark.parametrize(
-    ("changes", "asked"),
+    ("changes", "messages"),
     [({"capacity": 40}, 32), ({"capacity": 40, "max_tasks": 5}, 5), ({"capacity": 1, "max_tasks": 5}, 1)],
 )
-def test_no_more_than_32_nor_than_may_still_be_run_are_asked_for(
-    stand_in: StandIn, prepare: Prepare, changes: dict[str, int], asked: int
+def test_a_poll_asks_for_no_more_than_32_messages_or_the_rest_of_max_tasks(
+    fake_queue: FakeQueue, prepare: Prepare, changes: dict[str, int], messages: int
 ) -> None:
     session = prepare(**changes).start()
     session.wait_for(Step.POLL)
-    assert stand_in.asked("poll")[0].target.endswith(f"&numofmessages={asked}")
+    assert fake_queue.requests_for("poll")[0].target.endswith(f"&numofmessages={messages}")
 
 
-def test_a_full_worker_does_not_poll(stand_in: StandIn, prepare: Prepare, tmp_path: Any) -> None:
+def test_a_full_worker_does_not_poll(fake_queue: FakeQueue, prepare: Prepare, tmp_path: Any) -> None:
     gate = tmp_path / "gate"
     for _ in range(2):
-        stand_in.task({"command": f"until [ -e {gate} ]; do sleep 0.02; done"})
+        fake_queue.task({"command": f"until [ -e {gate} ]; do sleep 0.02; done"})
     session = prepare(capacity=2, max_tasks=3)
     polls: list[int] = []
     session.start().wait_for(Step.RUN, times=2)
-    polls.append(len(stand_in.asked("poll")))
-    stand_in.task(DONE)
+    polls.append(len(fake_queue.requests_for("poll")))
+    fake_queue.task(DONE)
     gate.touch()
     session.end()
     assert polls == [1]
     assert len(session.fields(Step.REPORT)) == 3
 
 
-def test_a_second_message_of_a_run_that_runs_here_starts_it_no_second_time(
-    stand_in: StandIn, prepare: Prepare, tmp_path: Any
+def test_a_second_message_of_a_running_run_does_not_start_it_again(
+    fake_queue: FakeQueue, prepare: Prepare, tmp_path: Any
 ) -> None:
     gate = tmp_path / "gate"
-    task_id = stand_in.task({"command": f"until [ -e {gate} ]; do sleep 0.02; done"})
-    double = stand_in.message_for(task_id)
+    task_id = fake_queue.task({"command": f"until [ -e {gate} ]; do sleep 0.02; done"})
+    double = fake_queue.message_for(task_id)
     session = prepare(capacity=2, max_tasks=2, protocol=DEPLOYED)
-    session.on(Step.ALREADY_RUNNING, gate.touch, lambda: stand_in.task(DONE))
+    session.on(Step.ALREADY_RUNNING, gate.touch, lambda: fake_queue.task(DONE))
     session.start().end()
     assert [fields["task_id"] for fields in session.fields(Step.RUN)].count(task_id) == 1
-    assert double.message_id in stand_in.deleted
+    assert double.message_id in fake_queue.deleted
 
 
-def test_poll_urls_are_asked_for_again_before_they_expire(
-    stand_in: StandIn, prepare: Prepare, clock: FakeClock
+def test_poll_urls_are_requested_again_before_they_expire(
+    fake_queue: FakeQueue, prepare: Prepare, clock: FakeClock
 ) -> None:
     session = prepare().start()
     session.wait_for(Step.POLL, times=4)
-    assert len(stand_in.asked("pollTaskUrls")) == 1
+    assert len(fake_queue.requests_for("pollTaskUrls")) == 1
     clock.ahead += timedelta(minutes=26)
     session.wait_for(Step.POLL_URLS, times=2)
 
 
-def test_poll_urls_that_azure_refuses_are_asked_for_again(stand_in: StandIn, work: Prepare) -> None:
-    stand_in.script("poll", 403, 403, 403, lambda: stand_in.task(DONE))
+def test_poll_urls_that_azure_refuses_are_requested_again(fake_queue: FakeQueue, work: Prepare) -> None:
+    fake_queue.script("poll", 403, 403, 403, lambda: fake_queue.task(DONE))
     session = work()
     assert len(session.fields(Step.POLL_FAILED)) == 3
-    assert stand_in.protocol()[:5] == ["pollTaskUrls", "poll", "poll", "poll", "pollTaskUrls"]
+    assert fake_queue.protocol()[:5] == ["pollTaskUrls", "poll", "poll", "poll", "pollTaskUrls"]
 
 
-def test_a_queue_that_cannot_be_polled_does_not_keep_the_worker_from_the_next(
-    stand_in: StandIn, work: Prepare
-) -> None:
-    stand_in.task(DONE, queue=1)
-    stand_in.script("poll", b"not XML")
+def test_a_failed_poll_is_followed_by_a_poll_of_the_next_queue(fake_queue: FakeQueue, work: Prepare) -> None:
+    fake_queue.task(DONE, queue=1)
+    fake_queue.script("poll", b"not XML")
     session = work()
     assert session.fields(Step.POLL_FAILED)[0]["queue"] == 1
     assert len(session.fields(Step.REPORT)) == 1
 
 
-def test_a_worker_outlives_a_queue_that_is_away(stand_in: StandIn, work: Prepare) -> None:
-    stand_in.script("pollTaskUrls", *[503] * 6)
-    stand_in.task(DONE)
+def test_a_worker_continues_after_poll_urls_were_answered_503(fake_queue: FakeQueue, work: Prepare) -> None:
+    fake_queue.script("pollTaskUrls", *[503] * 6)
+    fake_queue.task(DONE)
     session = work()
     assert session.names()[:2] == [Step.POLL_URLS_FAILED, Step.POLL_URLS]
 
 
-def test_a_worker_that_the_queue_refuses_ends(stand_in: StandIn, prepare: Prepare) -> None:
-    stand_in.script("pollTaskUrls", 403)
+def test_a_worker_that_the_queue_refuses_ends(fake_queue: FakeQueue, prepare: Prepare) -> None:
+    fake_queue.script("pollTaskUrls", 403)
     session = prepare().start()
     with pytest.raises(QueueRefused, match="pollTaskUrls: 403"):
         session.end()
-    assert stand_in.protocol() == ["pollTaskUrls"]
+    assert fake_queue.protocol() == ["pollTaskUrls"]
 
 
-def test_no_message_is_claimed_once_the_worker_stops(stand_in: StandIn, prepare: Prepare) -> None:
-    stand_in.task(DONE)
+def test_no_message_is_claimed_after_the_worker_stops(fake_queue: FakeQueue, prepare: Prepare) -> None:
+    fake_queue.task(DONE)
     session = prepare()
     session.on(Step.POLL, session.worker.stop)
     session.start().end()
-    assert stand_in.protocol() == ["pollTaskUrls", "poll"]
+    assert fake_queue.protocol() == ["pollTaskUrls", "poll"]
 
 
 @OF_AZURE
-def test_no_step_tells_a_secret(stand_in: StandIn, work: Prepare, protocol: Protocol) -> None:
-    stand_in.task(DONE)
-    stand_in.task({"command": "exit 1", "env": {"KEY": "s3cret-env"}})
-    messages = list(stand_in.waiting[0])
-    stand_in.script("poll", 403, 500, 200)
-    stand_in.script("claimTask", 409)
-    stand_in.script("delete", 400)
-    stand_in.script("reportFailed", 409)
-    told = repr(work(protocol=protocol).steps)
+def test_no_step_contains_a_secret(fake_queue: FakeQueue, work: Prepare, protocol: Protocol) -> None:
+    fake_queue.task(DONE)
+    fake_queue.task({"command": "exit 1", "env": {"KEY": "s3cret-env"}})
+    messages = list(fake_queue.waiting[0])
+    fake_queue.script("poll", 403, 500, 200)
+    fake_queue.script("claimTask", 409)
+    fake_queue.script("delete", 400)
+    fake_queue.script("reportFailed", 409)
+    steps = repr(work(protocol=protocol).steps)
     secrets = [message.receipt for message in messages] + [message.text for message in messages]
-    secrets += ["signature+of", "s3cret", "sig=", *stand_in.credentials.values()]
-    assert [secret for secret in secrets if secret in told] == []
+    secrets += ["signature+of", "s3cret", "sig=", *fake_queue.credentials.values()]
+    assert [secret for secret in secrets if secret in steps] == []

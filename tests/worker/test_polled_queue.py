@@ -16,7 +16,7 @@ from legacy_queue.worker.polled_queue import (
 )
 
 from .conftest import FakeClock
-from .stand_in import StandIn
+from .fake_queue import FakeQueue
 
 TASK_ID = "fN1SbArXTPSVFNUvaOlinQ"
 
@@ -47,7 +47,7 @@ def test_a_message_is_read_from_azures_xml_with_its_byte_order_mark() -> None:
     assert read.work() == Work(TASK_ID, 2, "s+/=")
 
 
-def test_an_empty_list_is_no_messages() -> None:
+def test_an_empty_list_is_read_as_no_messages() -> None:
     assert parse_messages(b"<QueueMessagesList/>") == []
     assert parse_messages(b'<?xml version="1.0"?><QueueMessagesList></QueueMessagesList>') == []
 
@@ -65,7 +65,7 @@ def test_an_empty_list_is_no_messages() -> None:
         AZURE_ANSWER.replace(b"MessageId", b"Id"),
     ],
 )
-def test_anything_else_than_a_message_list_is_an_answer_to_try_again(xml: bytes) -> None:
+def test_an_answer_that_is_not_a_message_list_raises_unavailable(xml: bytes) -> None:
     with pytest.raises(Unavailable):
         parse_messages(xml)
 
@@ -78,12 +78,12 @@ def test_anything_else_than_a_message_list_is_an_answer_to_try_again(xml: bytes)
         b'<!DOCTYPE x SYSTEM "http://127.0.0.1:9/nothing.dtd">',
     ],
 )
-def test_no_entity_is_ever_read(document_type: bytes) -> None:
+def test_a_document_type_raises_unavailable(document_type: bytes) -> None:
     with pytest.raises(Unavailable):
         parse_messages(document_type + b"<QueueMessagesList/>")
 
 
-def test_a_message_without_a_signature_is_work_all_the_same() -> None:
+def test_a_message_without_a_signature_names_its_run() -> None:
     text = encoded(f'{{"taskId": "{TASK_ID}", "runId": 0, "more": [1]}}')
     assert message(text).work() == Work(TASK_ID, 0, None)
 
@@ -107,7 +107,7 @@ def test_a_message_without_a_signature_is_work_all_the_same() -> None:
         encoded(f'{{"taskId": "{TASK_ID}", "runId": -1}}'),
     ],
 )
-def test_a_text_that_names_no_run_is_unreadable(text: str) -> None:
+def test_a_text_that_names_no_run_raises_message_unreadable(text: str) -> None:
     with pytest.raises(MessageUnreadable):
         message(text).work()
 
@@ -126,55 +126,57 @@ def http(clock: FakeClock) -> Any:
     http.close()
 
 
-def queue_of(stand_in: StandIn) -> PolledQueue:
-    [first, *_] = stand_in._poll_task_urls()[1]["queues"]
+def queue_of(fake_queue: FakeQueue) -> PolledQueue:
+    [first, *_] = fake_queue.poll_task_urls()[1]["queues"]
     return PolledQueue(first["signedPollUrl"], first["signedDeleteUrl"])
 
 
-def test_a_receipt_with_plus_slash_and_equals_is_deleted(stand_in: StandIn, http: Http) -> None:
-    put = stand_in.message("eA==")
-    put.receipt = "a+b/c=="
-    [polled] = queue_of(stand_in).poll(http, 1)
-    queue_of(stand_in).delete(http, polled)
-    assert stand_in.deleted == [put.message_id]
-    assert "popreceipt=a%2Bb%2Fc%3D%3D&" in stand_in.asked("delete")[0].target
-
-
-def test_a_message_that_is_not_deleted_is_told_with_azures_code_and_no_url(
-    stand_in: StandIn, http: Http
+def test_a_receipt_with_plus_slash_and_equals_is_uri_encoded_in_a_delete(
+    fake_queue: FakeQueue, http: Http
 ) -> None:
+    put = fake_queue.message("eA==")
+    put.receipt = "a+b/c=="
+    [polled] = queue_of(fake_queue).poll(http, 1)
+    queue_of(fake_queue).delete(http, polled)
+    assert fake_queue.deleted == [put.message_id]
+    assert "popreceipt=a%2Bb%2Fc%3D%3D&" in fake_queue.requests_for("delete")[0].target
+
+
+def test_the_error_of_a_delete_has_azures_code_and_no_url(fake_queue: FakeQueue, http: Http) -> None:
     with pytest.raises(AzureRefused) as failed:
-        queue_of(stand_in).delete(http, message("eA=="))
+        queue_of(fake_queue).delete(http, message("eA=="))
     assert "404 ScriptedError" in str(failed.value)
-    stand_in.script("delete", *[503] * 6)
+    fake_queue.script("delete", *[503] * 6)
     with pytest.raises(Unavailable) as unavailable:
-        queue_of(stand_in).delete(http, message("eA=="))
+        queue_of(fake_queue).delete(http, message("eA=="))
     assert str(unavailable.value) == "answered 503"
 
 
-def test_a_poll_asks_for_so_many_messages_with_the_signed_query_untouched(
-    stand_in: StandIn, http: Http
+def test_a_poll_appends_the_number_of_messages_to_the_unchanged_signed_query(
+    fake_queue: FakeQueue, http: Http
 ) -> None:
-    assert queue_of(stand_in).poll(http, 32) == []
-    [poll] = stand_in.asked("poll")
+    assert queue_of(fake_queue).poll(http, 32) == []
+    [poll] = fake_queue.requests_for("poll")
     query = "visibilitytimeout=300&sv=2019-02-02&sig=s3cret%2Bsignature%3D&numofmessages=32"
     assert poll.target == f"/azure/0/messages?{query}"
 
 
-def test_a_signed_url_is_sent_without_what_a_netrc_file_says_of_its_host(
-    stand_in: StandIn, http: Http, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_signed_url_is_sent_without_the_credentials_of_a_netrc_file(
+    fake_queue: FakeQueue, http: Http, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     netrc = tmp_path / "netrc"
-    netrc.write_text("machine 127.0.0.1 login somebody password s3cret\n")
+    netrc.write_text("machine 127.0.0.1 login user password s3cret\n")
     monkeypatch.setenv("NETRC", str(netrc))
-    queue_of(stand_in).poll(http, 1)
-    assert "Authorization" not in stand_in.asked("poll")[0].headers
+    queue_of(fake_queue).poll(http, 1)
+    assert "Authorization" not in fake_queue.requests_for("poll")[0].headers
 
 
-def test_a_refused_poll_and_a_failed_one_are_told_apart(stand_in: StandIn, http: Http) -> None:
-    stand_in.script("poll", 403, 500)
+def test_a_refused_poll_raises_azure_refused_and_a_failed_poll_unavailable(
+    fake_queue: FakeQueue, http: Http
+) -> None:
+    fake_queue.script("poll", 403, 500)
     with pytest.raises(AzureRefused):
-        queue_of(stand_in).poll(http, 1)
+        queue_of(fake_queue).poll(http, 1)
     with pytest.raises(Unavailable):
-        queue_of(stand_in).poll(http, 1)
-    assert len(stand_in.asked("poll")) == 2
+        queue_of(fake_queue).poll(http, 1)
+    assert len(fake_queue.requests_for("poll")) == 2

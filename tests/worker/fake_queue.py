@@ -1,4 +1,4 @@
-"""A scripted queue, its Azure face and its bucket on one real HTTP server, for what a real one rarely does.
+"""A queue, its Azure queues and its bucket on one HTTP server, which answers as a test scripts it.
 
 Hawk headers are checked by mohawk. Receipts hold ``+``, ``/`` and ``=``, the XML begins with a byte
 order mark and a delete reads ``+`` in a query as a space: as Azure does it, and Azurite does not.
@@ -36,7 +36,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked: one of poll, delete, upload and the names of the queue's methods."""
+    """A request; ``operation`` is poll, delete, upload or the name of a method of the queue."""
 
     operation: str
     method: str
@@ -53,7 +53,7 @@ class Request:
 
 @dataclass
 class Artifact:
-    """What was said of it each time that it was created, and what was uploaded."""
+    """The bodies of its createArtifact calls, and its upload."""
 
     created: list[dict[str, Any]] = field(default_factory=list)
     content: bytes | None = None
@@ -61,17 +61,17 @@ class Artifact:
 
     @property
     def kinds(self) -> list[str]:
-        return [said["storageType"] for said in self.created]
+        return [body["storageType"] for body in self.created]
 
 
 Script = int | bytes | dict[str, Any] | Callable[[], object]
 
 
-class StandIn:
-    """Answers as a queue would, but for what is scripted: ``script("claimTask", 503, 200)``.
+class FakeQueue:
+    """Answers as a queue does, except where a test scripts it: ``script("claimTask", 503, 200)``.
 
-    A scripted number is a status (200: as usual), bytes are the whole body of a 200, a dict changes
-    the usual answer, and a function is called before it. ``now`` is the time that it lives in.
+    A scripted number is a status (200: the usual answer), bytes are the whole body of a 200, a dict
+    changes the usual answer, and a function is called before it. ``now`` is the queue's clock.
     """
 
     def __init__(self, queues: int, now: Callable[[], datetime]) -> None:
@@ -89,7 +89,8 @@ class StandIn:
         self.artifacts: dict[str, Artifact] = defaultdict(Artifact)
         self.url_life = timedelta(minutes=30)
         self.answered_run_id: int | None = None
-        self.retry_after: str | None = None  # said with every 503
+        self.retry_after: str | None = None  # sent with each 503
+        self.truncated = 0  # of the next answers, how many break off before their last byte
         self._scripts: dict[str, list[Script]] = defaultdict(list)
         self._lock = threading.RLock()
         self.failures: list[BaseException] = []
@@ -103,7 +104,7 @@ class StandIn:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def close(self) -> None:
-        """Stop answering; raises what went wrong while a request was answered."""
+        """Stop; raises what failed while a request was answered."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -114,14 +115,14 @@ class StandIn:
         self._scripts[operation].extend(answers)
 
     def task(self, payload: Any, *, queue: int = 0, dequeue_count: int = 1, run_id: int = 0) -> str:
-        """Put a task's message into a queue; its taskId."""
+        """Put a task's message into a queue; returns its taskId."""
         task_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]
         self.payloads[task_id] = payload
         self.message_for(task_id, queue=queue, dequeue_count=dequeue_count, run_id=run_id)
         return task_id
 
     def work(self, payload: Any) -> str:
-        """Have a task claimed by the next claimWork that has room; its taskId."""
+        """Add a task for the next claimWork; returns its taskId."""
         task_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]
         self.payloads[task_id] = payload
         with self._lock:
@@ -141,18 +142,18 @@ class StandIn:
             self.waiting[queue].append(message)
         return message
 
-    def asked(self, operation: str) -> list[Request]:
+    def requests_for(self, operation: str) -> list[Request]:
         return [request for request in self.requests if request.operation == operation]
 
     def operations(self) -> list[str]:
         return [request.operation for request in self.requests]
 
     def protocol(self) -> list[str]:
-        """The operations without those on artifacts."""
+        """The operations except createArtifact and upload."""
         return [name for name in self.operations() if name not in ("createArtifact", "upload")]
 
     def answer(self, method: str, target: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
-        """The status and body for one request, recorded before it is answered."""
+        """Record a request; return the status and body of its answer."""
         with self._lock:
             operation, act = self._route(method, target, headers, body)
             client_id, ext = self._check_hawk(method, target, headers, body)
@@ -211,7 +212,7 @@ class StandIn:
             case "PUT", ["bucket", name]:
                 return "upload", lambda: self._upload(unquote(name), parse_qs(url.query), headers, body)
             case "GET", ["poll-task-url", _, _]:
-                return "pollTaskUrls", self._poll_task_urls
+                return "pollTaskUrls", self.poll_task_urls
             case "POST", ["claim-work", _, _]:
                 return "claimWork", lambda: self._claim_work(json.loads(body)["tasks"])
             case "POST", ["task", _, "runs", _, "artifacts", name]:
@@ -224,7 +225,7 @@ class StandIn:
                 return f"report{result.capitalize()}", lambda: (200, {"status": {}})
         return "unknown", lambda: (404, {})
 
-    def _poll_task_urls(self) -> tuple[int, Any]:
+    def poll_task_urls(self) -> tuple[int, Any]:
         queues = [
             {
                 "signedPollUrl": f"{self.root_url}/azure/{n}/messages?visibilitytimeout=300&{SAS}",
@@ -261,10 +262,10 @@ class StandIn:
         claimed, self.to_claim = self.to_claim[:tasks], self.to_claim[tasks:]
         return 200, {"tasks": [self._claim(task_id, 0)[1] for task_id in claimed]}
 
-    def _create_artifact(self, name: str, said: dict[str, Any]) -> tuple[int, Any]:
-        self.artifacts[name].created.append(said)
+    def _create_artifact(self, name: str, body: dict[str, Any]) -> tuple[int, Any]:
+        self.artifacts[name].created.append(body)
         put_url = f"{self.root_url}/bucket/{quote(name, safe='')}?{SAS}"
-        return 200, {**said, "putUrl": put_url} if said["storageType"] == "s3" else said
+        return 200, {**body, "putUrl": put_url} if body["storageType"] == "s3" else body
 
     def _upload(
         self, name: str, query: dict[str, list[str]], headers: dict[str, str], content: bytes
@@ -315,34 +316,37 @@ def _error(operation: str, status: int) -> bytes:
 
 
 class _Server(ThreadingHTTPServer):
-    def __init__(self, stand_in: StandIn) -> None:
-        super().__init__(("127.0.0.1", 0), _handler(stand_in))
-        self._stand_in = stand_in
+    def __init__(self, fake_queue: FakeQueue) -> None:
+        super().__init__(("127.0.0.1", 0), _handler(fake_queue))
+        self._stand_in = fake_queue
 
     def handle_error(self, *_: Any) -> None:
-        """Keep it for the test's end; that a worker was killed and listens no more is no failure."""
+        """Keep the failure for ``close``; a killed worker breaks its connections, which is no failure."""
         failure = sys.exception()
         if failure and not isinstance(failure, ConnectionError):
             self._stand_in.failures.append(failure)
 
 
-def _handler(stand_in: StandIn) -> type[BaseHTTPRequestHandler]:
+def _handler(fake_queue: FakeQueue) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        wbufsize = -1  # head and body in one packet: the other one would wait for an acknowledgement
+        wbufsize = -1  # head and body in one packet: a second packet would wait for an acknowledgement
 
         def answer(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             body = self.rfile.read(length)
-            if len(body) < length:  # a worker that is told to stop hangs up in the middle of a request
+            if len(body) < length:  # a worker that stops disconnects in the middle of a request
                 self.close_connection = True
                 return
-            status, answer = stand_in.answer(self.command, self.path, dict(self.headers), body)
+            status, answer = fake_queue.answer(self.command, self.path, dict(self.headers), body)
             self.send_response(status)
             self.send_header("Content-Length", str(len(answer)))
-            if status == 503 and stand_in.retry_after:
-                self.send_header("Retry-After", stand_in.retry_after)
+            if status == 503 and fake_queue.retry_after:
+                self.send_header("Retry-After", fake_queue.retry_after)
             self.end_headers()
+            if fake_queue.truncated:
+                fake_queue.truncated -= 1
+                answer, self.close_connection = answer[:-1], True
             self.wfile.write(answer)
 
         do_GET = do_POST = do_PUT = do_DELETE = answer  # noqa: N815
