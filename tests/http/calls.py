@@ -320,7 +320,7 @@ class Queue:
         return [event for _, event in self.server.services.event_feed._events]
 
     def messages(self) -> list[tuple[str, int, str, str, str]]:
-        """What a worker receives that polls now: taskId, runId, messageId, receipt, signature of each message."""
+        """What a poll receives now: taskId, runId, messageId, receipt and signature of each message."""
         urls = succeeded(self.call("pollTaskUrls", **POOL)).get_json()
         received = []
         for urls_of_queue in urls["queues"]:
