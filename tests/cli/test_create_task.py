@@ -65,9 +65,7 @@ def test_each_option_is_a_property_of_the_definition(tmp_path: Path, server: Ser
     assert asked(server, f"{task_id}/status")["status"]["state"] == "unscheduled"
 
 
-def test_waiting_prints_each_state_and_the_worker_keeps_what_was_asked_for(
-    tmp_path: Path, server: Server
-) -> None:
+def test_waiting_prints_each_state_and_the_worker_keeps_the_artifact(tmp_path: Path, server: Server) -> None:
     write = ("sh", "-c", 'echo "$GREETING" > greeting.txt')
     options = ("--wait", "--env", "GREETING=hello", "--artifact", "public/greeting.txt=greeting.txt")
     with creating(tmp_path / "create", server, "waited", *options, command=write) as running:
@@ -121,7 +119,7 @@ def test_a_wrong_option_is_a_sentence_that_says_what_is_accepted(options: tuple[
     assert said in refused.output
 
 
-def test_a_dependency_that_does_not_exist_is_refused_in_the_queues_words(
+def test_a_dependency_that_does_not_exist_is_refused_with_the_queues_sentence(
     tmp_path: Path, server: Server
 ) -> None:
     unknown = slugid()
@@ -152,7 +150,7 @@ class Restarting(BaseHTTPRequestHandler):
         pass
 
 
-def test_waiting_outlasts_a_queue_that_is_away_and_ends_when_the_task_is_gone(tmp_path: Path) -> None:
+def test_waiting_survives_an_unavailable_queue_and_ends_when_the_task_is_unknown(tmp_path: Path) -> None:
     with HTTPServer(("127.0.0.1", 0), Restarting) as server:
         thread = threading.Thread(target=server.serve_forever, args=[0.01])
         thread.start()

@@ -70,7 +70,7 @@ def create_task(text: str, access_token: str = "") -> subprocess.CompletedProces
     return run("create-task", *queue, "--access-token", token, *pool, "--", "true")
 
 
-def test_the_demonstration_shows_the_sequence_chart_and_ends_with_the_task_completed(tmp_path: Path) -> None:
+def test_the_demonstration_shows_the_sequence_chart_and_completes_its_task(tmp_path: Path) -> None:
     shown = run("up", "--demo", "--port", "0", "--data-dir", str(tmp_path))
     assert shown.returncode == 0, shown.stderr
     steps = [

@@ -42,7 +42,7 @@ def test_settings_are_variables_and_those_of_the_user_are_not_inherited(
     }
 
 
-def test_warnings_and_what_is_no_line_of_the_log_are_shown() -> None:
+def test_warnings_and_lines_that_are_no_json_are_shown() -> None:
     lines = [
         '{"event": "request", "level": "info", "timestamp": "t", "ms": 1}',
         '{"event": "work-message-dropped", "level": "warning", "timestamp": "t", "queue": "q"}',
