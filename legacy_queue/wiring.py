@@ -21,7 +21,7 @@ from legacy_queue.gateway.azure_blob_api import azure_blob_api
 from legacy_queue.gateway.azure_queue_api import azure_queue_api
 from legacy_queue.http.app import FAULT_TARGETS, NOT_IN_JOURNAL, create_app
 from legacy_queue.http.artifact_endpoints import UPLOADS
-from legacy_queue.http.control_endpoints import ControlServices
+from legacy_queue.http.control_services import ControlServices
 from legacy_queue.http.current_app import CurrentApp
 from legacy_queue.http.dispatch import Backend
 from legacy_queue.http.fault_injection import FaultInjection
@@ -130,7 +130,7 @@ def _build(
     )
     background, upload_slots = services.background(), UploadSlots()
     control = _control(services, storage, reset) if reset else None
-    injection = control.injection if control else None
+    injection = FaultInjection(control.faults, services.stopping) if control else None
     app = create_app(
         Backend(
             services=services,
@@ -145,6 +145,7 @@ def _build(
             stopping=background.stopping,
             upload_slots=upload_slots,
             control=control,
+            injection=injection,
         )
     )
     if settings.control or isinstance(storage.account, MemoryAccount):
@@ -186,11 +187,9 @@ def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
 
 
 def _control(services: Services, storage: Storage, reset: Callable[[], None]) -> ControlServices:
-    faults = FaultRegistry(FAULT_TARGETS)
     return ControlServices(
         clock=services.clock_control(),
-        faults=faults,
-        injection=FaultInjection(faults, services.stopping),
+        faults=FaultRegistry(FAULT_TARGETS),
         journal=Journal(NOT_IN_JOURNAL),
         peeking=Peeking(storage.work_queues, services.clock),
         reset=reset,

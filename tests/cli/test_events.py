@@ -99,8 +99,9 @@ def test_only_events_of_the_named_exchange_are_printed(tmp_path: Path, server: S
 def test_events_of_the_broker_are_printed(tmp_path: Path, rabbitmq: RabbitMQ) -> None:
     """The server also ends in order, while its stream has a connection to the broker."""
     task_id, project = slugid(), f"events-{slugid()}"
+    broker = {"LEGACY_QUEUE_AMQP_URL": rabbitmq.url, "LEGACY_QUEUE_PROJECT": project}
     with (
-        serve(tmp_path, *MEMORY, LEGACY_QUEUE_AMQP_URL=rabbitmq.url, LEGACY_QUEUE_PROJECT=project) as server,
+        serve(tmp_path, *MEMORY, env=broker) as server,
         following(tmp_path, server, "--json", "--routing-key", "route.index.*.b") as running,
     ):
         failed(Queue(server), task_id)
