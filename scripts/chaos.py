@@ -24,7 +24,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from legacy_queue.adapters.azurite import Azurite
-from legacy_queue.adapters.rabbitmq import RabbitMQ
 from tests.chaos import summary
 from tests.chaos.checks import Contradiction, Promise, contradictions, promises, resolved_at
 from tests.chaos.clients import ROOT, Caller, LoadContext, Scheduler
@@ -33,6 +32,7 @@ from tests.chaos.record import Json, Record
 from tests.chaos.servers import Server, Storage, perform
 from tests.chaos.timetable import Wanted, timetable
 from tests.chaos.workers import PROTOCOLS, ChaosWorker
+from tests.rabbitmq import RabbitMQ
 
 _HERE = Path(__file__).parents[1]
 _CLAIM_TIMEOUT = 10.0  # seconds

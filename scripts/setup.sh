@@ -3,6 +3,7 @@
 # .venv/, each node_modules/ and .rabbitmq/ hold a stamp: the hash of what they were made from, written when
 # all of it is in.
 # Says on stderr what takes long, and nothing where there is nothing to do.
+# Before it is sourced a script may set `extra`, the extra of the package that it needs.
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
 venv="$root/.venv"
@@ -57,12 +58,12 @@ pip_install() {
             "pip could not install $name; it said more in $own/pip.log."
 }
 
-# install NAME PIP-ARGUMENTS...: into .venv, as the pins say
+# install NAME PIP-ARGUMENTS...: into .venv, as the pins say; the extra "test" has it all
 install() {
     local name="$1" stamp="$venv/.installed-$1" pins
     shift
     pins="$venv $(cd "$root" && fingerprint setup.cfg pyproject.toml constraints.txt)"
-    [[ -x "$venv/bin/python" && "$(cat "$stamp" 2>/dev/null)" == "$pins" ]] && return
+    [[ -x "$venv/bin/python" ]] && grep -qxsF "$pins" "$stamp" "$venv/.installed-test" && return
     has_venv || make_venv
     say "Installing $name into .venv ..."
     pip_install "$venv" "$name" "$@"
@@ -73,7 +74,8 @@ has_node() { "$venv/bin/python" -c 'from legacy_queue.adapters.npm import find_n
 
 # into .venv/bin, where tests find it that run in other environments
 install_node() {
-    install Node.js --editable '.[node]'
+    say "Installing Node.js into .venv ..."
+    pip_install "$venv" Node.js --editable '.[node]'
     ln -sf "$("$venv/bin/python" -c 'from legacy_queue.adapters.npm import find_node; print(find_node())')" "$venv/bin/node"
 }
 
@@ -99,7 +101,7 @@ install_py() {
     printf '%s\n' "$pins" >"$own/.installed"
 }
 
-# legacy_queue/adapters/rabbitmq.py looks at the same paths
+# tests/rabbitmq.py looks at the same paths
 has_rabbitmq() {
     compgen -G "$1/usr/lib/erlang/erts-*/bin/erlexec" >/dev/null &&
         compgen -G "$1/usr/lib/rabbitmq/lib/rabbitmq_server-*" >/dev/null
@@ -169,6 +171,6 @@ make_debian_image() {
         "$(. /etc/os-release && echo "$VERSION_CODENAME")" - | "$1" import --quiet - localhost/debian
 }
 
-install legacy-queue --editable '.[amqp,s3]'
+install "${extra:-legacy-queue}" --editable ".[${extra:-amqp,s3}]"
 has_node || install_node
 "$venv/bin/legacy-queue" azurite install --log-level warning >/dev/null || exit 1

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from legacy_queue.adapters.azurite import Azurite, install, installed
-from legacy_queue.adapters.rabbitmq import RabbitMQ
 from tests import process_stacks
+from tests.rabbitmq import RabbitMQ
 from tests.s3_server import S3Server
 
 process_stacks.prepare(os.environ)

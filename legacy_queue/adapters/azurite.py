@@ -109,9 +109,9 @@ class Azurite(ManagedProcess):
         patches: str = "all",
         tls: TlsFiles | None = None,
         is_open: bool = False,
-        patience: timedelta = timedelta(seconds=60),
+        start_timeout: timedelta = timedelta(seconds=60),
     ) -> None:
-        super().__init__(data_dir, patience)
+        super().__init__(data_dir, start_timeout)
         self._azurite_dir, self._node, self._preferred = installed(azurite_dir), node, preferred or Ports()
         self._patches, self._tls = patches, tls
         self._listen_on = "0.0.0.0" if is_open else HOST  # noqa: S104 as asked for
@@ -148,7 +148,7 @@ class Azurite(ManagedProcess):
     def _url(self, port: int) -> str:
         return f"{self._scheme}://{HOST}:{port}/{ACCOUNT}"
 
-    def found(self) -> Self:
+    def find_running(self) -> Self:
         """The Azurite that another process started over the folder; raises AzuriteUnavailable for none."""
         remembered = self._read_ports()
         if remembered is None:

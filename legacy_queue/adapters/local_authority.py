@@ -6,7 +6,6 @@ parseCertificate). Whoever knows name constraints enforces them either way. Keys
 libraries of 2016 accept. Source: RFC 5280, 4.2.1.10.
 """
 
-import fcntl
 import ipaddress
 import os
 from collections.abc import Sequence
@@ -20,9 +19,10 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from filelock import FileLock
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
-from legacy_queue.adapters.private_folder import make_private, private_opener, write_private
+from legacy_queue.adapters.private_folder import make_private, write_private
 from legacy_queue.adapters.tls_files import TlsFiles
 
 log = structlog.get_logger()
@@ -65,8 +65,7 @@ class LocalAuthority:
         other's; its clients must then trust the new one. A damaged file counts as missing.
         """
         make_private(self._folder)
-        with open(self._folder / "lock", "w", opener=private_opener) as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with FileLock(self._folder / "lock", mode=0o600):
             authority = self._good_authority(now)
             server = _read(self.server)
             is_good = (

@@ -6,7 +6,6 @@ the server are gone. Nothing here reads settings, logs or starts a thread, and t
 that it never waits for somebody to read.
 """
 
-import fcntl
 import json
 import os
 import re
@@ -19,6 +18,8 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, ClassVar, Self
+
+from filelock import lock_descriptor
 
 from legacy_queue.adapters.private_folder import (
     UMASK,
@@ -52,8 +53,8 @@ class ManagedProcess(ABC):
     NAME: ClassVar[str]
     UNAVAILABLE: ClassVar[type[Exception]]
 
-    def __init__(self, folder: Path, patience: timedelta) -> None:
-        self._folder, self._patience = folder, patience.total_seconds()
+    def __init__(self, folder: Path, start_timeout: timedelta) -> None:
+        self._folder, self._start_timeout = folder, start_timeout.total_seconds()
         self._remembered = folder / "ports.json"
         self._ports: Ports = {}
         self._process: subprocess.Popen[bytes] | None = None
@@ -132,8 +133,7 @@ class ManagedProcess(ABC):
             ) from error
         deadline = time.monotonic() + _LOCK_TIMEOUT
         while time.monotonic() < deadline:
-            with suppress(BlockingIOError):
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if lock_descriptor(lock.fileno(), blocking=False):
                 lock.truncate(0)
                 lock.write(f"{os.getpid()}\n".encode())
                 return lock
@@ -187,7 +187,7 @@ class ManagedProcess(ABC):
                 pass_fds=[lock.fileno()],
                 umask=UMASK,
             )
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + self._start_timeout
         while True:
             ended = not self.alive()  # asked before reading, so that its last words are read
             said = log.read_text(errors="replace")
@@ -199,7 +199,7 @@ class ManagedProcess(ABC):
                 )
             if time.monotonic() > deadline:
                 raise self.UNAVAILABLE(
-                    f"{self.NAME} did not begin to listen within {self._patience:g} s; see {log}."
+                    f"{self.NAME} did not begin to listen within {self._start_timeout:g} s; see {log}."
                 )
             time.sleep(_LOOK_AGAIN)
 

@@ -3,7 +3,6 @@
 ``python -m legacy_queue.adapters.npm FOLDER`` installs what the folder's package-lock.json pins in it.
 """
 
-import fcntl
 import importlib.util
 import json
 import os
@@ -13,8 +12,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
+
+from filelock import lock_descriptor
 
 from legacy_queue.adapters.install_failure import explain
 
@@ -123,10 +124,7 @@ def _pinned(manifest: Path) -> list[str]:
 @contextmanager
 def _locked(path: Path, look: Callable[[], None]) -> Iterator[int]:
     with open(path, "ab") as lock:
-        while True:
-            with suppress(BlockingIOError):
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
+        while not lock_descriptor(lock.fileno(), blocking=False):
             look()
         yield lock.fileno()
 

@@ -3,7 +3,7 @@
 import json
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +13,7 @@ import requests
 
 from legacy_queue.cli.queue_options import no_answer, root_url_option
 from legacy_queue.domain.times import format_time
+from legacy_queue.testing.server_sent_events import parse_events
 
 _CONNECTING, _SILENCE = 10.0, 45.0  # seconds; the server says something every 15
 
@@ -69,7 +70,7 @@ def _follow(root_url: str, query: Mapping[str, str]) -> Iterator[str]:
                     said = "is back" if was_here else "is being followed; Ctrl-C ends it"
                     click.echo(f"The queue at {root_url} {said}.", err=True)
                     was_here = is_here = True
-                    for fields in _framed(answer.iter_lines(chunk_size=None)):
+                    for fields in parse_events(answer.iter_lines(chunk_size=None)):
                         retry = int(fields["retry"]) / 1000 if "retry" in fields else retry
                         last_id = fields.get("id", last_id)
                         if fields.get("event") == "begins-anew":
@@ -94,15 +95,3 @@ def _check(answer: requests.Response) -> None:
         raise click.ClickException(f"the queue refused with {answer.status_code}: {why}")
     if not answer.headers.get("content-type", "").startswith("text/event-stream"):
         raise click.ClickException("what answers there is not a queue: it sends no events")
-
-
-def _framed(lines: Iterable[bytes]) -> Iterator[dict[str, str]]:
-    """The fields of each event of a stream."""
-    fields: dict[str, str] = {}
-    for line in lines:
-        name, _, value = line.decode().partition(":")
-        if line:
-            fields[name] = value.removeprefix(" ")
-        else:
-            yield fields
-            fields = {}

@@ -12,7 +12,7 @@ import click
 from legacy_queue.adapters.azurite import Azurite, AzuriteUnavailable
 from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.cli.options import setting_options, settings_of, stop_with_stdin_option
-from legacy_queue.cli.signals import ENDS, StopSignal, Unwinding
+from legacy_queue.cli.signals import ENDS, StopHandler, StopSignal
 from legacy_queue.config import SettingsError, complete
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.wiring import Server, build, check_version
@@ -43,7 +43,7 @@ def resolve(**options: str | None) -> None:
         if settings.storage == "azurite":
             azurite = Azurite(
                 settings.data_dir / "azurite", settings.azurite_dir, tls=settings.tls_files
-            ).found()
+            ).find_running()
             settings = replace(settings, connection_string=azurite.connection_string)
             check_version(settings)
         server = build(settings, settings.public_url or "http://127.0.0.1")
@@ -54,8 +54,8 @@ def resolve(**options: str | None) -> None:
     server.background.start()
     print(json.dumps({"pid": os.getpid(), "storage": server.storage.account.endpoints}), flush=True)  # noqa: T201
     with suppress(StopSignal):
-        unwinding = Unwinding()
-        while not unwinding.is_stopping:
+        stop_handler = StopHandler()
+        while not stop_handler.is_stopping:
             signal.pause()
     server.background.stop()
 

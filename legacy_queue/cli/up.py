@@ -8,9 +8,8 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import wait
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
 from subprocess import PIPE, Popen
 from textwrap import indent
 from time import monotonic
@@ -20,14 +19,12 @@ import click
 import requests
 
 from legacy_queue.adapters.azurite import Azurite
-from legacy_queue.adapters.rabbitmq import RabbitMQ, RabbitMQUnavailable
 from legacy_queue.cli.create_task import create
 from legacy_queue.cli.options import setting_options, settings_of, with_control
 from legacy_queue.cli.queues import named_queues
-from legacy_queue.cli.signals import ENDS, StopSignal, Unwinding
+from legacy_queue.cli.signals import ENDS, StopHandler, StopSignal
 from legacy_queue.cli.worker_command import start
-from legacy_queue.config.settings import PREFIX, Settings, wire_name
-from legacy_queue.config.values import need_extra
+from legacy_queue.config.settings import Settings, wire_name
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.testing.queue_server import trust_variables
@@ -39,13 +36,14 @@ _PROVISIONER = "demo-provisioner"
 _DEMO_CLAIM = "6s"  # short, so that a reclaim is seen
 _DEMO_COMMAND = ["sh", "-c", "echo 'hello from the task'; sleep 5"]
 _SHUTDOWN = 0.2  # seconds that the sample worker has left to report its task
-_RABBITMQ = Path(__file__).parents[2] / ".rabbitmq"  # where scripts/up puts it, if the machine has none
 
 
 @click.command()
 @click.option("--demo", is_flag=True, help="Create a task, run the sample worker on it, show each step, end.")
 @click.option(
-    "--rabbitmq", is_flag=True, help="Start a RabbitMQ of its own too, and publish the events on it."
+    "--rabbitmq",
+    is_flag=True,
+    help="Of scripts/up in the source tree: start a RabbitMQ for the events.",
 )
 @setting_options
 def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
@@ -55,17 +53,15 @@ def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
 
     Takes the options of serve, and turns --control on where no setting stands against it.
     """
-    settings, _ = settings_of(options)  # a mistake is told at once
+    if rabbitmq:
+        raise click.ClickException(
+            "--rabbitmq is for scripts/up in the source tree: "
+            "start a broker, and give its URL with --amqp-url"
+        )
+    settings, _ = settings_of(options)  # a mistake is an error at once
     if not demo:
         options = with_control(options, os.environ)
         settings, _ = settings_of(options)
-    if rabbitmq and settings.amqp_url:
-        raise click.ClickException("--rabbitmq starts a broker, and amqp-url names another: give one of them")
-    if rabbitmq:
-        try:
-            need_extra("amqp")
-        except ValueError as error:
-            raise click.ClickException(f"--rabbitmq: {error}") from None
     given = {name: value for name, value in options.items() if value is not None}
     if demo:  # beside a queue that is up already
         own = {"claim_timeout": _DEMO_CLAIM, "port": "0", "data_dir": str(settings.data_dir / "demo")}
@@ -74,47 +70,35 @@ def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
     command = [sys.executable, "-m", "legacy_queue", "serve", "--stop-with-stdin"]
     command += [] if demo else ["--azurite-default-ports"]
     command += [f"--{wire_name(name)}={value}" for name, value in given.items()]
-    environment, broker = dict(os.environ), None
-    Unwinding()
-    with ExitStack() as started:
-        try:
-            if rabbitmq:
-                broker = RabbitMQ(Path(given.get("data_dir") or settings.data_dir) / "rabbitmq", _RABBITMQ)
-                started.callback(broker.stop)  # first: a signal may end its start
-                broker.start()
-                environment[f"{PREFIX}AMQP_URL"] = broker.url  # a command line is read by everybody
-            server, ready = started.enter_context(_server(command, environment))
+    StopHandler()
+    try:
+        with _server(command) as (server, ready):
             trusted = trust_variables(ready)
             os.environ.update(trusted)
             if demo:
                 _demonstrate(ready)
             else:
-                _say_what_to_try(ready, broker, trusted)
+                _say_what_to_try(ready, trusted)
                 if settings.control:
                     _say_how_to_test(settings)
                 _say_where_storage_is(settings)
-                click.echo(f"\nCtrl-C stops the queue{', its broker' if broker else ''} and its storage.")
+                click.echo("\nCtrl-C stops the queue and its storage.")
                 server.wait()
                 raise click.ClickException("the server ended by itself; its log above says why")
-        except RabbitMQUnavailable as unavailable:
-            raise click.ClickException(str(unavailable)) from None
-        except StopSignal:
-            click.echo("\nStopping ...", err=True)
-            if demo:
-                raise SystemExit(130) from None
+    except StopSignal:
+        if demo:
+            raise SystemExit(130) from None
     kept = "nothing is kept of memory storage" if settings.storage == "memory" else "everything is kept"
     click.echo(f"Stopped; {kept}.", err=True)
 
 
 @contextmanager
-def _server(
-    command: list[str], environment: Mapping[str, str]
-) -> Iterator[tuple[Popen[str], Mapping[str, Any]]]:
+def _server(command: list[str]) -> Iterator[tuple[Popen[str], Mapping[str, Any]]]:
     """A server and what it says when it is ready; it ends in order with this process, however that ends."""
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)  # the server unblocks them
     # a session of its own: Ctrl-C reaches this process alone, which ends the server in order
     server = Popen(  # noqa: S603 - this very program
-        command, stdin=PIPE, stdout=PIPE, text=True, start_new_session=True, env=environment
+        command, stdin=PIPE, stdout=PIPE, text=True, start_new_session=True
     )
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
@@ -123,12 +107,15 @@ def _server(
         if not line:  # it has said why on standard error
             raise SystemExit(server.wait())
         yield server, json.loads(line)
+    except StopSignal:
+        click.echo("\nStopping ...", err=True)
+        raise
     finally:
         server.terminate()
         server.wait()
 
 
-def _say_what_to_try(ready: Mapping[str, Any], broker: RabbitMQ | None, trusted: Mapping[str, str]) -> None:
+def _say_what_to_try(ready: Mapping[str, Any], trusted: Mapping[str, str]) -> None:
     root_url, base_url, program = ready["rootUrl"], ready["baseUrl"], _program()
     credentials = ready.get("credentials") or {"clientId": "...", "accessToken": "..."}
     client_id, token = credentials["clientId"], credentials["accessToken"]
@@ -136,8 +123,6 @@ def _say_what_to_try(ready: Mapping[str, Any], broker: RabbitMQ | None, trusted:
     if "credentials" in ready:
         click.echo(f"  clientId         {client_id}   (a development client: it may do everything)")
         click.echo(f"  accessToken      {token}")
-    if broker:
-        click.echo(f"  events on        {broker.url}   (RabbitMQ; topic exchanges)")
     trust = "".join(f"\n  export {name}={shlex.quote(value)}" for name, value in trusted.items())
     pool = f"--provisioner {_POOL[0]} --worker-type {_POOL[1]}"
     click.echo(f"""
@@ -174,7 +159,9 @@ def _program() -> str:
 
 def _say_where_storage_is(settings: Settings) -> None:
     if settings.storage == "azurite":
-        azurite = Azurite(settings.data_dir / "azurite", settings.azurite_dir, tls=settings.tls_files).found()
+        azurite = Azurite(
+            settings.data_dir / "azurite", settings.azurite_dir, tls=settings.tls_files
+        ).find_running()
         ports = ", ".join(f"{service} {port}" for service, port in azurite.ports._asdict().items())
         click.echo(
             f"\nAzurite listens on 127.0.0.1: {ports}. Its account, with the key that every Azurite has:\n\n"

@@ -68,7 +68,7 @@ def azure_blob_api(
                 return _read(container, name)
             case "PUT", None | "block" | "blocklist":
                 if observer:
-                    observer.meet(request.environ, UPLOAD, _runs(name))
+                    observer.cause_fault(request.environ, UPLOAD, _runs(name))
                 with slots.taken(name):
                     return _write(container, name, parameters)
         denied = request.method in ("GET", "HEAD", "PUT", "DELETE")

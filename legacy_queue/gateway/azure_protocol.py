@@ -103,7 +103,7 @@ class Observer(Protocol):
     def begin(self, environ: dict[str, Any], endpoint: str) -> None:
         """The request is one of this kind."""
 
-    def meet(
+    def cause_fault(
         self,
         environ: dict[str, Any],
         endpoint: str,

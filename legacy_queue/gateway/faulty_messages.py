@@ -11,7 +11,7 @@ from legacy_queue.gateway.azure_protocol import Observer
 from legacy_queue.ports import Clock
 from legacy_queue.ports.queue import LeaseLost, Queue, QueuedMessage
 from legacy_queue.services.peeking import run_of
-from legacy_queue.stores.recent import Recent
+from legacy_queue.stores.lru_cache import SharedLruCache
 
 _REMEMBERED = 10_000  # messages
 _NO_ENDPOINT = ""
@@ -25,19 +25,19 @@ class FaultyMessages:
 
     def __init__(self, observer: Observer, clock: Clock) -> None:
         self._observer, self._clock = observer, clock
-        self._runs: Recent[str, RunKey] = Recent(_REMEMBERED)
-        self._copies: Recent[str, bool] = Recent(_REMEMBERED)
+        self._runs: SharedLruCache[str, RunKey] = SharedLruCache(_REMEMBERED)
+        self._copies: SharedLruCache[str, bool] = SharedLruCache(_REMEMBERED)
 
     def receive(self, source: Queue, count: int, hidden_for: timedelta) -> Sequence[QueuedMessage]:
         """As ``Queue.receive``, without the messages that a fault loses."""
-        self._observer.meet(request.environ, RECEIVE)
+        self._observer.cause_fault(request.environ, RECEIVE)
         received = source.receive(count, hidden_for)
         return [one for one in received if self._effect(source, one, hidden_for) != "lose"]
 
     def delete(self, message_id: str) -> None:
         """Before a message is deleted; raises InjectedError in its place."""
         run = self._runs.get(message_id)
-        self._observer.meet(request.environ, DELETE, [run] if run else [])
+        self._observer.cause_fault(request.environ, DELETE, [run] if run else [])
 
     def _effect(self, source: Queue, message: QueuedMessage, hidden_for: timedelta) -> Effect | None:
         """What has happened to the message."""
@@ -45,7 +45,7 @@ class FaultyMessages:
         if run:
             self._runs.put(message.lease.message_id, run)
         endpoint = _NO_ENDPOINT if self._copies.get(message.lease.message_id) else RECEIVE
-        fault = self._observer.meet(request.environ, endpoint, [run] if run else [], has_message=True)
+        fault = self._observer.cause_fault(request.environ, endpoint, [run] if run else [], has_message=True)
         effect = fault.effect if fault else None
         with suppress(LeaseLost):  # it has expired meanwhile
             match effect:

@@ -21,7 +21,6 @@ from legacy_queue.http import (
     worker_endpoints,
 )
 from legacy_queue.http.bodies import MAX_BODY
-from legacy_queue.http.compiled_once import FlaskApp
 from legacy_queue.http.control_endpoints import CONTROL_ENDPOINTS, control_endpoints
 from legacy_queue.http.dispatch import Backend, Dispatcher, check_escapes
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
@@ -34,6 +33,7 @@ from legacy_queue.http.migration_endpoint import migration
 from legacy_queue.http.references import api_reference, control_reference, exchanges_reference
 from legacy_queue.http.request_log import RequestLog, record_of
 from legacy_queue.http.schemas import SCHEMAS
+from legacy_queue.http.url_map import UrlMap
 
 DEVELOPMENT_HEADERS = (("x-legacy-queue-development", "who reaches this server may do everything"),)
 _started = time.monotonic()
@@ -87,11 +87,14 @@ FAULT_TARGETS = (*map(target_of, (*ENDPOINTS, *OBJECT_ENDPOINTS)), *SIGNED_URLS)
 NOT_IN_JOURNAL = frozenset({"events", *(one.name for one in CONTROL_ENDPOINTS)})
 
 
+class _FlaskApp(Flask):
+    url_map_class = UrlMap
+
+
 def create_app(backend: Backend) -> Flask:
     """The queue's HTTP interface, under both prefixes; beside it what is about the server, and references."""
-    app = FlaskApp("legacy_queue", static_folder=None)
+    app = _FlaskApp("legacy_queue", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1  # of what reads bodies without a limit of its own
-    app.url_map.merge_slashes = False
     events = events_endpoint(backend.project, backend.clock, backend.stopping, backend.trusts_proxy)
     stubs = legacy_stubs(backend.authenticator, backend.has_legacy_stubs)
     control = control_endpoints(backend.control is not None)
@@ -105,8 +108,7 @@ def create_app(backend: Backend) -> Flask:
     app.register_error_handler(
         Exception, lambda error: render(error, record_of(request.environ), backend.clock)
     )
-    injection = backend.control.injection if backend.control else None
-    upload = artifact_endpoints.upload_view(backend.services, backend.upload_slots, injection)
+    upload = artifact_endpoints.upload_view(backend.services, backend.upload_slots, backend.injection)
     path = f"{artifact_endpoints.UPLOADS}/<ticket>"
     app.put(path, endpoint="upload", provide_automatic_options=False)(upload)
 

@@ -15,7 +15,7 @@ from legacy_queue.domain.artifact import Artifact
 from legacy_queue.domain.errors import InputError, LengthRequired, ResourceNotFound
 from legacy_queue.domain.fault import UPLOAD
 from legacy_queue.domain.scopes import AllOf, AnyOf, ForEach
-from legacy_queue.http.endpoint import Answer, Call, endpoint
+from legacy_queue.http.endpoint import Answer, Call, Endpoint, endpoint
 from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.paging import PAGED, page_answer, render
 from legacy_queue.services import Services
@@ -40,7 +40,6 @@ _CHUNK = 256 * 1024  # bytes
 
 _putting = partial(endpoint, scopes=AnyOf((*_AS_HOLDER, _AS_WORKER)))
 _getting = partial(endpoint, "GET", scopes=_GETTING)
-_content = partial(_getting, output="artifact-content-response")
 _listing = partial(endpoint, "GET", query=PAGED, output="list-artifacts-response", stability="experimental")
 
 
@@ -55,11 +54,20 @@ def create_artifact(call: Call) -> Answer:
     return services.artifacts.create(call.task_id, call.run_id, call.params["name"], call.body)
 
 
-@_putting("PUT", _ONE, "Complete Artifact", input="put-artifact-request", stability="experimental")
+def _of_completing(body: Any) -> Endpoint:
+    return finish_artifact if "uploadId" in body else complete_artifact
+
+
+@_putting(
+    "PUT",
+    _ONE,
+    "Complete Artifact",
+    input="put-artifact-request",
+    stability="experimental",
+    by_body=_of_completing,
+)
 def complete_artifact(call: Call) -> Answer:
     """Say that a blob is uploaded, with the ETags of its uploads: now it can be had. Safe to repeat."""
-    if "uploadId" in call.body:
-        return finish_artifact.handler(call.meant_for(finish_artifact))
     services = _as_creator(call)
     services.artifacts.complete(call.task_id, call.run_id, call.params["name"], call.body["etags"])
     return _empty(204)
@@ -73,47 +81,49 @@ def finish_artifact(call: Call) -> Answer:
     return _empty(204)
 
 
+def _of_latest_run(of: Endpoint, name: str, route: str, title: str) -> Endpoint:
+    description = f"As {of.name}, of the last run."
+    return replace(of, name=name, route=route, title=title, description=description)
+
+
 @_getting(_ONE, "Get Artifact from Run")
 def get_artifact(call: Call) -> Response:
     """Redirect to the artifact, links followed; a name that begins with public/ needs no scope.
 
     The body has its storageType and url, for clients that do not follow.
     """
-    return _redirect(_found(call, call.run_id)[1])
-
-
-@_getting(f"{_OF_LATEST}/<name>", "Get Artifact from Latest Run")
-def get_latest_artifact(call: Call) -> Response:
-    """As getArtifact, of the last run."""
     return _redirect(_found(call)[1])
 
 
-@_content(_CONTENT, "Get Artifact Content From Run")
+get_latest_artifact = _of_latest_run(
+    get_artifact, "getLatestArtifact", f"{_OF_LATEST}/<name>", "Get Artifact from Latest Run"
+)
+
+
+@_getting(_CONTENT, "Get Artifact Content From Run", output="artifact-content-response")
 def artifact(call: Call) -> Answer:
     """What the artifact is had with: a url, or for an object its name and credentials. Links are followed.
 
     Whatever is had from a signed URL is answered as s3.
     """
-    return _content_of(*_found(call, call.run_id))
-
-
-@_content(_LATEST_CONTENT, "Get Artifact Content From Latest Run")
-def latest_artifact(call: Call) -> Answer:
-    """As artifact, of the last run."""
     return _content_of(*_found(call))
+
+
+latest_artifact = _of_latest_run(
+    artifact, "latestArtifact", _LATEST_CONTENT, "Get Artifact Content From Latest Run"
+)
 
 
 @endpoint("GET", _INFO, "Get Artifact Information From Run", output="artifact-response")
 def artifact_info(call: Call) -> Answer:
     """The artifact as it is listed, without its content; a link is not followed."""
-    return call.authorize().artifacts.info(call.task_id, call.run_id, call.params["name"]).to_wire()
+    services = call.authorize()
+    return services.artifacts.info(call.task_id, _run_id(call, services), call.params["name"]).to_wire()
 
 
-@endpoint("GET", _LATEST_INFO, "Get Artifact Information From Latest Run", output="artifact-response")
-def latest_artifact_info(call: Call) -> Answer:
-    """As artifactInfo, of the last run."""
-    artifacts = call.authorize().artifacts
-    return artifacts.info(call.task_id, artifacts.latest_run(call.task_id), call.params["name"]).to_wire()
+latest_artifact_info = _of_latest_run(
+    artifact_info, "latestArtifactInfo", _LATEST_INFO, "Get Artifact Information From Latest Run"
+)
 
 
 @_listing(_OF_RUN, "Get Artifacts from Run")
@@ -146,16 +156,20 @@ def _as_creator(call: Call) -> Services:
         raise InputError(error.message) from None
 
 
-def _found(call: Call, run_id: int | None = None) -> tuple[Services, Found]:
-    """The artifact of that run, or of the last one, links followed: the caller may have all on the way.
+def _run_id(call: Call, services: Services) -> int:
+    return call.run_id if "runId" in call.params else services.artifacts.latest_run(call.task_id)
+
+
+def _found(call: Call) -> tuple[Services, Found]:
+    """The artifact, links followed: the caller may have all on the way.
 
     Raises InsufficientScopes, ResourceNotFound, ResourceExpired; InputError for a circle.
     """
-    names = [call.params["name"]]
+    names, run_id = [call.params["name"]], None
     while True:
         private = [name for name in names if not name.startswith("public/")]
         services = call.authorize(privateNames=private)
-        run_id = services.artifacts.latest_run(call.task_id) if run_id is None else run_id
+        run_id = _run_id(call, services) if run_id is None else run_id
         found = services.artifacts.find(call.task_id, run_id, names[-1])
         if found.artifact.storage_type != "link":
             return services, found
@@ -242,7 +256,7 @@ def upload_view(
         signature = request.args.get("signature", "")
         if faults:
             permission = services.uploads.verified(ticket, signature)
-            faults.meet(request.environ, UPLOAD, [(permission.task_id, permission.run_id)])
+            faults.cause_fault(request.environ, UPLOAD, [(permission.task_id, permission.run_id)])
         length, headers = request.environ.get("CONTENT_LENGTH", ""), request.headers
         if not length.isdecimal():
             raise LengthRequired("content-length is missing: a body in chunks is not accepted")

@@ -11,6 +11,8 @@ from typing import Any
 from flask import Response
 
 from legacy_queue.domain.errors import InvalidRequestArguments
+from legacy_queue.domain.ids import IDENTIFIER
+from legacy_queue.domain.worker_record import Path
 from legacy_queue.http.endpoint import Call
 from legacy_queue.services import Services
 from legacy_queue.services.pages import Page
@@ -56,6 +58,18 @@ def page_answer(
         memory.release()
         raise
     return response
+
+
+def path_page_answer(
+    call: Call, services: Services, name: str, depth: int, ask: Callable[[Path, int], Page[Path]]
+) -> Response:
+    """As ``page_answer``, of a list whose places are paths of ``depth`` identifiers; () at first."""
+
+    def ask_text(after: str, limit: int) -> Page[str]:
+        page = ask(tuple(after.split("/")) if after else (), limit)
+        return Page(page.items, "/".join(page.after) if page.after else None)
+
+    return page_answer(call, services, name, "/".join([IDENTIFIER] * depth), ask_text)
 
 
 def _place(call: Call, pattern: str) -> str:

@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from functools import partial
 
-from legacy_queue.domain.ids import IDENTIFIER, TASK_ID
+from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.scopes import AllOf, ForEach
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import WorkerRecord
 from legacy_queue.http.endpoint import Answer, Call, endpoint
-from legacy_queue.http.paging import PAGED, page_answer, render
-from legacy_queue.services.pages import Page
+from legacy_queue.http.paging import PAGED, page_answer, path_page_answer, render
 
 _QUEUES = "/task-queues"
 _QUEUE = f"{_QUEUES}/<taskQueueId>"
@@ -100,12 +99,8 @@ def list_task_queues(call: Call) -> Answer:
     """The worker types of all provisioners that are known, in pages as those of listProvisioners."""
     services = call.authorize()
 
-    def ask(after: str, limit: int) -> Page[str]:
-        behind = tuple(after.split("/")) if after else ()
-        page = services.workers.task_queues(behind, limit, lambda known: render(_described(known)))
-        return Page(page.items, "/".join(page.after) if page.after else None)
-
-    return page_answer(call, services, "taskQueues", f"{IDENTIFIER}/{IDENTIFIER}", ask)
+    ask = partial(services.workers.task_queues, render=lambda record: render(_described(record)))
+    return path_page_answer(call, services, "taskQueues", 2, ask)
 
 
 @_getting(
@@ -117,12 +112,12 @@ def list_task_queues(call: Call) -> Answer:
 def get_task_queue(call: Call) -> Answer:
     """What is known of a worker type, as getWorkerType has it, but for actions."""
     return _described(
-        call.authorize().workers.known((call.params["provisionerId"], call.params["workerType"]))
+        call.authorize().workers.load((call.params["provisionerId"], call.params["workerType"]))
     )
 
 
-def _described(known: WorkerRecord) -> dict[str, str]:
-    wire = known.to_wire()
+def _described(record: WorkerRecord) -> dict[str, str]:
+    wire = record.to_wire()
     names = ("taskQueueId", "description", "stability", "expires", "lastDateActive")
     return {name: wire[name] for name in names}
 

@@ -1,6 +1,6 @@
 """Endpoints about provisioners, worker types and workers. Source: docs/explanation/http-contract.md.
 
-What is declared or seen is known; what is not need not be declared before it is used.
+The queue has a record of each that was declared, or that called it. None must be declared before it is used.
 """
 
 from collections.abc import Callable
@@ -8,12 +8,11 @@ from functools import partial
 from typing import Any
 
 from legacy_queue.domain.errors import InsufficientScopes
-from legacy_queue.domain.ids import IDENTIFIER
 from legacy_queue.domain.scopes import AllOf, ForEach
 from legacy_queue.domain.times import given_time
 from legacy_queue.domain.worker_record import Path, WorkerRecord
 from legacy_queue.http.endpoint import Answer, Call, Endpoint, Handler, endpoint
-from legacy_queue.http.paging import PAGED, page_answer, render
+from legacy_queue.http.paging import PAGED, path_page_answer, render
 from legacy_queue.services.pages import Page
 
 _PROVISIONERS = "/provisioners"
@@ -47,7 +46,7 @@ def list_provisioners(call: Call) -> Answer:
 @_getting(_PROVISIONER, "Get an active provisioner", output="provisioner-response")
 def get_provisioner(call: Call) -> Answer:
     """What is known of a provisioner; lastDateActive may be half an hour old."""
-    return _described(call)
+    return _get(call)
 
 
 @_declaring(_PROVISIONER, "Update a provisioner", "provisioner:<provisionerId>", "provisioner")
@@ -56,7 +55,7 @@ def declare_provisioner(call: Call) -> Answer:
 
     None at all says that it is active: any client may.
     """
-    return _declared(call)
+    return _declare(call)
 
 
 @_listing(_WORKER_TYPES, "Get a list of all active worker-types", output="list-workertypes-response")
@@ -68,13 +67,13 @@ def list_worker_types(call: Call) -> Answer:
 @_getting(_WORKER_TYPE, "Get a worker-type", output="workertype-response")
 def get_worker_type(call: Call) -> Answer:
     """What is known of a worker type, with those of its provisioner's actions that are for worker types."""
-    return _described(call)
+    return _get(call)
 
 
 @_declaring(_WORKER_TYPE, "Update a worker-type", f"worker-type:{_OF_POOL}", "workertype")
 def declare_worker_type(call: Call) -> Answer:
     """Declare some properties of a worker type, as declareProvisioner does those of a provisioner."""
-    return _declared(call)
+    return _declare(call)
 
 
 @_experimental(
@@ -95,7 +94,7 @@ def list_workers(call: Call) -> Answer:
 @_getting(f"{_WORKERS}/{_OF_WORKER}", "Get a worker-type", output="worker-response")
 def get_worker(call: Call) -> Answer:
     """What is known of a worker: the last runs that it claimed, and until when it is quarantined if it is."""
-    return _described(call)
+    return _get(call)
 
 
 @_experimental(
@@ -120,19 +119,19 @@ def quarantine_worker(call: Call) -> Answer:
 @_declaring(f"{_WORKER_TYPE}/{_OF_WORKER}", "Declare a worker", f"worker:{_OF_POOL}/{_OF_WORKER}", "worker")
 def declare_worker(call: Call) -> Answer:
     """Declare when a worker expires, known before or not; or, with no property, that it is active."""
-    return _declared(call)
+    return _declare(call)
 
 
 def _path(call: Call) -> Path:
     return tuple(call.params.values())
 
 
-def _described(call: Call) -> Answer:
+def _get(call: Call) -> Answer:
     return call.authorize().workers.describe(_path(call))
 
 
-def _declared(call: Call) -> Answer:
-    """A declaration of nothing needs no scope, as with the original; but strangers write nothing."""
+def _declare(call: Call) -> Answer:
+    """A declaration without properties needs no scope, as with the original queue; but it needs a client."""
     services = call.authorize(properties=sorted(call.body))
     if not call.client_id:
         raise InsufficientScopes(f"a request without credentials may not call {call.endpoint.name}")
@@ -143,20 +142,19 @@ def _page(call: Call, name: str, to_wire: Callable[[WorkerRecord], Any]) -> Answ
     services, parent = call.authorize(), _path(call)
     is_quarantined = {"true": True, "false": False}.get(call.query.get("quarantined", ""))
 
-    def ask(after: str, limit: int) -> Page[str]:
-        behind = (*parent, *after.split("/")) if after else ()
+    def ask(after: Path, limit: int) -> Page[Path]:
+        begin = (*parent, *after) if after else ()
         page = services.workers.list(
-            parent, behind, limit, lambda known: render(to_wire(known)), is_quarantined
+            parent, begin, limit, lambda record: render(to_wire(record)), is_quarantined
         )
-        return Page(page.items, "/".join(page.after[len(parent) :]) if page.after else None)
+        return Page(page.items, page.after and page.after[len(parent) :])
 
-    pattern = f"{IDENTIFIER}/{IDENTIFIER}" if name == "workers" else IDENTIFIER
-    return page_answer(call, services, name, pattern, ask)
+    return path_page_answer(call, services, name, 2 if name == "workers" else 1, ask)
 
 
-def _summary(known: WorkerRecord) -> dict[str, Any]:
+def _summary(record: WorkerRecord) -> dict[str, Any]:
     """A worker in a list."""
-    wire = known.to_wire()
+    wire = record.to_wire()
     names = (
         "workerGroup",
         "workerId",

@@ -125,7 +125,7 @@ class Changes:
         try:
             events = events_since(task, EVER) if was_unpublished else outcome.events
             is_published = self._is_published(task, events)
-            self._messages.settle(task, outcome.after)
+            self._messages.apply_effect(task, outcome.after)
             task, is_done = register(task), is_published  # nothing but what its end means is missing
         except ServiceUnavailable as error:
             log.warning("effects-deferred", task_id=task.task_id, why=error.message)
@@ -166,7 +166,7 @@ class Changes:
         if outcome.events and not self._is_published(outcome.task, outcome.events):
             self._timers.schedule(task_id, EVER)
             self._timers.fall_behind(task_id)
-        self._messages.settle(outcome.task, outcome.after)
+        self._messages.apply_effect(outcome.task, outcome.after)
 
     def read(self, task_id: str) -> StoredTask:
         """The task as it is now; raises ResourceNotFound."""
@@ -231,7 +231,7 @@ class Changes:
 
     def _withdraw_unless_held(self, task: Task, lease: MessageLease, queue: WorkQueue) -> None:
         if task.held is None or task.held.message_id != lease.message_id:
-            self._messages.drop(queue, lease)
+            self._messages.delete(queue, lease)
 
 
 def _was_written(run: Run, task: Task) -> bool:

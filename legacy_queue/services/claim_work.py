@@ -1,4 +1,4 @@
-"""claimWork: a long poll on the queues that legacy workers poll themselves, and what is claimed there."""
+"""claimWork: a long poll on the queues that legacy workers poll themselves, and claims with its messages."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -24,15 +24,15 @@ log = structlog.get_logger()
 
 Claim = Mapping[str, Any]
 
-_LOOK_EVERY = timedelta(seconds=0.9)  # with polling and claiming, the work of others is found within a second
-_POLLS = 200  # a second, at most, for all that is waited for in vain
-_BRIEFLY = timedelta(seconds=1)  # enough for one look, where too many wait already
-_TRY_AGAIN = timedelta(seconds=2)  # a message that could not be claimed now
-_REMEMBERED = 1000  # worker types
+POLL_INTERVAL = timedelta(seconds=0.9)  # claiming included, work of other processes is found within a second
+MAX_POLLS = 200  # in a second, of all pollers that find no work
+_SHORT_TIMEOUT = timedelta(seconds=1)  # enough for one poll
+_RETRY_AFTER = timedelta(seconds=2)  # for a message that could not be claimed
+_MAX_POLLERS = 1000  # worker types
 
 
 class ClaimWork:
-    """``longest`` is how long a request waits for work."""
+    """A request waits for work until ``timeout``."""
 
     def __init__(
         self,
@@ -42,24 +42,24 @@ class ClaimWork:
         usage: Usage,
         workers: Workers,
         clock: Clock,
-        longest: timedelta,
+        timeout: timedelta,
         stopping: threading.Event,
         gate: Gate,
         max_waiting: int,
         threads: Threads,
     ) -> None:
-        """Once ``stopping`` is set, whoever waits is answered that there is no work.
+        """Once ``stopping`` is set, every waiting request gets an empty answer.
 
         While ``max_waiting`` requests wait, any other waits for a second at most: each holds a connection.
         """
         self._queues, self._messages, self._claims = queues, messages, claims
         self._usage, self._workers, self._clock = usage, workers, clock
-        self._longest, self._stopping, self._gate = longest, stopping, gate
+        self._timeout, self._stopping, self._gate = timeout, stopping, gate
         self._threads = threads
-        self._places = threading.Semaphore(max_waiting)
+        self._capacity = threading.Semaphore(max_waiting)
         self._pollers: dict[tuple[str, str], WorkPoller] = {}
         self._lock = threading.Lock()
-        messages.offered = self.offered
+        messages.on_offer = self._on_offer
 
     def claim(
         self,
@@ -67,36 +67,61 @@ class ClaimWork:
         worker_type: str,
         worker: Worker,
         count: int,
-        is_gone: Callable[[], bool],
+        is_disconnected: Callable[[], bool],
         names_task_queue: bool = False,
         waits: bool = True,
     ) -> Mapping[str, Any]:
-        """Up to ``count`` claims for the worker as soon as there are any, else none after a while: the body
-        that claimWork answers.
+        """The body that claimWork answers: up to ``count`` claims as soon as there are any, none after the
+        timeout.
 
-        A worker in quarantine waits in vain. ``is_gone``: whether the client has hung up; then nothing stays
-        claimed. ``names_task_queue``: it calls by taskQueueId. Unless the worker ``waits``, the answer comes
-        after one look at each queue. Raises ServiceUnavailable.
+        A quarantined worker gets none. When the client has disconnected, nothing stays claimed.
+        ``names_task_queue``: the client called by taskQueueId. Unless the worker ``waits``, the answer comes
+        after one poll of each queue. Raises ServiceUnavailable.
         """
         self._usage.record_claim_work(provisioner_id, worker_type, worker, names_task_queue)
-        self._workers.seen(provisioner_id, worker_type, worker)
+        self._workers.record_activity(provisioner_id, worker_type, worker)
 
         def is_quarantined() -> bool:
             return self._workers.is_quarantined(provisioner_id, worker_type, worker)
 
-        request = Wait(0 if is_quarantined() else count, is_gone, self._clock.wall_time(), is_brief=not waits)
+        now, wanted = self._clock.wall_time(), 0 if is_quarantined() else count
+        request = Wait(wanted, is_disconnected, now, polls_once=not waits)
         poller = self._poller(provisioner_id, worker_type)
-        has_place = self._places.acquire(blocking=False)
+        has_capacity = self._capacity.acquire(blocking=False)
         try:
-            longest = self._longest if has_place else min(self._longest, _BRIEFLY)
-            claims = self._wait(poller, request, request.since + longest, worker, is_quarantined)
+            timeout = self._timeout if has_capacity else min(self._timeout, _SHORT_TIMEOUT)
+            claims = self._wait(poller, request, request.since + timeout, worker, is_quarantined)
         finally:
-            if has_place:
-                self._places.release()
+            if has_capacity:
+                self._capacity.release()
         if claims:
             runs = [(claim["status"]["taskId"], claim["runId"]) for claim in claims]
-            self._workers.claimed(provisioner_id, worker_type, worker, runs)
+            self._workers.record_claims(provisioner_id, worker_type, worker, runs)
         return {"tasks": claims}
+
+    def waiting(self) -> int:
+        """How many requests wait for work now."""
+        return sum(poller.waiting for poller in self._pollers.values())
+
+    @property
+    def pollers(self) -> int:
+        """How many worker types have a poller, idle or not."""
+        return len(self._pollers)
+
+    def poll_now(self) -> None:
+        """Poll for all waiting requests at once: the clock was moved."""
+        for poller in self._pollers.values():
+            poller.poll_now()
+
+    def wake(self) -> None:
+        """Answer all waiting requests, once ``stopping`` is set."""
+        for poller in self._pollers.values():
+            poller.wake()
+
+    def poll_interval(self) -> timedelta:
+        """For how long an empty queue is not polled: longer where very many worker types are polled."""
+        polled = sum(not poller.is_idle for poller in self._pollers.values())
+        return max(POLL_INTERVAL, timedelta(seconds=len(PRIORITIES) * polled / MAX_POLLS))
 
     def _wait(
         self,
@@ -110,76 +135,56 @@ class ClaimWork:
             polled = poller.wait(request, end - self._clock.wall_time())
             if not polled:
                 break
-            if request.is_gone() or is_quarantined():
+            if request.is_disconnected() or is_quarantined():
                 for queue, message in polled:
-                    self._messages.put_back(queue, message)
+                    self._messages.release(queue, message)
                 break
-            claims = self._claimed(polled, worker)
-            if claims and request.is_gone():
-                self._take_back(claims, worker)
+            claims = self._claim_polled(polled, worker)
+            if claims and request.is_disconnected():
+                self._release_claims(claims, worker)
                 break
             if claims:
                 return claims
         return []
 
-    def offered(self, queue: WorkQueue) -> None:
-        """There is a visible message in that queue: whoever waits for it is fed at once."""
+    def _on_offer(self, queue: WorkQueue) -> None:
         poller = self._pollers.get((queue.provisioner_id, queue.worker_type))
         if poller:
-            poller.offered(queue)
-
-    def waiting(self) -> int:
-        """How many requests wait for work now."""
-        return sum(one.waiting for one in self._pollers.values())
-
-    def look_again(self) -> None:
-        """Whoever waits looks for work at once: the clock was moved."""
-        for poller in self._pollers.values():
-            poller.look_again()
-
-    def wake(self) -> None:
-        """Whoever waits is answered, once ``stopping`` is set."""
-        for poller in self._pollers.values():
-            poller.wake()
+            poller.on_offer(queue)
 
     def _poller(self, provisioner_id: str, worker_type: str) -> WorkPoller:
         pool = provisioner_id, worker_type
         with self._lock:
-            if len(self._pollers) >= _REMEMBERED:
-                self._pollers = {name: one for name, one in self._pollers.items() if not one.is_idle}
+            if len(self._pollers) >= _MAX_POLLERS:
+                self._pollers = {pool: poller for pool, poller in self._pollers.items() if not poller.is_idle}
             if pool not in self._pollers:
                 poller = WorkPoller(
                     work_queues(*pool),
                     self._queues,
-                    self._messages.put_back,
-                    self.look_every,
+                    self._messages.release,
+                    self.poll_interval,
                     self._clock,
                     self._stopping,
                     self._gate,
                 )
-                self._pollers = {**self._pollers, pool: poller}  # another one: somebody may be counting
+                self._pollers = {**self._pollers, pool: poller}  # a new dict: other threads iterate over it
             return self._pollers[pool]
 
-    def look_every(self) -> timedelta:
-        """For how long an empty queue is left alone: longer where very many worker types are waited for."""
-        polled = sum(not one.is_idle for one in self._pollers.values())
-        return max(_LOOK_EVERY, timedelta(seconds=len(PRIORITIES) * polled / _POLLS))
-
-    def _claimed(self, polled: Sequence[Polled], worker: Worker) -> list[Claim]:
-        def claim(one: Polled) -> Claim | None:
-            queue, message = one
+    def _claim_polled(self, polled: Sequence[Polled], worker: Worker) -> list[Claim]:
+        def claim(queue_and_message: Polled) -> Claim | None:
+            queue, message = queue_and_message
             try:
                 return self._claims.claim_polled(queue, message, worker)
             except ServiceUnavailable as error:
                 log.info("work-not-claimed", message_id=message.lease.message_id, why=error.message)
-                self._messages.put_back(queue, message, _TRY_AGAIN)
+                self._messages.release(queue, message, _RETRY_AFTER)
             except Exception:
-                log.exception("work-not-claimed", message_id=message.lease.message_id)  # it comes again
+                log.exception("work-not-claimed", message_id=message.lease.message_id)  # it is visible again
             return None
 
         return [claim for claim in map_concurrently(claim, polled, self._threads) if claim]
 
-    def _take_back(self, claims: Sequence[Claim], worker: Worker) -> None:
+    def _release_claims(self, claims: Sequence[Claim], worker: Worker) -> None:
         for claim in claims:
             try:
                 self._claims.release_claim(claim, worker)

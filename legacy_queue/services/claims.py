@@ -1,6 +1,6 @@
 """Claims on runs: made, extended, and what a worker gets with them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 
 from legacy_queue.domain import transitions
-from legacy_queue.domain.authentication import Client, create_temporary_credentials
+from legacy_queue.domain.authentication import create_temporary_credentials
 from legacy_queue.domain.errors import AuthorizationFailed, InputError, RequestConflict, ResourceNotFound
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.messages import MessageLease, read_message, signature_is_valid
@@ -19,17 +19,18 @@ from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.times import epoch_milliseconds, format_time, parse_time
 from legacy_queue.ports import Clock, Corrupt
 from legacy_queue.services.changes import Changes
+from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.services.usage import Usage
 from legacy_queue.services.work_messages import WorkMessages
 from legacy_queue.services.workers import Workers
 from legacy_queue.stores import ReceivedMessage
-from legacy_queue.stores.recent import Recent
+from legacy_queue.stores.lru_cache import SharedLruCache
 
 log = structlog.get_logger()
 
 OFFERED_AGAIN_AFTER = timedelta(seconds=10)
 _REMEMBERED = 10_000  # runs that were offered again
-_CREDENTIALS_DRIFT = timedelta(minutes=15)  # before now, and after takenUntil
+CREDENTIALS_DRIFT = timedelta(minutes=15)  # before now, and after takenUntil
 
 
 @dataclass(frozen=True)
@@ -55,18 +56,6 @@ class ClaimProof:
         return [name for name, value in given.items() if value is None]
 
 
-@dataclass(frozen=True)
-class ClaimRules:
-    """``secrets`` verify a message's signature, any of them. ``required`` are the worker types, as
-    ``provisionerId/workerType``, that must present their message. ``issuer`` signs the claims' credentials.
-    """
-
-    secrets: Sequence[bytes] = field(repr=False)
-    claim_timeout: timedelta
-    required: frozenset[str]
-    issuer: Client
-
-
 class _Moved(ResourceNotFound):
     """The task is not of the queue where its message was polled: its priority was changed."""
 
@@ -83,17 +72,19 @@ class Claims:
         changes: Changes,
         messages: WorkMessages,
         clock: Clock,
-        rules: ClaimRules,
+        settings: ServiceSettings,
         usage: Usage,
         workers: Workers,
     ) -> None:
-        self._changes, self._messages, self._clock, self._rules = changes, messages, clock, rules
+        self._changes, self._messages, self._clock, self._settings = changes, messages, clock, settings
         self._usage, self._workers = usage, workers
-        self._offered: Recent[tuple[str, int], datetime] = Recent(_REMEMBERED)
+        self._offered: SharedLruCache[tuple[str, int], datetime] = SharedLruCache(_REMEMBERED)
 
     def policy(self, provisioner_id: str, worker_type: str) -> str:
         """``optional`` or ``required``: whether claimTask must present the message that was polled."""
-        return "required" if f"{provisioner_id}/{worker_type}" in self._rules.required else "optional"
+        return (
+            "required" if f"{provisioner_id}/{worker_type}" in self._settings.proof_required else "optional"
+        )
 
     def claim(self, task: Task, run_id: int, worker: Worker, proof: ClaimProof) -> Mapping[str, Any]:
         """The worker holds the run until takenUntil; the body that claimTask answers.
@@ -109,7 +100,7 @@ class Claims:
         self._check_quarantine(task, run_id, worker, proof)
         claim = self._claim(task.task_id, run_id, worker, proof)
         pool = queue.provisioner_id, queue.worker_type
-        self._workers.claimed(*pool, worker, [(task.task_id, claim["runId"])])
+        self._workers.record_claims(*pool, worker, [(task.task_id, claim["runId"])])
         return claim
 
     def claim_polled(
@@ -127,7 +118,7 @@ class Claims:
             task_id, run_id, signature = self._leads_to(message)
         except ValueError as error:
             log.warning("work-message-dropped", message_id=message_id, why=str(error))
-            self._messages.drop(queue, message.lease)
+            self._messages.delete(queue, message.lease)
             return None
         proof = ClaimProof(message_id, message.lease.receipt, signature)
         try:
@@ -138,10 +129,10 @@ class Claims:
             log.info("work-message-moved", message_id=message_id, task_id=task_id)
             if moved.task.state == "pending":  # the queue of its priority may have no message yet
                 self._messages.offer(moved.task, len(moved.task.runs) - 1)
-            self._messages.drop(queue, message.lease)
+            self._messages.delete(queue, message.lease)
         except (ResourceNotFound, Corrupt) as stale:  # of a run that is not to be for long, or of no task
             log.warning("work-message-dropped", message_id=message_id, why=str(stale))
-            self._messages.drop(queue, message.lease)
+            self._messages.delete(queue, message.lease)
         return None
 
     def release_claim(self, claim: Mapping[str, Any], worker: Worker) -> None:
@@ -161,17 +152,17 @@ class Claims:
         """
 
         def decide(task: Task, now: datetime) -> Outcome:
-            return transitions.reclaim(task, run_id, self._rules.claim_timeout, now)
+            return transitions.reclaim(task, run_id, self._settings.claim_timeout, now)
 
         task = self._changes.apply(task_id, decide)
         queue = task.work_queue
-        self._workers.seen(queue.provisioner_id, queue.worker_type, task.runs[-1].worker)
+        self._workers.record_activity(queue.provisioner_id, queue.worker_type, task.runs[-1].worker)
         return self._answer(task)
 
     def _leads_to(self, message: ReceivedMessage) -> tuple[str, int, str]:
         """taskId, runId and signature of the message; raises ValueError."""
         task_id, run_id, signature = read_message(message.text)
-        if not signature_is_valid(signature, task_id, run_id, self._rules.secrets):
+        if not signature_is_valid(signature, task_id, run_id, self._settings.secrets):
             raise ValueError("its signature is wrong")
         return task_id, run_id, signature
 
@@ -191,7 +182,7 @@ class Claims:
             if polled_from not in (None, task.work_queue):
                 raise _Moved(task)
             outcome = transitions.claim(
-                task, run_id, worker, proof.lease, proof.message_id, self._rules.claim_timeout, now
+                task, run_id, worker, proof.lease, proof.message_id, self._settings.claim_timeout, now
             )
             if polled_from and outcome.task == task:
                 raise RequestConflict(f"task {task_id}: this worker holds run {run_id} already")
@@ -203,7 +194,7 @@ class Claims:
     def _check(self, task: Task, run_id: int, proof: ClaimProof) -> None:
         signature = proof.signature
         if signature is not None and not signature_is_valid(
-            signature, task.task_id, run_id, self._rules.secrets
+            signature, task.task_id, run_id, self._settings.secrets
         ):
             raise AuthorizationFailed(
                 f"the signature is not that of task {task.task_id} run {run_id}: "
@@ -262,11 +253,11 @@ class Claims:
         ]
         seconds = epoch_milliseconds(taken_until) // 1000
         credentials = create_temporary_credentials(
-            self._rules.issuer,
+            self._settings.issuer,
             f"task-client/{task.task_id}/{run.run_id}/on/{worker.worker_group}/{worker.worker_id}/until/{seconds}",
             list(dict.fromkeys([*own, *task.definition.wire["scopes"]])),
-            start=self._clock.wall_time() - _CREDENTIALS_DRIFT,
-            expiry=self._clock.wall_time_of(taken_until) + _CREDENTIALS_DRIFT,
+            start=self._clock.wall_time() - CREDENTIALS_DRIFT,
+            expiry=self._clock.wall_time_of(taken_until) + CREDENTIALS_DRIFT,
             seed=slugid() + slugid(),
         )
         return {

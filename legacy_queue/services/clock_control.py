@@ -1,4 +1,4 @@
-"""The clock of a server under control: what it says, and moving it."""
+"""Shows and moves the clock of a server."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,12 +13,12 @@ from legacy_queue.services.periodic_jobs import PeriodicJobs
 from legacy_queue.services.resolver import Resolver
 from legacy_queue.services.timers import Timers
 
-_FARTHEST = timedelta(days=36_500)  # from the real time
+MAX_OFFSET = timedelta(days=36_500)  # from the real time
 
 
 @dataclass(frozen=True)
 class ClockState:
-    """``offset``: how far the queue's time is from the real time. ``reason``: why it cannot be moved."""
+    """``offset`` is the queue's time minus the real time. ``reason`` says why the clock cannot be moved."""
 
     now: datetime
     offset: timedelta
@@ -27,7 +27,7 @@ class ClockState:
 
 
 class ClockControl:
-    """Moves the clock; raises RequestConflict where it cannot be moved.
+    """Moves the clock. Raises RequestConflict if it cannot be moved.
 
     Source: docs/explanation/clock.md.
     """
@@ -40,13 +40,13 @@ class ClockControl:
         periodic_jobs: PeriodicJobs | None,
         gate: Gate,
         stopping: Event,
-        look_again: Callable[[], None],
+        poll_now: Callable[[], None],
     ) -> None:
-        """``look_again`` makes requests that wait for work look for it at once."""
+        """``poll_now`` polls at once for the requests that wait for work."""
         self._clock = clock
         self._movable = clock if isinstance(clock, AdjustableClock) else None
         self._timers, self._resolver, self._periodic_jobs = timers, resolver, periodic_jobs
-        self._gate, self._stopping, self._look_again = gate, stopping, look_again
+        self._gate, self._stopping, self._poll_now = gate, stopping, poll_now
 
     def state(self) -> ClockState:
         if self._movable:
@@ -55,26 +55,26 @@ class ClockControl:
         return ClockState(self._clock.now(), timedelta(0), is_frozen=False, reason=reason)
 
     def freeze(self) -> None:
-        """Time stands still. Safe to repeat."""
+        """Stop the clock. Safe to repeat."""
         with self._moving() as clock:
             clock.freeze()
 
     def release(self) -> None:
-        """Time goes on from where it stands. Safe to repeat."""
+        """Let the clock go on from its time. Safe to repeat."""
         with self._moving() as clock:
             clock.release()
 
     def advance(self, duration: timedelta) -> None:
-        """Let so much time pass. What becomes due happens in the order of its times, before this returns.
+        """Let so much time pass. Timers that become due fire before this returns, in order.
 
-        Then periodic jobs are done that are due. Time stands still while anything happens. Raises InputError
-        for a time that is too far away; ServiceUnavailable: then less time has passed, as where the server
-        stops.
+        Then the periodic jobs that are due run. The clock stands still while something happens. Raises
+        InputError if the new time is too far away; ServiceUnavailable if storage fails or the server stops:
+        then less time has passed.
         """
         with self._moving() as clock:
-            if duration > _FARTHEST - clock.offset:
+            if duration > MAX_OFFSET - clock.offset:
                 raise InputError(
-                    f"advance: the clock can be {_FARTHEST.days}d ahead at most: reset the server"
+                    f"advance: the clock can be {MAX_OFFSET.days}d ahead at most: reset the server"
                 )
             is_frozen = clock.is_frozen
             clock.freeze()
@@ -83,7 +83,7 @@ class ClockControl:
             finally:
                 if not is_frozen:
                     clock.release()
-        self._look_again()
+        self._poll_now()
 
     @contextmanager
     def _moving(self) -> Iterator[AdjustableClock]:
@@ -93,7 +93,7 @@ class ClockControl:
             yield self._movable
 
     def _pass_time(self, clock: AdjustableClock, target: datetime) -> None:
-        self._resolver.handle_all()  # what calls have left behind
+        self._resolver.handle_all()  # effects that calls have deferred
         while not self._stopping.is_set() and (due := self._timers.next_due(target)):
             clock.move_to(due)
             self._timers.fire()
@@ -101,7 +101,7 @@ class ClockControl:
         if self._stopping.is_set():
             raise ServiceUnavailable("the server ends or is reset: less time has passed than was asked for")
         clock.move_to(target)
-        self._timers.tick()  # its messages are visible by now
+        self._timers.tick()  # the messages of timers are visible by now
         if self._periodic_jobs:
             self._periodic_jobs.do_due(self._stopping)
             self._resolver.handle_all()

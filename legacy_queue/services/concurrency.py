@@ -1,22 +1,45 @@
-"""Waiting for several answers of storage at once."""
+"""Several calls at once, and one call for several threads."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from threading import Lock
+from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
-Threads = Callable[[int], Executor]  # for up to so many concurrent calls
+Threads = Callable[[int], Executor]  # makes a pool for up to so many concurrent calls
 
-_AT_ONCE = 16
+_MAX_THREADS = 16
 
 
 def map_concurrently(
     function: Callable[[Item], Answer], items: Sequence[Item], threads: Threads = ThreadPoolExecutor
 ) -> list[Answer]:
-    """The function's answers, in the order of the items; raises its first error, after all were done."""
+    """The function's answers, in the order of the items. Raises the first error once all calls ended."""
     if len(items) < 2:
         return [function(item) for item in items]
-    with threads(min(_AT_ONCE, len(items))) as pool:
+    with threads(min(_MAX_THREADS, len(items))) as pool:
         futures = [pool.submit(function, item) for item in items]
     return [future.result() for future in futures]
+
+
+class SingleFlight(Generic[Answer]):
+    """Callers that come while a call is under way share its answer or its error."""
+
+    def __init__(self, function: Callable[[], Answer]) -> None:
+        self._function, self._lock = function, Lock()
+        self._flight: Future[Answer] | None = None
+
+    def call(self) -> Answer:
+        """Returns or raises what the function does."""
+        with self._lock:
+            flight, is_mine = self._flight or Future[Answer](), self._flight is None
+            self._flight = flight
+        if is_mine:
+            try:
+                flight.set_result(self._function())
+            except BaseException as error:  # noqa: BLE001 - raised by each caller, also where a thread is ended
+                flight.set_exception(error)
+            finally:
+                self._flight = None
+        return flight.result()

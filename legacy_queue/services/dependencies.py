@@ -75,7 +75,7 @@ class Dependencies:
         while page := self._dependencies.dependents(required.task_id, after, _PAGE):
             for dependent in page:
                 is_other = dependent.task_id != required.task_id  # itself it waits for until it is scheduled
-                if is_other and transitions.is_satisfied(dependent.requires, as_it_ended):
+                if is_other and as_it_ended.satisfies(dependent.requires):
                     # one that is being created looks for itself; others were refused, or have expired
                     with suppress(ResourceNotFound, Corrupt):
                         self._satisfy(dependent.task_id, required.task_id)
@@ -94,4 +94,4 @@ class Dependencies:
 def _satisfied(found: Mapping[str, Task | None], definition: TaskDefinition) -> list[str]:
     """Those of the tasks that keep it no longer from being pending."""
     requires = definition.requires
-    return [one for one, task in found.items() if task and transitions.is_satisfied(requires, task)]
+    return [one for one, task in found.items() if task and task.satisfies(requires)]

@@ -1,4 +1,4 @@
-"""The faults that are in force, and how often each has happened."""
+"""The active faults, and how often each has happened."""
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -15,27 +15,27 @@ _SEEDS = 2**31
 
 @dataclass
 class _Counted:
-    """``met`` requests that the fault is for, of which it happened to ``fired``."""
+    """``matched`` requests matched the fault; it happened to ``fired`` of them."""
 
     fault: Fault
-    met: int = 0
+    matched: int = 0
     fired: int = 0
 
     def to_wire(self) -> Mapping[str, Any]:
         return {"faultId": self.fault.fault_id, **self.fault.wire, "fired": self.fired}
 
     def fires(self) -> bool:
-        """Count one more request, and whether the fault happens to it."""
+        """Count a matching request; returns whether the fault happens to it."""
         if self.fired == self.fault.wire.get("times"):
             return False
-        self.met += 1
-        is_chosen = self.fault.is_chosen(self.met - 1)
+        self.matched += 1
+        is_chosen = self.fault.is_chosen(self.matched - 1)
         self.fired += is_chosen
         return is_chosen
 
 
 class FaultRegistry:
-    """Those that a test has added to the ``targets``. Safe for several threads."""
+    """The faults that a test has added to the ``targets``. Safe for several threads."""
 
     def __init__(self, targets: Sequence[Target]) -> None:
         self._targets = targets
@@ -43,7 +43,7 @@ class FaultRegistry:
         self._lock = Lock()
 
     def add(self, wire: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The fault as it is answered; ``wire`` is valid by its schema. Raises InputError."""
+        """Add a fault; ``wire`` is valid by its schema. Returns the fault as JSON. Raises InputError."""
         fault = fault_of(wire, secrets.token_hex(4), secrets.randbelow(_SEEDS), self._targets)
         with self._lock:
             if len(self._counted) == _MAX_FAULTS:
@@ -52,12 +52,12 @@ class FaultRegistry:
         return counted.to_wire()
 
     def list(self) -> Sequence[Mapping[str, Any]]:
-        """All of them, the oldest first."""
+        """All faults, the oldest first."""
         with self._lock:
-            return [one.to_wire() for one in self._counted.values()]
+            return [counted.to_wire() for counted in self._counted.values()]
 
     def remove(self, fault_id: str) -> Mapping[str, Any]:
-        """The fault as it was at its end; raises ResourceNotFound."""
+        """Remove the fault; returns its last state. Raises ResourceNotFound."""
         with self._lock:
             counted = self._counted.pop(fault_id, None)
         if counted is None:
@@ -72,14 +72,14 @@ class FaultRegistry:
         *,
         has_message: bool = False,
     ) -> Fault | None:
-        """The fault that happens to this request, if one does: of several, the one that was added first.
+        """The fault that happens to this request, None for no fault. Of several, the oldest.
 
-        ``worker`` answers "" for one that is not known. ``has_message``: to a message that the request has
-        received; see ``Fault``.
+        ``worker`` returns "" for an unknown worker. With ``has_message``, only faults of a message that the
+        request has received: see ``Fault``.
         """
         if not self._counted:
             return None
-        for counted in self._of(endpoint, has_message):
+        for counted in self._at(endpoint, has_message):
             # outside the lock, since ``worker`` may ask storage
             if counted.fault.is_for(task_id, worker):
                 with self._lock:
@@ -87,10 +87,10 @@ class FaultRegistry:
                         return counted.fault
         return None
 
-    def _of(self, endpoint: str, has_message: bool) -> Sequence[_Counted]:
+    def _at(self, endpoint: str, has_message: bool) -> Sequence[_Counted]:
         with self._lock:
             return [
-                one
-                for one in self._counted.values()
-                if one.fault.endpoint == endpoint and one.fault.needs_message == has_message
+                counted
+                for counted in self._counted.values()
+                if counted.fault.endpoint == endpoint and counted.fault.needs_message == has_message
             ]

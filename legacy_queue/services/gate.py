@@ -1,4 +1,4 @@
-"""Holds up the work of the background while the clock is moved, so that time passes in order."""
+"""Stops background work while the clock is moved, so that events happen in the order of their times."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from threading import Condition
 
 
 class Gate:
-    """Any number of threads ``pass_through`` at once, or one has ``closed`` it."""
+    """Many threads can ``pass_through`` at once; while one has ``closed`` the gate, none can."""
 
     def __init__(self) -> None:
         self._changed = Condition()
@@ -15,7 +15,7 @@ class Gate:
 
     @contextmanager
     def pass_through(self) -> Iterator[None]:
-        """Wait until the gate is open. What waits inside must end when ``closed`` wakes it."""
+        """Wait until the gate is open. A wait inside must end when ``closed`` calls its ``wake``."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_closed)
             self._inside += 1
@@ -28,7 +28,7 @@ class Gate:
 
     @contextmanager
     def closed(self, wake: Callable[[], None]) -> Iterator[None]:
-        """Nothing is inside, and nothing enters. ``wake`` ends the waits inside. Callers take turns."""
+        """No thread is inside, and none enters. ``wake`` ends the waits inside. A second caller waits."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_closed)
             self._is_closed = True

@@ -1,4 +1,4 @@
-"""The messages in the queues of a worker type, seen without receiving any."""
+"""The messages in the queues of a worker type, read without receiving them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from legacy_queue.stores import WorkQueues
 
 @dataclass(frozen=True)
 class PeekedMessage:
-    """``run`` is the taskId and the runId; None where the text is no work message. ``visible_in`` is 0 for a
-    message that is visible.
+    """``run`` is the taskId and the runId, None if the text is not a work message. ``visible_in`` is 0 for a
+    visible message.
     """
 
     message_id: str
@@ -28,24 +28,26 @@ class PeekedMessage:
 
 @dataclass(frozen=True)
 class Peeked:
-    """Messages, highest priority first, and how many more there are that the storage does not show."""
+    """Messages, highest priority first, and how many more there are that storage does not show."""
 
     messages: list[PeekedMessage]
     hidden: int
 
 
 class Peeking:
+    """Shows messages without changing them."""
+
     def __init__(self, queues: WorkQueues, clock: Clock) -> None:
         self._queues, self._clock = queues, clock
 
     def messages(self, provisioner_id: str, worker_type: str) -> Peeked:
-        """Those of all priorities. Raises ServiceUnavailable."""
+        """The messages of all priorities. Raises ServiceUnavailable."""
         queues = work_queues(provisioner_id, worker_type)
-        messages = [message for queue in queues for message in self._of(queue)]
+        messages = [message for queue in queues for message in self._peek(queue)]
         count = sum(map(self._queues.count, queues))
         return Peeked(messages, max(0, count - len(messages)))
 
-    def _of(self, queue: WorkQueue) -> Iterator[PeekedMessage]:
+    def _peek(self, queue: WorkQueue) -> Iterator[PeekedMessage]:
         for message in self._queues.peek(queue):
             next_visible = message.next_visible
             visible_in = next_visible - self._clock.now() if next_visible else timedelta(0)
@@ -60,7 +62,7 @@ class Peeking:
 
 
 def run_of(message: QueuedMessage) -> RunKey | None:
-    """The taskId and the runId that the message leads to, if it is a work message; not verified."""
+    """The taskId and the runId in a work message, None in another message. The signature is not verified."""
     try:
         task_id, run_id, _ = read_message(message.text)
     except ValueError:

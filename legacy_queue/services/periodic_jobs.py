@@ -22,8 +22,8 @@ log = structlog.get_logger()
 
 LEASE = timedelta(seconds=15)  # short, so that what a dead process held goes on soon
 PAGE = 100
-RENEWED_EVERY = LEASE / 3
-PAUSE = timedelta(seconds=0.5)  # between pages: at most 200 a second
+RENEW_INTERVAL = LEASE / 3
+PAGE_PAUSE = timedelta(seconds=0.5)  # between pages: at most 200 a second
 _SHORTEST_SLEEP = timedelta(seconds=1)
 _LONGEST_SLEEP = timedelta(minutes=1)  # the clock may be moved meanwhile
 _NEXT_LOOK = timedelta(seconds=10)  # where storage could not be reached
@@ -89,8 +89,8 @@ class PeriodicJobs:
         periodic_jobs: Sequence[PeriodicJob],
         leases: LeaseStore,
         clock: Clock,
-        pause: timedelta = PAUSE,
-        renewed_every: timedelta = RENEWED_EVERY,
+        pause: timedelta = PAGE_PAUSE,
+        renewed_every: timedelta = RENEW_INTERVAL,
     ) -> None:
         """``pause`` is that between pages. Leases are renewed in real time, not the clock's."""
         self._periodic_jobs, self._leases, self._clock = periodic_jobs, leases, clock

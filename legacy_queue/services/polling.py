@@ -1,4 +1,4 @@
-"""What a worker needs to poll."""
+"""The signed URLs with which a worker polls."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -11,10 +11,12 @@ from legacy_queue.services.usage import Usage
 from legacy_queue.services.workers import Workers
 from legacy_queue.stores import WorkQueues
 
-_DRIFT = timedelta(minutes=15)
+_CLOCK_DRIFT = timedelta(minutes=15)
 
 
 class Polling:
+    """Signs URLs that are good for ``sas_life``; a polled message is hidden for ``poll_visibility``."""
+
     def __init__(
         self,
         queues: WorkQueues,
@@ -28,18 +30,18 @@ class Polling:
         self._sas_life, self._poll_visibility = sas_life, poll_visibility
 
     def expired(self) -> "Polling":
-        """The same, but for its URLs, which have ended."""
-        past = -_DRIFT / 2
+        """A copy that signs URLs that have expired already."""
+        past = -_CLOCK_DRIFT / 2
         return Polling(self._queues, self._clock, past, self._poll_visibility, self._usage, self._workers)
 
     def poll_urls(self, provisioner_id: str, worker_type: str, client_id: str) -> Mapping[str, Any]:
-        """The body that pollTaskUrls answers to that client: signed URLs, highest priority first."""
+        """The body that pollTaskUrls answers: signed URLs, highest priority first."""
         self._usage.record_poll(provisioner_id, worker_type, client_id)
-        self._workers.seen(provisioner_id, worker_type)
+        self._workers.record_activity(provisioner_id, worker_type)
         now = self._clock.wall_time()
         expires, queues = now + self._sas_life, work_queues(provisioner_id, worker_type)
-        urls = self._queues.signed_urls(queues, now - _DRIFT, expires, self._poll_visibility)
+        urls = self._queues.signed_urls(queues, now - _CLOCK_DRIFT, expires, self._poll_visibility)
         return {
-            "queues": [{"signedPollUrl": one.poll, "signedDeleteUrl": one.delete} for one in urls],
+            "queues": [{"signedPollUrl": url.poll, "signedDeleteUrl": url.delete} for url in urls],
             "expires": format_time(expires),
         }

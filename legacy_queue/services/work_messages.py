@@ -1,4 +1,4 @@
-"""The signed messages of a task's runs: offered, held, released, withdrawn."""
+"""The signed messages of a task's runs: offered, held, released, deleted."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -18,26 +18,26 @@ from legacy_queue.stores import ReceivedMessage, WorkQueues
 
 log = structlog.get_logger()
 
-_AT_ONCE = timedelta(0)
+_NO_DELAY = timedelta(0)
 
 
 class WorkMessages:
-    """Signs with the first of the secrets. No message outlives its task's deadline.
+    """Signs with the first of the secrets. Every message expires at its task's deadline.
 
-    ``offered`` is called with each queue in which a message has become visible.
+    ``on_offer`` is called with each queue that has a new visible message.
     """
 
     def __init__(self, queues: WorkQueues, clock: Clock, secrets: Sequence[bytes]) -> None:
         self._queues, self._clock, self._secret = queues, clock, secrets[0]
-        self.offered: Callable[[WorkQueue], None] = lambda _queue: None
+        self.on_offer: Callable[[WorkQueue], None] = lambda _queue: None
 
     def hold(self, task: Task, hold: Hold) -> MessageLease:
-        """The message for ``hold.run_id`` is invisible until then; its new lease.
+        """Hide the message for ``hold.run_id`` until ``hold.until``; returns its new lease.
 
-        The leased message is used while the lease is good, else a fresh one. Safe to repeat: a double is
-        refused when it is claimed.
+        Uses the leased message while its lease is good, else a new message. Safe to repeat: a claim with a
+        duplicate is refused.
         """
-        hidden_for = max(_AT_ONCE, hold.until - self._clock.now())
+        hidden_for = max(_NO_DELAY, hold.until - self._clock.now())
         text = message_text(task.task_id, hold.run_id, self._secret)
         queue = task.work_queue
         if hold.lease:
@@ -47,45 +47,45 @@ class WorkMessages:
                 log.info("message-replaced", task_id=task.task_id, run_id=hold.run_id)
         return self._queues.put(queue, text, self._time_left(task), hidden_for)
 
-    def settle(self, task: Task, after: Offer | DeleteMessage | None) -> None:
-        """Do what a transition left to be done once the task is stored. Repeating it is safe."""
+    def apply_effect(self, task: Task, after: Offer | DeleteMessage | None) -> None:
+        """Apply a transition's effect on messages, once the task is stored. Safe to repeat."""
         match after:
             case Offer(run_id, lease):
                 self.offer(task, run_id, lease)
             case DeleteMessage(lease, queue):
-                self.drop(queue, lease)
+                self.delete(queue, lease)
 
     def offer(
-        self, task: Task, run_id: int, lease: MessageLease | None = None, delay: timedelta = _AT_ONCE
+        self, task: Task, run_id: int, lease: MessageLease | None = None, delay: timedelta = _NO_DELAY
     ) -> None:
-        """A message for this run becomes visible after ``delay``: the leased one, or else a fresh one.
+        """Make a message for this run visible after ``delay``: the leased message, else a new one.
 
-        None does where the deadline, and with it the message's own end, comes first.
+        Does nothing if the deadline comes first.
         """
         text = message_text(task.task_id, run_id, self._secret)
         queue = task.work_queue
         if whole_seconds(delay) >= math.floor(self._time_left(task) / timedelta(seconds=1)):
             return
-        if not (lease and self._hidden(queue, lease, text, delay)):
+        if not (lease and self._hide(queue, lease, text, delay)):
             self._queues.put(queue, text, self._time_left(task), delay)
-        if delay <= _AT_ONCE:
-            self.offered(queue)
+        if delay <= _NO_DELAY:
+            self.on_offer(queue)
 
-    def put_back(self, queue: WorkQueue, message: ReceivedMessage, delay: timedelta = _AT_ONCE) -> None:
-        """A polled message is visible again after ``delay``; where that fails, at the end of its lease."""
+    def release(self, queue: WorkQueue, message: ReceivedMessage, delay: timedelta = _NO_DELAY) -> None:
+        """Make a polled message visible again after ``delay``, or at the end of its lease if that fails."""
         with suppress(ServiceUnavailable):
-            if self._hidden(queue, message.lease, message.text, delay) and delay <= _AT_ONCE:
-                self.offered(queue)
+            if self._hide(queue, message.lease, message.text, delay) and delay <= _NO_DELAY:
+                self.on_offer(queue)
 
-    def drop(self, queue: WorkQueue, lease: MessageLease) -> None:
-        """Delete the message if that can be done: one that stays is refused when it is claimed."""
+    def delete(self, queue: WorkQueue, lease: MessageLease) -> None:
+        """Delete the message if possible: a claim with a message that stays is refused."""
         try:
             self._queues.remove(queue, lease)
         except (LeaseLost, ServiceUnavailable):
             log.info("message-not-removed", message_id=lease.message_id)
 
-    def _hidden(self, queue: WorkQueue, lease: MessageLease, text: str, delay: timedelta) -> bool:
-        """Whether the lease was good for it."""
+    def _hide(self, queue: WorkQueue, lease: MessageLease, text: str, delay: timedelta) -> bool:
+        """Whether the lease was still good."""
         try:
             self._queues.hide(queue, lease, text, delay)
         except LeaseLost:

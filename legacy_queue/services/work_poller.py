@@ -1,8 +1,8 @@
 """The one poller of a worker type in this process: it polls for every request that waits for work.
 
-What it costs does not grow with the requests. It polls the queues, highest priority first, until each request
-has what it asked for. A queue that was seen empty is left alone for a while, unless this process has offered
-something there meanwhile. When nobody waits any more, it ends.
+Its cost does not grow with the number of requests. It polls the queues, highest priority first, until each
+request has its messages. It does not poll an empty queue again for a while, unless this process has offered
+a run there. It ends when no request waits.
 """
 
 import threading
@@ -22,61 +22,60 @@ from legacy_queue.stores import ReceivedMessage, WorkQueues
 log = structlog.get_logger()
 
 LEASE = timedelta(seconds=20)  # on a polled message: claiming takes less, retries to storage included
-_A_LOOK = timedelta(seconds=0.1)  # queues whose time comes within one are asked together
-_LONGEST_SLEEP = 1.0  # seconds: somebody may hang up, and the process may end
-_MOST = 32  # messages that Azure gives at once
+_POLL_MARGIN = timedelta(seconds=0.1)  # queues that become due within it are polled together
+_MAX_SLEEP = 1.0  # seconds: a client may disconnect, and the process may end
+_MAX_MESSAGES = 32  # that Azure gives at once
 
 Polled = tuple[WorkQueue, ReceivedMessage]
 
 
 @dataclass(eq=False)
 class Wait:
-    """A request that waits for up to ``count`` messages, 0 for one that is only to wait.
+    """A request that waits for up to ``count`` messages. With 0 it only waits.
 
-    ``is_gone``: whether its client has hung up; cheap, and safe to ask from any thread. ``is_brief``: a look
-    at the queues that finds nothing ends the wait. ``polled`` is what it got, and ``failure`` why it cannot
-    get anything; ``ready`` is set once it waits no longer.
+    ``is_disconnected`` is cheap, and any thread may call it. With ``polls_once`` the wait ends after one poll
+    of the queues. ``polled`` are the messages of the request. ``failure`` is why it cannot get any.
+    ``ready`` is set when it no longer waits.
     """
 
     count: int
-    is_gone: Callable[[], bool]
+    is_disconnected: Callable[[], bool]
     since: datetime
-    is_brief: bool = False
+    polls_once: bool = False
     polled: list[Polled] = field(default_factory=list)
     failure: ServiceUnavailable | None = None
     ready: threading.Event = field(default_factory=threading.Event)
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         return self.count - len(self.polled)
 
 
 class WorkPoller:
-    """``put_back`` is given what nobody waits for any more."""
+    """Gives each message to one waiting request; ``release`` gets the messages that no request wants."""
 
     def __init__(
         self,
         queues: Sequence[WorkQueue],
         work_queues: WorkQueues,
-        put_back: Callable[[WorkQueue, ReceivedMessage], None],
-        look_every: Callable[[], timedelta],
+        release: Callable[[WorkQueue, ReceivedMessage], None],
+        poll_interval: Callable[[], timedelta],
         clock: Clock,
         stopping: threading.Event,
         gate: Gate,
     ) -> None:
-        """For these queues, highest priority first. Once ``stopping`` is set, everybody goes with nothing.
+        """Polls ``queues`` in their order. Once ``stopping`` is set, every wait ends with no message.
 
-        ``look_every`` says for how long an empty queue is left alone, at present. While the gate is closed,
-        nothing is polled.
+        ``poll_interval`` says for how long an empty queue is not polled. While the gate is closed, none is.
         """
-        self._queues, self._work_queues, self._put_back = queues, work_queues, put_back
-        self._look_every, self._clock, self._stopping = look_every, clock, stopping
+        self._queues, self._work_queues, self._release = queues, work_queues, release
+        self._poll_interval, self._clock, self._stopping = poll_interval, clock, stopping
         self._gate = gate
         self._waiting: set[Wait] = set()
-        self._pause = look_every()
-        self._empty: dict[WorkQueue, datetime] = {}  # when they were seen so
+        self._interval = poll_interval()
+        self._empty: dict[WorkQueue, datetime] = {}  # when they were polled in vain
         self._offers: Counter[WorkQueue] = Counter()
-        self._looked_for_gone: datetime | None = None
+        self._checked_connections: datetime | None = None
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._is_running = False
@@ -91,21 +90,21 @@ class WorkPoller:
         return len(self._waiting)
 
     def wait(self, request: Wait, timeout: timedelta) -> Sequence[Polled]:
-        """What the request got in that time, at once when it got anything: the caller sees to it from here.
+        """The messages of the request, as soon as it has any: the caller is responsible for them.
 
-        Raises ServiceUnavailable where it cannot get anything.
+        Raises ServiceUnavailable if it cannot get any.
         """
-        if self.enter(request):
+        if self.add(request):
             threading.Thread(target=self._run, daemon=True).start()
         request.ready.wait(max(0.0, timeout.total_seconds()))
-        self.leave(request)
+        self.remove(request)
         polled, request.polled = request.polled, []
         if request.failure and not polled:
             raise request.failure
         return polled
 
-    def enter(self, request: Wait) -> bool:
-        """The request waits from now on; whether there is nobody yet who looks for it."""
+    def add(self, request: Wait) -> bool:
+        """The request waits from now on. Returns whether the caller must start the poller."""
         request.ready.clear()
         with self._lock:
             self._waiting.add(request)
@@ -113,121 +112,123 @@ class WorkPoller:
         self._wake.set()
         return starts
 
-    def leave(self, request: Wait) -> None:
-        """Nothing is handed to the request any more."""
+    def remove(self, request: Wait) -> None:
+        """The request gets no more messages."""
         with self._lock:
             self._waiting.discard(request)
             if not self._waiting:
                 self._wake.set()
 
-    def offered(self, queue: WorkQueue) -> None:
-        """There is a visible message in that queue."""
+    def on_offer(self, queue: WorkQueue) -> None:
+        """The queue has a visible message: poll it at once."""
         with self._lock:
             self._offers[queue] += 1
             self._empty.pop(queue, None)
         self._wake.set()
 
-    def look_again(self) -> None:
-        """Look at once, at queues that were empty just now too: the clock was moved."""
+    def poll_now(self) -> None:
+        """Poll all queues at once, also those that were empty just now: the clock was moved."""
         for queue in self._queues:
-            self.offered(queue)
+            self.on_offer(queue)
 
     def wake(self) -> None:
-        """Look at once."""
+        """End the pause between two polls."""
         self._wake.set()
 
-    def look(self) -> None:
-        """Poll once for those that wait now. Raises ServiceUnavailable."""
-        self._pause = self._look_every()
-        brief = [one for one in self._line() if one.is_brief]
-        if brief:
+    def poll_once(self) -> None:
+        """Poll for the requests that wait now. Raises ServiceUnavailable."""
+        self._interval = self._poll_interval()
+        polled_once = [request for request in self._by_need() if request.polls_once]
+        if polled_once:
             with self._lock:
                 self._empty.clear()
-        if not self._is_recent(self._looked_for_gone):
-            self._looked_for_gone = self._clock.wall_time()
-            self._send_away([one for one in self._line() if one.is_gone()])
+        if not self._is_recent(self._checked_connections):
+            self._checked_connections = self._clock.wall_time()
+            self._finish([request for request in self._by_need() if request.is_disconnected()])
         try:
             for queue in self._queues:
                 self._poll(queue)
         finally:
-            self._send_away([one for one in self._line() if one.polled or one in brief])
+            self._finish([request for request in self._by_need() if request.polled or request in polled_once])
+
+    def seconds_until_next_poll(self) -> float:
+        """Until a queue is to be polled, or connections are to be checked."""
+        if not self._capacity():
+            return self._interval.total_seconds()
+        now = self._clock.wall_time()
+        with self._lock:
+            oldest = min(self._empty.get(queue, now - self._interval) for queue in self._queues)
+        return min(self._interval, max(timedelta(0), oldest + self._interval - now)).total_seconds()
 
     def _run(self) -> None:
         while True:
             self._wake.clear()
             if self._stopping.is_set():
-                self._send_away(self._line())
+                self._finish(self._by_need())
             try:
                 with self._gate.pass_through():
-                    self.look()
+                    self.poll_once()
             except ServiceUnavailable as error:
-                self._send_away(self._line(), error)
+                self._finish(self._by_need(), error)
             except Exception:
                 log.exception("poller-failed")
-                self._send_away(self._line(), ServiceUnavailable("work cannot be polled now, try again"))
+                self._finish(self._by_need(), ServiceUnavailable("work cannot be polled now, try again"))
             with self._lock:
                 if not self._waiting:
                     self._is_running = False
                     return
-            self._wake.wait(min(_LONGEST_SLEEP, self.until_next_look()))
+            self._wake.wait(min(_MAX_SLEEP, self.seconds_until_next_poll()))
 
-    def _line(self) -> list[Wait]:
-        """Who waits: who has the fewest messages first, then who has waited longest."""
+    def _by_need(self) -> list[Wait]:
+        """The waiting requests: those with the fewest messages first, then by how long they have waited."""
         with self._lock:
-            return sorted(self._waiting, key=lambda one: (len(one.polled), one.since))
+            return sorted(self._waiting, key=lambda request: (len(request.polled), request.since))
 
-    def _room(self) -> int:
-        """How many messages are waited for."""
+    def _capacity(self) -> int:
+        """How many messages the requests wait for."""
         with self._lock:
-            return sum(one.room for one in self._waiting)
+            return sum(request.capacity for request in self._waiting)
 
-    def _send_away(self, requests: Sequence[Wait], failure: ServiceUnavailable | None = None) -> None:
+    def _finish(self, requests: Sequence[Wait], failure: ServiceUnavailable | None = None) -> None:
         with self._lock:
-            for one in requests:
-                self._waiting.discard(one)
-                one.failure = failure
-                one.ready.set()
+            for request in requests:
+                self._waiting.discard(request)
+                request.failure = failure
+                request.ready.set()
 
     def _poll(self, queue: WorkQueue) -> None:
-        """Until nobody has room, or the queue had fewer messages than were asked for."""
+        """Until no request wants a message, or the queue had fewer messages than were asked for."""
         is_full = True
-        while is_full and not self._is_recent(self._empty.get(queue)) and (room := self._room()):
+        while is_full and not self._is_recent(self._empty.get(queue)) and (capacity := self._capacity()):
             asked, offers = self._clock.wall_time(), self._offers[queue]
-            messages = self._work_queues.receive(queue, min(room, _MOST), LEASE)
+            messages = self._work_queues.receive(queue, min(capacity, _MAX_MESSAGES), LEASE)
             with self._lock:
                 if not messages and self._offers[queue] == offers:
                     self._empty[queue] = asked
-            self._hand_out(queue, messages)
-            is_full = len(messages) == min(room, _MOST)
+            self._distribute(queue, messages)
+            is_full = len(messages) == min(capacity, _MAX_MESSAGES)
 
-    def _hand_out(self, queue: WorkQueue, messages: Sequence[ReceivedMessage]) -> None:
-        """One message for each in turn; none for who is gone."""
-        left, line = deque(messages), deque(one for one in self._line() if one.room)
-        while left and line:
-            one = line.popleft()
-            if one.is_gone():
-                self._send_away([one])
+    def _distribute(self, queue: WorkQueue, messages: Sequence[ReceivedMessage]) -> None:
+        """Give each request a message in turn, unless its client has disconnected."""
+        left = deque(messages)
+        requests = deque(request for request in self._by_need() if request.capacity)
+        while left and requests:
+            request = requests.popleft()
+            if request.is_disconnected():
+                self._finish([request])
                 continue
             with self._lock:
-                if one not in self._waiting:  # its time was over in this moment
+                if request not in self._waiting:  # its timeout was over in this moment
                     continue
-                one.polled.append((queue, left.popleft()))
-            if one.room:
-                line.append(one)
+                request.polled.append((queue, left.popleft()))
+            if request.capacity:
+                requests.append(request)
             else:
-                self._send_away([one])
+                self._finish([request])
         for message in left:
-            self._put_back(queue, message)
+            self._release(queue, message)
 
-    def _is_recent(self, seen: datetime | None) -> bool:
-        """Whether that was looked at so lately that it is left alone."""
-        return seen is not None and timedelta(0) <= self._clock.wall_time() - seen < self._pause - _A_LOOK
-
-    def until_next_look(self) -> float:
-        """Seconds until a queue is to be asked again, or the hung up to be looked for."""
-        if not self._room():
-            return self._pause.total_seconds()
-        now = self._clock.wall_time()
-        with self._lock:
-            oldest = min(self._empty.get(queue, now - self._pause) for queue in self._queues)
-        return min(self._pause, max(timedelta(0), oldest + self._pause - now)).total_seconds()
+    def _is_recent(self, time: datetime | None) -> bool:
+        """Whether that time is too short ago to poll or to check again."""
+        age = self._clock.wall_time() - time if time else None
+        return age is not None and timedelta(0) <= age < self._interval - _POLL_MARGIN

@@ -30,34 +30,34 @@ from legacy_queue.ports import AlreadyExists, Changed, Clock, Corrupt
 from legacy_queue.services.pages import Page, read_page
 from legacy_queue.services.quarantine import Quarantine
 from legacy_queue.stores import StoredWorkerRecord, WorkerStore
-from legacy_queue.stores.recent import Recent
+from legacy_queue.stores.lru_cache import SharedLruCache
 
 log = structlog.get_logger()
 
-MOST_NOTED = 10_000  # provisioners, worker types and workers; as many are remembered
+MAX_NOTED = 10_000  # provisioners, worker types and workers; as many are remembered
 _WRITES_FOR = timedelta(seconds=2)  # at a time: others are to get their turn
 MAX_NEW = 32  # new ones that are written at a time, of those that are written soon
 _ATTEMPTS = 10
 
 
 class Workers:
-    """``claimed`` and ``seen`` only note, never raise and never wait for storage."""
+    """``record_claims`` and ``record_activity`` only note, never raise and never wait for storage."""
 
     def __init__(self, store: WorkerStore, clock: Clock) -> None:
         self._store, self._clock = store, clock
         self._quarantine = Quarantine(store, clock)
         self._noted: dict[Path, Activity] = {}  # who waits longest to be written comes first
-        self._written: Recent[Path, StoredWorkerRecord] = Recent(MOST_NOTED)
+        self._written: SharedLruCache[Path, StoredWorkerRecord] = SharedLruCache(MAX_NOTED)
         self._dropped = 0
         self._lock, self._writing_new = Lock(), Lock()
 
-    def claimed(
+    def record_claims(
         self, provisioner_id: str, worker_type: str, worker: Worker, claims: Sequence[Claimed]
     ) -> None:
         """The worker has claimed those runs, in that order."""
         self._note(worker_path(provisioner_id, worker_type, worker), tuple(claims[-RECENT_TASKS:]))
 
-    def seen(self, provisioner_id: str, worker_type: str, worker: Worker | None = None) -> None:
+    def record_activity(self, provisioner_id: str, worker_type: str, worker: Worker | None = None) -> None:
         """Somebody of that worker type, or that worker, is at work or asks for it."""
         pool = provisioner_id, worker_type
         self._note(worker_path(*pool, worker) if worker else pool, ())
@@ -99,12 +99,12 @@ class Workers:
 
     def describe(self, path: Path) -> Mapping[str, Any]:
         """The body that getProvisioner, getWorkerType or getWorker answers; raises ResourceNotFound."""
-        return self._answer(self.known(path))
+        return self._answer(self.load(path))
 
-    def known(self, path: Path) -> WorkerRecord:
+    def load(self, path: Path) -> WorkerRecord:
         """What is known of a provisioner, worker type or worker; raises ResourceNotFound."""
         stored = self._store.load(path)
-        known = self._with_noted(path, stored.known if stored else None)
+        known = self._with_noted(path, stored.record if stored else None)
         if known is None or known.kept_until <= self._clock.now():
             kind = ACTION_CONTEXTS[len(parents(path))].replace("-", " ")
             raise ResourceNotFound(f"there is no {kind} {'/'.join(path)}: it was never seen, or has expired")
@@ -185,9 +185,9 @@ class Workers:
                 written, noted = self._written.get(one), self._noted.get(one)
                 if noted:
                     self._noted[one] = noted.then(activity)
-                elif written and not written.known.needs_write(activity):
+                elif written and not written.record.needs_write(activity):
                     continue
-                elif len(self._noted) < MOST_NOTED:
+                elif len(self._noted) < MAX_NOTED:
                     self._noted[one] = activity
                 else:
                     self._dropped += 1
@@ -226,11 +226,11 @@ class Workers:
         """Store what ``change`` makes of what is known; ``stored`` may be old."""
         for _ in range(_ATTEMPTS):
             stored = stored or self._store.load(path)
-            known = change(stored.known if stored else None)
+            known = change(stored.record if stored else None)
             try:
                 if stored is None:
                     stored = self._store.insert(known)
-                elif known != stored.known:
+                elif known != stored.record:
                     stored = self._store.replace(stored, known)
             except (AlreadyExists, Changed):
                 stored = None
@@ -249,7 +249,7 @@ class Workers:
         if not above:
             return known.to_wire()
         stored = self._store.load(above[0])
-        actions = stored.known.actions if stored else ()
+        actions = stored.record.actions if stored else ()
         context = ACTION_CONTEXTS[len(above)]
         return {**known.to_wire(), "actions": [one for one in actions if one["context"] == context]}
 

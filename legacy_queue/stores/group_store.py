@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 
 from legacy_queue.ports import AlreadyExists, Changed, Clock
 from legacy_queue.ports.table import KEY, Change, Condition, Row, Table, Value
 from legacy_queue.stores.group_commit import GroupCommit
-from legacy_queue.stores.recent import Recent
+from legacy_queue.stores.lru_cache import SharedLruCache
 from legacy_queue.stores.rows import (
     NOTHING,
     ExpiringRows,
@@ -94,10 +94,10 @@ class GroupStore(ExpiringRows):
     """
 
     def __init__(self, table: Table, clock: Clock) -> None:
-        self._recent: Recent[str, Group] = Recent(_REMEMBERED)
-        super().__init__(table, self._recent.forget)
+        self._recent: SharedLruCache[str, Group] = SharedLruCache(_REMEMBERED)
+        super().__init__(table, self._recent.remove)
         self._clock = clock
-        self._commits: Recent[str, GroupCommit[_Step]] = Recent(_REMEMBERED)
+        self._commits = lru_cache(_REMEMBERED)(self._group_commit)
 
     def join(
         self,
@@ -158,7 +158,7 @@ class GroupStore(ExpiringRows):
         """The group, if any task ever joined it."""
         row = self._table.get(task_group_id, _GROUP)
         if row is None:
-            self._recent.forget(task_group_id)
+            self._recent.remove(task_group_id)
             return None
         group = read(row, _group)
         self._recent.put(task_group_id, group)
@@ -214,15 +214,14 @@ class GroupStore(ExpiringRows):
         self, task_group_id: str, changes: Sequence[Change], expires: datetime = _LONG_AGO
     ) -> Group | None:
         """The group after the changes of a member; None where there is no group any more."""
-        commits = self._commits.get(task_group_id)
-        if commits is None:
-            commits = GroupCommit(partial(self._write, task_group_id), _MAX_STEPS)
-            self._commits.put(task_group_id, commits)
         step = _Step(changes, expires)
-        commits.add(step)
+        self._commits(task_group_id).add(step)
         if step.is_refused:
             raise Sealed
         return step.group
+
+    def _group_commit(self, task_group_id: str) -> GroupCommit[_Step]:
+        return GroupCommit(partial(self._write, task_group_id), _MAX_STEPS)
 
     def _write(self, task_group_id: str, steps: Sequence[_Step]) -> None:
         """All of the steps, in one batch, unless a row is changed more than once."""

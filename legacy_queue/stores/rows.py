@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import structlog
@@ -15,7 +16,6 @@ import structlog
 from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.ports import Changed, Corrupt
 from legacy_queue.ports.table import KEY, PARTITION, Condition, Row, Table, Value
-from legacy_queue.stores.recent import Recent
 
 log = structlog.get_logger()
 
@@ -23,7 +23,6 @@ Item = TypeVar("Item")
 Kind = TypeVar("Kind")
 
 _UNREADABLE = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError)
-_logged: Recent[tuple[str, str, str], bool] = Recent(1000)  # rows, and the versions of them
 _MAX_PAGE = 1000
 _CHUNK = 64 * 1024  # bytes: Azure's limit for a property
 _CHUNKS = "chunks"
@@ -85,11 +84,13 @@ def read(row: Row, convert: Callable[[Row], Item]) -> Item:
     try:
         return convert(row)
     except _UNREADABLE as error:
-        version = row.partition, row.key, row.etag
-        if not _logged.get(version):
-            _logged.put(version, True)
-            log.error("row-corrupt", partition=row.partition, row=row.key, why=type(error).__name__)
+        _log_once(row.partition, row.key, row.etag, type(error).__name__)
         raise Corrupt(f"the row {row.partition} {row.key} cannot be read") from error
+
+
+@lru_cache(1000)
+def _log_once(partition: str, key: str, _version: str, why: str) -> None:
+    log.error("row-corrupt", partition=partition, row=key, why=why)
 
 
 def slugid_in(key: str) -> str:

@@ -18,7 +18,7 @@ from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.ports import AlreadyExists, Changed
 from legacy_queue.ports.table import PARTITION, Condition, Row, Table, Value
 from legacy_queue.stores.backlog import Backlog, Entry
-from legacy_queue.stores.recent import Recent
+from legacy_queue.stores.lru_cache import SharedLruCache
 from legacy_queue.stores.rows import (
     NOTHING,
     ExpiringRows,
@@ -73,8 +73,8 @@ class TaskStore(ExpiringRows):
     """
 
     def __init__(self, table: Table) -> None:
-        self._recent: Recent[str, StoredTask] = Recent(_REMEMBERED)
-        super().__init__(table, self._recent.forget, (_EXPIRING,))
+        self._recent: SharedLruCache[str, StoredTask] = SharedLruCache(_REMEMBERED)
+        super().__init__(table, self._recent.remove, (_EXPIRING,))
         self._followers: WeakSet[Backlog] = WeakSet()
         self._lock = Lock()
 
@@ -83,7 +83,7 @@ class TaskStore(ExpiringRows):
         before = self._recent.get(task_id)
         row, known = self._table.get(task_id, KEY), self._recent.get(task_id)
         if row is None or row.values.get("state") == _BARRED:
-            self._recent.forget(task_id)
+            self._recent.remove(task_id)
             return None
         if known and known.etag == row.etag:
             return known
@@ -112,14 +112,14 @@ class TaskStore(ExpiringRows):
         try:
             etag = self._table.merge(task.task_id, KEY, changing_values(task), stored.etag)
         except Changed:
-            self._recent.forget(task.task_id)
+            self._recent.remove(task.task_id)
             raise
         self._tell(task, stored.etag, etag)
         stored_now, known = StoredTask(task, etag, is_own=True), self._recent.get(task.task_id)
         if known and known.etag == stored.etag:
-            self._recent.put_instead(known, task.task_id, stored_now)
+            self._recent.replace(task.task_id, known, stored_now)
         elif known:  # which of them is newer, nobody knows
-            self._recent.forget(task.task_id)
+            self._recent.remove(task.task_id)
         return stored_now
 
     def begin_backlog(self) -> Backlog:
@@ -159,14 +159,14 @@ class TaskStore(ExpiringRows):
         with self._lock:
             followers = [*self._followers]
         for backlog in followers:
-            backlog.wrote(task, before, etag)
+            backlog.record_write(task, before, etag)
 
     def _remember(
         self, stored: StoredTask, values: Mapping[str, Value], before: StoredTask | None
     ) -> StoredTask:
         definition = values["definition0"]
         if isinstance(definition, bytes) and len(definition) <= _LARGEST_REMEMBERED:
-            self._recent.put_instead(before, stored.task.task_id, stored)
+            self._recent.replace(stored.task.task_id, before, stored)
         return stored
 
 

@@ -13,7 +13,7 @@ from legacy_queue.domain.times import whole_seconds
 from legacy_queue.ports import Clock
 from legacy_queue.ports.account import SigningEndpoint, StorageAccount
 from legacy_queue.ports.queue import Queue, QueuedMessage, QueueNotFound
-from legacy_queue.stores.recent import Recent
+from legacy_queue.stores.lru_cache import SharedLruCache
 
 _REMEMBERED = 10_000  # queues
 _UNUSED = timedelta(days=10)
@@ -46,7 +46,7 @@ class WorkQueues:
 
     def __init__(self, account: StorageAccount, prefix: str, clock: Clock) -> None:
         self._account, self._prefix, self._clock = account, prefix, clock
-        self._used: Recent[str, str] = Recent(_REMEMBERED)
+        self._used: SharedLruCache[str, str] = SharedLruCache(_REMEMBERED)
 
     def put(self, queue: WorkQueue, text: str, expires_in: timedelta, hidden_for: timedelta) -> MessageLease:
         """A fresh message, invisible for ``hidden_for``, gone after ``expires_in``, which is longer.
@@ -57,7 +57,7 @@ class WorkQueues:
         try:
             return messages.put(text, hidden_for, time_to_live)
         except QueueNotFound:
-            self._used.forget(messages.name)
+            self._used.remove(messages.name)
             return self._use(queue).put(text, hidden_for, time_to_live)
 
     def hide(self, queue: WorkQueue, lease: MessageLease, text: str, hidden_for: timedelta) -> MessageLease:
@@ -144,7 +144,7 @@ class WorkQueues:
         except QueueNotFound:
             return
         queue.remove()
-        self._used.forget(name)
+        self._used.remove(name)
 
 
 def signed_urls(

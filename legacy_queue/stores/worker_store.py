@@ -19,7 +19,7 @@ _PROVISIONERS = 100  # that are read at once
 class StoredWorkerRecord:
     """A worker, worker type or provisioner, and the version of it that a conditional write names."""
 
-    known: WorkerRecord
+    record: WorkerRecord
     etag: str
 
 

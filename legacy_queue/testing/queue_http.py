@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import requests
 
+from legacy_queue.testing.server_sent_events import parse_events
 from legacy_queue.worker.http_client import unsigned
 from legacy_queue.worker.worker_settings import Credentials
 
@@ -92,26 +93,25 @@ class QueueHttp:
         """
         options = {"params": query, "stream": True, "headers": {"Connection": "keep-alive"}}
         with self.send("GET", f"{self._root_url}/events", **options) as answer:
-            yield _events(answer, deadline)
+            events = parse_events(_lines(answer, deadline))
+            yield (
+                {"id": event.get("id", ""), **json.loads(event["data"])}
+                for event in events
+                if "data" in event and event.get("event") != _BEGINS_ANEW
+            )
 
 
-def _events(answer: requests.Response, deadline: float) -> Iterator[Mapping[str, Any]]:
-    lines, fields = answer.iter_lines(chunk_size=None), dict[str, str]()
+def _lines(answer: requests.Response, deadline: float) -> Iterator[bytes]:
+    """The lines of the answer, until the server ends it. Raises TimeoutError at ``deadline`` (monotonic)."""
+    lines = answer.iter_lines(chunk_size=None)
     connection: Any = answer.raw.connection
     while connection.sock:  # None where the server is ending, and has closed it
         connection.sock.settimeout(max(deadline - monotonic(), _MIN_WAIT))
         try:
-            line = next(lines, None)
+            yield next(lines)
+        except StopIteration:
+            return
         except requests.RequestException:
             if monotonic() < deadline:
                 return
             raise TimeoutError from None
-        if line is None:
-            return
-        if line:
-            name, _, value = line.decode().partition(": ")
-            fields[name] = value
-        else:
-            if "data" in fields and fields.get("event") != _BEGINS_ANEW:
-                yield {"id": fields.get("id", ""), **json.loads(fields["data"])}
-            fields = {}

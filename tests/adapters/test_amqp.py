@@ -21,11 +21,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from structlog.testing import capture_logs
 
 from legacy_queue.adapters.amqp import AmqpBroker
-from legacy_queue.adapters.rabbitmq import RabbitMQ
 from legacy_queue.domain.events import EXCHANGES, Event
 from legacy_queue.ports import BrokerAway
 from tests.adapters.amqp_side import Consumer, Network, consumer, event, full_name
 from tests.adapters.test_azurite_process import eventually
+from tests.rabbitmq import RabbitMQ
 
 SHORT = timedelta(seconds=2)
 LONG = timedelta(seconds=30)  # that nothing takes

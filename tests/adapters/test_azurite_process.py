@@ -379,7 +379,7 @@ def test_an_azurite_that_never_listens_is_given_up_and_ended(
     made: Callable[..., Azurite], tmp_path: Path
 ) -> None:
     silent = a_broken_azurite(tmp_path / "silent", "setInterval(() => {}, 1000)")
-    azurite = made(azurite_dir=silent, patches="none", patience=timedelta(seconds=0.2))
+    azurite = made(azurite_dir=silent, patches="none", start_timeout=timedelta(seconds=0.2))
     with pytest.raises(AzuriteUnavailable, match=r"^Azurite did not begin to listen within 0\.2 s; see "):
         azurite.start()
     assert azurite.pid is None

@@ -1,6 +1,5 @@
 """What npm installs, by the real one where it matters what npm does."""
 
-import fcntl
 import io
 import json
 import os
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+from filelock import lock_descriptor
 
 from legacy_queue.adapters import npm
 from legacy_queue.adapters.npm import NodeUnavailable, install
@@ -58,11 +58,7 @@ def from_a_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def is_free(lock: IO[bytes]) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    return lock_descriptor(lock.fileno(), blocking=False)
 
 
 def only_on_path(folder: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) -> None:

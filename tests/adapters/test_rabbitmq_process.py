@@ -14,13 +14,13 @@ from pathlib import Path
 import kombu
 import pytest
 
-from legacy_queue.adapters.rabbitmq import RabbitMQ, RabbitMQUnavailable
 from tests.adapters.test_azurite_process import eventually, open_to_others
+from tests.rabbitmq import RabbitMQ, RabbitMQUnavailable
 
 OWNER = """
 import signal, sys
 from pathlib import Path
-from legacy_queue.adapters.rabbitmq import RabbitMQ
+from tests.rabbitmq import RabbitMQ
 
 rabbitmq = RabbitMQ(Path(sys.argv[1]), Path(sys.argv[2])).start()
 print(rabbitmq.pid, flush=True)

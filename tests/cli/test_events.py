@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.adapters.rabbitmq import RabbitMQ
 from legacy_queue.domain.events import EXCHANGES, Event
 from tests.http.published import check_event
+from tests.rabbitmq import RabbitMQ
 from tests.system.http_queue import Queue, definition, slugid
 from tests.system.processes import Running, Server, run, serve, wait_until
 

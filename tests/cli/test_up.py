@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,17 @@ from tests.adapters.amqp_side import consumer
 from tests.system.processes import LONG
 
 COMMAND = [sys.executable, "-m", "legacy_queue"]
+UP = [*COMMAND, "up"]
+WITH_RABBITMQ = [sys.executable, str(Path(__file__).parents[2] / "scripts" / "up_with_rabbitmq.py")]
 
 
-def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False)
+def run(*words: str, program: Sequence[str] = COMMAND) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*program, *words], capture_output=True, text=True, check=False)
 
 
 @contextmanager
-def up(*words: str) -> Iterator[subprocess.Popen[str]]:
-    command = [*COMMAND, "up", "--port", "0", *words]
+def up(*words: str, program: Sequence[str] = UP) -> Iterator[subprocess.Popen[str]]:
+    command = [*program, "--port", "0", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
@@ -52,6 +54,20 @@ def printed_until(process: subprocess.Popen[str], last: str) -> str:
         if last in line:
             return text
     raise AssertionError(f"{last!r} was not printed: {text}")
+
+
+def found(pattern: str, text: str) -> str:
+    match = re.search(pattern, text, re.DOTALL)
+    assert match, text
+    return match[1]
+
+
+def create_task(text: str, access_token: str = "") -> subprocess.CompletedProcess[str]:
+    """Creates a task at the queue that ``up`` names in this text."""
+    queue = ("--root-url", found(r"root URL +(\S+)", text), "--client-id", "development")
+    token = access_token or found(r"accessToken +(\S+)", text)
+    pool = ("--provisioner", "p", "--worker-type", "w")
+    return run("create-task", *queue, "--access-token", token, *pool, "--", "true")
 
 
 def test_the_demonstration_shows_the_sequence_chart_and_ends_with_the_task_completed(tmp_path: Path) -> None:
@@ -176,24 +192,18 @@ def test_a_task_that_is_refused_is_said_in_the_queues_words() -> None:
     assert "createTask was refused with 401" in refused.stderr
 
 
-@pytest.mark.usefixtures("rabbitmq_home")
-def test_with_rabbitmq_the_events_are_on_the_broker_that_it_names(tmp_path: Path) -> None:
-    urls = []
-    for _ in range(2):
-        with up("--data-dir", str(tmp_path), "--rabbitmq") as process:
-            text = printed_until(process, "Ctrl-C stops")
-            assert text.endswith("Ctrl-C stops the queue, its broker and its storage.\n")
-            urls += re.findall(r"events on +(amqp://\S+)", text)
-            token, root_url = (re.search(rf"{word} +(\S+)", text)[1] for word in ("accessToken", "root URL"))  # type: ignore[index]
-            with consumer(urls[-1], "taskcluster-queue") as listener:
-                listener.bind("task-pending", "primary.#.p.w.#")
-                queue = ("--root-url", root_url, "--client-id", "development", "--access-token", token)
-                created = run("create-task", *queue, "--provisioner", "p", "--worker-type", "w", "--", "true")
-                assert created.returncode == 0, created.stderr
-                [message] = eventually(listener.messages)
-            assert json.loads(message.body)["status"]["taskId"] == created.stdout.strip()
-    assert urls[0] == urls[1], "a consumer finds the broker again"
-    with pytest.raises(ConnectionRefusedError), consumer(urls[0], "taskcluster-queue"):
+def test_scripts_up_with_rabbitmq_publishes_the_events_on_the_broker_that_it_names(tmp_path: Path) -> None:
+    with up("--storage", "memory", "--data-dir", str(tmp_path), program=WITH_RABBITMQ) as process:
+        text = printed_until(process, "Ctrl-C stops")
+        url = found(r"RabbitMQ publishes the events on (amqp://\S+) ", text)
+        with consumer(url, "taskcluster-queue") as listener:
+            listener.bind("task-pending", "primary.#.p.w.#")
+            created = create_task(text)
+            assert created.returncode == 0, created.stderr
+            [message] = eventually(listener.messages)
+        assert json.loads(message.body)["status"]["taskId"] == created.stdout.strip()
+    assert process.returncode == 0
+    with pytest.raises(ConnectionRefusedError), consumer(url, "taskcluster-queue"):
         pass
 
 
@@ -217,9 +227,18 @@ def test_what_it_says_to_watch_shows_what_happens_to_tasks(tmp_path: Path) -> No
     assert re.search(r" task-(defined|pending) +\S{22} ", seen[0])
 
 
-def test_two_brokers_are_refused() -> None:
-    refused = run("up", "--rabbitmq", "--amqp-url", "amqp://somebody:hunter2@localhost")
+def test_scripts_up_refuses_rabbitmq_where_amqp_url_names_a_broker() -> None:
+    refused = run("--amqp-url", "amqp://user:hunter2@localhost", program=WITH_RABBITMQ)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr == (
         "Error: --rabbitmq starts a broker, and amqp-url names another: give one of them\n"
+    )
+
+
+def test_rabbitmq_is_refused_by_the_installed_command_with_what_to_do_instead() -> None:
+    refused = run("up", "--rabbitmq")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == (
+        "Error: --rabbitmq is for scripts/up in the source tree: "
+        "start a broker, and give its URL with --amqp-url\n"
     )

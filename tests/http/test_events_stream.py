@@ -21,6 +21,7 @@ from legacy_queue.domain.scopes import Roles
 from legacy_queue.http.app import create_app
 from legacy_queue.http.dispatch import Backend
 from legacy_queue.ports import BrokerAway
+from legacy_queue.testing.server_sent_events import parse_events
 from tests.http.calls import (
     GROUP_ID,
     NOW,
@@ -60,8 +61,8 @@ def frames(answer: TestResponse) -> Iterator[dict[str, str]]:
     chunks = (chunk.decode() for chunk in answer.iter_encoded())
     assert next(chunks) == "retry: 2000\n\n"
     for chunk in chunks:
-        assert chunk.endswith("\n\n")
-        yield dict(line.split(": ", 1) for line in chunk.removesuffix("\n\n").split("\n"))
+        [frame] = parse_events(chunk.encode().splitlines())
+        yield frame
 
 
 def exchanges_of(answer: TestResponse, count: int) -> list[str]:
@@ -153,7 +154,7 @@ def test_one_exchange_is_followed(queue: Queue, name: str, prefix: str) -> None:
     succeeded(queue.call("changeTaskGroupPriority", {"newPriority": "high"}, taskGroupId=task_id))
     succeeded(queue.call("sealTaskGroup", taskGroupId=task_id))
     queue.canceled()
-    queue.server.core.services.event_feed.append([TOLD])
+    queue.server.services.event_feed.append([TOLD])
     assert exchanges_of(answer, 1) == [name]
 
 
@@ -354,7 +355,7 @@ def test_streams_are_counted_by_the_address_that_can_be_believed(trusts_proxy: b
 
 
 def test_streams_are_counted_by_the_client_too(queue: Queue) -> None:
-    feed = queue.server.core.services.event_feed
+    feed = queue.server.services.event_feed
     headers = {"authorization": hawk(ROOT, "GET", f"{ROOT_URL}/events", NOW)}
     streams = [ask(queue.http, headers=headers) for _ in range(2)]
     assert [f"client {ROOT.client_id}" in one.followers for one in feed._streams] == [True, True]

@@ -41,7 +41,7 @@ from tests.services.harness import (
 from tests.system.processes import wait_until
 
 MS = timedelta(milliseconds=1)
-AT_ONCE = timedelta(0)
+NO_DELAY = timedelta(0)
 
 
 def recent_tasks(harness: Harness) -> Sequence[Mapping[str, Any]]:
@@ -49,12 +49,12 @@ def recent_tasks(harness: Harness) -> Sequence[Mapping[str, Any]]:
     return list(harness.services.workers.describe(path)["recentTasks"])
 
 
-def stays() -> bool:
+def connected() -> bool:
     return False
 
 
-def hangs_up_after(asked: int) -> Callable[[], bool]:
-    """A client that is found gone when it is asked after for the so many-th time, from 0."""
+def disconnects_after(asked: int) -> Callable[[], bool]:
+    """A client that the server finds disconnected at the check of that number, from 0."""
     answers = iter([False] * asked)
     return lambda: next(answers, True)
 
@@ -63,11 +63,11 @@ def claim_work(
     services: Services,
     count: int = 1,
     worker: Worker = ALICE,
-    is_gone: Callable[[], bool] = stays,
+    is_disconnected: Callable[[], bool] = connected,
     worker_type: str = WORKER_TYPE,
     waits: bool = True,
 ) -> Sequence[Mapping[str, Any]]:
-    answer = services.claim_work.claim(PROVISIONER, worker_type, worker, count, is_gone, waits=waits)
+    answer = services.claim_work.claim(PROVISIONER, worker_type, worker, count, is_disconnected, waits=waits)
     assert set(answer) == {"tasks"}
     return list(answer["tasks"])
 
@@ -81,22 +81,22 @@ def finds_nothing(harness: Harness, **changes: Any) -> bool:
 def waiting(
     services: Services, *workers: Worker, worker_type: str = WORKER_TYPE
 ) -> Iterator[list[Mapping[str, Any]]]:
-    """Each of them waits for work; at the end all have what they got, and it is in the list."""
-    got: list[Mapping[str, Any]] = []
+    """Each of them waits for work; at the end all have what they claims, and it is in the list."""
+    claims: list[Mapping[str, Any]] = []
 
     def wait(worker: Worker) -> None:
-        got.extend(claim_work(services, worker=worker, worker_type=worker_type))
+        claims.extend(claim_work(services, worker=worker, worker_type=worker_type))
 
     threads = [threading.Thread(target=wait, args=[worker]) for worker in workers]
     for thread in threads:
         thread.start()
-    yield got
+    yield claims
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()
 
 
-def test_a_claim_differs_from_that_of_claim_task() -> None:
+def test_a_claim_has_what_a_claim_of_claim_task_has() -> None:
     harness = Harness()
     task_id = harness.create(scopes=["a:scope"])
     (claim,) = claim_work(harness.services)
@@ -109,7 +109,7 @@ def test_a_claim_differs_from_that_of_claim_task() -> None:
     assert "a:scope" in certificate["scopes"]
 
 
-def test_the_message_is_not_held_as_for_other_claims() -> None:
+def test_the_message_is_held_until_taken_until() -> None:
     harness = Harness()
     task_id = harness.create()
     claim_work(harness.services)
@@ -122,7 +122,7 @@ def test_the_message_is_not_held_as_for_other_claims() -> None:
     assert (claim["runId"], harness.states(task_id)) == (1, ["exception claim-expired", "running by bob"])
 
 
-def test_a_claim_costs_more_than_one_receive_and_that_of_claim_task() -> None:
+def test_a_claim_costs_one_receive_more_than_claim_task() -> None:
     harness = Harness()
     calls = CallRecorder()
     services = harness.replica(calls, caches_tasks=True)
@@ -134,46 +134,46 @@ def test_a_claim_costs_more_than_one_receive_and_that_of_claim_task() -> None:
     assert calls.names == ["receive", "load", "timer.put", "hide", "replace", "broker.publish"]
 
 
-def test_several_tasks_are_not_claimed_at_once() -> None:
+def test_several_tasks_are_claimed_by_priority() -> None:
     harness = Harness()
     tasks = [harness.create(priority=priority) for priority in ("lowest", "highest", "medium")]
     claims = claim_work(harness.services, 32)
-    assert [one["status"]["taskId"] for one in claims] == [tasks[1], tasks[2], tasks[0]]
+    assert [claim["status"]["taskId"] for claim in claims] == [tasks[1], tasks[2], tasks[0]]
 
 
-def test_more_is_claimed_than_was_asked_for() -> None:
+def test_no_more_tasks_are_claimed_than_asked_for() -> None:
     harness = Harness()
     tasks = {harness.create() for _ in range(5)}
     claims = claim_work(harness.services, 3)
     left = claim_work(harness.services, 32, BOB)
     assert (len(claims), len(left)) == (3, 2)
-    assert {one["status"]["taskId"] for one in (*claims, *left)} == tasks
+    assert {claim["status"]["taskId"] for claim in (*claims, *left)} == tasks
 
 
-def test_a_worker_waits_for_ever() -> None:
+def test_the_answer_is_empty_after_the_wait() -> None:
     assert finds_nothing(Harness())
 
 
-def test_a_task_of_another_worker_type_is_claimed() -> None:
+def test_a_task_of_another_worker_type_is_not_claimed() -> None:
     harness = Harness()
     harness.create(workerType="another")
     assert finds_nothing(harness)
     assert len(claim_work(harness.services, worker_type="another")) == 1
 
 
-def test_work_that_is_offered_does_not_wake_who_waits() -> None:
+def test_a_new_task_wakes_waiting_requests() -> None:
     harness = Harness()
-    with waiting(harness.services, ALICE, BOB) as got:
+    with waiting(harness.services, ALICE, BOB) as claims:
         tasks = {harness.create(), harness.create()}
-    assert {one["status"]["taskId"] for one in got} == tasks
+    assert {claim["status"]["taskId"] for claim in claims} == tasks
 
 
-def test_work_that_another_process_offers_is_not_found() -> None:
+def test_a_task_that_another_process_offers_is_found() -> None:
     harness = Harness()
-    with waiting(harness.services, ALICE) as got:
+    with waiting(harness.services, ALICE) as claims:
         harness.replica().tasks.create(slugid(), task_body())
         harness.clock.advance(SECOND)
-    assert len(got) == 1
+    assert len(claims) == 1
 
 
 @pytest.mark.parametrize(
@@ -193,109 +193,109 @@ def test_work_that_another_process_offers_is_not_found() -> None:
     ],
     ids=str,
 )
-def test_a_message_that_leads_nowhere_is_claimed_or_stays(text: str) -> None:
+def test_an_invalid_message_is_removed(text: str) -> None:
     harness = Harness()
-    harness.storage.work_queues.put(QUEUE, text, HOUR, AT_ONCE)
+    harness.storage.work_queues.put(QUEUE, text, HOUR, NO_DELAY)
     assert finds_nothing(harness)
     assert harness.messages() == []
 
 
-def test_a_forged_message_leads_to_a_task() -> None:
+def test_a_message_signed_with_an_unknown_secret_is_removed() -> None:
     harness = Harness()
     task_id = harness.create()
     harness.delete(harness.receive_one())
-    harness.storage.work_queues.put(QUEUE, message_text(task_id, 0, b"not-a-secret-of-ours"), HOUR, AT_ONCE)
+    harness.storage.work_queues.put(QUEUE, message_text(task_id, 0, b"not-a-secret-of-ours"), HOUR, NO_DELAY)
     assert finds_nothing(harness)
     assert (harness.states(task_id), harness.messages()) == (["pending"], [])
 
 
-def test_a_message_signed_with_an_older_secret_is_refused() -> None:
+def test_a_message_signed_with_an_older_secret_is_accepted() -> None:
     harness = Harness()
     task_id = harness.create()
     harness.delete(harness.receive_one())
-    harness.storage.work_queues.put(QUEUE, message_text(task_id, 0, OLD_SECRET), HOUR, AT_ONCE)
+    harness.storage.work_queues.put(QUEUE, message_text(task_id, 0, OLD_SECRET), HOUR, NO_DELAY)
     assert len(claim_work(harness.services)) == 1
 
 
-def test_a_message_for_a_run_that_is_far_ahead_stays() -> None:
+def test_a_message_for_a_run_far_ahead_is_removed() -> None:
     harness = Harness()
     task_id = harness.create()
     harness.delete(harness.receive_one())
-    harness.storage.work_queues.put(QUEUE, message_text(task_id, 7, SECRET), HOUR, AT_ONCE)
+    harness.storage.work_queues.put(QUEUE, message_text(task_id, 7, SECRET), HOUR, NO_DELAY)
     assert finds_nothing(harness)
     assert (harness.states(task_id), harness.messages()) == (["pending"], [])
 
 
-def test_a_task_is_claimed_from_a_queue_that_is_not_its_own() -> None:
+def test_a_task_is_not_claimed_from_the_queue_of_another_worker_type() -> None:
     harness = Harness()
     task_id = harness.create(workerType="theirs")
     text = message_text(task_id, 0, SECRET)
-    harness.storage.work_queues.put(WorkQueue(PROVISIONER, WORKER_TYPE, "highest"), text, HOUR, AT_ONCE)
+    harness.storage.work_queues.put(WorkQueue(PROVISIONER, WORKER_TYPE, "highest"), text, HOUR, NO_DELAY)
     assert finds_nothing(harness)
     assert harness.states(task_id) == ["pending"]
 
 
 @pytest.mark.parametrize("worker", [ALICE, BOB], ids=["the same", "another"])
-def test_a_doubled_message_gives_a_run_to_two(worker: Worker) -> None:
+def test_a_duplicate_message_gives_no_second_claim(worker: Worker) -> None:
     harness = Harness()
     task_id = harness.create()
     text = harness.messages()[0].text
-    harness.storage.work_queues.put(QUEUE, text, HOUR, AT_ONCE)
+    harness.storage.work_queues.put(QUEUE, text, HOUR, NO_DELAY)
     assert len(claim_work(harness.services)) == 1
     assert finds_nothing(harness, worker=worker)
     assert harness.states(task_id) == ["running by alice"]
     assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
 
 
-def test_a_stale_message_ends_the_wait_for_the_next() -> None:
+def test_the_wait_goes_on_after_a_stale_message() -> None:
     harness = Harness()
     resolved = harness.create()
     harness.services.tasks.cancel(resolved)
-    harness.storage.work_queues.put(QUEUE, message_text(resolved, 0, SECRET), HOUR, AT_ONCE)
-    with waiting(harness.services, ALICE) as got:
+    harness.storage.work_queues.put(QUEUE, message_text(resolved, 0, SECRET), HOUR, NO_DELAY)
+    with waiting(harness.services, ALICE) as claims:
         pending = harness.create()
-    assert [one["status"]["taskId"] for one in got] == [pending]
+    assert [claim["status"]["taskId"] for claim in claims] == [pending]
 
 
 @pytest.mark.parametrize("asked", [0, 1, 2, 3])
-def test_a_client_that_hangs_up_has_a_claim(asked: int) -> None:
-    """Found gone by the poller before and after it polled, before claiming, and after."""
+def test_a_disconnected_client_leaves_the_task_pending(asked: int) -> None:
+    """The poller checks before and after its poll; claimWork checks before and after it claims."""
     harness = Harness()
     task_id = harness.create(retries=0)
-    assert claim_work(harness.services, is_gone=hangs_up_after(asked)) == []
+    assert claim_work(harness.services, is_disconnected=disconnects_after(asked)) == []
     assert harness.states(task_id) == ["pending"]
     assert harness.task(task_id).retries_left == 0
     (claim,) = claim_work(harness.services, worker=BOB)
     assert (claim["status"]["taskId"], claim["runId"]) == (task_id, 0)
 
 
-def test_the_claim_of_a_client_that_hung_up_is_not_told_to_be_over() -> None:
+def test_the_released_claim_of_a_disconnected_client_is_published() -> None:
     harness = Harness()
     task_id = harness.create()
     harness.events()
-    claim_work(harness.services, is_gone=hangs_up_after(3))
+    claim_work(harness.services, is_disconnected=disconnects_after(3))
     assert harness.events() == [("task-running", task_id, 0), ("task-pending", task_id, 0)]
     harness.run_timers(CLAIM_TIMEOUT + MINUTE)
     assert harness.states(task_id) == ["pending"]
 
 
-def test_a_claim_that_cannot_be_taken_back_fails_those_that_can() -> None:
+def test_a_claim_that_cannot_be_released_expires_and_others_are_released() -> None:
     harness = Harness()
     tasks = [harness.create(priority="highest"), harness.create(priority="lowest")]
     away = FaultAt(2, of="replace", before=failing(ServiceUnavailable("away")))
     services = harness.replica(away)
-    assert claim_work(services, 2, is_gone=hangs_up_after(4)) == []
+    assert claim_work(services, 2, is_disconnected=disconnects_after(4)) == []
     assert away.happened
-    assert sorted(harness.states(one)[0] for one in tasks) == ["pending", "running by alice"]
+    assert sorted(harness.states(task)[0] for task in tasks) == ["pending", "running by alice"]
     harness.run_timers(CLAIM_TIMEOUT + 2 * MINUTE)
-    assert sorted(harness.states(one)[-1] for one in tasks) == ["pending", "pending"]
+    assert sorted(harness.states(task)[-1] for task in tasks) == ["pending", "pending"]
 
 
-def test_a_client_that_hangs_up_with_what_was_polled_keeps_it_from_others() -> None:
+def test_the_polled_messages_of_a_disconnected_client_are_visible_at_once() -> None:
     harness = Harness()
     harness.create()
-    assert claim_work(harness.services, is_gone=hangs_up_after(2)) == []
-    assert [delay for _, delay in harness.offered_runs()] == [AT_ONCE]
+    assert claim_work(harness.services, is_disconnected=disconnects_after(2)) == []
+    assert [delay for _, delay in harness.offered_runs()] == [NO_DELAY]
 
 
 def quarantine(harness: Harness, worker: Worker, lasts: timedelta, services: Services | None = None) -> None:
@@ -305,7 +305,7 @@ def quarantine(harness: Harness, worker: Worker, lasts: timedelta, services: Ser
     workers.quarantine(path, harness.clock.now() + lasts)
 
 
-def test_a_worker_in_quarantine_is_given_work() -> None:
+def test_a_quarantined_worker_gets_no_work() -> None:
     harness = Harness()
     quarantine(harness, ALICE, HOUR)
     task_id = harness.create()
@@ -314,7 +314,7 @@ def test_a_worker_in_quarantine_is_given_work() -> None:
     assert len(claim_work(harness.services, worker=BOB)) == 1
 
 
-def test_a_worker_has_no_work_after_its_quarantine() -> None:
+def test_a_worker_gets_work_after_its_quarantine() -> None:
     harness = Harness()
     quarantine(harness, ALICE, HOUR)
     harness.create()
@@ -322,7 +322,7 @@ def test_a_worker_has_no_work_after_its_quarantine() -> None:
     assert len(claim_work(harness.services)) == 1
 
 
-def test_a_worker_whose_quarantine_begins_while_it_waits_is_given_work() -> None:
+def test_a_worker_whose_quarantine_begins_while_it_waits_gets_no_work() -> None:
     harness = Harness()
     task_id = harness.create()
     begins = FaultAt(6, of="receive", after=lambda: quarantine(harness, ALICE, HOUR, services))
@@ -333,25 +333,24 @@ def test_a_worker_whose_quarantine_begins_while_it_waits_is_given_work() -> None
     assert len(claim_work(harness.services, worker=BOB)) == 1
 
 
-def test_the_end_of_the_process_leaves_a_client_waiting() -> None:
+def test_waiting_clients_get_no_work_once_the_process_stops() -> None:
     harness = Harness()
-    with waiting(harness.services, ALICE, BOB) as got:
-        harness.core.stopping.set()
-    assert got == []
+    with waiting(harness.services, ALICE, BOB) as claims:
+        harness.services.stopping.set()
+    assert claims == []
     harness.create()
     assert claim_work(harness.services) == []
 
 
-def test_clients_that_wait_are_answered_when_the_process_announces_its_stop() -> None:
+def test_waiting_clients_are_answered_when_the_stop_begins() -> None:
     harness = Harness()
-    with waiting(harness.services, ALICE, BOB) as got:
-        while not harness.services.claim_work._pollers:
-            pass  # until the first of them waits
-        harness.core.background().begin_stop()
-    assert got == []
+    with waiting(harness.services, ALICE, BOB) as claims:
+        wait_until(lambda: harness.services.claim_work.waiting() == 2)
+        harness.services.background().begin_stop()
+    assert claims == []
 
 
-def test_storage_that_is_away_is_no_work() -> None:
+def test_a_failure_of_storage_reaches_the_client() -> None:
     harness = Harness()
     services = harness.replica(FaultAt(0, of="receive", before=failing(ServiceUnavailable("away"))))
     with pytest.raises(ServiceUnavailable):
@@ -359,7 +358,7 @@ def test_storage_that_is_away_is_no_work() -> None:
 
 
 @pytest.mark.parametrize("error", [ServiceUnavailable("away"), ValueError("a bug")], ids=["away", "a bug"])
-def test_one_task_that_cannot_be_claimed_keeps_the_others(error: Exception) -> None:
+def test_a_task_that_cannot_be_claimed_leaves_the_others_claimed(error: Exception) -> None:
     harness = Harness()
     tasks = [harness.create(priority="highest"), harness.create(priority="lowest")]
     services = harness.replica(FaultAt(0, of="replace", before=failing(error)))
@@ -367,55 +366,55 @@ def test_one_task_that_cannot_be_claimed_keeps_the_others(error: Exception) -> N
     assert len(claims) == 1
     harness.clock.advance(max(LEASE, CLAIM_TIMEOUT))
     claims = [*claims, *claim_work(harness.services, 2, BOB)]
-    assert {one["status"]["taskId"] for one in claims} == set(tasks)
+    assert {claim["status"]["taskId"] for claim in claims} == set(tasks)
 
 
-def test_a_clock_that_is_behind_makes_the_poller_spin() -> None:
+def test_a_message_that_is_visible_too_early_is_hidden_for_two_seconds() -> None:
     harness = Harness()
     task_id = harness.claimed()
     text = message_text(task_id, 1, SECRET)
     lease = harness.task(task_id).held
     assert lease
-    harness.storage.work_queues.hide(QUEUE, lease, text, AT_ONCE)  # storage's clock is ahead
+    harness.storage.work_queues.hide(QUEUE, lease, text, NO_DELAY)  # storage's clock is ahead
     assert finds_nothing(harness, worker=BOB)
     assert harness.offered_runs() == [(1, 2 * SECOND)]
     assert harness.states(task_id) == ["running by alice"]
 
 
-def test_worker_types_that_are_waited_for_cost_the_more_the_more_there_are() -> None:
+def test_empty_queues_are_polled_less_often_the_more_worker_types_wait() -> None:
     harness = Harness()
-    core = harness.server()
-    claim_work_of = core.services.claim_work
-    assert claim_work_of.look_every() < SECOND
+    services = harness.replica()
+    claim_work_service = services.claim_work
+    assert claim_work_service.poll_interval() < SECOND
     with ExitStack() as stack:
         for number in range(60):
-            stack.enter_context(waiting(core.services, ALICE, worker_type=f"type-{number}"))
-        while claim_work_of.look_every() < 2 * SECOND:
+            stack.enter_context(waiting(services, ALICE, worker_type=f"type-{number}"))
+        while claim_work_service.poll_interval() < 2 * SECOND:
             pass  # until all of them wait
-        core.stopping.set()
-    assert claim_work_of.look_every() < SECOND
+        services.stopping.set()
+    assert claim_work_service.poll_interval() < SECOND
 
 
-def test_a_claim_that_does_not_wait_takes_what_there_is() -> None:
+def test_a_claim_that_does_not_wait_gets_the_visible_tasks() -> None:
     harness = Harness()
     services = harness.replica(claim_work_wait=HOUR)
     assert claim_work(services, waits=False) == []
     canceled, task_id = harness.create(), harness.create()
     harness.services.tasks.cancel(canceled)
-    assert [one["status"]["taskId"] for one in claim_work(services, count=2, waits=False)] == [task_id]
+    assert [claim["status"]["taskId"] for claim in claim_work(services, count=2, waits=False)] == [task_id]
     assert claim_work(services, waits=False) == []
 
 
-def test_worker_types_that_nobody_asks_for_are_remembered_for_ever() -> None:
+def test_pollers_of_idle_worker_types_are_forgotten() -> None:
     harness = Harness()
-    services = harness.replica(claim_work_wait=AT_ONCE)
+    services = harness.replica(claim_work_wait=NO_DELAY)
     for number in range(1100):
         claim_work(services, worker_type=f"type-{number}")
     for thread in threading.enumerate():
         if thread is not threading.current_thread():
             thread.join(60)
     claim_work(services, worker_type="one-more")
-    assert len(services.claim_work._pollers) < 1000
+    assert services.claim_work.pollers < 1000
 
 
 def test_the_recent_tasks_of_a_worker_are_the_last_20_of_its_answer_in_their_order() -> None:
@@ -434,9 +433,9 @@ def test_the_recent_tasks_of_a_worker_are_the_last_20_of_its_answer_in_their_ord
             claimed.release()
         return answer
 
-    services = harness.server(slow_at_first, threads=ThreadPoolExecutor).services
+    services = harness.replica(slow_at_first, threads=ThreadPoolExecutor)
     answered = claim_work(services, 30)
-    runs = [{"taskId": one["status"]["taskId"], "runId": one["runId"]} for one in answered]
+    runs = [{"taskId": claim["status"]["taskId"], "runId": claim["runId"]} for claim in answered]
     assert len(runs) == 30
     described = services.workers.describe(worker_path(PROVISIONER, WORKER_TYPE, ALICE))
     assert described["recentTasks"] == runs[-20:]
@@ -444,22 +443,22 @@ def test_the_recent_tasks_of_a_worker_are_the_last_20_of_its_answer_in_their_ord
     assert recent_tasks(harness) == runs[-20:]
 
 
-def test_a_claim_that_is_taken_back_is_not_a_recent_task() -> None:
+def test_a_released_claim_is_not_a_recent_task() -> None:
     harness = Harness()
     harness.create()
-    assert claim_work(harness.services, is_gone=hangs_up_after(3)) == []
+    assert claim_work(harness.services, is_disconnected=disconnects_after(3)) == []
     assert recent_tasks(harness) == []
 
 
-def test_a_request_more_than_may_wait_gets_what_there_is_and_is_not_kept_waiting() -> None:
+def test_a_request_above_max_waiting_gets_visible_tasks_and_does_not_wait() -> None:
     harness = Harness()
     services = harness.replica(max_waiting=1)
-    with waiting(services, ALICE) as got:
-        wait_until(lambda: services.claim_work._places._value == 0)
+    with waiting(services, ALICE) as claims:
+        wait_until(lambda: services.claim_work.waiting() == 1)
         assert claim_work(services, worker=BOB, worker_type="without-work") == []
         task_id = harness.create(workerType="other")
         (claim,) = claim_work(services, worker=BOB, worker_type="other")
         assert claim["status"]["taskId"] == task_id
-        assert got == [], "the first still waits"
+        assert claims == [], "the first still waits"
         services.tasks.create(slugid(), task_body(harness.clock.now()))
-    assert len(got) == 1
+    assert len(claims) == 1

@@ -44,7 +44,7 @@ def harness() -> Harness:
     """ALICE and BOB are known."""
     harness = Harness()
     for worker in (ALICE, BOB):
-        harness.services.workers.seen(*POOL, worker)
+        harness.services.workers.record_activity(*POOL, worker)
     harness.services.workers.flush()
     return harness
 
@@ -96,7 +96,7 @@ def test_a_worker_that_nobody_knows_is_quarantined_before_it_comes(harness: Harn
 def test_a_worker_that_was_seen_this_moment_is_quarantined(harness: Harness) -> None:
     """Nothing of it is written yet."""
     path = (*POOL, "group", "new")
-    harness.services.workers.claimed(*POOL, worker := type(ALICE)("group", "new"), [("task", 0)])
+    harness.services.workers.record_claims(*POOL, worker := type(ALICE)("group", "new"), [("task", 0)])
     harness.services.workers.quarantine(path, NOW + DAY)
     assert harness.services.workers.is_quarantined(*POOL, worker)
     harness.services.workers.flush()
@@ -327,7 +327,7 @@ def test_a_quarantine_that_was_cut_is_repeated(harness: Harness, call: int) -> N
 
 def test_a_quarantine_is_not_lost_when_the_worker_is_active_meanwhile(harness: Harness) -> None:
     def another_writes() -> None:
-        harness.services.workers.claimed(*POOL, ALICE, [("task", 0)])
+        harness.services.workers.record_claims(*POOL, ALICE, [("task", 0)])
         harness.services.workers.flush()
 
     services = harness.replica(FaultAt(0, of="worker.replace", before=another_writes))

@@ -11,7 +11,7 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.priority import PRIORITIES
 from legacy_queue.domain.task import Task
 from legacy_queue.services import Services
-from legacy_queue.services.task_queues import KNOWN_FOR, TaskQueues
+from legacy_queue.services.task_queues import MAX_AGE, TaskQueues
 from legacy_queue.stores import Backlog, TaskStore
 from legacy_queue.stores.backlog import MAX_WRITES
 from tests.services.harness import (
@@ -104,7 +104,7 @@ def test_what_other_processes_do_is_counted_within_2_seconds() -> None:
     services = harness.replica(reading, caches_tasks=True)
     assert counts(services) == (0, 0)
     harness.services.tasks.create(slugid(), task_body())
-    harness.clock.advance(KNOWN_FOR - MILLISECOND)
+    harness.clock.advance(MAX_AGE - MILLISECOND)
     assert (counts(services), reading.count) == ((0, 0), 1)
     harness.clock.advance(MILLISECOND)
     assert (counts(services), reading.count) == ((1, 0), 2)

@@ -11,7 +11,7 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import ACTIVE_EVERY, Path, WorkerRecord, worker_path
 from legacy_queue.ports import Changed
 from legacy_queue.services.claims import ClaimProof
-from legacy_queue.services.workers import MAX_NEW, MOST_NOTED, Workers
+from legacy_queue.services.workers import MAX_NEW, MAX_NOTED, Workers
 from tests.services.harness import (
     ALICE,
     BOB,
@@ -137,7 +137,7 @@ def test_a_claim_that_is_refused_makes_nobody_known(harness: Harness, workers: W
 def test_the_last_20_tasks_are_told_the_newest_last(harness: Harness, workers: Workers) -> None:
     other = harness.replica()
     for number in range(30):
-        (harness.services, other)[number // 10 % 2].workers.claimed(*POOL, ALICE, [(f"t{number}", 0)])
+        (harness.services, other)[number // 10 % 2].workers.record_claims(*POOL, ALICE, [(f"t{number}", 0)])
         if number % 10 == 9:
             (harness.services, other)[number // 10 % 2].workers.flush()
     expected = [f"t{number}" for number in range(10, 30)]
@@ -162,15 +162,15 @@ def test_a_claim_writes_nothing_of_its_worker_and_a_flush_one_row_of_each(harnes
     workers = harness.replica(calls).workers
     for worker in (ALICE, BOB):
         for number in range(50):
-            workers.claimed(*POOL, worker, [(f"t{number}", 0)])
-            workers.seen(*POOL, worker)
+            workers.record_claims(*POOL, worker, [(f"t{number}", 0)])
+            workers.record_activity(*POOL, worker)
     assert calls.names == []
     workers.flush()
     assert calls.names == ["worker.load", "worker.insert"] * 4
     calls.names.clear()
     workers.flush()
     assert calls.names == []
-    workers.claimed(*POOL, ALICE, [("another", 0)])
+    workers.record_claims(*POOL, ALICE, [("another", 0)])
     workers.flush()
     assert calls.names == ["worker.replace"]
 
@@ -188,10 +188,10 @@ def test_who_is_new_is_seen_by_another_process_before_the_next_flush(
 def test_who_is_new_is_written_once_more_at_most_and_who_is_known_only_by_the_flush(harness: Harness) -> None:
     calls = CallRecorder()
     workers = harness.replica(calls).workers
-    workers.claimed(*POOL, ALICE, [("first", 0)])
+    workers.record_claims(*POOL, ALICE, [("first", 0)])
     workers.flush_new()
     assert calls.names == ["worker.load", "worker.insert"] * 3
-    workers.claimed(*POOL, ALICE, [("second", 0)])
+    workers.record_claims(*POOL, ALICE, [("second", 0)])
     workers.flush_new()
     assert len(calls.names) == 6
     workers.flush()
@@ -202,7 +202,7 @@ def test_of_a_thousand_who_are_new_32_are_written_at_a_time(harness: Harness) ->
     calls = CallRecorder()
     workers = harness.replica(calls).workers
     for number in range(1000):
-        workers.seen(*POOL, Worker("group", f"w{number}"))
+        workers.record_activity(*POOL, Worker("group", f"w{number}"))
     for times in range(1, 4):
         workers.flush_new()
         assert calls.names.count("worker.insert") == times * MAX_NEW
@@ -214,14 +214,14 @@ def test_who_is_new_is_written_by_one_of_many_listings_at_once(harness: Harness)
     calls = CallRecorder()
     list_again = FaultAt(0, of="worker.load", before=lambda: workers.list(POOL, (), 9, repr_of))
     workers = harness.replica(lambda name, call: list_again(name, lambda: calls(name, call))).workers
-    workers.seen(*POOL, ALICE)
+    workers.record_activity(*POOL, ALICE)
     assert len(workers.list(POOL, (), 9, repr_of).items) == 1
     assert calls.names.count("worker.load") == calls.names.count("worker.insert") == 3
 
 
 def test_who_is_new_while_storage_is_away_is_written_later(harness: Harness) -> None:
     workers = harness.replica(FaultAt(2, before=failing(AWAY))).workers
-    workers.seen(*POOL, ALICE)
+    workers.record_activity(*POOL, ALICE)
     workers.flush_new()
     with pytest.raises(ResourceNotFound):
         harness.services.workers.describe(ALICES)
@@ -233,7 +233,7 @@ def test_who_only_asks_for_work_is_written_every_half_an_hour(harness: Harness) 
     calls = CallRecorder()
     workers = harness.replica(calls).workers
     for _ in range(6 * 60):  # every ten seconds for an hour
-        workers.seen(*POOL, ALICE)
+        workers.record_activity(*POOL, ALICE)
         workers.flush()
         harness.clock.advance(10 * SECOND)
     assert [calls.names.count(name) for name in WRITES] == [3, 3]
@@ -243,12 +243,12 @@ def test_who_only_asks_for_work_is_written_every_half_an_hour(harness: Harness) 
 
 
 def test_what_another_process_has_written_of_mere_activity_is_not_written_again(harness: Harness) -> None:
-    harness.services.workers.seen(*POOL, ALICE)
+    harness.services.workers.record_activity(*POOL, ALICE)
     harness.services.workers.flush()
     calls = CallRecorder()
     other = harness.replica(calls).workers
     for _ in range(2):
-        other.seen(*POOL, ALICE)
+        other.record_activity(*POOL, ALICE)
         other.flush()
     assert calls.names == ["worker.load"] * 3
 
@@ -257,7 +257,7 @@ def test_what_several_processes_have_seen_is_put_together(harness: Harness) -> N
     processes = [harness.replica().workers for _ in range(3)]
     for _ in range(2):
         for number, process in enumerate(processes):
-            process.claimed(*POOL, ALICE, [(f"t{number}", 0)])
+            process.record_claims(*POOL, ALICE, [(f"t{number}", 0)])
             process.flush()
     assert tasks(harness.services.workers.describe(ALICES)) == ["t0", "t1", "t2"]
 
@@ -265,18 +265,18 @@ def test_what_several_processes_have_seen_is_put_together(harness: Harness) -> N
 def test_the_memory_for_what_was_seen_is_bounded(
     workers: Workers, logs: list[MutableMapping[str, Any]]
 ) -> None:
-    for number in range(MOST_NOTED + 10):
-        workers.seen(*POOL, Worker("group", f"w{number}"))
+    for number in range(MAX_NOTED + 10):
+        workers.record_activity(*POOL, Worker("group", f"w{number}"))
     workers.flush()
     (told,) = [one for one in logs if one["event"] == "worker-activity-dropped"]
     assert told["count"] == 12  # the provisioner and the worker type were noted too
-    assert len(workers._written._entries) == MOST_NOTED
+    assert len(workers._written._entries) == MAX_NOTED
     workers.flush()
     assert len(logs) == 1
     for number in range(20):
-        workers.seen(*POOL, Worker("group", f"v{number}"))
+        workers.record_activity(*POOL, Worker("group", f"v{number}"))
     workers.flush()
-    assert len(workers._written._entries) == MOST_NOTED
+    assert len(workers._written._entries) == MAX_NOTED
     assert len(listed(workers)[0]) == 1000
 
 
@@ -289,7 +289,7 @@ def test_a_flush_takes_two_seconds_and_goes_on_with_who_waits_longest(harness: H
     seen = [Worker("group", f"w{number:02}") for number in range(50)]
     for _ in range(6):
         for worker in seen:
-            workers.claimed(*POOL, worker, [(f"{harness.clock.now()}", 0)])
+            workers.record_claims(*POOL, worker, [(f"{harness.clock.now()}", 0)])
         begun = harness.clock.now()
         workers.flush()
         assert harness.clock.now() - begun <= 2.5 * SECOND
@@ -302,7 +302,7 @@ def test_a_flush_takes_two_seconds_and_goes_on_with_who_waits_longest(harness: H
 
 def test_what_could_not_be_written_is_written_later(harness: Harness) -> None:
     workers = harness.replica(FaultAt(3, before=failing(AWAY))).workers
-    workers.claimed(*POOL, ALICE, [("task", 0)])
+    workers.record_claims(*POOL, ALICE, [("task", 0)])
     with pytest.raises(ServiceUnavailable):
         workers.flush()
     assert tasks(workers.describe(ALICES)) == ["task"]
@@ -313,7 +313,7 @@ def test_what_could_not_be_written_is_written_later(harness: Harness) -> None:
 def test_what_was_written_though_the_answer_was_lost_is_not_told_twice(harness: Harness) -> None:
     lost = FaultAt(0, of="worker.insert", after=failing(AWAY))
     workers = harness.replica(lost).workers
-    workers.claimed(*POOL, ALICE, [("task", 0)])
+    workers.record_claims(*POOL, ALICE, [("task", 0)])
     with pytest.raises(ServiceUnavailable):
         workers.flush()
     workers.flush()
@@ -325,7 +325,7 @@ def test_a_defect_keeps_nobody_else_from_being_written(
     harness: Harness, logs: list[MutableMapping[str, Any]]
 ) -> None:
     workers = harness.replica(FaultAt(0, before=failing(ValueError("a defect")))).workers
-    workers.claimed(*POOL, ALICE, [("task", 0)])
+    workers.record_claims(*POOL, ALICE, [("task", 0)])
     workers.flush()
     assert [one["event"] for one in logs] == ["activity-not-written"]
     assert tasks(harness.services.workers.describe(ALICES)) == ["task"]
@@ -335,10 +335,10 @@ def test_a_defect_keeps_nobody_else_from_being_written(
 
 def test_what_happens_while_it_is_written_is_written_the_next_time(harness: Harness) -> None:
     def claim_another() -> None:
-        workers.claimed(*POOL, ALICE, [("second", 0)])
+        workers.record_claims(*POOL, ALICE, [("second", 0)])
 
     workers = harness.replica(FaultAt(2, of="worker.insert", after=claim_another)).workers
-    workers.claimed(*POOL, ALICE, [("first", 0)])
+    workers.record_claims(*POOL, ALICE, [("first", 0)])
     workers.flush()
     assert tasks(workers.describe(ALICES)) == ["first", "second"]
     assert tasks(harness.services.workers.describe(ALICES)) == ["first"]
@@ -351,7 +351,7 @@ def test_two_flushes_at_once_write_it_once(harness: Harness) -> None:
     calls = CallRecorder()
     flush_again = FaultAt(0, before=lambda: workers.flush())
     workers = harness.replica(lambda name, call: flush_again(name, lambda: calls(name, call))).workers
-    workers.claimed(*POOL, ALICE, [("task", 0)])
+    workers.record_claims(*POOL, ALICE, [("task", 0)])
     workers.flush()
     assert calls.names.count("worker.insert") == 3
     assert tasks(harness.services.workers.describe(ALICES)) == ["task"]
@@ -409,11 +409,11 @@ def test_a_declaration_is_kept_when_its_worker_type_is_active(harness: Harness, 
 
 def test_another_process_does_not_write_over_a_declaration(harness: Harness, workers: Workers) -> None:
     other = harness.replica().workers
-    other.seen(*POOL)
+    other.record_activity(*POOL)
     other.flush()
     workers.declare(POOL, {"description": "builds"})
     harness.clock.advance(HOUR)
-    other.seen(*POOL)
+    other.record_activity(*POOL)
     other.flush()
     assert workers.describe(POOL)["description"] == "builds"
 
@@ -486,11 +486,11 @@ def test_who_is_gone_comes_back_with_its_next_claim(harness: Harness, workers: W
 def test_what_is_noted_is_listed_with_what_is_stored_page_by_page(harness: Harness, workers: Workers) -> None:
     names = [f"w{number:02}" for number in range(25)]
     for name in names:
-        workers.claimed(*POOL, Worker("group", name), [("task", 0)])
+        workers.record_claims(*POOL, Worker("group", name), [("task", 0)])
         if name in names[::3]:
             workers.flush()
-    workers.seen("another", WORKER_TYPE, ALICE)
-    workers.seen(PROVISIONER, "another", ALICE)
+    workers.record_activity("another", WORKER_TYPE, ALICE)
+    workers.record_activity(PROVISIONER, "another", ALICE)
     for limit in (1, 7, 24, 25, 26):
         pages = listed(workers, limit=limit)
         assert [name for page in pages for name in page] == names
@@ -502,7 +502,7 @@ def test_what_is_noted_is_listed_with_what_is_stored_page_by_page(harness: Harne
 
 def test_what_is_listed_is_as_new_as_what_is_described(workers: Workers) -> None:
     for number in range(3):
-        workers.claimed(*POOL, ALICE, [(f"t{number}", 0)])
+        workers.record_claims(*POOL, ALICE, [(f"t{number}", 0)])
         (known,) = all_known(workers)
         assert known.to_wire()["recentTasks"] == workers.describe(ALICES)["recentTasks"]
         if number == 1:
@@ -511,7 +511,7 @@ def test_what_is_listed_is_as_new_as_what_is_described(workers: Workers) -> None
 
 def test_quarantined_workers_are_listed_alone_or_left_out(harness: Harness, workers: Workers) -> None:
     for name in ("alice", "bob", "carol"):
-        workers.seen(*POOL, Worker("group", name))
+        workers.record_activity(*POOL, Worker("group", name))
     workers.quarantine(BOBS, NOW + MINUTE)
     assert listed(workers) == [["alice", "bob", "carol"]]
     assert listed(workers, is_quarantined=True) == [["bob"]]
@@ -529,5 +529,5 @@ def test_nobody_is_listed_of_whom_nothing_is_known(workers: Workers) -> None:
 
 
 def test_a_known_worker_is_what_a_list_is_made_of(workers: Workers) -> None:
-    workers.seen(*POOL, ALICE)
+    workers.record_activity(*POOL, ALICE)
     assert all_known(workers) == [WorkerRecord.new(ALICES, NOW)]

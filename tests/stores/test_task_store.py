@@ -15,6 +15,7 @@ from legacy_queue.domain.task import Run, Task, Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import AlreadyExists, Changed
 from legacy_queue.stores import Storage, StoredTask, TaskStore
+from tests.domain.tasks import with_last_run, with_new_run
 
 from .paging import pages, remove_all_expired
 
@@ -38,7 +39,7 @@ def new_task(payload: Any = None) -> Task:
         },
     }
     definition = TaskDefinition.from_wire(task_id, body, CREATED)
-    return Task(task_id, definition, definition.retries).with_new_run("scheduled", CREATED)
+    return with_new_run(Task(task_id, definition, definition.retries), "scheduled", CREATED)
 
 
 def outcomes(act: Callable[[], StoredTask]) -> list[str]:
@@ -55,7 +56,7 @@ def outcomes(act: Callable[[], StoredTask]) -> list[str]:
         return sorted(threads.map(attempt, range(ATTEMPTS)))
 
 
-def test_a_task_that_was_never_stored_is_none(storage: Storage) -> None:
+def test_loading_a_task_that_was_never_stored_returns_none(storage: Storage) -> None:
     assert storage.tasks.load(slugid()) is None
 
 
@@ -84,7 +85,7 @@ def test_any_json_comes_back_unchanged(storage: Storage, payload: dict[str, Any]
     assert loaded.task.definition.wire["payload"] == payload
 
 
-def test_a_definition_of_the_greatest_size_fits_together_with_all_its_runs(storage: Storage) -> None:
+def test_a_definition_of_the_maximum_size_is_stored_with_all_its_runs(storage: Storage) -> None:
     noise = random.Random(1).randbytes(MAX_SIZE // 2 - 1000).hex()
     task = new_task({"noise": noise})
     worker = Worker("g" * 22, "w" * 22)
@@ -164,8 +165,8 @@ def test_a_task_that_is_there_is_not_barred(storage: Storage, other: Storage) ->
 
 def test_one_of_several_inserts_at_once_wins(storage: Storage) -> None:
     task = new_task()
-    told = outcomes(lambda: storage.tasks.insert(task))
-    assert told == [*["AlreadyExists"] * (ATTEMPTS - 1), "stored"]
+    found = outcomes(lambda: storage.tasks.insert(task))
+    assert found == [*["AlreadyExists"] * (ATTEMPTS - 1), "stored"]
 
 
 def test_one_of_several_changes_at_once_wins(storage: Storage) -> None:
@@ -180,21 +181,21 @@ def test_one_of_several_changes_at_once_wins(storage: Storage) -> None:
 def test_a_changed_task_is_loaded_as_it_was_changed(storage: Storage) -> None:
     task = new_task()
     stored = storage.tasks.insert(task)
-    held = replace(task, held=MessageLease("id", "receipt")).with_last_run(
-        state="running", taken_until=CREATED
+    held = with_last_run(
+        replace(task, held=MessageLease("id", "receipt")), state="running", taken_until=CREATED
     )
     stored = storage.tasks.replace(stored, held)
     assert storage.tasks.load(task.task_id) == stored
     waiting = replace(held, waits_for=(slugid(), slugid()), newest_blob="a blob")
     stored = storage.tasks.replace(stored, waiting)
     assert storage.tasks.load(task.task_id) == stored
-    let_go = replace(waiting, held=None, waits_for=()).with_new_run("retry", CREATED)
+    let_go = with_new_run(replace(waiting, held=None, waits_for=()), "retry", CREATED)
     stored = storage.tasks.replace(stored, let_go)
     assert stored.task == let_go
     assert storage.tasks.load(task.task_id) == stored
 
 
-def test_a_change_of_what_was_changed_since_is_refused(storage: Storage) -> None:
+def test_a_change_of_an_outdated_version_is_refused(storage: Storage) -> None:
     task = new_task()
     first = storage.tasks.insert(task)
     second = storage.tasks.replace(first, replace(task, retries_left=4))
@@ -211,26 +212,26 @@ def test_writing_the_same_again_still_counts_as_a_change(storage: Storage) -> No
         storage.tasks.replace(first, task)
 
 
-def test_a_change_of_a_task_that_is_not_there_is_refused(storage: Storage) -> None:
+def test_a_change_of_a_missing_task_is_refused(storage: Storage) -> None:
     stored = storage.tasks.insert(new_task())
     gone = new_task()
     with pytest.raises(Changed):
         storage.tasks.replace(replace(stored, task=gone), gone)
 
 
-def test_a_task_that_another_process_wrote_is_not_ones_own(storage: Storage, other: Storage) -> None:
+def test_a_task_that_another_process_wrote_is_not_own(storage: Storage, other: Storage) -> None:
     stored = storage.tasks.insert(new_task())
     seen = other.tasks.load(stored.task.task_id)
     assert seen
     assert not seen.is_own
-    changed = other.tasks.replace(seen, seen.task.with_last_run(state="failed"))
+    changed = other.tasks.replace(seen, with_last_run(seen.task, state="failed"))
     assert changed.is_own
     back = storage.tasks.load(stored.task.task_id)
     assert back
     assert not back.is_own
 
 
-def test_storage_that_answers_passes_its_check_again_and_again(storage: Storage) -> None:
+def test_the_check_of_an_account_can_be_repeated(storage: Storage) -> None:
     storage.account.check()
     storage.account.check()
 
@@ -240,7 +241,9 @@ def task_in(state: str, expires: datetime = CREATED + timedelta(days=30)) -> Tas
     wire = {**task.definition.wire, "expires": format_time(expires)}
     task = replace(task, definition=TaskDefinition(wire), runs=())
     return (
-        task if state == "unscheduled" else task.with_new_run("scheduled", CREATED).with_last_run(state=state)
+        task
+        if state == "unscheduled"
+        else with_last_run(with_new_run(task, "scheduled", CREATED), state=state)
     )
 
 
@@ -259,25 +262,25 @@ def test_the_unresolved_are_the_unscheduled_pending_and_running_tasks(storage: S
     )
 
 
-def test_a_task_that_is_resolved_or_rerun_leaves_and_comes_back(storage: Storage) -> None:
+def test_a_resolved_task_leaves_the_unresolved_and_a_rerun_returns_it(storage: Storage) -> None:
     stored = storage.tasks.insert(task_in("running"))
-    stored = storage.tasks.replace(stored, stored.task.with_last_run(state="failed"))
+    stored = storage.tasks.replace(stored, with_last_run(stored.task, state="failed"))
     assert unresolved(storage.tasks, 10) == []
-    stored = storage.tasks.replace(stored, stored.task.with_new_run("rerun", CREATED))
+    stored = storage.tasks.replace(stored, with_new_run(stored.task, "rerun", CREATED))
     assert unresolved(storage.tasks, 10) == [stored]
 
 
 def test_unresolved_tasks_come_in_pages_that_any_process_continues(storage: Storage, other: Storage) -> None:
     wanted = {storage.tasks.insert(task_in("pending")).task.task_id for _ in range(7)}
-    turns = itertools.cycle([storage, other])
-    found = list(pages(lambda after: next(turns).tasks.unresolved(after, 2)))
+    stores = itertools.cycle([storage, other])
+    found = list(pages(lambda after: next(stores).tasks.unresolved(after, 2)))
     assert all(len(page) <= 2 for page in found)
     ids = [stored.task.task_id for page in found for stored in page]
     assert sorted(ids) == sorted(wanted)
     assert [stored.task.task_id for stored in unresolved(other.tasks, 3)] == ids
 
 
-def test_tasks_that_come_and_go_meanwhile_hide_no_other(storage: Storage) -> None:
+def test_tasks_that_come_and_go_between_pages_hide_no_others(storage: Storage) -> None:
     there = {storage.tasks.insert(task_in("pending")).task.task_id for _ in range(6)}
     found = []
     for page in pages(lambda after: storage.tasks.unresolved(after, 2)):
@@ -285,7 +288,7 @@ def test_tasks_that_come_and_go_meanwhile_hide_no_other(storage: Storage) -> Non
         if len(found) < len(there):
             storage.tasks.insert(task_in("pending"))
             gone = page[0]
-            storage.tasks.replace(gone, gone.task.with_last_run(state="completed"))
+            storage.tasks.replace(gone, with_last_run(gone.task, state="completed"))
     assert there <= set(found)
     assert len(found) == len(set(found))
 
@@ -301,26 +304,24 @@ def test_tasks_are_removed_once_they_are_resolved_and_have_expired(storage: Stor
     assert kept == [task.task_id for task in tasks[3:]]
     late = storage.tasks.load(tasks[4].task_id)
     assert late
-    storage.tasks.replace(late, late.task.with_last_run(state="exception"))
+    storage.tasks.replace(late, with_last_run(late.task, state="exception"))
     remove_all_expired(storage.tasks, CREATED + tick)
     assert storage.tasks.load(tasks[4].task_id) is None
 
 
-def test_no_more_tasks_are_removed_than_asked_for_and_any_process_goes_on(
-    storage: Storage, other: Storage
-) -> None:
+def test_a_removal_keeps_its_limit_and_any_process_continues_it(storage: Storage, other: Storage) -> None:
     tasks = [task_in("completed", CREATED) for _ in range(5)]
     for task in tasks:
         storage.tasks.insert(task)
     left, after = [], ""
-    turns = itertools.cycle([storage, other])
+    stores = itertools.cycle([storage, other])
     for _ in range(3):
-        after = next(turns).tasks.remove_expired(CREATED + timedelta(days=1), after, 2) or ""
+        after = next(stores).tasks.remove_expired(CREATED + timedelta(days=1), after, 2) or ""
         left.append(sum(storage.tasks.load(task.task_id) is not None for task in tasks))
     assert left == [3, 1, 0]
 
 
-def test_several_processes_may_remove_the_same_at_once(storage: Storage, other: Storage) -> None:
+def test_several_processes_can_remove_expired_tasks_concurrently(storage: Storage, other: Storage) -> None:
     tasks = [task_in("completed", CREATED) for _ in range(20)]
     for task in tasks:
         storage.tasks.insert(task)
@@ -330,7 +331,7 @@ def test_several_processes_may_remove_the_same_at_once(storage: Storage, other: 
     assert not any(storage.tasks.load(task.task_id) for task in tasks)
 
 
-def test_a_removed_task_is_not_recalled_nor_changed(storage: Storage) -> None:
+def test_a_removed_task_is_forgotten_and_cannot_be_changed(storage: Storage) -> None:
     stored = storage.tasks.insert(task_in("completed", CREATED))
     storage.tasks.remove_expired(CREATED + timedelta(days=1), "", 10)
     assert storage.tasks.recall(stored.task.task_id) is None
@@ -342,7 +343,7 @@ def test_a_removed_task_is_not_recalled_nor_changed(storage: Storage) -> None:
 
 def test_a_task_that_this_process_wrote_is_its_own(storage: Storage) -> None:
     stored = storage.tasks.insert(new_task())
-    changed = storage.tasks.replace(stored, stored.task.with_last_run(state="failed"))
+    changed = storage.tasks.replace(stored, with_last_run(stored.task, state="failed"))
     read_again = storage.tasks.load(stored.task.task_id)
     assert read_again
     assert (stored.is_own, changed.is_own, read_again.is_own) == (True, True, True)

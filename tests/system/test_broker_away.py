@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from legacy_queue.adapters.azurite import Azurite
-from legacy_queue.adapters.rabbitmq import RabbitMQ
+from tests.rabbitmq import RabbitMQ
 
 from .accounts import as_root, on_account
 from .http_queue import Json, Queue, definition, slugid

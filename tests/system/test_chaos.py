@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from legacy_queue.adapters.rabbitmq import RabbitMQ
+from tests.rabbitmq import RabbitMQ
 
 from .processes import environment
 

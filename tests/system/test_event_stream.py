@@ -10,6 +10,7 @@ from pathlib import Path
 import requests
 
 from legacy_queue.adapters.azurite import Azurite
+from legacy_queue.testing.server_sent_events import parse_events
 
 from .accounts import as_root, on_account
 from .http_queue import Queue, definition
@@ -23,7 +24,7 @@ class Stream:
 
     def __init__(self, answer: requests.Response) -> None:
         assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream")
-        self._lines = (line.decode() for line in answer.iter_lines(chunk_size=None))
+        self._events = parse_events(answer.iter_lines(chunk_size=None))
         self.last_id = ""
 
     def read(self, count: int) -> list[str]:
@@ -32,14 +33,12 @@ class Stream:
         ``begins-anew`` stands for the event of that name, which has no task.
         """
         events: list[str] = []
-        for line in self._lines if count else ():
-            name, _, value = line.partition(": ")
-            if name == "id":
-                self.last_id = value
-            elif (name, value) == ("event", "begins-anew"):
-                events.append(value)
-            elif name == "data" and value != "{}":
-                event = json.loads(value)
+        for fields in self._events if count else ():
+            self.last_id = fields.get("id", self.last_id)
+            if fields.get("event") == "begins-anew":
+                events.append("begins-anew")
+            elif "data" in fields:
+                event = json.loads(fields["data"])
                 status = event["payload"].get("status", {})
                 events.append(f"{event['exchange'].rpartition('/')[2]} {status.get('taskId')}")
             if len(events) == count:

@@ -6,9 +6,9 @@ import pytest
 import requests
 
 from legacy_queue.adapters.azurite import Azurite
-from legacy_queue.adapters.rabbitmq import RabbitMQ
 from tests.adapters.amqp_side import full_name
 from tests.clients.python import taskcluster
+from tests.rabbitmq import RabbitMQ
 
 from .accounts import as_root, on_account
 from .http_queue import Json, Queue, definition, slugid

@@ -13,7 +13,7 @@ import pytest
 from azure.storage.queue import QueueServiceClient
 
 from legacy_queue.adapters.azurite import Azurite
-from legacy_queue.adapters.rabbitmq import RabbitMQ
+from tests.rabbitmq import RabbitMQ
 
 from .accounts import ROOT, as_root, on_account
 from .http_queue import Queue, definition, slugid

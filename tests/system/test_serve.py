@@ -282,7 +282,7 @@ def test_serve_and_resolve_refuse_a_data_directory_of_an_earlier_version(
 ) -> None:
     data_dir = tmp_path / "data"
     with serve(tmp_path / "first", data_dir=data_dir):
-        azurite = Azurite(data_dir / "azurite", azurite_dir).found()
+        azurite = Azurite(data_dir / "azurite", azurite_dir).find_running()
         with QueueServiceClient.from_connection_string(azurite.connection_string) as queues:
             queues.create_queue("lq-deadlines")
         with run(tmp_path / "resolve", "resolve", "--data-dir", str(data_dir)) as resolving:

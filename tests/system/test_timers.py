@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from legacy_queue.adapters.azurite import Azurite
-from legacy_queue.adapters.rabbitmq import RabbitMQ
+from tests.rabbitmq import RabbitMQ
 
 from .accounts import as_root, on_account
 from .http_queue import Json, Queue, definition, in_time, slugid, storage_access

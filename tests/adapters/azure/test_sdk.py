@@ -14,8 +14,7 @@ from azure.storage.queue import QueueClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from legacy_queue.adapters.azure import AzureAccount
-from legacy_queue.adapters.azure import table as azure_table
+from legacy_queue.adapters.azure import AzureAccount, azure_table
 from legacy_queue.adapters.azure.azure_table import Foreign
 from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.domain.messages import MessageLease

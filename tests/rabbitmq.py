@@ -1,4 +1,4 @@
-"""RabbitMQ as this server's own broker, for development and tests: no systemd, no root, no plugin.
+"""RabbitMQ as a managed process, for scripts and tests: no systemd, no root, no plugin.
 
 Its AMQP port, on loopback, is all that listens: the Erlang node has a name, as RabbitMQ wants, but neither
 epmd nor a port for other nodes (and for rabbitmqctl), so that any number of brokers run side by side.

@@ -1,0 +1,136 @@
+"""Builds the services of a process on one storage and one broker."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from threading import Event
+
+from legacy_queue.ports import Broker, Clock, ObjectStore
+from legacy_queue.services import Services
+from legacy_queue.services.advance import Advance
+from legacy_queue.services.artifacts import Artifacts
+from legacy_queue.services.changes import Changes
+from legacy_queue.services.claim_work import ClaimWork
+from legacy_queue.services.claims import Claims
+from legacy_queue.services.concurrency import Threads
+from legacy_queue.services.dependencies import Dependencies
+from legacy_queue.services.event_feed import EventFeed
+from legacy_queue.services.event_publisher import EventPublisher
+from legacy_queue.services.gate import Gate
+from legacy_queue.services.group_changes import GroupChanges
+from legacy_queue.services.groups import Groups
+from legacy_queue.services.listing import Listing
+from legacy_queue.services.objects import Objects
+from legacy_queue.services.pages import PageMemory
+from legacy_queue.services.periodic_jobs import PeriodicJob, PeriodicJobs
+from legacy_queue.services.polling import Polling
+from legacy_queue.services.resolver import Resolver
+from legacy_queue.services.service_settings import ServiceSettings
+from legacy_queue.services.sweeper import Sweeper
+from legacy_queue.services.task_queues import TaskQueues
+from legacy_queue.services.tasks import Tasks
+from legacy_queue.services.timers import Timers
+from legacy_queue.services.uploads import Uploads
+from legacy_queue.services.usage import Usage
+from legacy_queue.services.work_messages import WorkMessages
+from legacy_queue.services.workers import Workers
+from legacy_queue.stores import Storage
+
+_SWEEP_EVERY, _EXPIRE_EVERY = timedelta(minutes=10), timedelta(hours=1)
+
+
+def build_services(
+    storage: Storage,
+    broker: Broker | None,
+    clock: Clock,
+    settings: ServiceSettings,
+    object_store: ObjectStore | None = None,
+    threads: Threads = ThreadPoolExecutor,
+) -> Services:
+    """The services of one process. Sends nothing to storage or broker yet.
+
+    ``broker`` and ``object_store`` (of s3 artifacts) are None where the settings name none. ``threads`` makes
+    the executors of concurrent store calls.
+    """
+    event_feed = EventFeed(broker, clock.now(), settings.max_streams)
+    publisher = EventPublisher(broker, event_feed)
+    timers = Timers(storage.timers, clock, fires=settings.resolves)
+    messages = WorkMessages(storage.work_queues, clock, settings.secrets)
+    changes = Changes(storage.tasks, messages, timers, publisher, clock)
+    dependencies = Dependencies(storage.tasks, storage.dependencies, changes, threads)
+    groups = Groups(storage.groups, storage.tasks, publisher, clock)
+    usage = Usage(storage.usage, clock)
+    workers = Workers(storage.workers, clock)
+    claims = Claims(changes, messages, clock, settings, usage, workers)
+    listing = Listing(storage.tasks, groups, storage.dependencies)
+    stopping, gate = Event(), Gate()
+    uploads = Uploads(storage.artifacts, storage.blobs, changes, clock, settings.secrets, settings.upload_url)
+    artifacts = Artifacts(storage, object_store, uploads, changes, publisher, timers, clock, settings.issuer)
+    claim_work = ClaimWork(
+        storage.work_queues,
+        messages,
+        claims,
+        usage,
+        workers,
+        clock,
+        settings.claim_work_wait,
+        stopping,
+        gate,
+        settings.max_waiting,
+        threads,
+    )
+    advance = Advance(
+        storage.tasks, storage.artifacts, changes, messages, dependencies, groups, publisher, clock
+    )
+    periodic_jobs = None
+    if settings.resolves:
+        sweeper = Sweeper(storage.tasks, storage.groups, timers, advance, clock)
+        jobs = _periodic_jobs(storage, sweeper, artifacts, clock)
+        periodic_jobs = PeriodicJobs(
+            jobs, storage.leases, clock, settings.page_pause, settings.renew_interval
+        )
+    return Services(
+        check_storage=storage.account.check,
+        clock=clock,
+        tasks=Tasks(storage.tasks, groups, dependencies, changes, timers, clock, storage.artifacts),
+        claims=claims,
+        claim_work=claim_work,
+        polling=Polling(
+            storage.work_queues, clock, settings.sas_life, settings.poll_visibility, usage, workers
+        ),
+        task_queues=TaskQueues(storage.tasks, listing, clock),
+        groups=groups,
+        group_changes=GroupChanges(groups, storage.groups, storage.tasks, changes, threads),
+        listing=listing,
+        page_memory=PageMemory(),
+        event_feed=event_feed,
+        usage=usage,
+        workers=workers,
+        artifacts=artifacts,
+        uploads=uploads,
+        objects=Objects(storage.artifacts, storage.blobs, uploads, clock, settings.issuer),
+        timers=timers,
+        resolver=Resolver(timers, advance, groups, clock),
+        publisher=publisher,
+        periodic_jobs=periodic_jobs,
+        stopping=stopping,
+        gate=gate,
+    )
+
+
+def _periodic_jobs(
+    storage: Storage, sweeper: Sweeper, artifacts: Artifacts, clock: Clock
+) -> list[PeriodicJob]:
+    def expire(name: str) -> PeriodicJob:
+        expiring = storage.expiring[name]
+        return PeriodicJob(
+            f"expire-{name}",
+            _EXPIRE_EVERY,
+            lambda after, limit, _: expiring.remove_expired(clock.now(), after, limit),
+        )
+
+    return [
+        PeriodicJob("sweep-tasks", _SWEEP_EVERY, sweeper.sweep_tasks),
+        PeriodicJob("sweep-groups", _SWEEP_EVERY, sweeper.sweep_groups),
+        PeriodicJob("expire-artifacts", _EXPIRE_EVERY, artifacts.remove_expired),
+        *(expire(name) for name in storage.expiring),
+    ]

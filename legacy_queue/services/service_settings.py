@@ -1,0 +1,36 @@
+"""The values that the services are built with. Only ``config`` reads where they come from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from legacy_queue.domain.authentication import Client
+from legacy_queue.services.periodic_jobs import PAGE_PAUSE, RENEW_INTERVAL
+
+
+@dataclass(frozen=True)
+class ServiceSettings:
+    """Frozen; every field is about one server process.
+
+    ``secrets``: the first signs messages, any of them verifies. ``issuer`` signs the credentials of claims.
+    ``proof_required``: worker types, as ``provisionerId/workerType``, whose claims must send their message.
+    ``sas_life``: validity of poll URLs. ``poll_visibility``: how long a polled message is invisible.
+    ``claim_work_wait``: how long claimWork waits for work. ``upload_url``: prefix of artifact upload URLs.
+    ``resolves``: the process handles timers and does periodic jobs. ``max_waiting``: concurrent requests of
+    claimWork that wait. ``max_streams``: open event streams. ``page_pause``: between two pages of a periodic
+    job. ``renew_interval``: real time between two renewals of a job's lease.
+    """
+
+    secrets: Sequence[bytes] = field(repr=False)
+    issuer: Client
+    claim_timeout: timedelta
+    sas_life: timedelta
+    poll_visibility: timedelta
+    claim_work_wait: timedelta
+    upload_url: str
+    proof_required: frozenset[str] = frozenset()
+    resolves: bool = True
+    max_waiting: int = 3000
+    max_streams: int = 500
+    page_pause: timedelta = PAGE_PAUSE
+    renew_interval: timedelta = RENEW_INTERVAL

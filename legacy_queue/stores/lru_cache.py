@@ -1,0 +1,36 @@
+"""What this process read or wrote last. Never the truth: storage is."""
+
+from threading import Lock
+from typing import Generic, TypeVar
+
+from cachetools import LRUCache
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class SharedLruCache(Generic[Key, Value]):
+    """The ``size`` entries that were used last; safe for several threads, as cachetools alone is not."""
+
+    def __init__(self, size: int) -> None:
+        self._entries: LRUCache[Key, Value] = LRUCache(size)
+        self._lock = Lock()
+
+    def get(self, key: Key) -> Value | None:
+        with self._lock:
+            return self._entries.get(key)
+
+    def put(self, key: Key, value: Value) -> None:
+        with self._lock:
+            self._entries[key] = value
+
+    def replace(self, key: Key, old: Value | None, value: Value) -> None:
+        """``put``, unless the entry is no longer ``old``, None for no entry."""
+        with self._lock:
+            if self._entries.get(key) is old:
+                self._entries[key] = value
+
+    def remove(self, key: Key) -> None:
+        """Remove the entry. Safe to repeat."""
+        with self._lock:
+            self._entries.pop(key, None)

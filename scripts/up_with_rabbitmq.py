@@ -1,0 +1,46 @@
+"""`legacy-queue up` with a RabbitMQ of its own, which publishes the events; run by scripts/up --rabbitmq."""
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from legacy_queue.cli.options import settings_of
+from legacy_queue.cli.signals import StopHandler
+from legacy_queue.cli.up import up
+from legacy_queue.config.settings import PREFIX
+from tests.rabbitmq import RabbitMQ, RabbitMQUnavailable
+
+_ROOT = Path(__file__).parents[1]
+
+
+def main(words: list[str]) -> None:
+    """Start the broker, then the queue; the broker ends with this process, however that ends."""
+    options = up.make_context("scripts/up", [*words]).params
+    is_demo = options.pop("demo")
+    options.pop("rabbitmq")
+    try:
+        settings, _ = settings_of(options)
+        if settings.amqp_url:
+            raise click.ClickException(
+                "--rabbitmq starts a broker, and amqp-url names another: give one of them"
+            )
+        StopHandler()
+        folder = settings.data_dir / "demo" if is_demo else settings.data_dir
+        with RabbitMQ(folder / "rabbitmq", _ROOT / ".rabbitmq") as broker:
+            click.echo(f"RabbitMQ publishes the events on {broker.url} (topic exchanges).\n")
+            os.environ[f"{PREFIX}AMQP_URL"] = broker.url  # a command line is read by everybody
+            sys.argv[0] = str(Path(sys.executable).parent / "legacy-queue")  # named in what up says to try
+            up.main(words, "scripts/up")
+    except RabbitMQUnavailable as unavailable:
+        raise SystemExit(f"Error: {unavailable}") from None
+    except click.ClickException as error:
+        error.show()
+        raise SystemExit(error.exit_code) from None
+
+
+if __name__ == "__main__":
+    main([word for word in sys.argv[1:] if word != "--rabbitmq"])
