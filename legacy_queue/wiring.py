@@ -21,7 +21,7 @@ from legacy_queue.gateway.azure_blob_api import azure_blob_api
 from legacy_queue.gateway.azure_queue_api import azure_queue_api
 from legacy_queue.http.app import FAULT_TARGETS, NOT_IN_JOURNAL, create_app
 from legacy_queue.http.artifact_endpoints import UPLOADS
-from legacy_queue.http.control_endpoints import ControlServices
+from legacy_queue.http.control_services import ControlServices
 from legacy_queue.http.current_app import CurrentApp
 from legacy_queue.http.dispatch import Backend
 from legacy_queue.http.fault_injection import FaultInjection
@@ -30,8 +30,9 @@ from legacy_queue.http.request_log import WsgiApp
 from legacy_queue.ports import Broker, Clock, ObjectStore
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import QueueNotFound
+from legacy_queue.services import Services
+from legacy_queue.services.assembly import build_services
 from legacy_queue.services.background import Background
-from legacy_queue.services.core import Core, build_core
 from legacy_queue.services.fault_registry import FaultRegistry
 from legacy_queue.services.peeking import Peeking
 from legacy_queue.services.periodic_jobs import PAGE_PAUSE
@@ -53,7 +54,7 @@ class Server:
 
     app: WsgiApp
     storage: Storage
-    core: Core
+    services: Services
     background: Background
 
 
@@ -104,7 +105,7 @@ class _Resets:
             new.storage.account.check()
         if was_running:
             new.background.start()
-        server.storage, server.core, server.background = new.storage, new.core, new.background
+        server.storage, server.services, server.background = new.storage, new.services, new.background
         return new.app
 
 
@@ -124,15 +125,15 @@ def _build(
     issuers = [_issuer(secret) for secret in settings.signing_secrets]
     clients = {client.client_id: client for client in (*settings.clients, *issuers)}
     service_settings = _service_settings(settings, issuers[0], root_url, max_connections)
-    core = build_core(
+    services = build_services(
         storage, broker or _broker(settings), clock, service_settings, _object_store(settings, clock)
     )
-    background, upload_slots = core.background(), UploadSlots()
-    control = _control(core, clock, storage, reset) if reset else None
-    injection = control.injection if control else None
+    background, upload_slots = services.background(), UploadSlots()
+    control = _control(services, storage, reset) if reset else None
+    injection = FaultInjection(control.faults, services.stopping) if control else None
     app = create_app(
         Backend(
-            services=core.services,
+            services=services,
             authenticator=Authenticator(clients, Roles(settings.roles)),
             storage=storage,
             clock=clock,
@@ -144,6 +145,7 @@ def _build(
             stopping=background.stopping,
             upload_slots=upload_slots,
             control=control,
+            injection=injection,
         )
     )
     if settings.control or isinstance(storage.account, MemoryAccount):
@@ -153,7 +155,7 @@ def _build(
             azure_blob_api(account, clock, upload_slots, injection),
         ):
             app.register_blueprint(face, url_prefix=_AZURE_API_PATH)
-    return Server(app, storage, core, background)
+    return Server(app, storage, services, background)
 
 
 def check_version(settings: Settings) -> None:
@@ -184,14 +186,12 @@ def _account(settings: Settings, root_url: str, clock: Clock) -> StorageAccount:
         raise SettingsError(f"the connection string cannot be used: {error}") from None
 
 
-def _control(core: Core, clock: Clock, storage: Storage, reset: Callable[[], None]) -> ControlServices:
-    faults = FaultRegistry(FAULT_TARGETS)
+def _control(services: Services, storage: Storage, reset: Callable[[], None]) -> ControlServices:
     return ControlServices(
-        clock=core.clock_control(clock),
-        faults=faults,
-        injection=FaultInjection(faults, core.stopping),
+        clock=services.clock_control(),
+        faults=FaultRegistry(FAULT_TARGETS),
         journal=Journal(NOT_IN_JOURNAL),
-        peeking=Peeking(storage.work_queues, clock),
+        peeking=Peeking(storage.work_queues, services.clock),
         reset=reset,
     )
 

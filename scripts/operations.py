@@ -60,7 +60,7 @@ class Replica:
         server = build(settings, "http://localhost", broker=Confirming())
         assert isinstance(server.storage.account, AzureAccount)
         self.counts = server.storage.account.operations
-        self.core, self.background = server.core, server.background
+        self.services, self.background = server.services, server.background
         server.storage.account.check()
         self._client, self._credentials = server.app.test_client(), settings.clients[0]
 
@@ -130,7 +130,7 @@ class Table:
         answer = replica.call(*call)
         by_service = replica.counts - before
         if call[1].endswith(_RESOLVING):
-            replica.core.resolver.handle_all()
+            replica.services.resolver.handle_all()
         after = replica.counts - before - by_service
         shown = ", ".join(f"{service} {verb} {n}" for (service, verb), n in sorted(by_service.items()))
         print(f"{what:<52} {by_service.total():>10}  {budget:<7} {after.total() or '':<3} {shown}")
@@ -145,7 +145,7 @@ def calls(settings: Settings) -> None:
         replica.call("PUT", first, {**definition(slugid()), "workerType": "another"})
         replica.call("POST", f"{first}/runs/0/claim", WORKER)
         replica.call("POST", f"{first}/runs/0/completed")
-        replica.core.resolver.handle_all()
+        replica.services.resolver.handle_all()
     count = Table()
     group, task, cold, last, alone = (slugid() for _ in range(5))
     path = f"/v1/task/{task}"
@@ -234,7 +234,7 @@ def workers(settings: Settings) -> None:
 
     def flush(what: str, budget: str) -> None:
         before = one.counts.copy()
-        one.core.services.workers.flush()
+        one.services.workers.flush()
         print(f"{what:<52} {'':>10}  {budget:<7} {(one.counts - before).total()}")
 
     for number in range(100):
@@ -242,13 +242,13 @@ def workers(settings: Settings) -> None:
         one.call("PUT", task, definition(slugid(), workerType="known"))
         one.call("POST", f"{task}/runs/0/claim", {**WORKER, "workerId": f"w{number % 10}"})
     flush("100 claims of 10 workers that nobody knew", "24")
-    one.core.services.workers.flush()
+    one.services.workers.flush()
     for worker in range(10):
-        one.core.services.workers.record_activity("prov", "known", Worker("group", f"w{worker}"))
+        one.services.workers.record_activity("prov", "known", Worker("group", f"w{worker}"))
     flush("10 workers that poll, again", "0")
     for claim in range(100):
         worker = Worker("group", f"w{claim % 10}")
-        one.core.services.workers.record_claims("prov", "known", worker, [(slugid(), 0)])
+        one.services.workers.record_claims("prov", "known", worker, [(slugid(), 0)])
     flush("100 claims of 10 workers, again", "10")
     until = {"quarantineUntil": format_time(datetime.now(UTC) + timedelta(days=1))}
     count("declareProvisioner", "-", one, "PUT", "/v1/provisioners/prov", {"description": "d"})

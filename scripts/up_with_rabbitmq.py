@@ -9,7 +9,7 @@ import click
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from legacy_queue.cli.options import settings_of
-from legacy_queue.cli.signals import Unwinding
+from legacy_queue.cli.signals import StopHandler
 from legacy_queue.cli.up import up
 from legacy_queue.config.settings import PREFIX
 from tests.rabbitmq import RabbitMQ, RabbitMQUnavailable
@@ -28,7 +28,7 @@ def main(words: list[str]) -> None:
             raise click.ClickException(
                 "--rabbitmq starts a broker, and amqp-url names another: give one of them"
             )
-        Unwinding()
+        StopHandler()
         folder = settings.data_dir / "demo" if is_demo else settings.data_dir
         with RabbitMQ(folder / "rabbitmq", _ROOT / ".rabbitmq") as broker:
             click.echo(f"RabbitMQ publishes the events on {broker.url} (topic exchanges).\n")

@@ -19,7 +19,7 @@ from legacy_queue.gateway.azure_blob_api import azure_blob_api
 from legacy_queue.gateway.azure_queue_api import azure_queue_api
 from legacy_queue.ports import Clock
 from legacy_queue.ports.account import StorageAccount
-from legacy_queue.ports.queue import QueuedMessage
+from legacy_queue.ports.queue import QueuedMessage, QueueNotFound
 from legacy_queue.services.upload_slots import UploadSlots
 from legacy_queue.stores import Blobs, Storage
 
@@ -51,18 +51,19 @@ def memory_storage(
 
 
 def messages_in(account: StorageAccount, name: str) -> list[QueuedMessage]:
-    """All there are in that queue of a memory account, visible or not, in the order of their visibility."""
+    """All messages of that queue of a memory account, visible or not, in the order of their visibility."""
     assert isinstance(account, MemoryAccount)
-    queue = account._queues.get(name)
-    now = account._clock.now()
-    alive = [one for one in queue.by_id.values() if one.expires > now] if queue else []
-    return sorted(alive, key=lambda one: one.next_visible or now)
+    try:
+        account.queue(name).count()  # which removes expired messages
+    except QueueNotFound:
+        return []
+    return account.messages[name].in_order()
 
 
 def kept(blobs: Blobs, name: str) -> tuple[int, str, str | None] | None:
     """Length, content type and encoding of a blob."""
     found = blobs.properties(name)
-    return found and (found.length, found.content_type, found.content_encoding)
+    return (found.length, found.content_type, found.content_encoding) if found else None
 
 
 class _Quiet(WSGIRequestHandler):
@@ -78,11 +79,11 @@ def memory_server(
     app = Flask("memory")
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=_Quiet)
     storage = memory_storage(clock, f"http://127.0.0.1:{server.server_port}/azure", queue_prefix, key)
-    for face in (
+    for api in (
         azure_queue_api(storage.account, clock),
         azure_blob_api(storage.account, clock, slots or UploadSlots()),
     ):
-        app.register_blueprint(face, url_prefix="/azure")
+        app.register_blueprint(api, url_prefix="/azure")
     thread = threading.Thread(target=server.serve_forever, args=[0.01])
     thread.start()
     try:

@@ -1,4 +1,4 @@
-"""Where each process that the tests have started stands, for a test whose time is over."""
+"""The stacks of all processes that the tests have started, for a test that exceeds its time limit."""
 
 import os
 import signal
@@ -8,27 +8,28 @@ from contextlib import suppress
 from pathlib import Path
 
 _CHILDREN = Path(__file__).parent / "children"
-_ASK = signal.SIGRTMIN + 5  # as in children/sitecustomize.py
-_ANSWER = 2.0  # seconds that a process has to answer
+_STACKS_SIGNAL = signal.SIGRTMIN + 5  # as in children/sitecustomize.py
+_MAX_WAIT = 2.0  # seconds until a process has written its stacks
 
 
 def prepare(environ: MutableMapping[str, str]) -> None:
-    """What is started with this environment can be asked, and has the default signals.
+    """Processes with this environment can write their stacks, and start with the default signal handlers.
 
-    Under some CI, and in the background of a script, SIGINT is ignored; what is ignored or blocked here would
-    be so in each process that a test starts.
+    Some CI, and a script in the background, ignore SIGINT; a process inherits which signals are ignored or
+    blocked.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_IGN:
-            signal.signal(number, lambda _number, _frame: None)  # as before; a handler is not inherited
+            signal.signal(number, lambda _number, _frame: None)  # ignored too, but a handler is not inherited
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     environ["TEST_STACKS"] = f"/proc/{os.getpid()}/fd/{os.memfd_create('stacks')}"  # leaves no file behind
-    others = [one for one in environ.get("PYTHONPATH", "").split(os.pathsep) if one and one != str(_CHILDREN)]
+    folders = environ.get("PYTHONPATH", "").split(os.pathsep)
+    others = [folder for folder in folders if folder and folder != str(_CHILDREN)]
     environ["PYTHONPATH"] = os.pathsep.join([str(_CHILDREN), *others])
 
 
 def processes() -> Iterator[tuple[str, str]]:
-    """Each process below this one: its command line, and where it stands as far as it tells."""
+    """Each descendant of this process: its command line, and its state and stacks."""
     for pid in _below(os.getpid()):
         with suppress(OSError):
             folder = Path(f"/proc/{pid}")
@@ -46,24 +47,24 @@ def _below(owner: int) -> list[int]:
             if entry.name.isdigit():
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
                 parents[int(entry.name)] = int(fields[1])
-    found = [owner]
-    for one in found:
-        found += [pid for pid, parent in parents.items() if parent == one]
-    return found[1:]
+    pids = [owner]
+    for pid in pids:
+        pids += [child for child, parent in parents.items() if parent == pid]
+    return pids[1:]
 
 
 def _stacks(pid: int, status: str) -> str:
-    """What a Python answers; nothing is asked of what would be killed by the question."""
+    """The stacks of a Python process; "" for a process that the signal would kill."""
     caught = int(status.partition("SigCgt:")[2].split()[0], 16)
-    if not caught >> (_ASK - 1) & 1:
+    if not caught >> (_STACKS_SIGNAL - 1) & 1:
         return ""
     path = Path(os.environ["TEST_STACKS"])
     before = path.stat().st_size
-    os.kill(pid, _ASK)
-    end, said = time.monotonic() + _ANSWER, b""
+    os.kill(pid, _STACKS_SIGNAL)
+    end, written = time.monotonic() + _MAX_WAIT, b""
     while time.monotonic() < end:
         time.sleep(0.05)
-        so_far, said = said, path.read_bytes()[before:]
-        if said and said == so_far:
+        previous, written = written, path.read_bytes()[before:]
+        if written and written == previous:
             break
-    return said.decode(errors="replace")
+    return written.decode(errors="replace")

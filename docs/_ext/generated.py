@@ -23,10 +23,11 @@ from legacy_queue.domain.events import PROJECT
 from legacy_queue.domain.scopes import AllOf, Expression, ForEach, Roles
 from legacy_queue.http.app import ENDPOINTS, OBJECT_ENDPOINTS
 from legacy_queue.http.control_endpoints import CONTROL_ENDPOINTS
-from legacy_queue.http.endpoint import PARAMETERS, Endpoint
+from legacy_queue.http.endpoint import Endpoint
 from legacy_queue.http.event_stream import events_endpoint
 from legacy_queue.http.legacy_stubs import legacy_stubs
 from legacy_queue.http.migration_endpoint import migration
+from legacy_queue.http.parameters import PARAMETERS
 from legacy_queue.http.references import exchanges_reference
 from legacy_queue.http.schemas import message_schema
 

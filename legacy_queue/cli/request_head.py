@@ -1,7 +1,7 @@
 """Request heads and chunk framing within limits: gunicorn parses a head only once it is complete.
 
-gunicorn itself scans what it has of a head again with each byte that arrives, and accepts 6.5 MB of it.
-Here a head costs time in proportion to its length, and a client must send the whole of it in time.
+gunicorn scans the whole head again with each byte that arrives, and accepts 6.5 MB. Here the cost of a head
+is in proportion to its length, and the whole head must arrive in time.
 """
 
 import time
@@ -11,21 +11,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from gevent import sleep
-from gunicorn.http import errors
-from gunicorn.http.body import Body, ChunkedReader
-from gunicorn.http.message import Request
-from gunicorn.http.parser import RequestParser
-from gunicorn.http.unreader import SocketUnreader
+
+from legacy_queue.cli.gunicorn_internals import (
+    Body,
+    ChunkedReader,
+    Request,
+    RequestParser,
+    SocketUnreader,
+    errors,
+    has_failed,
+)
 
 MAX_HEAD = 64 * 1024  # bytes: request line and all headers; a certificate with 30 KiB of scopes fits
 _MAX_CHUNKS = 20_000  # in one body: only bodies of at most 1 MiB may come in chunks
 _MAX_CHUNK_SIZE_LINE = 1024  # bytes
 _MAX_TRAILERS = 8 * 1024  # bytes: gunicorn scans them again with each byte
-_MIN_RATE = 1024  # bytes of a body in each second that is spent waiting for it
-_TURN = 32 * 1024  # bytes that are read before other connections get their turn
-_REQUEST = 4 * 1024  # bytes of this that a request counts for, beside its own
+_MIN_RATE = 1024  # bytes of a body in each second of waiting for it
+_YIELD_AFTER = 32 * 1024  # bytes that are read before other greenlets run
+_REQUEST_COST = 4 * 1024  # bytes that a request adds to this count
 
-Stalling = Callable[[], AbstractContextManager[None]]
+WaitForBody = Callable[[], AbstractContextManager[None]]
 
 
 class HeadTimeout(errors.ParseException):
@@ -36,17 +41,15 @@ class HeadTimeout(errors.ParseException):
 class HeadTimeouts:
     """In seconds."""
 
-    idle: float = (
-        120.0  # until the first byte of a request: legacy clients keep connections, and so do proxies
-    )
-    handshake: float = 10.0  # of TLS, until it is done
-    head: float = 10.0  # from there until its head is complete
-    body: float = 30.0  # of waiting for a body, before less than a KiB for each of them is too little
+    idle: float = 120.0  # until the first byte of a request: legacy clients and proxies keep connections
+    handshake: float = 10.0  # of TLS
+    head: float = 10.0  # from the first byte of a head to its end
+    body: float = 30.0  # of waiting for a body, in which less than a KiB for each second is too slow
     send: float = 60.0  # until the client takes a byte of the answer
 
 
 class SettingsReadOnce:
-    """gunicorn's settings: its own look-up costs more than the parsing of a head, which needs twenty."""
+    """gunicorn's settings, each looked up once: a head needs twenty, which cost more than parsing it."""
 
     is_ssl: bool
 
@@ -63,7 +66,7 @@ class _BoundedRequest(Request):
     """A request whose head is complete."""
 
     def _peer_is_trusted_proxy(self) -> bool:
-        """All peers or none: gunicorn's own parses the address of each."""
+        """All peers or none: gunicorn's method parses each peer's address."""
         return "*" in self.cfg.forwarded_allow_ips
 
     def set_body_reader(self) -> None:
@@ -84,7 +87,7 @@ class _BoundedChunks(ChunkedReader):
         self._chunks = 0
 
     def parse_chunk_size(self, unreader: Any, data: bytes | None = None) -> Any:
-        """Raises InvalidChunkSize for a chunk too many."""
+        """Raises InvalidChunkSize for more chunks than are accepted."""
         self._chunks += 1
         if self._chunks > _MAX_CHUNKS:
             raise errors.InvalidChunkSize(b"more than %d chunks" % _MAX_CHUNKS)
@@ -92,18 +95,20 @@ class _BoundedChunks(ChunkedReader):
 
 
 class _Reader(SocketUnreader):
-    """What is read from one connection."""
+    """Reads from one connection."""
 
-    def __init__(self, connection: Any, max_line: int, timeouts: HeadTimeouts, stalling: Stalling) -> None:
+    def __init__(
+        self, connection: Any, max_line: int, timeouts: HeadTimeouts, wait_for_body: WaitForBody
+    ) -> None:
         super().__init__(connection)
-        self._max_line, self._timeouts, self._stalling = max_line, timeouts, stalling
-        self._since_turn = 0
-        self._waited, self._received = 0.0, 0  # of a body, in this period
+        self._max_line, self._timeouts, self._wait_for_body = max_line, timeouts, wait_for_body
+        self._since_yield = 0  # bytes
+        self._waited, self._received = 0.0, 0  # seconds and bytes of a body, in this period
 
     def receive_head(self) -> None:
-        """Read until the buffer holds a whole head; raises as HeadParser says."""
+        """Read until the buffer holds a whole head; raises what HeadParser raises."""
         timeouts, self._waited, self._received = self._timeouts, 0.0, 0
-        self._take_turns(_REQUEST)
+        self._count(_REQUEST_COST)
         head = bytearray(self.take_buffered())
         end = time.monotonic() + timeouts.head if head else None
         is_complete = _scanner(head, self._max_line)
@@ -122,16 +127,15 @@ class _Reader(SocketUnreader):
                 raise StopIteration
             end = end or time.monotonic() + timeouts.head
             head += data
-            self._take_turns(len(data))
+            self._count(len(data))
         self.unread(bytes(head))
 
     def chunk(self, size_hint: int | None = None) -> bytes:
-        """Read once what is there of a body, or wait for it; raises TimeoutError for one that is too slow.
+        """Read once what has arrived of a body, or wait for it. Raises TimeoutError for a slow body.
 
-        Only the time counts in which there is nothing to read. Now and then it is the turn of others, though
-        there may be something.
+        Only the time counts in which there is nothing to read. Now and then other greenlets run first.
         """
-        self._take_turns(0)
+        self._count(0)
         send_timeout = self.sock.gettimeout()
         read: Any = super().chunk
         try:
@@ -142,14 +146,14 @@ class _Reader(SocketUnreader):
                 data = self._wait(lambda: bytes(read(size_hint)))
         finally:
             self.sock.settimeout(send_timeout)
-        self._since_turn += len(data)
+        self._since_yield += len(data)
         self._received += len(data)
         return data
 
-    def _take_turns(self, size: int) -> None:
-        self._since_turn += size
-        if self._since_turn >= _TURN:
-            self._since_turn = 0
+    def _count(self, size: int) -> None:
+        self._since_yield += size
+        if self._since_yield >= _YIELD_AFTER:
+            self._since_yield = 0
             sleep(0)
 
     def _wait(self, read: Callable[[], bytes]) -> bytes:
@@ -162,7 +166,7 @@ class _Reader(SocketUnreader):
             begun = time.monotonic()
             self.sock.settimeout(period - self._waited)
             try:
-                with self._stalling():
+                with self._wait_for_body():
                     return read()
             except TimeoutError:
                 continue
@@ -171,11 +175,11 @@ class _Reader(SocketUnreader):
 
 
 class HeadParser(RequestParser):
-    """gunicorn's parser of the requests on one connection, which is given whole heads.
+    """gunicorn's parser of the requests on one connection; it gets whole heads only.
 
-    Before ``next`` the body of the last request must have been read to its end, if it has not failed. Raises
+    Before ``next`` the body of the last request must have been read to its end, or have failed. Raises
     StopIteration when the client closes the connection or stays idle, HeadTimeout, LimitRequestLine,
-    LimitRequestHeaders, and what gunicorn raises for a malformed head.
+    LimitRequestHeaders, and gunicorn's errors for a malformed head.
     """
 
     mesg_class = _BoundedRequest
@@ -186,16 +190,16 @@ class HeadParser(RequestParser):
         connection: Any,
         address: Any,
         timeouts: HeadTimeouts,
-        stalling: Stalling = nullcontext,
+        wait_for_body: WaitForBody = nullcontext,
     ) -> None:
-        """``stalling`` is a context around each wait for a body."""
+        """``wait_for_body`` makes a context for each wait for a body."""
         super().__init__(cfg, connection, address)
         self._timeouts = timeouts
-        self.unreader = self._reader = _Reader(connection, cfg.limit_request_line, timeouts, stalling)
+        self.unreader = self._reader = _Reader(connection, cfg.limit_request_line, timeouts, wait_for_body)
 
     def __next__(self) -> Any:
-        last: Any = self.mesg  # whose body was read to its end, or has failed
-        if last and (last.should_close() or last.body.failed):
+        last: Any = self.mesg
+        if last and (last.should_close() or has_failed(last)):
             raise StopIteration
         connection = self._reader.sock
         try:
@@ -206,9 +210,9 @@ class HeadParser(RequestParser):
 
 
 def _scanner(head: bytearray, max_line: int) -> Callable[[], bool]:
-    """What tells whether ``head`` is complete, to be asked again after each addition: it scans only that.
+    """Returns a function that says whether ``head`` is complete. Each call scans only what was added.
 
-    It raises at once where more bytes cannot make it right.
+    The function raises as soon as no further bytes can complete the head.
     """
     scanned, has_line = 0, False
 

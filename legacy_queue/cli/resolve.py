@@ -12,7 +12,7 @@ import click
 from legacy_queue.adapters.azurite import Azurite, AzuriteUnavailable
 from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.cli.options import setting_options, settings_of, stop_with_stdin_option
-from legacy_queue.cli.signals import ENDS, StopSignal, Unwinding
+from legacy_queue.cli.signals import ENDS, StopHandler, StopSignal
 from legacy_queue.config import SettingsError, complete
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.wiring import Server, build, check_version
@@ -54,8 +54,8 @@ def resolve(**options: str | None) -> None:
     server.background.start()
     print(json.dumps({"pid": os.getpid(), "storage": server.storage.account.endpoints}), flush=True)  # noqa: T201
     with suppress(StopSignal):
-        unwinding = Unwinding()
-        while not unwinding.is_stopping:
+        stop_handler = StopHandler()
+        while not stop_handler.is_stopping:
             signal.pause()
     server.background.stop()
 

@@ -1,4 +1,4 @@
-"""Responses as gunicorn writes them, at less cost: a head goes out with what comes first of its body."""
+"""Responses as gunicorn writes them, at less cost: a head is sent with the first bytes of its body."""
 
 import fcntl
 import socket
@@ -10,16 +10,17 @@ from typing import Any
 
 import structlog
 from gevent import socket as gevent_socket
-from gunicorn.http import wsgi
+
+from legacy_queue.cli import gunicorn_internals
 
 log = structlog.get_logger()
 
 
 class ClientSocket(gevent_socket.socket):
-    """A client's connection, whose time-out is for each byte of an answer, not for the whole."""
+    """A client's connection. Its timeout is for each byte of an answer, not for the whole answer."""
 
     def sendall(self, data: Any, flags: int = 0) -> None:
-        """Raises TimeoutError once the client has taken nothing for as long as the time-out."""
+        """Raises TimeoutError when the client has taken nothing for as long as the timeout."""
         left = memoryview(data)
         with suppress(BlockingIOError):
             left = left[self.at_once.send(data, flags) :]
@@ -29,20 +30,20 @@ class ClientSocket(gevent_socket.socket):
                 left = left[self.send(left, flags) :]
             except TimeoutError:
                 before, queued = queued, self.queued()
-                if queued >= before:  # else it is slow: a socket takes more once much of its buffer is free
+                if queued >= before:  # else it is slow: a socket takes more when much of its buffer is free
                     raise
             else:
                 queued = self.queued()
 
     @property
     def at_once(self) -> socket.socket:
-        """The same connection, which never waits."""
+        """The same connection; its methods never wait."""
         return self._sock  # type: ignore[attr-defined,no-any-return]
 
     def is_closed(self) -> bool:
         """Whether the client has closed its side, or the connection is broken.
 
-        It can be asked for at any time, by any greenlet; it costs a system call and reads nothing.
+        Any greenlet may call this at any time. It costs a system call and reads nothing.
         """
         try:
             return not self.at_once.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
@@ -57,13 +58,13 @@ class ClientSocket(gevent_socket.socket):
 
 
 def respond(app: Callable[..., Any], req: Any, peers: tuple[Any, Any, Any], cfg: Any, is_last: bool) -> None:
-    """Have the application answer the request; raises StopIteration where the connection is to be closed.
+    """Let the application answer the request. Raises StopIteration if the connection is to be closed.
 
-    ``peers`` are the connection, the client's address and the server's. Where the answer breaks off, the
-    connection is shut down, so that the client sees that; what the application raises before it has begun
-    to answer is raised.
+    ``peers`` are the connection, the client's address and the server's address. An error of the application
+    goes through if no byte was sent. Later it shuts the connection down, so that the client sees an
+    incomplete answer.
     """
-    response, environ = wsgi.create(req, *peers, cfg, _Response)
+    response, environ = gunicorn_internals.create(req, *peers, cfg, _Response)
     environ["wsgi.multithread"] = True
     if is_last:
         response.force_close()
@@ -89,18 +90,18 @@ def respond(app: Callable[..., Any], req: Any, peers: tuple[Any, Any, Any], cfg:
         raise StopIteration
 
 
-class _Response(wsgi.Response):
+class _Response(gunicorn_internals.Response):
     _head = b""
 
     def send_headers(self) -> None:
-        """Once: with the next bytes that are sent."""
+        """Prepare the head, once. It is sent with the next bytes."""
         if not self.headers_sent:
             headers = (f"{name}: {value}\r\n" for name, value in self.headers)
             self._head = "".join([*self.default_headers(), *headers, "\r\n"]).encode("latin-1")
             self.headers_sent = True
 
     def close(self) -> None:
-        """What is left of the response is sent."""
+        """Send the rest of the response."""
         self.send_headers()
         if self.chunked or self._head:
             self._emit_body(b"")

@@ -21,12 +21,13 @@ from gunicorn.app.base import BaseApplication
 
 from legacy_queue.adapters.azurite import DEFAULT_PORTS, Azurite, AzuriteUnavailable
 from legacy_queue.cli.azurite_command import ensure_installed
+from legacy_queue.cli.arbiter import Arbiter
 from legacy_queue.cli.file_descriptors import max_connections, raise_limit
-from legacy_queue.cli.gunicorn_worker import Arbiter, GunicornWorker
+from legacy_queue.cli.gunicorn_worker import GunicornWorker
 from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.cli.options import setting_options, settings_of, stop_with_stdin_option
 from legacy_queue.cli.resolve import wait_for
-from legacy_queue.cli.signals import StopSignal, Unwinding
+from legacy_queue.cli.signals import StopHandler, StopSignal
 from legacy_queue.cli.tls import ServerTls
 from legacy_queue.config import Settings, SettingsError, complete
 from legacy_queue.http.app import DEVELOPMENT_HEADERS
@@ -35,12 +36,12 @@ from legacy_queue.wiring import Server, build, check_version
 
 log = structlog.get_logger()
 
-_DRAIN = 30  # seconds that requests under way have left after SIGTERM
-# whether a silent client is still there is asked after a minute, and every ten seconds six times
+_GRACEFUL_TIMEOUT = 30  # seconds that active requests have after SIGTERM
+# a silent connection is probed after a minute, then every ten seconds, six times
 _KEEP_ALIVE = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 6}
-# what Python and the libraries import within functions, or as attributes of a package: within a request that
-# takes long, and fails where the process has no file descriptor left
-_LAZY = (
+# modules that Python and the libraries import when a function is first called. Within a request that takes
+# long, and fails if the process has no file descriptor left.
+_LAZY_IMPORTS = (
     "_strptime",
     "azure.core.rest._requests_basic",
     "concurrent.futures.thread",
@@ -74,7 +75,7 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
     When it is ready, one line of JSON on standard output says where, and with which credentials where they
     are those of the development client. Logs are on standard error: lines of JSON, or text at a terminal.
     """
-    unwinding = _Unwinding()
+    stop_handler = _StopHandler()
     if no_resolvers:
         options["resolvers"] = "false"
     settings, _ = settings_of(options)
@@ -83,7 +84,7 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
     if is_open:
         log.warning(
             "development-client-is-open",
-            why="--development: who reaches this server or its Azurite may do everything",
+            why="--development: whoever reaches this server or its Azurite may do everything",
         )
     with ExitStack() as stack:
         try:
@@ -104,40 +105,40 @@ def serve(no_resolvers: bool, azurite_default_ports: bool, **options: str | None
                     tls=settings.tls_files,
                     is_open=is_open,
                 )
-                stack.callback(azurite.stop)  # first: a signal may end its start
+                stack.callback(azurite.stop)  # before the start: a signal may end that
                 azurite.start()
                 settings = replace(settings, connection_string=azurite.connection_string)
                 check_version(settings)
             root_url = settings.public_url or _url_of(listener, "https" if tls else "http")
             connections = max_connections(raise_limit(), settings)
             _preload()
-            # before any process is forked: what is wrong is said once
+            # before any process is forked: an error is printed once
             server = build(settings, root_url, max_connections=connections)
             application = _Application(settings, root_url, server, listener, connections, tls)
-            # it ends by SystemExit, in its own processes too: Azurite is stopped last, and only by its parent
-            Arbiter(application, azurite, unwinding).run()
+            # run raises SystemExit, in its children too: Azurite is stopped last, and only by its parent
+            Arbiter(application, azurite, stop_handler).run()
         except (SettingsError, AzuriteUnavailable) as error:
             raise click.ClickException(str(error)) from None
 
 
-class _Unwinding(Unwinding):
-    """Raises Told where this greenlet waits: what Python calls as gevent's Popen forks would swallow it."""
+class _StopHandler(StopHandler):
+    """Raises StopSignal in the main greenlet: gevent's Popen calls Python code that would swallow it."""
 
     def __init__(self) -> None:
         self._main = gevent.getcurrent()
         super().__init__()
 
-    def _unwind(self, told: StopSignal) -> None:
-        gevent.get_hub().loop.run_callback_threadsafe(self._throw, told)
+    def _stop(self, stop_signal: StopSignal) -> None:
+        gevent.get_hub().loop.run_callback_threadsafe(self._throw, stop_signal)
 
-    def _throw(self, told: StopSignal) -> None:
-        if not self.is_over:
-            self._main.throw(told)
+    def _throw(self, stop_signal: StopSignal) -> None:
+        if not self.is_replaced:
+            self._main.throw(stop_signal)
 
 
 def _preload() -> None:
-    for name in _LAZY:
-        with suppress(ImportError):  # of other versions
+    for name in _LAZY_IMPORTS:
+        with suppress(ImportError):  # another version has no such module
             import_module(name)
     build_validators()
 
@@ -173,13 +174,15 @@ class _Application(BaseApplication):
         tls: ServerTls | None,
     ) -> None:
         self._tls, self.tls_context = tls, tls.context if tls else None
-        self.headers = DEVELOPMENT_HEADERS if settings.development else ()  # of answers before the app
+        # of answers that the application does not make
+        self.headers = DEVELOPMENT_HEADERS if settings.development else ()
         self._settings, self._root_url, self._server = settings, root_url, server
         self._port = listener.getsockname()[1]
         self._listener, self._connections = listener.detach(), connections
-        self._word, give = os.pipe()  # one byte: whichever process takes it says that the server is ready
-        os.set_blocking(self._word, False)
-        os.write(give, b"!")
+        # a pipe with one byte: the process that reads it prints that the server is ready
+        self._ready_token, write_end = os.pipe()
+        os.set_blocking(self._ready_token, False)
+        os.write(write_end, b"!")
         super().__init__()
 
     def load_config(self) -> None:
@@ -189,12 +192,12 @@ class _Application(BaseApplication):
             "workers": self._settings.workers,
             "worker_connections": self._connections,
             "timeout": 60,
-            "graceful_timeout": _DRAIN,
-            "http_parser": "python",  # the limits of heads and chunks are those of this one
+            "graceful_timeout": _GRACEFUL_TIMEOUT,
+            "http_parser": "python",  # cli.request_head extends this parser
             "limit_request_line": 8190,
-            "limit_request_field_size": 65536,  # a certificate in a Hawk header holds every scope of its task
+            "limit_request_field_size": 65536,  # a Hawk header may hold a certificate with many scopes
             "forwarded_allow_ips": "*" if self._settings.trusted_proxy else "",
-            "errorlog": None,  # a log of its own; its warnings go to the root logger
+            "errorlog": None,  # gunicorn's warnings go to the root logger instead
             "loglevel": "warning",
             "post_worker_init": lambda worker: gevent.spawn(self._begin, worker.ppid),
             "worker_exit": lambda _arbiter, _worker: self._server.background.stop(),
@@ -207,15 +210,15 @@ class _Application(BaseApplication):
         return self._server.app
 
     def end_streams(self) -> None:
-        """The process is about to end: event streams end too, and nothing new begins in the background."""
+        """End the event streams, and start nothing new in the background: the process is about to end."""
         self._server.background.begin_stop()
 
     def _begin(self, pid: int) -> None:
-        """Once storage answers the background begins, and the first process says that the server is ready."""
+        """Start the background once storage answers. The first process prints that the server is ready."""
         wait_for(self._server)
         self._server.background.start()
         if self._settings.control:
-            gc.freeze()  # what a reset leaves is collected without a look at all that was imported
+            gc.freeze()  # the collection after each reset then skips all that was imported
         if self._tls:
             gevent.spawn(self._tls.keep_fresh)
         line: dict[str, Any] = {
@@ -230,6 +233,6 @@ class _Application(BaseApplication):
         if self._settings.development_client:
             [client] = self._settings.clients  # none are configured
             line["credentials"] = {"clientId": client.client_id, "accessToken": client.access_token}
-        with suppress(BlockingIOError):  # another has said it
-            os.read(self._word, 1)
+        with suppress(BlockingIOError):  # another process has printed it
+            os.read(self._ready_token, 1)
             print(json.dumps(line), flush=True)  # noqa: T201

@@ -1,8 +1,8 @@
 """SIGTERM and SIGINT, from the start of a process to its end.
 
-A parent may leave them ignored (a script does that to what it runs in the background) or blocked. The
-commands that run until a signal handle both all the same, and what they start has the defaults. Nothing here
-takes long to import.
+A parent may leave them ignored or blocked: a shell script ignores SIGINT in its background commands. The
+commands that run until a signal handle both anyway, and their children have the default handlers. This module
+is quick to import.
 """
 
 import os
@@ -16,7 +16,7 @@ ENDS = (signal.SIGTERM, signal.SIGINT)
 
 
 def exit_on_signal(code: int, last: Callable[[], None] = lambda: None) -> None:
-    """From now on either signal ends the process at once, after ``last``: it must need no other end."""
+    """From now on either signal calls ``last`` and ends the process at once, without any other cleanup."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
         last()
@@ -26,38 +26,37 @@ def exit_on_signal(code: int, last: Callable[[], None] = lambda: None) -> None:
 
 
 class StopSignal(SystemExit):
-    """The process was told to end, by the signal ``number``; its exit code is 0."""
+    """The signal ``number`` ends this process, with the exit code 0."""
 
     def __init__(self, number: int) -> None:
         super().__init__(0)
         self.number = number
 
 
-class Unwinding:
-    """The first signal raises Told in the main thread; those that follow find the process ending already.
+class StopHandler:
+    """Raises StopSignal in the main thread at the first signal, and ignores later signals.
 
-    ``is_stopping`` says so too, because a callback of the interpreter may swallow what is raised in it.
-    ``is_over`` is set by who handles the signals from then on.
-    ``hangs_up``: the end of its terminal is a signal to this process.
+    ``is_stopping`` is set too, because the interpreter swallows an exception that a callback of its own
+    raises. Other handlers take over by setting ``is_replaced``. ``handles_hangup``: the end of the terminal
+    is a signal as well, unless nohup has started this process.
     """
 
     def __init__(self) -> None:
-        self.is_stopping = self.is_over = False
-        # a closed terminal is the same, unless nohup has started this
-        self.hangs_up = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
-        _handle((*ENDS, signal.SIGHUP) if self.hangs_up else ENDS, self._hear)
+        self.is_stopping = self.is_replaced = False
+        self.handles_hangup = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
+        _handle((*ENDS, signal.SIGHUP) if self.handles_hangup else ENDS, self._on_signal)
 
-    def _hear(self, number: int, _frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if not self.is_stopping:
             self.is_stopping = True
-            self._unwind(StopSignal(number))
+            self._stop(StopSignal(number))
 
-    def _unwind(self, told: StopSignal) -> None:
-        raise told
+    def _stop(self, stop_signal: StopSignal) -> None:
+        raise stop_signal
 
 
 def _is_in_background() -> bool:
-    """Whether standard input is a terminal that belongs to other processes now."""
+    """Whether standard input is a terminal whose foreground is another process group."""
     try:
         return os.tcgetpgrp(0) != os.getpgrp()
     except OSError:
@@ -65,18 +64,15 @@ def _is_in_background() -> bool:
 
 
 def stop_with_stdin() -> None:
-    """Send this process a SIGTERM once the holder of the other end of its standard input is gone.
-
-    For a thread, or a greenlet.
-    """
+    """Wait for the end of standard input, then send this process a SIGTERM. For a thread or a greenlet."""
     owner = os.getpid()
     while True:
-        select.select([0], [], [])  # under gevent this keeps nothing else waiting
-        if os.getpid() != owner:  # in a fork, which must not read what is the owner's
+        select.select([0], [], [])  # under gevent other greenlets run meanwhile
+        if os.getpid() != owner:  # a fork must not read the owner's input
             return
         try:
             is_open = bool(os.read(0, 65536))
-        except OSError:  # of a terminal that is gone, or that another process reads
+        except OSError:  # the terminal is gone, or another process reads it
             is_open = _is_in_background()
             time.sleep(1)
         if not is_open:

@@ -1,4 +1,4 @@
-"""A client's connection over TLS, with the time-outs of a plain one."""
+"""A client's connection over TLS, with the timeouts of a plain connection."""
 
 import errno
 import socket
@@ -18,10 +18,10 @@ class PlainHttp(Exception):
 
 
 class TlsSocket(ClientSocket):
-    """Plain until the handshake is done. TLS works on memory: all waiting is done by the plain socket.
+    """A plain socket until the handshake is done. TLS works in memory, and only the plain socket waits.
 
-    gevent's own SSL socket waits anew for each byte that arrives of a record; here a time-out is for the
-    whole record. The end of the connection without TLS's own end is an end.
+    gevent's SSL socket starts its timeout again with each byte of a record. Here the timeout is for the whole
+    record. A connection that ends without the end of TLS has ended.
     """
 
     _tls: ssl.SSLObject | None = None
@@ -41,7 +41,7 @@ class TlsSocket(ClientSocket):
                 if error.reason == "HTTP_REQUEST":
                     raise PlainHttp from None
                 with suppress(OSError):
-                    self._send_queued()  # an alert that says why
+                    self._send_queued()  # an alert with the reason
                 raise
             else:
                 self._send_queued()
@@ -53,7 +53,7 @@ class TlsSocket(ClientSocket):
             self._incoming.write(data)
 
     def recv(self, size: int, flags: int = 0) -> bytes:
-        """As of a plain socket; ``flags`` are of use before the handshake only."""
+        """As a plain socket. ``flags`` count before the handshake only."""
         if self._tls is None:
             return bytes(super().recv(size, flags))
         if self._peeked:
@@ -75,7 +75,7 @@ class TlsSocket(ClientSocket):
             self.settimeout(timeout)
 
     def sendall(self, data: Any, flags: int = 0) -> None:
-        """As of a plain socket."""
+        """As a plain socket."""
         if self._tls is None:
             super().sendall(data, flags)
             return
@@ -86,7 +86,7 @@ class TlsSocket(ClientSocket):
                 self._send_queued()
 
     def is_closed(self) -> bool:
-        """As of a plain socket. What has come is decrypted, to tell TLS's own end from a next request."""
+        """As a plain socket. Decrypts what has arrived: it may be the end of TLS, or the next request."""
         if self._tls is None or self._peeked:
             return self._tls is None and super().is_closed()
         timeout = self.gettimeout()
@@ -102,17 +102,17 @@ class TlsSocket(ClientSocket):
         return not self._peeked
 
     def shutdown(self, how: int) -> None:
-        """An end of writing is said in TLS too."""
+        """As a plain socket. The end of writing ends TLS too."""
         if how == socket.SHUT_WR:
-            self._say_end()
+            self._send_end()
         super().shutdown(how)
 
     def close(self) -> None:
-        self._say_end()
+        self._send_end()
         super().close()
 
-    def _say_end(self) -> None:
-        """To a client that takes it at once: nobody waits for it."""
+    def _send_end(self) -> None:
+        """Send the end of TLS, without waiting for the client to take it."""
         tls, self._tls = self._tls, None
         if tls:
             with suppress(OSError):

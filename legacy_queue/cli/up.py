@@ -22,7 +22,7 @@ from legacy_queue.adapters.azurite import Azurite
 from legacy_queue.cli.create_task import create
 from legacy_queue.cli.options import setting_options, settings_of, with_control
 from legacy_queue.cli.queues import named_queues
-from legacy_queue.cli.signals import ENDS, StopSignal, Unwinding
+from legacy_queue.cli.signals import ENDS, StopHandler, StopSignal
 from legacy_queue.cli.worker_command import start
 from legacy_queue.config.settings import Settings, wire_name
 from legacy_queue.domain.ids import slugid
@@ -70,7 +70,7 @@ def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
     command = [sys.executable, "-m", "legacy_queue", "serve", "--stop-with-stdin"]
     command += [] if demo else ["--azurite-default-ports"]
     command += [f"--{wire_name(name)}={value}" for name, value in given.items()]
-    Unwinding()
+    StopHandler()
     try:
         with _server(command) as (server, ready):
             trusted = trust_variables(ready)

@@ -13,7 +13,7 @@ import click
 
 from legacy_queue.cli.logs import log_to_standard_error
 from legacy_queue.cli.queue_options import identifier, pool_options, queue_options
-from legacy_queue.cli.signals import StopSignal, Unwinding, exit_on_signal
+from legacy_queue.cli.signals import StopHandler, StopSignal, exit_on_signal
 from legacy_queue.config.values import LOG_FORMATS, LOG_LEVELS
 from legacy_queue.worker import Protocol, QueueRefused, SampleWorker, WorkerSettings
 
@@ -114,17 +114,17 @@ def run_until_signalled(worker: SampleWorker) -> None:
     """
     ended = start(worker)
     try:
-        unwinding = Unwinding()
+        stop_handler = StopHandler()
         # now and then the interpreter looks for a signal that another thread has received
         while not wait([ended], timeout=1).done:
-            if unwinding.is_stopping:
+            if stop_handler.is_stopping:
                 raise StopSignal(signal.SIGTERM)
-    except StopSignal as told:
-        exit_on_signal(128 + told.number, worker.kill)
+    except StopSignal as stop_signal:
+        exit_on_signal(128 + stop_signal.number, worker.kill)
         worker.stop()
         if not wait([ended], SHUTDOWN_LIMIT.total_seconds()).done:
             worker.kill()
-            os._exit(128 + told.number)
+            os._exit(128 + stop_signal.number)
     try:
         ended.result()
     except QueueRefused as refused:

@@ -108,8 +108,7 @@ def create_app(backend: Backend) -> Flask:
     app.register_error_handler(
         Exception, lambda error: render(error, record_of(request.environ), backend.clock)
     )
-    injection = backend.control.injection if backend.control else None
-    upload = artifact_endpoints.upload_view(backend.services, backend.upload_slots, injection)
+    upload = artifact_endpoints.upload_view(backend.services, backend.upload_slots, backend.injection)
     path = f"{artifact_endpoints.UPLOADS}/<ticket>"
     app.put(path, endpoint="upload", provide_automatic_options=False)(upload)
 

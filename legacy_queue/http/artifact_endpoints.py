@@ -54,11 +54,20 @@ def create_artifact(call: Call) -> Answer:
     return services.artifacts.create(call.task_id, call.run_id, call.params["name"], call.body)
 
 
-@_putting("PUT", _ONE, "Complete Artifact", input="put-artifact-request", stability="experimental")
+def _of_completing(body: Any) -> Endpoint:
+    return finish_artifact if "uploadId" in body else complete_artifact
+
+
+@_putting(
+    "PUT",
+    _ONE,
+    "Complete Artifact",
+    input="put-artifact-request",
+    stability="experimental",
+    by_body=_of_completing,
+)
 def complete_artifact(call: Call) -> Answer:
     """Say that a blob is uploaded, with the ETags of its uploads: now it can be had. Safe to repeat."""
-    if "uploadId" in call.body:
-        return finish_artifact.handler(call.meant_for(finish_artifact))
     services = _as_creator(call)
     services.artifacts.complete(call.task_id, call.run_id, call.params["name"], call.body["etags"])
     return _empty(204)

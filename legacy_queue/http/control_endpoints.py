@@ -3,8 +3,8 @@
 Source: docs/reference/control.md.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,33 +12,15 @@ from legacy_queue.domain.ids import TASK_ID
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import format_time, given_duration
 from legacy_queue.http.endpoint import Answer, Call, Endpoint, endpoint
-from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.paging import PAGED, page_answer, render
-from legacy_queue.http.request_journal import Journal
-from legacy_queue.services.clock_control import ClockControl, ClockState
-from legacy_queue.services.fault_registry import FaultRegistry
-from legacy_queue.services.peeking import PeekedMessage, Peeking
+from legacy_queue.services.clock_control import ClockState
+from legacy_queue.services.peeking import PeekedMessage
 
 SCOPE = "queue:control"
 DISABLED = "this server lets no test control it: it does only when it is started with --control"
 _REQUESTS = 100  # by default
 
 control_endpoint = partial(endpoint, scopes=SCOPE, service="control")
-
-
-@dataclass(frozen=True)
-class ControlServices:
-    """What an endpoint gets hold of once its caller is authorized.
-
-    ``reset`` returns once nothing is left of what was; raises RequestConflict, ServiceUnavailable.
-    """
-
-    clock: ClockControl
-    faults: FaultRegistry
-    injection: FaultInjection
-    journal: Journal
-    peeking: Peeking
-    reset: Callable[[], None]
 
 
 @control_endpoint("GET", "/control/v1/clock", "Get Clock", output="control-clock")

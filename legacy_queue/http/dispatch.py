@@ -26,9 +26,11 @@ from legacy_queue.domain.events import PROJECT
 from legacy_queue.domain.hawk import SignedRequest
 from legacy_queue.domain.scopes import reference
 from legacy_queue.http.bodies import MAX_BODY, parse, validate
-from legacy_queue.http.control_endpoints import ControlServices
-from legacy_queue.http.endpoint import PARAMETERS, Call, Endpoint
+from legacy_queue.http.control_services import ControlServices
+from legacy_queue.http.endpoint import Call, Endpoint
 from legacy_queue.http.error_answers import render
+from legacy_queue.http.fault_injection import FaultInjection
+from legacy_queue.http.parameters import PARAMETERS
 from legacy_queue.http.request_log import Environ, RequestRecord, WsgiApp, record_of
 from legacy_queue.ports import Clock
 from legacy_queue.services import Services
@@ -45,7 +47,8 @@ _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 class Backend:
     """What the application is built from. Its event streams end once ``stopping`` is set.
 
-    With ``is_development`` each answer says so in a header. Without ``control``, /control/v1 is disabled.
+    With ``is_development`` each answer says so in a header. Without ``control``, /control/v1 is disabled, and
+    without ``injection`` there are no faults.
     """
 
     services: Services
@@ -60,6 +63,7 @@ class Backend:
     stopping: Event = field(default_factory=Event)
     upload_slots: UploadSlots = field(default_factory=UploadSlots)
     control: ControlServices | None = None
+    injection: FaultInjection | None = None
 
 
 class Dispatcher:
@@ -73,7 +77,7 @@ class Dispatcher:
         self, prefixed: Sequence[Endpoint], bare: Sequence[Endpoint], backend: Backend, rest: WsgiApp
     ) -> None:
         self._backend, self._rest = backend, rest
-        self._inject = backend.control.injection.handle if backend.control else None
+        self._inject = backend.injection.handle if backend.injection else None
         services = groupby(prefixed, lambda one: one.service)
         routes = [
             *[f"(?:/v1|/api/{name}/v1)(?:{'|'.join(map(_pattern, some))})" for name, some in services],
@@ -92,7 +96,7 @@ class Dispatcher:
         segments = match.groups()[match.re.groupindex[endpoint.name] :]
         try:
             call = self._checked(endpoint, segments, environ, record)
-            answer = endpoint.handler(call) if self._inject is None else self._inject(call)
+            answer = call.endpoint.handler(call) if self._inject is None else self._inject(call)
         except Exception as error:  # noqa: BLE001  a bug's too
             answer = render(error, record, self._backend.clock)
         if isinstance(answer, Response):
@@ -131,6 +135,9 @@ class Dispatcher:
             body = parse(raw, environ.get("CONTENT_TYPE", ""))
             record.payload = raw, body
             _check_body(endpoint, body)
+        if endpoint.by_body:
+            endpoint = endpoint.by_body(body)
+            record.call = endpoint.name, params
         backend = self._backend
         return Call(
             endpoint, params, query, body, environ, identity, failure, backend.services, backend.control

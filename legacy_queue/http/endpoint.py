@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 import structlog
@@ -13,45 +13,16 @@ from flask import Response
 
 from legacy_queue.domain.authentication import Identity
 from legacy_queue.domain.errors import AuthenticationFailed, InsufficientScopes
-from legacy_queue.domain.ids import IDENTIFIER, RUN_ID, TASK_ID, TASK_QUEUE_ID
-from legacy_queue.domain.object_access import OBJECT_NAME
 from legacy_queue.domain.scopes import AllOf, Expression, missing, render
 from legacy_queue.domain.task import Task, Worker
+from legacy_queue.http.control_services import ControlServices
 from legacy_queue.http.request_log import Environ, record_of
 from legacy_queue.services import Services
 from legacy_queue.stores import Group
 
-if TYPE_CHECKING:
-    from legacy_queue.http.control_endpoints import ControlServices
-
 log = structlog.get_logger()
 
 Answer = Mapping[str, Any] | Response  # JSON, or whatever is not just that
-
-# as AMQP 0-9-1 has it, but for a * or # that is only part of a word: there it would stand for itself
-_TOPIC_PATTERN = r"(?=[ -~]{1,255}\Z)(?:[*#]|[^.*#]*)(?:\.(?:[*#]|[^.*#]*))*"
-
-# the parameters of routes and of queries, and what each must match
-PARAMETERS = {
-    **dict.fromkeys(("taskId", "taskGroupId"), TASK_ID),
-    "runId": RUN_ID,
-    **dict.fromkeys(("provisionerId", "workerType", "workerGroup", "workerId"), IDENTIFIER),
-    "taskQueueId": TASK_QUEUE_ID,
-    "quarantined": r"true|false",
-    "state": r"all|unresolved",
-    "follow": r"true|false",
-    "name": r"[ -~]{1,1024}",
-    "objectName": OBJECT_NAME,
-    "continuationToken": r"[A-Za-z0-9_-]{0,3500}",  # one may hold the name of an artifact, escaped
-    "limit": r"(?:1000|[1-9][0-9]{0,2})",
-    "exchange": r"[ -~]{1,255}",
-    "routingKey": _TOPIC_PATTERN,
-    "since": r"[ -~]{0,40}",
-    "lastEventId": r"[!-~]{1,255}",
-    "after": r"0|[1-9][0-9]{0,15}",
-    "faultId": r"[0-9a-f]{8}",
-}
-
 
 _PARAMETER = re.compile(r"<(\w+)>")
 
@@ -71,7 +42,7 @@ class Call:
     _identity: Identity | None
     _failure: AuthenticationFailed | None
     _services: Services
-    _control: "ControlServices | None" = None  # it is there where an endpoint of control is not disabled
+    _control: ControlServices | None = None  # None only where the endpoints of /control/v1 are disabled
 
     @property
     def client_id(self) -> str:
@@ -107,11 +78,6 @@ class Call:
         """The task group, to fill the scopes from; raises ResourceNotFound."""
         return self._services.groups.load(self.params["taskGroupId"])
 
-    def meant_for(self, endpoint: "Endpoint") -> "Call":
-        """The same call, of another endpoint on the same route, which the body tells apart."""
-        record_of(self.environ).call = endpoint.name, self.params
-        return replace(self, endpoint=endpoint)
-
     def with_expired_urls(self) -> "Call":
         """The same call, which answers poll URLs that have ended."""
         polling = self._services.polling.expired()
@@ -138,7 +104,7 @@ class Call:
             )
         return self._services
 
-    def authorize_control(self) -> "ControlServices":
+    def authorize_control(self) -> ControlServices:
         """As ``authorize``, for an endpoint of ``/control/v1``."""
         self.authorize()
         assert self._control is not None  # noqa: S101
@@ -165,7 +131,8 @@ class Endpoint:
     """``query`` names parameters, ``input`` and ``output`` schemas. ``scopes`` of None: anybody may.
 
     ``also`` is the route by which later clients call it: with ``<taskQueueId>``, one escaped segment, in the
-    place of ``<provisionerId>/<workerType>``.
+    place of ``<provisionerId>/<workerType>``. Where two endpoints have the same method and route, ``by_body``
+    of the first tells which of them a valid body is for.
     """
 
     name: str
@@ -183,6 +150,7 @@ class Endpoint:
     service: str = "queue"  # whose prefixes it has
     disabled: str = ""  # the sentence that a 404 says
     also: str | None = None
+    by_body: "Callable[[Any], Endpoint] | None" = field(default=None, repr=False)
 
     @cached_property
     def args(self) -> list[str]:

@@ -42,7 +42,7 @@ class FaultInjection:
         if call.has_invalid_credentials:
             return call.endpoint.handler(call)
         task_id = call.params.get("taskId", "")
-        fault = self._next(call.environ, endpoint_name(call), task_id, lambda: _worker(call))
+        fault = self._next(call.environ, call.endpoint.name, task_id, lambda: _worker(call))
         if fault and fault.effect == "sas":
             call = call.with_expired_urls()
         answer = call.endpoint.handler(call)
@@ -98,13 +98,6 @@ def target_of(endpoint: Endpoint) -> Target:
     body = SCHEMAS[endpoint.input].get("properties", {}) if endpoint.input else {}
     has_worker = "workerId" in endpoint.args or "workerId" in body or "runId" in endpoint.args
     return Target(endpoint.name, "taskId" in endpoint.args, has_worker)
-
-
-def endpoint_name(call: Call) -> str:
-    """The endpoint's; on the one route that two endpoints have, the body tells which it is."""
-    if call.endpoint.name == "completeArtifact" and "uploadId" in call.body:
-        return "finishArtifact"
-    return call.endpoint.name
 
 
 def _worker(call: Call) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from legacy_queue.domain.errors import AuthenticationFailed
 from legacy_queue.domain.fault import RunKey
 from legacy_queue.domain.times import format_time
-from legacy_queue.http.endpoint import PARAMETERS
+from legacy_queue.http.parameters import PARAMETERS
 from legacy_queue.http.request_log import RequestRecord, without_signature
 
 _SIZE = 10_000  # requests

@@ -54,7 +54,7 @@ class TaskQueues:
     def _backlog(self) -> Backlog:
         reading = self._reading
         is_good = reading and reading.begun <= self._clock.wall_time() < reading.until
-        if reading is None or not is_good or reading.backlog.is_over:
+        if reading is None or not is_good or reading.backlog.is_full:
             reading = self._read.call()
         return reading.backlog
 

@@ -35,7 +35,7 @@ class Backlog:
         self._lock = Lock()
 
     @property
-    def is_over(self) -> bool:
+    def is_full(self) -> bool:
         """Whether it is too large to be corrected any longer."""
         return self._is_read and len(self._written) > MAX_WRITES
 
@@ -47,14 +47,14 @@ class Backlog:
                     self._put(task_id, entry)
             self._is_read = is_last
 
-    def wrote(self, task: Task, before: str, etag: str) -> None:
+    def record_write(self, task: Task, before: str, etag: str) -> None:
         """Correct it by a version of the task, written over the version ``before``, "" for a new task.
 
-        Of two changes that are told in the wrong order, the later one stays.
+        Of two changes that are recorded in reverse order, the later stays.
         """
         run = task.last_run
         with self._lock:
-            if self.is_over or self._written.get(task.task_id) == etag:
+            if self.is_full or self._written.get(task.task_id) == etag:
                 return
             self._written[task.task_id] = before
             entry = None

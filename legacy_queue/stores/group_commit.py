@@ -37,6 +37,11 @@ class GroupCommit(Generic[Item]):
         self._is_writing = False
         self._changed = Condition()
 
+    @property
+    def waiting(self) -> int:
+        """How many items wait for the next batches."""
+        return len(self._waiting)
+
     def add(self, item: Item) -> None:
         """Return once the item was written; raises what ``write`` raised for its batch."""
         call = _Call(item)

@@ -159,7 +159,7 @@ class TaskStore(ExpiringRows):
         with self._lock:
             followers = [*self._followers]
         for backlog in followers:
-            backlog.wrote(task, before, etag)
+            backlog.record_write(task, before, etag)
 
     def _remember(
         self, stored: StoredTask, values: Mapping[str, Value], before: StoredTask | None

@@ -77,7 +77,7 @@ def test_a_content_encoding_is_kept(s3: S3) -> None:
     assert answer.raw.read(decode_content=False) == b"content"
 
 
-def test_what_is_downloaded_is_an_attachment(s3: S3) -> None:
+def test_every_download_is_an_attachment(s3: S3) -> None:
     put(upload_url(s3), **{"content-disposition": "inline"})
     assert requests.get(download_url(s3), timeout=30).headers["content-disposition"] == "attachment"
     inline = download_url(s3).replace("=attachment", "=inline")

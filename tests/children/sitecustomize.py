@@ -1,8 +1,8 @@
 """Loaded by each Python that a test starts, whose PYTHONPATH names this folder.
 
-It can be asked where it stands, held up at an import, and told to end while it forks. A ``legacy-queue`` has
-two packages as little as it has them at its users': clients and checks brought them here, and azure-core and
-structlog would import them, which takes a seventh of a server's start.
+A test can have it write its stacks, slow down an import, and have it send itself a signal when it forks. For
+``legacy-queue``, two packages are hidden that users do not have: tests installed them here, and azure-core
+and structlog would import them, which takes a seventh of a server's start.
 """
 
 import faulthandler
@@ -12,29 +12,33 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-ASK = signal.SIGRTMIN + 5
+STACKS_SIGNAL = signal.SIGRTMIN + 5
 if any(word.endswith(("legacy-queue", "legacy_queue")) for word in sys.orig_argv[1:4]):
-    sys.modules |= dict.fromkeys(("aiohttp", "rich"))  # importing them is an ImportError
+    hidden: dict[str, Any] = dict.fromkeys(("aiohttp", "rich"))
+    sys.modules |= hidden  # importing them is an ImportError
 
 if path := os.environ.get("TEST_STACKS"):
-    faulthandler.register(ASK, file=os.open(path, os.O_WRONLY | os.O_APPEND))  # as long as the process lasts
+    # open until the process ends
+    faulthandler.register(STACKS_SIGNAL, file=os.open(path, os.O_WRONLY | os.O_APPEND))
 
 
-class Held:
-    """An import that takes so many seconds longer, and has begun when the file exists."""
+class SlowImport:
+    """An import that takes ``seconds`` longer, and creates the file when it begins."""
 
-    def __init__(self, name: str, seconds: float, begun: Path) -> None:
-        self._name, self._seconds, self._begun = name, seconds, begun
+    def __init__(self, name: str, seconds: float, mark: Path) -> None:
+        self._name, self._seconds, self._mark = name, seconds, mark
 
     def find_spec(self, name: str, *_: object) -> None:
         if name == self._name:
-            self._begun.touch()
+            self._mark.touch()
             time.sleep(self._seconds)
 
 
-if name := os.environ.get("TEST_HELD_IMPORT"):
-    sys.meta_path.insert(0, Held(name, float(os.environ["TEST_HELD"]), Path(os.environ["TEST_HELD_MARK"])))
+if name := os.environ.get("TEST_SLOW_IMPORT"):
+    slow = SlowImport(name, float(os.environ["TEST_SLOW_SECONDS"]), Path(os.environ["TEST_SLOW_MARK"]))
+    sys.meta_path.insert(0, slow)
 
-if number := os.environ.get("TEST_TOLD_AT_FORK"):  # before what others have called then
+if number := os.environ.get("TEST_SIGNAL_AT_FORK"):  # before the callbacks of others
     os.register_at_fork(after_in_parent=partial(os.kill, os.getpid(), int(number)))

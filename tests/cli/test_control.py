@@ -172,7 +172,7 @@ def test_requests_that_come_are_followed_beyond_a_reset_until_a_signal(
 ) -> None:
     queue = Queue(server)
     first = queue.create(definition("followed"))
-    with run(tmp_path, "requests", "--follow", **variables(server)) as running:
+    with run(tmp_path, "requests", "--follow", env=variables(server)) as running:
         wait_until(lambda: first in running.output)
         second = queue.create(definition("followed"))
         wait_until(lambda: second in running.output)

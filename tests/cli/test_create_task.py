@@ -33,7 +33,7 @@ def creating(
         "TASKCLUSTER_ACCESS_TOKEN": server.credentials["accessToken"],
     }
     pool = ("--provisioner", "system", "--worker-type", worker_type)
-    return run(folder, "create-task", *pool, *options, "--", *command, **env)
+    return run(folder, "create-task", *pool, *options, "--", *command, env=env)
 
 
 def created(*arguments: Any, **more: Any) -> str:

@@ -101,7 +101,7 @@ def test_what_a_broker_has_is_not_printed(tmp_path: Path, rabbitmq: RabbitMQ) ->
     task_id, project = slugid(), f"events-{slugid()}"
     broker = {"LEGACY_QUEUE_AMQP_URL": rabbitmq.url, "LEGACY_QUEUE_PROJECT": project}
     with (
-        serve(tmp_path, *MEMORY, **broker) as server,
+        serve(tmp_path, *MEMORY, env=broker) as server,
         following(tmp_path, server, "--json", "--routing-key", "route.index.*.b") as running,
     ):
         failed(Queue(server), task_id)

@@ -334,7 +334,7 @@ def test_a_client_that_reads_nothing_of_its_answer_is_given_up() -> None:
     with serving(send=SHORT) as served:
         served.application.answer = bytes(32 * 1024 * 1024)
         connection = served.connect(GET + b"\r\n")
-        wait_until(lambda: served.application.environs and not served.worker._connections)
+        wait_until(lambda: served.application.environs and not served.worker.connections)
         received = b""
         with suppress(ConnectionError):
             received = read_all(connection)

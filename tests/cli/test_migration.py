@@ -45,7 +45,7 @@ def ask(folder: Path, root_url: str, credentials: Json, *options: str, **env: st
         "TASKCLUSTER_CLIENT_ID": credentials["clientId"],
         "TASKCLUSTER_ACCESS_TOKEN": credentials["accessToken"],
     }
-    with run(folder, "migration", *options, **(own | env)) as running:
+    with run(folder, "migration", *options, env=own | env) as running:
         running.wait()
     return running
 
@@ -172,7 +172,7 @@ def test_a_client_without_the_scope_hears_which_it_lacks(tmp_path: Path) -> None
     credentials = {"clientId": "mere", "accessToken": "an-access-token-for-a-mere-client"}
     clients = {"mere": {"accessToken": credentials["accessToken"], "scopes": ["queue:claim-work:*"]}}
     env = {"LEGACY_QUEUE_CLIENTS": json.dumps(clients)}
-    with serve(tmp_path / "server", "--storage", "memory", **env) as server:
+    with serve(tmp_path / "server", "--storage", "memory", env=env) as server:
         running = ask(tmp_path / "ask", server.root_url, credentials)
     assert running.process.returncode == 1
     assert "refused with 403: mere may not call migration: it lacks `queue:migration`" in running.errors

@@ -29,7 +29,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @contextmanager
 def suite(folder: Path, *words: str, **env: str) -> Iterator[Running]:
-    with run(folder, "test", *words, TMPDIR=str(folder), **env) as running:
+    with run(folder, "test", *words, env={"TMPDIR": str(folder), **env}) as running:
         yield running
     assert [one for one in folder.iterdir() if one.is_dir()] == [], "its files are removed"
 
@@ -89,7 +89,7 @@ def test_signals_are_passed_on_and_a_command_that_one_ends_has_the_exit_code_of_
 
 def test_the_server_ends_when_it_is_killed(tmp_path: Path) -> None:
     words = ("test", "sh", "-c", "echo $TASKCLUSTER_ROOT_URL; exec sleep 600")
-    with run(tmp_path, *words, TMPDIR=str(tmp_path)) as running:
+    with run(tmp_path, *words, env={"TMPDIR": str(tmp_path)}) as running:
         root_url = wait_until(lambda: running.output.strip())
         assert is_up(root_url)
         running.end(signal.SIGKILL)

@@ -54,7 +54,7 @@ def work(folder: Path, root_url: str, credentials: dict[str, str]) -> None:
         "TASKCLUSTER_CLIENT_ID": credentials["clientId"],
         "TASKCLUSTER_ACCESS_TOKEN": credentials["accessToken"],
     }
-    with run(folder, "worker", *POOL, "--max-tasks", "1", **env) as worker:
+    with run(folder, "worker", *POOL, "--max-tasks", "1", env=env) as worker:
         assert worker.wait() == 0, worker.errors
 
 

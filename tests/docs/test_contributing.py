@@ -100,7 +100,7 @@ class Extended(calls.Queue):
         super().__init__()
         server, settings = self.server, self.settings
         backend = Backend(
-            services=server.core.services,
+            services=server.services,
             authenticator=Authenticator({one.client_id: one for one in settings.clients}, Roles({})),
             storage=server.storage,
             clock=self.clock,

@@ -123,7 +123,7 @@ def message_polled_again() -> None:
 def message_of_a_resolved_task() -> None:
     queue = Queue()
     queue.canceled(TASK_ID)
-    services, work_queues = queue.server.core.services, queue.server.storage.work_queues
+    services, work_queues = queue.server.services, queue.server.storage.work_queues
     of_task = services.tasks.recall(TASK_ID).work_queue
     [message] = work_queues.receive(of_task, 1, timedelta(minutes=1))
     services.claims.claim_polled(of_task, message, Worker("group", "alice"))

@@ -315,7 +315,7 @@ class Queue:
 
     def published(self) -> list[Event]:
         """Every event so far, oldest first."""
-        return [event for _, event in self.server.core.services.event_feed._events]
+        return [event for _, event in self.server.services.event_feed._events]
 
     def messages(self) -> list[tuple[str, int, str, str, str]]:
         """What a worker gets that polls now: taskId, runId, messageId, receipt, signature of each."""

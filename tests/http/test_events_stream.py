@@ -154,7 +154,7 @@ def test_one_exchange_is_followed(queue: Queue, name: str, prefix: str) -> None:
     succeeded(queue.call("changeTaskGroupPriority", {"newPriority": "high"}, taskGroupId=task_id))
     succeeded(queue.call("sealTaskGroup", taskGroupId=task_id))
     queue.canceled()
-    queue.server.core.services.event_feed.append([TOLD])
+    queue.server.services.event_feed.append([TOLD])
     assert exchanges_of(answer, 1) == [name]
 
 
@@ -355,7 +355,7 @@ def test_streams_are_counted_by_the_address_that_can_be_believed(trusts_proxy: b
 
 
 def test_streams_are_counted_by_the_client_too(queue: Queue) -> None:
-    feed = queue.server.core.services.event_feed
+    feed = queue.server.services.event_feed
     headers = {"authorization": hawk(ROOT, "GET", f"{ROOT_URL}/events", NOW)}
     streams = [ask(queue.http, headers=headers) for _ in range(2)]
     assert [f"client {ROOT.client_id}" in one.followers for one in feed._streams] == [True, True]

@@ -259,7 +259,7 @@ def test_a_dropped_page_gives_back_its_memory(queue: Queue) -> None:
     add(queue, "listTaskGroup", drop="after", times=1)
     group_id = queue.definition(queue.create())["taskGroupId"]
     dropped(queue, "listTaskGroup", taskGroupId=group_id)
-    assert queue.server.core.services.page_memory._free == Queue().server.core.services.page_memory._free
+    assert queue.server.services.page_memory._free == Queue().server.services.page_memory._free
 
 
 def test_a_delay_is_waited_for(queue: Queue) -> None:

@@ -207,7 +207,7 @@ def hours(queue: Queue) -> None:
     queue.messages()
     advance(queue, 3 * HOUR)
     queue.messages()
-    queue.server.core.services.usage.flush()
+    queue.server.services.usage.flush()
     assert len({counted.hour for counted in queue.server.storage.usage.since(NOW - DAY, None, None)}) == 2
 
 
@@ -270,7 +270,7 @@ def claim_work(queue: Queue) -> None:
     task_id = queue.create()
     assert visible(queue) == [(task_id, 0)]
     answers: list[Any] = []
-    services = queue.server.core.services
+    services = queue.server.services
 
     def wait() -> None:
         answers.append(queue.call("claimWork", {"tasks": 1, **WORKER}, **POOL).get_json())
@@ -288,7 +288,7 @@ def claim_work(queue: Queue) -> None:
 @row("event streams")
 def event_streams(queue: Queue) -> None:
     task_id = queue.create()
-    stream = queue.server.core.services.event_feed.follow(None, "#", "")
+    stream = queue.server.services.event_feed.follow(None, "#", "")
     assert next(stream) is None
     advance(queue, DAY)
     told = next(stream)

@@ -238,7 +238,7 @@ def test_a_worker_whose_claim_was_taken_back_acts_for_the_next(name: str) -> Non
     pool = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
     (claim,) = succeeded(other.call("claimWork", WORKER, **pool)).get_json()["tasks"]
     assert remembering.state(TASK_ID) == "running"
-    other.server.core.services.claims.release_claim(claim, Worker("group", "alice"))
+    other.server.services.claims.release_claim(claim, Worker("group", "alice"))
     succeeded(other.claim(TASK_ID, workerId="bob"))
     answer = remembering.call(name, WITH_A_CLAIM[name], PERMANENT, taskId=TASK_ID, runId=0)
     refused(answer, 403, "InsufficientScopes", "bob")

@@ -167,9 +167,9 @@ def test_an_answer_or_a_log_line_holds_a_signature(queue: Queue, capfd: Any) -> 
 @contextmanager
 def limits(queue: Queue, **limits: Any) -> Iterator[None]:
     """The same server, within these limits."""
-    core, whole = queue.server.core, queue.http
+    services, whole = queue.server.services, queue.http
     nobody = Authenticator({}, Roles({}))
-    backend = Backend(core.services, nobody, queue.server.storage, queue.clock, ROOT_URL, **limits)
+    backend = Backend(services, nobody, queue.server.storage, queue.clock, ROOT_URL, **limits)
     queue.http = Client(create_app(backend))
     yield
     queue.http = whole

@@ -22,9 +22,9 @@ from legacy_queue.ports import Broker, Clock, ObjectStore
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import MessageNotFound, PopReceiptMismatch, QueuedMessage, QueueNotFound
 from legacy_queue.services import Services
+from legacy_queue.services.assembly import build_services
 from legacy_queue.services.claims import ClaimProof
 from legacy_queue.services.concurrency import Threads
-from legacy_queue.services.core import Core, build_core
 from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.stores import ReceivedMessage, Storage, TaskStore
 from tests.memory_server import FakeClock, messages_in
@@ -131,10 +131,9 @@ class Harness:
         self.objects = objects
         self._required, self._secrets = frozenset(required), secrets
         self._events_read = 0
-        self.core = self.server()
-        self.services = self.core.services
+        self.services = self.replica()
 
-    def server(
+    def replica(
         self,
         intercept: Intercept = call_through,
         *,
@@ -147,8 +146,8 @@ class Harness:
         max_waiting: int = 3000,
         account: StorageAccount | None = None,
         threads: Threads = SequentialExecutor,
-    ) -> Core:
-        """A server process whose threads are not started. ``intercept`` wraps each call of its stores.
+    ) -> Services:
+        """The services of a new process without threads. ``intercept`` wraps each call of its stores.
 
         It reads a task for each decision, unless it ``caches_tasks``. ``wrap_tasks`` replaces its task store.
         ``account`` defaults to that of the harness. Concurrent calls happen in order, unless ``threads``
@@ -172,29 +171,25 @@ class Harness:
             max_waiting,
             renew_interval=24 * HOUR,  # of real time: a test on a busy machine never reaches it
         )
-        return build_core(storage, broker, clock or self.clock, settings, self.objects, threads)
+        return build_services(storage, broker, clock or self.clock, settings, self.objects, threads)
 
-    def replica(self, intercept: Intercept = call_through, **changes: Any) -> Services:
-        """The services of a new ``server``."""
-        return self.server(intercept, **changes).services
-
-    def run_timers(self, advance: timedelta = timedelta(0), server: Core | None = None) -> int:
+    def run_timers(self, advance: timedelta = timedelta(0), services: Services | None = None) -> int:
         """Advance the clock, then do the work of the threads. Returns the number of handled timers."""
-        server = server or self.core
+        services = services or self.services
         self.clock.advance(advance)
         total, handled = 0, 1
         while handled:
-            server.publisher.check()
-            server.timers.tick()
-            server.timers.receive()
-            handled = server.resolver.handle_all()
+            services.publisher.check()
+            services.timers.tick()
+            services.timers.receive()
+            handled = services.resolver.handle_all()
             total += handled
         return total
 
-    def sweep(self, advance: timedelta = timedelta(0), server: Core | None = None) -> None:
+    def sweep(self, advance: timedelta = timedelta(0), services: Services | None = None) -> None:
         """Advance the clock, then do the periodic jobs that are due. Timers are not handled."""
         self.clock.advance(advance)
-        periodic_jobs = (server or self.core).periodic_jobs
+        periodic_jobs = (services or self.services).periodic_jobs
         assert periodic_jobs
         periodic_jobs.do_due(FakeEvent(self.clock))
 
@@ -221,8 +216,7 @@ class Harness:
     def kill_process(self) -> None:
         """Lose the process and all timer messages. A new process serves from now on."""
         self.lose_timers()
-        self.core = self.server()
-        self.services = self.core.services
+        self.services = self.replica()
 
     def duplicate_timers(self) -> None:
         """Put a copy of each timer message."""
@@ -308,11 +302,11 @@ class Harness:
         self.services.claims.claim(self.task(task_id), run_id, worker, ClaimProof())
         return self.services.tasks.report(task_id, run_id, state, state)
 
-    def complete_by(self, server: Core, task_id: str) -> None:
-        """Claim and complete the task on that server, and run the server's timers."""
-        server.services.claims.claim(self.task(task_id), 0, ALICE, ClaimProof())
-        self.complete(task_id, services=server.services)
-        self.run_timers(server=server)
+    def complete_by(self, services: Services, task_id: str) -> None:
+        """Claim and complete the task with these services, and run their timers."""
+        services.claims.claim(self.task(task_id), 0, ALICE, ClaimProof())
+        self.complete(task_id, services=services)
+        self.run_timers(services=services)
 
     def shut_down(self, task_id: str, run_id: int = 0, services: Services | None = None) -> Task:
         """The worker reports worker-shutdown."""
@@ -410,7 +404,7 @@ class FakeEvent(threading.Event):
         return self.is_set()
 
 
-def failing(error: Exception) -> Callable[[], None]:
+def failing(error: BaseException) -> Callable[[], None]:
     def fail() -> None:
         raise error
 

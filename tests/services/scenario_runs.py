@@ -108,7 +108,7 @@ class RealTime:
         return self._clock.now()
 
     def _is_unfinished(self, task_id: str) -> bool:
-        state = self._server.core.timers._states.get(task_id)
+        state = self._server.services.timers._states.get(task_id)
         if state and state.is_unfinished:
             return True
         stored = self._server.storage.tasks.load(task_id)
@@ -126,9 +126,9 @@ def replayed(scenario: Scenario, real: Run, unit: timedelta) -> tuple[Run, list[
     """
     clock = MovableClock(FakeClock(NOW))
     server = Server(clock, scenario.claim * SECOND)
-    control = server.core.clock_control(clock)
+    control = server.services.clock_control()
     calls = Calls(server, scenario.tasks, lambda: clock.now() - clock.wall_time())
-    background = server.core.background() if scenario.has_threads else None
+    background = server.services.background() if scenario.has_threads else None
     if background:
         background.start()
     try:

@@ -17,8 +17,8 @@ from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.times import format_time, from_epoch, parse_time
 from legacy_queue.ports import Clock
 from legacy_queue.ports.queue import QueueNotFound
+from legacy_queue.services.assembly import build_services
 from legacy_queue.services.claims import ClaimProof
-from legacy_queue.services.core import Core, build_core
 from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.stores import Storage
 from tests.services.harness import ISSUER, PREFIX, SECRET, UPLOAD_URL, Message, task_body
@@ -123,7 +123,7 @@ class Server:
             UPLOAD_URL,
             page_pause=NO_TIME,
         )
-        self.core: Core = build_core(self.storage, self.broker, clock, settings)
+        self.services = build_services(self.storage, self.broker, clock, settings)
 
 
 @dataclass
@@ -156,7 +156,7 @@ class Calls:
             "dependencies": [self.ids[one] for one in planned.dependencies],
             "requires": planned.requires,
         }
-        return story(self.server.core.services.tasks.create(self.ids[step.task], task_body(now, **changes)))
+        return story(self.server.services.tasks.create(self.ids[step.task], task_body(now, **changes)))
 
     def poll(self, _step: Step) -> Any:
         """All that is visible, and whether the signed URLs end when they should by the real time."""
@@ -171,7 +171,7 @@ class Calls:
             map(Message.read, received), key=lambda one: (self.ids.index(one.task_id), one.run_id)
         )
         self.polled = [*messages, *self.polled]
-        urls = self.server.core.services.polling.poll_urls("provisioner", self.ids[0], "client")
+        urls = self.server.services.polling.poll_urls("provisioner", self.ids[0], "client")
         is_real = self._is_now(parse_time(urls["expires"]) - SAS_LIFE, before)
         return [(self.ids.index(one.task_id), one.run_id) for one in messages], is_real
 
@@ -193,7 +193,7 @@ class Calls:
     def reclaim(self, step: Step) -> Any:
         before = self.server.clock.now()
         return self._claim(
-            self.server.core.services.claims.reclaim(self.ids[step.task], self._last(self.ids[step.task])),
+            self.server.services.claims.reclaim(self.ids[step.task], self._last(self.ids[step.task])),
             before,
         )
 
@@ -202,16 +202,16 @@ class Calls:
         running = [task for task in self.tasks() if task.state == "running"]
         task_id = running[step.task % len(running)].task_id if running else self.ids[step.task]
         report = REPORTS[step.choice % len(REPORTS)]
-        return story(self.server.core.services.tasks.report(task_id, self._last(task_id), *report))
+        return story(self.server.services.tasks.report(task_id, self._last(task_id), *report))
 
     def cancel(self, step: Step) -> Any:
-        return story(self.server.core.services.tasks.cancel(self.ids[step.task]))
+        return story(self.server.services.tasks.cancel(self.ids[step.task]))
 
     def rerun(self, step: Step) -> Any:
-        return story(self.server.core.services.tasks.rerun(self.ids[step.task]))
+        return story(self.server.services.tasks.rerun(self.ids[step.task]))
 
     def _claimed(self, task_id: str, run_id: int, step: Step, proof: ClaimProof = ClaimProof()) -> Any:  # noqa: B008 - it is frozen
-        services, before = self.server.core.services, self.server.clock.now()
+        services, before = self.server.services, self.server.clock.now()
         worker = WORKERS[step.choice % 2]
         task = services.tasks.recall(task_id)
         return self._claim(services.claims.claim(task, run_id, worker, proof), before)

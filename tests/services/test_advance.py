@@ -10,8 +10,8 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import BrokerAway, Corrupt
+from legacy_queue.services import Services
 from legacy_queue.services.advance import Next
-from legacy_queue.services.core import Core
 from tests.services.artifact_calls import NAME, body
 from tests.services.harness import (
     ALICE,
@@ -39,15 +39,17 @@ def harness() -> Harness:
     return Harness()
 
 
-def advance(harness: Harness, task_id: str, *args: Any, server: Core | None = None, **kwargs: Any) -> Next:
+def advance(
+    harness: Harness, task_id: str, *args: Any, services: Services | None = None, **kwargs: Any
+) -> Next:
     """On a server of which no timer is looked at."""
-    return (server or harness.server()).resolver._advance(task_id, *args, **kwargs)
+    return (services or harness.replica()).resolver._advance(task_id, *args, **kwargs)
 
 
-def dies_after(harness: Harness, write: str, call: Callable[[Core], object]) -> None:
+def dies_after(harness: Harness, write: str, call: Callable[[Services], object]) -> None:
     """A server that dies once it has written, before it has done anything else."""
     with pytest.raises(Crash):
-        call(harness.server(FaultAt(0, of=write, after=failing(Crash()))))
+        call(harness.replica(FaultAt(0, of=write, after=failing(Crash()))))
 
 
 def defined(harness: Harness, **changes: Any) -> str:
@@ -63,13 +65,13 @@ def test_a_task_that_misses_nothing_and_is_not_due_costs_one_read(harness: Harne
     for task_id, due in ((harness.claimed(), CLAIM_TIMEOUT + MARGIN), (harness.create(), DAY)):
         calls = CallRecorder()
         harness.events()
-        assert advance(harness, task_id, server=harness.server(calls)) == Next(NOW + due)
+        assert advance(harness, task_id, services=harness.replica(calls)) == Next(NOW + due)
         assert (calls.names, harness.events()) == (["load"], [])
 
 
 def test_what_was_created_is_published_and_offered_when_its_server_died(harness: Harness) -> None:
     task_id = slugid()
-    dies_after(harness, "insert", lambda server: server.services.tasks.create(task_id, task_body()))
+    dies_after(harness, "insert", lambda server: server.tasks.create(task_id, task_body()))
     assert (harness.events(), harness.messages()) == ([], [])
     assert advance(harness, task_id, NOW) == Next(NOW + DAY)
     assert harness.events() == [("task-defined", task_id, None), ("task-pending", task_id, 0)]
@@ -80,7 +82,7 @@ def test_what_was_created_to_wait_is_registered_and_rechecked_when_its_server_di
     first, second = harness.create(), harness.create()
     task_id = slugid()
     body = task_body(dependencies=[first, second])
-    dies_after(harness, "insert", lambda server: server.services.tasks.create(task_id, body))
+    dies_after(harness, "insert", lambda server: server.tasks.create(task_id, body))
     harness.run(first)
     harness.run_timers()
     assert harness.task(task_id).waits_for == (first, second)
@@ -107,10 +109,10 @@ def test_events_since_are_published_again_in_order_and_older_ones_are_not(harnes
 
 def test_an_artifact_that_was_not_published_is_if_it_is_there(harness: Harness) -> None:
     task_id = harness.claimed()
-    create: Callable[[Core], object] = lambda server: server.services.artifacts.create(  # noqa: E731
+    create: Callable[[Services], object] = lambda server: server.artifacts.create(  # noqa: E731
         task_id, 0, NAME, body("s3")
     )
-    create(harness.core)
+    create(harness.services)
     harness.clock.advance(SECOND)
     harness.events()
     since = harness.clock.now()
@@ -126,18 +128,18 @@ def test_what_is_published_already_is_not_published_again(harness: Harness) -> N
     harness.complete(task_id)
     harness.events()
     calls = CallRecorder()
-    assert advance(harness, task_id, NOW, is_published=True, server=harness.server(calls)) == Next()
+    assert advance(harness, task_id, NOW, is_published=True, services=harness.replica(calls)) == Next()
     assert harness.events() == [("task-group-resolved", group, None)]
 
 
 def test_what_has_just_been_written_here_is_not_read_again(harness: Harness) -> None:
     calls = CallRecorder()
-    server = harness.server(calls, caches_tasks=True)
+    server = harness.replica(calls, caches_tasks=True)
     task_id = slugid()
-    server.services.tasks.create(task_id, task_body())
-    server.services.tasks.cancel(task_id)
+    server.tasks.create(task_id, task_body())
+    server.tasks.cancel(task_id)
     calls.names.clear()
-    advance(harness, task_id, NOW, is_published=True, recalls=True, server=server)
+    advance(harness, task_id, NOW, is_published=True, recalls=True, services=server)
     assert calls.names == ["dependency.has_any", "load", "broker.publish"]  # it loads the group
 
 
@@ -147,9 +149,9 @@ def test_what_is_remembered_without_its_end_is_read(harness: Harness) -> None:
     waiting = harness.create(dependencies=[task_id])
     before = harness.storage.tasks.load(task_id)
     harness.complete(task_id)
-    server = harness.server(wrap_tasks=lambda tasks: StaleTasks(tasks, before))
+    server = harness.replica(wrap_tasks=lambda tasks: StaleTasks(tasks, before))
     harness.events()
-    advance(harness, task_id, NOW, is_published=True, recalls=True, server=server)
+    advance(harness, task_id, NOW, is_published=True, recalls=True, services=server)
     assert harness.states(waiting) == ["pending"]
     assert ("task-group-resolved", task_id, None) in harness.events()
 
@@ -159,7 +161,7 @@ def test_the_dependents_of_what_ended_go_on_and_its_group_is_resolved(harness: H
     task_id = harness.claimed(taskGroupId=group)
     waiting = harness.create(dependencies=[task_id])
     needs_both = harness.create(dependencies=[task_id, waiting])
-    dies_after(harness, "replace", lambda server: harness.complete(task_id, services=server.services))
+    dies_after(harness, "replace", lambda server: harness.complete(task_id, services=server))
     harness.events()
     assert advance(harness, task_id, NOW) == Next()
     told = harness.events()
@@ -171,7 +173,7 @@ def test_the_dependents_of_what_ended_go_on_and_its_group_is_resolved(harness: H
 def test_of_what_was_rerun_the_dependents_of_its_earlier_end_go_on(harness: Harness) -> None:
     task_id = harness.claimed()
     waiting = harness.create(dependencies=[task_id])
-    dies_after(harness, "replace", lambda server: harness.complete(task_id, services=server.services))
+    dies_after(harness, "replace", lambda server: harness.complete(task_id, services=server))
     harness.clock.advance(SECOND)
     harness.services.tasks.rerun(task_id)
     harness.events()
@@ -188,7 +190,7 @@ def test_an_end_that_others_were_told_of_before_is_not_repeated(harness: Harness
     harness.clock.advance(SECOND)
     harness.events()
     calls = CallRecorder()
-    advance(harness, task_id, harness.clock.now(), server=harness.server(calls))
+    advance(harness, task_id, harness.clock.now(), services=harness.replica(calls))
     assert (harness.events(), calls.names) == ([], ["load"])
 
 
@@ -198,7 +200,7 @@ def test_a_definition_that_was_refused_leaves_the_group_that_it_named(harness: H
     harness.run(done)
     harness.run_timers()
     another = task_body(taskGroupId=group)
-    dies_after(harness, "join", lambda server: server.services.tasks.create(task_id, another))
+    dies_after(harness, "join", lambda server: server.tasks.create(task_id, another))
     harness.events()
     active = harness.storage.groups.load(group)
     assert active
@@ -214,7 +216,7 @@ def test_a_resolved_task_that_was_created_again_ends_in_its_group_again(harness:
     harness.run(task_id)
     harness.run_timers()
     harness.clock.advance(SECOND)
-    dies_after(harness, "join", lambda server: server.services.tasks.create(task_id, asked_for))
+    dies_after(harness, "join", lambda server: server.tasks.create(task_id, asked_for))
     harness.events()
     advance(harness, task_id, harness.clock.now(), (), group)
     assert harness.events() == [("task-group-resolved", group, None)]
@@ -228,14 +230,14 @@ def test_a_claim_that_is_over_ends_a_minute_late_if_another_process_counted_it(
     harness: Harness, retries: int, state: str
 ) -> None:
     task_id = harness.claimed(retries=retries)
-    server = harness.server()
+    server = harness.replica()
     harness.clock.advance(CLAIM_TIMEOUT)
-    assert advance(harness, task_id, server=server) == Next(NOW + CLAIM_TIMEOUT + MARGIN)
+    assert advance(harness, task_id, services=server) == Next(NOW + CLAIM_TIMEOUT + MARGIN)
     harness.clock.advance(MARGIN - SECOND)
-    assert advance(harness, task_id, server=server) == Next(NOW + CLAIM_TIMEOUT + MARGIN)
+    assert advance(harness, task_id, services=server) == Next(NOW + CLAIM_TIMEOUT + MARGIN)
     assert harness.states(task_id) == ["running by alice"]
     harness.clock.advance(SECOND)
-    assert advance(harness, task_id, server=server) == Next(NOW + DAY if retries else None)
+    assert advance(harness, task_id, services=server) == Next(NOW + DAY if retries else None)
     assert harness.task(task_id).state == state
 
 
@@ -245,13 +247,13 @@ def test_no_claim_is_kept_past_the_deadline_of_its_task(harness: Harness) -> Non
 
 
 def test_a_claim_that_this_process_counted_ends_in_time(harness: Harness) -> None:
-    server = harness.server(caches_tasks=True)
+    server = harness.replica(caches_tasks=True)
     task_id = harness.create()
-    harness.claim(harness.receive_one(), ALICE, server.services)
+    harness.claim(harness.receive_one(), ALICE, server)
     harness.clock.advance(CLAIM_TIMEOUT - SECOND)
-    assert advance(harness, task_id, server=server) == Next(NOW + CLAIM_TIMEOUT)
+    assert advance(harness, task_id, services=server) == Next(NOW + CLAIM_TIMEOUT)
     harness.clock.advance(SECOND)
-    advance(harness, task_id, server=server)
+    advance(harness, task_id, services=server)
     assert harness.states(task_id) == ["exception claim-expired", "pending"]
 
 
@@ -280,9 +282,9 @@ def test_a_task_that_is_not_resolved_ends_at_its_deadline(
 def test_what_ends_is_done_with_the_rest_that_its_end_means(harness: Harness) -> None:
     task_id = harness.claimed(retries=0)
     harness.events()
-    server = harness.server()
+    server = harness.replica()
     harness.clock.advance(CLAIM_TIMEOUT + MARGIN)
-    advance(harness, task_id, server=server)
+    advance(harness, task_id, services=server)
     server.resolver.handle_all()
     expected: list[PublishedEvent] = [("task-exception", task_id, 0), ("task-group-resolved", task_id, None)]
     assert (harness.events(), harness.messages()) == (expected, [])
@@ -299,16 +301,16 @@ def test_a_task_that_is_not_there_is_not(harness: Harness) -> None:
 def test_while_the_broker_is_away_nothing_is_read_for_what_is_to_be_published(harness: Harness) -> None:
     task_id = harness.create()
     calls = CallRecorder()
-    server = harness.server(calls)
+    server = harness.replica(calls)
     harness.broker.capacity = 0
     with pytest.raises(BrokerAway):
-        advance(harness, task_id, NOW, server=server)
+        advance(harness, task_id, NOW, services=server)
     assert calls.names == ["load", "broker.publish"]
     calls.names.clear()
     with pytest.raises(BrokerAway):
-        advance(harness, task_id, NOW, server=server)
+        advance(harness, task_id, NOW, services=server)
     assert calls.names == []
-    assert advance(harness, task_id, server=server) == Next(NOW + DAY)
+    assert advance(harness, task_id, services=server) == Next(NOW + DAY)
 
 
 @pytest.mark.parametrize("of", ["load", "replace"])
@@ -317,12 +319,14 @@ def test_storage_that_is_away_is_for_the_caller_to_know(harness: Harness, of: st
     harness.clock.advance(DAY)
     away = FaultAt(0, of=of, before=failing(ServiceUnavailable("storage is away")))
     with pytest.raises(ServiceUnavailable):
-        advance(harness, task_id, server=harness.server(away))
+        advance(harness, task_id, services=harness.replica(away))
 
 
 def test_a_task_that_cannot_be_read_is_for_the_caller_to_know(harness: Harness) -> None:
     task_id = harness.create()
     with pytest.raises(Corrupt):
         advance(
-            harness, task_id, server=harness.server(FaultAt(0, of="load", before=failing(Corrupt("no task"))))
+            harness,
+            task_id,
+            services=harness.replica(FaultAt(0, of="load", before=failing(Corrupt("no task")))),
         )

@@ -83,8 +83,8 @@ def test_an_artifact_is_published_with_each_call_as_it_is_stored(storage_type: s
 @each_type
 def test_an_artifact_costs_its_writes_and_is_published_before_it_is_answered(storage_type: str) -> None:
     harness, calls = Harness(), CallRecorder()
-    server = harness.server(calls, caches_tasks=True)
-    harness.services = server.services
+    server = harness.replica(calls, caches_tasks=True)
+    harness.services = server
     task_id = harness.claimed()
     calls.names.clear()
     create(harness, task_id, storage_type)
@@ -268,7 +268,7 @@ def test_artifacts_are_published_in_their_place_when_the_broker_is_back(
         create(harness, task_id, storage_type, name)
     harness.services.tasks.report(task_id, 0, "failed", "failed")
     if dies:
-        harness.core = harness.server()
+        harness.services = harness.replica()
     harness.run_timers(MINUTE)
     assert harness.events() == []
     harness.broker.capacity = None
@@ -286,7 +286,7 @@ def test_an_artifact_waits_for_earlier_events_of_its_task() -> None:
     harness.broker.capacity = 0
     task_id = harness.claimed()
     harness.broker.capacity = None
-    harness.core.publisher.check()
+    harness.services.publisher.check()
     create(harness, task_id)
     assert harness.events() == []
     harness.run_timers(MINUTE)

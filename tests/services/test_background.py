@@ -12,8 +12,8 @@ import pytest
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.worker_record import worker_path
+from legacy_queue.services import Services
 from legacy_queue.services.background import Background, Pace
-from legacy_queue.services.core import Core
 from tests.services.harness import (
     ALICE,
     CLAIM_TIMEOUT,
@@ -32,7 +32,7 @@ MAX_WAIT = 30  # seconds: of a test that would otherwise fail by never ending
 
 
 @contextmanager
-def running(server: Core) -> Iterator[Background]:
+def running(server: Services) -> Iterator[Background]:
     background = server.background(OFTEN)
     background.start()
     try:
@@ -41,11 +41,11 @@ def running(server: Core) -> Iterator[Background]:
         background.stop()
 
 
-def claimed_by(server: Core, harness: Harness, **changes: Any) -> str:
+def claimed_by(server: Services, harness: Harness, **changes: Any) -> str:
     task_id = slugid()
-    server.services.tasks.create(task_id, task_body(harness.clock.now(), **changes))
+    server.tasks.create(task_id, task_body(harness.clock.now(), **changes))
     message = next(one for one in harness.receive() if one.task_id == task_id)
-    harness.claim(message, ALICE, server.services)
+    harness.claim(message, ALICE, server)
     return task_id
 
 
@@ -75,11 +75,11 @@ class Seen:
 def test_what_is_resolved_is_followed_by_its_dependents_without_anybody_asking() -> None:
     harness = Harness()
     released = Seen("end")
-    server = harness.server(released)
+    server = harness.replica(released)
     with running(server):
         task_id = claimed_by(server, harness, taskGroupId=slugid())
         waiting = harness.create(dependencies=[task_id])
-        harness.complete(task_id, services=server.services)
+        harness.complete(task_id, services=server)
         released.wait()
     assert harness.states(waiting) == ["pending"]
 
@@ -88,7 +88,7 @@ def test_a_claim_that_is_over_ends_and_timers_of_other_processes_are_received() 
     harness = Harness()
     harness.claimed()  # by a process that is gone
     ended = Seen("replace", 3)
-    server = harness.server(ended)
+    server = harness.replica(ended)
     with running(server):
         claimed_by(server, harness)
         harness.clock.advance(CLAIM_TIMEOUT + MINUTE)
@@ -100,7 +100,7 @@ def test_a_claim_that_is_over_ends_and_timers_of_other_processes_are_received() 
 def test_chores_are_done_and_what_is_counted_in_memory_is_written() -> None:
     harness = Harness()
     swept, written = Seen("lease.renew"), Seen("worker.insert")
-    server = harness.server(lambda name, call: swept(name, lambda: written(name, call)))
+    server = harness.replica(lambda name, call: swept(name, lambda: written(name, call)))
     with running(server):
         claimed_by(server, harness)
         swept.wait()
@@ -112,10 +112,10 @@ def test_chores_are_done_and_what_is_counted_in_memory_is_written() -> None:
 def test_events_that_wait_are_published_when_the_broker_is_back() -> None:
     harness = Harness()
     published = Seen("broker.publish", 2)
-    server = harness.server(published, resolves=False)
+    server = harness.replica(published, resolves=False)
     harness.broker.capacity = 0
     with running(server):
-        server.services.tasks.create(slugid(), task_body())
+        server.tasks.create(slugid(), task_body())
         harness.broker.capacity = None
         while not published.happened.wait(0.01):
             harness.clock.advance(SECOND)  # it is tried again then
@@ -135,14 +135,14 @@ def test_nothing_that_fails_ends_what_is_repeated(
 ) -> None:
     harness = Harness()
     fails, again = Seen("timer.receive", 2, error), Seen("timer.receive", 3)
-    with running(harness.server(lambda name, call: again(name, lambda: fails(name, call)))):
+    with running(harness.replica(lambda name, call: again(name, lambda: fails(name, call)))):
         again.wait()
     assert [(one["event"], one["log_level"]) for one in logs] == [(event, level)] * 2
 
 
 def test_a_process_that_ends_leaves_its_timers_to_others() -> None:
     harness = Harness()
-    server = harness.server()
+    server = harness.replica()
     with running(server):
         claimed_by(server, harness)
     ((timer, left),) = harness.timers()
@@ -152,7 +152,9 @@ def test_a_process_that_ends_leaves_its_timers_to_others() -> None:
 def test_a_process_ends_though_storage_is_away(logs: list[MutableMapping[str, Any]]) -> None:
     """What it kept fires then, and is told again."""
     harness = Harness()
-    server = harness.server(FaultAt(1, of="timer.put", before=failing(ServiceUnavailable("storage is away"))))
+    server = harness.replica(
+        FaultAt(1, of="timer.put", before=failing(ServiceUnavailable("storage is away")))
+    )
     background = server.background(OFTEN)
     task_id = claimed_by(server, harness)
     background.stop()
@@ -164,9 +166,9 @@ def test_a_process_ends_though_storage_is_away(logs: list[MutableMapping[str, An
 def test_a_process_that_does_not_resolve_has_no_threads_for_it() -> None:
     harness = Harness()
     before = threading.active_count()
-    with running(harness.server(resolves=False)):
+    with running(harness.replica(resolves=False)):
         assert threading.active_count() == before + 7
-    with running(harness.server()):
+    with running(harness.replica()):
         assert threading.active_count() >= before + 9
     assert threading.active_count() == before
 
@@ -174,18 +176,25 @@ def test_a_process_that_does_not_resolve_has_no_threads_for_it() -> None:
 def test_requests_that_wait_are_woken_when_the_process_is_to_end() -> None:
     harness = Harness()
     woken = threading.Event()
-    core = harness.core
+    services = harness.services
     background = Background(
-        core.timers, core.resolver, core.publisher, None, (), core.stopping, [woken.set], pace=OFTEN
+        services.timers,
+        services.resolver,
+        services.publisher,
+        None,
+        (),
+        services.stopping,
+        [woken.set],
+        pace=OFTEN,
     )
     background.begin_stop()
     assert woken.is_set()
-    assert core.stopping.is_set()
+    assert services.stopping.is_set()
 
 
 def test_what_is_stopped_twice_has_stopped() -> None:
     harness = Harness()
-    background = harness.server().background(OFTEN)
+    background = harness.replica().background(OFTEN)
     background.start()
     for _ in range(2):
         background.stop()
@@ -199,7 +208,7 @@ monkey.patch_all()
 import gevent
 from tests.services.harness import Harness
 
-background = Harness().server().background()
+background = Harness().replica().background()
 starting = gevent.spawn(background.start)
 gevent.sleep(0)  # it waits for the first of its threads
 background.stop()

@@ -18,7 +18,7 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import Queue
 from legacy_queue.ports.table import Table
-from legacy_queue.services.core import Core
+from legacy_queue.services import Services
 from tests.services.harness import (
     ALICE,
     MINUTE,
@@ -89,10 +89,12 @@ class Process:
     def __init__(self, intercept: Intercept = call_through) -> None:
         self.harness = Harness()
         self.metered = Metered(self.harness.account, intercept)
-        self.core: Core = self.harness.server(caches_tasks=True, account=cast(StorageAccount, self.metered))
-        self.harness.services = self.core.services
+        self.services: Services = self.harness.replica(
+            caches_tasks=True, account=cast(StorageAccount, self.metered)
+        )
+        self.harness.services = self.services
         self.harness.complete(self.harness.claimed())
-        self.harness.run_timers(server=self.core)
+        self.harness.run_timers(services=self.services)
         self.costs()
 
     def costs(self) -> list[str]:
@@ -101,7 +103,7 @@ class Process:
 
     def follow_up(self) -> list[str]:
         """What the background does at once, without the timers' tick."""
-        self.core.resolver.handle_all()
+        self.services.resolver.handle_all()
         return self.costs()
 
 
@@ -129,7 +131,7 @@ def test_claim_task_costs_two_operations_and_at_most_a_shared_timer(process: Pro
     process.harness.create()
     message = process.harness.receive_one()
     if is_later:
-        process.harness.run_timers(MINUTE, process.core)
+        process.harness.run_timers(MINUTE, process.services)
     process.costs()
     process.harness.claim(message)
     costs = [one for one in process.costs() if one != "workers.page"]  # quarantine is looked up once in 5 s
@@ -160,7 +162,7 @@ def test_claim_work_costs_a_receive_more_for_a_batch(process: Process) -> None:
         for _ in range(tasks):
             process.harness.create(priority="highest")
         process.costs()
-        answer: Mapping[str, Any] = process.core.services.claim_work.claim(
+        answer: Mapping[str, Any] = process.services.claim_work.claim(
             PROVISIONER, WORKER_TYPE, ALICE, tasks, lambda: False
         )
         assert len(answer["tasks"]) == tasks
@@ -176,12 +178,12 @@ def test_a_cycle_of_one_client_costs_at_most_thirteen_operations(process: Proces
     task_id = process.harness.create()
     process.harness.claim(process.harness.receive_one())
     process.harness.complete(task_id)
-    process.core.resolver.handle_all()
-    process.core.timers.tick()
+    process.services.resolver.handle_all()
+    process.services.timers.tick()
     costs = process.costs()
     assert "timers.delete" in costs
     assert len(costs) <= 10
-    process.harness.run_timers(MINUTE, process.core)
+    process.harness.run_timers(MINUTE, process.services)
     assert process.costs() == ["timers.receive"]
     assert process.harness.timers() == []
 
@@ -192,9 +194,9 @@ def test_nothing_that_the_process_has_written_is_read_and_nothing_is_queried(pro
     process.costs()
     required = process.harness.create(taskGroupId=group)
     process.harness.claim(process.harness.receive_one())
-    process.core.services.claims.reclaim(required, 0)
+    process.services.claims.reclaim(required, 0)
     process.harness.complete(required)
-    process.core.resolver.handle_all()
+    process.services.resolver.handle_all()
     costs = process.costs()
     assert not {"tasks.get", "groups.page", "dependencies.page", "tasks.page"} & set(costs)
 
@@ -211,11 +213,11 @@ def test_calls_at_once_share_their_timers_and_their_groups_steps() -> None:
     process, group = Process(held_up), slugid()
     process.harness.create(taskGroupId=group)
     process.costs()
-    commits = process.core.timers._commits
+    commits = process.services.timers._commits
     with ThreadPoolExecutor(16) as threads:
         holds.set()
         calls = [
-            threads.submit(process.core.services.tasks.create, slugid(), task_body(taskGroupId=group))
+            threads.submit(process.services.tasks.create, slugid(), task_body(taskGroupId=group))
             for _ in range(16)
         ]
         try:
@@ -233,17 +235,17 @@ def test_calls_at_once_share_their_timers_and_their_groups_steps() -> None:
 
 def test_a_cycle_on_azurite_costs_at_most_thirteen_requests(azurite: Azurite) -> None:
     account = AzureAccount(azurite.connection_string, f"t{secrets.token_hex(4)}")
-    core = Harness().server(caches_tasks=True, account=account)
+    services = Harness().replica(caches_tasks=True, account=account)
     account.check()
 
     def cycle() -> int:
         task_id, before = slugid(), account.operations.total()
-        core.services.tasks.create(task_id, task_body(priority="highest"))
-        answer = core.services.claim_work.claim(PROVISIONER, WORKER_TYPE, ALICE, 1, lambda: False)
+        services.tasks.create(task_id, task_body(priority="highest"))
+        answer = services.claim_work.claim(PROVISIONER, WORKER_TYPE, ALICE, 1, lambda: False)
         assert [one["status"]["taskId"] for one in answer["tasks"]] == [task_id]
-        core.services.tasks.report(task_id, 0, "completed", "completed")
-        assert core.resolver.handle_all() == 1
-        core.timers.tick()
+        services.tasks.report(task_id, 0, "completed", "completed")
+        assert services.resolver.handle_all() == 1
+        services.timers.tick()
         return account.operations.total() - before
 
     cycle()

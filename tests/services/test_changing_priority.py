@@ -125,23 +125,23 @@ def test_without_any_timer_a_server_that_dies_strands_no_task() -> None:
 
 def test_a_process_that_remembers_the_old_priority_does_not_claim_early() -> None:
     harness = Harness()
-    other = harness.server(caches_tasks=True)
+    other = harness.replica(caches_tasks=True)
     task_id = slugid()
-    other.services.tasks.create(task_id, task_body(priority="highest"))
+    other.tasks.create(task_id, task_body(priority="highest"))
     change(harness, task_id, "low", "highest")
     (message,) = harness.receive(queue=QUEUES["highest"])
-    assert other.services.claims.claim_polled(QUEUES["highest"], message.received, ALICE) is None
+    assert other.claims.claim_polled(QUEUES["highest"], message.received, ALICE) is None
     assert runs_in(harness) == {"low": [0, 0]}
 
 
 def test_a_process_that_remembers_the_old_priority_does_not_drop_the_message_of_the_new() -> None:
     harness = Harness()
-    other = harness.server(caches_tasks=True)
+    other = harness.replica(caches_tasks=True)
     task_id = slugid()
-    other.services.tasks.create(task_id, task_body())
+    other.tasks.create(task_id, task_body())
     change(harness, task_id)
     (message,) = harness.receive(queue=QUEUES["high"])
-    assert other.services.claims.claim_polled(QUEUES["high"], message.received, ALICE)
+    assert other.claims.claim_polled(QUEUES["high"], message.received, ALICE)
 
 
 def test_a_worker_that_polls_by_itself_may_claim_by_the_old_message(harness: Harness) -> None:
@@ -245,7 +245,7 @@ def test_whatever_fails_the_run_is_found_with_the_priority_that_the_task_has(
         fault = FaultAt(call, **{"after" if is_after else "before": failing(error)})
         with suppress(Crash, ServiceUnavailable):
             harness.replica(fault).tasks.change_priority(task_id, "lowest", "high")
-        harness.run_timers(MINUTE, harness.server())
+        harness.run_timers(MINUTE, harness.replica())
         if is_running:
             harness.clock.advance(CLAIM_TIMEOUT)
         assert work(harness) == [task_id]

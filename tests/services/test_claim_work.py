@@ -336,7 +336,7 @@ def test_a_worker_whose_quarantine_begins_while_it_waits_gets_no_work() -> None:
 def test_waiting_clients_get_no_work_once_the_process_stops() -> None:
     harness = Harness()
     with waiting(harness.services, ALICE, BOB) as claims:
-        harness.core.stopping.set()
+        harness.services.stopping.set()
     assert claims == []
     harness.create()
     assert claim_work(harness.services) == []
@@ -346,7 +346,7 @@ def test_waiting_clients_are_answered_when_the_stop_begins() -> None:
     harness = Harness()
     with waiting(harness.services, ALICE, BOB) as claims:
         wait_until(lambda: harness.services.claim_work.waiting() == 2)
-        harness.core.background().begin_stop()
+        harness.services.background().begin_stop()
     assert claims == []
 
 
@@ -383,15 +383,15 @@ def test_a_message_that_is_visible_too_early_is_hidden_for_two_seconds() -> None
 
 def test_empty_queues_are_polled_less_often_the_more_worker_types_wait() -> None:
     harness = Harness()
-    core = harness.server()
-    claim_work_service = core.services.claim_work
+    services = harness.replica()
+    claim_work_service = services.claim_work
     assert claim_work_service.poll_interval() < SECOND
     with ExitStack() as stack:
         for number in range(60):
-            stack.enter_context(waiting(core.services, ALICE, worker_type=f"type-{number}"))
+            stack.enter_context(waiting(services, ALICE, worker_type=f"type-{number}"))
         while claim_work_service.poll_interval() < 2 * SECOND:
             pass  # until all of them wait
-        core.stopping.set()
+        services.stopping.set()
     assert claim_work_service.poll_interval() < SECOND
 
 
@@ -433,7 +433,7 @@ def test_the_recent_tasks_of_a_worker_are_the_last_20_of_its_answer_in_their_ord
             claimed.release()
         return answer
 
-    services = harness.server(slow_at_first, threads=ThreadPoolExecutor).services
+    services = harness.replica(slow_at_first, threads=ThreadPoolExecutor)
     answered = claim_work(services, 30)
     runs = [{"taskId": claim["status"]["taskId"], "runId": claim["runId"]} for claim in answered]
     assert len(runs) == 30

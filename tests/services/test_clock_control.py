@@ -16,9 +16,9 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import Broker
+from legacy_queue.services.assembly import build_services
 from legacy_queue.services.background import Background
 from legacy_queue.services.claims import ClaimProof
-from legacy_queue.services.core import build_core
 from legacy_queue.services.gate import Gate
 from legacy_queue.services.service_settings import ServiceSettings
 from tests.memory_server import FakeClock, memory_storage
@@ -82,9 +82,8 @@ class Server:
             resolves=resolves,
             page_pause=timedelta(0),
         )
-        self.core = build_core(self.storage, broker, self.clock, settings)
-        self.services = self.core.services
-        self.control = self.core.clock_control(self.clock)
+        self.services = build_services(self.storage, broker, self.clock, settings)
+        self.control = self.services.clock_control()
 
     def create(self, task_id: str | None = None, deadline: timedelta = DAY, **changes: Any) -> str:
         task_id, now = task_id or slugid(), self.clock.now()
@@ -220,7 +219,7 @@ def test_a_frozen_queue_still_creates_claims_and_reports(server: Server) -> None
 
 def test_a_clock_of_its_own_is_not_moved() -> None:
     harness = Harness()
-    control = harness.core.clock_control(harness.clock)
+    control = harness.services.clock_control()
     assert "--storage memory" in control.state().reason
     for move in (control.freeze, control.release, lambda: control.advance(HOUR)):
         with pytest.raises(RequestConflict, match="--storage memory"):
@@ -268,7 +267,7 @@ def test_while_the_broker_is_away_a_move_does_not_stop_every_two_seconds() -> No
     assert [server.runs(one) for one in tasks] == [[("claim-expired", CLAIM_TIMEOUT)]] * 2
     assert server.clock.moves < 10
     broker.capacity = None
-    server.core.publisher.check()
+    server.services.publisher.check()
     server.control.advance(MINUTE)
     ended = [_told(one) for one in broker.published if one.exchange == "task-exception"]
     assert sorted(ended) == sorted(("task-exception", one, 0) for one in tasks)
@@ -285,7 +284,7 @@ def test_while_the_broker_is_away_a_task_that_is_behind_ends_at_its_time() -> No
 
 @contextmanager
 def background(server: Server) -> Iterator[Background]:
-    running = server.core.background(OFTEN)
+    running = server.services.background(OFTEN)
     running.start()
     try:
         yield running
@@ -314,7 +313,7 @@ def test_moves_at_once_follow_one_another(server: Server) -> None:
 
 def test_a_server_that_stops_ends_a_move(server: Server) -> None:
     task_id = server.create(deadline=HOUR)
-    server.core.stopping.set()
+    server.services.stopping.set()
     with pytest.raises(ServiceUnavailable, match="less time"):
         server.control.advance(DAY)
     assert (server.runs(task_id), server.clock.now()) == ([(None, None)], NOW)

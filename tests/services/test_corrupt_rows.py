@@ -10,7 +10,7 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.worker_record import Path, WorkerRecord
 from legacy_queue.ports import Corrupt
-from legacy_queue.services.core import Core
+from legacy_queue.services import Services
 from legacy_queue.stores import StoredTask, TaskStore
 from tests.services.harness import (
     ALICE,
@@ -41,9 +41,9 @@ class CorruptTasks(DelegatingTasks):
         return self.tasks.load(task_id)
 
 
-def server(harness: Harness, corrupt: set[str]) -> Core:
+def server(harness: Harness, corrupt: set[str]) -> Services:
     """One that finds these tasks corrupt; what is added later too."""
-    return harness.server(wrap_tasks=lambda tasks: CorruptTasks(tasks, corrupt))
+    return harness.replica(wrap_tasks=lambda tasks: CorruptTasks(tasks, corrupt))
 
 
 def name_of(task: Any) -> bytes:
@@ -55,7 +55,7 @@ def test_lists_leave_it_out(limit: int) -> None:
     harness = Harness()
     required, group = harness.create(), slugid()
     tasks = sorted(harness.create(taskGroupId=group, dependencies=[required]) for _ in range(5))
-    listing = server(harness, {tasks[2]}).services.listing
+    listing = server(harness, {tasks[2]}).listing
     for ask, about in ((listing.group, group), (listing.dependents, required)):
         found, after = [], ""
         while after is not None:
@@ -69,20 +69,20 @@ def test_others_that_depend_on_the_same_task_go_on() -> None:
     harness = Harness()
     required = harness.create()
     waiting = sorted(harness.create(dependencies=[required]) for _ in range(5))
-    core = server(harness, {waiting[0], waiting[2]})
+    services = server(harness, {waiting[0], waiting[2]})
     harness.claim(harness.receive_one())
-    harness.complete(required, services=core.services)
-    harness.run_timers(server=core)
+    harness.complete(required, services=services)
+    harness.run_timers(services=services)
     states = [harness.task(task_id).state for task_id in waiting]
     assert states == ["unscheduled", "pending", "unscheduled", "pending", "pending"]
-    harness.run_timers(timedelta(days=2), core)
+    harness.run_timers(timedelta(days=2), services)
 
 
 def test_its_timer_is_dropped_at_once(logs: list[MutableMapping[str, Any]]) -> None:
     harness = Harness()
     corrupt, other = harness.claimed(), harness.claimed()
-    core = server(harness, {corrupt})
-    harness.run_timers(timedelta(days=2), core)
+    services = server(harness, {corrupt})
+    harness.run_timers(timedelta(days=2), services)
     assert harness.task(other).state == "exception"
     assert harness.timers() == []
     assert [one["event"] for one in logs if one["log_level"] != "info"] == []
@@ -94,10 +94,10 @@ def test_a_sweep_goes_on_behind_a_task_that_depends_on_it(logs: list[MutableMapp
     for _ in range(3):
         harness.create(dependencies=[required])
     others = [harness.create() for _ in range(3)]
-    core = server(harness, {required})
+    services = server(harness, {required})
     for message in harness.receive():
         harness.delete(message)
-    harness.sweep(11 * MINUTE, core)
+    harness.sweep(11 * MINUTE, services)
     offered = {message.task_id for message in harness.receive()}
     assert offered == set(others)
     assert logs == []
@@ -108,9 +108,9 @@ def test_a_sweep_of_groups_goes_on_behind_it(error: Exception, logs: list[Mutabl
     harness = Harness()
     for _ in range(3):
         harness.storage.groups.join(slugid(), slugid(), "-", harness.clock.now() + timedelta(days=1))
-    core = harness.server(FaultAt(0, of="load", before=failing(error)))
-    harness.sweep(11 * MINUTE, core)
-    harness.run_timers(server=core)
+    services = harness.replica(FaultAt(0, of="load", before=failing(error)))
+    harness.sweep(11 * MINUTE, services)
+    harness.run_timers(services=services)
     assert len(harness.storage.groups.all_active("", 100)[0]) == 1
     assert [one["event"] for one in logs] == ["sweep-failed"] * (error is not CORRUPT)
 
@@ -118,15 +118,15 @@ def test_a_sweep_of_groups_goes_on_behind_it(error: Exception, logs: list[Mutabl
 def test_a_sweep_of_groups_ends_while_storage_is_away() -> None:
     harness = Harness()
     harness.storage.groups.join(slugid(), slugid(), "-", harness.clock.now() + timedelta(days=1))
-    core = harness.server(FaultAt(0, of="load", before=failing(ServiceUnavailable("storage is away"))))
+    services = harness.replica(FaultAt(0, of="load", before=failing(ServiceUnavailable("storage is away"))))
     with pytest.raises(ServiceUnavailable):
-        harness.sweep(11 * MINUTE, core)
+        harness.sweep(11 * MINUTE, services)
 
 
 def test_claim_work_drops_its_message_and_claims_the_others(logs: list[MutableMapping[str, Any]]) -> None:
     harness = Harness()
     tasks = [harness.create() for _ in range(3)]
-    claim_work = server(harness, {tasks[1]}).services.claim_work
+    claim_work = server(harness, {tasks[1]}).claim_work
     claimed = claim_work.claim(PROVISIONER, WORKER_TYPE, ALICE, 3, lambda: False)["tasks"]
     assert {one["status"]["taskId"] for one in claimed} == {tasks[0], tasks[2]}
     assert [run_id for run_id, _ in harness.offered_runs()] == [1, 1]

@@ -176,12 +176,12 @@ def test_the_held_message_survives_a_write_that_is_taken_for_lost() -> None:
 def test_what_was_written_and_not_answered_is_published_by_the_timer() -> None:
     scene = first_claim()
     scene.harness.run_timers(LEASE / 2)  # after this, no other timer is about what happened
-    server = scene.harness.server(
+    server = scene.harness.replica(
         FaultAt(0, of="replace", after=failing(ServiceUnavailable("the answer was lost")))
     )
     with pytest.raises(ServiceUnavailable):
-        scene.request(server.services)
-    scene.harness.run_timers(LEASE, server=server)
+        scene.request(server)
+    scene.harness.run_timers(LEASE, services=server)
     assert scene.harness.events()[-1] == ("task-running", scene.task_id, 0)
 
 
@@ -193,10 +193,10 @@ def test_a_write_that_another_process_wrote_over_is_published_by_the_timer() -> 
         scene.harness.complete(scene.task_id)
         raise Changed
 
-    server = scene.harness.server(FaultAt(0, of="replace", after=complete_elsewhere))
+    server = scene.harness.replica(FaultAt(0, of="replace", after=complete_elsewhere))
     with pytest.raises(RequestConflict):
-        scene.request(server.services)
-    scene.harness.run_timers(server=server)
+        scene.request(server)
+    scene.harness.run_timers(services=server)
     assert ("task-running", scene.task_id, 0) in scene.harness.events()
 
 

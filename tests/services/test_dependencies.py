@@ -336,7 +336,7 @@ def test_a_dependent_past_its_deadline_is_not_scheduled(harness: Harness) -> Non
     waiting = harness.create(dependencies=[required], deadline=format_time(NOW + HOUR))
     harness.clock.advance(HOUR)
     harness.run(required)
-    harness.core.resolver.handle_all()
+    harness.services.resolver.handle_all()
     assert (harness.task(waiting).state, harness.task(waiting).waits_for) == ("unscheduled", ())
     harness.run_timers(SECOND)
     assert harness.states(waiting) == ["exception deadline-exceeded"]
@@ -348,7 +348,7 @@ def test_ten_thousand_dependents_are_released_and_cost_the_other_tasks_nothing(h
     for _ in range(9_999):  # rows of tasks that have expired
         harness.storage.dependencies.add(required, Dependent(slugid(), "all-completed"), expires)
     waiting = harness.create(dependencies=[required])
-    server = harness.server(calls)
+    server = harness.replica(calls)
     harness.complete_by(server, required)
     assert harness.states(waiting) == ["pending"]
     assert calls.names.count("dependency.dependents") == 101
@@ -360,7 +360,7 @@ def test_ten_thousand_dependents_are_released_and_cost_the_other_tasks_nothing(h
 def test_a_process_that_dies_among_many_dependents_leaves_none_behind(harness: Harness) -> None:
     required = harness.create()
     waiting = [harness.create(dependencies=[required]) for _ in range(130)]
-    dying = harness.server(FaultAt(60, of="replace", before=failing(Crash())))
+    dying = harness.replica(FaultAt(60, of="replace", before=failing(Crash())))
     with pytest.raises(Crash):
         harness.complete_by(dying, required)
     states = [harness.task(one).state for one in waiting]

@@ -9,8 +9,8 @@ from legacy_queue.domain.errors import RequestConflict, ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import Changed
+from legacy_queue.services import Services
 from legacy_queue.services.claims import ClaimProof
-from legacy_queue.services.core import Core
 from legacy_queue.services.timers import LEASE
 from tests.memory_server import FakeClock
 from tests.services.harness import (
@@ -48,15 +48,13 @@ def defined(harness: Harness) -> str:
 
 def restarted(harness: Harness) -> None:
     """The process is stopped, and another one is started."""
-    harness.core.timers.leave()
-    harness.core = harness.server()
-    harness.services = harness.core.services
+    harness.services.timers.leave()
+    harness.services = harness.replica()
 
 
 def killed(harness: Harness) -> None:
     """The process is killed, and another one is started some seconds later."""
-    harness.core = harness.server()
-    harness.services = harness.core.services
+    harness.services = harness.replica()
     harness.run_timers(LEASE)
 
 
@@ -157,7 +155,7 @@ def test_a_claim_that_somebody_took_over_is_not_ended_again(harness: Harness) ->
 def test_lost_timers_leave_the_claim_to_the_held_message(harness: Harness) -> None:
     task_id = harness.claimed(ALICE)
     harness.lose_timers()
-    harness.core = harness.server()
+    harness.services = harness.replica()
     harness.run_timers(CLAIM_TIMEOUT + MARGIN)
     assert harness.states(task_id) == ["running by alice"]
     harness.claim(harness.receive_one(), BOB)
@@ -166,19 +164,19 @@ def test_lost_timers_leave_the_claim_to_the_held_message(harness: Harness) -> No
 
 def test_claims_expire_when_somebody_polls_though_nothing_resolves(harness: Harness) -> None:
     """The promise of the draft: no timer fires, and there are no periodic_jobs."""
-    server = harness.server(resolves=False)
+    server = harness.replica(resolves=False)
     assert server.periodic_jobs is None
     task_id = slugid()
-    server.services.tasks.create(task_id, task_body(retries=1))
-    harness.claim(harness.receive_one(), ALICE, server.services)
+    server.tasks.create(task_id, task_body(retries=1))
+    harness.claim(harness.receive_one(), ALICE, server)
     harness.clock.advance(CLAIM_TIMEOUT - MS)
     assert harness.receive() == []
     harness.clock.advance(MS)
-    harness.claim(harness.receive_one(), BOB, server.services)
+    harness.claim(harness.receive_one(), BOB, server)
     assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
     harness.clock.advance(CLAIM_TIMEOUT)
     with pytest.raises(RequestConflict, match="no retries are left"):
-        harness.claim(harness.receive_one(), ALICE, server.services)
+        harness.claim(harness.receive_one(), ALICE, server)
     assert harness.states(task_id) == ["exception claim-expired", "exception claim-expired"]
 
 
@@ -187,7 +185,7 @@ def test_a_claim_that_was_never_written_is_ended_by_no_timer(harness: Harness) -
     harness.clock.advance(CLAIM_TIMEOUT / 2)
     harness.services.claims.reclaim(task_id, 0)
     harness.lose_timers()
-    harness.core = harness.server()
+    harness.services = harness.replica()
     harness.clock.advance(CLAIM_TIMEOUT)
     message = harness.receive_one()
     with pytest.raises(Crash):
@@ -295,11 +293,11 @@ def test_a_task_that_has_ended_stays_as_it_is_and_leaves_no_timer(
 
 def test_a_whole_life_within_some_seconds_takes_one_message(harness: Harness) -> None:
     calls = CallRecorder()
-    server = harness.server(calls, caches_tasks=True)
+    server = harness.replica(calls, caches_tasks=True)
     task_id = slugid()
-    server.services.tasks.create(task_id, task_body())
-    harness.claim(harness.receive_one(), services=server.services)
-    harness.complete(task_id, services=server.services)
+    server.tasks.create(task_id, task_body())
+    harness.claim(harness.receive_one(), services=server)
+    harness.complete(task_id, services=server)
     harness.run_timers(SECOND, server)
     assert calls.names.count("timer.put") == calls.names.count("timer.remove") == 1
     assert harness.timers() == []
@@ -327,11 +325,11 @@ def test_what_was_done_tells_nothing_again(harness: Harness) -> None:
 
 def test_what_is_resolved_is_followed_at_once_by_the_process_that_did_it(harness: Harness) -> None:
     for resolves in (True, False):
-        server = harness.server(resolves=resolves)
+        server = harness.replica(resolves=resolves)
         group = slugid()
         task_id = harness.claimed(taskGroupId=group)
         waiting = harness.create(dependencies=[task_id])
-        harness.complete(task_id, services=server.services)
+        harness.complete(task_id, services=server)
         server.resolver.handle_all()
         assert harness.states(waiting) == ["pending"]
         assert harness.events()[-1] == ("task-group-resolved", group, None)
@@ -361,17 +359,17 @@ def test_a_resolution_that_was_never_written_is_given_up_after_some_minutes(harn
     assert len({timer.task_id for timer, _ in harness.timers()}) == len(harness.timers()) == 1
 
 
-def lost(harness: Harness) -> Core:
+def lost(harness: Harness) -> Services:
     """Its first write is repeated by the SDK, as the answer was lost, and finds a newer ETag: its own."""
-    return harness.server(FaultAt(0, of="replace", after=failing(Changed())))
+    return harness.replica(FaultAt(0, of="replace", after=failing(Changed())))
 
 
 def test_a_write_that_is_taken_for_lost_is_followed_by_all_it_causes(harness: Harness) -> None:
     task_id = harness.claimed()
     waiting = harness.create(dependencies=[task_id])
     server = lost(harness)
-    harness.complete(task_id, services=server.services)
-    harness.run_timers(server=server)
+    harness.complete(task_id, services=server)
+    harness.run_timers(services=server)
     assert harness.states(waiting) == ["pending"]
     assert harness.events()[-1] == ("task-group-resolved", task_id, None)
 
@@ -379,7 +377,7 @@ def test_a_write_that_is_taken_for_lost_is_followed_by_all_it_causes(harness: Ha
 def test_a_claim_whose_write_is_taken_for_lost_ends_in_time(harness: Harness) -> None:
     task_id = harness.create()
     server = lost(harness)
-    harness.claim(harness.receive_one(), services=server.services)
+    harness.claim(harness.receive_one(), services=server)
     harness.run_timers(CLAIM_TIMEOUT, server)
     harness.run_timers(MARGIN, server)
     assert harness.states(task_id) == ["exception claim-expired", "pending"]
@@ -393,10 +391,10 @@ def test_a_write_that_another_process_overtook_is_published_all_the_same(harness
         harness.services.tasks.cancel(task_id)
         raise Changed
 
-    server = harness.server(FaultAt(0, of="replace", after=overtaken))
+    server = harness.replica(FaultAt(0, of="replace", after=overtaken))
     with pytest.raises(RequestConflict):
-        harness.claim(harness.receive_one(), services=server.services)
-    harness.run_timers(server=server)
+        harness.claim(harness.receive_one(), services=server)
+    harness.run_timers(services=server)
     harness.run_timers()
     told = [event for event, about, _ in harness.events() if about == task_id]
     assert set(told) == {
@@ -522,9 +520,9 @@ def test_an_end_that_was_rerun_before_its_process_saw_it_is_followed_by_all_it_c
         harness.services.tasks.rerun(task_id)
         raise Changed
 
-    server = harness.server(FaultAt(0, of="replace", after=rerun))
-    harness.complete(task_id, services=server.services)
-    harness.run_timers(server=server)
+    server = harness.replica(FaultAt(0, of="replace", after=rerun))
+    harness.complete(task_id, services=server)
+    harness.run_timers(services=server)
     assert harness.states(waiting) == ["pending"]
     told = [event for event in harness.events() if event[1] == task_id]
     assert ("task-completed", task_id, 0) in told
@@ -535,18 +533,18 @@ def test_a_race_that_was_lost_is_decided_again(harness: Harness) -> None:
     harness.run(task_id)
     harness.run_timers()
     harness.events()
-    server = harness.server(FaultAt(0, of="replace", before=failing(Changed())))
-    server.services.tasks.rerun(task_id)
-    harness.run_timers(server=server)
+    server = harness.replica(FaultAt(0, of="replace", before=failing(Changed())))
+    server.tasks.rerun(task_id)
+    harness.run_timers(services=server)
     assert harness.states(task_id) == ["completed completed", "pending"]
     assert harness.events() == [("task-pending", task_id, 1)]
 
 
 def test_a_write_that_failed_by_a_defect_may_have_happened_and_is_looked_at(harness: Harness) -> None:
     task_id = slugid()
-    server = harness.server(FaultAt(0, of="insert", after=failing(ValueError("a defect"))))
+    server = harness.replica(FaultAt(0, of="insert", after=failing(ValueError("a defect"))))
     with pytest.raises(ValueError, match="a defect"):
-        server.services.tasks.create(task_id, task_body())
+        server.tasks.create(task_id, task_body())
     harness.run_timers(LEASE, server)
     assert harness.events() == [("task-defined", task_id, None), ("task-pending", task_id, 0)]
     assert harness.offered_runs() == [(0, AT_ONCE)]
@@ -564,13 +562,13 @@ class TickingClock(FakeClock):
 def test_what_time_ends_resolves_its_group_though_time_passes_meanwhile(harness: Harness, ends: str) -> None:
     """The run must not be resolved before its timer says that effects are missing."""
     group, clock = slugid(), TickingClock(NOW)
-    server = harness.server(clock=clock)
+    server = harness.replica(clock=clock)
     task_id = slugid()
-    server.services.tasks.create(
+    server.tasks.create(
         task_id, task_body(NOW, taskGroupId=group, retries=0, deadline=format_time(NOW + HOUR))
     )
     if ends == "claim":
-        harness.claim(harness.receive_one(), ALICE, server.services)
+        harness.claim(harness.receive_one(), ALICE, server)
     for advance in (LEASE, CLAIM_TIMEOUT if ends == "claim" else HOUR):
         clock.advance(advance)
         harness.run_timers(advance, server)

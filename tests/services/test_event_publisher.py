@@ -131,7 +131,7 @@ def test_a_transition_after_the_broker_is_back_does_not_overtake_what_waits(harn
     away(harness)
     harness.services.tasks.create(task_id, task_body())
     back(harness)
-    harness.core.publisher.check()
+    harness.services.publisher.check()
     harness.run(task_id)  # before the timer fired
     harness.run_timers(MINUTE)
     assert of_task(harness.events(), task_id) == OF_ITS_GROUP
@@ -141,14 +141,14 @@ def test_a_transition_does_not_overtake_what_waits_though_the_task_does_not_say_
     harness: Harness,
 ) -> None:
     task_id = slugid()
-    server = harness.server(FaultAt(0, of="replace", before=failing(ServiceUnavailable("storage is away"))))
+    server = harness.replica(FaultAt(0, of="replace", before=failing(ServiceUnavailable("storage is away"))))
     away(harness)
-    server.services.tasks.create(task_id, task_body())
+    server.tasks.create(task_id, task_body())
     assert not harness.task(task_id).is_unpublished
     back(harness)
     server.publisher.check()
-    server.services.claims.claim(server.services.tasks.load(task_id), 0, ALICE, ClaimProof())
-    harness.run_timers(SECOND, server=server)
+    server.claims.claim(server.tasks.load(task_id), 0, ALICE, ClaimProof())
+    harness.run_timers(SECOND, services=server)
     assert of_task(harness.events(), task_id) == LIFE[:3]
 
 
@@ -157,7 +157,7 @@ def test_a_transition_of_another_process_does_not_overtake_what_waits(harness: H
     away(harness)
     harness.services.tasks.create(task_id, task_body())
     back(harness)
-    other = harness.server().services
+    other = harness.replica()
     other.claims.claim(other.tasks.load(task_id), 0, ALICE, ClaimProof())
     other.tasks.report(task_id, 0, "completed", "completed")
     harness.run_timers(MINUTE)
@@ -170,11 +170,11 @@ def test_a_timer_publishes_all_that_happened_to_a_task_that_another_process_coul
     away(harness)
     task_id = harness.create()
     harness.clock.advance(SECOND)
-    other = harness.server()
-    other.services.tasks.create(slugid(), task_body())  # it finds that the broker is away
-    other.services.claims.claim(other.services.tasks.load(task_id), 0, ALICE, ClaimProof())
+    other = harness.replica()
+    other.tasks.create(slugid(), task_body())  # it finds that the broker is away
+    other.claims.claim(other.tasks.load(task_id), 0, ALICE, ClaimProof())
     back(harness)
-    harness.run_timers(SECOND, server=other)
+    harness.run_timers(SECOND, services=other)
     assert of_task(harness.events(), task_id) == LIFE[:3]
 
 
@@ -183,7 +183,7 @@ def test_what_another_process_has_marked_as_unpublished_is_not_marked_again(harn
     away(harness)
     task_id = harness.create()
     assert harness.task(task_id).is_unpublished
-    other = harness.server(calls).services
+    other = harness.replica(calls)
     other.tasks.create(slugid(), task_body())  # it finds that the broker is away
     calls.names.clear()
     other.claims.claim(other.tasks.load(task_id), 0, ALICE, ClaimProof())
@@ -195,7 +195,7 @@ def test_other_tasks_are_published_directly_as_soon_as_the_broker_is_back(harnes
     away(harness)
     waiting = harness.create()
     back(harness)
-    harness.core.publisher.check()
+    harness.services.publisher.check()
     task_id = harness.create()
     assert of_task(harness.events(), task_id) == LIFE[:2]
     harness.run_timers()
@@ -218,9 +218,9 @@ def test_a_broker_that_goes_away_again_gets_the_rest_when_it_is_back(harness: Ha
     for task_id in tasks:
         live(harness.services, task_id)
     harness.broker.capacity = 17
-    harness.core.publisher.check()
+    harness.services.publisher.check()
     harness.run_timers(MINUTE)
-    assert harness.core.publisher.is_away
+    assert harness.services.publisher.is_away
     back(harness)
     harness.run_timers(MINUTE)
     events = harness.events()
@@ -290,13 +290,13 @@ def test_a_process_that_dies_while_it_catches_up_loses_nothing(
     task_id = slugid()
     fault = FaultAt(call, after=failing(Crash())) if is_done else FaultAt(call, before=failing(Crash()))
     arounds = [lambda _, act: act()]
-    dying = harness.server(lambda name, act: arounds[-1](name, act))
+    dying = harness.replica(lambda name, act: arounds[-1](name, act))
     away(harness)
-    live(dying.services, task_id)
+    live(dying, task_id)
     back(harness)
     arounds.append(fault)
     try:
-        harness.run_timers(server=dying)
+        harness.run_timers(services=dying)
     except Crash:
         harness.run_timers(MINUTE)
     harness.run_timers(MINUTE)
@@ -341,9 +341,9 @@ def test_a_task_says_that_events_of_it_are_missing_though_it_changes_in_that_mom
         harness.storage.tasks.replace(stored, replace(stored.task, newest_blob="2030-01-02T03:04:05.678Z"))
 
     harness.broker.capacity = 0
-    server = harness.server(
+    server = harness.replica(
         FaultAt(1, of="replace", before=change_elsewhere), caches_tasks=True
     )  # 0 is the claim
-    harness.claim(harness.receive_one(), services=server.services)
+    harness.claim(harness.receive_one(), services=server)
     assert harness.task(task_id).newest_blob
     assert harness.task(task_id).is_unpublished

@@ -318,9 +318,9 @@ def test_two_tasks_that_end_at_once_resolve_their_group(harness: Harness) -> Non
     first, second = member(harness), member(harness)
     harness.run(first)
     at = FaultAt(0, of="end", before=lambda: (harness.run(second), harness.run_timers()))
-    server = harness.server(at)
+    server = harness.replica(at)
     harness.clock.advance(MINUTE)
-    harness.run_timers(server=server)
+    harness.run_timers(services=server)
     assert at.happened
     assert harness.events().count(RESOLVED) >= 1
     assert active(harness) == 0
@@ -448,14 +448,14 @@ def test_replicas_that_create_and_end_at_once_resolve_their_group_once_all_have_
         harness = Harness()
         first, late = member(harness), slugid()
         harness.services.claims.claim(harness.task(first), 0, ALICE, ClaimProof())
-        one, other = harness.server(pausing), harness.server(pausing)
+        one, other = harness.replica(pausing), harness.replica(pausing)
 
         def end() -> None:
-            harness.complete(first, services=one.services)
+            harness.complete(first, services=one)
             one.resolver.handle_all()
 
         def create() -> None:
-            other.services.tasks.create(late, task_body(taskGroupId=GROUP))
+            other.tasks.create(late, task_body(taskGroupId=GROUP))
 
         assert run([end, create], choose) == [None, None]
         assert active(harness) == 1
@@ -471,12 +471,12 @@ def test_members_that_end_at_once_in_two_replicas_resolve_their_group() -> None:
     def scene(choose: Callable[[int], int]) -> None:
         harness = Harness()
         members = [member(harness), member(harness)]
-        servers = [harness.server(pausing), harness.server(pausing)]
+        servers = [harness.replica(pausing), harness.replica(pausing)]
         for task_id in members:
             harness.services.claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
 
         def end(index: int) -> None:
-            harness.complete(members[index], services=servers[index].services)
+            harness.complete(members[index], services=servers[index])
             servers[index].resolver.handle_all()
 
         assert run([lambda: end(0), lambda: end(1)], choose) == [None, None]

@@ -42,8 +42,8 @@ from legacy_queue.domain.timer import FIRST_LOOK, timers_of
 from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.domain.transitions import is_satisfied
 from legacy_queue.ports import BrokerAway, Changed
+from legacy_queue.services import Services
 from legacy_queue.services.claims import ClaimProof
-from legacy_queue.services.core import Core
 from legacy_queue.services.work_messages import WorkMessages
 from tests.services import interleaving
 from tests.services.harness import (
@@ -110,7 +110,7 @@ ANOTHER_QUEUE = WorkQueue(PROVISIONER, "another-type", "lowest")
 # all that may be answered here
 REFUSALS = (AuthorizationFailed, InputError, RequestConflict, ResourceNotFound, ServiceUnavailable)
 
-Action = Callable[[Core], None]
+Action = Callable[[Services], None]
 
 
 def _task_id(number: int) -> str:
@@ -211,7 +211,7 @@ class Life(RuleBasedStateMachine):
         self.servers = [self._server()] * 2 if is_alone else [self._server(), self._server()]
         self.is_alone, self.is_ordered = is_alone, is_alone and not has_faults
         for queue in (QUEUE, ANOTHER_QUEUE):
-            self.servers[0].services.polling.poll_urls(queue.provisioner_id, queue.worker_type, "client")
+            self.servers[0].polling.poll_urls(queue.provisioner_id, queue.worker_type, "client")
         self.bodies: dict[str, dict[str, Any]] = {}  # of each task that was asked for
         self.answered: set[str] = set()
         self.announced: set[str] = set()
@@ -233,8 +233,8 @@ class Life(RuleBasedStateMachine):
         for shape in shapes:
             self._create(shape)(self.servers[0])
 
-    def _server(self) -> Core:
-        return self.harness.server(self._intercept, caches_tasks=True)
+    def _server(self) -> Services:
+        return self.harness.replica(self._intercept, caches_tasks=True)
 
     def _intercept(self, name: str, call: Callable[[], Any]) -> Any:
         if self.intercept is not interleaving.pausing:
@@ -262,15 +262,15 @@ class Life(RuleBasedStateMachine):
     def _create_again(self, task_id: str, how: str) -> Action:
         body = self.bodies[task_id]
 
-        def act(server: Core) -> None:
+        def act(server: Services) -> None:
             may_join = not self.is_sealed or body.get("taskGroupId") != GROUP or self._has_joined(task_id)
             if how == "another":
-                server.services.tasks.create(task_id, {**body, "payload": {}, "taskGroupId": task_id})
+                server.tasks.create(task_id, {**body, "payload": {}, "taskGroupId": task_id})
             elif how == "defineTask":
                 self.bodies[task_id] = {**body, "dependencies": [*body["dependencies"], task_id]}
-                server.services.tasks.define(task_id, body)
+                server.tasks.define(task_id, body)
             else:
-                server.services.tasks.create(task_id, body)
+                server.tasks.create(task_id, body)
             assert may_join or how == "another", "a sealed group takes a new task"
             self.answered.add(task_id)
             if not self.intercept:
@@ -282,12 +282,12 @@ class Life(RuleBasedStateMachine):
         """Whether the task is in the group, or a createTask of it has come so far."""
         return task_id in self.harness.storage.groups.members(GROUP, "", 100)
 
-    def _seal(self, server: Core) -> None:
-        server.services.groups.seal(GROUP)
+    def _seal(self, server: Services) -> None:
+        server.groups.seal(GROUP)
         self.is_sealed = True
 
-    def _cancel_group(self, server: Core) -> None:
-        server.services.group_changes.cancel(GROUP)
+    def _cancel_group(self, server: Services) -> None:
+        server.group_changes.cancel(GROUP)
         if not self.intercept:
             for stored in self.harness.storage.tasks.unresolved("", 100)[0]:
                 is_left = stored.task.definition.task_group_id == GROUP
@@ -297,12 +297,12 @@ class Life(RuleBasedStateMachine):
     def _change_priority(self, task_id: str, pick: int) -> Action:
         new = OURS[pick % 2].priority
 
-        def act(server: Core) -> None:
+        def act(server: Services) -> None:
             if pick > 5:
-                server.services.group_changes.change_priority(GROUP, new, ("raise", "lower"))
+                server.group_changes.change_priority(GROUP, new, ("raise", "lower"))
                 return
-            task = server.services.tasks.load(task_id)
-            changed = server.services.tasks.change_priority(task_id, task.priority, new)
+            task = server.tasks.load(task_id)
+            changed = server.tasks.change_priority(task_id, task.priority, new)
             assert changed.priority == new
 
         return act
@@ -317,10 +317,10 @@ class Life(RuleBasedStateMachine):
             "without receipt": ClaimProof(message.lease.message_id, None, message.signature),
         }[protocol]
 
-        def act(server: Core) -> None:
+        def act(server: Services) -> None:
             is_due = self._is_due(message)
             try:
-                answer = self.harness.claim(message, worker, server.services, proof)
+                answer = self.harness.claim(message, worker, server, proof)
             except QueueError as refusal:
                 if refusal.status < 500:
                     self.harness.delete_if_leased(message, queue)
@@ -343,11 +343,11 @@ class Life(RuleBasedStateMachine):
     def _claim_work(self, queue: WorkQueue, message: Message, worker: Worker, *, is_answered: bool) -> Action:
         is_ours = queue in OURS and is_genuine(message)
 
-        def act(server: Core) -> None:
+        def act(server: Services) -> None:
             is_here = is_ours and self.harness.task(message.task_id).work_queue == queue
             is_due, known = is_here and self._is_due(message), set(self.granted)
             try:
-                answer = server.services.claims.claim_polled(queue, message.received, worker)
+                answer = server.claims.claim_polled(queue, message.received, worker)
             except ServiceUnavailable:
                 assert not is_due or self.intercept, "a due claim is refused"
                 self.messages.release(queue, message.received, 2 * SECOND)
@@ -388,11 +388,11 @@ class Life(RuleBasedStateMachine):
     def _hang_up(self, pick: int) -> Action:
         key = list(self.unanswered)[pick % len(self.unanswered)]
 
-        def act(server: Core) -> None:
+        def act(server: Services) -> None:
             if key in self.unanswered:
                 worker, answer = self.unanswered.pop(key)
                 self.taken_back.add((*key, worker, parse_time(answer["takenUntil"])))
-                server.services.claims.release_claim(answer, worker)
+                server.claims.release_claim(answer, worker)
 
         return act
 
@@ -407,13 +407,13 @@ class Life(RuleBasedStateMachine):
     def _reclaim(self, pick: int) -> Action:
         task_id, run_id = list(self.granted)[pick % len(self.granted)]
 
-        def act(server: Core) -> None:
+        def act(server: Services) -> None:
             task, now = self.harness.task(task_id), self.harness.clock.now()
             run = task.runs[run_id]
             ends = min(run.taken_until or now, task.definition.deadline)
             is_due = run.state == "running" and now < ends - MINUTE
             try:
-                answer = server.services.claims.reclaim(task_id, run_id)
+                answer = server.claims.reclaim(task_id, run_id)
             except RequestConflict:
                 assert not is_due or self.intercept, "a due reclaim is refused"
                 raise
@@ -426,10 +426,10 @@ class Life(RuleBasedStateMachine):
         """``is_prompt``: the server's own watcher is as quick as it can be."""
         task_id, run_id = list(self.granted)[pick % len(self.granted)]
 
-        def act(server: Core) -> None:
+        def act(server: Services) -> None:
             is_due = self.harness.task(task_id).runs[run_id].state == "running"
             try:
-                server.services.tasks.report(task_id, run_id, *report)
+                server.tasks.report(task_id, run_id, *report)
             except RequestConflict:
                 assert not is_due or self.intercept, "a due report is refused"
                 raise
@@ -440,8 +440,8 @@ class Life(RuleBasedStateMachine):
         return act
 
     def _cancel(self, task_id: str, pick: int) -> Action:
-        def act(server: Core) -> None:
-            server.services.tasks.cancel(task_id)
+        def act(server: Services) -> None:
+            server.tasks.cancel(task_id)
             if pick % 2:
                 self._look(server)
 
@@ -450,11 +450,11 @@ class Life(RuleBasedStateMachine):
     def _schedule(self, task_id: str) -> Action:
         self.scheduled.add(task_id)
         self._hurry(task_id)
-        return lambda server: server.services.tasks.schedule(task_id) and None
+        return lambda server: server.tasks.schedule(task_id) and None
 
     def _rerun(self, task_id: str) -> Action:
         self._hurry(task_id)
-        return lambda server: server.services.tasks.rerun(task_id) and None
+        return lambda server: server.tasks.rerun(task_id) and None
 
     def _hurry(self, task_id: str) -> None:
         self.hurried |= {task_id} - self.announced
@@ -462,12 +462,12 @@ class Life(RuleBasedStateMachine):
     # what the servers do
 
     @staticmethod
-    def _look(server: Core) -> None:
+    def _look(server: Services) -> None:
         server.publisher.check()
         server.resolver.handle_all()
 
     @staticmethod
-    def _sweep(server: Core) -> None:
+    def _sweep(server: Services) -> None:
         assert server.periodic_jobs
         server.periodic_jobs.do_due(threading.Event())
 
@@ -543,7 +543,7 @@ class Life(RuleBasedStateMachine):
             self._perform(replica, self._fire, data)
 
     @staticmethod
-    def _fire(server: Core) -> None:
+    def _fire(server: Services) -> None:
         server.timers.tick()
         server.timers.receive()
         server.resolver.handle_all()
@@ -750,7 +750,7 @@ class Life(RuleBasedStateMachine):
         for server in self.servers if self.end_well and not self.is_ordered else ():
             server.timers.leave()
         start = self.harness.clock.now()
-        self._come_to_an_end(self.servers[0] if self.is_ordered else self.harness.server())
+        self._come_to_an_end(self.servers[0] if self.is_ordered else self.harness.replica())
         tasks = [
             stored.task for task_id in self.bodies if (stored := self.harness.storage.tasks.load(task_id))
         ]
@@ -767,7 +767,7 @@ class Life(RuleBasedStateMachine):
         if self.is_ordered:
             check_order([task for task in tasks if task.task_id not in forgotten], told)
 
-    def _come_to_an_end(self, server: Core) -> None:
+    def _come_to_an_end(self, server: Services) -> None:
         """Every timer and, if there is a worker, every message as it comes.
 
         The sweeper helps, less and less often, where a message was lost; otherwise only at last, to tidy up.
@@ -814,15 +814,15 @@ class Life(RuleBasedStateMachine):
             and not storage.groups.all_active("", 1)[0]
         )
 
-    def _work(self, server: Core) -> None:
+    def _work(self, server: Services) -> None:
         received = [(queue, one) for queue in OURS for one in self.harness.receive(queue=queue)]
         for queue, message in received:
             try:
                 answer: Mapping[str, Any] | None
                 if self.at_last == "claimWork":
-                    answer = server.services.claims.claim_polled(queue, message.received, BOB)
+                    answer = server.claims.claim_polled(queue, message.received, BOB)
                 else:
-                    answer = self.harness.claim(message, BOB, server.services)
+                    answer = self.harness.claim(message, BOB, server)
             except (AuthorizationFailed, RequestConflict, ResourceNotFound):
                 self.harness.delete_if_leased(message, queue)
                 continue
@@ -830,7 +830,7 @@ class Life(RuleBasedStateMachine):
                 continue
             if answer:
                 self._grant(answer, BOB)
-                self.harness.complete(message.task_id, answer["runId"], server.services)
+                self.harness.complete(message.task_id, answer["runId"], server)
 
     def _check_end(self, task: Task, start: datetime) -> None:
         last, deadline = task.runs[-1], task.definition.deadline

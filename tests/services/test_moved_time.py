@@ -51,7 +51,7 @@ def distinct_scenarios() -> list[Scenario]:
 def in_real_time(drawn: list[Scenario], unit: timedelta) -> list[Run]:
     """All of them at once, on one server with its threads."""
     server = Server(SystemClock(), unit)
-    background = server.core.background(PACE)
+    background = server.services.background(PACE)
     background.start()
     try:
         with ThreadPoolExecutor(len(drawn)) as pool:

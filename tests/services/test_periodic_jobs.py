@@ -206,7 +206,7 @@ def test_a_thousand_tasks_that_have_expired_are_removed_in_pages_of_100(harness:
     for _ in range(1001):
         harness.create(expires=format_time(NOW + DAY))
     pages: list[str] = []
-    server = harness.server(lambda name, call: (pages.append(name), call())[1])
+    server = harness.replica(lambda name, call: (pages.append(name), call())[1])
     harness.sweep(2 * DAY, server)
     assert harness.storage.tasks.unresolved("", 1)[0] == []
     assert sum(name.endswith("remove_expired") for name in pages) >= 11 + 5

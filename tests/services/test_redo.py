@@ -21,8 +21,8 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import BrokerAway
+from legacy_queue.services import Services
 from legacy_queue.services.claims import ClaimProof
-from legacy_queue.services.core import Core
 from tests.services.artifact_calls import NAME, body, etag, in_parts, upload
 from tests.services.harness import (
     ALICE,
@@ -54,13 +54,13 @@ class Scene:
     """A request that comes in, and the tasks and groups that it may change."""
 
     harness: Harness
-    request: Callable[[Core], object]
+    request: Callable[[Services], object]
     tasks: Sequence[str]
     groups: Sequence[str] = ()
     swept: Sequence[str] = ("join", "timer.put")  # where a fault is for the sweeper: no timer knows of it
     beside: Callable[[], object] = lambda: None  # what else there is to the world
 
-    def play(self, fault: Intercept = call_through) -> Core:
+    def play(self, fault: Intercept = call_through) -> Services:
         """The server that the request was sent to; it had answered with whatever is refused."""
         faults: list[Intercept] = []
 
@@ -70,7 +70,7 @@ class Scene:
             except ServiceUnavailable:
                 raise BrokerAway if name.startswith("broker.") else sys.exception()  # noqa: B904
 
-        server = self.harness.server(intercept)
+        server = self.harness.replica(intercept)
         faults.append(fault)
         with suppress(RequestConflict, ServiceUnavailable, Crash):
             self.request(server)
@@ -79,7 +79,7 @@ class Scene:
 
     def answer(self, fault: Intercept) -> BaseException | None:
         """What a request is refused with that is sent to a server with this fault."""
-        server = self.harness.server(fault)
+        server = self.harness.replica(fault)
         try:
             self.request(server)
         except (QueueError, ValueError) as refusal:
@@ -92,8 +92,8 @@ class Scene:
             self.harness.run_timers(MINUTE)
         told = self.harness.events()  # before they are forgotten
         if sweeps:
-            assert self.harness.core.periodic_jobs
-            self.harness.core.periodic_jobs.do_due(threading.Event())
+            assert self.harness.services.periodic_jobs
+            self.harness.services.periodic_jobs.do_due(threading.Event())
             self.harness.run_timers()
         world = [*map(self.active, self.groups), *map(self.status, self.tasks), self.beside()]
         names = {one: f"task {number}" for number, one in enumerate(self.tasks)}
@@ -124,10 +124,9 @@ Maker = Callable[[Harness], Scene]
 
 def wait(harness: Harness, duration: timedelta) -> None:
     """The server is stopped, nobody looks at any timer, and the server is started again."""
-    harness.core.timers.leave()
+    harness.services.timers.leave()
     harness.clock.advance(duration)
-    harness.core = harness.server()
-    harness.services = harness.core.services
+    harness.services = harness.replica()
 
 
 def waiting_for(harness: Harness, required: str, **changes: Any) -> str:
@@ -137,7 +136,7 @@ def waiting_for(harness: Harness, required: str, **changes: Any) -> str:
 def create(harness: Harness, **changes: Any) -> Scene:
     task_id, group = slugid(), slugid()
     body = task_body(harness.clock.now(), taskGroupId=group, **changes)
-    return Scene(harness, lambda server: server.services.tasks.create(task_id, body), [task_id], [group])
+    return Scene(harness, lambda server: server.tasks.create(task_id, body), [task_id], [group])
 
 
 def create_waiting(harness: Harness) -> Scene:
@@ -152,7 +151,7 @@ def create_satisfied(harness: Harness) -> Scene:
 
 def create_again(harness: Harness, *, is_resolved: bool) -> Scene:
     scene = create(harness)
-    scene.request(harness.core)
+    scene.request(harness.services)
     if is_resolved:
         (task_id,) = scene.tasks
         harness.run(task_id)
@@ -166,22 +165,20 @@ def create_another(harness: Harness) -> Scene:
     group = slugid()
     task_id = harness.create(taskGroupId=others)
     body = task_body(harness.clock.now(), taskGroupId=group, dependencies=[required])
-    return Scene(
-        harness, lambda server: server.services.tasks.create(task_id, body), [task_id], [group, others]
-    )
+    return Scene(harness, lambda server: server.tasks.create(task_id, body), [task_id], [group, others])
 
 
 def create_for_another_scheduler(harness: Harness) -> Scene:
     group, task_id = slugid(), slugid()
     harness.create(taskGroupId=group, schedulerId="first")
     body = task_body(harness.clock.now(), taskGroupId=group, schedulerId="second")
-    return Scene(harness, lambda server: server.services.tasks.create(task_id, body), [task_id], [group])
+    return Scene(harness, lambda server: server.tasks.create(task_id, body), [task_id], [group])
 
 
 def define(harness: Harness) -> Scene:
     task_id = slugid()
     body = task_body(harness.clock.now())
-    return Scene(harness, lambda server: server.services.tasks.define(task_id, body), [task_id], [task_id])
+    return Scene(harness, lambda server: server.tasks.define(task_id, body), [task_id], [task_id])
 
 
 def defined(harness: Harness) -> str:
@@ -192,18 +189,18 @@ def defined(harness: Harness) -> str:
 
 def schedule(harness: Harness) -> Scene:
     task_id = defined(harness)
-    return Scene(harness, lambda server: server.services.tasks.schedule(task_id), [task_id])
+    return Scene(harness, lambda server: server.tasks.schedule(task_id), [task_id])
 
 
 def claim(harness: Harness, proof: ClaimProof | None = None) -> Scene:
     task_id = harness.create()
     message = harness.receive_one()
-    return Scene(harness, lambda server: harness.claim(message, ALICE, server.services, proof), [task_id])
+    return Scene(harness, lambda server: harness.claim(message, ALICE, server, proof), [task_id])
 
 
-def claim_polled(message: Message, worker: Worker) -> Callable[[Core], Any]:
+def claim_polled(message: Message, worker: Worker) -> Callable[[Services], Any]:
     """For the worker's claimWork, which may be answered None."""
-    return lambda server: server.services.claims.claim_polled(QUEUE, message.received, worker)
+    return lambda server: server.claims.claim_polled(QUEUE, message.received, worker)
 
 
 def claim_work(harness: Harness) -> Scene:
@@ -213,8 +210,8 @@ def claim_work(harness: Harness) -> Scene:
 
 def release_claim(harness: Harness, **changes: Any) -> Scene:
     task_id = harness.create(**changes)
-    claim = claim_polled(harness.receive_one(), ALICE)(harness.core)
-    return Scene(harness, lambda server: server.services.claims.release_claim(claim, ALICE), [task_id])
+    claim = claim_polled(harness.receive_one(), ALICE)(harness.services)
+    return Scene(harness, lambda server: server.claims.release_claim(claim, ALICE), [task_id])
 
 
 def unclaim_unheld(harness: Harness) -> Scene:
@@ -229,8 +226,8 @@ def take_over(harness: Harness, retries: int, *, by_claim_work: bool = False) ->
     wait(harness, CLAIM_TIMEOUT)
     message = next(one for one in harness.receive() if one.task_id == task_id)
 
-    def claim_task(server: Core) -> object:
-        return harness.claim(message, BOB, server.services)
+    def claim_task(server: Services) -> object:
+        return harness.claim(message, BOB, server)
 
     request = claim_polled(message, BOB) if by_claim_work else claim_task
     return Scene(harness, request, [task_id, waiting], [group])
@@ -238,7 +235,7 @@ def take_over(harness: Harness, retries: int, *, by_claim_work: bool = False) ->
 
 def reclaim(harness: Harness) -> Scene:
     task_id = harness.claimed()
-    return Scene(harness, lambda server: server.services.claims.reclaim(task_id, 0), [task_id])
+    return Scene(harness, lambda server: server.claims.reclaim(task_id, 0), [task_id])
 
 
 def report(harness: Harness, state: str, reason: str, **changes: Any) -> Scene:
@@ -247,7 +244,7 @@ def report(harness: Harness, state: str, reason: str, **changes: Any) -> Scene:
     waiting = waiting_for(harness, task_id)
     return Scene(
         harness,
-        lambda server: server.services.tasks.report(task_id, 0, state, reason),
+        lambda server: server.tasks.report(task_id, 0, state, reason),
         [task_id, waiting],
         [group],
     )
@@ -255,7 +252,7 @@ def report(harness: Harness, state: str, reason: str, **changes: Any) -> Scene:
 
 def cancel(harness: Harness, task_id: str) -> Scene:
     waiting = waiting_for(harness, task_id, requires="all-resolved")
-    return Scene(harness, lambda server: server.services.tasks.cancel(task_id), [task_id, waiting], [task_id])
+    return Scene(harness, lambda server: server.tasks.cancel(task_id), [task_id, waiting], [task_id])
 
 
 def rerun(harness: Harness) -> Scene:
@@ -264,15 +261,13 @@ def rerun(harness: Harness) -> Scene:
     harness.run(task_id, "failed")
     harness.run_timers()
     swept = ("activate", "timer.put", "replace")
-    return Scene(harness, lambda server: server.services.tasks.rerun(task_id), [task_id], [group], swept)
+    return Scene(harness, lambda server: server.tasks.rerun(task_id), [task_id], [group], swept)
 
 
 def create_artifact(harness: Harness, storage_type: str) -> Scene:
     """That it was told of tells that it is on record: it is healed by the same request alone."""
     task_id, asked_for = harness.claimed(), body(storage_type)
-    return Scene(
-        harness, lambda server: server.services.artifacts.create(task_id, 0, NAME, asked_for), [task_id]
-    )
+    return Scene(harness, lambda server: server.artifacts.create(task_id, 0, NAME, asked_for), [task_id])
 
 
 def complete_artifact(harness: Harness) -> Scene:
@@ -283,7 +278,7 @@ def complete_artifact(harness: Harness) -> Scene:
     etags = [etag(part) for part in parts]
     return Scene(
         harness,
-        lambda server: server.services.artifacts.complete(task_id, 0, NAME, etags),
+        lambda server: server.artifacts.complete(task_id, 0, NAME, etags),
         [task_id],
         beside=lambda: harness.storage.artifacts.incomplete(task_id, 0, harness.clock.now()) is None,
     )
@@ -292,12 +287,12 @@ def complete_artifact(harness: Harness) -> Scene:
 def complete_with_blob(harness: Harness) -> Scene:
     """The run is reported completed, and one of its blobs is."""
     scene = complete_artifact(harness)
-    scene.request(harness.core)
+    scene.request(harness.services)
     (task_id,) = scene.tasks
-    return Scene(harness, lambda server: harness.complete(task_id, services=server.services), [task_id])
+    return Scene(harness, lambda server: harness.complete(task_id, services=server), [task_id])
 
 
-def look(server: Core) -> None:
+def look(server: Services) -> None:
     server.timers.tick()
     server.timers.receive()
     server.resolver.handle_all()
@@ -413,7 +408,7 @@ def at_every_call(make: Maker, fault: Callable[[int], FaultAt]) -> Iterator[tupl
             assert call > 0
             return
         if not at.crashed:
-            scene.harness.run_timers(server=server)
+            scene.harness.run_timers(services=server)
         name = calls.names[call]
         yield f"{call} {name}", scene, name in scene.swept
 
@@ -426,7 +421,7 @@ def test_what_a_fault_leaves_is_what_was_before_or_all_that_was_asked_for(
 ) -> None:
     before, told_before = made(make).outcome()
     asked_for = made(make)
-    asked_for.harness.run_timers(server=asked_for.play())
+    asked_for.harness.run_timers(services=asked_for.play())
     after, told_after = asked_for.outcome()
     for call, scene, sweeps in at_every_call(make, fault):
         world, told = scene.outcome(sweeps)
@@ -446,10 +441,10 @@ def test_whatever_a_fault_leaves_the_same_request_again_does_what_was_asked_for(
     make: Maker, fault: Callable[[int], FaultAt]
 ) -> None:
     asked_for = made(make)
-    asked_for.harness.run_timers(server=asked_for.play())
+    asked_for.harness.run_timers(services=asked_for.play())
     after, told_after = asked_for.outcome()
     for call, scene, sweeps in at_every_call(make, fault):
-        scene.harness.run_timers(server=scene.play())
+        scene.harness.run_timers(services=scene.play())
         world, told = scene.outcome(sweeps)
         assert (world, set(told)) == (after, set(told_after)), call
 
@@ -493,5 +488,5 @@ def test_what_is_asked_for_twice_is_done_once(make: Maker) -> None:
     once, twice = made(make), made(make)
     for scene, times in ((once, 1), (twice, 2)):
         for _ in range(times):
-            scene.harness.run_timers(server=scene.play())
+            scene.harness.run_timers(services=scene.play())
     assert twice.outcome() == once.outcome()

@@ -269,13 +269,13 @@ def test_leaving_the_group_of_no_task_waits_for_the_broker_and_is_no_failure(
 def test_threads_handle_what_fires_and_end_when_they_are_told_to() -> None:
     harness = Harness()
     released, stop = threading.Event(), threading.Event()
-    server = harness.server(FaultAt(0, of="end", after=released.set))
+    server = harness.replica(FaultAt(0, of="end", after=released.set))
     threads = [threading.Thread(target=server.resolver.run, args=[stop, Gate()]) for _ in range(2)]
     for thread in threads:
         thread.start()
     required = harness.create(taskGroupId=slugid())
     waiting = harness.create(dependencies=[required])
-    harness.services = server.services
+    harness.services = server
     harness.run(required)
     assert released.wait(30)
     stop.set()

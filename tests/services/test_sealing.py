@@ -13,8 +13,8 @@ import pytest
 from legacy_queue.domain.errors import RequestConflict, ResourceNotFound, ServiceUnavailable
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
+from legacy_queue.services import Services
 from legacy_queue.services.claims import ClaimProof
-from legacy_queue.services.core import Core
 from legacy_queue.stores import Group
 from tests.services.harness import (
     ALICE,
@@ -97,12 +97,12 @@ def test_a_task_that_is_in_it_can_be_created_again(harness: Harness) -> None:
 
 def test_a_process_that_knew_the_group_before_refuses_too() -> None:
     harness = Harness()
-    other = harness.server(caches_tasks=True)
+    other = harness.replica(caches_tasks=True)
     for _ in range(2):
-        other.services.tasks.create(slugid(), body())
+        other.tasks.create(slugid(), body())
     seal(harness)
     with pytest.raises(RequestConflict, match="is sealed"):
-        other.services.tasks.create(slugid(), body())
+        other.tasks.create(slugid(), body())
 
 
 def test_sealing_again_changes_nothing_and_tells_again(harness: Harness) -> None:
@@ -175,7 +175,7 @@ def test_while_the_broker_is_away_a_group_is_sealed_and_told_when_it_is_sealed_a
         seal(harness)
     assert refuses(harness)
     harness.broker.capacity = None
-    harness.core.publisher.check()
+    harness.services.publisher.check()
     assert seal(harness).sealed == NOW
     assert len(told(harness, "task-group-sealed")) == 1
 
@@ -398,9 +398,9 @@ def test_a_group_whose_summary_cannot_be_told_is_to_be_asked_again(harness: Harn
 def test_a_server_that_dies_over_a_group_leaves_it_to_the_next_call() -> None:
     harness = Harness()
     tasks = [member(harness) for _ in range(20)]
-    dying: Core = harness.server(FaultAt(7, of="replace", after=failing(Crash())))
+    dying: Services = harness.replica(FaultAt(7, of="replace", after=failing(Crash())))
     with suppress(Crash):
-        dying.services.group_changes.change_priority(GROUP, "high", BOTH)
+        dying.group_changes.change_priority(GROUP, "high", BOTH)
     harness.run_timers(MINUTE)
     change(harness, "high")
     assert {harness.task(one).priority for one in tasks} == {"high"}

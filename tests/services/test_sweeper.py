@@ -201,7 +201,7 @@ def test_a_task_that_expires_while_it_is_swept_is_passed_over(harness: Harness) 
     expires = FaultAt(
         0, of="unresolved", after=lambda: harness.storage.tasks._table.delete(min(gone, other), "task")
     )
-    harness.sweep(20 * MINUTE, harness.server(expires))
+    harness.sweep(20 * MINUTE, harness.replica(expires))
     assert harness.storage.tasks.load(min(gone, other)) is None
     assert harness.states(max(gone, other)) == ["exception deadline-exceeded"]
 
@@ -211,7 +211,7 @@ def test_a_waiting_task_that_expires_while_it_is_swept_is_passed_over(harness: H
     for message in harness.receive():
         harness.delete(message)
     expires = FaultAt(0, of="unresolved", after=lambda: harness.storage.tasks._table.delete(gone, "task"))
-    harness.sweep(20 * MINUTE, harness.server(expires))
+    harness.sweep(20 * MINUTE, harness.replica(expires))
     assert [message.task_id for message in harness.receive()] == [other]
 
 
@@ -221,7 +221,7 @@ def test_a_task_that_cannot_be_swept_keeps_no_other_from_it(
     tasks = sorted(harness.create(deadline=format_time(NOW + MINUTE)) for _ in range(2))
     harness.kill_process()
     fails = FaultAt(0, of="timer.put", before=failing(ValueError("a defect")))
-    harness.sweep(20 * MINUTE, harness.server(fails))
+    harness.sweep(20 * MINUTE, harness.replica(fails))
     assert [harness.task(task_id).state for task_id in tasks] == ["pending", "exception"]
     assert "sweep-failed" in [one["event"] for one in logs]
 
@@ -242,9 +242,9 @@ def test_a_sweep_that_was_interrupted_goes_on_where_it_was(harness: Harness) -> 
     for _ in range(8):
         lose_messages(harness)
     harness.clock.advance(11 * MINUTE)
-    server = harness.server(FaultAt(130, of="put", before=failing(ServiceUnavailable("storage is away"))))
+    server = harness.replica(FaultAt(130, of="put", before=failing(ServiceUnavailable("storage is away"))))
     with pytest.raises(ServiceUnavailable):
-        harness.sweep(server=server)
+        harness.sweep(services=server)
     assert len(harness.messages()) == 130
     harness.sweep(6 * MINUTE)
     assert len(harness.messages()) == 280  # those of the page that was begun come twice
@@ -265,7 +265,7 @@ def test_everything_is_looked_through_every_ten_minutes(harness: Harness) -> Non
     passes = []
     for minutes in range(61):
         at = FaultAt(0, of="unresolved")
-        periodic_jobs = harness.server(at).periodic_jobs
+        periodic_jobs = harness.replica(at).periodic_jobs
         assert periodic_jobs
         periodic_jobs.do_due(FakeEvent(harness.clock))
         passes += [minutes] if at.happened else []

@@ -309,17 +309,17 @@ def test_threads_that_call_at_once_are_all_counted(harness: Harness) -> None:
 
 def test_what_is_counted_is_written_down_while_the_process_runs(harness: Harness) -> None:
     put = Seen("usage.put")
-    server = replace(harness.server(put, resolves=False), stopping=FakeEvent(harness.clock))
-    poll(server.services)
+    server = replace(harness.replica(put, resolves=False), stopping=FakeEvent(harness.clock))
+    poll(server)
     with running(server):
         put.wait()
     assert written(harness) == [(POLLED, 1)]
 
 
 def test_a_process_that_ends_has_written_down_what_it_counted(harness: Harness) -> None:
-    server = harness.server()
+    server = harness.replica()
     with running(server):
-        poll(server.services)
+        poll(server)
     assert written(harness) == [(POLLED, 1)]
 
 
@@ -331,7 +331,7 @@ def test_a_process_that_ends_has_written_down_what_it_counted(harness: Harness) 
 def test_a_process_ends_though_it_cannot_write_down(
     harness: Harness, error: Exception, line: str, logs: list[MutableMapping[str, Any]]
 ) -> None:
-    server = harness.server(Seen("usage.put", 99, error), resolves=False)
+    server = harness.replica(Seen("usage.put", 99, error), resolves=False)
     with running(server):
-        poll(server.services)
+        poll(server)
     assert {one["event"] for one in logs} == {line}

@@ -41,6 +41,7 @@ class Backend:
 
     storage: Storage
     other: Storage  # the same, as another process sees it
+    prefix: str  # of the names of its tables and queues
     clock: RealClock | FakeClock  # of all its processes; Azure's queues have one of their own
     wait: Callable[[float], None]  # until so many seconds have passed for the storage
 
@@ -50,7 +51,7 @@ def memory_backend(_request: pytest.FixtureRequest) -> Iterator[Backend]:
     clock = FakeClock()
     with memory_server(clock) as storage:
         other = Storage(storage.account, "q", clock)
-        yield Backend(storage, other, clock, lambda seconds: clock.advance(timedelta(seconds=seconds)))
+        yield Backend(storage, other, "q", clock, lambda seconds: clock.advance(timedelta(seconds=seconds)))
 
 
 @contextmanager
@@ -59,7 +60,7 @@ def azure_backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     clock, prefix = RealClock(), f"t{secrets.token_hex(4)}"
     storage, other = (azure_storage(azurite.connection_string, prefix, clock) for _ in range(2))
     storage.account.check()
-    yield Backend(storage, other, clock, lambda seconds: time.sleep(seconds + 0.05))
+    yield Backend(storage, other, prefix, clock, lambda seconds: time.sleep(seconds + 0.05))
 
 
 def azure_storage(connection_string: str, prefix: str, clock: Clock) -> Storage:
@@ -117,7 +118,7 @@ Sign = Callable[..., SignedUrls]
 
 @pytest.fixture
 def sign(backend: Backend) -> Sign:
-    """URLs for one queue, good for half an hour from a minute ago unless told otherwise."""
+    """URLs for one queue, good for half an hour from a minute ago by default."""
 
     def signed(
         queue: WorkQueue,

@@ -7,7 +7,7 @@ from legacy_queue.stores import Expiring
 
 
 def pages(ask: Callable[[str], Any]) -> Iterator[Any]:
-    """The pages that ``ask`` answers, each told where the last one ended."""
+    """The pages that ``ask`` answers, each beginning where the last ended."""
     after: str | None = ""
     while after is not None:
         page, after = ask(after)
@@ -18,7 +18,8 @@ def keyed_pages(
     ask: Callable[[str, int], Sequence[Any]], limit: int, key: Callable[[Any], str] = str
 ) -> list[Sequence[Any]]:
     """The pages that ``ask`` answers, up to and with the first that is not full."""
-    after, found = "", []
+    after = ""
+    found: list[Sequence[Any]] = []
     while not found or len(found[-1]) == limit:
         found.append(ask(after, limit))
         after = key(found[-1][-1]) if found[-1] else after

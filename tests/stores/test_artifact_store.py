@@ -65,7 +65,7 @@ def test_an_artifact_is_found_under_its_name_and_no_other(
     ],
     ids=lambda more: next(iter(more)) + str(len(more)),
 )
-def test_all_of_an_artifact_is_stored(storage: Storage, other: Storage, more: dict[str, Any]) -> None:
+def test_every_field_of_an_artifact_is_stored(storage: Storage, other: Storage, more: dict[str, Any]) -> None:
     artifact = new_artifact(slugid(), **more)
     storage.artifacts.insert(artifact)
     loaded = other.artifacts.load(artifact.task_id, artifact.run_id, artifact.name)
@@ -73,7 +73,7 @@ def test_all_of_an_artifact_is_stored(storage: Storage, other: Storage, more: di
     assert loaded.artifact == artifact
 
 
-def test_runs_and_tasks_have_artifacts_of_their_own(storage: Storage) -> None:
+def test_each_run_of_each_task_has_its_own_artifacts(storage: Storage) -> None:
     first, second = slugid(), slugid()
     for task_id, run_id in ((first, 0), (first, 1), (first, 10), (second, 0)):
         storage.artifacts.insert(new_artifact(task_id, f"{task_id}.{run_id}", run_id))
@@ -86,7 +86,7 @@ def test_runs_and_tasks_have_artifacts_of_their_own(storage: Storage) -> None:
     assert names(storage, second) == [f"{second}.0"]
 
 
-def test_one_of_two_that_insert_gets_a_refusal(storage: Storage, other: Storage) -> None:
+def test_one_of_two_concurrent_inserts_is_refused(storage: Storage, other: Storage) -> None:
     artifact = new_artifact(slugid())
     with ThreadPoolExecutor(2) as threads:
         both = [threads.submit(one.artifacts.insert, artifact) for one in (storage, other)]
@@ -94,7 +94,7 @@ def test_one_of_two_that_insert_gets_a_refusal(storage: Storage, other: Storage)
     assert [type(one) for one in refused] == [AlreadyExists]
 
 
-def test_only_what_nobody_changed_is_replaced(storage: Storage, other: Storage) -> None:
+def test_an_outdated_version_of_an_artifact_is_not_replaced(storage: Storage, other: Storage) -> None:
     stored = storage.artifacts.insert(new_artifact(slugid(), details={"url": "u", "more": "x" * 200_000}))
     changed = replace(stored.artifact, details={"url": "v"}, expires=EXPIRES + DAY, is_complete=False)
     now = other.artifacts.replace(stored, changed)
@@ -107,7 +107,7 @@ def test_only_what_nobody_changed_is_replaced(storage: Storage, other: Storage) 
     assert names(storage, changed.task_id) == []
 
 
-def test_only_what_nobody_changed_is_removed(storage: Storage, other: Storage) -> None:
+def test_an_outdated_version_of_an_artifact_is_not_removed(storage: Storage, other: Storage) -> None:
     stored = storage.artifacts.insert(new_artifact(slugid()))
     now = other.artifacts.replace(stored, replace(stored.artifact, expires=EXPIRES + DAY))
     with pytest.raises(Changed):
@@ -118,7 +118,7 @@ def test_only_what_nobody_changed_is_removed(storage: Storage, other: Storage) -
         assert names(other, stored.artifact.task_id) == []
 
 
-def test_artifacts_come_in_pages_in_the_order_of_their_names(storage: Storage) -> None:
+def test_artifacts_are_listed_in_pages_ordered_by_name(storage: Storage) -> None:
     task_id = slugid()
     in_order = [
         "a",
@@ -149,7 +149,7 @@ def test_artifacts_come_in_pages_in_the_order_of_their_names(storage: Storage) -
     ]
 
 
-def test_no_page_repeats_or_leaves_out_an_odd_name(storage: Storage) -> None:
+def test_pages_of_unusual_names_are_complete_and_repeat_none(storage: Storage) -> None:
     task_id = slugid()
     for name in NAMES:
         storage.artifacts.insert(new_artifact(task_id, name))
@@ -159,7 +159,7 @@ def test_no_page_repeats_or_leaves_out_an_odd_name(storage: Storage) -> None:
     assert sorted(listed) == sorted(NAMES)
 
 
-def test_a_page_begins_behind_a_name_that_is_gone(storage: Storage) -> None:
+def test_a_page_may_begin_behind_a_removed_artifact(storage: Storage) -> None:
     task_id = slugid()
     a, _, _ = (storage.artifacts.insert(new_artifact(task_id, name)) for name in ("a", "b", "c"))
     storage.artifacts.remove(a)
@@ -180,7 +180,7 @@ def test_an_incomplete_artifact_of_the_run_is_found_among_many(storage: Storage)
     assert storage.artifacts.incomplete(task_id, 0, before) is None
 
 
-def test_what_has_expired_is_found_page_by_page(storage: Storage, other: Storage) -> None:
+def test_expired_artifacts_are_found_page_by_page(storage: Storage, other: Storage) -> None:
     stored = [
         storage.artifacts.insert(new_artifact(slugid(), f"{number}", expires=EXPIRES + number * DAY))
         for number in range(10)

@@ -1,12 +1,13 @@
 """The tasks that are pending or running: read from the table, and corrected by what a store writes."""
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
 from legacy_queue.adapters.memory.memory_table import MemoryTable
 from legacy_queue.domain.task import Task, Worker
-from legacy_queue.stores import Backlog, Storage, TaskStore
+from legacy_queue.stores import Backlog, Storage, StoredTask, TaskStore
 from legacy_queue.stores.backlog import MAX_WRITES
 
 from .test_task_store import new_task
@@ -20,6 +21,12 @@ def read(tasks: TaskStore, backlog: Backlog | None = None) -> Backlog:
     while (following := tasks.read_into(backlog, after)) is not None:
         after = following
     return backlog
+
+
+def loaded(tasks: TaskStore, task: Task) -> StoredTask:
+    stored = tasks.load(task.task_id)
+    assert stored
+    return stored
 
 
 def claimed(task: Task) -> Task:
@@ -36,8 +43,7 @@ def test_pending_and_running_tasks_are_read_with_their_task_queue_and_time(stora
     for task in (pending, running, done, replace(waiting, runs=())):
         storage.tasks.insert(task)
     for task, changed in ((running, claimed(running)), (done, done.with_last_run(state="completed"))):
-        stored = storage.tasks.load(task.task_id)
-        assert stored
+        stored = loaded(storage.tasks, task)
         storage.tasks.replace(stored, changed)
     backlog = read(storage.tasks)
     assert backlog.counts(QUEUE) == (1, 1)
@@ -47,7 +53,7 @@ def test_pending_and_running_tasks_are_read_with_their_task_queue_and_time(stora
     assert backlog.counts("provisioner/another") == (0, 0)
 
 
-def test_a_backlog_that_is_read_is_corrected_by_each_write() -> None:
+def test_each_write_of_the_store_updates_a_backlog() -> None:
     tasks, task = TaskStore(MemoryTable()), new_task()
     backlog = read(tasks)
     stored = tasks.insert(task)
@@ -58,40 +64,39 @@ def test_a_backlog_that_is_read_is_corrected_by_each_write() -> None:
     assert (backlog.counts(QUEUE), listed(backlog, "running")) == ((0, 0), [])
 
 
-def test_of_two_changes_that_are_told_in_the_wrong_order_the_later_one_stays() -> None:
+def test_the_later_of_two_changes_wins_when_they_are_recorded_in_reverse_order() -> None:
     task, backlog = new_task(), Backlog()
-    backlog.wrote(task, "", "first")
-    backlog.wrote(task.with_last_run(state="completed"), "second", "third")
-    backlog.wrote(claimed(task), "first", "second")
+    backlog.record_write(task, "", "first")
+    backlog.record_write(task.with_last_run(state="completed"), "second", "third")
+    backlog.record_write(claimed(task), "first", "second")
     assert backlog.counts(QUEUE) == (0, 0)
 
 
-def test_what_is_read_does_not_replace_what_was_written_meanwhile() -> None:
+def test_a_page_does_not_overwrite_a_concurrent_write() -> None:
     table = MemoryTable()
     tasks, others, task = TaskStore(table), TaskStore(table), new_task()
     stored = others.insert(task)
     backlog = tasks.begin_backlog()
-    backlog.wrote(task.with_last_run(state="completed"), stored.etag, "another")
+    backlog.record_write(task.with_last_run(state="completed"), stored.etag, "another")
     assert read(tasks, backlog).counts(QUEUE) == (0, 0)
 
 
-def test_tasks_that_an_earlier_version_stored_last_are_counted() -> None:
+def test_tasks_stored_by_an_earlier_version_are_counted() -> None:
     table = MemoryTable()
     tasks, old, changed = TaskStore(table), new_task(), new_task()
     for task in (old, changed):
-        stored = tasks.insert(task)
-        (row,) = [one for one in table.page([], "", 9).rows if one.partition == task.task_id]
-        earlier = {name: one for name, one in row.values.items() if name not in ("taskQueueId", "since")}
+        tasks.insert(task)
+        row = table.get(task.task_id, "task")
+        assert row
+        earlier = {name: value for name, value in row.values.items() if name not in ("taskQueueId", "since")}
         table.put(row.partition, row.key, earlier)
-    stored = tasks.load(changed.task_id)
-    assert stored
-    tasks.replace(stored, claimed(changed))
+    tasks.replace(loaded(tasks, changed), claimed(changed))
     assert read(tasks).counts(QUEUE) == (1, 1)
     table.delete(old.task_id, "task")
     assert read(tasks).counts(QUEUE) == (0, 1)
 
 
-def test_a_task_of_an_earlier_version_that_is_gone_meanwhile_is_not_counted() -> None:
+def test_a_task_of_an_earlier_version_that_was_removed_meanwhile_is_not_counted() -> None:
     table, task = MemoryTable(), new_task()
     table.insert(task.task_id, "task", {"state": "pending"})
 
@@ -111,19 +116,18 @@ def test_a_row_that_cannot_be_read_is_left_out() -> None:
     assert read(tasks).counts(QUEUE) == (1, 0)
 
 
-def test_a_backlog_is_over_after_many_writes_but_not_while_it_is_read() -> None:
+def test_a_backlog_is_full_after_many_writes_but_not_while_it_is_read() -> None:
     task, backlog = new_task(), Backlog()
     for number in range(MAX_WRITES + 1):
-        backlog.wrote(Task(f"task-{number}", task.definition, 5), "", f"etag-{number}")
-    assert not backlog.is_over
+        backlog.record_write(Task(f"task-{number}", task.definition, 5), "", f"etag-{number}")
+    found = [backlog.is_full]
     backlog.read([], is_last=True)
-    assert backlog.is_over
-    backlog.wrote(task, "", "etag")
+    assert [*found, backlog.is_full] == [False, True]
+    backlog.record_write(task, "", "etag")
     assert backlog.counts(QUEUE) == (0, 0)
 
 
-def test_a_store_forgets_a_backlog_that_is_dropped() -> None:
+def test_a_store_does_not_keep_a_dropped_backlog_alive() -> None:
     tasks = TaskStore(MemoryTable())
-    tasks.begin_backlog()
-    kept = tasks.begin_backlog()
-    assert list(tasks._followers) == [kept]
+    dropped = weakref.ref(tasks.begin_backlog())
+    assert dropped() is None

@@ -77,7 +77,7 @@ def put(url: str, data: bytes = b"content", **headers: str) -> requests.Response
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_what_is_written_is_read(storage: Storage, other: Storage, size: int) -> None:
+def test_a_written_blob_is_read_unchanged(storage: Storage, other: Storage, size: int) -> None:
     data = content(size)
     write(storage.blobs, data)
     assert kept(other.blobs, NAME) == (size, TEXT, None)
@@ -108,7 +108,7 @@ def test_chunks_that_break_off_store_nothing(blobs: Blobs, size: int) -> None:
     assert read(blobs) == b"before"
 
 
-def test_a_blob_takes_the_place_of_another(blobs: Blobs) -> None:
+def test_a_write_replaces_the_earlier_blob(blobs: Blobs) -> None:
     for size in (9 * MIB, 5, 0, 9 * MIB + 1):
         write(blobs, content(size))
         assert len(read(blobs)) == size
@@ -123,8 +123,8 @@ def test_writes_at_the_same_time_are_never_mixed(storage: Storage, other: Storag
             write(blobs, one)
 
     with ThreadPoolExecutor(6) as threads:
-        turns = itertools.cycle([storage.blobs, other.blobs])
-        for written in [threads.submit(write_one, next(turns), one) for one in data]:
+        stores = itertools.cycle([storage.blobs, other.blobs])
+        for written in [threads.submit(write_one, next(stores), one) for one in data]:
             written.result()
     assert read(storage.blobs) in data
 
@@ -143,7 +143,7 @@ def test_parts_are_joined_in_the_order_of_their_numbers(
     assert read(storage.blobs) == b"".join(parts[number] for number in (1, 2, 3))
 
 
-def test_joining_again_does_not_disturb_who_reads(storage: Storage, other: Storage) -> None:
+def test_joining_again_does_not_disturb_a_reader(storage: Storage, other: Storage) -> None:
     parts = [content(9 * MIB, b"%d." % number) for number in (1, 2)]
     for number, part in enumerate(parts, 1):
         storage.blobs.write_part(NAME, number, [part])
@@ -155,7 +155,7 @@ def test_joining_again_does_not_disturb_who_reads(storage: Storage, other: Stora
 
 
 @pytest.mark.parametrize("meanwhile", ["written", "removed"])
-def test_what_is_read_is_never_mixed(storage: Storage, other: Storage, meanwhile: str) -> None:
+def test_a_read_never_mixes_two_versions(storage: Storage, other: Storage, meanwhile: str) -> None:
     data = content(9 * MIB)
     write(storage.blobs, data)
     chunks = storage.blobs.read(NAME)
@@ -168,7 +168,7 @@ def test_what_is_read_is_never_mixed(storage: Storage, other: Storage, meanwhile
         assert begun + b"".join(chunks) == data
 
 
-def test_a_part_that_is_missing_is_told(blobs: Blobs) -> None:
+def test_joining_with_a_missing_part_is_an_error(blobs: Blobs) -> None:
     for number in (1, 3):
         blobs.write_part(NAME, number, [b"part"])
     for count in (2, 3, 4):
@@ -178,7 +178,7 @@ def test_a_part_that_is_missing_is_told(blobs: Blobs) -> None:
 
 
 @pytest.mark.parametrize("size", [10, 9 * MIB])
-def test_a_part_that_is_written_again_takes_the_place_of_the_first(
+def test_a_part_that_is_written_again_replaces_the_first(
     backend: Backend, storage: Storage, other: Storage, size: int
 ) -> None:
     storage.blobs.write_part(NAME, 1, [content(9 * MIB, b"first")])
@@ -197,7 +197,7 @@ def test_hundreds_of_parts_are_joined_in_the_order_of_their_numbers(blobs: Blobs
     assert read(blobs) == b"".join(b"%d," % number for number in range(1, 301))
 
 
-def test_a_blob_is_removed_as_often_as_one_likes(storage: Storage, other: Storage) -> None:
+def test_removing_a_blob_again_is_harmless(storage: Storage, other: Storage) -> None:
     write(storage.blobs, b"content")
     write(storage.blobs, b"other", f"{NAME}x")
     for blobs in (storage.blobs, other.blobs):
@@ -232,7 +232,7 @@ def test_the_content_type_of_the_put_is_that_of_the_blob(blobs: Blobs, upload_ur
 
 
 @pytest.mark.parametrize("sent", ["whole", "in blocks"])
-def test_azures_own_client_uploads(blobs: Blobs, upload_url: str, sent: str) -> None:
+def test_the_azure_client_uploads(blobs: Blobs, upload_url: str, sent: str) -> None:
     sizes = {"max_single_put_size": MIB, "max_block_size": MIB} if sent == "in blocks" else {}
     data = content(3 * MIB + 1)
     settings = ContentSettings(content_type=TEXT, content_encoding="gzip")
@@ -268,7 +268,7 @@ def code(error: HttpResponseError) -> tuple[int | None, Any]:
     return error.status_code, error.error_code  # type: ignore[attr-defined]
 
 
-def test_azures_own_client_downloads(blobs: Blobs, download_url: str) -> None:
+def test_the_azure_client_downloads(blobs: Blobs, download_url: str) -> None:
     data = content(3 * MIB + 1)
     for one in (data, b""):
         blobs.write(NAME, chunked(one), TEXT, "gzip")
@@ -297,7 +297,7 @@ def test_ranges_are_served(blobs: Blobs, download_url: str, wanted: str, start: 
     assert answer.headers["content-length"] == str(end - start)
 
 
-def test_what_is_downloaded_is_an_attachment(upload_url: str, download_url: str) -> None:
+def test_every_download_is_an_attachment(upload_url: str, download_url: str) -> None:
     """Whatever its type: it may come from the origin of this server, or through a proxy there."""
     put(upload_url, x_ms_blob_content_type="text/html", x_ms_blob_content_disposition="inline")
     for headers in ({}, {"range": "bytes=0-2"}):
@@ -310,13 +310,13 @@ def test_what_is_downloaded_is_an_attachment(upload_url: str, download_url: str)
         assert requests.get(url, timeout=30).status_code == 403
 
 
-def test_head_tells_what_get_would(blobs: Blobs, download_url: str) -> None:
+def test_head_has_the_headers_of_get(blobs: Blobs, download_url: str) -> None:
     write(blobs, b"content")
     head, get = requests.head(download_url, timeout=30), requests.get(download_url, timeout=30)
-    told = ("content-length", "content-type", "etag", "last-modified", "accept-ranges", "x-ms-blob-type")
-    assert [head.headers[name] for name in told] == [get.headers[name] for name in told]
+    names = ("content-length", "content-type", "etag", "last-modified", "accept-ranges", "x-ms-blob-type")
+    assert [head.headers[name] for name in names] == [get.headers[name] for name in names]
     assert (head.status_code, head.content, get.content) == (200, b"", b"content")
-    assert [get.headers[name] for name in told[:2]] == ["7", TEXT]
+    assert [get.headers[name] for name in names[:2]] == ["7", TEXT]
 
 
 def test_a_blob_that_is_not_there_is_not_found(download_url: str) -> None:
@@ -343,13 +343,13 @@ def test_a_url_is_for_one_blob_and_one_purpose(blobs: Blobs, upload_url: str, do
     assert read(blobs) == read(blobs, f"{NAME}x") == b"content"
 
 
-def test_the_urls_allow_no_more_than_this(upload_url: str, download_url: str) -> None:
+def test_urls_are_signed_for_minimal_permissions(upload_url: str, download_url: str) -> None:
     for url, permission in ((upload_url, "cw"), (download_url, "r")):
         fields = parse_qs(urlsplit(url).query)
         assert [fields[name] for name in ("sp", "sr", "spr")] == [[permission], ["b"], ["https,http"]]
 
 
-def test_a_url_is_good_until_its_expiry_and_for_clocks_that_are_late(backend: Backend) -> None:
+def test_a_url_is_valid_until_its_expiry_and_where_the_storage_clock_is_late(backend: Backend) -> None:
     blobs, now = backend.storage.blobs, backend.clock.now()
     write(blobs, b"content")
     expired = blobs.download_url(NAME, now - SECOND)
@@ -360,7 +360,7 @@ def test_a_url_is_good_until_its_expiry_and_for_clocks_that_are_late(backend: Ba
     assert requests.get(early, timeout=30).content == b"content"
 
 
-def test_what_a_client_uploads_wrongly_is_refused(blobs: Blobs, upload_url: str) -> None:
+def test_invalid_uploads_are_refused(blobs: Blobs, upload_url: str) -> None:
     refused = [
         requests.put(upload_url, b"content", timeout=30),  # without x-ms-blob-type
         put(upload_url, content_md5="AAAAAAAAAAAAAAAAAAAAAA=="),

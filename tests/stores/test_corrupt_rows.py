@@ -1,7 +1,7 @@
-"""Rows that no server of this kind has written: each is logged once, and in nobody's way."""
+"""Rows that this server never wrote: each is logged once and left out, and the other rows are served."""
 
 import json
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -23,11 +23,22 @@ from .test_task_store import new_task
 EXPIRES = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 DAY = timedelta(days=1)
 RUN = b'[{"runId": %s, "state": "%s", "reasonCreated": "scheduled", "scheduled": "2030-01-02T03:04:05.678Z"}]'
-SPOILED = {
+SPOILED: dict[str, object] = {
     "provisionerId": "spoiled",
     "expires": "2030-01-02T03:04:05.678Z",
     "lastDateActive": "2030-01-02T03:04:05.678Z",
 }
+CORRUPT_FIELDS: Sequence[Mapping[str, object]] = [
+    {"provisionerId": "other"},
+    {"provisionerId": 1},
+    {"lastDateActive": "x"},
+    {"expires": 7},
+    {"description": 7},
+    {"stability": 7},
+    {"actions": [7]},
+    {"actions": [{}]},
+    {"recentTasks": [7]},
+]
 ODD: Sequence[Any] = ["text", b"\xff\xfe", 7, True, 1.5, EXPIRES]
 NO_JSON: Sequence[Any] = [b"{", b"\xff", b"[" * 60_000, b"9" * 5000, b"7", b"null", b'"x"', b"[1]", b"[{}]"]
 
@@ -46,7 +57,11 @@ def other_than(*kinds: type) -> list[Any]:
 @pytest.fixture
 def storage() -> Storage:
     """What a table answers is the same for every adapter: see tests/contracts/ports."""
-    return memory_storage(FakeClock())
+    return memory_storage(FakeClock(EXPIRES))
+
+
+def table_of(storage: Storage, name: str) -> Table:
+    return storage.account.table(f"q{name}")
 
 
 def rows(table: Table) -> Sequence[Row]:
@@ -65,15 +80,14 @@ def spoil(table: Table, name: str, values: Sequence[Any]) -> Iterator[Any]:
 
 def fresh(storage: Storage) -> Storage:
     """Nothing is remembered; it is an hour later."""
-    clock = FakeClock()
-    clock.advance(DAY / 24)
+    clock = FakeClock(EXPIRES + DAY / 24)
     return Storage(storage.account, "q", clock)
 
 
 def logged(logs: list[MutableMapping[str, Any]]) -> int:
-    """How many rows were told of since the last look."""
-    count = sum(one["event"] == "row-corrupt" for one in logs)
-    assert all(one["log_level"] == "error" for one in logs)
+    """How many corrupt rows were logged since the last call."""
+    count = [line["event"] for line in logs].count("row-corrupt")
+    assert all(line["log_level"] == "error" for line in logs)
     logs.clear()
     return count
 
@@ -90,11 +104,11 @@ def logged(logs: list[MutableMapping[str, Any]]) -> int:
         ("definition0", [*ODD, *NO_JSON, b"{}", b'{"created": 1}']),
     ],
 )
-def test_a_corrupt_task_is_told_apart_and_left_out(
+def test_a_corrupt_task_is_an_error_and_left_out_of_lists(
     storage: Storage, logs: list[MutableMapping[str, Any]], name: str, values: Sequence[Any]
 ) -> None:
     task = storage.tasks.insert(new_task()).task
-    for value in spoil(storage.tasks._table, name, values):
+    for value in spoil(table_of(storage, "tasks"), name, values):
         if value is None and name in ("waitsFor", "newestBlob"):
             continue  # a task of before there were any
         for _ in range(2):
@@ -111,11 +125,11 @@ def test_a_corrupt_task_is_told_apart_and_left_out(
     assert len(storage.tasks.unresolved("", 10)[0]) == 2
 
 
-def test_a_corrupt_row_of_a_group_is_left_out(storage: Storage, logs: list[MutableMapping[str, Any]]) -> None:
+def test_corrupt_rows_of_a_group_are_left_out(storage: Storage, logs: list[MutableMapping[str, Any]]) -> None:
     group, tasks = slugid(), sorted(slugid() for _ in range(3))
     for task_id in tasks:
         storage.groups.join(task_id, group, "scheduler", EXPIRES)
-    table = storage.groups._table
+    table = table_of(storage, "groups")
     for key in ("member-", "member-a'b", "member-" + "x" * 400, "active-", "active-x-y", "active-a'b-0000"):
         table.insert(group, key, {"since": EXPIRES, "expires": EXPIRES})
     table.put(group, f"active-{tasks[0]}-0000", {"since": "x", "expires": EXPIRES})
@@ -144,7 +158,7 @@ def test_a_corrupt_dependent_is_left_out(storage: Storage, logs: list[MutableMap
         (slugid(), 7),
         (slugid(), "none"),
     ):
-        storage.dependencies._table.insert(required, key, {"requires": requires, "expires": EXPIRES})
+        table_of(storage, "dependencies").insert(required, key, {"requires": requires, "expires": EXPIRES})
     for _ in range(2):
         found = storage.dependencies.dependents(required, "", 3)
         assert [one.task_id for one in found] == waiting
@@ -169,7 +183,7 @@ def test_a_corrupt_artifact_is_left_out(
 ) -> None:
     artifact = new_artifact(slugid(), "b", is_complete=False)
     storage.artifacts.insert(artifact)
-    for _ in spoil(storage.artifacts._table, name, values):
+    for _ in spoil(table_of(storage, "artifacts"), name, values):
         for _ in range(2):
             with pytest.raises(Corrupt):
                 storage.artifacts.load(artifact.task_id, 0, "b")
@@ -186,27 +200,14 @@ def test_a_corrupt_artifact_is_left_out(
         *ODD,
         *NO_JSON,
         b"{}",
-        *(
-            json.dumps({**SPOILED, **change}).encode()
-            for change in (
-                {"provisionerId": "other"},
-                {"provisionerId": 1},
-                {"lastDateActive": "x"},
-                {"expires": 7},
-                {"description": 7},
-                {"stability": 7},
-                {"actions": [7]},
-                {"actions": [{}]},
-                {"recentTasks": [7]},
-            )
-        ),
+        *(json.dumps({**SPOILED, **change}).encode() for change in CORRUPT_FIELDS),
     ],
 )
 def test_a_corrupt_provisioner_is_left_out(
     storage: Storage, logs: list[MutableMapping[str, Any]], known: Any
 ) -> None:
     storage.workers.insert(WorkerRecord.new(("good",), EXPIRES))
-    storage.workers._table.insert("known", "spoiled", {"expires": EXPIRES, "known0": known})
+    table_of(storage, "workers").insert("known", "spoiled", {"expires": EXPIRES, "known0": known})
     for _ in range(2):
         assert [one.path for one in storage.workers.list((), (), 1)] == [("good",)]
         assert storage.workers.list((), ("good",), 1) == []
@@ -218,27 +219,27 @@ def test_a_corrupt_provisioner_is_left_out(
 def test_a_corrupt_quarantine_is_left_out(storage: Storage, logs: list[MutableMapping[str, Any]]) -> None:
     worker = ("provisioner", "type", "group", "worker")
     storage.workers.quarantine(worker, EXPIRES)
-    storage.workers._table.insert("quarantined", "a!b!c!d", {"expires": "x"})
-    storage.workers._table.insert("quarantined", "a!b!c!e", {})
+    table_of(storage, "workers").insert("quarantined", "a!b!c!d", {"expires": "x"})
+    table_of(storage, "workers").insert("quarantined", "a!b!c!e", {})
     for _ in range(2):
         assert storage.workers.quarantined() == {worker: EXPIRES}
     assert logged(logs) == 2
 
 
 @pytest.mark.parametrize("name", ["until", "cursor", "since"])
-def test_a_corrupt_turn_is_taken_from_the_beginning(storage: Storage, name: str) -> None:
-    now = storage.leases._clock.now()
-    turn = storage.leases.acquire("sweep", now)
-    assert isinstance(turn, JobLease)
-    storage.leases.renew(turn, now, "cursor", now)
-    (row,) = rows(storage.leases._table)
+def test_a_corrupt_lease_begins_anew(storage: Storage, name: str) -> None:
+    now = EXPIRES
+    lease = storage.leases.acquire("sweep", now)
+    assert isinstance(lease, JobLease)
+    storage.leases.renew(lease, now, "cursor", now)
+    (row,) = rows(table_of(storage, "turns"))
     for value in ("text" if name != "cursor" else 7, b"\xff", True, 1.5):
-        storage.leases._table.put("sweep", row.key, {**row.values, name: value})
+        table_of(storage, "turns").put("sweep", row.key, {**row.values, name: value})
         taken = storage.leases.acquire("sweep", now + DAY)
         assert isinstance(taken, JobLease)
         assert (taken.cursor, taken.since) == ("", None)
         assert storage.leases.acquire("sweep", now + DAY) == now + DAY
-    storage.leases._table.put("sweep", row.key, {})
+    table_of(storage, "turns").put("sweep", row.key, {})
     assert isinstance(storage.leases.acquire("sweep", now + DAY), JobLease)
 
 
@@ -251,13 +252,13 @@ def test_a_corrupt_turn_is_taken_from_the_beginning(storage: Storage, name: str)
         ("missing", [*ODD, "{", "[1]", "7", "[[]]"]),
     ],
 )
-def test_a_corrupt_count_is_left_out(
+def test_a_corrupt_usage_row_is_left_out(
     storage: Storage, logs: list[MutableMapping[str, Any]], name: str, values: Sequence[Any]
 ) -> None:
     use = UsageKey("p", "w", "claimTask", "g/w", ("receipt",))
     counted = CountedUsage(EXPIRES, use, Calls(1, EXPIRES))
     storage.usage.put("process", [counted])
-    for _ in spoil(storage.usage._table, name, values):
+    for _ in spoil(table_of(storage, "usage"), name, values):
         for _ in range(2):
             assert [*storage.usage.since(EXPIRES - DAY, None, None)] == []
         assert logged(logs) == 1

@@ -20,16 +20,14 @@ def dependents(storage: Storage, required_id: str) -> list[Dependent]:
     return list(storage.dependencies.dependents(required_id, "", 1000))
 
 
-def test_nobody_depends_on_a_task_unless_it_was_said(storage: Storage) -> None:
+def test_a_task_has_no_dependents_before_any_is_added(storage: Storage) -> None:
     required_id = slugid()
     assert dependents(storage, required_id) == []
     assert not storage.dependencies.has_any(required_id)
 
 
 @pytest.mark.parametrize("requires", ["all-completed", "all-resolved"])
-def test_a_dependent_is_remembered_with_what_it_requires(
-    storage: Storage, other: Storage, requires: str
-) -> None:
+def test_a_dependent_is_stored_with_what_it_requires(storage: Storage, other: Storage, requires: str) -> None:
     required_id, dependent = slugid(), Dependent(slugid(), requires)
     for _ in range(2):
         storage.dependencies.add(required_id, dependent, EXPIRES)
@@ -37,7 +35,7 @@ def test_a_dependent_is_remembered_with_what_it_requires(
         assert other.dependencies.has_any(required_id)
 
 
-def test_tasks_have_dependents_of_their_own(storage: Storage) -> None:
+def test_each_task_has_its_own_dependents(storage: Storage) -> None:
     required = [slugid() for _ in range(2)]
     dependent, other = (Dependent(slugid(), "all-completed") for _ in range(2))
     for required_id in required:
@@ -47,20 +45,20 @@ def test_tasks_have_dependents_of_their_own(storage: Storage) -> None:
     assert [dependents(storage, one) for one in (*required, dependent.task_id)] == [both, [dependent], []]
 
 
-def test_dependents_come_in_pages_in_the_order_of_their_ids(storage: Storage, other: Storage) -> None:
+def test_dependents_are_listed_in_pages_ordered_by_id(storage: Storage, other: Storage) -> None:
     required_id = slugid()
     added = [Dependent(slugid(), "all-completed") for _ in range(25)]
-    turns = itertools.cycle([storage, other])
+    stores = itertools.cycle([storage, other])
     with ThreadPoolExecutor(4) as threads:
         for dependent in added:
-            threads.submit(next(turns).dependencies.add, required_id, dependent, EXPIRES)
+            threads.submit(next(stores).dependencies.add, required_id, dependent, EXPIRES)
     found = keyed_pages(partial(storage.dependencies.dependents, required_id), 10, lambda one: one.task_id)
     assert [len(page) for page in found] == [10, 10, 5]
     in_order = sorted(added, key=lambda one: one.task_id.encode())
     assert [dependent for page in found for dependent in page] == in_order
 
 
-def test_dependents_that_come_between_pages_move_no_other(storage: Storage) -> None:
+def test_dependents_added_between_pages_do_not_shift_the_others(storage: Storage) -> None:
     required_id = slugid()
     before, first, second, third = (
         Dependent(task_id, "all-resolved") for task_id in sorted(slugid() for _ in range(4))
@@ -84,7 +82,7 @@ def test_a_dependency_is_removed_once_it_has_expired(storage: Storage) -> None:
     assert dependents(storage, required_id) == [late]
 
 
-def test_what_marks_a_task_with_dependents_is_removed_once_no_task_can_wait_any_more(
+def test_the_mark_of_dependents_is_removed_after_the_longest_deadline(
     storage: Storage, backend: Backend
 ) -> None:
     required_id, now = slugid(), backend.clock.now()

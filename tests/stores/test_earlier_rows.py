@@ -28,19 +28,19 @@ def table() -> MemoryTable:
     return MemoryTable()
 
 
-def test_a_task_that_was_stored_before_there_were_dependencies_waits_for_none() -> None:
+def test_a_task_row_without_waits_for_waits_for_none() -> None:
     task = new_task()
     values = {name: value for name, value in new_values(task).items() if name != "waitsFor"}
     assert task_in(Row(task.task_id, "task", values, "etag")).waits_for == ()
 
 
-def test_a_task_that_was_stored_before_priorities_could_change_has_that_of_its_definition() -> None:
+def test_a_task_row_without_priority_changes_has_the_priority_of_its_definition() -> None:
     task = new_task()
     values = {name: value for name, value in new_values(task).items() if name != "priorityChanges"}
     assert task_in(Row(task.task_id, "task", values, "etag")).priority == "lowest"
 
 
-def test_a_task_that_was_stored_before_there_were_projects_is_the_same_when_it_is_created_again() -> None:
+def test_a_task_row_without_a_project_equals_the_task_created_again() -> None:
     task = new_task()
     written = {
         "provisionerId": "provisioner",
@@ -73,7 +73,7 @@ def test_a_task_that_was_stored_before_there_were_projects_is_the_same_when_it_i
     assert (found.project_id, found.to_wire()["taskQueueId"]) == ("none", "provisioner/worker-Type_1")
 
 
-def test_what_is_known_may_shrink_and_grow(table: MemoryTable) -> None:
+def test_a_worker_record_may_shrink_and_grow(table: MemoryTable) -> None:
     store, small = WorkerStore(table), WorkerRecord.new(PROVISIONER, NOW)
     large = replace(small, description="x" * 200_000)
     wire = json.dumps(large.to_wire(), ensure_ascii=False).encode()
@@ -104,7 +104,7 @@ def test_the_details_of_an_artifact_may_shrink_and_grow(table: MemoryTable) -> N
         assert [*store.list(task_id, 0, "", 9)] == [artifact]
 
 
-def test_a_turn_that_was_never_done_has_no_time(table: MemoryTable) -> None:
+def test_a_lease_row_without_a_time_has_no_time(table: MemoryTable) -> None:
     clock = FakeClock(NOW)
     table.insert("sweeping", "turn", {"until": NOW - MINUTE, "cursor": "here"})
     leases = LeaseStore(table, clock)

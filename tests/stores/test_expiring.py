@@ -9,6 +9,7 @@ from legacy_queue.domain.timer import Timer
 from legacy_queue.stores import GroupStore, Storage
 from tests.memory_server import FakeClock
 
+from .conftest import Backend
 from .paging import remove_all_expired
 
 EXPIRES = datetime(2030, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
@@ -17,12 +18,12 @@ GROUP = slugid()
 EXPIRING = ["tasks", "groups", "dependencies", "workers", "work-queues", "usage"]
 
 
-def test_what_expires_is_looked_through_in_this_order(storage: Storage) -> None:
+def test_expiring_stores_are_listed_in_a_fixed_order(storage: Storage) -> None:
     assert list(storage.expiring) == EXPIRING
 
 
 class MovingTable(MemoryTable):
-    """Somebody else moves the expiry of each row just before it is deleted."""
+    """Another process moves the expiry of each row just before it is deleted."""
 
     moves = False
 
@@ -32,7 +33,7 @@ class MovingTable(MemoryTable):
         super().delete(partition, key, etag)
 
 
-def test_what_lives_longer_meanwhile_is_not_removed() -> None:
+def test_a_row_whose_expiry_was_moved_meanwhile_is_not_removed() -> None:
     table = MovingTable()
     groups = GroupStore(table, FakeClock())
     groups.join(slugid(), GROUP, "scheduler", EXPIRES)
@@ -47,13 +48,13 @@ def test_what_lives_longer_meanwhile_is_not_removed() -> None:
     assert groups.load(GROUP) is None
 
 
-def test_other_queues_are_never_taken_for_unused_work_queues(storage: Storage) -> None:
+def test_only_unused_work_queues_are_removed(storage: Storage, backend: Backend) -> None:
     names = queue_names(storage)
     list(storage.timers.put([Timer(slugid(), EXPIRES)], NO_TIME))
     storage.timers.receive(HOUR)
     queue = WorkQueue("provisioner", "type", "high")
     used = {"provisioner_id": "provisioner", "worker_type": "type", "last_used": "2020-01-01"}
-    prefix = storage.work_queues._prefix
+    prefix = backend.prefix
     for name, metadata in {
         f"{prefix}-plain": {},
         f"{prefix}-foreign": used,  # of a server with a longer prefix

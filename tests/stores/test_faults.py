@@ -42,7 +42,10 @@ class InterceptedAccount(StorageAccount):
         return intercept_port(Queue, self._account.queue(name), self._intercept)
 
     def queues(self, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
-        return self._intercept("queues", lambda: self._account.queues(prefix))
+        queues: Iterator[tuple[str, Mapping[str, str]]] = self._intercept(
+            "queues", lambda: self._account.queues(prefix)
+        )
+        return queues
 
     def check(self) -> None:
         self._intercept("check", self._account.check)
@@ -121,7 +124,7 @@ def stores(intercept: Intercept) -> Storage:
 
 @pytest.mark.parametrize("name", ACTS)
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
-def test_a_call_that_failed_anywhere_may_be_repeated(name: str, is_done: bool) -> None:
+def test_a_call_that_failed_at_any_operation_can_be_repeated(name: str, is_done: bool) -> None:
     act, seen = ACTS[name]
     intact = Fault(None, is_done=False)
     storage = stores(intact)
@@ -138,7 +141,7 @@ def test_a_call_that_failed_anywhere_may_be_repeated(name: str, is_done: bool) -
 
 @pytest.mark.parametrize("name", ["write in blocks", "join parts"])
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
-def test_a_blob_is_there_as_a_whole_or_not_at_all(name: str, is_done: bool) -> None:
+def test_a_failed_write_leaves_a_whole_blob_or_none(name: str, is_done: bool) -> None:
     act, seen = ACTS[name]
     intact = Fault(None, is_done=False)
     storage = stores(intact)

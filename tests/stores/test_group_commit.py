@@ -11,7 +11,7 @@ from legacy_queue.stores.group_commit import GroupCommit
 
 
 class Gate:
-    """Notes each batch when it begins, and lets it end when it is told to."""
+    """Notes each batch when it begins, and ends it when ``may_end`` is released."""
 
     def __init__(self) -> None:
         self.batches: list[list[int]] = []
@@ -39,7 +39,7 @@ class Callers:
             self.calls.append(self._threads.submit(self.commits.add, item))
             if count == 0:
                 assert self.gate.has_begun.acquire(timeout=30)
-            while len(self.commits._waiting) < count:
+            while self.commits.waiting < count:
                 assert not self.calls[-1].done()
 
     def let_all_end(self) -> list[list[int]]:
@@ -49,11 +49,11 @@ class Callers:
         return self.gate.batches
 
 
-def test_what_comes_while_a_batch_is_under_way_goes_with_the_next() -> None:
+def test_items_added_during_a_batch_go_with_the_next_batch() -> None:
     assert Callers(1, 2, 3, 4).let_all_end() == [[1], [2, 3, 4]]
 
 
-def test_a_call_returns_only_once_its_own_item_is_written() -> None:
+def test_a_call_returns_only_after_its_item_was_written() -> None:
     callers = Callers(1, 2, 3)
     callers.gate.may_end.release()
     callers.calls[0].result(30)
@@ -63,11 +63,11 @@ def test_a_call_returns_only_once_its_own_item_is_written() -> None:
     callers.let_all_end()
 
 
-def test_no_batch_has_more_items_than_the_most() -> None:
+def test_no_batch_has_more_than_max_items() -> None:
     assert Callers(*range(1, 7)).let_all_end() == [[1], [2, 3, 4, 5], [6]]
 
 
-def test_no_batch_of_several_items_is_larger_than_the_most() -> None:
+def test_no_batch_of_several_items_is_larger_than_max_size() -> None:
     assert Callers(1, 60, 40, 1, 200, max_size=100).let_all_end() == [[1], [60, 40], [1], [200]]
 
 
@@ -85,7 +85,7 @@ def test_an_error_reaches_every_caller_of_the_batch_and_no_other(error: Exceptio
     callers.commits.add(7)
 
 
-def test_a_writer_that_is_ended_leaves_the_others_an_error_and_the_turn() -> None:
+def test_a_killed_writer_fails_its_batch_and_later_calls_succeed() -> None:
     callers = Callers(1, 2)
     callers.gate.may_end.release()
     callers.calls[0].result(30)

@@ -31,14 +31,14 @@ class TableOf:
         return getattr(self.table, name)
 
 
-def test_the_first_task_makes_the_group(storage: Storage) -> None:
+def test_the_first_task_creates_the_group(storage: Storage) -> None:
     group_id = slugid()
     made = Group(group_id, "scheduler", EXPIRES, 1)
     assert storage.groups.join(slugid(), group_id, "scheduler", EXPIRES) == made
     assert storage.groups.load(group_id) == made
 
 
-def test_a_group_has_the_scheduler_that_its_founder_has(storage: Storage) -> None:
+def test_a_new_group_has_the_scheduler_of_its_founder(storage: Storage) -> None:
     group_id = slugid()
     theirs = storage.groups.join(slugid(), group_id, "scheduler", EXPIRES, lambda: "founder's")
     assert theirs.scheduler_id == "founder's"
@@ -47,20 +47,20 @@ def test_a_group_has_the_scheduler_that_its_founder_has(storage: Storage) -> Non
     assert ours == Group(group_id, "founder's", EXPIRES, 1)
 
 
-def test_a_group_lives_as_long_as_the_longest_of_its_tasks(storage: Storage) -> None:
+def test_a_group_expires_with_its_last_task(storage: Storage) -> None:
     group_id = slugid()
     storage.groups.join(slugid(), group_id, "scheduler", EXPIRES)
     assert storage.groups.join(slugid(), group_id, "scheduler", EXPIRES + DAY).expires == EXPIRES + DAY
     assert storage.groups.join(slugid(), group_id, "scheduler", EXPIRES - DAY).expires == EXPIRES + DAY
 
 
-def test_joining_again_gives_the_same_group(storage: Storage) -> None:
+def test_joining_again_returns_the_same_group(storage: Storage) -> None:
     task_id, group_id = slugid(), slugid()
     first = storage.groups.join(task_id, group_id, "scheduler", EXPIRES)
     assert storage.groups.join(task_id, group_id, "scheduler", EXPIRES) == first
 
 
-def test_another_scheduler_is_shown_the_group_and_changes_nothing(storage: Storage) -> None:
+def test_joining_with_another_scheduler_returns_the_group_unchanged(storage: Storage) -> None:
     group_id = slugid()
     ours = storage.groups.join(slugid(), group_id, "scheduler", EXPIRES)
     assert storage.groups.join(slugid(), group_id, "other", EXPIRES + DAY) == ours
@@ -83,7 +83,7 @@ def test_a_sealed_group_takes_no_new_member(storage: Storage, other: Storage) ->
     assert storage.groups.members(group_id, "", 9) == [first]
 
 
-def test_a_group_is_sealed_before_it_has_a_row(storage: Storage, other: Storage) -> None:
+def test_a_group_without_a_row_can_be_sealed(storage: Storage, other: Storage) -> None:
     group = Group(slugid(), "scheduler", EXPIRES)
     sealed = storage.groups.seal(group, EXPIRES - DAY)
     assert sealed == replace(group, sealed=EXPIRES - DAY)
@@ -99,9 +99,7 @@ def test_sealing_extends_the_life_of_a_group(storage: Storage) -> None:
     assert storage.groups.seal(replace(group, expires=EXPIRES + DAY), EXPIRES).expires == EXPIRES + DAY
 
 
-def test_of_members_that_join_while_a_group_is_sealed_none_is_in_it_that_was_refused(
-    storage: Storage, other: Storage
-) -> None:
+def test_a_task_that_a_concurrent_seal_refused_is_no_member(storage: Storage, other: Storage) -> None:
     group_id, task_ids = slugid(), [slugid() for _ in range(16)]
     group = storage.groups.join(slugid(), group_id, "scheduler", EXPIRES)
 
@@ -137,12 +135,12 @@ def test_the_active_members_of_a_group_are_paged(storage: Storage) -> None:
     assert storage.groups.active(group_id, "", 1)[0].task_id == task_ids[1]
 
 
-def test_groups_are_apart(storage: Storage) -> None:
+def test_groups_are_independent(storage: Storage) -> None:
     storage.groups.join(slugid(), slugid(), "scheduler", EXPIRES)
     assert storage.groups.join(slugid(), slugid(), "other", EXPIRES).scheduler_id == "other"
 
 
-def test_a_group_that_many_join_at_once_has_the_latest_expiry(storage: Storage) -> None:
+def test_concurrent_joins_keep_the_latest_expiry(storage: Storage) -> None:
     group_id = slugid()
     latest = EXPIRES + 7 * DAY
 
@@ -154,7 +152,7 @@ def test_a_group_that_many_join_at_once_has_the_latest_expiry(storage: Storage) 
     assert storage.groups.join(slugid(), group_id, "scheduler", EXPIRES).expires == latest
 
 
-def test_of_several_schedulers_at_once_one_has_the_group(storage: Storage) -> None:
+def test_one_of_several_concurrent_schedulers_gets_the_group(storage: Storage) -> None:
     group_id = slugid()
 
     def join(number: int) -> Group:
@@ -172,7 +170,7 @@ def test_a_group_is_loaded_as_it_was_joined(storage: Storage, other: Storage) ->
     assert storage.groups.load(group_id) == Group(group_id, "scheduler", EXPIRES + DAY, 2)
 
 
-def test_processes_that_join_a_group_at_once_lose_no_member_and_no_expiry(
+def test_concurrent_joins_of_two_processes_lose_no_member_and_no_expiry(
     storage: Storage, other: Storage
 ) -> None:
     group_id, task_ids = slugid(), [slugid() for _ in range(16)]
@@ -191,7 +189,7 @@ def test_processes_that_join_a_group_at_once_lose_no_member_and_no_expiry(
     assert {active.task_id for active in all_active(other)} == set(task_ids)
 
 
-def test_of_two_schedulers_in_two_processes_one_has_the_group(storage: Storage, other: Storage) -> None:
+def test_one_of_two_concurrent_processes_gets_the_group(storage: Storage, other: Storage) -> None:
     for _ in range(8):
         group_id = slugid()
 
@@ -203,7 +201,7 @@ def test_of_two_schedulers_in_two_processes_one_has_the_group(storage: Storage, 
         assert len(storage.groups.members(group_id, "", 10)) == 1
 
 
-def test_a_scheduler_that_is_refused_leaves_no_member(storage: Storage, other: Storage) -> None:
+def test_a_refused_scheduler_adds_no_member(storage: Storage, other: Storage) -> None:
     group_id, ours = slugid(), slugid()
     storage.groups.join(ours, group_id, "scheduler", EXPIRES)
     for store in (storage, other):
@@ -212,9 +210,7 @@ def test_a_scheduler_that_is_refused_leaves_no_member(storage: Storage, other: S
     assert [active.task_id for active in all_active(storage)] == [ours]
 
 
-def test_what_a_process_remembers_of_a_group_that_is_gone_refuses_nobody(
-    storage: Storage, other: Storage
-) -> None:
+def test_a_remembered_group_that_has_expired_refuses_no_scheduler(storage: Storage, other: Storage) -> None:
     group_id = slugid()
     storage.groups.join(slugid(), group_id, "old", EXPIRES)
     remove_all_expired(other.groups, EXPIRES + DAY)
@@ -222,7 +218,7 @@ def test_what_a_process_remembers_of_a_group_that_is_gone_refuses_nobody(
     assert storage.groups.join(slugid(), group_id, "new", later) == Group(group_id, "new", later, 1)
 
 
-def test_a_task_joins_a_group_anew_that_has_expired_since_this_process_saw_it(
+def test_a_task_enters_a_group_that_expired_after_this_process_saw_it(
     storage: Storage, other: Storage
 ) -> None:
     group, task_id, later = Group(slugid(), "scheduler", EXPIRES), slugid(), EXPIRES + 9 * DAY
@@ -237,7 +233,7 @@ def test_a_task_joins_a_group_anew_that_has_expired_since_this_process_saw_it(
         remove_all_expired(other.groups, later + DAY)
 
 
-def test_members_come_in_pages_in_the_order_of_their_ids(storage: Storage, other: Storage) -> None:
+def test_members_are_listed_in_pages_ordered_by_id(storage: Storage, other: Storage) -> None:
     group_id, task_ids = slugid(), [slugid() for _ in range(25)]
 
     def join(number: int) -> None:
@@ -252,7 +248,7 @@ def test_members_come_in_pages_in_the_order_of_their_ids(storage: Storage, other
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4])
-def test_a_page_is_short_at_the_end_only(storage: Storage, count: int) -> None:
+def test_only_the_last_page_of_members_is_short(storage: Storage, count: int) -> None:
     group_id = slugid()
     for _ in range(count):
         storage.groups.join(slugid(), group_id, "scheduler", EXPIRES)
@@ -260,7 +256,7 @@ def test_a_page_is_short_at_the_end_only(storage: Storage, count: int) -> None:
     assert sum(map(len, found)) == count
 
 
-def test_members_that_come_and_go_between_pages_move_no_other(storage: Storage) -> None:
+def test_members_that_come_and_go_between_pages_do_not_shift_the_others(storage: Storage) -> None:
     group_id, task_ids = slugid(), sorted(slugid() for _ in range(8))
     there, before, behind, gone = task_ids[2:7], task_ids[:2], task_ids[7], task_ids[4]
     for task_id in there:
@@ -283,7 +279,7 @@ def test_a_task_that_leaves_is_no_member_and_not_active_and_the_group_stays(stor
         assert storage.groups.load(group_id) == replace(group, active=0)
 
 
-def test_a_task_is_active_from_when_it_joined_until_it_is_not(storage: Storage, backend: Backend) -> None:
+def test_a_task_is_active_from_joining_until_its_end(storage: Storage, backend: Backend) -> None:
     task_id, group_id = slugid(), slugid()
     earliest = backend.clock.now()
     storage.groups.join(task_id, group_id, "scheduler", EXPIRES)
@@ -309,7 +305,7 @@ def test_a_task_that_is_activated_again_is_active_once(storage: Storage, backend
         assert active.since >= earliest
 
 
-def test_a_task_that_gave_its_name_to_a_group_of_another_scheduler_is_active_there(storage: Storage) -> None:
+def test_a_task_can_be_activated_in_a_group_of_another_scheduler(storage: Storage) -> None:
     group_id = slugid()
     storage.groups.join(slugid(), group_id, "scheduler", EXPIRES)
     storage.groups.activate(group_id, Group(group_id, "another", EXPIRES), 1)
@@ -318,7 +314,7 @@ def test_a_task_that_gave_its_name_to_a_group_of_another_scheduler_is_active_the
 
 
 @pytest.mark.parametrize(("later", "earlier"), [(1, 0), (10, 9), (49, 10)])
-def test_the_end_of_an_activation_ends_no_later_one(
+def test_ending_an_activation_does_not_end_a_later_one(
     storage: Storage, other: Storage, later: int, earlier: int
 ) -> None:
     task_id, group_id = slugid(), slugid()
@@ -331,7 +327,7 @@ def test_the_end_of_an_activation_ends_no_later_one(
     assert other.groups.end(task_id, group_id, later) == 0
 
 
-def test_the_end_of_a_task_answers_how_many_of_its_group_are_active(storage: Storage) -> None:
+def test_ending_a_task_returns_the_active_count_of_its_group(storage: Storage) -> None:
     task_ids, group_id = [slugid() for _ in range(3)], slugid()
     for task_id in task_ids:
         storage.groups.join(task_id, group_id, "scheduler", EXPIRES)
@@ -340,13 +336,13 @@ def test_the_end_of_a_task_answers_how_many_of_its_group_are_active(storage: Sto
     assert len(storage.groups.members(group_id, "", 10)) == 3
 
 
-def test_what_ends_in_a_group_that_is_not_there_leaves_none_active(storage: Storage) -> None:
+def test_ending_a_task_of_a_missing_group_returns_zero(storage: Storage) -> None:
     group_id = slugid()
     assert storage.groups.end(slugid(), group_id, 0) == storage.groups.leave(slugid(), group_id) == 0
     assert storage.groups.load(group_id) is None
 
 
-def test_steps_of_two_processes_at_once_are_all_counted(storage: Storage, other: Storage) -> None:
+def test_concurrent_changes_of_two_processes_are_all_counted(storage: Storage, other: Storage) -> None:
     group_id, task_ids = slugid(), [slugid() for _ in range(12)]
     for task_id in task_ids:
         storage.groups.join(task_id, group_id, "scheduler", EXPIRES)
@@ -367,7 +363,7 @@ def test_steps_of_two_processes_at_once_are_all_counted(storage: Storage, other:
     assert counted(storage, group_id) == 0
 
 
-def test_a_step_that_several_callers_make_at_once_counts_once(storage: Storage, other: Storage) -> None:
+def test_the_same_change_by_several_callers_counts_once(storage: Storage, other: Storage) -> None:
     """As where a client repeats a request that has not been answered yet."""
     group_id, task_ids = slugid(), [slugid() for _ in range(4)]
 
@@ -398,9 +394,9 @@ class CountingClock(RealClock):
         return super().now()
 
 
-def test_calls_at_the_same_time_share_batches(storage: Storage) -> None:
+def test_calls_at_the_same_time_share_batches(storage: Storage, backend: Backend) -> None:
     """Calls that come while a batch is being written go with the next batch."""
-    groups, task_ids = storage.groups, [slugid() for _ in range(40)]
+    task_ids = [slugid() for _ in range(40)]
     writing, may_write = threading.Event(), threading.Event()
     batches: list[int] = []
 
@@ -413,7 +409,8 @@ def test_calls_at_the_same_time_share_batches(storage: Storage) -> None:
 
     group = Group(slugid(), "scheduler", EXPIRES)
     clock = CountingClock()
-    groups = GroupStore(cast(Table, HeldUp(groups._table)), clock)
+    table = storage.account.table(f"{backend.prefix}groups")
+    groups = GroupStore(cast(Table, HeldUp(table)), clock)
     with ThreadPoolExecutor(41) as threads:
         first = threads.submit(groups.activate, task_ids[0], group, 0)
         assert writing.wait(60)
@@ -428,9 +425,7 @@ def test_calls_at_the_same_time_share_batches(storage: Storage) -> None:
     assert counted(storage, group.task_group_id) == 40
 
 
-def test_all_groups_active_tasks_come_in_pages_that_any_process_continues(
-    storage: Storage, other: Storage
-) -> None:
+def test_any_process_continues_the_pages_of_active_tasks(storage: Storage, other: Storage) -> None:
     wanted = set()
     for _ in range(3):
         group_id = slugid()
@@ -438,8 +433,8 @@ def test_all_groups_active_tasks_come_in_pages_that_any_process_continues(
             task_id = slugid()
             storage.groups.join(task_id, group_id, "scheduler", EXPIRES)
             wanted.add((group_id, task_id))
-    turns = itertools.cycle([storage, other])
-    found = list(pages(lambda after: next(turns).groups.all_active(after, 2)))
+    stores = itertools.cycle([storage, other])
+    found = list(pages(lambda after: next(stores).groups.all_active(after, 2)))
     assert all(len(page) <= 2 for page in found)
     listed = [(active.task_group_id, active.task_id) for page in found for active in page]
     assert sorted(listed) == sorted(wanted)

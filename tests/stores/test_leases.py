@@ -17,12 +17,14 @@ def taken(storage: Storage, backend: Backend, name: str = "sweeping") -> JobLeas
     return lease
 
 
-def test_a_turn_that_nobody_took_begins_at_the_beginning(storage: Storage, backend: Backend) -> None:
+def test_a_new_lease_has_no_cursor_and_no_time(storage: Storage, backend: Backend) -> None:
     lease = taken(storage, backend)
     assert (lease.name, lease.cursor, lease.since) == ("sweeping", "", None)
 
 
-def test_nobody_else_gets_a_turn_before_its_time(storage: Storage, other: Storage, backend: Backend) -> None:
+def test_a_lease_is_refused_until_its_time_is_over(
+    storage: Storage, other: Storage, backend: Backend
+) -> None:
     until = backend.clock.now() + MINUTE
     storage.leases.acquire("sweeping", until)
     for store in (storage, other):
@@ -31,12 +33,12 @@ def test_nobody_else_gets_a_turn_before_its_time(storage: Storage, other: Storag
     assert isinstance(other.leases.acquire("sweeping", until + MINUTE), JobLease)
 
 
-def test_turns_of_different_names_are_apart(storage: Storage, backend: Backend) -> None:
+def test_leases_of_different_names_are_independent(storage: Storage, backend: Backend) -> None:
     assert {taken(storage, backend, name).name for name in ("sweeping", "expiry")} == {"sweeping", "expiry"}
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-def test_of_several_processes_one_gets_the_lease(
+def test_one_of_several_processes_gets_the_lease(
     storage: Storage, other: Storage, backend: Backend, is_new: bool
 ) -> None:
     if not is_new:
@@ -53,7 +55,7 @@ def test_of_several_processes_one_gets_the_lease(
     assert [answer for answer in answers if not isinstance(answer, JobLease)] == [until] * 7
 
 
-def test_a_turn_that_is_kept_lasts_longer(storage: Storage, other: Storage, backend: Backend) -> None:
+def test_a_renewed_lease_lasts_longer(storage: Storage, other: Storage, backend: Backend) -> None:
     until = backend.clock.now() + 3 * MINUTE
     lease = taken(storage, backend)
     for _ in range(2):
@@ -62,7 +64,7 @@ def test_a_turn_that_is_kept_lasts_longer(storage: Storage, other: Storage, back
     assert other.leases.acquire("sweeping", until) == until
 
 
-def test_a_turn_that_was_ended_is_the_next_ones_with_how_far_it_came(
+def test_a_released_lease_passes_its_cursor_to_the_next_holder(
     storage: Storage, other: Storage, backend: Backend
 ) -> None:
     since = backend.clock.now()
@@ -76,7 +78,7 @@ def test_a_turn_that_was_ended_is_the_next_ones_with_how_far_it_came(
     assert (last.cursor, last.since) == ("", None)
 
 
-def test_a_turn_that_somebody_else_took_meanwhile_cannot_be_kept(
+def test_a_lease_that_another_process_took_cannot_be_renewed(
     storage: Storage, other: Storage, backend: Backend
 ) -> None:
     lost = taken(storage, backend)
@@ -88,7 +90,7 @@ def test_a_turn_that_somebody_else_took_meanwhile_cannot_be_kept(
     assert taken(storage, backend).cursor == "kept"
 
 
-def test_a_turn_past_its_time_that_nobody_took_can_be_kept(storage: Storage, backend: Backend) -> None:
+def test_an_expired_lease_that_no_process_took_can_be_renewed(storage: Storage, backend: Backend) -> None:
     lease = taken(storage, backend)
     backend.clock.advance(5 * MINUTE)
     until = backend.clock.now() + MINUTE
@@ -96,7 +98,7 @@ def test_a_turn_past_its_time_that_nobody_took_can_be_kept(storage: Storage, bac
     assert storage.leases.acquire("sweeping", until) == until
 
 
-def test_one_state_of_a_turn_is_kept_once(storage: Storage, backend: Backend) -> None:
+def test_a_version_of_a_lease_is_renewed_only_once(storage: Storage, backend: Backend) -> None:
     lease = taken(storage, backend)
     storage.leases.renew(lease, backend.clock.now() + MINUTE, "first", None)
     with pytest.raises(Changed):

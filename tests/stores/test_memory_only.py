@@ -40,6 +40,6 @@ def test_a_lease_on_an_expired_message_is_lost(memory: Storage, queue: WorkQueue
         memory.work_queues.remove(queue, lease)
 
 
-def test_two_storages_have_two_keys() -> None:
+def test_each_memory_storage_has_its_own_key() -> None:
     keys = {memory_storage(FakeClock()).account.public_queues.key for _ in range(2)}
     assert len(keys) == 2

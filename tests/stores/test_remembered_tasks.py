@@ -27,17 +27,17 @@ class SlowTable(MemoryTable):
         self._answered()
         return row
 
-    def merge(self, partition: str, key: str, values: Mapping[str, Value], etag: str) -> str:
-        etag = super().merge(partition, key, values, etag)
+    def merge(self, partition: str, key: str, values: Mapping[str, Value], etag: str | None = None) -> str:
+        written = super().merge(partition, key, values, etag)
         self._answered()
-        return etag
+        return written
 
 
 def ended(task: Task) -> Task:
     return task.with_last_run(state="completed", reason_resolved="completed", resolved=CREATED)
 
 
-def test_a_task_that_was_read_before_a_write_does_not_replace_what_was_written() -> None:
+def test_a_read_that_began_before_a_write_does_not_replace_the_remembered_task() -> None:
     table = SlowTable()
     tasks, task = TaskStore(table), new_task()
     stored = tasks.insert(task)
@@ -50,7 +50,7 @@ def test_a_task_that_was_read_before_a_write_does_not_replace_what_was_written()
     )
 
 
-def test_of_two_writes_that_are_answered_in_the_other_order_none_is_remembered_for_the_newer() -> None:
+def test_of_two_writes_answered_in_reverse_order_the_older_is_not_remembered() -> None:
     table = SlowTable()
     tasks, task = TaskStore(table), new_task()
     stored = tasks.insert(task)

@@ -55,7 +55,7 @@ def outcomes(act: Callable[[], StoredTask]) -> list[str]:
         return sorted(threads.map(attempt, range(ATTEMPTS)))
 
 
-def test_a_task_that_was_never_stored_is_none(storage: Storage) -> None:
+def test_loading_a_task_that_was_never_stored_returns_none(storage: Storage) -> None:
     assert storage.tasks.load(slugid()) is None
 
 
@@ -84,7 +84,7 @@ def test_any_json_comes_back_unchanged(storage: Storage, payload: dict[str, Any]
     assert loaded.task.definition.wire["payload"] == payload
 
 
-def test_a_definition_of_the_greatest_size_fits_together_with_all_its_runs(storage: Storage) -> None:
+def test_a_definition_of_the_maximum_size_is_stored_with_all_its_runs(storage: Storage) -> None:
     noise = random.Random(1).randbytes(MAX_SIZE // 2 - 1000).hex()
     task = new_task({"noise": noise})
     worker = Worker("g" * 22, "w" * 22)
@@ -164,8 +164,8 @@ def test_a_task_that_is_there_is_not_barred(storage: Storage, other: Storage) ->
 
 def test_one_of_several_inserts_at_once_wins(storage: Storage) -> None:
     task = new_task()
-    told = outcomes(lambda: storage.tasks.insert(task))
-    assert told == [*["AlreadyExists"] * (ATTEMPTS - 1), "stored"]
+    found = outcomes(lambda: storage.tasks.insert(task))
+    assert found == [*["AlreadyExists"] * (ATTEMPTS - 1), "stored"]
 
 
 def test_one_of_several_changes_at_once_wins(storage: Storage) -> None:
@@ -194,7 +194,7 @@ def test_a_changed_task_is_loaded_as_it_was_changed(storage: Storage) -> None:
     assert storage.tasks.load(task.task_id) == stored
 
 
-def test_a_change_of_what_was_changed_since_is_refused(storage: Storage) -> None:
+def test_a_change_of_an_outdated_version_is_refused(storage: Storage) -> None:
     task = new_task()
     first = storage.tasks.insert(task)
     second = storage.tasks.replace(first, replace(task, retries_left=4))
@@ -211,14 +211,14 @@ def test_writing_the_same_again_still_counts_as_a_change(storage: Storage) -> No
         storage.tasks.replace(first, task)
 
 
-def test_a_change_of_a_task_that_is_not_there_is_refused(storage: Storage) -> None:
+def test_a_change_of_a_missing_task_is_refused(storage: Storage) -> None:
     stored = storage.tasks.insert(new_task())
     gone = new_task()
     with pytest.raises(Changed):
         storage.tasks.replace(replace(stored, task=gone), gone)
 
 
-def test_a_task_that_another_process_wrote_is_not_ones_own(storage: Storage, other: Storage) -> None:
+def test_a_task_that_another_process_wrote_is_not_own(storage: Storage, other: Storage) -> None:
     stored = storage.tasks.insert(new_task())
     seen = other.tasks.load(stored.task.task_id)
     assert seen
@@ -230,7 +230,7 @@ def test_a_task_that_another_process_wrote_is_not_ones_own(storage: Storage, oth
     assert not back.is_own
 
 
-def test_storage_that_answers_passes_its_check_again_and_again(storage: Storage) -> None:
+def test_the_check_of_an_account_can_be_repeated(storage: Storage) -> None:
     storage.account.check()
     storage.account.check()
 
@@ -259,7 +259,7 @@ def test_the_unresolved_are_the_unscheduled_pending_and_running_tasks(storage: S
     )
 
 
-def test_a_task_that_is_resolved_or_rerun_leaves_and_comes_back(storage: Storage) -> None:
+def test_a_resolved_task_leaves_the_unresolved_and_a_rerun_returns_it(storage: Storage) -> None:
     stored = storage.tasks.insert(task_in("running"))
     stored = storage.tasks.replace(stored, stored.task.with_last_run(state="failed"))
     assert unresolved(storage.tasks, 10) == []
@@ -269,15 +269,15 @@ def test_a_task_that_is_resolved_or_rerun_leaves_and_comes_back(storage: Storage
 
 def test_unresolved_tasks_come_in_pages_that_any_process_continues(storage: Storage, other: Storage) -> None:
     wanted = {storage.tasks.insert(task_in("pending")).task.task_id for _ in range(7)}
-    turns = itertools.cycle([storage, other])
-    found = list(pages(lambda after: next(turns).tasks.unresolved(after, 2)))
+    stores = itertools.cycle([storage, other])
+    found = list(pages(lambda after: next(stores).tasks.unresolved(after, 2)))
     assert all(len(page) <= 2 for page in found)
     ids = [stored.task.task_id for page in found for stored in page]
     assert sorted(ids) == sorted(wanted)
     assert [stored.task.task_id for stored in unresolved(other.tasks, 3)] == ids
 
 
-def test_tasks_that_come_and_go_meanwhile_hide_no_other(storage: Storage) -> None:
+def test_tasks_that_come_and_go_between_pages_hide_no_others(storage: Storage) -> None:
     there = {storage.tasks.insert(task_in("pending")).task.task_id for _ in range(6)}
     found = []
     for page in pages(lambda after: storage.tasks.unresolved(after, 2)):
@@ -306,21 +306,19 @@ def test_tasks_are_removed_once_they_are_resolved_and_have_expired(storage: Stor
     assert storage.tasks.load(tasks[4].task_id) is None
 
 
-def test_no_more_tasks_are_removed_than_asked_for_and_any_process_goes_on(
-    storage: Storage, other: Storage
-) -> None:
+def test_a_removal_keeps_its_limit_and_any_process_continues_it(storage: Storage, other: Storage) -> None:
     tasks = [task_in("completed", CREATED) for _ in range(5)]
     for task in tasks:
         storage.tasks.insert(task)
     left, after = [], ""
-    turns = itertools.cycle([storage, other])
+    stores = itertools.cycle([storage, other])
     for _ in range(3):
-        after = next(turns).tasks.remove_expired(CREATED + timedelta(days=1), after, 2) or ""
+        after = next(stores).tasks.remove_expired(CREATED + timedelta(days=1), after, 2) or ""
         left.append(sum(storage.tasks.load(task.task_id) is not None for task in tasks))
     assert left == [3, 1, 0]
 
 
-def test_several_processes_may_remove_the_same_at_once(storage: Storage, other: Storage) -> None:
+def test_several_processes_can_remove_expired_tasks_concurrently(storage: Storage, other: Storage) -> None:
     tasks = [task_in("completed", CREATED) for _ in range(20)]
     for task in tasks:
         storage.tasks.insert(task)
@@ -330,7 +328,7 @@ def test_several_processes_may_remove_the_same_at_once(storage: Storage, other: 
     assert not any(storage.tasks.load(task.task_id) for task in tasks)
 
 
-def test_a_removed_task_is_not_recalled_nor_changed(storage: Storage) -> None:
+def test_a_removed_task_is_forgotten_and_cannot_be_changed(storage: Storage) -> None:
     stored = storage.tasks.insert(task_in("completed", CREATED))
     storage.tasks.remove_expired(CREATED + timedelta(days=1), "", 10)
     assert storage.tasks.recall(stored.task.task_id) is None

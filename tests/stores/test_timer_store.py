@@ -31,7 +31,7 @@ def received(storage: Storage, hidden_for: timedelta = HOUR) -> list[Timer]:
     return [one for message in storage.timers.receive(hidden_for) for one in message.timers]
 
 
-def test_timers_come_back_as_they_were_put_to_another_process(storage: Storage, other: Storage) -> None:
+def test_another_process_receives_timers_as_they_were_put(storage: Storage, other: Storage) -> None:
     assert received(other) == []  # and the queue is not there yet
     timers = [
         timer(),
@@ -45,7 +45,7 @@ def test_timers_come_back_as_they_were_put_to_another_process(storage: Storage, 
     assert received(storage) == []
 
 
-def test_more_timers_than_a_message_holds_go_into_several(storage: Storage) -> None:
+def test_timers_that_exceed_one_message_go_into_several(storage: Storage) -> None:
     timers = [timer(since=DUE, artifacts=((0, "x" * 1000),)) for _ in range(100)]
     messages = put(storage, *timers)
     assert 2 < len(messages) < 10
@@ -54,7 +54,7 @@ def test_more_timers_than_a_message_holds_go_into_several(storage: Storage) -> N
     assert sorted(found, key=lambda one: one.task_id) == sorted(timers, key=lambda one: one.task_id)
 
 
-def test_what_was_put_or_received_is_hidden_for_so_long(
+def test_put_and_received_messages_are_hidden_for_the_given_time(
     storage: Storage, wait: Callable[[float], None]
 ) -> None:
     first, second = timer(), timer()
@@ -66,7 +66,7 @@ def test_what_was_put_or_received_is_hidden_for_so_long(
     assert {one.task_id for one in received(storage)} == {first.task_id, second.task_id}
 
 
-def test_what_is_removed_does_not_come_again_and_may_be_removed_again(
+def test_a_removed_message_is_gone_and_removing_it_again_is_harmless(
     storage: Storage, other: Storage
 ) -> None:
     (message,) = put(storage, timer())
@@ -76,20 +76,15 @@ def test_what_is_removed_does_not_come_again_and_may_be_removed_again(
 
 
 def test_a_process_that_has_lost_its_lease_does_not_remove_the_timers(
-    storage: Storage, other: Storage
+    storage: Storage, other: Storage, backend: Backend
 ) -> None:
     (message,) = put(storage, timer())
     assert len(other.timers.receive(NO_TIME + SECOND)) == 1
     storage.timers.remove(message.lease)
-    assert backend_messages(other) == 1
+    assert storage.account.queue(f"{backend.prefix}-timers").count() == 1
 
 
-def backend_messages(storage: Storage) -> int:
-    """How many there are, visible or not."""
-    return storage.account.queue(storage.timers._queue.name).count()
-
-
-def test_of_many_processes_each_message_goes_to_one(storage: Storage, other: Storage) -> None:
+def test_each_timer_message_is_received_by_one_of_many_callers(storage: Storage, other: Storage) -> None:
     timers = [timer() for _ in range(20)]
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda one: put(storage, one), timers))
@@ -111,17 +106,17 @@ def logs() -> Any:
 
 
 @pytest.mark.parametrize("text", ["", "x", "{}", '{"timers": [{"taskId": "x"}]}', "<" * 40_000])
-def test_what_cannot_be_read_goes_to_the_dead_letters(
-    storage: Storage, other: Storage, logs: list[MutableMapping[str, Any]], text: str
+def test_an_unreadable_message_goes_to_the_dead_letter_queue(
+    storage: Storage, other: Storage, backend: Backend, logs: list[MutableMapping[str, Any]], text: str
 ) -> None:
     good = timer()
     put(storage, good)
-    queue = storage.account.queue(storage.timers._queue.name)
+    queue = storage.account.queue(f"{backend.prefix}-timers")
     queue.put(text, NO_TIME)
     for store in (storage, other):
         assert received(store) == ([good] if store is storage else [])
     assert queue.count() == 1
-    (dead,) = storage.account.queue(storage.timers._dead_letters.name).peek()
+    (dead,) = storage.account.queue(f"{backend.prefix}-dead-letters").peek()
     letter = json.loads(dead.text)
     assert (letter["queue"], text.startswith(letter["text"])) == (queue.name, True)
     assert [one["event"] for one in logs] == ["message-dead-lettered"]

@@ -45,7 +45,7 @@ def test_a_received_message_is_invisible_to_others(storage: Storage, queue: Work
     assert poll(urls.poll) == []
 
 
-def test_a_message_that_nobody_deletes_is_received_again(
+def test_a_message_that_is_not_deleted_is_received_again(
     storage: Storage, queue: WorkQueue, sign: Sign, wait: Wait
 ) -> None:
     storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
@@ -57,7 +57,7 @@ def test_a_message_that_nobody_deletes_is_received_again(
     assert second.lease.receipt != first.lease.receipt
 
 
-def test_the_poll_url_of_a_queue_that_was_never_used_answers_nothing(queue: WorkQueue, sign: Sign) -> None:
+def test_the_poll_url_of_an_unused_queue_returns_no_message(queue: WorkQueue, sign: Sign) -> None:
     assert poll(sign(queue).poll) == []
 
 
@@ -78,7 +78,7 @@ def test_one_poll_receives_up_to_32_messages(storage: Storage, queue: WorkQueue,
     assert [len(poll(url, 32)), len(poll(url, 32))] == [32, 1]
 
 
-def test_of_many_polls_at_once_each_message_goes_to_one(
+def test_each_message_is_received_by_one_of_many_concurrent_polls(
     storage: Storage, queue: WorkQueue, sign: Sign
 ) -> None:
     put = {storage.work_queues.put(queue, TEXT, HOUR, NO_TIME).message_id for _ in range(20)}
@@ -123,7 +123,7 @@ def test_a_message_is_gone_after_its_time_to_live(
     assert poll(sign(queue).poll) == []
 
 
-def test_a_message_may_be_put_in_the_last_second_of_its_life(
+def test_a_message_with_a_time_to_live_below_a_second_can_be_put(
     storage: Storage, queue: WorkQueue, sign: Sign, wait: Wait
 ) -> None:
     storage.work_queues.put(queue, TEXT, timedelta(milliseconds=1), NO_TIME)
@@ -163,7 +163,7 @@ def test_a_hidden_message_is_received_once_its_time_has_come(
     assert [message.text for message in poll(sign(queue).poll)] == [OTHER_TEXT]
 
 
-def test_hiding_ends_the_lease_it_was_done_with(
+def test_hiding_a_message_ends_the_lease_that_hid_it(
     storage: Storage, queue: WorkQueue, leased: MessageLease
 ) -> None:
     storage.work_queues.hide(queue, leased, TEXT, NO_TIME)
@@ -186,7 +186,7 @@ def test_hiding_does_not_change_how_often_a_message_was_received(
     assert (first.dequeue_count, second.dequeue_count) == (1, 2)
 
 
-def test_a_lease_outlasts_the_invisibility_until_somebody_else_receives(
+def test_a_lease_outlasts_the_invisibility_until_the_message_is_received_again(
     storage: Storage, queue: WorkQueue, sign: Sign, wait: Wait
 ) -> None:
     storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
@@ -203,7 +203,7 @@ def test_a_lease_outlasts_the_invisibility_until_somebody_else_receives(
 
 
 @pytest.mark.parametrize("appended", ["visibilitytimeout=1", "visibilitytimeout=1&visibilitytimeout=2"])
-def test_of_a_doubled_visibilitytimeout_the_first_counts_and_a_delete_ignores_it(
+def test_the_first_of_two_visibilitytimeouts_counts_and_a_delete_ignores_both(
     storage: Storage, queue: WorkQueue, sign: Sign, wait: Wait, appended: str
 ) -> None:
     """Azure's JavaScript client, built from a poll URL, appends its own and leaves both on a DELETE."""
@@ -231,9 +231,7 @@ def test_a_removed_message_is_gone(
 
 
 @pytest.mark.parametrize("receipt", STRANGE_RECEIPTS)
-def test_a_receipt_that_is_not_the_messages_is_a_lost_lease(
-    storage: Storage, queue: WorkQueue, receipt: str
-) -> None:
+def test_a_wrong_receipt_is_a_lost_lease(storage: Storage, queue: WorkQueue, receipt: str) -> None:
     lease = storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
     with pytest.raises(LeaseLost):
         storage.work_queues.hide(queue, replace(lease, receipt=receipt), OTHER_TEXT, HOUR / 2)
@@ -245,9 +243,7 @@ def test_a_receipt_that_is_not_the_messages_is_a_lost_lease(
 @pytest.mark.parametrize(
     "message_id", [str(uuid.UUID(int=1)), "not-a-guid", "a/b", "..", "%2e%2e", "\ud800", "?x=1", " "]
 )
-def test_a_message_that_is_not_there_is_a_lost_lease(
-    storage: Storage, queue: WorkQueue, message_id: str
-) -> None:
+def test_a_missing_message_is_a_lost_lease(storage: Storage, queue: WorkQueue, message_id: str) -> None:
     lease = storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
     with pytest.raises(LeaseLost):
         storage.work_queues.hide(queue, replace(lease, message_id=message_id), OTHER_TEXT, HOUR / 2)
@@ -256,7 +252,7 @@ def test_a_message_that_is_not_there_is_a_lost_lease(
     assert storage.work_queues.count(queue) == 1
 
 
-def test_in_a_queue_that_was_never_used_every_lease_is_lost(storage: Storage, queue: WorkQueue) -> None:
+def test_every_lease_is_lost_in_an_unused_queue(storage: Storage, queue: WorkQueue) -> None:
     lease = MessageLease(str(uuid.UUID(int=1)), "AgAAAAMAAAAAAAAAzgE=")
     with pytest.raises(LeaseLost):
         storage.work_queues.hide(queue, lease, TEXT, HOUR)
@@ -264,7 +260,7 @@ def test_in_a_queue_that_was_never_used_every_lease_is_lost(storage: Storage, qu
         storage.work_queues.remove(queue, lease)
 
 
-def test_a_lease_is_good_in_its_own_queue_only(storage: Storage, queue: WorkQueue) -> None:
+def test_a_lease_is_valid_only_in_its_own_queue(storage: Storage, queue: WorkQueue) -> None:
     other = replace(queue, priority="lowest")
     lease = storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
     storage.work_queues.put(other, TEXT, HOUR, NO_TIME)
@@ -280,7 +276,7 @@ def test_invisible_messages_are_counted(storage: Storage, queue: WorkQueue, sign
     assert storage.work_queues.count(queue) == 3
 
 
-def test_a_worker_deletes_what_it_received(storage: Storage, queue: WorkQueue, sign: Sign) -> None:
+def test_a_worker_deletes_received_messages(storage: Storage, queue: WorkQueue, sign: Sign) -> None:
     for _ in range(8):
         storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
     urls = sign(queue)
@@ -290,7 +286,7 @@ def test_a_worker_deletes_what_it_received(storage: Storage, queue: WorkQueue, s
     assert delete(urls.delete, received[0].lease) == 404
 
 
-def test_a_worker_cannot_delete_what_was_hidden_after_it_received(
+def test_a_worker_cannot_delete_a_message_that_was_hidden_after_its_poll(
     storage: Storage, queue: WorkQueue, sign: Sign
 ) -> None:
     storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
@@ -301,7 +297,9 @@ def test_a_worker_cannot_delete_what_was_hidden_after_it_received(
     assert storage.work_queues.count(queue) == 1
 
 
-def test_a_lease_that_a_worker_deleted_with_is_lost(storage: Storage, queue: WorkQueue, sign: Sign) -> None:
+def test_a_lease_is_lost_after_a_worker_deleted_its_message(
+    storage: Storage, queue: WorkQueue, sign: Sign
+) -> None:
     storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
     urls = sign(queue)
     (received,) = poll(urls.poll)
@@ -310,7 +308,7 @@ def test_a_lease_that_a_worker_deleted_with_is_lost(storage: Storage, queue: Wor
         storage.work_queues.hide(queue, received.lease, OTHER_TEXT, HOUR / 2)
 
 
-def test_urls_hold_a_question_mark_and_no_brace_but_the_placeholders(queue: WorkQueue, sign: Sign) -> None:
+def test_urls_have_a_query_and_no_braces_but_the_placeholders(queue: WorkQueue, sign: Sign) -> None:
     urls = sign(queue)
     assert urls.poll.partition("?")[2].startswith("visibilitytimeout=300&")
     assert not set("{}") & set(urls.poll)
@@ -361,7 +359,7 @@ def test_urls_do_not_allow_to_put_update_or_peek(
     assert [message.text for message in poll(sign(queue).poll, 32)] == [TEXT]
 
 
-def test_of_many_that_use_a_queue_first_some_are_refused(storage: Storage) -> None:
+def test_concurrent_first_uses_of_a_queue_all_succeed(storage: Storage) -> None:
     queue = WorkQueue("provisioner", uuid.uuid4().hex[:12], "high")
 
     def put(_number: int) -> MessageLease:
@@ -414,7 +412,7 @@ def test_a_queue_that_holds_a_message_is_not_removed(
     assert storage.work_queues.count(queue) == 1
 
 
-def test_a_queue_that_was_removed_is_made_again_when_it_is_needed(
+def test_a_removed_queue_is_created_again_by_the_next_put(
     storage: Storage, other: Storage, backend: Backend, queue: WorkQueue, sign: Sign
 ) -> None:
     for store in (storage, other):
@@ -426,7 +424,7 @@ def test_a_queue_that_was_removed_is_made_again_when_it_is_needed(
     assert [message.text for message in poll(sign(queue).poll)] == [TEXT]
 
 
-def test_urls_that_are_signed_by_the_process_that_removed_a_queue_lead_to_one(
+def test_signing_urls_creates_a_removed_queue_again(
     storage: Storage, backend: Backend, queue: WorkQueue, sign: Sign
 ) -> None:
     urls = sign(queue)
@@ -435,7 +433,7 @@ def test_urls_that_are_signed_by_the_process_that_removed_a_queue_lead_to_one(
     assert status(sign(queue)) == 200
 
 
-def test_unused_queues_are_looked_through_in_pages_that_any_process_continues(
+def test_any_process_continues_the_removal_of_unused_queues(
     storage: Storage, other: Storage, backend: Backend, sign: Sign
 ) -> None:
     queues = [WorkQueue("provisioner", f"type-{number}", "high") for number in range(7)]
@@ -453,7 +451,7 @@ def test_unused_queues_are_looked_through_in_pages_that_any_process_continues(
     assert storage.work_queues.count(queues[3]) == 1
 
 
-def test_several_processes_may_remove_the_same_queues_at_once(
+def test_several_processes_can_remove_unused_queues_concurrently(
     storage: Storage, other: Storage, backend: Backend, sign: Sign
 ) -> None:
     urls = [sign(WorkQueue("provisioner", f"type-{number}", "high")) for number in range(8)]

@@ -52,13 +52,13 @@ def paths(storage: Storage, parent: Path, limit: int = 1000) -> Iterator[list[Pa
 
 
 @each_kind
-def test_nobody_is_known_before_they_are_stored(storage: Storage, path: Path) -> None:
+def test_there_is_no_worker_record_before_it_is_stored(storage: Storage, path: Path) -> None:
     assert storage.workers.load(path) is None
     assert list(storage.workers.list(path[:1], (), 9)) == []
 
 
 @each_known
-def test_what_is_stored_is_what_another_process_finds(
+def test_another_process_finds_a_record_as_it_was_stored(
     storage: Storage, other: Storage, known: WorkerRecord
 ) -> None:
     inserted = storage.workers.insert(known)
@@ -66,7 +66,7 @@ def test_what_is_stored_is_what_another_process_finds(
 
 
 @each_kind
-def test_who_is_there_is_not_inserted_again(storage: Storage, other: Storage, path: Path) -> None:
+def test_an_existing_record_is_not_inserted_again(storage: Storage, other: Storage, path: Path) -> None:
     known = WorkerRecord.new(path, NOW)
     storage.workers.insert(known)
     with pytest.raises(AlreadyExists):
@@ -86,14 +86,14 @@ def test_the_first_of_two_changes_wins(storage: Storage, other: Storage, path: P
     assert storage.workers.replace(replaced, ours).record == stored(other, path).record == ours
 
 
-def test_a_change_leaves_nothing_of_what_was_there(storage: Storage) -> None:
+def test_a_shorter_record_replaces_a_longer_one_completely(storage: Storage) -> None:
     inserted = storage.workers.insert(replace(KNOWN[0], description="long" * 30_000))
     short = replace(inserted.record, description="", actions=())
     storage.workers.replace(inserted, short)
     assert stored(storage, PROVISIONER).record == short
 
 
-def test_who_is_gone_is_not_changed(storage: Storage) -> None:
+def test_a_removed_record_cannot_be_changed(storage: Storage) -> None:
     inserted = storage.workers.insert(WorkerRecord.new(WORKER, NOW))
     remove_all_expired(storage.workers, NOW + 2 * DAY)
     with pytest.raises(Changed):
@@ -101,7 +101,7 @@ def test_who_is_gone_is_not_changed(storage: Storage) -> None:
     assert storage.workers.load(WORKER) is None
 
 
-def test_one_of_many_that_change_it_at_once_does(storage: Storage, other: Storage) -> None:
+def test_one_of_many_concurrent_changes_of_a_record_succeeds(storage: Storage, other: Storage) -> None:
     inserted = storage.workers.insert(WorkerRecord.new(WORKER, NOW))
 
     def change(number: int) -> int:
@@ -117,7 +117,9 @@ def test_one_of_many_that_change_it_at_once_does(storage: Storage, other: Storag
         assert sum(threads.map(change, range(8))) == 1
 
 
-def test_a_list_holds_those_right_below_in_the_order_of_their_paths(storage: Storage, other: Storage) -> None:
+def test_a_list_holds_the_direct_children_in_the_order_of_their_paths(
+    storage: Storage, other: Storage
+) -> None:
     """The order of the parts, not that of a text of them: ``a-b`` comes behind ``a``."""
     names = ["-", "A", "Z", "_", "a", "a-", "a-b", "aa", "b", "0" * 22]
     types = [("p", name) for name in names]
@@ -134,7 +136,7 @@ def test_a_list_holds_those_right_below_in_the_order_of_their_paths(storage: Sto
     assert [path for page in pages for path in page] == sorted(workers)
 
 
-def test_a_list_says_all_that_is_known(storage: Storage) -> None:
+def test_a_list_holds_complete_records(storage: Storage) -> None:
     for known in (*KNOWN[:3], replace(KNOWN[3], path=(*WORKER_TYPE, "group", "z"))):
         storage.workers.insert(known)
     assert list(storage.workers.list((), (), 9)) == [KNOWN[0]]
@@ -145,7 +147,7 @@ def test_a_list_says_all_that_is_known(storage: Storage) -> None:
     ]
 
 
-def test_somebody_comes_between_two_pages_and_moves_nobody(storage: Storage) -> None:
+def test_records_added_between_pages_do_not_shift_the_others(storage: Storage) -> None:
     before, first, between, last = ((name,) for name in "abcd")
     for path in (first, last):
         storage.workers.insert(WorkerRecord.new(path, NOW))
@@ -155,12 +157,12 @@ def test_somebody_comes_between_two_pages_and_moves_nobody(storage: Storage) -> 
     assert [known.path for known in storage.workers.list((), first, 9)] == [between, last]
 
 
-def test_nobody_is_quarantined_unless_it_was_said(storage: Storage) -> None:
+def test_a_new_worker_is_not_quarantined(storage: Storage) -> None:
     storage.workers.insert(WorkerRecord.new(WORKER, NOW))
     assert dict(storage.workers.quarantined()) == {}
 
 
-def test_a_quarantine_is_what_was_said_of_it_last(storage: Storage, other: Storage) -> None:
+def test_the_last_quarantine_of_a_worker_counts(storage: Storage, other: Storage) -> None:
     another = (*WORKER_TYPE, "group", "another")
     for until in (NOW + DAY, NOW + DAY, NOW + HOUR, NOW + 2 * DAY):
         storage.workers.quarantine(WORKER, until)
@@ -171,14 +173,14 @@ def test_a_quarantine_is_what_was_said_of_it_last(storage: Storage, other: Stora
     assert list(storage.workers.list((), (), 9)) == []
 
 
-def test_a_thousand_quarantines_are_all_known(storage: Storage) -> None:
+def test_more_than_a_thousand_quarantines_are_all_read(storage: Storage) -> None:
     workers = [(*WORKER_TYPE, "group", f"w{number}") for number in range(1001)]
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda worker: storage.workers.quarantine(worker, NOW), workers))
     assert set(storage.workers.quarantined()) == set(workers)
 
 
-def test_each_is_removed_once_it_has_expired(storage: Storage) -> None:
+def test_a_record_is_removed_once_it_has_expired(storage: Storage) -> None:
     for path in (PROVISIONER, WORKER_TYPE, WORKER):
         storage.workers.insert(WorkerRecord.new(path, NOW))
     remove_all_expired(storage.expiring["workers"], NOW + DAY, 1)
@@ -203,7 +205,7 @@ def test_a_quarantined_worker_is_kept_as_long_as_its_quarantine_and_no_longer(st
     assert dict(storage.workers.quarantined()) == {}
 
 
-def test_who_was_active_meanwhile_stays(storage: Storage, other: Storage) -> None:
+def test_a_worker_that_was_active_meanwhile_is_not_removed(storage: Storage, other: Storage) -> None:
     inserted = storage.workers.insert(WorkerRecord.new(WORKER, NOW))
     other.workers.replace(inserted, inserted.record.after(Activity(NOW, NOW + DAY)))
     remove_all_expired(storage.workers, NOW + DAY + HOUR)

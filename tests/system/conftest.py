@@ -1,35 +1,34 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 
 from .http_queue import Queue
-from .processes import HASTY_CLAIM, RUNNING, Server, serve
+from .processes import RUNNING, SHORT_CLAIM, Server, serve
 from .real_clients import CLIENTS, RealClient, real_client
 
 pytest.register_assert_rewrite("tests.system.listeners", "tests.system.uploads")
 
 STORAGES = ("memory", "azurite")
-HASTY = ("--claim-timeout", f"{HASTY_CLAIM}s", "--poll-visibility", "1s", "--no-resolvers")
-REQUIRING = '{"system/requiring": "required"}'
+SHORT_CLAIMS = ("--claim-timeout", f"{SHORT_CLAIM}s", "--poll-visibility", "1s", "--no-resolvers")
+REQUIRING = '{"system/requiring": "required"}'  # worker type whose policy is required
 
 Running = Callable[..., Server]
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Iterator[None]:  # noqa: ARG001
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A failed test shows the end of the log of each process that runs."""
     report = yield
     if report.failed:
         for running in RUNNING:
-            report.sections.append((f"log of {running.process.args[1:4]}", running.errors[-4000:]))
+            report.sections.append((f"log of {running.process.args}", running.errors[-4000:]))
     return report
 
 
 @pytest.fixture(scope="session")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """The servers that tests share, each started when it is first wanted; a worker type is one test's own."""
+    """The servers that tests share, each started at its first use; each test has a worker type of its own."""
     with ExitStack() as stack:
         started: dict[tuple[str, ...], Server] = {}
 
@@ -49,14 +48,14 @@ def server(request: pytest.FixtureRequest, running: Running) -> Server:
 
 
 @pytest.fixture(params=STORAGES)
-def hasty_server(request: pytest.FixtureRequest, running: Running) -> Server:
-    """A server whose claims last for three seconds, and are watched by nobody."""
-    return running("--storage", request.param, *HASTY)
+def short_claims_server(request: pytest.FixtureRequest, running: Running) -> Server:
+    """A server whose claims last six seconds, and that runs no resolvers."""
+    return running("--storage", request.param, *SHORT_CLAIMS)
 
 
 @pytest.fixture
 def azurite_server(running: Running) -> Server:
-    """The shared server that stands on an Azurite of its own."""
+    """The shared server with an Azurite of its own."""
     return running("--storage", "azurite", "--worker-types", REQUIRING)
 
 
@@ -66,13 +65,13 @@ def queue(server: Server) -> Queue:
 
 
 @pytest.fixture
-def hasty(hasty_server: Server) -> Queue:
-    return Queue(hasty_server)
+def short_claims(short_claims_server: Server) -> Queue:
+    return Queue(short_claims_server)
 
 
 @pytest.fixture(scope="session")
 def clients() -> Iterator[Callable[[str, Server], RealClient]]:
-    """The real clients that tests share, one of each name for each server."""
+    """The real clients that tests share, one of each name and server."""
     with ExitStack() as stack:
         started: dict[tuple[str, str], RealClient] = {}
 
@@ -89,7 +88,7 @@ def clients() -> Iterator[Callable[[str, Server], RealClient]]:
 def client(
     request: pytest.FixtureRequest, server: Server, clients: Callable[[str, Server], RealClient]
 ) -> RealClient:
-    """Each real client in turn."""
+    """Each real client of 2015 to 2018."""
     return clients(request.param, server)
 
 

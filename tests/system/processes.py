@@ -1,4 +1,4 @@
-"""Real ``legacy-queue`` processes, always ended, whose outputs are files: nothing ever waits for a pipe."""
+"""Starts real ``legacy-queue`` processes and always ends them. Their outputs are files: no pipe fills up."""
 
 import json
 import os
@@ -10,24 +10,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-COMMAND = Path(sys.executable).parent / "legacy-queue"
-LONG = 60.0  # seconds that nothing takes: the end of what would hang
-HASTY_CLAIM = 6  # seconds that a claim lasts on the servers that are in a hurry
+T = TypeVar("T")
 
-# What no line of a server's log may hold, whatever the values are
+COMMAND = Path(sys.executable).parent / "legacy-queue"
+LONG = 60.0  # seconds: the timeout of whatever a test waits for
+SHORT_CLAIM = 6  # seconds that a claim lasts on the servers with short claims
+
+# No line of a server's log may hold any of these
 SECRET_MARKS = (
     *("sig=", "Hawk ", "mac=", "AccountKey", "SharedKey", "popreceipt", '"accessToken"', "bewit="),
     *("amqp://", "amqps://", "signature="),
 )
-_TELLS_IMPORTS = {"PYTHONPROFILEIMPORTTIME": "1"}  # on standard error
+_LOG_IMPORTS = {"PYTHONPROFILEIMPORTTIME": "1"}  # on standard error
 _SECRET_SETTINGS = ("CONNECTION_STRING", "SIGNING_SECRETS", "AMQP_URL")
 
 
-def wait_until(happens: Callable[[], Any]) -> Any:
-    """What ``happens`` answers once that is true; raises TimeoutError."""
+def wait_until(happens: Callable[[], T]) -> T:
+    """Wait until ``happens`` returns something true, and return that; raises TimeoutError."""
     deadline = time.monotonic() + LONG
     while not (answer := happens()):
         if time.monotonic() > deadline:
@@ -37,29 +39,29 @@ def wait_until(happens: Callable[[], Any]) -> Any:
 
 
 def processes_of(path: Path) -> list[int]:
-    """The processes that have this path in their command line: a server, its children, its Azurite."""
-    found = []
+    """The ids of the processes with this path in their command line: a server, its children, its Azurite."""
+    pids = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
             if entry.name.isdigit() and os.fsencode(path) in (entry / "cmdline").read_bytes():
-                found.append(int(entry.name))
-    return found
+                pids.append(int(entry.name))
+    return pids
 
 
 def azurite_of(data_dir: Path) -> int:
-    """The process id of the Azurite that a server has over this data directory."""
+    """The process id of the Azurite of this data directory."""
     [pid] = processes_of(data_dir / "azurite")
     return pid
 
 
 def environment(**more: str) -> dict[str, str]:
-    """That of the tests without the settings that somebody may have there."""
-    own = {
+    """The environment of the tests, without settings of legacy-queue and Taskcluster, and with ``more``."""
+    kept = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("LEGACY_QUEUE_", "TASKCLUSTER_"))
     }
-    return {**own, **more}
+    return {**kept, **more}
 
 
 @dataclass
@@ -84,31 +86,33 @@ class Running:
         try:
             return self.process.wait(LONG)
         except subprocess.TimeoutExpired:
-            self.send(signal.SIGABRT)  # Python tells on standard error where each thread is
+            self.send(signal.SIGABRT)  # Python writes the stack of each thread to standard error
             self.process.wait(LONG)
             raise
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Send the signal and wait; the exit code."""
+        """Send the signal and wait; returns the exit code."""
         self.send(number)
         return self.wait()
 
 
-RUNNING: list[Running] = []  # what a failed test shows the logs of
+RUNNING: list[Running] = []  # a failed test shows their logs
 
 
 @contextmanager
-def run(folder: Path, *words: str, under: Sequence[str] = (), **env: str) -> Iterator[Running]:
-    """``legacy-queue`` with these words, killed at the end of the context where it still runs.
+def run(
+    folder: Path, *words: str, under: Sequence[str] = (), env: Mapping[str, str] | None = None
+) -> Iterator[Running]:
+    """``legacy-queue`` with these words; it is killed at the end of the context if it still runs.
 
-    ``under`` is a command that becomes the one behind it.
+    ``under`` is a command that executes its arguments in its place.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "stdout").open("wb") as output, (folder / "stderr").open("wb") as errors:
         process = subprocess.Popen(
             [*under, str(COMMAND), *words],
             cwd=folder,
-            env=environment(PYTHONFAULTHANDLER="1", **env),
+            env=environment(PYTHONFAULTHANDLER="1", **(env or {})),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=errors,
@@ -119,7 +123,7 @@ def run(folder: Path, *words: str, under: Sequence[str] = (), **env: str) -> Ite
     try:
         yield running
     except BaseException:
-        sys.stderr.write(f"{running.errors[-4000:]}\n^ what {words[0]} said\n")
+        sys.stderr.write(f"{running.errors[-4000:]}\n^ standard error of {words[0]}\n")
         raise
     finally:
         with suppress(ProcessLookupError):
@@ -132,10 +136,10 @@ def run(folder: Path, *words: str, under: Sequence[str] = (), **env: str) -> Ite
 def importing(
     module: str, seconds: float, folder: Path, *words: str, under: Sequence[str] = ()
 ) -> Iterator[Running]:
-    """``run`` of a process that has begun to import the module, which takes so many seconds more."""
+    """``run`` a process until it imports the module, which takes that many seconds more."""
     mark = folder / "importing"
-    held = {"TEST_HELD_IMPORT": module, "TEST_HELD": str(seconds), "TEST_HELD_MARK": str(mark)}
-    with run(folder, *words, under=under, **held) as running:
+    env = {"TEST_SLOW_IMPORT": module, "TEST_SLOW_SECONDS": str(seconds), "TEST_SLOW_MARK": str(mark)}
+    with run(folder, *words, under=under, env=env) as running:
         wait_until(lambda: mark.exists() or running.process.poll() is not None)
         assert mark.exists(), running.errors
         yield running
@@ -143,11 +147,11 @@ def importing(
 
 @dataclass
 class Server(Running):
-    """A server that has said that it is ready. ``secrets`` are values that its log must never hold."""
+    """A server that is ready. ``line`` is its ready line; its log must never hold one of ``secrets``."""
 
     data_dir: Path
     line: dict[str, Any]
-    began: int  # how long its log was when it was ready
+    ready_at: int  # the length of its log when it was ready
     secrets: set[str] = field(default_factory=set)
 
     @property
@@ -164,30 +168,30 @@ class Server(Running):
 
     @property
     def imported(self) -> list[str]:
-        """The modules that it has imported since it was ready."""
-        lines = self.errors[self.began :].splitlines()
+        """The modules that it imported after it was ready."""
+        lines = self.errors[self.ready_at :].splitlines()
         return [line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")]
 
     def leaks(self) -> list[str]:
-        """The lines of its log, and of its Azurite's, that hold something secret."""
+        """The lines of its log and of its Azurite's log that hold a secret."""
         logs = [self.errors, *(log.read_text() for log in self.data_dir.glob("azurite/*.log"))]
         return [line for log in logs for line in leaks(log, self.secrets)]
 
     def kill(self) -> None:
-        """End all its processes at once, as a loss of power would."""
+        """Kill all its processes at once, as a loss of power does."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.wait()
 
 
 def leaks(log: str, secrets: Iterable[str]) -> list[str]:
-    """The lines that hold something secret."""
+    """The lines that hold a secret."""
     forbidden = [*secrets, *SECRET_MARKS]
-    return [line for line in log.splitlines() if any(one in line for one in forbidden)]
+    return [line for line in log.splitlines() if any(secret in line for secret in forbidden)]
 
 
 def secrets_of(env: Mapping[str, str]) -> set[str]:
-    """The settings in this environment, and parts of them, that no log may hold."""
-    secrets = {env[name] for one in _SECRET_SETTINGS if (name := f"LEGACY_QUEUE_{one}") in env}
+    """The secret settings in this environment, and their secret parts."""
+    secrets = {env[name] for setting in _SECRET_SETTINGS if (name := f"LEGACY_QUEUE_{setting}") in env}
     clients = json.loads(env.get("LEGACY_QUEUE_CLIENTS", "{}"))
     secrets |= {client["accessToken"] for client in clients.values()}
     password = urlsplit(env.get("LEGACY_QUEUE_AMQP_URL", "")).password
@@ -196,21 +200,24 @@ def secrets_of(env: Mapping[str, str]) -> set[str]:
 
 @contextmanager
 def serve(
-    folder: Path, *options: str, data_dir: Path | None = None, under: Sequence[str] = (), **env: str
+    folder: Path,
+    *options: str,
+    data_dir: Path | None = None,
+    under: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
 ) -> Iterator[Server]:
-    """A server on a port of its own that is ready; stopped at the end, its log free of anything secret.
+    """A server that is ready, on a port of its own; ``data_dir`` is ``<folder>/data`` by default.
 
-    It imports nothing once it is ready: an import that has no file descriptor would fail a request.
-    Unless the test has ended it, it is stopped as by Ctrl-C, which does not wait for requests. ``data_dir``
-    is ``<folder>/data`` where it is not given.
+    At the end, unless the test has ended it, SIGINT stops it without waiting for requests. Asserts that it
+    prints one line, that its log holds no secret, that its Azurite ends with it, and that it imports nothing
+    after it is ready: an import without a free file descriptor would fail a request.
     """
-    data_dir = data_dir or folder / "data"
+    data_dir, env = data_dir or folder / "data", env or {}
     with run(
         folder,
         *("serve", "--port", "0", "--data-dir", str(data_dir), *options),
         under=under,
-        **env,
-        **_TELLS_IMPORTS,
+        env={**env, **_LOG_IMPORTS},
     ) as running:
         wait_until(lambda: "\n" in running.output or running.process.poll() is not None)
         assert running.process.poll() is None, running.errors
@@ -222,6 +229,7 @@ def serve(
         try:
             yield server
             assert running.process.poll() is not None or server.imported == []
+            assert server.output.count("\n") == 1
         finally:
             RUNNING[RUNNING.index(server)] = running
             try:
@@ -235,49 +243,48 @@ def serve(
 
 
 @contextmanager
-def resolve(folder: Path, *options: str, **env: str) -> Iterator[Running]:
-    """A ``legacy-queue resolve`` that has begun; stopped at the end, its log free of anything secret."""
-    with run(folder, "resolve", *options, **env) as running:
+def resolve(folder: Path, *options: str, env: Mapping[str, str] | None = None) -> Iterator[Running]:
+    """A ``legacy-queue resolve`` that has started and is stopped at the end; its log holds no secret."""
+    with run(folder, "resolve", *options, env=env) as running:
         wait_until(lambda: "\n" in running.output or running.process.poll() is not None)
         assert running.process.poll() is None, running.errors
         yield running
         if running.process.poll() is None:
             assert running.end() == 0, running.errors
-        assert leaks(running.errors, secrets_of(env)) == []
+        assert leaks(running.errors, secrets_of(env or {})) == []
 
 
 @dataclass
-class Working(Running):
-    """A sample worker and the steps that it has told."""
+class WorkerProcess(Running):
+    """A sample worker and the steps that it has logged."""
 
     @property
     def steps(self) -> list[dict[str, Any]]:
-        """One for each whole line of its log."""
+        """Each whole line of its log."""
         return [json.loads(line) for line in self.errors.splitlines(keepends=True) if line.endswith("\n")]
 
     @property
-    def told(self) -> list[str]:
-        """The steps' names, without the polls."""
+    def step_names(self) -> list[str]:
+        """The names of the steps, without the polls."""
         return [step["event"] for step in self.steps if step["event"] not in ("poll", "claim-work")]
 
     def wait_for(self, event: str, times: int = 1) -> None:
-        wait_until(lambda: self.told.count(event) >= times or self.process.poll() is not None)
-        assert self.told.count(event) >= times, self.errors
+        wait_until(lambda: self.step_names.count(event) >= times or self.process.poll() is not None)
+        assert self.step_names.count(event) >= times, self.errors
 
 
 @contextmanager
 def work(
     folder: Path, server: Server, worker_type: str, *options: str, credentials: dict[str, str] | None = None
-) -> Iterator[Working]:
+) -> Iterator[WorkerProcess]:
     """A ``legacy-queue worker`` of ``system/<worker_type>``."""
     credentials = credentials or server.credentials
-    own = ("--provisioner", "system", "--worker-type", worker_type, "--poll-interval", "100ms")
-    with run(
-        folder,
-        *("worker", *own, *options),
-        LEGACY_QUEUE_ROOT_URL=server.root_url,
-        TASKCLUSTER_CLIENT_ID=credentials["clientId"],
-        TASKCLUSTER_ACCESS_TOKEN=credentials["accessToken"],
-    ) as running:
-        yield Working(running.process, running.folder)
+    pool = ("--provisioner", "system", "--worker-type", worker_type, "--poll-interval", "100ms")
+    env = {
+        "LEGACY_QUEUE_ROOT_URL": server.root_url,
+        "TASKCLUSTER_CLIENT_ID": credentials["clientId"],
+        "TASKCLUSTER_ACCESS_TOKEN": credentials["accessToken"],
+    }
+    with run(folder, "worker", *pool, *options, env=env) as running:
+        yield WorkerProcess(running.process, running.folder)
         assert leaks(running.errors, server.secrets) == []

@@ -118,7 +118,7 @@ def tellers(
             env = on_account(azurite, broker.url)
 
             def start() -> Server:
-                return stack.enter_context(serve(tmp_path_factory.mktemp("teller"), *options, **env))
+                return stack.enter_context(serve(tmp_path_factory.mktemp("teller"), *options, env=env))
 
             server = start()
             return Teller(start, server, Published(server.root_url))

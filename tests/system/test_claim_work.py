@@ -85,7 +85,7 @@ def test_work_is_claimed_by_who_waits_for_it(queue: Queue, worker_type: str) -> 
 
 def test_work_that_another_server_has_is_claimed(tmp_path: Path, azurite: Azurite) -> None:
     env = on_account(azurite)
-    with serve(tmp_path / "a", **env) as here, serve(tmp_path / "b", **env) as there:
+    with serve(tmp_path / "a", env=env) as here, serve(tmp_path / "b", env=env) as there:
         with in_background(claim_work, as_root(here), "shared") as claims:
             task_id = as_root(there).create(definition("shared"))
         assert [claim["status"]["taskId"] for claim in claims] == [task_id]

@@ -175,13 +175,13 @@ def test_credentials_that_were_put_together_are_refused(client: RealClient, clai
     client.call("reportCompleted", *run, credentials=mine)
 
 
-@pytest.mark.parametrize("hasty_server", ["memory"], indirect=True)
+@pytest.mark.parametrize("short_claims_server", ["memory"], indirect=True)
 def test_the_claim_of_another_server_on_the_same_task_is_worth_nothing(
-    client: RealClient, claimant: Claimant, hasty_server: Server, worker_type: str
+    client: RealClient, claimant: Claimant, short_claims_server: Server, worker_type: str
 ) -> None:
     claim = claimant.by_task()
     task_id = claim["status"]["taskId"]
-    there = Queue(hasty_server)
+    there = Queue(short_claims_server)
     there.create(definition(worker_type), task_id)
     foreign = there.claim_by_name(task_id, 0).json()["credentials"]
     there.with_credentials(foreign)

@@ -23,7 +23,7 @@ RUN = ["defined", "pending 0", "running 0 one", "completed 0 one", "group-resolv
 @pytest.fixture(scope="module")
 def queue(tmp_path_factory: pytest.TempPathFactory, azurite: Azurite, rabbitmq: RabbitMQ) -> Iterator[Queue]:
     env = on_account(azurite, rabbitmq.url)
-    with serve(tmp_path_factory.mktemp("waiting"), "--workers", "2", **env) as server:
+    with serve(tmp_path_factory.mktemp("waiting"), "--workers", "2", env=env) as server:
         yield as_root(server)
 
 

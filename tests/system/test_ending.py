@@ -76,7 +76,7 @@ def test_a_command_whose_azurite_is_still_starting_ends_it_and_itself(
         "--data-dir",
         str(tmp_path / "data"),
     )
-    with run(tmp_path, command, *options, TEST_STARTING=str(tmp_path / "starting")) as process:
+    with run(tmp_path, command, *options, env={"TEST_STARTING": str(tmp_path / "starting")}) as process:
         wait_until((tmp_path / "starting").exists)
         process.send(number)
         ended_in_order(process, tmp_path)
@@ -88,7 +88,7 @@ def test_a_server_ends_in_order_though_it_is_told_to_while_it_forks(
 ) -> None:
     """Its first fork is for its Azurite; ``up`` hears no signal there."""
     options = ("--port", "0", "--azurite-dir", str(azurite_dir), "--data-dir", str(tmp_path / "data"))
-    with run(tmp_path, "serve", *options, TEST_TOLD_AT_FORK=f"{number:d}") as server:
+    with run(tmp_path, "serve", *options, env={"TEST_SIGNAL_AT_FORK": f"{number:d}"}) as server:
         ended_in_order(server, tmp_path)
     assert server.output == ""
 
@@ -133,7 +133,7 @@ def test_with_stop_with_stdin_the_end_of_standard_input_ends_the_command(
     nowhere = ";".join(f"{name}Endpoint={NOWHERE}/a" for name in ("Queue", "Table", "Blob"))
     env = {"LEGACY_QUEUE_CONNECTION_STRING": f"AccountName=a;AccountKey=a2V5;{nowhere}"}
     options = ("--storage", "azure", "--port", "0", "--data-dir", str(tmp_path), "--stop-with-stdin")
-    with run(tmp_path, command, *options, **env) as process:
+    with run(tmp_path, command, *options, env=env) as process:
         ended_in_order(process, tmp_path)
 
 

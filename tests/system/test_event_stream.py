@@ -63,8 +63,8 @@ def pending(task_id: str) -> list[str]:
 def test_each_of_two_servers_streams_its_own_events(tmp_path: Path, azurite: Azurite) -> None:
     env = on_account(azurite)
     with (
-        serve(tmp_path / "one", **env) as one,
-        serve(tmp_path / "two", **env) as two,
+        serve(tmp_path / "one", env=env) as one,
+        serve(tmp_path / "two", env=env) as two,
         following(one) as here,
         following(two) as there,
         following(two, pattern="route.mine") as routed,

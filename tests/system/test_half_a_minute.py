@@ -110,7 +110,10 @@ def story(tmp_path_factory: pytest.TempPathFactory, azurite: Azurite, rabbitmq: 
     folder = tmp_path_factory.mktemp("half-a-minute")
     with closing(Gate(rabbitmq.url)) as gate, ThreadPoolExecutor(AT_ONCE) as pool:
         env = on_account(azurite, gate.url)
-        with serve(folder / "killed", **env) as killed, listening(rabbitmq.url, killed.root_url) as listener:
+        with (
+            serve(folder / "killed", env=env) as killed,
+            listening(rabbitmq.url, killed.root_url) as listener,
+        ):
             calls = Interrupted(as_root(killed))
             connect(as_root(killed), listener, gate, pool)
             calls.prepare(pool)
@@ -124,7 +127,7 @@ def story(tmp_path_factory: pytest.TempPathFactory, azurite: Azurite, rabbitmq: 
             gate.lose()
             assert waiting(azurite, env["LEGACY_QUEUE_QUEUE_PREFIX"]) == 0, "it had not given up"
             told_before = listener.told(calls.tasks.values())
-            with serve(folder / "next", "--workers", "2", **env) as server:
+            with serve(folder / "next", "--workers", "2", env=env) as server:
                 yield Story(calls, as_root(server), listener, told_before)
 
 

@@ -20,7 +20,7 @@ def migration(folder: Path, server: Server, *options: str) -> str:
         "TASKCLUSTER_CLIENT_ID": ROOT["clientId"],
         "TASKCLUSTER_ACCESS_TOKEN": ROOT["accessToken"],
     }
-    with run(folder, "migration", *options, **env) as command:
+    with run(folder, "migration", *options, env=env) as command:
         assert command.wait() == 0, command.errors
     return command.output
 
@@ -91,8 +91,8 @@ def claim_bare(server: Server) -> None:
 def test_a_fleet_is_told_worker_by_worker_also_after_a_restart(tmp_path: Path, azurite: Azurite) -> None:
     env, ask = on_account(azurite), tmp_path / "ask"
     with (
-        serve(tmp_path / "server-1", **env) as first,
-        serve(tmp_path / "server-2", "--workers", "2", **env) as second,
+        serve(tmp_path / "server-1", env=env) as first,
+        serve(tmp_path / "server-2", "--workers", "2", env=env) as second,
     ):
         work_through(tmp_path, first, "draft")
         work_through(tmp_path, second, "deployed")
@@ -105,7 +105,7 @@ def test_a_fleet_is_told_worker_by_worker_also_after_a_restart(tmp_path: Path, a
         claim_bare(second)
         assert [server.end() for server in (first, second)] == [0, 0]
     expected = EXPECTED | {"bare": EXPECTED["bare"] | {"claims": 4, "refused": 4}}
-    with serve(tmp_path / "server-3", **env) as server:
+    with serve(tmp_path / "server-3", env=env) as server:
         assert verdicts(ask, server) == expected, "who ends has written down all that it counted"
         table = [line.split() for line in migration(ask, server).splitlines() if line.startswith("system/")]
         assert [(words[0], " ".join(words[8:])) for words in table] == [

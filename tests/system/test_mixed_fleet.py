@@ -14,7 +14,7 @@ from .accounts import as_root, on_account
 from .conftest import STORAGES
 from .fleet import COMPLETED, PROTOCOLS, HttpWorker, Work, at_work, claimed_by, wait_for_completion
 from .http_queue import Json, Queue
-from .processes import LONG, Working, serve, wait_until, work
+from .processes import LONG, WorkerProcess, serve, wait_until, work
 
 TASKS = 36
 SEVERAL = 3  # plain workers of each protocol
@@ -33,7 +33,7 @@ def queues(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sequence[
         azurite: Azurite = request.getfixturevalue("azurite")
         env = on_account(azurite)
         yield [
-            as_root(stack.enter_context(serve(tmp_path / name, *BRIEF, **env))) for name in ("one", "other")
+            as_root(stack.enter_context(serve(tmp_path / name, *BRIEF, env=env))) for name in ("one", "other")
         ]
 
 
@@ -82,7 +82,7 @@ def test_a_mixed_fleet_runs_each_task_once_and_leaves_nothing(
 
 
 @contextmanager
-def sample_workers(queue: Queue, worker_type: str, folder: Path) -> Iterator[list[Working]]:
+def sample_workers(queue: Queue, worker_type: str, folder: Path) -> Iterator[list[WorkerProcess]]:
     """``legacy-queue worker`` for each protocol, all of them looking for work."""
     with ExitStack() as stack:
         samples = []

@@ -9,10 +9,10 @@ from legacy_queue.adapters.azurite import Azurite
 
 from .accounts import as_root, on_account
 from .http_queue import Queue, definition, slugid
-from .processes import HASTY_CLAIM, importing, resolve, run, serve, wait_until
+from .processes import SHORT_CLAIM, importing, resolve, run, serve, wait_until
 
 TYPE = "resolved"
-SPLIT = ("--no-resolvers", "--claim-timeout", f"{HASTY_CLAIM}s")
+SPLIT = ("--no-resolvers", "--claim-timeout", f"{SHORT_CLAIM}s")
 EXPIRED = [("exception", "claim-expired"), ("pending", None)]
 
 
@@ -35,8 +35,8 @@ def claimed(queue: Queue) -> str:
 def test_two_resolvers_do_for_two_servers_what_those_leave_undone(tmp_path: Path, azurite: Azurite) -> None:
     env = on_account(azurite)
     with (
-        serve(tmp_path / "server-1", *SPLIT, **env) as first,
-        serve(tmp_path / "server-2", *SPLIT, **env) as second,
+        serve(tmp_path / "server-1", *SPLIT, env=env) as first,
+        serve(tmp_path / "server-2", *SPLIT, env=env) as second,
     ):
         queues = [as_root(first), as_root(second)]
         dependents = [completed_with_dependent(queue) for queue in queues]
@@ -47,7 +47,7 @@ def test_two_resolvers_do_for_two_servers_what_those_leave_undone(tmp_path: Path
             until = datetime.fromisoformat(queues[0].status(task_id)["runs"][0]["takenUntil"])
             wait_until(lambda until=until: until < datetime.now(UTC))
             assert queues[0].status(task_id)["state"] == "running"
-        with resolve(tmp_path / "resolver-1", **env), resolve(tmp_path / "resolver-2", **env) as resolver:
+        with resolve(tmp_path / "resolver-1", env=env), resolve(tmp_path / "resolver-2", env=env) as resolver:
             for task_id in tasks:
                 wait_until(lambda one=task_id: queues[1].runs(one) == EXPIRED)
                 assert queues[0].status(task_id)["retriesLeft"] == 4

@@ -55,7 +55,7 @@ def is_gone(pid: int) -> bool:
 @contextmanager
 def refused_to_start(folder: Path, *options: str, **env: str) -> Iterator[list[str]]:
     """The one sentence that a server says which does not start."""
-    with run(folder, "serve", "--data-dir", str(folder / "data"), *options, **env) as process:
+    with run(folder, "serve", "--data-dir", str(folder / "data"), *options, env=env) as process:
         assert process.wait() in (1, 2), process.errors
     assert process.output == ""
     sentences = [line for line in process.errors.splitlines() if line]
@@ -441,11 +441,13 @@ def test_settings_come_from_the_environment(tmp_path: Path, worker_type: str) ->
     with run(
         tmp_path / "server",
         "serve",
-        LEGACY_QUEUE_PORT="0",
-        LEGACY_QUEUE_STORAGE="memory",
-        LEGACY_QUEUE_DATA_DIR=str(data_dir),
-        LEGACY_QUEUE_CLAIM_TIMEOUT="6s",
-        LEGACY_QUEUE_WORKER_TYPES=json.dumps({f"system/{worker_type}": "required"}),
+        env={
+            "LEGACY_QUEUE_PORT": "0",
+            "LEGACY_QUEUE_STORAGE": "memory",
+            "LEGACY_QUEUE_DATA_DIR": str(data_dir),
+            "LEGACY_QUEUE_CLAIM_TIMEOUT": "6s",
+            "LEGACY_QUEUE_WORKER_TYPES": json.dumps({f"system/{worker_type}": "required"}),
+        },
     ) as running:
         wait_until(lambda: "\n" in running.output)
         queue = Queue(Server(running.process, running.folder, data_dir, json.loads(running.output), 0))
@@ -503,7 +505,7 @@ def test_configured_clients_are_known_by_their_scopes_and_never_shown(
 def replicas(tmp_path: Path, azurite: Azurite) -> Iterator[list[Queue]]:
     """Two servers on one account, as the same client sees them."""
     env = on_account(azurite)
-    with serve(tmp_path / "one", **env) as one, serve(tmp_path / "two", **env) as two:
+    with serve(tmp_path / "one", env=env) as one, serve(tmp_path / "two", env=env) as two:
         yield [as_root(one), as_root(two)]
 
 

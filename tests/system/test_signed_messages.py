@@ -2,6 +2,7 @@
 
 import base64
 import json
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -149,14 +150,9 @@ def test_messages_stay_good_while_the_secret_that_signed_them_is_listed(
 ) -> None:
     data_dir = tmp_path / "data"
 
-    def server(folder: str, *secrets: str):
-        return serve(
-            tmp_path / folder,
-            "--storage",
-            "azurite",
-            data_dir=data_dir,
-            LEGACY_QUEUE_SIGNING_SECRETS=",".join(secrets),
-        )
+    def server(folder: str, *secrets: str) -> AbstractContextManager[Server]:
+        env = {"LEGACY_QUEUE_SIGNING_SECRETS": ",".join(secrets)}
+        return serve(tmp_path / folder, "--storage", "azurite", data_dir=data_dir, env=env)
 
     with server("before", OLD_SECRET) as first:
         queue = Queue(first)

@@ -70,7 +70,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory, azurite: Azurite, rabbitmq: 
     env = on_account(azurite, rabbitmq.url)
     options = ("--workers", "3", "--claim-timeout", f"{CLAIM}s")
     with (
-        serve(tmp_path_factory.mktemp("timed"), *options, **env) as server,
+        serve(tmp_path_factory.mktemp("timed"), *options, env=env) as server,
         listening(rabbitmq.url, server.root_url) as listener,
     ):
         begun = Begun(as_root(server), listener)

@@ -70,7 +70,7 @@ def claimed(queue: Queue, worker: str) -> tuple[str, int, Any]:
 def test_servers_that_share_an_account_know_the_same_workers(tmp_path: Path, azurite: Azurite) -> None:
     env = on_account(azurite)
     path = "/provisioners/system/worker-types/shared/workers/group/one"
-    with serve(tmp_path / "first", **env) as first, serve(tmp_path / "second", **env) as second:
+    with serve(tmp_path / "first", env=env) as first, serve(tmp_path / "second", env=env) as second:
         queues = [as_root(server) for server in (first, second)]
         tasks = [claimed(queues[number % 2], "one")[0] for number in range(4)]
         for queue in queues:
@@ -83,7 +83,7 @@ def test_servers_that_share_an_account_know_the_same_workers(tmp_path: Path, azu
         wait_until(lambda: claimed(queues[1], "one")[1] == 409)
         assert queues[1].claim_by_name(task_id, 0, "two").status_code == 200
         assert [server.end() for server in (first, second)] == [0, 0]
-    with serve(tmp_path / "third", **env) as third:
+    with serve(tmp_path / "third", env=env) as third:
         queue = as_root(third)
         assert recent(queue, "two") == [task_id], "who ends has written down all that it noted"
         assert claimed(queue, "one")[1] == 409

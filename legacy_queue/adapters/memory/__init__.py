@@ -21,8 +21,8 @@ _NAME = "memorystore1"
 class MemoryAccount(StorageAccount):
     """Queues answer at ``<queue_url>/memorystore1``, blobs at ``<blob_url>/memorystore1/<prefix>-artifacts``.
 
-    ``blob_url`` is ``queue_url`` unless another one is given, and the key that signs URLs is made for this
-    process.
+    ``blob_url`` is ``queue_url`` by default. The key that signs URLs is made for this process by default.
+    ``messages`` are those of each queue, by its name.
     """
 
     def __init__(
@@ -42,18 +42,20 @@ class MemoryAccount(StorageAccount):
         self.container = MemoryBlobContainer(f"{prefix}-artifacts", clock)
         self._clock = clock
         self._tables: dict[str, MemoryTable] = {}
-        self._queues: dict[str, Messages] = {}
+        self.messages: dict[str, Messages] = {}
         self._lock = Lock()
 
     def table(self, name: str) -> MemoryTable:
         return self._tables.setdefault(name, MemoryTable())
 
     def queue(self, name: str) -> MemoryQueue:
-        return MemoryQueue(name, self._queues, self._lock, self._clock)
+        return MemoryQueue(name, self.messages, self._lock, self._clock)
 
     def queues(self, prefix: str) -> Iterator[tuple[str, Mapping[str, str]]]:
         with self._lock:
-            found = [(name, q.metadata) for name, q in self._queues.items() if name.startswith(prefix)]
+            found = [
+                (name, queue.metadata) for name, queue in self.messages.items() if name.startswith(prefix)
+            ]
         return iter(sorted(found))
 
     def check(self) -> None:

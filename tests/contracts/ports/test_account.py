@@ -6,7 +6,7 @@ from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.queue import Queue
 
 
-def test_queues_are_listed_by_how_they_begin_in_the_order_of_their_names(
+def test_queues_are_listed_by_prefix_in_the_order_of_their_names(
     queue: Queue, account: StorageAccount
 ) -> None:
     names = {f"{queue.name}-b": {"of": "b"}, f"{queue.name}-a": {"of": "a", "no": "2"}, f"x{queue.name}": {}}
@@ -21,7 +21,7 @@ def test_queues_are_listed_by_how_they_begin_in_the_order_of_their_names(
         account.queue(name).remove()
 
 
-def test_nothing_is_sent_for_a_queue_that_is_only_named(account: StorageAccount) -> None:
+def test_naming_a_queue_does_not_create_it(account: StorageAccount) -> None:
     assert account.queue("named-only").name == "named-only"
     assert list(account.queues("named-only")) == []
 

@@ -1,8 +1,6 @@
-"""Every use case on one storage: what a server process consists of, beside its ways in and its threads."""
+"""Builds the services of a process on one storage and one broker."""
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Event
 
@@ -10,11 +8,9 @@ from legacy_queue.ports import Broker, Clock, ObjectStore
 from legacy_queue.services import Services
 from legacy_queue.services.advance import Advance
 from legacy_queue.services.artifacts import Artifacts
-from legacy_queue.services.background import Background, Flush, Pace
 from legacy_queue.services.changes import Changes
 from legacy_queue.services.claim_work import ClaimWork
 from legacy_queue.services.claims import Claims
-from legacy_queue.services.clock_control import ClockControl
 from legacy_queue.services.concurrency import Threads
 from legacy_queue.services.dependencies import Dependencies
 from legacy_queue.services.event_feed import EventFeed
@@ -42,56 +38,18 @@ from legacy_queue.stores import Storage
 _SWEEP_EVERY, _EXPIRE_EVERY = timedelta(minutes=10), timedelta(hours=1)
 
 
-@dataclass(frozen=True)
-class Core:
-    """``periodic_jobs`` is None where another process resolves.
-
-    ``flushes`` write down what is counted and noted in memory. ``stopping`` is set when the process ends.
-    """
-
-    services: Services
-    timers: Timers
-    resolver: Resolver
-    publisher: EventPublisher
-    periodic_jobs: PeriodicJobs | None = None
-    flushes: Sequence[Flush] = ()
-    stopping: Event = field(default_factory=Event)
-    gate: Gate = field(default_factory=Gate)
-
-    def background(self, pace: Pace = Pace()) -> Background:  # noqa: B008 - it is frozen
-        """The threads of a process that serves or resolves."""
-        return Background(
-            self.timers,
-            self.resolver,
-            self.publisher,
-            self.periodic_jobs,
-            self.flushes,
-            self.stopping,
-            (self.services.claim_work.wake, self.services.event_feed.end),
-            self.services.workers.flush_new,
-            pace,
-            self.gate,
-        )
-
-    def clock_control(self, clock: Clock) -> ClockControl:
-        """What moves the clock that everything was built with."""
-        poll_now = self.services.claim_work.poll_now
-        return ClockControl(
-            clock, self.timers, self.resolver, self.periodic_jobs, self.gate, self.stopping, poll_now
-        )
-
-
-def build_core(
+def build_services(
     storage: Storage,
     broker: Broker | None,
     clock: Clock,
     settings: ServiceSettings,
     object_store: ObjectStore | None = None,
     threads: Threads = ThreadPoolExecutor,
-) -> Core:
-    """Nothing is sent to storage or broker yet. ``object_store`` takes s3 artifacts, where there is one.
+) -> Services:
+    """The services of one process. Sends nothing to storage or broker yet.
 
-    ``threads`` is what a request makes the concurrent calls of its stores in.
+    ``broker`` and ``object_store`` (of s3 artifacts) are None where the settings name none. ``threads`` makes
+    the executors of concurrent store calls.
     """
     event_feed = EventFeed(broker, clock.now(), settings.max_streams)
     publisher = EventPublisher(broker, event_feed)
@@ -106,25 +64,36 @@ def build_core(
     listing = Listing(storage.tasks, groups, storage.dependencies)
     stopping, gate = Event(), Gate()
     uploads = Uploads(storage.artifacts, storage.blobs, changes, clock, settings.secrets, settings.upload_url)
-    issuer = settings.issuer
-    artifacts = Artifacts(storage, object_store, uploads, changes, publisher, timers, clock, issuer)
-    services = Services(
+    artifacts = Artifacts(storage, object_store, uploads, changes, publisher, timers, clock, settings.issuer)
+    claim_work = ClaimWork(
+        storage.work_queues,
+        messages,
+        claims,
+        usage,
+        workers,
+        clock,
+        settings.claim_work_wait,
+        stopping,
+        gate,
+        settings.max_waiting,
+        threads,
+    )
+    advance = Advance(
+        storage.tasks, storage.artifacts, changes, messages, dependencies, groups, publisher, clock
+    )
+    periodic_jobs = None
+    if settings.resolves:
+        sweeper = Sweeper(storage.tasks, storage.groups, timers, advance, clock)
+        jobs = _periodic_jobs(storage, sweeper, artifacts, clock)
+        periodic_jobs = PeriodicJobs(
+            jobs, storage.leases, clock, settings.page_pause, settings.renew_interval
+        )
+    return Services(
         check_storage=storage.account.check,
+        clock=clock,
         tasks=Tasks(storage.tasks, groups, dependencies, changes, timers, clock, storage.artifacts),
         claims=claims,
-        claim_work=ClaimWork(
-            storage.work_queues,
-            messages,
-            claims,
-            usage,
-            workers,
-            clock,
-            settings.claim_work_wait,
-            stopping,
-            gate,
-            settings.max_waiting,
-            threads,
-        ),
+        claim_work=claim_work,
         polling=Polling(
             storage.work_queues, clock, settings.sas_life, settings.poll_visibility, usage, workers
         ),
@@ -138,21 +107,14 @@ def build_core(
         workers=workers,
         artifacts=artifacts,
         uploads=uploads,
-        objects=Objects(storage.artifacts, storage.blobs, uploads, clock, issuer),
+        objects=Objects(storage.artifacts, storage.blobs, uploads, clock, settings.issuer),
+        timers=timers,
+        resolver=Resolver(timers, advance, groups, clock),
+        publisher=publisher,
+        periodic_jobs=periodic_jobs,
+        stopping=stopping,
+        gate=gate,
     )
-    flushes = (usage.flush, workers.flush)
-    advance = Advance(
-        storage.tasks, storage.artifacts, changes, messages, dependencies, groups, publisher, clock
-    )
-    resolver = Resolver(timers, advance, groups, clock)
-    periodic_jobs = None
-    if settings.resolves:
-        sweeper = Sweeper(storage.tasks, storage.groups, timers, advance, clock)
-        jobs = _periodic_jobs(storage, sweeper, artifacts, clock)
-        periodic_jobs = PeriodicJobs(
-            jobs, storage.leases, clock, settings.page_pause, settings.renew_interval
-        )
-    return Core(services, timers, resolver, publisher, periodic_jobs, flushes, stopping, gate)
 
 
 def _periodic_jobs(

@@ -1,0 +1,68 @@
+"""gunicorn's arbiter as `legacy-queue serve` runs it: the parent of the server processes."""
+
+import logging
+import signal
+from typing import Any
+
+import structlog
+from gunicorn.app.base import BaseApplication
+
+from legacy_queue.adapters.azurite import Azurite, AzuriteUnavailable
+from legacy_queue.cli import gunicorn_internals
+from legacy_queue.cli.gunicorn_worker import WORKER_SIGNALS
+from legacy_queue.cli.signals import StopHandler
+
+log = structlog.get_logger()
+
+# with these gunicorn changes the number of its processes, starts itself again, or leaves the terminal
+_IGNORED = (signal.SIGTTIN, signal.SIGTTOU, signal.SIGUSR2, signal.SIGWINCH)
+
+
+class Arbiter(gunicorn_internals.Arbiter):
+    """gunicorn's arbiter, which also restarts an Azurite that has ended.
+
+    An Azurite that died before its last save may have lost what the server processes remember, even tables
+    and queues. Therefore new processes replace them: those create the tables first.
+    """
+
+    def __init__(self, app: BaseApplication, azurite: Azurite | None, stop_handler: StopHandler) -> None:
+        self._azurite, self._stop_handler = azurite, stop_handler
+        super().__init__(app)
+        logging.getLogger("gunicorn.error").propagate = True  # to the log of all libraries
+
+    def init_signals(self) -> None:
+        """Queue signals from now on, beginning with a signal that came before.
+
+        A closed terminal ends the server, unless nohup has started it.
+        """
+        super().init_signals()
+        self._stop_handler.is_replaced = True
+        for number in (*_IGNORED, *([] if self._stop_handler.handles_hangup else [signal.SIGHUP])):
+            signal.signal(number, signal.SIG_IGN)
+        if self._stop_handler.is_stopping:
+            self.SIG_QUEUE.put_nowait(signal.SIGTERM)
+
+    def handle_hup(self) -> None:
+        """As SIGTERM."""
+        self.handle_term()
+
+    def spawn_worker(self) -> Any:
+        """Start a server process. A signal to it waits until its handlers are installed."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, WORKER_SIGNALS)
+        try:
+            return super().spawn_worker()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, WORKER_SIGNALS)
+
+    def murder_workers(self) -> None:
+        """Called once a second."""
+        if self._azurite and not self._azurite.alive():
+            log.error("azurite-died")
+            try:
+                self._azurite.restart()
+            except AzuriteUnavailable as error:
+                log.error("azurite-not-restarted", why=str(error))
+            else:
+                log.warning("azurite-restarted")
+                self.reload()
+        super().murder_workers()

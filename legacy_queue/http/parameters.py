@@ -1,0 +1,27 @@
+"""The parameters of routes and of queries, and what each must match."""
+
+from legacy_queue.domain.ids import IDENTIFIER, RUN_ID, TASK_ID, TASK_QUEUE_ID
+from legacy_queue.domain.object_access import OBJECT_NAME
+
+# as AMQP 0-9-1 has it, but for a * or # that is only part of a word: there it would stand for itself
+_TOPIC_PATTERN = r"(?=[ -~]{1,255}\Z)(?:[*#]|[^.*#]*)(?:\.(?:[*#]|[^.*#]*))*"
+
+PARAMETERS = {
+    **dict.fromkeys(("taskId", "taskGroupId"), TASK_ID),
+    "runId": RUN_ID,
+    **dict.fromkeys(("provisionerId", "workerType", "workerGroup", "workerId"), IDENTIFIER),
+    "taskQueueId": TASK_QUEUE_ID,
+    "quarantined": r"true|false",
+    "state": r"all|unresolved",
+    "follow": r"true|false",
+    "name": r"[ -~]{1,1024}",
+    "objectName": OBJECT_NAME,
+    "continuationToken": r"[A-Za-z0-9_-]{0,3500}",  # one may hold the name of an artifact, escaped
+    "limit": r"(?:1000|[1-9][0-9]{0,2})",
+    "exchange": r"[ -~]{1,255}",
+    "routingKey": _TOPIC_PATTERN,
+    "since": r"[ -~]{0,40}",
+    "lastEventId": r"[!-~]{1,255}",
+    "after": r"0|[1-9][0-9]{0,15}",
+    "faultId": r"[0-9a-f]{8}",
+}
