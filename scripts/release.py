@@ -9,6 +9,7 @@ import tempfile
 import time
 import venv
 import zipfile
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,12 +22,13 @@ def say(what: str) -> None:
     print(f"{time.monotonic() - BEGAN:5.1f} s  {what}", flush=True)
 
 
-def run(*words: str | Path, cwd: Path, expected: int = 0, **env: str) -> str:
+def run(*words: str | Path, cwd: Path, expected: int = 0, env: Mapping[str, str] | None = None) -> str:
     """All output of the command. Another exit code than ``expected`` ends the script and shows the output."""
     # the variables of the tox around this script are not for the tox that it starts
     own = {name: value for name, value in os.environ.items() if not name.startswith("TOX_")}
+    whole = {**own, **(env or {})}
     done = subprocess.run(
-        words, cwd=cwd, env={**own, **env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        words, cwd=cwd, env=whole, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     if done.returncode != expected:
         sys.exit(f"{' '.join(map(str, words))} ended with {done.returncode}:\n{done.stdout}")
@@ -84,15 +86,15 @@ def show(wheel: Path, folder: Path, cache: Path) -> None:
     python, command = folder / "venv/bin/python", folder / "venv/bin/legacy-queue"
     run(sys.executable, "-m", "pip", "--python", python, "install", wheel, cwd=folder)
     env = {"HOME": str(folder), "XDG_CACHE_HOME": str(cache), "PYTHONPATH": ""}
-    where = run(python, "-c", "import legacy_queue; print(legacy_queue.__file__)", cwd=folder, **env)
+    where = run(python, "-c", "import legacy_queue; print(legacy_queue.__file__)", cwd=folder, env=env)
     if not Path(where).is_relative_to(folder):
         sys.exit(f"{wheel} is not what runs, but {where}")
     for option, value, extra in (("--amqp-url", "amqp://h", "amqp"), ("--s3-endpoint", "http://h", "s3")):
-        said = run(command, "serve", "--storage", "memory", option, value, cwd=folder, expected=1, **env)
+        said = run(command, "serve", "--storage", "memory", option, value, cwd=folder, expected=1, env=env)
         if f"legacy-queue[{extra}]" not in said:
             sys.exit(f"legacy-queue serve {option} without its extra: {said}")
     for storage in ("memory", "azurite"):
-        said = run(command, "up", "--demo", "--storage", storage, "--data-dir", storage, cwd=folder, **env)
+        said = run(command, "up", "--demo", "--storage", storage, "--data-dir", storage, cwd=folder, env=env)
         if "is completed, run 0" not in said:
             sys.exit(f"no task was completed on {storage}:\n{said}")
         say(f"{wheel.name} completed a task on {storage}")
@@ -106,7 +108,7 @@ def show_fixture(wheel: Path, example: Path, folder: Path) -> None:
     constraints.write_text("\n".join(pin for pin in pins if not pin.startswith("pytest==")))
     deps = f"testenv.deps={wheel}\n{OLDEST_PYTEST}"
     words = ("run", "--conf", example, "--workdir", folder / "tox", "--override", deps)
-    run(sys.executable, "-m", "tox", *words, cwd=example, PIP_CONSTRAINT=str(constraints))
+    run(sys.executable, "-m", "tox", *words, cwd=example, env={"PIP_CONSTRAINT": str(constraints)})
     say(f"{wheel.name} gave the tests in {example.parent.name}/{example.name} their queue")
 
 

@@ -2,10 +2,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -39,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_timeout_set_timer(item: pytest.Item) -> Iterator[object]:
+def pytest_timeout_set_timer(item: pytest.Item) -> Generator[None, object, object]:
     """When the time of a test is over, it is first seen where each process stands: contexts end then."""
     answer = yield
     give_up = signal.getsignal(signal.SIGALRM)
@@ -54,7 +53,7 @@ def pytest_timeout_set_timer(item: pytest.Item) -> Iterator[object]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Iterator[Any]:  # noqa: ARG001
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A test whose time is over shows that."""
     report = yield
     report.sections += item.stash.get(STACKS, [])
@@ -63,7 +62,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Trace only tests of MEASURED folders, and of these no test that is marked no_cover.
 
     Tracing takes processor time. pytest-cov leaves out marked tests too, but not in a worker of pytest-xdist.

@@ -35,7 +35,7 @@ from legacy_queue.services.work_messages import WorkMessages
 from legacy_queue.services.workers import Workers
 from legacy_queue.stores import Storage
 
-_SWEEP_EVERY, _EXPIRE_EVERY = timedelta(minutes=10), timedelta(hours=1)
+SWEEP_INTERVAL, _EXPIRE_EVERY = timedelta(minutes=10), timedelta(hours=1)
 
 
 def build_services(
@@ -129,8 +129,8 @@ def _periodic_jobs(
         )
 
     return [
-        PeriodicJob("sweep-tasks", _SWEEP_EVERY, sweeper.sweep_tasks),
-        PeriodicJob("sweep-groups", _SWEEP_EVERY, sweeper.sweep_groups),
+        PeriodicJob("sweep-tasks", SWEEP_INTERVAL, sweeper.sweep_tasks),
+        PeriodicJob("sweep-groups", SWEEP_INTERVAL, sweeper.sweep_groups),
         PeriodicJob("expire-artifacts", _EXPIRE_EVERY, artifacts.remove_expired),
         *(expire(name) for name in storage.expiring),
     ]

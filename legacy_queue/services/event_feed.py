@@ -28,7 +28,7 @@ FedEvent = tuple[str, Event]  # with its id, which is empty where there is a bro
 BeginsAnew = Literal["begins-anew"]  # events are missing before the next
 
 _ID = re.compile(r"[0-9]{16}", re.ASCII)
-_MAX_EVENTS = 10_000  # that are kept
+MAX_EVENTS = 10_000  # that are kept
 _MIN_SHARE = 4  # streams of one follower, however few there may be
 _ROOM = 1_000  # events that wait for a slow stream
 _PAGE = 100  # events that a stream which resumes takes at once
@@ -59,7 +59,7 @@ class EventFeed:
         self._broker, self._tick = broker, tick.total_seconds()
         self._max_streams, self._max_of_one = max_streams, max(_MIN_SHARE, max_streams // 10)
         self._lock = threading.RLock()  # the garbage collector may end a stream while it is held
-        self._events: deque[FedEvent] = deque(maxlen=_MAX_EVENTS)
+        self._events: deque[FedEvent] = deque(maxlen=MAX_EVENTS)
         self._last_id = epoch_milliseconds(born) * 1000
         self._streams: set[_EventStream] = set()
         self._topics: TopicIndex[_EventStream] = TopicIndex()

@@ -5,7 +5,7 @@ import threading
 import time
 from typing import Any
 
-import kombu
+from kombu.connection import Connection
 
 from legacy_queue.domain.events import EXCHANGES
 
@@ -20,7 +20,8 @@ class Consumer:
     def __init__(self, url: str, project: str, record: Record) -> None:
         self._record = record
         self._names = {exchange.full_name(project): name for name, exchange in EXCHANGES.items()}
-        self._connection = kombu.Connection(url)
+        connection: Any = Connection  # whose methods have no types
+        self._connection = connection(url)
         self._channel: Any = self._connection.channel()
         queue = self._channel.queue_declare(exclusive=True).queue
         for name in self._names:

@@ -128,8 +128,10 @@ class Services:
 
     def ready_line(self, service: str) -> dict[str, Any]:
         """The line of JSON on standard output, once the service has begun."""
-        line = wait_until(lambda: re.search(r'^\{.*"storage": .*\}$', self.logs(service), re.MULTILINE))
-        return dict(json.loads(line[0]))
+        [line, *_] = wait_until(
+            lambda: re.findall(r'^\{.*"storage": .*\}$', self.logs(service), re.MULTILINE)
+        )
+        return dict(json.loads(line))
 
     def is_healthy(self, service: str) -> bool:
         """What the image's HEALTHCHECK finds; podman does not ask by itself where there is no systemd."""

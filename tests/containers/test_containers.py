@@ -5,6 +5,7 @@ What runs outside of the containers is a client, and the sample worker on the si
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -109,7 +110,7 @@ def test_two_servers_a_resolver_azurite_and_rabbitmq_are_one_queue(five: Service
     client_id, token = (line.partition("=")[2] for line in lines)
     credentials = {"clientId": client_id, "accessToken": token}
     for service in ("azurite", "rabbitmq", "server-1", "server-2"):
-        wait_until(lambda service=service: five.is_healthy(service))
+        wait_until(partial(five.is_healthy, service))
     first, second = (queue_at(five.root_url(number), credentials) for number in (1, 2))
     task_id, late = slugid(), slugid()
     first.createTask(late, definition("nobody", deadline=in_time(seconds=3)))

@@ -101,12 +101,12 @@ class Extended(calls.Queue):
         server, settings = self.server, self.settings
         backend = Backend(
             services=server.services,
-            authenticator=Authenticator({one.client_id: one for one in settings.clients}, Roles({})),
+            authenticator=Authenticator({client.client_id: client for client in settings.clients}, Roles({})),
             storage=server.storage,
             clock=self.clock,
             root_url=calls.ROOT_URL,
         )
-        self.http = HttpClient(RequestLog(Dispatcher((*ENDPOINTS, added), (), backend, server.app.wsgi_app)))
+        self.http = HttpClient(RequestLog(Dispatcher((*ENDPOINTS, added), (), backend, server.app)))
 
 
 def test_the_endpoint_of_the_example_does_what_its_test_says(monkeypatch: pytest.MonkeyPatch) -> None:
