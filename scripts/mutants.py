@@ -2,7 +2,7 @@
 
 A mutant that names tests is run with these alone. A mutant of the domain is run with the state machine of
 the transitions, and with that of the services if it survives; any other mutant with the latter. The examples
-are the same in every run, and none is shrunk. First machines and tests run on the unchanged code and must pass.
+are the same in every run, and none is shrunk. First the unchanged code is run with all of them and must pass.
 """
 
 import argparse

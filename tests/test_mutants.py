@@ -1,4 +1,4 @@
-"""Every mutant applies to the code. That tests find it is shown by ``scripts/mutants``, which takes minutes."""
+"""Every mutant applies to the code. ``scripts/mutants`` shows that tests find it, which takes minutes."""
 
 import ast
 from functools import cache
