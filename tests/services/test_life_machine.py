@@ -747,7 +747,7 @@ class Life(RuleBasedStateMachine):
             return  # which has been told
         self.harness.broker.capacity = None
         for server in self.servers if self.end_well and not self.is_ordered else ():
-            server.timers.leave()
+            server.timers.hand_over()
         start = self.harness.clock.now()
         self._come_to_an_end(self.servers[0] if self.is_ordered else self.harness.replica())
         tasks = [
