@@ -18,9 +18,9 @@ from legacy_queue.domain.outcome import Outcome
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import epoch_milliseconds, format_time, given_time
 
-LARGEST_UPLOAD = 5 * 1024**3  # bytes in one request, as S3 has it
-LARGEST_BLOB = 150 * 1024**3  # bytes: in blocks of 4 MiB it stays below the 50,000 that Azure allows
-SMALLEST_PART = 5 * 1024**2  # bytes of each part but the last, as S3 has it
+MAX_UPLOAD_SIZE = 5 * 1024**3  # bytes in one request, as S3 has it
+MAX_BLOB_SIZE = 150 * 1024**3  # bytes: in blocks of 4 MiB it stays below the 50,000 that Azure allows
+MIN_PART_SIZE = 5 * 1024**2  # bytes of each part but the last, as S3 has it
 UPLOAD_WINDOW = timedelta(minutes=25)  # after an exception: 20, and 5 for clocks that differ
 EXPIRED_FOR = timedelta(minutes=15)  # an artifact is kept, and may be created, for so long after it expired
 IDENTITY = "identity"  # the encoding that is none
@@ -228,7 +228,7 @@ def _blob_details(body: Mapping[str, Any]) -> dict[str, Any]:
         "contentEncoding": encoding,
     }
     if "parts" not in body:
-        _check_size("transferLength", sent, LARGEST_UPLOAD, "in one request; send more in parts")
+        _check_size("transferLength", sent, MAX_UPLOAD_SIZE, "in one request; send more in parts")
         return details
     parts = [(part["sha256"].lower(), int(part["size"])) for part in body["parts"]]
     _check_parts([size for _, size in parts], sent)
@@ -236,12 +236,12 @@ def _blob_details(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_parts(sizes: Sequence[int], length: int) -> None:
-    _check_size("transferLength", length, LARGEST_BLOB, "for one artifact")
+    _check_size("transferLength", length, MAX_BLOB_SIZE, "for one artifact")
     for number, size in enumerate(sizes, 1):
-        _check_size(f"the size of part {number}", size, LARGEST_UPLOAD, "for a part")
-        if size < (SMALLEST_PART if number < len(sizes) else 1):
+        _check_size(f"the size of part {number}", size, MAX_UPLOAD_SIZE, "for a part")
+        if size < (MIN_PART_SIZE if number < len(sizes) else 1):
             raise InputError(
-                f"the size of part {number} is {size}: at least {SMALLEST_PART} bytes are accepted, "
+                f"the size of part {number} is {size}: at least {MIN_PART_SIZE} bytes are accepted, "
                 "1 for the last part"
             )
     if sum(sizes) != length:

@@ -46,6 +46,10 @@ class TopicIndex(Generic[Item]):
                 return
             del before.next[word]
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._root.next
+
     def matching(self, routing_keys: Iterable[str]) -> set[Item]:
         """The items whose pattern matches any of the keys."""
         found: set[Item] = set()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from legacy_queue.domain.artifact import LARGEST_UPLOAD
+from legacy_queue.domain.artifact import MAX_UPLOAD_SIZE
 from legacy_queue.domain.errors import (
     AuthorizationFailed,
     InputError,
@@ -88,7 +88,7 @@ def test_an_empty_upload_is_none() -> None:
         ("s3", {"content_type": ""}, AuthorizationFailed, "'': the URL is for"),
         ("s3", {"chunks": [CONTENT[:-1]]}, MalformedPayload, "ended after 21 of 22 bytes"),
         ("s3", {"chunks": [CONTENT, b"x"]}, MalformedPayload, "ended after 23 of 22 bytes"),
-        ("s3", {"length": LARGEST_UPLOAD + 1}, InputTooLarge, "at most 5368709120 bytes"),
+        ("s3", {"length": MAX_UPLOAD_SIZE + 1}, InputTooLarge, "at most 5368709120 bytes"),
         ("s3", {"md5": "x"}, InputError, "content-md5 is 'x'"),
         ("s3", {"md5": MD5.hexdigest()}, InputError, "content-md5"),
         ("s3", {"content_encoding": "gz\u00e4p"}, InputError, "content-encoding is 'gzäp'"),
