@@ -1,4 +1,4 @@
-"""The use cases: read, decide (domain), schedule, hold, write, publish. Authorization has happened before."""
+"""The use cases: read, decide (domain), schedule, hold, write, publish. The caller is authorized already."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -100,12 +100,12 @@ class Changes:
             yield
         except QueueError as error:
             if error.status < 500:
-                self._timers.abandon(task_id)
+                self._timers.cancel(task_id)
             else:
-                self._timers.fall_behind(task_id, again=LEASE)
+                self._timers.retry_later(task_id, delay=LEASE)
             raise
         except Exception:
-            self._timers.fall_behind(task_id, again=LEASE)
+            self._timers.retry_later(task_id, delay=LEASE)
             raise
 
     def finish(
@@ -134,7 +134,7 @@ class Changes:
         if is_done and not ends:
             self._timers.complete(task.task_id, next_due(task))
         else:
-            self._timers.fall_behind(task.task_id, next_due(task), is_published=is_done)
+            self._timers.retry_later(task.task_id, next_due(task), is_published=is_done)
         return task
 
     def _is_published(self, task: Task, events: Sequence[Event]) -> bool:
@@ -164,7 +164,7 @@ class Changes:
         task_id = outcome.task.task_id
         if outcome.events and not self._is_published(outcome.task, outcome.events):
             self._timers.schedule(task_id, EVER)
-            self._timers.fall_behind(task_id)
+            self._timers.retry_later(task_id)
         self._messages.apply_effect(outcome.task, outcome.after)
 
     def read(self, task_id: str) -> StoredTask:
@@ -211,9 +211,9 @@ class Changes:
             self.finish(replace(outcome, task=task), before)
             return task
         if any(run not in before.runs and _was_written(run, current) for run in task.runs):
-            self._timers.fall_behind(task_id)  # it was written, and another process wrote after it
+            self._timers.retry_later(task_id)  # it was written, and another process wrote after it
         else:
-            self._timers.abandon(task_id)
+            self._timers.cancel(task_id)
         return None
 
     def _undo(self, wanted: Task, task: Task, outcome: Outcome) -> None:

@@ -71,10 +71,9 @@ class Dependencies:
         as_it_ended, after = required.up_to(run_id), ""
         while page := self._dependencies.dependents(required.task_id, after, _PAGE):
             for dependent in page:
-                is_other = (
-                    dependent.task_id != required.task_id
-                )  # a task waits for itself until it is scheduled
-                if is_other and transitions.is_satisfied(dependent.requires, as_it_ended):
+                # a task that depends on itself waits until it is scheduled
+                is_other = dependent.task_id != required.task_id
+                if is_other and as_it_ended.satisfies(dependent.requires):
                     # not found: it is being created and rechecks, or was refused, or has expired
                     with suppress(ResourceNotFound, Corrupt):
                         self._satisfy(dependent.task_id, required.task_id)
@@ -94,4 +93,4 @@ class Dependencies:
 def _satisfied(tasks: Mapping[str, Task | None], definition: TaskDefinition) -> list[str]:
     """The tasks that no longer keep the defined task from being pending."""
     requires = definition.requires
-    return [task_id for task_id, task in tasks.items() if task and transitions.is_satisfied(requires, task)]
+    return [task_id for task_id, task in tasks.items() if task and task.satisfies(requires)]

@@ -174,4 +174,4 @@ class Tasks:
                 self._groups.end(task, len(task.runs) - 1)
         except BrokerAway:
             self._timers.schedule(task_id, self._clock.now(), joined_group_id)
-            self._timers.fall_behind(task_id)
+            self._timers.retry_later(task_id)
