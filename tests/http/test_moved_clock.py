@@ -278,7 +278,7 @@ def claim_work(queue: Queue) -> None:
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    assert wait_until(lambda: services.claim_work.waiting() == 1)
+    assert wait_until(lambda: services.pollers.waiting() == 1)
     advance(queue, MINUTE)
     assert waiting.is_alive()
     advance(queue, HOUR)

@@ -93,7 +93,7 @@ def test_a_request_that_waits_for_work_is_answered(queue: Queue) -> None:
 
     thread = threading.Thread(target=wait)
     thread.start()
-    assert wait_until(lambda: queue.server.services.claim_work.waiting() == 1)
+    assert wait_until(lambda: queue.server.services.pollers.waiting() == 1)
     succeeded(reset(queue))
     thread.join(30)
     assert succeeded(answers[0]).get_json() == {"tasks": []}
