@@ -109,6 +109,7 @@ def build_services(
         uploads=uploads,
         objects=Objects(storage.artifacts, storage.blobs, uploads, clock, settings.issuer),
         timers=timers,
+        advance=advance,
         resolver=Resolver(timers, advance, groups, clock),
         publisher=publisher,
         periodic_jobs=periodic_jobs,

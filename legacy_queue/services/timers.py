@@ -49,6 +49,11 @@ class Timers:
         self._order = itertools.count()
         self._lock = Lock()
 
+    @property
+    def waiting(self) -> int:
+        """How many timers wait to be stored."""
+        return self._commits.waiting
+
     def schedule(
         self, task_id: str, since: datetime, task_group_id: str = "", artifacts: Sequence[ArtifactName] = ()
     ) -> None:

@@ -18,6 +18,7 @@ from legacy_queue.domain.ids import slugid
 from tests.http.calls import (
     BLOB,
     NAME,
+    POOL,
     PROVISIONER,
     ROOT,
     ROOT_URL,
@@ -29,8 +30,6 @@ from tests.http.calls import (
     succeeded,
     task_body,
 )
-
-POOL = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
 
 
 class FaultyQueue(Queue):

@@ -17,6 +17,7 @@ from legacy_queue.http.request_log import RequestRecord
 from tests.http.calls import (
     BLOB,
     NAME,
+    POOL,
     PROVISIONER,
     ROOT,
     ROOT_URL,
@@ -28,7 +29,6 @@ from tests.http.calls import (
     succeeded,
 )
 
-POOL = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
 SECRET = "S3CRETsecretS3CRETsecret"
 SIGNED = f"se=2018&sig={SECRET}&sp=p&sv=2025"
 

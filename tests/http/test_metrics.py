@@ -4,10 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.http.calls import PROVISIONER, WORKER, WORKER_TYPE, Queue, succeeded
+from tests.http.calls import POOL, WORKER, Queue, succeeded
 from tests.system.processes import wait_until
-
-POOL = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
 
 
 def metric(queue: Queue, name: str, **labels: str) -> float | None:

@@ -15,6 +15,7 @@ from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import format_time, parse_time
 from tests.http.calls import (
     NOW,
+    POOL,
     PROVISIONER,
     ROOT,
     ROOT_URL,
@@ -42,7 +43,6 @@ ELSEWHERE = {  # no advance comes near them: another process, or a clock that wa
 }
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 CLAIM = Settings().claim_timeout
-POOL = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
 
 Check = Callable[[Queue], None]
 CHECKS: dict[str, Check] = {}

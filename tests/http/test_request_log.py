@@ -15,6 +15,7 @@ from legacy_queue.domain.authentication import Client
 from legacy_queue.domain.ids import slugid
 from tests.http.calls import (
     NOW,
+    POOL,
     PROVISIONER,
     ROOT,
     ROOT_URL,
@@ -31,7 +32,6 @@ from tests.http.calls import (
 )
 from tests.system.processes import SECRET_MARKS
 
-POOL = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
 SECRET = "S3CRETsecretS3CRETsecret"
 
 

@@ -17,6 +17,7 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.wiring import build
 from tests.http.calls import (
     NOW,
+    POOL,
     PROVISIONER,
     ROOT_URL,
     WORKER,
@@ -27,8 +28,6 @@ from tests.http.calls import (
 )
 from tests.http.test_control import clock, move
 from tests.system.processes import wait_until
-
-POOL = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
 
 
 def reset(queue: Queue) -> TestResponse:

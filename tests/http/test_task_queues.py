@@ -12,6 +12,7 @@ from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.times import format_time
 from tests.http.calls import (
     NOW,
+    POOL,
     PROVISIONER,
     WORKER,
     WORKER_TYPE,
@@ -22,7 +23,6 @@ from tests.http.calls import (
 )
 
 QUEUE_ID = f"{PROVISIONER}/{WORKER_TYPE}"
-POOL = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
 NAMED = {**POOL, "taskQueueId": QUEUE_ID}
 SECOND = timedelta(seconds=1)
 

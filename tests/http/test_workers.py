@@ -10,6 +10,7 @@ from legacy_queue.domain.times import format_time
 from tests.http.calls import (
     DECLARED,
     NOW,
+    POOL,
     PREFIXES,
     PROVISIONER,
     ROOT,
@@ -26,7 +27,6 @@ from tests.http.calls import (
 )
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
-POOL = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
 ALICE = {**POOL, **WORKER}
 BOTH = {"taskQueueId": f"{PROVISIONER}/{WORKER_TYPE}"}
 WORKERS = f"/v1/provisioners/{PROVISIONER}/worker-types/{WORKER_TYPE}/workers"
