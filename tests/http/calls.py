@@ -503,7 +503,7 @@ def of_groups(name: str, task: Mapping[str, Any]) -> tuple[dict[str, Any], Any, 
     return *_OF_GROUPS[name], prepare
 
 
-def of_workers(name: str) -> dict[str, str]:
+def of_workers(name: str) -> dict[str, Any]:
     """The parameters of an endpoint about provisioners, worker types or workers."""
     known = {**POOL, **WORKER}
     return {param: known[param] for param in re.findall(r"<(\w+)>", DECLARED[name].route)}
