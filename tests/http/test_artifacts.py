@@ -239,12 +239,12 @@ def test_a_task_or_a_run_that_does_not_exist_has_no_artifacts(queue: Queue) -> N
     refused(create(queue, task_id, body, run_id="x"), 400, "InvalidRequestArguments", "runId")
     refused(create(queue, task_id, body, run_id=1001), 400, "InvalidRequestArguments", "runId")
     refused(create(queue, "x", body), 400, "InvalidRequestArguments", "taskId")
-    more: dict[str, Any]
-    for name, more in (("listArtifacts", {"runId": 1}), ("getArtifact", {"runId": 1, "name": "a"})):
-        refused(queue.call(name, taskId=task_id, **more), 404, "ResourceNotFound")
-    for name, more in (("listLatestArtifacts", {}), ("getLatestArtifact", {"name": "a"})):
-        refused(queue.call(name, taskId=slugid(), **more), 404, "ResourceNotFound", "there is no task")
-        refused(queue.call(name, taskId=queue.define(), **more), 404, "ResourceNotFound", "no runs")
+    for name in ("listArtifacts", "getArtifact"):
+        refused(queue.call(name, taskId=task_id, runId=1, name="a"), 404, "ResourceNotFound")
+    for name in ("listLatestArtifacts", "getLatestArtifact"):
+        answer = queue.call(name, taskId=slugid(), name="a")
+        refused(answer, 404, "ResourceNotFound", "there is no task")
+        refused(queue.call(name, taskId=queue.define(), name="a"), 404, "ResourceNotFound", "no runs")
     answer = queue.call("completeArtifact", {"etags": []}, taskId=task_id, runId=1, name="a")
     refused(answer, 400, "InputError", "no run 1")
     refused(complete(queue, task_id, []), 404, "ResourceNotFound", "no artifact 'a'")
