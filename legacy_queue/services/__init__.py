@@ -1,10 +1,11 @@
-"""The use cases: read, decide (domain), schedule, hold, write, publish. Authorization has happened before."""
+"""The use cases: read, decide (domain), schedule, hold, write, publish. The caller is authorized already."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Event
 
 from legacy_queue.ports import Clock
+from legacy_queue.services.advance import Advance
 from legacy_queue.services.artifacts import Artifacts
 from legacy_queue.services.background import Background, Pace
 from legacy_queue.services.claim_work import ClaimWork
@@ -54,6 +55,7 @@ class Services:
     uploads: Uploads
     objects: Objects
     timers: Timers
+    advance: Advance
     resolver: Resolver
     publisher: EventPublisher
     periodic_jobs: PeriodicJobs | None

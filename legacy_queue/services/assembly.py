@@ -1,4 +1,4 @@
-"""Builds the services of a process on one storage and one broker."""
+"""Builds the services of a process, on one storage and one broker."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -35,7 +35,7 @@ from legacy_queue.services.work_messages import WorkMessages
 from legacy_queue.services.workers import Workers
 from legacy_queue.stores import Storage
 
-_SWEEP_EVERY, _EXPIRE_EVERY = timedelta(minutes=10), timedelta(hours=1)
+SWEEP_INTERVAL, EXPIRE_INTERVAL = timedelta(minutes=10), timedelta(hours=1)
 
 
 def build_services(
@@ -109,6 +109,7 @@ def build_services(
         uploads=uploads,
         objects=Objects(storage.artifacts, storage.blobs, uploads, clock, settings.issuer),
         timers=timers,
+        advance=advance,
         resolver=Resolver(timers, advance, groups, clock),
         publisher=publisher,
         periodic_jobs=periodic_jobs,
@@ -124,13 +125,13 @@ def _periodic_jobs(
         expiring = storage.expiring[name]
         return PeriodicJob(
             f"expire-{name}",
-            _EXPIRE_EVERY,
+            EXPIRE_INTERVAL,
             lambda after, limit, _: expiring.remove_expired(clock.now(), after, limit),
         )
 
     return [
-        PeriodicJob("sweep-tasks", _SWEEP_EVERY, sweeper.sweep_tasks),
-        PeriodicJob("sweep-groups", _SWEEP_EVERY, sweeper.sweep_groups),
-        PeriodicJob("expire-artifacts", _EXPIRE_EVERY, artifacts.remove_expired),
+        PeriodicJob("sweep-tasks", SWEEP_INTERVAL, sweeper.sweep_tasks),
+        PeriodicJob("sweep-groups", SWEEP_INTERVAL, sweeper.sweep_groups),
+        PeriodicJob("expire-artifacts", EXPIRE_INTERVAL, artifacts.remove_expired),
         *(expire(name) for name in storage.expiring),
     ]

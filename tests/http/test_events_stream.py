@@ -20,7 +20,6 @@ from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import EXCHANGES, Event, group_resolved
 from legacy_queue.domain.scopes import Roles
 from legacy_queue.http.app import create_app
-from legacy_queue.http.dispatch import Backend
 from legacy_queue.ports import BrokerAway
 from legacy_queue.testing.server_sent_events import parse_events
 from tests.http.calls import (
@@ -303,20 +302,14 @@ def serving(
     clients: Sequence[ConfiguredClient] = (),
     **more: Any,
 ) -> Client:
-    services = SimpleNamespace(event_feed=feed, claim_work=SimpleNamespace(waiting=int))
-    backend: Any = {"services": services, "storage": None, "root_url": ROOT_URL}
-    authenticator = Authenticator({client.client_id: client for client in clients}, Roles({}))
-    return Client(
-        create_app(
-            Backend(
-                **backend,
-                authenticator=authenticator,
-                clock=clock or FakeClock(NOW),
-                stopping=stopping or Flag(),
-                **more,
-            )
-        )
+    services: Any = SimpleNamespace(
+        event_feed=feed,
+        claim_work=SimpleNamespace(waiting=int),
+        clock=clock or FakeClock(NOW),
+        stopping=stopping or Flag(),
     )
+    authenticator = Authenticator({client.client_id: client for client in clients}, Roles({}))
+    return Client(create_app(services, authenticator, ROOT_URL, **more))
 
 
 def test_a_stream_is_never_silent_for_more_than_fifteen_seconds() -> None:

@@ -15,7 +15,6 @@ from werkzeug.test import Client
 from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.scopes import Roles
 from legacy_queue.http.app import create_app
-from legacy_queue.http.dispatch import Backend
 from legacy_queue.services.upload_slots import UploadSlots
 from tests.http.calls import BLOB, ROOT_URL, TASK_ID, Queue, refused, succeeded
 
@@ -169,8 +168,7 @@ def limits(queue: Queue, **limits: Any) -> Iterator[None]:
     """The same server with these limits."""
     services, whole = queue.server.services, queue.http
     without_clients = Authenticator({}, Roles({}))
-    backend = Backend(services, without_clients, queue.server.storage, queue.clock, ROOT_URL, **limits)
-    queue.http = Client(create_app(backend))
+    queue.http = Client(create_app(services, without_clients, ROOT_URL, **limits))
     yield
     queue.http = whole
 

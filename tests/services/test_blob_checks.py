@@ -64,7 +64,7 @@ class Stage:
         return artifact
 
     def see(self, artifact: Artifact, wait: timedelta = AT_ONCE) -> None:
-        self.checks.see(artifact, lambda: self.done.append(artifact.name), wait)
+        self.checks.check(artifact, lambda: self.done.append(artifact.name), wait)
 
     def begin(self, artifact: Artifact) -> None:
         """Nobody waits for this check, which has begun."""
@@ -112,7 +112,7 @@ def test_a_check_that_nobody_waits_for_is_not_seen_through() -> None:
     stage = Stage()
     blob, then = stage.blob(), threading.Event()
     with pytest.raises(ServiceUnavailable):
-        stage.checks.see(blob, then.set, AT_ONCE)
+        stage.checks.check(blob, then.set, AT_ONCE)
     stage.end()
     assert then.wait(30)
 
@@ -170,7 +170,7 @@ def test_another_announcement_is_answered_with_the_check_of_the_first() -> None:
 
 
 def test_more_blobs_are_read_at_a_time_than_there_is_room_for() -> None:
-    stage = Stage(at_once=1)
+    stage = Stage(max_reads=1)
     blobs = [stage.blob(name) for name in "ab"]
     stage.begin(blobs[0])
     with pytest.raises(ServiceUnavailable):
@@ -182,7 +182,7 @@ def test_more_blobs_are_read_at_a_time_than_there_is_room_for() -> None:
 
 
 def test_checks_that_wait_are_not_bounded_or_conflicts_that_nobody_fetches_count() -> None:
-    stage = Stage(most=2)
+    stage = Stage(max_checks=2)
     blobs = [stage.blob(name, announced=b"another") for name in "abc"]
     for blob in blobs[:2]:
         stage.begin(blob)

@@ -267,7 +267,7 @@ def test_a_worker_whose_claim_crashed_before_the_write_claims_again() -> None:
     assert harness.messages()[1].lease == held
 
     harness.clock.advance(CLAIM_TIMEOUT - MINUTE)
-    with pytest.raises(RequestConflict, match="stray double"):
+    with pytest.raises(RequestConflict, match="duplicate"):
         harness.claim(harness.receive_one(), BOB)
     assert [one.lease for one in harness.messages()] == [held]
 
@@ -286,7 +286,7 @@ def test_between_holding_and_writing_a_reclaim_the_stale_receipt_is_not_a_lost_c
     check(harness, scene.task_id, after_faults=False)
 
     harness.clock.advance(CLAIM_TIMEOUT - MINUTE)
-    with pytest.raises(RequestConflict, match="stray double"):
+    with pytest.raises(RequestConflict, match="duplicate"):
         harness.claim(harness.receive_one(), BOB)
     harness.clock.advance(MINUTE)
     assert harness.claim(harness.receive_one(), BOB)["runId"] == 1

@@ -48,7 +48,7 @@ def defined(harness: Harness) -> str:
 
 def restarted(harness: Harness) -> None:
     """The process is stopped, and another one is started."""
-    harness.services.timers.leave()
+    harness.services.timers.hand_over()
     harness.services = harness.replica()
 
 

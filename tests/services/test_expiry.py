@@ -187,7 +187,7 @@ def test_a_stray_double_is_a_conflict_and_withdrawn() -> None:
     harness = Harness()
     task_id = harness.claimed()
     stray(harness, task_id)
-    with pytest.raises(RequestConflict, match="stray double"):
+    with pytest.raises(RequestConflict, match="duplicate"):
         harness.claim(harness.receive_one(), BOB)
     assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
     assert harness.states(task_id) == ["running by alice"]

@@ -40,7 +40,6 @@ from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.timer import FIRST_LOOK, timers_of
 from legacy_queue.domain.times import format_time, parse_time
-from legacy_queue.domain.transitions import is_satisfied
 from legacy_queue.ports import BrokerAway, Changed
 from legacy_queue.services import Services
 from legacy_queue.services.claims import ClaimProof
@@ -748,7 +747,7 @@ class Life(RuleBasedStateMachine):
             return  # which has been told
         self.harness.broker.capacity = None
         for server in self.servers if self.end_well and not self.is_ordered else ():
-            server.timers.leave()
+            server.timers.hand_over()
         start = self.harness.clock.now()
         self._come_to_an_end(self.servers[0] if self.is_ordered else self.harness.replica())
         tasks = [
@@ -861,7 +860,7 @@ class Life(RuleBasedStateMachine):
             required, registered = self.harness.task(one), self.registered.get((task.task_id, one))
             if one == task.task_id or one in self.ever_lost:
                 continue
-            is_now = is_satisfied(task.definition.requires, required)
+            is_now = required.satisfies(task.definition.requires)
             was_since = registered and self._was_satisfied(task, one, registered + SECOND)
             if is_now or was_since:
                 resolved = required.runs[-1].resolved

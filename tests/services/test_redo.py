@@ -124,7 +124,7 @@ Maker = Callable[[Harness], Scene]
 
 def wait(harness: Harness, duration: timedelta) -> None:
     """The server is stopped, nobody looks at any timer, and the server is started again."""
-    harness.services.timers.leave()
+    harness.services.timers.hand_over()
     harness.clock.advance(duration)
     harness.services = harness.replica()
 

@@ -52,9 +52,9 @@ class Resolving:
             raise answer
         return answer
 
-    def fall_behind(self, group: str = "", *, is_published: bool = False) -> None:
+    def retry_later(self, group: str = "", *, is_published: bool = False) -> None:
         self.timers.schedule(TASK_ID, self.clock.now(), group)
-        self.timers.fall_behind(TASK_ID, is_published=is_published)
+        self.timers.retry_later(TASK_ID, is_published=is_published)
 
     def take_over(self) -> None:
         """What another process left undone just now."""
@@ -84,7 +84,7 @@ class Resolving:
 def test_a_timer_is_handled_with_all_that_it_says_and_done_with() -> None:
     one = Resolving(DONE)
     one.timers.schedule(TASK_ID, NOW, "a-group-of-22-characte", [(0, "public/a")])
-    one.timers.fall_behind(TASK_ID, is_published=True)
+    one.timers.retry_later(TASK_ID, is_published=True)
     assert one.resolver.handle_all() == 1
     assert one.calls == [(AT_ONCE, (TASK_ID, NOW, ((0, "public/a"),), "a-group-of-22-characte"), True)]
     assert one.resolver.handle_all() == 0
@@ -94,16 +94,16 @@ def test_a_timer_is_handled_with_all_that_it_says_and_done_with() -> None:
 
 def test_only_what_a_call_of_this_process_has_just_published_is_recalled() -> None:
     one = Resolving(Next(NOW + MINUTE), Next(), DONE)
-    one.fall_behind(is_published=True)
+    one.retry_later(is_published=True)
     one.pass_by(HOUR)
-    one.fall_behind()
+    one.retry_later()
     one.pass_by(SECOND)
     assert one.recalled == [True, False, False]
 
 
 def test_a_task_is_looked_at_again_when_its_handler_says() -> None:
     one = Resolving(Next(NOW + HOUR), DONE)
-    one.fall_behind()
+    one.retry_later()
     one.pass_by(2 * HOUR)
     assert one.calls == [(AT_ONCE, (TASK_ID, NOW, (), ""), False), (HOUR, (TASK_ID, None, (), ""), True)]
     assert one.harness.timers() == []
@@ -121,7 +121,7 @@ def test_what_is_away_is_asked_again_every_other_second_for_as_long_as_it_takes(
     away: Exception, is_published: bool
 ) -> None:
     one = Resolving(*[away] * 30, DONE)
-    one.fall_behind(is_published=is_published)
+    one.retry_later(is_published=is_published)
     one.pass_by(10 * MINUTE)
     assert one.waits == [2 * SECOND] * 30
     assert {call[1:] for call in one.calls} == {((TASK_ID, NOW, (), ""), is_published)}
@@ -132,7 +132,7 @@ def test_while_the_broker_is_away_the_rest_is_done_once_and_when_the_task_is_due
     away = BrokerAway()
     one = Resolving(away, Next(NOW + 5 * SECOND), away, away, away, Next(NOW + HOUR), *[away] * 20, DONE)
     one.timers.schedule(TASK_ID, NOW)
-    one.timers.fall_behind(TASK_ID, NOW + HOUR)
+    one.timers.retry_later(TASK_ID, NOW + HOUR)
     one.pass_by(MINUTE)
     done = [when for when, _, is_published in one.calls if is_published]
     assert done == [AT_ONCE, 6 * SECOND]
@@ -144,7 +144,7 @@ def test_while_the_broker_is_away_the_rest_is_done_once_and_when_the_task_is_due
 def test_of_what_has_ended_the_rest_is_done_though_its_group_cannot_be_published() -> None:
     away = BrokerAway()
     one = Resolving(away, DONE, away, away, DONE)
-    one.fall_behind()
+    one.retry_later()
     one.pass_by(MINUTE)
     assert [(args[1:2], is_published) for _, args, is_published in one.calls] == [
         ((NOW,), False),
@@ -159,7 +159,7 @@ def test_a_handler_that_fails_is_tried_again_later_each_time_and_then_given_up(
     logs: list[MutableMapping[str, Any]],
 ) -> None:
     one = Resolving(ValueError("a defect"))
-    one.fall_behind()
+    one.retry_later()
     one.pass_by(HOUR)
     assert one.waits == [min(2**tries, 120) * SECOND for tries in range(10)]
     assert one.harness.timers() == []
@@ -169,7 +169,7 @@ def test_a_handler_that_fails_is_tried_again_later_each_time_and_then_given_up(
 def test_failures_are_counted_from_the_last_success_on(logs: list[MutableMapping[str, Any]]) -> None:
     fail, again = [ValueError("a defect")] * 9, Next(NOW)
     one = Resolving(*fail, again, *fail, again, *fail, DONE)
-    one.fall_behind()
+    one.retry_later()
     one.pass_by(HOUR)
     assert len(one.calls) == 30
     assert "timer-abandoned" not in [entry["event"] for entry in logs]
@@ -178,14 +178,14 @@ def test_failures_are_counted_from_the_last_success_on(logs: list[MutableMapping
 def test_storage_that_is_away_in_between_is_no_failure_of_the_handler() -> None:
     away, defect = ServiceUnavailable("storage is away"), ValueError("a defect")
     one = Resolving(defect, away, away, defect, DONE)
-    one.fall_behind()
+    one.retry_later()
     one.pass_by(MINUTE)
     assert one.waits == [SECOND, 2 * SECOND, 2 * SECOND, 2 * SECOND]
 
 
 def test_a_task_that_cannot_be_read_is_not_tried_again() -> None:
     one = Resolving(Corrupt("the row cannot be read"))
-    one.fall_behind()
+    one.retry_later()
     one.pass_by(HOUR)
     assert one.times == [AT_ONCE]
     assert one.harness.timers() == []
@@ -193,7 +193,7 @@ def test_a_task_that_cannot_be_read_is_not_tried_again() -> None:
 
 def test_a_task_that_is_not_there_may_be_created_yet_and_is_looked_for_for_some_minutes() -> None:
     one = Resolving(MISSING)
-    one.fall_behind("a-group-of-22-characte")
+    one.retry_later("a-group-of-22-characte")
     one.pass_by(HOUR)
     assert one.waits == [(15 * 2**number) * SECOND for number in (0, 0, 1, 2, 3, 4, 5)]
     assert one.times[-2] < AGES <= one.times[-1]

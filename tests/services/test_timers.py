@@ -98,7 +98,7 @@ class Kept:
 
 def fired(timers: Timers) -> list[Due]:
     found = []
-    while due := timers.take(None):
+    while due := timers.next_fired(None):
         found.append(replace(due, due=None))
     return found
 
@@ -188,7 +188,7 @@ def test_a_timer_that_cannot_be_stored_is_not_scheduled() -> None:
 # ended
 
 
-@pytest.mark.parametrize("end", [lambda one: one.complete(A, None), lambda one: one.abandon(A)], ids=range(2))
+@pytest.mark.parametrize("end", [lambda one: one.complete(A, None), lambda one: one.cancel(A)], ids=range(2))
 def test_a_timer_that_nobody_needs_is_deleted(end: Callable[[Timers], None]) -> None:
     kept = Kept()
     kept.schedule()
@@ -215,7 +215,7 @@ def test_what_was_abandoned_leaves_the_timer_that_there_was() -> None:
     kept = Kept()
     kept.waiting(MINUTE)
     kept.schedule()
-    kept.timers.abandon(A)
+    kept.timers.cancel(A)
     assert kept.after(MINUTE - SECOND) == []
     assert kept.after(SECOND) == [look()]
 
@@ -259,7 +259,7 @@ def test_what_is_not_done_stays_invisible_while_its_process_lives() -> None:
         assert left > AT_ONCE
     assert calls.names.count("put") == calls.names.count("delete") + 1 <= 17
     kept.schedule()
-    assert kept.timers.take(None) is None
+    assert kept.timers.next_fired(None) is None
     assert len(kept.messages()) == 1
 
 
@@ -270,7 +270,7 @@ def test_what_falls_behind_fires_at_once_with_all_that_may_be_missing() -> None:
     kept.schedule(artifacts=[ARTIFACT, (1, "public/b")])
     kept.schedule(artifacts=[ARTIFACT])
     for _ in range(3):
-        kept.timers.fall_behind(A)
+        kept.timers.retry_later(A)
     assert kept.timers.is_unpublished(A)
     due = behind(task_group_id=GROUP, artifacts=(ARTIFACT, (1, "public/b")))
     assert fired(kept.timers) == [due]
@@ -283,7 +283,7 @@ def test_what_falls_behind_fires_at_once_with_all_that_may_be_missing() -> None:
 def test_what_is_published_already_is_not_unpublished() -> None:
     kept = Kept()
     kept.schedule()
-    kept.timers.fall_behind(A, is_published=True)
+    kept.timers.retry_later(A, is_published=True)
     assert not kept.timers.is_unpublished(A)
     assert fired(kept.timers) == [behind(is_published=True)]
 
@@ -291,10 +291,10 @@ def test_what_is_published_already_is_not_unpublished() -> None:
 def test_what_failed_fires_again_as_late_as_is_said() -> None:
     kept = Kept()
     kept.schedule()
-    kept.timers.fall_behind(A)
+    kept.timers.retry_later(A)
     assert fired(kept.timers) == [behind()]
     for tries in (1, 2):
-        kept.timers.fall_behind(A, again=MINUTE, tries=tries)
+        kept.timers.retry_later(A, delay=MINUTE, tries=tries)
         assert kept.after(MINUTE - SECOND) == []
         assert kept.after(SECOND) == [behind(tries=tries)]
 
@@ -312,7 +312,7 @@ def test_a_call_that_succeeds_does_not_hide_what_another_left_undone() -> None:
     kept = Kept()
     kept.schedule()
     kept.schedule()
-    kept.timers.fall_behind(A)
+    kept.timers.retry_later(A)
     kept.timers.complete(A, NOW + HOUR)
     assert fired(kept.timers) == [behind()]
 
@@ -320,10 +320,10 @@ def test_a_call_that_succeeds_does_not_hide_what_another_left_undone() -> None:
 def test_what_a_call_leaves_undone_while_it_is_handled_is_handled_again() -> None:
     kept = Kept()
     kept.schedule()
-    kept.timers.fall_behind(A)
+    kept.timers.retry_later(A)
     assert fired(kept.timers) == [behind()]
     kept.schedule()
-    kept.timers.fall_behind(A)
+    kept.timers.retry_later(A)
     kept.timers.complete(A, NOW + HOUR)
     assert fired(kept.timers) == [behind()]
     kept.timers.complete(A, NOW + HOUR)
@@ -345,7 +345,7 @@ def test_waiting_for_a_timer_ends_by_the_next_one_or_by_being_woken() -> None:
     found: list[Due | None] = []
 
     def wait() -> None:
-        found.extend([kept.timers.take(60), kept.timers.take(60), kept.timers.take(0.001)])
+        found.extend([kept.timers.next_fired(60), kept.timers.next_fired(60), kept.timers.next_fired(0.001)])
 
     thread = threading.Thread(target=wait)
     thread.start()
@@ -361,20 +361,20 @@ def test_what_falls_behind_says_when_it_is_due_all_the_same() -> None:
     kept = Kept()
     for due in (None, NOW + HOUR):
         kept.schedule()
-        kept.timers.fall_behind(A, due)
-        assert kept.timers.take(None) == behind(due=due)
+        kept.timers.retry_later(A, due)
+        assert kept.timers.next_fired(None) == behind(due=due)
 
 
 @pytest.mark.parametrize("more", [{"artifacts": [ARTIFACT]}, {"task_group_id": GROUP}], ids=str)
 def test_a_message_about_less_does_not_replace_what_says_what_is_missing(more: dict[str, Any]) -> None:
     kept = Kept()
     kept.schedule()
-    kept.timers.fall_behind(A, again=HOUR)
+    kept.timers.retry_later(A, delay=HOUR)
     kept.clock.advance(2 * MINUTE)
     kept.received(kept.timers)
     kept.after(RENEWAL)
     kept.schedule(**more)
-    kept.timers.fall_behind(A, again=HOUR)
+    kept.timers.retry_later(A, delay=HOUR)
     for _ in range(20):
         kept.timers.tick()
         assert min(one.since or NOW for timers, _ in kept.messages() for one in timers) == NOW
@@ -610,7 +610,7 @@ def test_where_timers_do_not_fire_they_wait_in_their_messages_alone() -> None:
 def test_where_timers_do_not_fire_what_its_own_calls_left_undone_is_done() -> None:
     kept = Kept(fires=False)
     kept.schedule()
-    kept.timers.fall_behind(A, again=MINUTE)
+    kept.timers.retry_later(A, delay=MINUTE)
     assert kept.after(MINUTE) == [behind()]
     kept.timers.complete(A, None)
     kept.timers.tick()
@@ -633,7 +633,7 @@ def test_a_process_that_ends_leaves_its_timers_to_others() -> None:
     kept = Kept()
     kept.waiting(HOUR, A)
     kept.schedule(B)
-    kept.timers.leave()
+    kept.timers.hand_over()
     assert kept.stored() == [(B, True, AT_ONCE), (A, False, HOUR)]
     other = kept.another()
     assert kept.received(other) == [behind(NOW - SKEW, B, is_foreign=True)]
@@ -643,17 +643,17 @@ def test_a_process_that_ends_leaves_its_timers_to_others() -> None:
 
 @pytest.mark.parametrize(
     "end",
-    [lambda one: one.complete(A, None), lambda one: one.abandon(A), lambda one: one.fall_behind(A)],
+    [lambda one: one.complete(A, None), lambda one: one.cancel(A), lambda one: one.retry_later(A)],
     ids=range(3),
 )
 def test_a_call_that_ends_after_its_process_has_left_does_not_fail(end: Callable[[Timers], None]) -> None:
     kept = Kept()
     kept.schedule()
-    kept.timers.leave()
+    kept.timers.hand_over()
     end(kept.timers)
     kept.schedule(B)
     kept.timers.complete(B, NOW + HOUR)
-    kept.timers.leave()
+    kept.timers.hand_over()
     assert B in [task_id for task_id, _, _ in kept.stored()]
 
 
@@ -661,7 +661,7 @@ def test_a_process_that_cannot_leave_its_timers_has_them_fire() -> None:
     kept = Kept(FaultAt(1, of="put", before=failing(AWAY)))
     kept.schedule()
     with pytest.raises(ServiceUnavailable):
-        kept.timers.leave()
+        kept.timers.hand_over()
     kept.clock.advance(LEASE)
     assert kept.received(kept.another()) == [behind(NOW - SKEW, is_foreign=True)]
 
@@ -740,7 +740,7 @@ def test_a_timer_that_is_taken_over_fires_when_it_says_so_though_this_process_ha
     kept.timers.receive()
     kept.clock.advance(MINUTE)
     kept.timers.tick()
-    due = kept.timers.take(None)
+    due = kept.timers.next_fired(None)
     assert due
     assert due.task_id == A
 
@@ -764,4 +764,4 @@ def test_a_timer_that_is_taken_over_during_a_call_counts_when_it_ends() -> None:
     kept.timers.complete(A, NOW + HOUR)
     kept.clock.advance(MINUTE)
     kept.timers.tick()
-    assert kept.timers.take(None)
+    assert kept.timers.next_fired(None)
