@@ -48,7 +48,7 @@ class Calls:
     last: datetime
 
     def plus(self, other: "Calls") -> "Calls":
-        """Both together."""
+        """The sum of both."""
         return Calls(self.count + other.count, min(self.first, other.first), max(self.last, other.last))
 
 

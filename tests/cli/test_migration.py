@@ -152,7 +152,7 @@ def test_a_base_url_is_accepted_instead_of_the_root_url(tmp_path: Path, server: 
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (("--since", "30m"), "refused with 400: since is '30m': a duration from 1h to 10d is accepted"),
         (("--since", "yesterday"), "refused with 400: since is 'yesterday': a duration"),
@@ -162,10 +162,12 @@ def test_a_base_url_is_accepted_instead_of_the_root_url(tmp_path: Path, server: 
         (("--root-url", "queue.example.com"), "Say where the queue is"),
     ],
 )
-def test_a_mistake_is_explained_in_one_sentence(server: Server, options: tuple[str, ...], said: str) -> None:
+def test_a_mistake_is_explained_in_one_sentence(
+    server: Server, options: tuple[str, ...], message: str
+) -> None:
     refused = asked(server.root_url, server.credentials, *options)
     assert refused.exit_code in (1, 2)
-    assert said in refused.stderr.splitlines()[-1]
+    assert message in refused.stderr.splitlines()[-1]
     assert refused.stdout == ""
 
 
