@@ -177,7 +177,7 @@ def test_after_many_changes_the_table_is_read_again() -> None:
     assert counts(services) == (1, 0)
     for number in range(MAX_WRITES + 2):
         assert counts(services) == (1, 0)
-        backlogs[0].wrote(Task(f"task-{number}", task.definition, 5), "", f"etag-{number}")
+        backlogs[0].record_write(Task(f"task-{number}", task.definition, 5), "", f"etag-{number}")
     assert counts(services) == (1, 0)
     assert len(backlogs) == 2
 
