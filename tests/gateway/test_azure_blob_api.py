@@ -420,8 +420,8 @@ def test_curl_uploads_and_downloads(upload_url: str, download_url: str, file: Pa
 
 
 def test_an_upload_without_a_slot_gets_server_busy_and_a_download_needs_no_slot(clock: FakeClock) -> None:
-    slots = UploadSlots(max_of_one=1)
-    with memory_server(clock, slots=slots) as storage, slots.taken(NAME):
+    slots = UploadSlots(max_per_permission=1)
+    with memory_server(clock, slots=slots) as storage, slots.acquire(NAME):
         url = storage.blobs.upload_url(NAME, NOW + HALF_HOUR)
         for query in ("", "&comp=block&blockid=YQ==", "&comp=blocklist"):
             refusal = requests.put(url + query, b"content", headers=BLOCK_BLOB, timeout=30)
