@@ -99,10 +99,10 @@ class RabbitMQ(ManagedProcess):
         with socket.create_server((HOST, 0)) as free:
             return {"amqp": free.getsockname()[1]}
 
-    def _listening(self, said: str, ports: Ports) -> Ports | None:
-        if "eaddrinuse" in said:
+    def _listening(self, output: str, ports: Ports) -> Ports | None:
+        if "eaddrinuse" in output:
             raise Busy(f"{HOST}:{ports['amqp']}")
-        return ports if "Server startup complete" in said else None
+        return ports if "Server startup complete" in output else None
 
 
 def _link_parts(plugins: Path, parts: Path) -> None:
