@@ -192,12 +192,12 @@ def test_the_sweeper_resolves_a_group_after_a_rerun_that_lost_its_race(harness: 
     harness.run(task_id)
     harness.run_timers()
 
-    def meanwhile() -> None:
+    def rerun_and_resolve() -> None:
         harness.services.tasks.rerun(task_id)
         harness.run(task_id)
         harness.run_timers()
 
-    harness.replica(FaultAt(0, of="activate", before=meanwhile)).tasks.rerun(task_id)
+    harness.replica(FaultAt(0, of="activate", before=rerun_and_resolve)).tasks.rerun(task_id)
     harness.clock.advance(SECOND)
     harness.run(task_id)
     harness.run_timers()
