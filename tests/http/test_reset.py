@@ -94,7 +94,7 @@ def test_a_reset_answers_requests_that_wait_for_work(queue: Queue) -> None:
 
     thread = threading.Thread(target=wait)
     thread.start()
-    assert wait_until(lambda: queue.server.services.claim_work.waiting() == 1)
+    assert wait_until(lambda: queue.server.services.pollers.waiting() == 1)
     succeeded(reset(queue))
     thread.join(30)
     assert succeeded(answers[0]).get_json() == {"tasks": []}
