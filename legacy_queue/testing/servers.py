@@ -8,11 +8,11 @@ from typing import Any, Self
 from legacy_queue.testing.legacy_queue import LegacyQueue
 from legacy_queue.testing.server_process import ServerFailed
 
-__tracebackhide__ = True  # pytest shows where the test called this, and no further
+__tracebackhide__ = True  # a traceback ends at the test's call
 
 
 class Servers:
-    """A context manager, at whose end the servers end."""
+    """A context manager. Its end stops the servers."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
