@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from legacy_queue.adapters.azurite import Azurite
 from tests.chaos import summary
 from tests.chaos.checks import Contradiction, Promise, contradictions, promises, resolved_at
-from tests.chaos.clients import ROOT, Caller, Scheduler, Surroundings
+from tests.chaos.clients import ROOT, Caller, LoadContext, Scheduler
 from tests.chaos.consumer import Consumer
 from tests.chaos.record import Json, Record
 from tests.chaos.servers import Server, Storage, perform
@@ -47,7 +47,7 @@ _SHOWN = 50  # lines of each kind of what is wrong
 class Scene:
     """What was started, and when."""
 
-    around: Surroundings
+    around: LoadContext
     storage: Storage
     start: float
 
@@ -92,7 +92,7 @@ def scene(options: argparse.Namespace, folder: Path) -> Iterator[Scene]:
                 raise TimeoutError(f"the servers are not ready; see {folder}")
             time.sleep(0.05)
         lasts = options.seconds + options.patience + 600
-        around = Surroundings(record, servers, is_over, _CLAIM_TIMEOUT, lasts)
+        around = LoadContext(record, servers, is_over, _CLAIM_TIMEOUT, lasts)
         stack.callback(is_over.set)
         yield Scene(around, storage, time.time())
 
@@ -153,7 +153,7 @@ def watch(scene: Scene, options: argparse.Namespace) -> Outcome:
     """Look until everything that must be so is so, or patience is at its end."""
     ended, record = time.time(), scene.around.record
     scene.say(f"the load is over: {len(record.groups)} tasks")
-    caller = Caller(Surroundings(record, scene.around.servers, threading.Event(), _CLAIM_TIMEOUT, 0), "watch")
+    caller = Caller(LoadContext(record, scene.around.servers, threading.Event(), _CLAIM_TIMEOUT, 0), "watch")
     statuses: dict[str, Json] = {}
     while True:
         _look(caller, [one for one in record.groups if not _is_resolved(statuses.get(one))], statuses)
@@ -193,7 +193,7 @@ def tell(scene: Scene, outcome: Outcome, within: float, folder: Path) -> bool:
     print(f"acknowledged: {len(record.claims)} claims, {len(record.resolutions)} resolutions; ", end="")
     print(f"{len(record.events)} events arrived, {len(record.groups)} tasks in {_groups(record)} groups")
     print("recovery after kills:", *summary.recovery(record), sep="\n")
-    print("events after what they are about:", *summary.delays(outcome.promises), sep="\n")
+    print("events after what they are about:", *summary.event_delays(outcome.promises), sep="\n")
     print("waiting:", *summary.waits(outcome.statuses), sep="\n")
     print("warnings in the logs:", *summary.logs(folder), sep="\n")
     if kept:

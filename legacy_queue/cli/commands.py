@@ -34,7 +34,7 @@ _SECTIONS = {
         "azurite": "Install the Azurite that serve starts.",
     },
 }
-_COMMANDS = {name: text for section in _SECTIONS.values() for name, text in section.items()}
+COMMANDS = {name: text for section in _SECTIONS.values() for name, text in section.items()}
 
 # the module of each command that has another name than its module
 _MODULES = {
@@ -54,10 +54,10 @@ _MODULES = {
 
 class _Commands(click.Group):
     def list_commands(self, _ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return list(COMMANDS)
 
     def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
-        if name not in _COMMANDS:
+        if name not in COMMANDS:
             return None
         attribute = name.replace("-", "_")
         module = importlib.import_module(f"legacy_queue.cli.{_MODULES.get(name, attribute)}")

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Self, TypeVar
 
-from legacy_queue.domain.errors import InputError, InputTooLarge
+from legacy_queue.domain.errors import InputError, InputTooLarge, RequestConflict
 from legacy_queue.domain.times import format_time, given_time, parse_time
 
 CLOCK_DRIFT = timedelta(minutes=15)
@@ -65,6 +65,16 @@ class TaskDefinition:
             {k: json.dumps(v, sort_keys=True) for k, v in one.wire.items()} for one in (self, other)
         )
         return [name for name in sorted({*mine, *theirs}) if theirs.get(name) != mine.get(name)]
+
+    def check_same(self, given: "TaskDefinition", task_id: str) -> None:
+        """Raise RequestConflict for another definition of the task."""
+        if different := self.differences(given):
+            verb = "differs" if len(different) == 1 else "differ"
+            raise RequestConflict(
+                f"task {task_id} exists with another definition: {', '.join(different)} {verb}. "
+                "Use another taskId, or the same definition",
+                {"existing": self.to_wire(), "given": given.to_wire()},
+            )
 
     @classmethod
     def from_wire(cls, task_id: str, body: Mapping[str, Any], now: datetime) -> Self:

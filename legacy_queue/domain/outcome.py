@@ -1,22 +1,27 @@
-"""What a transition makes of a task, and what is to be done with its messages and events.
+"""The result of a transition: the task, and what happens to its messages and events.
 
 Source: docs/explanation/held-message.md.
 """
 
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from legacy_queue.domain.errors import QueueError
-from legacy_queue.domain.events import Event
+from legacy_queue.domain.events import Event, task_event
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task
+from legacy_queue.domain.times import whole_seconds
+
+# Azure does not hide a message up to the end of its time to live. That end was counted in whole seconds when
+# the message was put; two seconds cover both roundings.
+_EXPIRY_MARGIN = timedelta(seconds=2)
 
 
 @dataclass(frozen=True)
 class Hold:
-    """Before the task is written: a message for ``run_id`` is to be invisible until then, the leased one
-    while that lease is good, else a fresh one.
+    """Before the task is written: a message for ``run_id`` is hidden until then. It is the leased message, or
+    a new message if the lease is stale.
     """
 
     run_id: int
@@ -42,8 +47,8 @@ class DeleteMessage:
 
 @dataclass(frozen=True)
 class Outcome:
-    """``events`` are published once the task is written, and ``after`` is done then; ``refusal`` is what the
-    caller is told then, instead of the task.
+    """Once the task is written, ``events`` are published, ``after`` is done, and the caller gets the task, or
+    ``refusal`` as an error.
     """
 
     task: Task
@@ -51,3 +56,36 @@ class Outcome:
     after: Offer | DeleteMessage | None = None
     events: tuple[Event, ...] = ()
     refusal: QueueError | None = None
+
+
+def task_defined(task: Task) -> Outcome:
+    """The task exists, pending or unscheduled."""
+    pending = task_pending(task)
+    return replace(pending, events=(task_event("task-defined", task), *pending.events))
+
+
+def task_pending(task: Task, held: MessageLease | None = None) -> Outcome:
+    """If the task is pending, its last run is offered, by the held message if there is one."""
+    if task.state != "pending":
+        return Outcome(task)
+    return Outcome(task, after=Offer(len(task.runs) - 1, held), events=(task_event("task-pending", task),))
+
+
+def task_resolved(task: Task, held: MessageLease | None = None) -> Outcome:
+    """The task has ended, and does not need the held message."""
+    after = DeleteMessage(held, task.work_queue) if held else None
+    return Outcome(task, after=after, events=(task_event(f"task-{task.state}", task),))
+
+
+def message_held(task: Task, lease: MessageLease | None, now: datetime) -> Outcome:
+    """The message for the next run is held until takenUntil.
+
+    A message ends at the deadline, and Azure hides no message up to its end. If takenUntil is about as late,
+    nothing is held: the deadline ends the task.
+    """
+    run = task.runs[-1]
+    until = run.taken_until or now
+    rest = task.definition.deadline - now - _EXPIRY_MARGIN
+    if timedelta(seconds=whole_seconds(until - now)) < rest:
+        return Outcome(task, hold=Hold(run.run_id + 1, until, lease))
+    return Outcome(replace(task, held=None), after=DeleteMessage(lease, task.work_queue) if lease else None)

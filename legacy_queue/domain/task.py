@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Self
 
 from legacy_queue.domain.definition import TaskDefinition
-from legacy_queue.domain.errors import ResourceNotFound
+from legacy_queue.domain.errors import RequestConflict, ResourceNotFound
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.times import format_time, parse_time
@@ -15,6 +15,9 @@ _OF_DEFINITION = (
     *("provisionerId", "workerType", "taskQueueId", "schedulerId"),
     *("projectId", "taskGroupId", "deadline", "expires", "priority"),
 )  # in the status structure
+
+
+MAX_PRIORITY_CHANGES = 50  # a task keeps the last of them
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,17 @@ class Run:
     @property
     def is_resolved(self) -> bool:
         return self.state not in ("pending", "running")
+
+    @property
+    def summary(self) -> str:
+        """``run 0 is exception (claim-expired)``, for a sentence."""
+        return f"run {self.run_id} is {self.state}" + (
+            f" ({self.reason_resolved})" if self.is_resolved else ""
+        )
+
+    def has_expired(self, now: datetime) -> bool:
+        """Whether it has a claim that has ended."""
+        return self.taken_until is not None and now >= self.taken_until
 
     def to_wire(self) -> dict[str, Any]:
         """The run as the status structure shows it: what it does not have yet is left out."""
@@ -126,11 +140,20 @@ class Task:
     def is_resolved(self) -> bool:
         return bool(self.runs) and self.runs[-1].is_resolved
 
+    def satisfies(self, requires: str) -> bool:
+        """Whether a task that depends on this task, and requires that, can stop waiting for it."""
+        return self.state == "completed" if requires == "all-completed" else self.is_resolved
+
     def ended_with(self, run_id: int) -> bool:
         """Whether the task was resolved with that run; since then it may have been rerun."""
         if run_id >= len(self.runs) or not self.runs[run_id].is_resolved:
             return False
         return run_id == len(self.runs) - 1 or self.runs[run_id + 1].reason_created == "rerun"
+
+    def with_priority(self, priority: str, now: datetime) -> Self:
+        """The task with another priority from now on."""
+        changes = (*self.priority_changes, PriorityChange(self.priority, priority, now))
+        return replace(self, priority_changes=changes[-MAX_PRIORITY_CHANGES:])
 
     def up_to(self, run_id: int) -> Self:
         """The task as it was when that run was its last."""
@@ -163,14 +186,14 @@ class Task:
             raise ResourceNotFound(f"task {self.task_id} has no run {run_id}: {known}")
         return self.runs[run_id]
 
-    def with_last_run(self, **changes: Any) -> Self:
-        """The task with these fields of its last run changed."""
-        return replace(self, runs=(*self.runs[:-1], replace(self.runs[-1], **changes)))
+    def conflict(self, why: str) -> RequestConflict:
+        """The refusal of a call that the task does not allow as it is now."""
+        return RequestConflict(f"task {self.task_id}: {why}", {"status": self.status()})
 
-    def with_new_run(self, reason_created: str, scheduled: datetime) -> Self:
-        """The task with one more pending run."""
-        run = Run(len(self.runs), "pending", reason_created, scheduled)
-        return replace(self, runs=(*self.runs, run), newest_blob="")
+    def check_deadline(self, now: datetime) -> None:
+        """Raise RequestConflict from the deadline on."""
+        if now >= self.definition.deadline:
+            raise self.conflict(f"its deadline {format_time(self.definition.deadline)} has passed")
 
     def status(self) -> dict[str, Any]:
         """The task status structure of docs/explanation/http-contract.md#task-status."""

@@ -1,92 +1,145 @@
-"""The life of a task: every change of state that there is.
+"""The life of a task: everything that changes its state is in this module.
 
-    unscheduled -> pending -> running -> completed | failed | exception
+A task has runs with ids from 0. Only the last run can be pending or running. While run R is running, the
+message for run R+1 is held: hidden until takenUntil. A worker that polls later finds it, so a claim expires
+without a background process. Source: docs/explanation/held-message.md.
 
-as runs with ids from 0, of which only the last can be pending or running. While run R is running, the
-message for R+1 is held: invisible until takenUntil, so that whoever polls after that finds it and the
-claim expires without anybody watching.
+Each transition is an *ensure*: repeated with the same facts it gives the same task, and asks for the same
+messages and events again. So a crash heals when the request is repeated, or else by a timer.
 
-Each transition is an *ensure*: repeated with the same facts it gives the same task, and asks again for the
-same messages and events, so that a crash heals when the request is repeated; where nobody does, a timer heals
-it. Source: docs/explanation/held-message.md.
+States: "expired" is running after takenUntil, "no retries" is expired with retriesLeft 0, "claimed" is
+running, expired or no retries. "resolved" is completed or failed, "canceled" is an exception, "50 runs" is
+resolved with all runs used. All these are before the deadline, "late" is after it, "any" is both. A call
+with a detail after a comma has rows only where it differs from the call without the detail. "unchanged" is
+the same task, "refused" a RequestConflict once the task is written. Each event begins with "task-". Nothing
+is held just before the deadline.
+
+call                        | state                    | new state          | events           | message
+----------------------------|--------------------------|--------------------|------------------|-------------
+create                      | none                     | pending            | defined, pending | offer
+create, with dependencies   | none                     | unscheduled        | defined          | -
+create again                | any pending              | unchanged          | defined, pending | offer
+                            | any other                | unchanged          | defined          | -
+create again, different     | any                      | RequestConflict    | -                | -
+schedule                    | unscheduled              | pending            | pending          | offer
+                            | pending                  | unchanged          | pending          | offer
+                            | late                     | RequestConflict    | -                | -
+                            | any other                | unchanged          | -                | -
+satisfy                     | unscheduled              | pending            | pending          | offer
+                            | late unscheduled         | unscheduled        | -                | -
+                            | any other                | unchanged          | -                | -
+satisfy, one of several     | unscheduled              | unscheduled        | -                | -
+rerun                       | resolved, canceled       | pending            | pending          | offer
+                            | pending                  | unchanged          | pending          | offer
+                            | 50 runs, late            | RequestConflict    | -                | -
+                            | any other                | unchanged          | -                | -
+claim                       | pending                  | running            | running          | hold
+                            | running                  | unchanged          | running          | -
+                            | unscheduled              | ResourceNotFound   | -                | -
+                            | any other                | RequestConflict    | -                | -
+claim, another worker       | running                  | RequestConflict    | -                | -
+claim, next run             | running                  | ServiceUnavailable | -                | -
+                            | expired                  | running            | pending, running | hold
+                            | no retries               | exception, refused | exception        | -
+claim, next run, duplicate  | running                  | RequestConflict    | -                | -
+reclaim                     | running                  | running            | -                | hold
+                            | any unscheduled          | ResourceNotFound   | -                | -
+                            | any other                | RequestConflict    | -                | -
+resolve                     | any unscheduled          | ResourceNotFound   | -                | -
+                            | any other                | RequestConflict    | -                | -
+resolve, completed          | claimed, late running    | completed          | completed        | delete
+                            | any resolved, 50 runs    | unchanged          | completed        | -
+resolve, failed             | claimed, late running    | failed             | failed           | delete
+resolve, worker-shutdown    | running, expired         | pending            | pending          | offer
+                            | no retries, late running | exception          | exception        | delete
+cancel                      | unscheduled, pending     | exception          | exception        | -
+                            | claimed                  | exception          | exception        | delete
+                            | canceled                 | unchanged          | exception        | -
+                            | late                     | RequestConflict    | -                | -
+                            | any other                | unchanged          | -                | -
+expire                      | expired                  | pending            | pending          | offer
+                            | no retries, late running | exception          | exception        | delete
+                            | late pending             | exception          | exception        | -
+                            | late unscheduled         | exception          | exception        | -
+                            | any other                | unchanged          | -                | -
+change priority             | unscheduled              | unscheduled        | priority-changed | -
+                            | pending                  | pending            | priority-changed | offer
+                            | claimed                  | running            | priority-changed | hold, delete
+                            | any other                | RequestConflict    | -                | -
+change priority, the same   | unscheduled, claimed     | unchanged          | -                | -
+                            | pending                  | unchanged          | -                | offer
+release claim               | claimed, late running    | pending            | pending          | offer
+                            | any other                | unchanged          | -                | -
+release claim, other worker | any                      | unchanged          | -                | -
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from legacy_queue.domain.definition import TaskDefinition
-from legacy_queue.domain.errors import QueueError, RequestConflict, ServiceUnavailable
+from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import Event, priority_changed, task_event
 from legacy_queue.domain.ids import MAX_RUNS
 from legacy_queue.domain.messages import MessageLease
-from legacy_queue.domain.outcome import DeleteMessage, Hold, Offer, Outcome
-from legacy_queue.domain.task import PriorityChange, Run, Task, Worker
-from legacy_queue.domain.times import format_time, whole_seconds
+from legacy_queue.domain.outcome import (
+    DeleteMessage,
+    Outcome,
+    message_held,
+    task_defined,
+    task_pending,
+    task_resolved,
+)
+from legacy_queue.domain.task import Run, Task, Worker
+from legacy_queue.domain.times import format_time
 
-# reasonResolved of an exception -> reasonCreated of the run that follows while there are retries left
+# reasonResolved -> reasonCreated of the retry
 RETRIED = {"claim-expired": "retry", "worker-shutdown": "retry", "intermittent-task": "task-retry"}
-
-MAX_PRIORITY_CHANGES = 50  # that are kept of a task, the last of them
-
-# Azure refuses an invisibility that reaches the end of a message's time to live. That end was counted when
-# the message was put, in whole seconds; two seconds cover both roundings.
-_EXPIRY_MARGIN = timedelta(seconds=2)
 
 
 def create(task_id: str, definition: TaskDefinition, waits_for: Sequence[str], now: datetime) -> Outcome:
-    """A new task: pending with run 0, or unscheduled while there are dependencies to wait for."""
+    """A new task: pending with run 0, or unscheduled if it waits for dependencies."""
     task = Task(task_id, definition, definition.retries, waits_for=tuple(waits_for))
     if not waits_for:
-        task = task.with_new_run("scheduled", now)
-    return _created(task)
+        task = _with_new_run(task, "scheduled", now)
+    return task_defined(task)
 
 
 def create_again(task: Task, definition: TaskDefinition) -> Outcome:
-    """The same definition changes nothing, and tells and offers again; another one is a RequestConflict."""
-    if different := task.definition.differences(definition):
-        verb = "differs" if len(different) == 1 else "differ"
-        raise RequestConflict(
-            f"task {task.task_id} exists with another definition: {', '.join(different)} {verb}. "
-            "Use another taskId, or the same definition",
-            {"existing": task.definition.to_wire(), "given": definition.to_wire()},
-        )
-    return _created(task)
+    """The task that exists already. Raises RequestConflict for another definition."""
+    task.definition.check_same(definition, task.task_id)
+    return task_defined(task)
 
 
 def schedule(task: Task, now: datetime) -> Outcome:
-    """An unscheduled task is pending, any other stays as it is. Raises RequestConflict past the deadline."""
-    _check_deadline(task, now)
-    return _now_pending(task if task.runs else task.with_new_run("scheduled", now))
+    """An unscheduled task becomes pending. Raises RequestConflict after the deadline."""
+    task.check_deadline(now)
+    return task_pending(task if task.runs else _with_new_run(task, "scheduled", now))
 
 
 def satisfy(task: Task, required_id: str, now: datetime) -> Outcome:
-    """The task waits no longer for that one; where it waited for no other, it is pending."""
+    """The task does not wait for this dependency any more; after the last dependency, it is pending."""
     if required_id not in task.waits_for:
         return Outcome(task)
-    task = replace(task, waits_for=tuple(one for one in task.waits_for if one != required_id))
+    task = replace(task, waits_for=tuple(task_id for task_id in task.waits_for if task_id != required_id))
     if task.runs or task.waits_for or now >= task.definition.deadline:
         return Outcome(task)
-    return _now_pending(task.with_new_run("scheduled", now))
-
-
-def is_satisfied(requires: str, required: Task) -> bool:
-    """Whether a task that depends on this one need wait no longer."""
-    return required.state == "completed" if requires == "all-completed" else required.is_resolved
+    return task_pending(_with_new_run(task, "scheduled", now))
 
 
 def rerun(task: Task, now: datetime) -> Outcome:
-    """A resolved task is pending again, with all its retries; any other stays as it is.
-    Raises RequestConflict past the deadline, and where all its runs are used up.
+    """A resolved task is pending again, with all its retries. Raises RequestConflict after the deadline, and
+    for a task with 50 runs.
     """
-    _check_deadline(task, now)
+    task.check_deadline(now)
     if not task.is_resolved:
-        return _now_pending(task)
-    room = MAX_RUNS - len(task.runs)
-    if room <= 0:
-        raise _conflict(task, f"it has had {MAX_RUNS} runs, the most that are ever created for one task")
-    task = replace(task, retries_left=min(task.definition.retries, room - 1))
-    return _now_pending(task.with_new_run("rerun", now))
+        return task_pending(task)
+    runs_left = MAX_RUNS - len(task.runs)
+    if runs_left <= 0:
+        raise task.conflict(f"it has had {MAX_RUNS} runs, the most that are ever created for one task")
+    task = replace(task, retries_left=min(task.definition.retries, runs_left - 1))
+    return task_pending(_with_new_run(task, "rerun", now))
 
 
 def claim(
@@ -100,187 +153,146 @@ def claim(
 ) -> Outcome:
     """The worker holds the run until takenUntil, and the message for the next run is held as long.
 
-    ``proof`` is the message that brought the worker here, where it may be changed; ``message_id`` its id
-    where the worker told it. A message for the run after the last one is the held message of an expired
-    claim, or what a crash between holding and writing left: see docs/explanation/held-message.md.
-    Where both came together, the claim that crashed being one of an expired run, it is one further ahead.
-    Raises ResourceNotFound, RequestConflict, or ServiceUnavailable for a clock that is ahead of ours.
+    ``proof`` is the message that the worker polled, if the queue may change it; ``message_id`` is its id, if
+    the worker named it. A message for the run after the last run is the held message of an expired claim, or
+    a crash between hold and write left it. After both, the message is two runs ahead. Raises
+    ResourceNotFound, RequestConflict, and ServiceUnavailable if the clock that showed the message is ahead of
+    ours.
     """
-    _check_deadline(task, now)
+    task.check_deadline(now)
     last = task.last_run
     retried: tuple[Event, ...] = ()
     if last and run_id in (len(task.runs), len(task.runs) + 1):
         if last.state == "running":
             _check_expired(task, last, message_id, now)
-            task = _resolve_last(task, "exception", "claim-expired", now)
+            task = _resolve_last_run(task, "exception", "claim-expired", now)
             if task.state != "pending":
-                refusal = _conflict(task, "its claim expired and no retries are left")
-                return replace(_resolved(task), refusal=refusal)
+                refusal = task.conflict("its claim expired and no retries are left")
+                return replace(task_resolved(task), refusal=refusal)
             retried = (task_event("task-pending", task),)
         elif last.is_resolved:
-            raise _conflict(task, f"it was resolved as {last.state} ({last.reason_resolved})")
+            raise task.conflict(f"it was resolved as {last.state} ({last.reason_resolved})")
         run_id = len(task.runs) - 1
     run = task.run(run_id)
-    if run.state == "running" and run.worker == worker and not _has_expired(run, now):
+    if run.state == "running" and run.worker == worker and not run.has_expired(now):
         return Outcome(task, events=(task_event("task-running", task),))  # the first answer was lost
     if run.state != "pending":
-        raise _conflict(task, _as_it_is(run))
+        raise task.conflict(run.summary)
     taken_until = now + claim_timeout
-    task = task.with_last_run(state="running", worker=worker, taken_until=taken_until, started=now)
-    return replace(_held(task, proof, now), events=(*retried, task_event("task-running", task)))
+    task = _with_last_run(task, state="running", worker=worker, taken_until=taken_until, started=now)
+    return replace(message_held(task, proof, now), events=(*retried, task_event("task-running", task)))
 
 
 def reclaim(task: Task, run_id: int, claim_timeout: timedelta, now: datetime) -> Outcome:
-    """The claim lasts for another ``claim_timeout`` from now. Raises ResourceNotFound, RequestConflict."""
+    """The claim lasts ``claim_timeout`` from now. Raises ResourceNotFound, RequestConflict."""
     run = task.run(run_id)
     if run.state != "running":
-        raise _conflict(task, f"{_as_it_is(run)}, only a running run can be reclaimed")
-    if _has_expired(run, now):
-        raise _conflict(task, f"the claim on run {run_id} ended at {format_time(run.taken_until or now)}")
-    _check_deadline(task, now)
+        raise task.conflict(f"{run.summary}, only a running run can be reclaimed")
+    if run.has_expired(now):
+        raise task.conflict(f"the claim on run {run_id} ended at {format_time(run.taken_until or now)}")
+    task.check_deadline(now)
     extended = now + claim_timeout
     taken_until = max(extended, run.taken_until or extended)
-    return _held(task.with_last_run(taken_until=taken_until), task.held, now)
+    return message_held(_with_last_run(task, taken_until=taken_until), task.held, now)
 
 
 def resolve(task: Task, run_id: int, state: str, reason: str, now: datetime) -> Outcome:
-    """The run ends as ``state`` for ``reason``; what may be retried is, while there is time and retries left.
-    Raises ResourceNotFound; RequestConflict for a run that no worker holds, or that ended otherwise.
+    """The run ends as ``state`` for ``reason``; some reasons are retried, see ``RETRIED``. Raises
+    ResourceNotFound; RequestConflict for a run that no worker holds, or that has another result.
     """
     run = task.run(run_id)
     if run.is_resolved and run.worker and (run.state, run.reason_resolved) == (state, reason):
         if run_id == len(task.runs) - 1:
-            return _resolved(task)
-        return _now_pending(task) if run_id == len(task.runs) - 2 else Outcome(task)
+            return task_resolved(task)
+        return task_pending(task) if run_id == len(task.runs) - 2 else Outcome(task)
     if run.state != "running":
-        raise _conflict(task, f"{_as_it_is(run)}, only a running run can be reported {state}")
-    return _ended(task, state, reason, now)
+        raise task.conflict(f"{run.summary}, only a running run can be reported {state}")
+    return _end(task, state, reason, now)
 
 
 def cancel(task: Task, now: datetime) -> Outcome:
-    """The task ends as exception/canceled, unless it has ended. Raises RequestConflict past the deadline."""
-    _check_deadline(task, now)
+    """A task that is not resolved ends as exception/canceled. Raises RequestConflict after the deadline."""
+    task.check_deadline(now)
     if task.is_resolved:
-        return _resolved(task) if task.runs[-1].reason_resolved == "canceled" else Outcome(task)
-    return _ended(task, "exception", "canceled", now)
+        return task_resolved(task) if task.runs[-1].reason_resolved == "canceled" else Outcome(task)
+    return _end(task, "exception", "canceled", now)
 
 
 def expire(task: Task, now: datetime) -> Outcome:
-    """What ends by time: from its deadline on, a task that is not resolved is exception/deadline-exceeded;
-    before that, a run whose takenUntil has passed is exception/claim-expired, and retried while there are
-    retries left. Otherwise nothing changes.
-    """
+    """The deadline ends the task; before it, takenUntil ends the run, which is retried."""
     if task.is_resolved:
         return Outcome(task)
     if now >= task.definition.deadline:
-        return _ended(task, "exception", "deadline-exceeded", now)
-    if task.runs and _has_expired(task.runs[-1], now):
-        return _ended(task, "exception", "claim-expired", now)
+        return _end(task, "exception", "deadline-exceeded", now)
+    if task.runs and task.runs[-1].has_expired(now):
+        return _end(task, "exception", "claim-expired", now)
     return Outcome(task)
 
 
 def change_priority(task: Task, priority: str, now: datetime) -> Outcome:
-    """The task has that priority from now on: its pending run is offered in the queue of that priority, and
-    the message for the run after a running one is held there. What the other queue holds is a stray double.
-    Raises RequestConflict for a task that is resolved, and past the deadline.
+    """The task has the priority from now on, and the queue of that priority has its message. A message that
+    stays in the old queue is a duplicate. Raises RequestConflict for a resolved task, and after the deadline.
     """
-    _check_deadline(task, now)
+    task.check_deadline(now)
     if task.is_resolved:
-        raise _conflict(task, f"it is resolved ({task.state}): only the priority of others can be changed")
+        raise task.conflict(
+            f"it is resolved ({task.state}): only the priority of an unresolved task can be changed"
+        )
     if priority == task.priority:
         events = (priority_changed(task, task.priority_changes[-1]),) if task.priority_changes else ()
-        return replace(_now_pending(task), events=events)
-    change = PriorityChange(task.priority, priority, now)
-    changes = (*task.priority_changes, change)[-MAX_PRIORITY_CHANGES:]
-    changed = replace(task, priority_changes=changes, held=None)
-    events = (priority_changed(changed, change),)
+        return replace(task_pending(task), events=events)
+    changed = replace(task.with_priority(priority, now), held=None)
+    events = (priority_changed(changed, changed.priority_changes[-1]),)
     if task.state != "running":
-        return replace(_now_pending(changed), events=events)
+        return replace(task_pending(changed), events=events)
     after = DeleteMessage(task.held, task.work_queue) if task.held else None
-    return replace(_held(changed, None, now), after=after, events=events)
+    return replace(message_held(changed, None, now), after=after, events=events)
 
 
 def release_claim(task: Task, run_id: int, worker: Worker, taken_until: datetime) -> Outcome:
-    """The run is pending as before that very claim, and the held message visible again; where it was resolved
-    or reclaimed, nothing changes. Source: docs/explanation/protocols.md#claimwork.
+    """The run is pending as before this claim, and the held message visible again. A run that was resolved or
+    reclaimed does not change. Source: docs/explanation/protocols.md#claimwork.
     """
     last = task.last_run
     claim = run_id, "running", worker, taken_until
     if last is None or (last.run_id, last.state, last.worker, last.taken_until) != claim:
         return Outcome(task)
-    pending = task.with_last_run(state="pending", worker=None, taken_until=None, started=None)
-    return _now_pending(replace(pending, held=None), task.held)
+    pending = _with_last_run(task, state="pending", worker=None, taken_until=None, started=None)
+    return task_pending(replace(pending, held=None), task.held)
 
 
-def _created(task: Task) -> Outcome:
-    """There is a task, pending or unscheduled; or it was asked for again."""
-    pending = _now_pending(task)
-    return Outcome(task, after=pending.after, events=(task_event("task-defined", task), *pending.events))
-
-
-def _now_pending(task: Task, held: MessageLease | None = None) -> Outcome:
-    """The task has a new run, offered by the held message, or is pending as before; else nothing is to do."""
-    if task.state != "pending":
-        return Outcome(task)
-    return Outcome(task, after=Offer(len(task.runs) - 1, held), events=(task_event("task-pending", task),))
-
-
-def _resolved(task: Task, held: MessageLease | None = None) -> Outcome:
-    """The task has ended, and others may wait for that; nothing needs the held message."""
-    after = DeleteMessage(held, task.work_queue) if held else None
-    return Outcome(task, after=after, events=(task_event(f"task-{task.state}", task),))
-
-
-def _ended(task: Task, state: str, reason: str, now: datetime) -> Outcome:
-    """The last run is resolved, of a task without runs a new one: the task with it, or a retry follows."""
+def _end(task: Task, state: str, reason: str, now: datetime) -> Outcome:
+    """The last run is resolved. A retry follows, or the task is resolved."""
     if not task.runs:
-        task = task.with_new_run("exception", now)
-    ended = _resolve_last(task, state, reason, now)
-    return _now_pending(ended, task.held) if ended.state == "pending" else _resolved(ended, task.held)
-
-
-def _check_deadline(task: Task, now: datetime) -> None:
-    if now >= task.definition.deadline:
-        raise _conflict(task, f"its deadline {format_time(task.definition.deadline)} has passed")
+        task = _with_new_run(task, "exception", now)
+    ended = _resolve_last_run(task, state, reason, now)
+    return task_pending(ended, task.held) if ended.state == "pending" else task_resolved(ended, task.held)
 
 
 def _check_expired(task: Task, run: Run, message_id: str | None, now: datetime) -> None:
-    """The claim on the run has ended, as somebody expects who has the message for the next."""
-    if _has_expired(run, now):
+    """The claim on the run has expired, so that a message for the next run may be used."""
+    if run.has_expired(now):
         return
     claimed = f"run {run.run_id} is claimed until {format_time(run.taken_until or now)}"
     if message_id is not None and task.held and message_id != task.held.message_id:
-        raise _conflict(task, f"{claimed}; this message is a stray double")
+        raise task.conflict(f"{claimed}; this message is a duplicate")
     raise ServiceUnavailable(f"task {task.task_id}: {claimed}, try again then")
 
 
-def _resolve_last(task: Task, state: str, reason: str, now: datetime) -> Task:
-    task = replace(task.with_last_run(state=state, reason_resolved=reason, resolved=now), held=None)
+def _resolve_last_run(task: Task, state: str, reason: str, now: datetime) -> Task:
+    task = replace(_with_last_run(task, state=state, reason_resolved=reason, resolved=now), held=None)
     may_retry = task.retries_left > 0 and len(task.runs) < MAX_RUNS and now < task.definition.deadline
     if reason in RETRIED and may_retry:
-        task = replace(task, retries_left=task.retries_left - 1).with_new_run(RETRIED[reason], now)
+        task = _with_new_run(replace(task, retries_left=task.retries_left - 1), RETRIED[reason], now)
     return task
 
 
-def _held(task: Task, lease: MessageLease | None, now: datetime) -> Outcome:
-    """The message for the next run is held until takenUntil. A message ends at the deadline, and Azure hides
-    none up to its end: where takenUntil is nearly as late, nothing is held. The deadline ends the task.
-    """
-    run = task.runs[-1]
-    until = run.taken_until or now
-    room = task.definition.deadline - now - _EXPIRY_MARGIN
-    if timedelta(seconds=whole_seconds(until - now)) < room:
-        return Outcome(task, hold=Hold(run.run_id + 1, until, lease))
-    return Outcome(replace(task, held=None), after=DeleteMessage(lease, task.work_queue) if lease else None)
+def _with_last_run(task: Task, **changes: Any) -> Task:
+    """The task with these fields of its last run changed."""
+    return replace(task, runs=(*task.runs[:-1], replace(task.runs[-1], **changes)))
 
 
-def _has_expired(run: Run, now: datetime) -> bool:
-    return run.taken_until is not None and now >= run.taken_until
-
-
-def _as_it_is(run: Run) -> str:
-    return f"run {run.run_id} is {run.state}" + (f" ({run.reason_resolved})" if run.is_resolved else "")
-
-
-def _conflict(task: Task, why: str) -> QueueError:
-    return RequestConflict(f"task {task.task_id}: {why}", {"status": task.status()})
+def _with_new_run(task: Task, reason_created: str, now: datetime) -> Task:
+    """The task with one more pending run."""
+    run = Run(len(task.runs), "pending", reason_created, now)
+    return replace(task, runs=(*task.runs, run), newest_blob="")

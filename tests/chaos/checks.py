@@ -1,6 +1,6 @@
-"""What must be so after the load, and what must never be: pure functions of a record and the final statuses.
+"""Promises that must be kept after the load, and contradictions: pure functions of a record and of statuses.
 
-``statuses`` holds the status structure of each task that is there.
+``statuses`` holds the final status structure of each task that exists.
 """
 
 from collections import defaultdict
@@ -18,7 +18,7 @@ Statuses = Mapping[str, Json]
 
 @dataclass(frozen=True)
 class Promise:
-    """Something that must become true: ``due`` is when it could at the earliest, ``kept`` when it was."""
+    """Something that must happen: not before ``due``; it happened at ``kept``."""
 
     about: str
     what: str
@@ -40,18 +40,18 @@ def seconds(time: str) -> float:
 
 
 def resolved_at(status: Json) -> float | None:
-    """When the task was resolved, if it is."""
+    """When the task was resolved; None if it is not."""
     return seconds(status["runs"][-1]["resolved"]) if status["state"] in _RESOLVED else None
 
 
 def promises(record: Record, statuses: Statuses, since: float) -> Iterator[Promise]:
     """Every acknowledged task is resolved, every event arrives, and every group is resolved at last.
 
-    ``since`` is when the load ended: nobody could expect a task to be resolved earlier.
+    ``since`` is the end of the load; a task may be resolved later.
     """
-    heard: defaultdict[tuple[str, str, int | None], list[float]] = defaultdict(list)
+    arrivals: defaultdict[tuple[str, str, int | None], list[float]] = defaultdict(list)
     for event in list(record.events):
-        heard[event.exchange, event.about, event.run_id].append(event.at)
+        arrivals[event.exchange, event.about, event.run_id].append(event.at)
     groups: defaultdict[str, list[float | None]] = defaultdict(list)
     for task_id, group in record.groups.items():
         status = statuses.get(task_id)
@@ -59,14 +59,14 @@ def promises(record: Record, statuses: Statuses, since: float) -> Iterator[Promi
         yield Promise(task_id, "resolved" if status else "there", since, at)
         groups[group].append(at)
         for exchange, run_id, due in _events_of(status) if status else ():
-            times = heard[exchange, task_id, run_id]
+            times = arrivals[exchange, task_id, run_id]
             name = exchange if run_id is None else f"{exchange} of run {run_id}"
             yield Promise(task_id, name, due, times[0] if times else None)
     for group, times_resolved in groups.items():
         ends = [at for at in times_resolved if at is not None]
-        if len(ends) == len(times_resolved):  # the others are promised already
+        if len(ends) == len(times_resolved):  # a promise of its own covers a task that is not resolved
             due = max(ends)
-            after = [at for at in heard["task-group-resolved", group, None] if at >= due]
+            after = [at for at in arrivals["task-group-resolved", group, None] if at >= due]
             yield Promise(group, "task-group-resolved", due, after[0] if after else None)
 
 
@@ -85,12 +85,12 @@ def _events_of(status: Json) -> Iterator[tuple[str, int | None, float]]:
 
 
 def contradictions(record: Record, statuses: Statuses) -> Iterator[Contradiction]:
-    """An answer that does not stand, a run held by two workers, an event of what never was, a wrong order."""
+    """Wrong answers, runs held by two workers, events of what never happened, and a wrong order."""
     yield from (Contradiction(task_id, what) for task_id, what in list(record.refusals))
-    yield from _resolutions_that_do_not_stand(record, statuses)
-    yield from _claims_that_overlap(record, statuses)
-    yield from _retries_that_do_not_add_up(statuses)
-    yield from _events_that_lie(record, statuses)
+    yield from _wrong_resolutions(record, statuses)
+    yield from _overlapping_claims(record, statuses)
+    yield from _wrong_retries(statuses)
+    yield from _wrong_events(record, statuses)
     yield from _pending_before_defined(record)
 
 
@@ -99,16 +99,18 @@ def _run(statuses: Statuses, task_id: str, run_id: int) -> Json:
     return dict(runs[run_id]) if run_id < len(runs) else {"state": "not there"}
 
 
-def _resolutions_that_do_not_stand(record: Record, statuses: Statuses) -> Iterator[Contradiction]:
-    for one in list(record.resolutions):
-        run = _run(statuses, one.task_id, one.run_id)
+def _wrong_resolutions(record: Record, statuses: Statuses) -> Iterator[Contradiction]:
+    for resolution in list(record.resolutions):
+        run = _run(statuses, resolution.task_id, resolution.run_id)
         is_so = run["state"], run.get("reasonResolved"), run.get("workerId", "")
-        answered = one.state, one.reason, one.worker_id
+        answered = resolution.state, resolution.reason, resolution.worker_id
         if is_so != answered:
-            yield Contradiction(one.task_id, f"run {one.run_id} was answered as {answered}, but is {is_so}")
+            yield Contradiction(
+                resolution.task_id, f"run {resolution.run_id} was answered as {answered}, but is {is_so}"
+            )
 
 
-def _claims_that_overlap(record: Record, statuses: Statuses) -> Iterator[Contradiction]:
+def _overlapping_claims(record: Record, statuses: Statuses) -> Iterator[Contradiction]:
     held: defaultdict[tuple[str, int], list[Claim]] = defaultdict(list)
     for claim in list(record.claims):
         held[claim.task_id, claim.run_id].append(claim)
@@ -127,14 +129,14 @@ def _claims_that_overlap(record: Record, statuses: Statuses) -> Iterator[Contrad
             yield Contradiction(task_id, f"the claim of run {run_id} expired {early:.3f} s too early")
 
 
-def _retries_that_do_not_add_up(statuses: Statuses) -> Iterator[Contradiction]:
+def _wrong_retries(statuses: Statuses) -> Iterator[Contradiction]:
     for task_id, status in statuses.items():
         retries = sum(run["reasonCreated"] in ("retry", "task-retry") for run in status["runs"])
         if status["retriesLeft"] != RETRIES - retries:
             yield Contradiction(task_id, f"{status['retriesLeft']} of {RETRIES} retries left after {retries}")
 
 
-def _events_that_lie(record: Record, statuses: Statuses) -> Iterator[Contradiction]:
+def _wrong_events(record: Record, statuses: Statuses) -> Iterator[Contradiction]:
     for event in dict.fromkeys(_without_time(list(record.events))):
         status = statuses.get(event.about)
         if status and event.run_id is not None and not _is_so(event, status):

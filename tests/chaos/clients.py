@@ -1,8 +1,8 @@
-"""Clients that note every answer, and schedulers as threads.
+"""Clients that record each answer, and schedulers as threads.
 
-They repeat a request after a 5xx and after a connection that broke, on any of the servers, as real clients
-do. What a worker does with a run is written in its task's payload: ``plan`` has a step for each run, the last
-one is for all that follow.
+Like real clients, they repeat a request after a 5xx and after a broken connection, at any of the servers. A
+task's payload says what a worker does with its runs: ``plan`` has a step for each run, and its last step is
+for all later runs.
 """
 
 import random
@@ -23,12 +23,12 @@ from .record import RETRIES, Json, Record, Resolution
 from .servers import Server
 
 ROOT = {"clientId": "root", "accessToken": slugid() + slugid()}
-PROVISIONER, WORKER_TYPE, NOBODY = "chaos", "worker", "nobody"
+PROVISIONER, WORKER_TYPE, NO_WORKERS = "chaos", "worker", "no-workers"
 
-_TIMEOUT = 30.0  # seconds that a client waits for an answer: the JavaScript client's
+_TIMEOUT = 30.0  # seconds to wait for an answer, as the JavaScript client does
 _SHORT = 15.0  # seconds until the deadline of a task that no worker takes
 
-# What becomes of a task, of 100; "cancel" is the scheduler's
+# The plans of 100 tasks; the scheduler carries out "cancel"
 _PLANS: Sequence[tuple[int, list[str]]] = (
     (58, ["completed"]),
     (8, ["failed"]),
@@ -46,8 +46,8 @@ Answer = tuple[int, Json]
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What all clients share. ``is_over`` ends them; ``lasts`` is how long a deadline is away, in seconds."""
+class LoadContext:
+    """Shared by all clients. ``is_over`` ends them; ``lasts`` is the time until a deadline, in seconds."""
 
     record: Record
     servers: Sequence[Server]
@@ -57,10 +57,10 @@ class Surroundings:
 
 
 class Caller:
-    """One client with its own connections."""
+    """A client with its own connections."""
 
-    def __init__(self, around: Surroundings, seed: str) -> None:
-        self.around, self.chance = around, random.Random(seed)
+    def __init__(self, context: LoadContext, seed: str) -> None:
+        self.context, self.chance = context, random.Random(seed)
         self.session = requests.Session()
         self.session.trust_env = False
 
@@ -73,13 +73,13 @@ class Caller:
         tries: int = 1_000_000,
         method: str = "POST",
     ) -> Answer | None:
-        """Status and body of the first answer below 500; None when there was none, or all is over."""
-        record = self.around.record
+        """Status and body of the first answer below 500; None after the last try, and after the load."""
+        record = self.context.record
         for attempt in range(tries):
             if attempt:
-                self.around.is_over.wait(min(2.0, 0.1 * 2 ** min(attempt, 5)) * self.chance.uniform(0.5, 1))
-            ready = [(one, url) for one in self.around.servers if (url := one.root_url)]
-            if self.around.is_over.is_set():
+                self.context.is_over.wait(min(2.0, 0.1 * 2 ** min(attempt, 5)) * self.chance.uniform(0.5, 1))
+            ready = [(server, url) for server in self.context.servers if (url := server.root_url)]
+            if self.context.is_over.is_set():
                 return None
             if not ready:
                 continue
@@ -102,13 +102,13 @@ class Caller:
             return 0, {}
 
     def refused(self, task_id: str, endpoint: str, answer: Answer) -> None:
-        """Note an answer that should never be."""
-        said = str(answer[1].get("message", answer[1])).partition("\n")[0]
-        self.around.record.refusals.append((task_id, f"{endpoint} was answered {answer[0]}: {said}"))
+        """Record an answer that must never be."""
+        message = str(answer[1].get("message", answer[1])).partition("\n")[0]
+        self.context.record.refusals.append((task_id, f"{endpoint} was answered {answer[0]}: {message}"))
 
     def resolved(self, status: Json) -> None:
-        """Note the run that an answer shows as resolved."""
-        run, record = status["runs"][-1], self.around.record
+        """Record the run that an answer shows as resolved."""
+        run, record = status["runs"][-1], self.context.record
         record.resolutions.append(
             Resolution(
                 status["taskId"],
@@ -122,13 +122,13 @@ class Caller:
 
 
 class Scheduler(Caller):
-    """Creates tasks in groups, ``rate`` of them each second, of which some depend on others."""
+    """Creates ``rate`` tasks a second, in groups; some depend on others."""
 
     def run(self, rate: float, lasts: float) -> None:
         end, tasks = time.monotonic() + lasts, self._tasks()
         while (began := time.monotonic()) < end:
             self._create(*next(tasks))
-            self.around.is_over.wait(
+            self.context.is_over.wait(
                 max(0.0, self.chance.uniform(0.5, 1.5) / rate + began - time.monotonic())
             )
 
@@ -147,7 +147,7 @@ class Scheduler(Caller):
         body = self._definition(plan, group)
         if earlier and self.chance.random() < 0.25:
             required = self.chance.sample(earlier, min(len(earlier), 3))
-            body["dependencies"] = [one for one, _ in required]
+            body["dependencies"] = [task_id for task_id, _ in required]
             is_met = all(last == "completed" for _, last in required)
             body["requires"] = "all-completed" if is_met else "all-resolved"
         is_defined_first = self.chance.random() < 0.1
@@ -157,7 +157,7 @@ class Scheduler(Caller):
             answer = self.call("createTask", f"/task/{task_id}", body, method="PUT")
         if not self._is_good(task_id, "createTask", answer):
             return
-        self.around.record.groups[task_id] = group
+        self.context.record.groups[task_id] = group
         if is_defined_first:
             self._is_good(task_id, "scheduleTask", self.call("scheduleTask", f"/task/{task_id}/schedule"))
         if plan == ["cancel"]:
@@ -172,17 +172,17 @@ class Scheduler(Caller):
 
     def _definition(self, plan: list[str], group: str) -> Json:
         now, is_forgotten = datetime.now(UTC), plan == ["deadline"]
-        lasts = _SHORT if is_forgotten else self.around.lasts
+        lasts = _SHORT if is_forgotten else self.context.lasts
         return {
             "provisionerId": PROVISIONER,
-            "workerType": NOBODY if is_forgotten else WORKER_TYPE,
+            "workerType": NO_WORKERS if is_forgotten else WORKER_TYPE,
             "schedulerId": "chaos",
             "taskGroupId": group,
             "priority": self.chance.choice(["high", "medium", "lowest"]),
             "retries": RETRIES,
             "created": format_time(now),
             "deadline": format_time(now + timedelta(seconds=lasts)),
-            "expires": format_time(now + timedelta(seconds=self.around.lasts, days=1)),
+            "expires": format_time(now + timedelta(seconds=self.context.lasts, days=1)),
             "payload": {"plan": plan},
             "metadata": {
                 "name": "a task",

@@ -1,11 +1,11 @@
-"""A consumer of all events that knows nothing of the server but the names of its exchanges."""
+"""A consumer of all events; of the server it uses only the names of its exchanges."""
 
 import json
 import threading
 import time
 from typing import Any
 
-import kombu
+import kombu.connection
 
 from legacy_queue.domain.events import EXCHANGES
 
@@ -15,12 +15,13 @@ _DRAIN = 0.5  # seconds
 
 
 class Consumer:
-    """Notes each event that arrives from ``start`` on, until ``stop``."""
+    """Records each event between ``start`` and ``stop``."""
 
     def __init__(self, url: str, project: str, record: Record) -> None:
         self._record = record
         self._names = {exchange.full_name(project): name for name, exchange in EXCHANGES.items()}
-        self._connection = kombu.Connection(url)
+        kombu_connection: Any = kombu.connection.Connection  # has no types
+        self._connection = kombu_connection(url)
         self._channel: Any = self._connection.channel()
         queue = self._channel.queue_declare(exclusive=True).queue
         for name in self._names:
@@ -34,7 +35,7 @@ class Consumer:
         self._thread.start()
 
     def stop(self) -> None:
-        """It has ended, and the project's exchanges are removed."""
+        """Stop consuming, and remove the project's exchanges."""
         self._is_over.set()
         self._thread.join()
         for name in self._names:

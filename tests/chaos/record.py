@@ -1,7 +1,6 @@
-"""What the clients were answered and what a consumer of the events received, with times.
+"""The answers of the clients and the events of a consumer, with times.
 
-Times are seconds since 1970 by the clock that the servers have too. Lists are only ever appended to, so that
-many threads may share a record.
+Times are seconds since 1970, by the clock of the servers. Lists only grow, so threads may share a record.
 """
 
 from collections import Counter, defaultdict
@@ -10,7 +9,7 @@ from typing import Any
 
 Json = dict[str, Any]
 
-RETRIES = 30  # of each task: more than it can need, so that each ends as its scheduler planned
+RETRIES = 30  # of each task: enough for each to end as planned
 
 
 @dataclass(frozen=True)
@@ -59,8 +58,8 @@ class Kill:
 @dataclass
 class Record:
     """``groups`` has the group of each task whose createTask was answered. ``refusals`` are answers that no
-    client should ever get: (taskId, what was asked and answered). ``answers`` counts all by what was asked
-    and the status, 0 for none. ``served`` has the times of each server's answers below 500.
+    client should get: (taskId, request and answer). ``answers`` counts all by request and status, 0 for none.
+    ``served`` has the times of each server's answers below 500.
     """
 
     groups: dict[str, str] = field(default_factory=dict)
@@ -71,4 +70,4 @@ class Record:
     refusals: list[tuple[str, str]] = field(default_factory=list)
     answers: Counter[tuple[str, int]] = field(default_factory=Counter)
     served: defaultdict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
-    is_ending: bool = False  # the load is over: workers see to it that every task is resolved
+    is_ending: bool = False  # the load is over: workers resolve every task

@@ -1,4 +1,4 @@
-"""Servers on one storage and one broker, started again whenever they end, and what is done to them."""
+"""Servers on one storage and one broker, which are started again when they end, and acts on them."""
 
 import json
 import os
@@ -16,18 +16,17 @@ from legacy_queue.adapters.azurite import Azurite
 from .record import Kill, Record
 from .timetable import Act
 
-# it is killed when the script has died, however that came
+# the kernel kills it when the script dies
 _SERVE = ("setpriv", "--pdeathsig", "KILL", str(Path(sys.executable).parent / "legacy-queue"), "serve")
 _LOOK_AGAIN = 0.02  # seconds
-_WHILE_IT_STARTS = 10.0  # seconds that a kill waits for what it is to kill
+_WHILE_IT_STARTS = 10.0  # seconds that a kill waits for its process
 _PAUSE = 1.0  # seconds until a server that ended by itself is started again
 
 
 class Server:
     """``legacy-queue serve``, started again as soon as its supervisor has died, always on a new port.
 
-    ``root_url`` is None while it is not ready. Its logs are in ``folder``. That it ended by itself, which it
-    should not, is noted in the record.
+    ``root_url`` is None while it is not ready. Its logs are in ``folder``. Records each end that was no kill.
     """
 
     def __init__(
@@ -44,7 +43,7 @@ class Server:
         self._keeper.start()
 
     def stop(self) -> None:
-        """All its processes are killed, and none is started again."""
+        """Kill all its processes, and start no more."""
         self._is_over.set()
         while self._keeper.is_alive():
             if self._process:
@@ -53,7 +52,7 @@ class Server:
             self._keeper.join(_LOOK_AGAIN)
 
     def kill(self, what: str) -> None:
-        """SIGKILL to its ``worker`` process, to its ``supervisor``, or to ``both``."""
+        """Send SIGKILL to its ``worker`` process, its ``supervisor``, or ``both``."""
         deadline = time.monotonic() + _WHILE_IT_STARTS
         while not (pids := self._pids(what)):
             if time.monotonic() > deadline:
@@ -90,7 +89,7 @@ class Server:
                 )
             with self._process as process:
                 assert process.stdout
-                line = process.stdout.readline()  # nothing where it is killed before it is ready
+                line = process.stdout.readline()  # empty if it is killed before it is ready
                 if line.endswith(b"\n"):
                     self.root_url = json.loads(line)["rootUrl"]
                 code = process.wait()
@@ -101,7 +100,7 @@ class Server:
 
 
 class Storage:
-    """An Azurite that can be frozen. It goes on when it is told to, and when the script has died."""
+    """An Azurite that can be frozen; ``thaw``, and the death of the script, let it go on."""
 
     def __init__(self, azurite: Azurite) -> None:
         self._azurite = azurite
@@ -112,7 +111,7 @@ class Storage:
         self._frozen = subprocess.Popen(["sh", "-c", words, str(self._azurite.pid)], stdin=subprocess.PIPE)
 
     def thaw(self) -> None:
-        """Harmless when it is not frozen."""
+        """Let it go on; does nothing if it is not frozen."""
         if self._frozen:
             self._frozen.communicate()
 
@@ -128,7 +127,7 @@ class Storage:
 
 
 def perform(act: Act, servers: Sequence[Server], storage: Storage, record: Record) -> None:
-    """Do it, and note a kill."""
+    """Perform the act, and record a kill."""
     if act.is_of_storage:
         storage.perform(act.what)
     else:

@@ -11,11 +11,11 @@ from pathlib import Path
 from .checks import Promise, Statuses, seconds
 from .record import Json, Record
 
-_SHOWN = 20  # tasks whose history is told
+_SHOWN = 20  # tasks whose history is shown
 
 
 def figures(values: Iterable[float]) -> str:
-    """How many, median, 99th percentile and maximum, in seconds."""
+    """Count, median, 99th percentile and maximum, in seconds."""
     ordered = sorted(values)
     if not ordered:
         return "none"
@@ -25,7 +25,7 @@ def figures(values: Iterable[float]) -> str:
 
 
 def ends(statuses: Statuses) -> Iterator[str]:
-    """How tasks and runs ended."""
+    """The ends of tasks and runs."""
     tasks: Counter[str] = Counter()
     runs: Counter[str] = Counter()
     for status in statuses.values():
@@ -43,40 +43,42 @@ def ends(statuses: Statuses) -> Iterator[str]:
 
 
 def recovery(record: Record) -> Iterator[str]:
-    """How long after each kind of kill the first claim, event and answer of that server came."""
+    """The time from each kind of kill to the first claim, event and answer of that server."""
     claims = [claim.at for claim in record.claims]
     events = [event.at for event in record.events]
     for kind in ("worker", "supervisor", "both"):
         kills = [kill for kill in record.kills if kill.what == kind]
-        for name, times in (("the first claim anywhere", [claims]), ("the first event", [events])):
-            found = [_next(times[0], kill.at) for kill in kills]
-            yield f"  {kind + ' killed: ' + name:48} {figures(one for one in found if one is not None)}"
-        own = [_next(record.served[kill.server], kill.at) for kill in kills]
-        name = "the first answer of that server"
-        yield f"  {kind + ' killed: ' + name:48} {figures(one for one in own if one is not None)}"
+        first = {
+            "the first claim anywhere": [_next(claims, kill.at) for kill in kills],
+            "the first event": [_next(events, kill.at) for kill in kills],
+            "the first answer of that server": [_next(record.served[kill.server], kill.at) for kill in kills],
+        }
+        for name, delays in first.items():
+            shown = figures(delay for delay in delays if delay is not None)
+            yield f"  {kind + ' killed: ' + name:48} {shown}"
 
 
 def _next(times: list[float], since: float) -> float | None:
-    """Seconds from then to the next of these times; several threads noted them."""
+    """Seconds until the next of these times, which threads recorded in any order."""
     times = sorted(times)
     place = bisect_right(times, since)
     return times[place] - since if place < len(times) else None
 
 
-def delays(promises: Sequence[Promise]) -> Iterator[str]:
-    """How long after what they are about the events arrived."""
+def event_delays(promises: Sequence[Promise]) -> Iterator[str]:
+    """The delays of events."""
     for exchange in dict.fromkeys(promise.what.partition(" ")[0] for promise in promises):
         if exchange.startswith("task-"):
-            found = [
+            late = [
                 promise.kept - promise.due
                 for promise in promises
                 if promise.what.partition(" ")[0] == exchange and promise.kept is not None
             ]
-            yield f"  {exchange:48} {figures(found)}"
+            yield f"  {exchange:48} {figures(late)}"
 
 
 def waits(statuses: Statuses) -> Iterator[str]:
-    """How long runs were pending, and how long after takenUntil claims expired."""
+    """How long runs were pending, and how late claims expired."""
     runs: list[Json] = [run for status in statuses.values() for run in status["runs"]]
     pending = [seconds(run["started"]) - seconds(run["scheduled"]) for run in runs if "started" in run]
     expired = [run for run in runs if run.get("reasonResolved") == "claim-expired"]
@@ -86,29 +88,29 @@ def waits(statuses: Statuses) -> Iterator[str]:
 
 
 def answers(record: Record) -> Iterator[str]:
-    """What was answered; 0 is no answer."""
+    """The answers by status; 0 is no answer."""
     for endpoint in sorted({endpoint for endpoint, _ in record.answers}):
-        found = {str(status): count for (one, status), count in record.answers.items() if one == endpoint}
-        yield f"  {endpoint:16} {_counted(Counter(found))}"
+        counts = {str(status): count for (name, status), count in record.answers.items() if name == endpoint}
+        yield f"  {endpoint:16} {_counted(Counter(counts))}"
 
 
 def logs(folder: Path) -> Iterator[str]:
-    """What the servers warned of."""
-    found: Counter[str] = Counter()
+    """The warnings and errors in the logs of the servers."""
+    counts: Counter[str] = Counter()
     for log in folder.glob("server-*.log"):
         for line in log.read_text(errors="replace").splitlines():
             try:
                 entry = json.loads(line)
             except ValueError:
-                found["not JSON"] += 1
+                counts["not JSON"] += 1
                 continue
             if entry.get("level") in ("warning", "error", "critical"):
-                found[f"{entry['level']} {entry.get('event')}"] += 1
-    return (f"  {count:6} {what}" for what, count in found.most_common(_SHOWN))
+                counts[f"{entry['level']} {entry.get('event')}"] += 1
+    return (f"  {count:6} {what}" for what, count in counts.most_common(_SHOWN))
 
 
 def histories(abouts: Iterable[str], record: Record, statuses: Statuses, start: float) -> Iterator[str]:
-    """Everything known of the first of these tasks or groups, in order of time, after ``start``."""
+    """The history of the first of these tasks or groups, in seconds after ``start``."""
     for about in list(dict.fromkeys(abouts))[:_SHOWN]:
         yield f"{about}, group {record.groups.get(about, '-')}"
         known = [
@@ -117,14 +119,17 @@ def histories(abouts: Iterable[str], record: Record, statuses: Statuses, start: 
             if event.about == about
         ]
         known += [
-            (one.at, f"answered: run {one.run_id} is {one.worker_id}'s until {one.taken_until - start:.3f}")
-            for one in record.claims
-            if one.task_id == about
+            (
+                claim.at,
+                f"answered: run {claim.run_id} of {claim.worker_id} until {claim.taken_until - start:.3f}",
+            )
+            for claim in record.claims
+            if claim.task_id == about
         ]
         known += [
-            (one.at, f"answered: run {one.run_id} {one.worker_id} is {one.state} ({one.reason})")
-            for one in record.resolutions
-            if one.task_id == about
+            (end.at, f"answered: run {end.run_id} {end.worker_id} is {end.state} ({end.reason})")
+            for end in record.resolutions
+            if end.task_id == about
         ]
         for run in statuses.get(about, {}).get("runs", []):
             known += [
@@ -147,5 +152,5 @@ def _after(time: str | None, start: float) -> str:
     return f"{datetime.fromisoformat(time).timestamp() - start:.3f}" if time else "-"
 
 
-def _counted(found: Counter[str]) -> str:
-    return ", ".join(f"{count} {what}" for what, count in found.most_common())
+def _counted(counts: Counter[str]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in counts.most_common())

@@ -1,4 +1,4 @@
-"""What scripts/chaos finds: each kind of wrong, beside a record in which nothing is."""
+"""The checks of scripts/chaos find each kind of error in a record, and none in a correct record."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,7 +37,7 @@ def status() -> dict[str, Any]:
 
 
 def record() -> Record:
-    """What belongs to that, each event half a second after what it is about."""
+    """The record of that status; each event arrives after half a second."""
     return Record(
         groups={TASK: GROUP},
         claims=[Claim(TASK, 0, "a", 11.1, 21.0), Claim(TASK, 1, "b", 22.1, 32.0)],
@@ -55,10 +55,10 @@ def record() -> Record:
 
 
 def kept(record: Record, statuses: Statuses) -> dict[str, float | None]:
-    return {one.what: one.kept for one in promises(record, statuses, ENDED)}
+    return {promise.what: promise.kept for promise in promises(record, statuses, ENDED)}
 
 
-def test_where_nothing_is_wrong_all_is_kept_and_nothing_contradicts_an_answer() -> None:
+def test_a_correct_record_keeps_all_promises_and_has_no_contradiction() -> None:
     assert list(promises(record(), {TASK: status()}, ENDED)) == [
         Promise(TASK, "resolved", ENDED, 23.0),
         Promise(TASK, "task-defined", 10.0, 10.5),
@@ -72,41 +72,41 @@ def test_where_nothing_is_wrong_all_is_kept_and_nothing_contradicts_an_answer() 
     assert list(contradictions(record(), {TASK: status()})) == []
 
 
-def test_an_acknowledged_task_that_is_not_there_is_missing() -> None:
+def test_a_created_task_without_a_status_is_missing() -> None:
     assert kept(record(), {}) == {"there": None}
 
 
-def test_a_task_that_is_not_resolved_is_missing_and_its_group_is_not_expected_to_be() -> None:
+def test_an_unresolved_task_is_missing_and_its_group_need_not_be_resolved() -> None:
     running = status()
     running |= {"state": "running", "runs": [running["runs"][0], running["runs"][1] | {"state": "running"}]}
-    found = kept(record(), {TASK: running})
-    assert found["resolved"] is None
-    assert "task-completed of run 1" not in found
-    assert "task-group-resolved" not in found
+    kept_at = kept(record(), {TASK: running})
+    assert kept_at["resolved"] is None
+    assert "task-completed of run 1" not in kept_at
+    assert "task-group-resolved" not in kept_at
 
 
 @pytest.mark.parametrize("number", range(7))
-def test_each_event_that_did_not_arrive_is_missing(number: int) -> None:
-    one = record()
-    del one.events[number]
-    assert list(kept(one, {TASK: status()}).values()).count(None) == 1
+def test_each_lost_event_is_missing(number: int) -> None:
+    incomplete = record()
+    del incomplete.events[number]
+    assert list(kept(incomplete, {TASK: status()}).values()).count(None) == 1
 
 
-def test_a_group_that_was_resolved_before_its_last_task_is_missing_until_it_is_again() -> None:
-    one = record()
-    one.events[-1] = replace(one.events[-1], at=22.9)
-    assert kept(one, {TASK: status()})["task-group-resolved"] is None
+def test_a_group_resolved_event_before_the_last_task_does_not_count() -> None:
+    early = record()
+    early.events[-1] = replace(early.events[-1], at=22.9)
+    assert kept(early, {TASK: status()})["task-group-resolved"] is None
 
 
-def test_an_event_of_a_canceled_task_that_never_was_pending_is_not_expected() -> None:
+def test_a_task_canceled_before_it_was_pending_needs_no_pending_event() -> None:
     run = {"runId": 0, "state": "exception", "reasonCreated": "exception", "reasonResolved": "canceled"}
     run |= {"scheduled": wire(10), "resolved": wire(10)}
-    found = kept(record(), {TASK: {"state": "exception", "runs": [run]}})
-    assert list(found) == ["resolved", "task-defined", "task-exception of run 0", "task-group-resolved"]
+    kept_at = kept(record(), {TASK: {"state": "exception", "runs": [run]}})
+    assert list(kept_at) == ["resolved", "task-defined", "task-exception of run 0", "task-group-resolved"]
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "what"),
     [
         (lambda r, _: r.refusals.append((TASK, "was answered 500")), "was answered 500"),
         (
@@ -131,10 +131,9 @@ def test_an_event_of_a_canceled_task_that_never_was_pending_is_not_expected() ->
         (lambda r, _: r.events.insert(0, r.events.pop(1)), "task-pending came before task-defined"),
     ],
 )
-def test_what_should_never_be_is_a_contradiction(change: Change, said: str) -> None:
-    one, its_status = record(), status()
-    change(one, its_status)
-    found = list(contradictions(one, {TASK: its_status}))
-    assert found
-    assert any(contradiction.what.startswith(said) for contradiction in found)
+def test_each_error_is_a_contradiction(change: Change, what: str) -> None:
+    wrong_record, wrong_status = record(), status()
+    change(wrong_record, wrong_status)
+    found = list(contradictions(wrong_record, {TASK: wrong_status}))
+    assert any(contradiction.what.startswith(what) for contradiction in found)
     assert {contradiction.about for contradiction in found} == {TASK}

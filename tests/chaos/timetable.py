@@ -1,4 +1,4 @@
-"""When what is done to servers and storage: the same for the same seed."""
+"""The acts on servers and storage and their times, the same for the same seed."""
 
 import random
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Wanted:
 def timetable(wanted: Wanted, chance: random.Random) -> list[Act]:
     """The acts in order. Kills come at any time, also while storage is away; freezes and stops never overlap.
 
-    The first freeze lasts as long as a freeze may, and as there is room for.
+    The first freeze has the maximum duration.
     """
     acts: list[Act] = []
     step = wanted.seconds / (wanted.kills + 1)
@@ -42,13 +42,13 @@ def timetable(wanted: Wanted, chance: random.Random) -> list[Act]:
     chance.shuffle(kinds)
     for number, kind in enumerate(kinds):
         acts.append(Act(step * (number + chance.uniform(0.6, 1.4)), kind, chance.randrange(wanted.servers)))
-    away = [("freeze", "thaw")] * wanted.freezes + [("stop", "start")] * wanted.stops
-    room = wanted.seconds / max(1, len(away))
-    order = list(enumerate(away))
+    outages = [("freeze", "thaw")] * wanted.freezes + [("stop", "start")] * wanted.stops
+    interval = wanted.seconds / max(1, len(outages))
+    order = list(enumerate(outages))
     chance.shuffle(order)
     for place, (number, (begin, end)) in enumerate(order):
-        longest = min(wanted.longest_freeze if begin == "freeze" else 5.0, room / 2)
-        lasts = longest if number == 0 else chance.uniform(longest / 5, longest)
-        start = room * place + chance.uniform(room / 10, room / 3)
-        acts += [Act(start, begin), Act(start + lasts, end)]
+        max_duration = min(wanted.longest_freeze if begin == "freeze" else 5.0, interval / 2)
+        duration = max_duration if number == 0 else chance.uniform(max_duration / 5, max_duration)
+        start = interval * place + chance.uniform(interval / 10, interval / 3)
+        acts += [Act(start, begin), Act(start + duration, end)]
     return sorted(acts, key=lambda act: act.at)

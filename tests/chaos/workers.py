@@ -1,4 +1,4 @@
-"""Workers of the three protocols as threads, which do what the payload of their task says."""
+"""Workers of the three protocols as threads, which carry out the payloads of their tasks."""
 
 import base64
 import json
@@ -9,7 +9,7 @@ from urllib.parse import quote
 import requests
 
 from .checks import seconds
-from .clients import PROVISIONER, WORKER_TYPE, Answer, Caller, Surroundings
+from .clients import PROVISIONER, WORKER_TYPE, Answer, Caller, LoadContext
 from .record import Claim, Json
 
 GROUP = "chaos"
@@ -23,20 +23,20 @@ _IDLE = 1.0  # seconds between two polls that find nothing
 class ChaosWorker(Caller):
     """A worker of one protocol."""
 
-    def __init__(self, around: Surroundings, seed: str, protocol: str, worker_id: str) -> None:
-        super().__init__(around, seed)
+    def __init__(self, context: LoadContext, seed: str, protocol: str, worker_id: str) -> None:
+        super().__init__(context, seed)
         self._protocol, self._worker_id = protocol, worker_id
         self._urls: list[Json] = []
 
     def run(self) -> None:
-        while not self.around.is_over.is_set():
+        while not self.context.is_over.is_set():
             claims = self._claim_work() if self._protocol == "claimWork" else self._poll()
             for claim in claims:
                 self._hold(claim)
             for claim in claims:
                 self._work(claim)
             if not claims and self._protocol != "claimWork":
-                self.around.is_over.wait(_IDLE)
+                self.context.is_over.wait(_IDLE)
 
     @property
     def _name(self) -> Json:
@@ -68,11 +68,11 @@ class ChaosWorker(Caller):
         try:
             url = f"{urls['signedPollUrl']}&numofmessages=1"
             answer = self.session.get(url, timeout=_POLL_TIMEOUT)
-            self.around.record.answers["poll", answer.status_code] += 1
+            self.context.record.answers["poll", answer.status_code] += 1
             return list(ET.fromstring(answer.content)) if answer.status_code == 200 else []
         except requests.RequestException:
-            self.around.record.answers["poll", 0] += 1
-            self.around.is_over.wait(_IDLE)
+            self.context.record.answers["poll", 0] += 1
+            self.context.is_over.wait(_IDLE)
             return []
 
     def _claim(self, urls: Json, message: ET.Element) -> Json | None:
@@ -97,27 +97,27 @@ class ChaosWorker(Caller):
             answer = self.session.delete(
                 url.replace("{{popReceipt}}", quote(receipt, safe="")), timeout=_POLL_TIMEOUT
             )
-            self.around.record.answers["delete", answer.status_code] += 1
+            self.context.record.answers["delete", answer.status_code] += 1
         except requests.RequestException:
-            self.around.record.answers["delete", 0] += 1
+            self.context.record.answers["delete", 0] += 1
 
     def _hold(self, claim: Json) -> None:
         task_id, run_id = claim["status"]["taskId"], claim["runId"]
         until = seconds(claim["takenUntil"])
-        self.around.record.claims.append(Claim(task_id, run_id, self._worker_id, time.time(), until))
+        self.context.record.claims.append(Claim(task_id, run_id, self._worker_id, time.time(), until))
 
     def _work(self, claim: Json) -> None:
         plan, run_id = claim["task"]["payload"]["plan"], claim["runId"]
-        step = plan[-1] if self.around.record.is_ending else plan[min(run_id, len(plan) - 1)]
+        step = plan[-1] if self.context.record.is_ending else plan[min(run_id, len(plan) - 1)]
         if step == "drop":
             return
         if step == "long":
             for _ in range(4):
-                self.around.is_over.wait(self.around.claim_timeout / 3)
+                self.context.is_over.wait(self.context.claim_timeout / 3)
                 if not self._reclaim(claim):
                     return
             step = "completed"
-        self.around.is_over.wait(self.chance.uniform(0.0, 0.6))
+        self.context.is_over.wait(self.chance.uniform(0.0, 0.6))
         if step in ("completed", "cancel"):
             self._report(claim, "completed")
         elif step == "failed":

@@ -11,10 +11,10 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
-import taskcluster
-from taskcluster.download import downloadArtifactToBuf
-from taskcluster.exceptions import TaskclusterArtifactError, TaskclusterAuthFailure, TaskclusterRestFailure
-from taskcluster.upload import uploadFromBuf
+import taskcluster  # type: ignore[import-untyped]
+from taskcluster.download import downloadArtifactToBuf  # type: ignore[import-untyped]
+from taskcluster.exceptions import TaskclusterArtifactError, TaskclusterAuthFailure, TaskclusterRestFailure  # type: ignore[import-untyped]
+from taskcluster.upload import uploadFromBuf  # type: ignore[import-untyped]
 
 
 def _time(milliseconds: int) -> datetime:
@@ -40,15 +40,15 @@ def _signed_url(queue: Any, job: dict[str, Any]) -> str:
 
 
 def _credentials(queue: Any, job: dict[str, Any]) -> Any:  # noqa: ARG001
-    [wanted] = job["args"]
+    [terms] = job["args"]
     issuer = job["options"]["credentials"]
     made = taskcluster.createTemporaryCredentials(
         issuer["clientId"],
         issuer["accessToken"],
-        _time(wanted["start"]),
-        _time(wanted["expiry"]),
-        wanted["scopes"],
-        wanted.get("clientId"),
+        _time(terms["start"]),
+        _time(terms["expiry"]),
+        terms["scopes"],
+        terms.get("clientId"),
     )
     return {key: taskcluster.utils.toStr(value) for key, value in made.items()}
 

@@ -3,12 +3,12 @@
 import base64
 import warnings
 
-# Gone since Python 3.9; the client's createTemporaryCredentials and each of its signed calls need it.
-base64.encodestring = base64.encodebytes
+# Python 3.9 removed it; the client's createTemporaryCredentials and each of its signed calls need it.
+setattr(base64, "encodestring", base64.encodebytes)  # noqa: B010  not in its types
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # a fresh install compiles its old escapes here
-    import taskcluster
-    import taskcluster.client
+    import taskcluster  # type: ignore[import-untyped]
+    import taskcluster.client  # type: ignore[import-untyped]
 
 __all__ = ["taskcluster"]

@@ -13,12 +13,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import requests
-import taskcluster
+import taskcluster  # type: ignore[import-untyped]
 
 LOG = "public/logs/live.log"
 
 
-def say(event: str, claim: dict[str, Any]) -> None:
+def log(event: str, claim: dict[str, Any]) -> None:
     line = {"event": event, "taskId": claim["status"]["taskId"], "runId": claim["runId"]}
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
@@ -26,28 +26,28 @@ def say(event: str, claim: dict[str, Any]) -> None:
 
 def run(claim: dict[str, Any]) -> None:
     task_id, run_id = claim["status"]["taskId"], str(claim["runId"])
-    options = {"rootUrl": own["rootUrl"]}
-    queue = taskcluster.Queue({**options, "credentials": claim["credentials"]})
-    say("claim", claim)
+    root = {"rootUrl": own_options["rootUrl"]}
+    queue = taskcluster.Queue({**root, "credentials": claim["credentials"]})
+    log("claim", claim)
     ended = subprocess.run(claim["task"]["payload"]["command"], capture_output=True, check=False)
     expires = datetime.now(UTC) + timedelta(hours=1)
-    log = {"storageType": "s3", "contentType": "text/plain", "expires": taskcluster.stringDate(expires)}
-    created = queue.createArtifact(task_id, run_id, LOG, log)
+    artifact = {"storageType": "s3", "contentType": "text/plain", "expires": taskcluster.stringDate(expires)}
+    created = queue.createArtifact(task_id, run_id, LOG, artifact)
     upload = requests.put(
         created["putUrl"], data=ended.stdout, headers={"Content-Type": "text/plain"}, timeout=60
     )
     upload.raise_for_status()
-    say("upload", claim)
+    log("upload", claim)
     reclaimed = queue.reclaimTask(task_id, run_id)
-    say("reclaim", claim)
-    queue = taskcluster.Queue({**options, "credentials": reclaimed["credentials"]})
+    log("reclaim", claim)
+    queue = taskcluster.Queue({**root, "credentials": reclaimed["credentials"]})
     (queue.reportFailed if ended.returncode else queue.reportCompleted)(task_id, run_id)
-    say("report", claim)
+    log("report", claim)
 
 
 task_queue_id, worker_group, worker_id = sys.argv[1:]
-own = taskcluster.optionsFromEnvironment()
+own_options = taskcluster.optionsFromEnvironment()
 while True:
     wanted = {"workerGroup": worker_group, "workerId": worker_id, "tasks": 1}
-    for one in taskcluster.Queue(own).claimWork(task_queue_id, wanted)["tasks"]:
-        run(one)
+    for claim in taskcluster.Queue(own_options).claimWork(task_queue_id, wanted)["tasks"]:
+        run(claim)

@@ -7,7 +7,7 @@ from typing import Any
 from legacy_queue.domain import transitions
 from legacy_queue.domain.definition import TaskDefinition
 from legacy_queue.domain.messages import MessageLease
-from legacy_queue.domain.task import Task, Worker
+from legacy_queue.domain.task import Run, Task, Worker
 from legacy_queue.domain.times import format_time
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
@@ -51,3 +51,13 @@ def running(**changes: Any) -> Task:
     """Claimed by Alice at NOW, with its message held."""
     task = transitions.claim(pending(**changes), 0, ALICE, PRESENTED, "message-1", CLAIM_TIMEOUT, NOW).task
     return replace(task, held=HELD)
+
+
+def with_last_run(task: Task, **changes: Any) -> Task:
+    """The task with these fields of its last run changed, as no transition may do it."""
+    return replace(task, runs=(*task.runs[:-1], replace(task.runs[-1], **changes)))
+
+
+def with_new_run(task: Task, reason_created: str, scheduled: datetime) -> Task:
+    """The task with one more pending run."""
+    return replace(task, runs=(*task.runs, Run(len(task.runs), "pending", reason_created, scheduled)))

@@ -32,6 +32,7 @@ from tests.domain.tasks import (
     definition,
     pending,
     running,
+    with_last_run,
 )
 from tests.topics import matches
 
@@ -341,5 +342,5 @@ def test_a_pattern_of_many_wildcards_takes_long() -> None:
 def test_the_longest_routing_key_fits_amqp() -> None:
     """A short string of AMQP 0-9-1 has 255 bytes at most."""
     longest = dict.fromkeys(("provisionerId", "workerType", "schedulerId"), "x" * 38)
-    task = pending(**longest).with_last_run(run_id=1000, worker=Worker("g" * 38, "w" * 38))
+    task = with_last_run(pending(**longest), run_id=1000, worker=Worker("g" * 38, "w" * 38))
     assert len(task_event("task-running", task).routing_key) == 255

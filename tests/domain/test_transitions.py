@@ -186,8 +186,8 @@ def test_no_task_becomes_pending_by_another_from_its_deadline_on() -> None:
 def test_a_dependency_is_satisfied_by_its_completion_or_by_any_end(
     required: Task, completed: bool, is_resolved: bool
 ) -> None:
-    assert transitions.is_satisfied("all-completed", required) is completed
-    assert transitions.is_satisfied("all-resolved", required) is is_resolved
+    assert required.satisfies("all-completed") is completed
+    assert required.satisfies("all-resolved") is is_resolved
 
 
 def test_a_rerun_task_is_pending_with_all_its_retries() -> None:
@@ -344,7 +344,7 @@ def test_without_retries_an_expired_claim_ends_the_task() -> None:
 
 @pytest.mark.parametrize("run_id", [1, 2])
 def test_a_stray_double_is_a_conflict_while_the_claim_lasts(run_id: int) -> None:
-    with pytest.raises(RequestConflict, match="stray double"):
+    with pytest.raises(RequestConflict, match="duplicate"):
         claim(running(), run_id, BOB, OTHER, TAKEN_UNTIL - MS)
 
 

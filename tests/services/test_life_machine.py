@@ -40,11 +40,9 @@ from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.domain.timer import FIRST_LOOK, timers_of
 from legacy_queue.domain.times import format_time, parse_time
-from legacy_queue.domain.transitions import is_satisfied
 from legacy_queue.ports import BrokerAway, Changed
 from legacy_queue.services import Services
 from legacy_queue.services.claims import ClaimProof
-from legacy_queue.services.work_messages import WorkMessages
 from tests.services import interleaving
 from tests.services.harness import (
     ALICE,
@@ -56,7 +54,6 @@ from tests.services.harness import (
     PROVISIONER,
     QUEUE,
     SECOND,
-    SECRET,
     WORKER_TYPE,
     Crash,
     FaultAt,
@@ -205,8 +202,6 @@ class Life(RuleBasedStateMachine):
         self.has_faults, self.has_losses, self.has_worker = has_faults, has_losses, has_worker
         required = [f"{PROVISIONER}/{WORKER_TYPE}"] if is_required else []
         self.harness = Harness(required=required)
-        queues, clock = self.harness.storage.work_queues, self.harness.clock
-        self.messages = WorkMessages(queues, clock, [SECRET])
         self.intercept: Callable[..., Any] | None = None
         self.servers = [self._server()] * 2 if is_alone else [self._server(), self._server()]
         self.is_alone, self.is_ordered = is_alone, is_alone and not has_faults
@@ -350,7 +345,7 @@ class Life(RuleBasedStateMachine):
                 answer = server.claims.claim_polled(queue, message.received, worker)
             except ServiceUnavailable:
                 assert not is_due or self.intercept, "a due claim is refused"
-                self.messages.release(queue, message.received, 2 * SECOND)
+                self.harness.services.pollers.release(queue, message.received, 2 * SECOND)
                 raise
             if answer is None:
                 assert not is_due or self.intercept, "a due claim is refused"
@@ -748,7 +743,7 @@ class Life(RuleBasedStateMachine):
             return  # which has been told
         self.harness.broker.capacity = None
         for server in self.servers if self.end_well and not self.is_ordered else ():
-            server.timers.leave()
+            server.timers.hand_over()
         start = self.harness.clock.now()
         self._come_to_an_end(self.servers[0] if self.is_ordered else self.harness.replica())
         tasks = [
@@ -861,7 +856,7 @@ class Life(RuleBasedStateMachine):
             required, registered = self.harness.task(one), self.registered.get((task.task_id, one))
             if one == task.task_id or one in self.ever_lost:
                 continue
-            is_now = is_satisfied(task.definition.requires, required)
+            is_now = required.satisfies(task.definition.requires)
             was_since = registered and self._was_satisfied(task, one, registered + SECOND)
             if is_now or was_since:
                 resolved = required.runs[-1].resolved
@@ -889,5 +884,5 @@ def run(settings: settings) -> None:
 
 @pytest.mark.timeout(600)  # many examples
 @pytest.mark.no_cover  # which would take as long again, and whose lines are left to chance
-def test_no_sequence_of_calls_faults_and_mishaps_breaks_a_promise() -> None:
+def test_any_sequence_of_calls_and_faults_keeps_the_promises() -> None:
     run(SETTINGS)

@@ -9,6 +9,7 @@ from legacy_queue.adapters.memory.memory_table import MemoryTable
 from legacy_queue.domain.task import Task, Worker
 from legacy_queue.stores import Backlog, Storage, StoredTask, TaskStore
 from legacy_queue.stores.backlog import MAX_WRITES
+from tests.domain.tasks import with_last_run
 
 from .test_task_store import new_task
 
@@ -31,7 +32,7 @@ def loaded(tasks: TaskStore, task: Task) -> StoredTask:
 
 def claimed(task: Task) -> Task:
     run = task.runs[-1]
-    return task.with_last_run(state="running", worker=Worker("g", "w"), started=run.scheduled + SECOND)
+    return with_last_run(task, state="running", worker=Worker("g", "w"), started=run.scheduled + SECOND)
 
 
 def listed(backlog: Backlog, state: str) -> Sequence[str]:
@@ -42,7 +43,7 @@ def test_pending_and_running_tasks_are_read_with_their_task_queue_and_time(stora
     pending, running, done, waiting = (new_task() for _ in range(4))
     for task in (pending, running, done, replace(waiting, runs=())):
         storage.tasks.insert(task)
-    for task, changed in ((running, claimed(running)), (done, done.with_last_run(state="completed"))):
+    for task, changed in ((running, claimed(running)), (done, with_last_run(done, state="completed"))):
         stored = loaded(storage.tasks, task)
         storage.tasks.replace(stored, changed)
     backlog = read(storage.tasks)
@@ -60,14 +61,14 @@ def test_each_write_of_the_store_updates_a_backlog() -> None:
     assert (backlog.counts(QUEUE), listed(backlog, "pending")) == ((1, 0), [task.task_id])
     stored = tasks.replace(stored, claimed(task))
     assert (backlog.counts(QUEUE), listed(backlog, "running")) == ((0, 1), [task.task_id])
-    tasks.replace(stored, task.with_last_run(state="completed"))
+    tasks.replace(stored, with_last_run(task, state="completed"))
     assert (backlog.counts(QUEUE), listed(backlog, "running")) == ((0, 0), [])
 
 
 def test_the_later_of_two_changes_wins_when_they_are_recorded_in_reverse_order() -> None:
     task, backlog = new_task(), Backlog()
     backlog.record_write(task, "", "first")
-    backlog.record_write(task.with_last_run(state="completed"), "second", "third")
+    backlog.record_write(with_last_run(task, state="completed"), "second", "third")
     backlog.record_write(claimed(task), "first", "second")
     assert backlog.counts(QUEUE) == (0, 0)
 
@@ -77,7 +78,7 @@ def test_a_page_does_not_overwrite_a_concurrent_write() -> None:
     tasks, others, task = TaskStore(table), TaskStore(table), new_task()
     stored = others.insert(task)
     backlog = tasks.begin_backlog()
-    backlog.record_write(task.with_last_run(state="completed"), stored.etag, "another")
+    backlog.record_write(with_last_run(task, state="completed"), stored.etag, "another")
     assert read(tasks, backlog).counts(QUEUE) == (0, 0)
 
 

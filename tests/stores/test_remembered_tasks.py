@@ -7,6 +7,7 @@ from legacy_queue.adapters.memory.memory_table import MemoryTable
 from legacy_queue.domain.task import Task
 from legacy_queue.ports.table import Row, Value
 from legacy_queue.stores import StoredTask, TaskStore
+from tests.domain.tasks import with_last_run
 
 from .test_task_store import CREATED, new_task
 
@@ -34,7 +35,7 @@ class SlowTable(MemoryTable):
 
 
 def ended(task: Task) -> Task:
-    return task.with_last_run(state="completed", reason_resolved="completed", resolved=CREATED)
+    return with_last_run(task, state="completed", reason_resolved="completed", resolved=CREATED)
 
 
 def test_a_read_that_began_before_a_write_does_not_replace_the_remembered_task() -> None:

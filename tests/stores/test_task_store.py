@@ -15,6 +15,7 @@ from legacy_queue.domain.task import Run, Task, Worker
 from legacy_queue.domain.times import format_time
 from legacy_queue.ports import AlreadyExists, Changed
 from legacy_queue.stores import Storage, StoredTask, TaskStore
+from tests.domain.tasks import with_last_run, with_new_run
 
 from .paging import pages, remove_all_expired
 
@@ -38,7 +39,7 @@ def new_task(payload: Any = None) -> Task:
         },
     }
     definition = TaskDefinition.from_wire(task_id, body, CREATED)
-    return Task(task_id, definition, definition.retries).with_new_run("scheduled", CREATED)
+    return with_new_run(Task(task_id, definition, definition.retries), "scheduled", CREATED)
 
 
 def outcomes(act: Callable[[], StoredTask]) -> list[str]:
@@ -180,15 +181,15 @@ def test_one_of_several_changes_at_once_wins(storage: Storage) -> None:
 def test_a_changed_task_is_loaded_as_it_was_changed(storage: Storage) -> None:
     task = new_task()
     stored = storage.tasks.insert(task)
-    held = replace(task, held=MessageLease("id", "receipt")).with_last_run(
-        state="running", taken_until=CREATED
+    held = with_last_run(
+        replace(task, held=MessageLease("id", "receipt")), state="running", taken_until=CREATED
     )
     stored = storage.tasks.replace(stored, held)
     assert storage.tasks.load(task.task_id) == stored
     waiting = replace(held, waits_for=(slugid(), slugid()), newest_blob="a blob")
     stored = storage.tasks.replace(stored, waiting)
     assert storage.tasks.load(task.task_id) == stored
-    let_go = replace(waiting, held=None, waits_for=()).with_new_run("retry", CREATED)
+    let_go = with_new_run(replace(waiting, held=None, waits_for=()), "retry", CREATED)
     stored = storage.tasks.replace(stored, let_go)
     assert stored.task == let_go
     assert storage.tasks.load(task.task_id) == stored
@@ -223,7 +224,7 @@ def test_a_task_that_another_process_wrote_is_not_own(storage: Storage, other: S
     seen = other.tasks.load(stored.task.task_id)
     assert seen
     assert not seen.is_own
-    changed = other.tasks.replace(seen, seen.task.with_last_run(state="failed"))
+    changed = other.tasks.replace(seen, with_last_run(seen.task, state="failed"))
     assert changed.is_own
     back = storage.tasks.load(stored.task.task_id)
     assert back
@@ -240,7 +241,9 @@ def task_in(state: str, expires: datetime = CREATED + timedelta(days=30)) -> Tas
     wire = {**task.definition.wire, "expires": format_time(expires)}
     task = replace(task, definition=TaskDefinition(wire), runs=())
     return (
-        task if state == "unscheduled" else task.with_new_run("scheduled", CREATED).with_last_run(state=state)
+        task
+        if state == "unscheduled"
+        else with_last_run(with_new_run(task, "scheduled", CREATED), state=state)
     )
 
 
@@ -261,9 +264,9 @@ def test_the_unresolved_are_the_unscheduled_pending_and_running_tasks(storage: S
 
 def test_a_resolved_task_leaves_the_unresolved_and_a_rerun_returns_it(storage: Storage) -> None:
     stored = storage.tasks.insert(task_in("running"))
-    stored = storage.tasks.replace(stored, stored.task.with_last_run(state="failed"))
+    stored = storage.tasks.replace(stored, with_last_run(stored.task, state="failed"))
     assert unresolved(storage.tasks, 10) == []
-    stored = storage.tasks.replace(stored, stored.task.with_new_run("rerun", CREATED))
+    stored = storage.tasks.replace(stored, with_new_run(stored.task, "rerun", CREATED))
     assert unresolved(storage.tasks, 10) == [stored]
 
 
@@ -285,7 +288,7 @@ def test_tasks_that_come_and_go_between_pages_hide_no_others(storage: Storage) -
         if len(found) < len(there):
             storage.tasks.insert(task_in("pending"))
             gone = page[0]
-            storage.tasks.replace(gone, gone.task.with_last_run(state="completed"))
+            storage.tasks.replace(gone, with_last_run(gone.task, state="completed"))
     assert there <= set(found)
     assert len(found) == len(set(found))
 
@@ -301,7 +304,7 @@ def test_tasks_are_removed_once_they_are_resolved_and_have_expired(storage: Stor
     assert kept == [task.task_id for task in tasks[3:]]
     late = storage.tasks.load(tasks[4].task_id)
     assert late
-    storage.tasks.replace(late, late.task.with_last_run(state="exception"))
+    storage.tasks.replace(late, with_last_run(late.task, state="exception"))
     remove_all_expired(storage.tasks, CREATED + tick)
     assert storage.tasks.load(tasks[4].task_id) is None
 
@@ -340,7 +343,7 @@ def test_a_removed_task_is_forgotten_and_cannot_be_changed(storage: Storage) -> 
 
 def test_a_task_that_this_process_wrote_is_its_own(storage: Storage) -> None:
     stored = storage.tasks.insert(new_task())
-    changed = storage.tasks.replace(stored, stored.task.with_last_run(state="failed"))
+    changed = storage.tasks.replace(stored, with_last_run(stored.task, state="failed"))
     read_again = storage.tasks.load(stored.task.task_id)
     assert read_again
     assert (stored.is_own, changed.is_own, read_again.is_own) == (True, True, True)

@@ -1,4 +1,4 @@
-"""An account that several processes share: what each of them is told of it."""
+"""An account that several processes share: their settings, and the client that may do anything."""
 
 import json
 import secrets
@@ -13,9 +13,9 @@ ROOT = {"clientId": "root", "accessToken": "an-access-token-for-the-tests-of-ser
 
 
 def on_account(azurite: Azurite, amqp_url: str | None = None) -> dict[str, str]:
-    """The environment of the processes of one new queue, whose project is named as its prefix is."""
+    """The environment of the processes of a new queue; its project and its prefix have the same name."""
     name = f"t{secrets.token_hex(4)}"
-    env = {
+    settings = {
         "STORAGE": "azure",
         "CONNECTION_STRING": azurite.connection_string,
         "QUEUE_PREFIX": name,
@@ -24,9 +24,9 @@ def on_account(azurite: Azurite, amqp_url: str | None = None) -> dict[str, str]:
         "CLIENTS": json.dumps({ROOT["clientId"]: {"accessToken": ROOT["accessToken"], "scopes": ["*"]}}),
         **({"AMQP_URL": amqp_url} if amqp_url else {}),
     }
-    return {f"LEGACY_QUEUE_{name}": value for name, value in env.items()}
+    return {f"LEGACY_QUEUE_{name}": value for name, value in settings.items()}
 
 
 def as_root(server: Server) -> Queue:
-    """The queue for the client that may do anything."""
+    """The queue of a server, as the client with all scopes."""
     return Queue(server, ROOT)

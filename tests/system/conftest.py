@@ -22,7 +22,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     report = yield
     if report.failed:
         for running in RUNNING:
-            report.sections.append((f"log of {running.process.args}", running.errors[-4000:]))
+            report.sections.append((f"log of {running.process.args!r}", running.errors[-4000:]))
     return report
 
 

@@ -1,4 +1,4 @@
-"""Workers of each generation as threads that know nothing but HTTP, and what became of their tasks."""
+"""Workers of each generation as threads that use nothing but HTTP, and the ends of their tasks."""
 
 import threading
 import time
@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from .http_queue import Json, Message, Queue, definition, delete, slugid
 from .processes import wait_until
 
-GROUP = "plain"  # of these workers
+GROUP = "http"  # of these workers
 PRIORITIES = ("highest", "high", "medium", "lowest")
 COMPLETED = ("completed", "completed")
 PROTOCOLS = ("draft", "deployed", "claimwork")
-POLL_INTERVAL = 0.5  # seconds between two looks where there was no work
+POLL_INTERVAL = 1.0  # seconds between two polls that find nothing
 
 
 @dataclass
 class HttpWorker:
-    """One worker of ``system/<worker_type>``; ``claims`` are those that it was given, oldest first."""
+    """A worker of ``system/<worker_type>``; ``claims`` are all its claims, oldest first."""
 
     queue: Queue
     worker_type: str
@@ -29,15 +29,15 @@ class HttpWorker:
     _urls: list[Json] = field(default_factory=list)
 
     def claim(self) -> Json | None:
-        """A claim, None where there is no work now."""
-        found = self._by_work() if self.protocol == "claimwork" else self._by_polling()
-        if found:
-            self.queue.with_credentials(found["credentials"])
-            self.claims.append(found)
-        return found
+        """Claim a task; None if there is no work now."""
+        claim = self._claim_work() if self.protocol == "claimwork" else self._poll()
+        if claim:
+            self.queue.with_credentials(claim["credentials"])
+            self.claims.append(claim)
+        return claim
 
-    def claim_until_there_is(self) -> Json:
-        return dict(wait_until(self.claim))
+    def wait_for_claim(self) -> Json:
+        return wait_until(self.claim)
 
     def finish(self, claim: Json) -> None:
         """Reclaim and complete, with the credentials of the claim."""
@@ -48,12 +48,12 @@ class HttpWorker:
         run = claim["status"]["taskId"], claim["runId"]
         return self.queue.with_credentials(claim["credentials"]).on_run(run, verb, body).status_code
 
-    def _by_work(self) -> Json | None:
+    def _claim_work(self) -> Json | None:
         body = {"workerGroup": GROUP, "workerId": self.worker_id}
         tasks = self.queue.ask("POST", f"/claim-work/system/{self.worker_type}", body)["tasks"]
         return dict(tasks[0]) if tasks else None
 
-    def _by_polling(self) -> Json | None:
+    def _poll(self) -> Json | None:
         self._urls = self._urls or self.queue.poll_urls(self.worker_type)
         for urls in self._urls:
             for message in self.queue.poll_one(urls):
@@ -68,36 +68,38 @@ class HttpWorker:
         answer = self.queue.send("POST", path, body)
         assert answer.status_code in (200, 409), answer.text
         if self.protocol == "deployed":
-            # 404 where the queue has taken the message away: the task has ended
+            # 404 if the task has ended: then the queue has deleted the message
             assert delete(urls, message) in (204, 404)
         return dict(answer.json()) if answer.status_code == 200 else None
 
 
-InHand = Callable[[HttpWorker, Json], object]
+OnClaim = Callable[[HttpWorker, Json], object]
 
 
-def work_through(worker: HttpWorker, in_hand: InHand, is_over: threading.Event) -> None:
-    """Claim and complete until it is over; ``in_hand`` is called with each claim."""
+def work_through(worker: HttpWorker, on_claim: OnClaim, is_over: threading.Event) -> None:
+    """Claim and complete tasks until ``is_over``; calls ``on_claim`` with each claim."""
     while not is_over.is_set():
         if claim := worker.claim():
-            in_hand(worker, claim)
+            on_claim(worker, claim)
             worker.finish(claim)
         else:
             is_over.wait(POLL_INTERVAL)
 
 
 @contextmanager
-def at_work(workers: Iterable[HttpWorker], in_hand: InHand = lambda *_: None) -> Iterator[Callable[[], None]]:
-    """They work while the context lasts. What it gives, called, raises what any of them has raised."""
+def at_work(
+    workers: Iterable[HttpWorker], on_claim: OnClaim = lambda *_: None
+) -> Iterator[Callable[[], None]]:
+    """The workers work while the context lasts. Yields a function that raises the failure of a worker."""
     is_over = threading.Event()
     workers = list(workers)
     with ThreadPoolExecutor(len(workers)) as pool:
-        at_work = [pool.submit(work_through, worker, in_hand, is_over) for worker in workers]
+        running = [pool.submit(work_through, worker, on_claim, is_over) for worker in workers]
 
         def check() -> None:
-            for one in at_work:
-                if one.done():
-                    one.result()
+            for worker in running:
+                if worker.done():
+                    worker.result()
 
         try:
             yield check
@@ -113,12 +115,12 @@ class Work:
     queue: Queue
     worker_type: str
     group: str = field(default_factory=slugid)
-    open: list[str] = field(default_factory=list)  # tasks that were not completed when somebody looked
+    open: list[str] = field(default_factory=list)  # tasks that are not known to be completed
 
     def create(self, count: int) -> list[str]:
-        """So many tasks, in turn of each of the priorities."""
+        """Create ``count`` tasks, with each of the priorities in turn."""
 
-        def one(number: int) -> str:
+        def create(number: int) -> str:
             priority = PRIORITIES[number % len(PRIORITIES)]
             task = definition(
                 self.worker_type, priority=priority, taskGroupId=self.group, schedulerId="scheduler"
@@ -126,13 +128,13 @@ class Work:
             return self.queue.create(task)
 
         with ThreadPoolExecutor(4) as pool:
-            created = list(pool.map(one, range(count)))
+            created = list(pool.map(create, range(count)))
         self.open += created
         return created
 
     def statuses(self) -> list[Json]:
         listed = self.queue.ask("GET", f"/task-group/{self.group}/list")
-        return [one["status"] for one in listed["tasks"]]
+        return [entry["status"] for entry in listed["tasks"]]
 
     def is_completed(self) -> bool:
         while self.open and self.queue.status(self.open[-1])["state"] == "completed":
@@ -148,16 +150,16 @@ class Work:
 
 
 def wait_for_completion(check: Callable[[], None], *works: Work) -> None:
-    """Until all tasks of the works are completed; ``check`` raises what went wrong with a worker."""
+    """Wait until all tasks are completed; ``check`` raises the failure of a worker."""
 
-    def is_over() -> bool:
+    def are_completed() -> bool:
         check()
         if all(work.is_completed() for work in works):
             return True
         time.sleep(POLL_INTERVAL)
         return False
 
-    wait_until(is_over)
+    wait_until(are_completed)
 
 
 def claimed_by(workers: Sequence[HttpWorker]) -> list[tuple[str, int, str]]:

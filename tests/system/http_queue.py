@@ -1,4 +1,4 @@
-"""A worker and a scheduler that know nothing but HTTP: requests, lxml, and Hawk as mohawk signs it."""
+"""A client of the queue that uses nothing but HTTP: requests, lxml, and mohawk's Hawk signatures."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ from .processes import LONG, Server
 
 Json = dict[str, Any]
 
-# Azurite's, from its documentation: whoever reaches its port can do what storage access allows
+# from Azurite's documentation: every client that reaches its port has storage access
 ACCOUNT = {
     "account_name": "devstoreaccount1",
     "account_key": "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==",
@@ -27,7 +27,7 @@ ACCOUNT = {
 
 
 def slugid() -> str:
-    """A random version 4 UUID in base64url, as the slugid packages make it."""
+    """A random version 4 UUID in base64url, like the slugid packages."""
     raw = bytearray(secrets.token_bytes(16))
     raw[6] = raw[6] & 0x0F | 0x40
     raw[8] = raw[8] & 0x3F | 0x80
@@ -39,7 +39,7 @@ def in_time(**ahead: float) -> str:
 
 
 def definition(worker_type: str, **changes: Any) -> Json:
-    """A task for ``system/<worker_type>``."""
+    """A task definition for ``system/<worker_type>``."""
     return {
         "provisionerId": "system",
         "workerType": worker_type,
@@ -58,7 +58,7 @@ def definition(worker_type: str, **changes: Any) -> Json:
 
 @dataclass(frozen=True)
 class Message:
-    """A ``<QueueMessage>`` and what its text says."""
+    """A ``<QueueMessage>`` and the content of its text."""
 
     message_id: str
     receipt: str
@@ -79,7 +79,7 @@ class Message:
 
     @property
     def proof(self) -> dict[str, str]:
-        """What a claim of the draft brings."""
+        """The fields of a claim of the draft."""
         return {
             "messageId": self.message_id,
             "receipt": self.receipt,
@@ -88,7 +88,7 @@ class Message:
 
 
 class Queue:
-    """The queue as one client of it sees it; what it learns of secrets, the server's log must not hold."""
+    """The queue for a client with these credentials; adds the secrets of answers to ``server.secrets``."""
 
     def __init__(self, server: Server, credentials: Mapping[str, str] | None = None) -> None:
         self.server = server
@@ -99,8 +99,8 @@ class Queue:
         return Queue(self.server, credentials)
 
     def send(self, method: str, path: str, body: Any = None) -> requests.Response:
-        """The answer, whatever it is."""
-        is_bare = path.startswith("/control/")
+        """The answer with any status. Paths are below the base URL, except those of control and migration."""
+        is_bare = path.startswith(("/control/", "/migration"))
         url = (self.server.root_url if is_bare else self.server.base_url) + path
         content = b"" if body is None else json.dumps(body).encode()
         content_type = "" if body is None else "application/json"
@@ -109,7 +109,7 @@ class Queue:
         return requests.request(method, url, data=content, headers=headers, timeout=LONG)
 
     def ask(self, method: str, path: str, body: Any = None) -> Json:
-        """The body of an answer that is 200."""
+        """The body of the answer; asserts that its status is 200."""
         answer = self.send(method, path, body)
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
@@ -128,7 +128,7 @@ class Queue:
         return [(run["state"], run.get("reasonResolved")) for run in self.status(task_id)["runs"]]
 
     def pending(self, worker_type: str) -> int:
-        """What pendingTasks answers: right at once for what this server did, within 2 s for the rest."""
+        """The answer of pendingTasks: right at once for this server's tasks, after 2 s for others."""
         return int(self.ask("GET", f"/pending/system/{worker_type}")["pendingTasks"])
 
     def poll_urls(self, worker_type: str) -> list[Json]:
@@ -139,7 +139,7 @@ class Queue:
         return queues
 
     def poll(self, worker_type: str, count: int = 1) -> list[Message]:
-        """The messages of the first queue that has any, as a worker polls: in order."""
+        """The messages of the first queue that has any, in the order of the poll URLs."""
         for urls in self.poll_urls(worker_type):
             if messages := self.poll_one(urls, count):
                 return messages
@@ -154,12 +154,12 @@ class Queue:
         return messages
 
     def claim(self, message: Message, worker: str = "one", **changes: Any) -> requests.Response:
-        """Claim as the draft says."""
+        """Claim by the draft protocol."""
         body = {"workerGroup": "group", "workerId": worker, **message.proof, **changes}
         return self.send("POST", f"/task/{message.task_id}/runs/{message.run_id}/claim", body)
 
     def claim_by_name(self, task_id: str, run_id: int, worker: str = "one") -> requests.Response:
-        """Claim as the deployed protocol says."""
+        """Claim by the deployed protocol."""
         body = {"workerGroup": "group", "workerId": worker}
         return self.send("POST", f"/task/{task_id}/runs/{run_id}/claim", body)
 
@@ -168,7 +168,7 @@ class Queue:
         return self.send("POST", f"/task/{run[0]}/runs/{run[1]}/{verb}", body)
 
     def header(self, method: str, url: str, content: bytes, content_type: str) -> str:
-        """The Authorization of such a request."""
+        """The Authorization header of a request."""
         certificate = self.credentials.get("certificate")
         ext = None
         if certificate:
@@ -189,7 +189,7 @@ class Queue:
 
 
 def delete(urls: Json, message: Message) -> int:
-    """DELETE the message as a worker of the deployed protocol does; the status that it gets."""
+    """DELETE the message as a worker of the deployed protocol does; returns the status."""
     url = urls["signedDeleteUrl"].replace("{{messageId}}", message.message_id)
     url = url.replace("{{popReceipt}}", quote(message.receipt, safe=""))
     return requests.delete(url, timeout=LONG).status_code
@@ -197,7 +197,7 @@ def delete(urls: Json, message: Message) -> int:
 
 @contextmanager
 def storage_access(server: Server, urls: Json) -> Iterator[QueueClient]:
-    """The Azure queue of these URLs, for somebody who can do anything with it."""
+    """The Azure queue of these URLs, with storage access."""
     name = urlsplit(urls["signedPollUrl"]).path.split("/")[2]
     with QueueClient(server.line["storage"]["queue"], name, credential=ACCOUNT) as client:
         yield client

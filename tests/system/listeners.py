@@ -1,4 +1,4 @@
-"""Consumers of the events, on a real broker; what they get is held against what a server publishes."""
+"""Consumers of the events on a real broker; each message is compared with the published reference."""
 
 import json
 import socket
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jsonschema_rs
-import kombu.utils.url  # noqa: F401  which Network takes for granted
+import kombu.utils.url  # noqa: F401  Network uses it
 import requests
 
 from tests.adapters.amqp_side import Consumer, Network
@@ -22,14 +22,14 @@ GROUP_RESOLVED = "task-group-resolved"
 
 @dataclass(frozen=True)
 class ReceivedEvent:
-    """A message, ``exchange`` being named as in the reference."""
+    """A message; ``exchange`` has the name of the reference."""
 
     exchange: str
     payload: Json
 
     @property
     def about(self) -> str:
-        """The task's id, or the group's."""
+        """The task id, or the task group id."""
         return str(self.payload["taskGroupId"] if self.is_of_group else self.payload["status"]["taskId"])
 
     @property
@@ -37,7 +37,7 @@ class ReceivedEvent:
         return self.exchange == GROUP_RESOLVED
 
     def __str__(self) -> str:
-        """What happened, to which run, by or to whom, and why: ``exception 0 one claim-expired``."""
+        """The event, its run, worker and reason: ``exception 0 one claim-expired``."""
         words = [self.exchange.removeprefix("task-")]
         if "runId" in self.payload:
             words += [str(self.payload["runId"]), self.payload.get("workerId", "")]
@@ -47,7 +47,7 @@ class ReceivedEvent:
 
     @property
     def routing_keys(self) -> list[str]:
-        """As documented. What is about no run names the latest one, which may be another by now."""
+        """The documented keys. An event without runId names the latest run at that time."""
         if self.is_of_group:
             return [f"primary.{self.about}.{self.payload['schedulerId']}._"]
         status = self.payload["status"]
@@ -61,7 +61,7 @@ class ReceivedEvent:
         return dict(self.payload["status"]["runs"][self.payload["runId"]])
 
 
-class Published:
+class Reference:
     """The exchanges and schemas that a server publishes."""
 
     def __init__(self, root_url: str) -> None:
@@ -74,17 +74,17 @@ class Published:
             for entry in self._reference["entries"]
         }
 
-    def told(self, message: Any) -> ReceivedEvent:
-        """What the message says, when all of it is as it was published."""
-        to = message.delivery_info
-        name = to["exchange"].removeprefix(self._reference["exchangePrefix"])
+    def check(self, message: Any) -> ReceivedEvent:
+        """Read a message; asserts that it agrees with the reference."""
+        delivery = message.delivery_info
+        name = delivery["exchange"].removeprefix(self._reference["exchangePrefix"])
         assert message.properties["delivery_mode"] == 2, "persistent"
         assert message.properties["content_type"] == "application/json"
         payload = json.loads(message.body)
         self._validators[name].validate(payload)
-        told = ReceivedEvent(name, payload)
-        assert to["routing_key"] in told.routing_keys
-        return told
+        event = ReceivedEvent(name, payload)
+        assert delivery["routing_key"] in event.routing_keys
+        return event
 
     def _get(self, path: str) -> Any:
         answer = requests.get(self._root_url + path, timeout=LONG)
@@ -93,45 +93,45 @@ class Published:
 
 
 class Listener(Consumer):
-    """A consumer that keeps what it got. With a name its queue outlives it, and the broker's restarts."""
+    """A consumer that keeps its events. A queue with a name survives it, and restarts of the broker."""
 
-    def __init__(self, url: str, published: Published, name: str = "") -> None:
-        super().__init__(url, published.project)
+    def __init__(self, url: str, reference: Reference, name: str = "") -> None:
+        super().__init__(url, reference.project)
         if name:
             self.queue = self.channel.queue_declare(name, durable=True, auto_delete=False).queue
-        self._published, self.all = published, list[ReceivedEvent]()
+        self._reference, self.all = reference, list[ReceivedEvent]()
 
     def bind_to_all(self, pattern: str) -> None:
-        for name in self._published.names:
+        for name in self._reference.names:
             self.bind(name, pattern)
 
     def read(self) -> list[ReceivedEvent]:
-        """All that it has got until now."""
-        self.all.extend(self._published.told(message) for message in self.messages())
+        """All events until now."""
+        self.all.extend(self._reference.check(message) for message in self.messages())
         return self.all
 
-    def told(self, task_ids: Iterable[str]) -> dict[str, list[str]]:
-        """What it has got until now about each of the tasks, or the groups of these ids, in order."""
-        lines: dict[str, list[str]] = {task_id: [] for task_id in task_ids}
-        for told in self.read():
-            if told.about in lines:
-                lines[told.about].append(str(told))
+    def received(self, ids: Iterable[str]) -> dict[str, list[str]]:
+        """The events until now of each of these tasks or groups, in order."""
+        lines: dict[str, list[str]] = {about: [] for about in ids}
+        for event in self.read():
+            if event.about in lines:
+                lines[event.about].append(str(event))
         return lines
 
-    def hears(self, expected: Mapping[str, Sequence[str]], more_than_once: bool = False) -> None:
-        """About each of these tasks it gets this, in this order; with repetitions where those are allowed."""
+    def wait_for(self, expected: Mapping[str, Sequence[str]], may_repeat: bool = False) -> None:
+        """Wait until each of these tasks has these events, and assert their order; an event may repeat."""
 
-        def told() -> dict[str, list[str]]:
-            lines = self.told(expected)
-            return {one: list(dict.fromkeys(lines[one])) for one in lines} if more_than_once else lines
+        def received() -> dict[str, list[str]]:
+            lines = self.received(expected)
+            return {about: list(dict.fromkeys(lines[about])) for about in lines} if may_repeat else lines
 
         with suppress(TimeoutError):
-            wait_until(lambda: all(len(lines) >= len(expected[one]) for one, lines in told().items()))
-        assert told() == {one: list(lines) for one, lines in expected.items()}
+            wait_until(lambda: all(len(lines) >= len(expected[about]) for about, lines in received().items()))
+        assert received() == {about: list(lines) for about, lines in expected.items()}
 
 
 class Gate(Network):
-    """A network between a server and the broker that can be shut, and can lose what it holds then."""
+    """A network between a server and the broker; it can hold all bytes, and lose those that it holds."""
 
     def __init__(self, url: str) -> None:
         self.is_open = threading.Event()
@@ -139,7 +139,7 @@ class Gate(Network):
         super().__init__(url)
 
     def lose(self) -> None:
-        """Open again, without what was held; the server has hung up."""
+        """Open again without the held bytes; the server has disconnected."""
         self.swallows.set()
         self.is_open.set()
         for thread in self._threads[1:]:
@@ -166,8 +166,8 @@ class Gate(Network):
 
 @contextmanager
 def listening(url: str, root_url: str) -> Iterator[Listener]:
-    """A listener to everything that the server tells; its exchanges are removed in the end."""
-    listener = Listener(url, Published(root_url))
+    """A listener to all events of a server; its exchanges are removed at the end."""
+    listener = Listener(url, Reference(root_url))
     try:
         listener.bind_to_all("primary.#")
         yield listener

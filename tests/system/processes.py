@@ -28,7 +28,7 @@ _LOG_IMPORTS = {"PYTHONPROFILEIMPORTTIME": "1"}  # on standard error
 _SECRET_SETTINGS = ("CONNECTION_STRING", "SIGNING_SECRETS", "AMQP_URL")
 
 
-def wait_until(happens: Callable[[], T]) -> T:
+def wait_until(happens: Callable[[], T | None]) -> T:
     """Wait until ``happens`` returns something true, and return that; raises TimeoutError."""
     deadline = time.monotonic() + LONG
     while not (answer := happens()):

@@ -1,4 +1,4 @@
-"""Clients as they are, of 2015 to 2018 and of today, under one face: each method by its own name."""
+"""Unchanged clients of 2015 to 2018 and of today, behind one interface."""
 
 import base64
 import json
@@ -18,13 +18,13 @@ from tests.clients.python import taskcluster
 from .processes import LONG, Server
 
 CLIENTS = ("pypi-3.0.2", "npm-4.1.0", "npm-11.0.0")
-TODAY = ("pypi-113.2.0", "npm-87.1.3")  # they know no pollTaskUrls
+TODAY = ("pypi-113.2.0", "npm-87.1.3")  # without pollTaskUrls
 
 _CLIENTS = Path(__file__).parents[1] / "clients"
 
 
 class Refused(Exception):
-    """The server answered with this status and body, and so this code; "" where there is none."""
+    """The server answered with this status and body; ``code`` is "" if the body has none."""
 
     def __init__(self, status: int, body: Mapping[str, Any]) -> None:
         self.status, self.body, self.code = status, body, str(body.get("code", ""))
@@ -32,7 +32,7 @@ class Refused(Exception):
 
 
 class RealClient(Protocol):
-    """Without credentials, a method's are those that the client was made with."""
+    """Without ``credentials``, a call uses those of the client."""
 
     def call(
         self,
@@ -41,18 +41,18 @@ class RealClient(Protocol):
         credentials: Mapping[str, str] | None = None,
         authorized_scopes: Sequence[str] | None = None,
     ) -> Any:
-        """What the client answers; raises Refused. ``authorized_scopes``: all that the call may use."""
+        """The answer; raises Refused. ``authorized_scopes`` restrict the scopes of the call."""
 
     def pages(self, method: str, *args: Any, **query: Any) -> list[Any]:
-        """The answers of a method that lists, as long as there are more."""
+        """All pages of a list."""
 
     def url(self, method: str, *args: Any) -> str:
-        """Where a method that is a GET is."""
+        """The URL of a GET method."""
 
     def signed_url(
         self, method: str, *args: Any, life: int = 60, credentials: Mapping[str, str] | None = None
     ) -> str:
-        """The same, with a bewit that is good for ``life`` seconds."""
+        """The URL of a GET method, with a bewit that is valid for ``life`` seconds."""
 
     def temporary(
         self,
@@ -63,7 +63,7 @@ class RealClient(Protocol):
         name: str | None = None,
         issuer: Mapping[str, str] | None = None,
     ) -> dict[str, str]:
-        """Temporary credentials, made by the client without the server; times are from now."""
+        """Temporary credentials, which the client makes without the server; times are from now."""
 
 
 class PyPI:
@@ -99,8 +99,8 @@ class PyPI:
     def signed_url(
         self, method: str, *args: Any, life: int = 60, credentials: Mapping[str, str] | None = None
     ) -> str:
-        options = {"signedUrlExpiration": life}  # an argument for it is taken for one of the method's
-        with self._queue(credentials, **options) as queue:
+        # as an option: the client takes an argument for one of the method
+        with self._queue(credentials, signedUrlExpiration=life) as queue:
             return str(queue.buildSignedUrl(method, *args))
 
     def temporary(
@@ -125,12 +125,12 @@ class PyPI:
         authorized_scopes: Sequence[str] | None = None,
         **options: Any,
     ) -> Iterator[Any]:
-        """What the server refuses to the client is raised as Refused."""
+        """The client; raises Refused for an error of the server."""
         if authorized_scopes is not None:
             options["authorizedScopes"] = authorized_scopes
-        # it encodes the values of the dictionary that it is given
-        given = dict(credentials or self._credentials)
-        queue = taskcluster.Queue({"baseUrl": self._server.base_url, "credentials": given, **options})
+        # a copy, since the client encodes its values in place
+        own = dict(credentials or self._credentials)
+        queue = taskcluster.Queue({"baseUrl": self._server.base_url, "credentials": own, **options})
         try:
             yield queue
         except (
@@ -143,7 +143,7 @@ class PyPI:
 
 
 class Called:
-    """A client in a process of its own, which `call.js` or `call.py` lets it be called from here."""
+    """A client in a process of its own, behind `call.js` or `call.py`."""
 
     def __init__(self, options: Mapping[str, Any], process: "subprocess.Popen[str]") -> None:
         self._options, self._process = options, process
@@ -155,8 +155,8 @@ class Called:
         credentials: Mapping[str, str] | None = None,
         authorized_scopes: Sequence[str] | None = None,
     ) -> Any:
-        scopes = {} if authorized_scopes is None else {"authorizedScopes": authorized_scopes}
-        return self._do("call", method, *args, credentials=credentials, **scopes)
+        options = {} if authorized_scopes is None else {"authorizedScopes": authorized_scopes}
+        return self._do("call", method, *args, credentials=credentials, options=options)
 
     def pages(self, method: str, *args: Any, **query: Any) -> list[Any]:
         pages = [self._do("call", method, *args, query=query)]
@@ -165,17 +165,21 @@ class Called:
         return pages
 
     def methods(self) -> dict[str, list[str]]:
-        """The HTTP method and the route of each method that it knows; of the newest clients."""
+        """The HTTP method and the route of each method (newest clients only)."""
         return dict(self._do("methods", None))
 
     def put_object(self, task_id: str, run_id: str, name: str, body: Mapping[str, Any], data: bytes) -> None:
-        """An artifact of the storage type object, by the newest clients' own upload."""
+        """Create and upload an artifact of the storage type object (newest clients only)."""
         self._do("putObject", None, task_id, run_id, name, body, base64.b64encode(data).decode())
 
-    def download(self, task_id: str, run_id: str | None, name: str) -> tuple[bytes, str] | str:
-        """Content and type, by the newest clients' own download; of an error its reason."""
-        found = self._do("download", None, task_id, run_id, name)
-        return found.get("reason") or (base64.b64decode(found["content"]), found["contentType"])
+    def download(self, task_id: str, run_id: str | None, name: str) -> tuple[bytes, str]:
+        """Download an artifact: content and type (newest clients only)."""
+        downloaded = self._do("download", None, task_id, run_id, name)
+        return base64.b64decode(downloaded["content"]), downloaded["contentType"]
+
+    def download_error(self, task_id: str, run_id: str | None, name: str) -> str:
+        """The reason of an error artifact (newest clients only)."""
+        return str(self._do("download", None, task_id, run_id, name)["reason"])
 
     def url(self, method: str, *args: Any) -> str:
         return str(self._do("url", method, *args))
@@ -195,7 +199,7 @@ class Called:
         issuer: Mapping[str, str] | None = None,
     ) -> dict[str, str]:
         now = datetime.now(UTC)
-        wanted = {
+        terms = {
             "scopes": scopes,
             **{
                 name: int((now + time).timestamp() * 1000)
@@ -203,7 +207,7 @@ class Called:
             },
             **({"clientId": name} if name else {}),
         }
-        return dict(self._do("credentials", None, wanted, credentials=issuer))
+        return dict(self._do("credentials", None, terms, credentials=issuer))
 
     def _do(
         self,
@@ -212,18 +216,16 @@ class Called:
         *args: Any,
         credentials: Mapping[str, str] | None = None,
         query: Mapping[str, Any] | None = None,
-        **options: Any,
+        options: Mapping[str, Any] | None = None,
     ) -> Any:
         assert self._process.stdin
         assert self._process.stdout
-        given = dict(credentials or self._options["credentials"])
-        options = {**self._options, "credentials": given, **options}
-        wanted = {"job": job, "options": options, "method": method, "args": args, "query": query}
-        self._process.stdin.write(json.dumps(wanted) + "\n")
+        own = dict(credentials or self._options["credentials"])
+        options = {**self._options, "credentials": own, **(options or {})}
+        request = {"job": job, "options": options, "method": method, "args": args, "query": query}
+        self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
-        line = (
-            self._process.stdout.readline()
-        )  # ends with the process at the latest, and its own requests end
+        line = self._process.stdout.readline()  # the client's own timeout ends it
         assert line, f"the client could not do {job} {method}: see standard error"
         result = json.loads(line)
         if "refused" in result:
@@ -232,20 +234,20 @@ class Called:
 
 
 class Npm(Called):
-    """taskcluster-client in a Node of its own."""
+    """taskcluster-client, in Node."""
 
     def upload(
         self, task_id: str, run_id: str, name: str, body: Mapping[str, Any], file: Mapping[str, Any]
     ) -> list[str]:
-        """A blob by remotely-signed-s3, from createArtifact to completeArtifact; the ETags of its uploads.
+        """Create, upload (remotely-signed-s3) and complete a blob; returns the ETags of its uploads.
 
-        ``file`` has its name and, where it is wanted, compression and partSize (bytes).
+        ``file`` has name and, optionally, compression and partSize (bytes).
         """
         return list(self._do("upload", None, task_id, run_id, name, body, file))
 
 
 def refusal(call: Callable[..., object], *args: Any, **options: Any) -> tuple[int, str]:
-    """Status and code of what a client's method must raise."""
+    """Call, assert that it raises Refused, and return its status and code."""
     with pytest.raises(Refused) as refused:
         call(*args, **options)
     return refused.value.status, refused.value.code
@@ -255,7 +257,7 @@ def refusal(call: Callable[..., object], *args: Any, **options: Any) -> tuple[in
 def real_client(
     name: str, server: Server, credentials: Mapping[str, str] | None = None
 ) -> Iterator[RealClient]:
-    """One of CLIENTS or TODAY."""
+    """A client by its name in CLIENTS or TODAY."""
     package, _, version = name.partition("-")
     if package == "npm":
         with npm(server, version.partition(".")[0], credentials) as client:
@@ -270,13 +272,13 @@ def real_client(
 @contextmanager
 def npm(server: Server, version: str, credentials: Mapping[str, str] | None = None) -> Iterator[Npm]:
     """Version 4 takes the base URL, later ones the root URL."""
-    command = [node(), _CLIENTS / "call.js", version]
-    with _called(command, server, credentials, knows_root_url=version != "4") as process:
+    command: list[str | Path] = [node(), _CLIENTS / "call.js", version]
+    with _called(command, server, credentials, has_root_url=version != "4") as process:
         yield Npm(*process)
 
 
 def python_of_today() -> Path:
-    """The Python that has the newest client."""
+    """The Python with the newest client."""
     python = _CLIENTS / ".venv/bin/python"
     if not python.exists():
         pytest.fail(f"{python} is missing: scripts/test makes it.")
@@ -284,7 +286,7 @@ def python_of_today() -> Path:
 
 
 def node() -> str:
-    """The Node that has the JavaScript clients."""
+    """The Node that runs the JavaScript clients."""
     if not (_CLIENTS / "node_modules").is_dir():
         pytest.fail(f"{_CLIENTS}/node_modules is missing: scripts/test makes it, and so does `npm ci` there.")
     try:
@@ -299,10 +301,10 @@ def _called(
     server: Server,
     credentials: Mapping[str, str] | None,
     *,
-    knows_root_url: bool = True,
+    has_root_url: bool = True,
 ) -> Iterator[tuple[dict[str, Any], "subprocess.Popen[str]"]]:
-    where = {"rootUrl": server.root_url} if knows_root_url else {"baseUrl": server.base_url}
-    options = {**where, "credentials": dict(credentials or server.credentials)}
+    url = {"rootUrl": server.root_url} if has_root_url else {"baseUrl": server.base_url}
+    options = {**url, "credentials": dict(credentials or server.credentials)}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield options, process

@@ -1,6 +1,6 @@
-"""A broker that stops or takes nothing, and returns: calls go on, and all is told in the end, in order.
+"""A broker stops or takes no messages, and returns: calls go on, and all events arrive in the end, in order.
 
-It is told by three servers: one of one process, one of two, and one that is killed while events wait.
+Two servers publish: one of one process, and one of two that is killed while events wait.
 """
 
 import os
@@ -19,18 +19,18 @@ from tests.rabbitmq import RabbitMQ
 
 from .accounts import as_root, on_account
 from .http_queue import Json, Queue, definition, slugid
-from .listeners import Listener, Published, ReceivedEvent
+from .listeners import Listener, ReceivedEvent, Reference
 from .processes import Server, serve
 
 TYPE = "lasting"
-TASKS = 4  # of each server, each time
+TASKS = 3  # that each server begins at a time
 FULL_DISK = {"disk_free_limit.absolute": "1000000GB"}
 HALF = ["defined", "pending 0", "running 0 one", "pending 1"]
 WHOLE = [*HALF, "running 1 two", "completed 1 two", "group-resolved"]
 
 
 class Broker:
-    """A broker of the tests' own, whose password no log may hold."""
+    """A broker of this module, with a password that no log may hold."""
 
     def __init__(self, folder: Path, home: Path) -> None:
         self._folder, self._home = folder, home
@@ -50,40 +50,40 @@ class Broker:
 
 
 @dataclass
-class Teller:
-    """A server and its tasks, which are heard of in a queue that outlives the broker's restarts."""
+class Publisher:
+    """A server and its tasks. Their events wait in a queue that survives restarts of the broker."""
 
-    start: Callable[[], Server]  # another one on the same queue
+    start: Callable[[], Server]  # another server on the same queue
     server: Server
-    published: Published
-    tasks: list[str] = field(default_factory=list)  # that have begun
-    heard: list[ReceivedEvent] = field(default_factory=list)
+    reference: Reference
+    tasks: list[str] = field(default_factory=list)  # half of their lives is over
+    events: list[ReceivedEvent] = field(default_factory=list)
 
     @property
     def queue(self) -> Queue:
         return as_root(self.server)
 
     def begin_and_end(self) -> list[str]:
-        """The second half of those tasks' lives that have begun, which are answered; the first of others."""
-        begun, self.tasks = self.tasks, [slugid() for _ in range(TASKS)]
+        """Live the second half of the tasks, which are returned, and the first half of new tasks."""
+        ended, self.tasks = self.tasks, [slugid() for _ in range(TASKS)]
         with ThreadPoolExecutor(TASKS) as pool:
-            list(pool.map(self._end, begun))
+            list(pool.map(self._end, ended))
             list(pool.map(self._begin, self.tasks))
-        return begun
+        return ended
 
     @contextmanager
     def listening(self, url: str) -> Iterator[Listener]:
-        listener = Listener(url, self.published, self.published.project)
-        listener.all = self.heard
+        listener = Listener(url, self.reference, self.reference.project)
+        listener.all = self.events
         try:
             yield listener
         finally:
             listener.close()
 
-    def hears(self, url: str, ended: list[str]) -> None:
+    def assert_published(self, url: str, ended: list[str]) -> None:
         with self.listening(url) as listener:
             expected = {**dict.fromkeys(ended, WHOLE), **dict.fromkeys(self.tasks, HALF)}
-            listener.hears(expected, more_than_once=True)
+            listener.wait_for(expected, may_repeat=True)
 
     def _begin(self, task_id: str) -> None:
         self.queue.create(definition(TYPE), task_id)
@@ -96,9 +96,9 @@ class Teller:
         claim = self.queue.claim_by_name(task_id, run_id, worker)
         assert claim.status_code == 200, claim.text
         holder = self.queue.with_credentials(claim.json()["credentials"])
-        for one in ("reclaim", verb):
-            answer = holder.on_run((task_id, run_id), one, body if one == verb else None)
-            assert answer.status_code == 200, answer.text
+        assert holder.on_run((task_id, run_id), "reclaim").status_code == 200
+        answer = holder.on_run((task_id, run_id), verb, body)
+        assert answer.status_code == 200, answer.text
 
 
 @pytest.fixture(scope="module")
@@ -109,77 +109,67 @@ def broker(tmp_path_factory: pytest.TempPathFactory, rabbitmq_home: Path) -> Ite
 
 
 @pytest.fixture(scope="module")
-def tellers(
+def publishers(
     tmp_path_factory: pytest.TempPathFactory, azurite: Azurite, broker: Broker
-) -> Iterator[list[Teller]]:
+) -> Iterator[list[Publisher]]:
     with ExitStack() as stack:
 
-        def teller(*options: str) -> Teller:
+        def publisher(workers: str) -> Publisher:
             env = on_account(azurite, broker.url)
 
             def start() -> Server:
-                return stack.enter_context(serve(tmp_path_factory.mktemp("teller"), *options, env=env))
+                folder = tmp_path_factory.mktemp("publisher")
+                return stack.enter_context(serve(folder, "--workers", workers, env=env))
 
             server = start()
-            return Teller(start, server, Published(server.root_url))
+            return Publisher(start, server, Reference(server.root_url))
 
-        tellers = [teller("--workers", "1"), teller("--workers", "2"), teller("--workers", "2")]
-        for one in tellers:
-            with one.listening(broker.url) as listener:
+        publishers = [publisher("1"), publisher("2")]
+        for each in publishers:
+            with each.listening(broker.url) as listener:
                 listener.bind_to_all("primary.#")
-        yield tellers
+        yield publishers
 
 
-def live_on(tellers: list[Teller]) -> list[list[str]]:
-    """All at once begin and end tasks; those that have ended."""
-    with ThreadPoolExecutor(len(tellers)) as pool:
-        return list(pool.map(Teller.begin_and_end, tellers))
+def begin_and_end(publishers: list[Publisher]) -> list[list[str]]:
+    """All at once; the ended tasks of each."""
+    with ThreadPoolExecutor(len(publishers)) as pool:
+        return list(pool.map(Publisher.begin_and_end, publishers))
 
 
-def test_calls_go_on_while_the_broker_is_stopped_and_all_is_told_in_order_when_it_is_back(
-    tellers: list[Teller], broker: Broker
+def test_events_arrive_in_order_after_the_broker_stopped_and_then_took_no_messages(
+    publishers: list[Publisher], broker: Broker
 ) -> None:
-    live_on(tellers)
+    begin_and_end(publishers)
     broker.stop()
-    ended = live_on(tellers)
-    mortal = tellers[-1]
-    mortal.server.kill()
-    mortal.server = mortal.start()
-    mortal.begin_and_end()
-    broker.start()
-    for teller, tasks in zip(tellers, ended, strict=True):
-        teller.hears(broker.url, tasks)
-
-
-def test_calls_go_on_while_the_broker_takes_nothing_and_all_is_told_in_order_when_it_does(
-    tellers: list[Teller], broker: Broker
-) -> None:
-    live_on(tellers)
-    broker.stop()
+    ended_while_stopped = begin_and_end(publishers)
+    killed = publishers[-1]
+    killed.server.kill()
+    killed.server = killed.start()
     broker.start(**FULL_DISK)
-    ended = live_on(tellers)
-    for teller in tellers:
-        with teller.listening(broker.url) as listener:
-            assert listener.told(teller.tasks) == {task_id: [] for task_id in teller.tasks}
+    ended_while_full = begin_and_end(publishers)
+    for publisher in publishers:
+        with publisher.listening(broker.url) as listener:
+            assert listener.received(publisher.tasks) == {task_id: [] for task_id in publisher.tasks}
     broker.stop()
     broker.start()
-    for teller, tasks in zip(tellers, ended, strict=True):
-        teller.hears(broker.url, tasks)
+    for publisher, *ended in zip(publishers, ended_while_stopped, ended_while_full, strict=True):
+        publisher.assert_published(broker.url, [*ended[0], *ended[1]])
 
 
-def test_what_waits_is_told_before_what_another_server_tells_once_the_broker_is_back(
-    tellers: list[Teller], broker: Broker
+def test_waiting_events_of_one_server_arrive_before_later_events_of_another(
+    publishers: list[Publisher], broker: Broker
 ) -> None:
-    first = tellers[0]
-    other = Teller(first.start, first.start(), first.published, heard=first.heard)
+    first = publishers[0]
+    second = Publisher(first.start, first.start(), first.reference, events=first.events)
     task_id = slugid()
-    other.queue.create(definition(TYPE), task_id)
+    second.queue.create(definition(TYPE), task_id)
     broker.stop()
     assert first.queue.claim_by_name(task_id, 0).status_code == 200
     os.killpg(first.server.process.pid, signal.SIGSTOP)
     broker.start()
-    other.queue.ask("POST", f"/task/{task_id}/cancel")
+    second.queue.ask("POST", f"/task/{task_id}/cancel")
     os.killpg(first.server.process.pid, signal.SIGCONT)
     with first.listening(broker.url) as listener:
         expected = ["defined", "pending 0", "running 0 one", "exception 0 one canceled", "group-resolved"]
-        listener.hears({task_id: expected}, more_than_once=True)
+        listener.wait_for({task_id: expected}, may_repeat=True)

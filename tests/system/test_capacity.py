@@ -1,4 +1,4 @@
-"""What a server does when more is asked of it than it can do at once."""
+"""A server with more connections than it can open files."""
 
 import socket
 from contextlib import ExitStack
@@ -27,6 +27,10 @@ def poll(queue: Queue) -> bytes:
     return "".join(f"{line}\r\n" for line in [*head, ""]).encode() + body
 
 
+def answer_on(connection: socket.socket) -> bytes:
+    return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
 def test_a_task_is_created_while_more_polls_wait_than_the_server_can_open_files(tmp_path: Path) -> None:
     options = ("--storage", "memory", "--claim-work-wait", "5s")
     with serve(tmp_path, *options, under=FILES) as server, ExitStack() as stack:
@@ -38,5 +42,5 @@ def test_a_task_is_created_while_more_polls_wait_than_the_server_can_open_files(
             connection.sendall(poll(queue))
         for _ in range(3):
             queue.create(definition("of-others"))
-        statuses = {b"".join(iter(lambda one=one: one.recv(65536), b""))[:12] for one in polls}
+        statuses = {answer_on(connection)[:12] for connection in polls}
         assert statuses == {b"HTTP/1.1 200"}

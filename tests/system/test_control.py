@@ -1,4 +1,4 @@
-"""A server under control as a process: after a reset it serves, is moved in time, and ends as before."""
+"""A server with --control as a process: after a reset it serves, moves its clock, and ends in order."""
 
 import json
 import signal
@@ -14,8 +14,8 @@ from .processes import LONG, serve
 POOL = "reset"
 
 
-def control(queue: Queue, what: str, body: Any) -> requests.Response:
-    url = f"{queue.server.root_url}/control/v1/{what}"
+def control(queue: Queue, command: str, body: Any) -> requests.Response:
+    url = f"{queue.server.root_url}/control/v1/{command}"
     content, content_type = json.dumps(body).encode(), "application/json"
     headers = {
         "Authorization": queue.header("POST", url, content, content_type),
@@ -24,14 +24,14 @@ def control(queue: Queue, what: str, body: Any) -> requests.Response:
     return requests.post(url, data=content, headers=headers, timeout=LONG)
 
 
-def test_a_server_that_was_reset_serves_and_ends_as_before(tmp_path: Path) -> None:
-    waited: list[Any] = []
+def test_a_server_serves_and_ends_in_order_after_a_reset(tmp_path: Path) -> None:
+    answers: list[Any] = []
     worker = {"workerGroup": "group", "workerId": "one"}
     with serve(tmp_path, "--storage", "memory", "--control") as server:
         queue = Queue(server)
-        gone = queue.create(definition(POOL))
+        removed = queue.create(definition(POOL))
         waiting = threading.Thread(
-            target=lambda: waited.append(
+            target=lambda: answers.append(
                 queue.ask("POST", f"/claim-work/system/{POOL}2", {**worker, "tasks": 1})
             )
         )
@@ -40,8 +40,8 @@ def test_a_server_that_was_reset_serves_and_ends_as_before(tmp_path: Path) -> No
             answer = control(queue, "reset", {})
             assert (answer.status_code, answer.json()) == (200, {})
         waiting.join(LONG)
-        assert waited == [{"tasks": []}]
-        assert queue.send("GET", f"/task/{gone}/status").status_code == 404
+        assert answers == [{"tasks": []}]
+        assert queue.send("GET", f"/task/{removed}/status").status_code == 404
         task_id = queue.create(definition(POOL))
         assert queue.claim_by_name(task_id, 0).status_code == 200
         assert control(queue, "clock", {"advance": "21m"}).status_code == 200

@@ -1,4 +1,4 @@
-"""Temporary credentials as real clients send them: those of a claim, and those that a client makes itself."""
+"""Temporary credentials of real clients: those of a claim, and those that a client makes itself."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from .processes import Server
 from .real_clients import RealClient, refusal
 from .uploads import body, of_blob, send
 
-# who is asked differs by client, not by storage
+# does not depend on the storage
 pytestmark = pytest.mark.parametrize("server", ["memory"], indirect=True)
 
 WORKER = {"workerGroup": "group", "workerId": "one"}
@@ -32,7 +32,7 @@ ON_A_RUN: dict[str, tuple[Any, ...]] = {
 
 
 class Claimant:
-    """Creates tasks of one worker type and claims them, in each of the ways there are."""
+    """Creates tasks of a worker type and claims them by claimTask, claimWork or reclaimTask."""
 
     def __init__(self, queue: Queue, client: RealClient, worker_type: str) -> None:
         self._queue, self._client, self._worker_type = queue, client, worker_type
@@ -41,22 +41,22 @@ class Claimant:
         return self._queue.create(definition(self._worker_type, **changes), task_id)
 
     def by_task(self, **changes: Any) -> Json:
-        return self._known(self._client.call("claimTask", self.create(**changes), "0", WORKER))
+        return self._keep_secret(self._client.call("claimTask", self.create(**changes), "0", WORKER))
 
     def by_work(self, **changes: Any) -> Json:
         task_id = self.create(**changes)
         wanted = {**WORKER, "tasks": 1}
         [claim] = self._client.call("claimWork", "system", self._worker_type, wanted)["tasks"]
         assert claim["status"]["taskId"] == task_id
-        return self._known(claim)
+        return self._keep_secret(claim)
 
     def by_reclaim(self, **changes: Any) -> Json:
         claim = self.by_task(**changes)
         task_id, mine = claim["status"]["taskId"], claim["credentials"]
-        return self._known(self._client.call("reclaimTask", task_id, "0", credentials=mine))
+        return self._keep_secret(self._client.call("reclaimTask", task_id, "0", credentials=mine))
 
-    def _known(self, claim: Json) -> Json:
-        self._queue.with_credentials(claim["credentials"])  # which the log must not hold
+    def _keep_secret(self, claim: Json) -> Json:
+        self._queue.with_credentials(claim["credentials"])
         return claim
 
 
@@ -68,13 +68,13 @@ def claimant(queue: Queue, client: RealClient, worker_type: str) -> Claimant:
 def refusals(
     client: RealClient, run: tuple[str, str], credentials: Mapping[str, str], **more: Any
 ) -> set[tuple[int, str]]:
-    """Those of each call about the run; it is running still."""
-    found = {
+    """The refusals of each call about the run; asserts that it is still running."""
+    refused = {
         refusal(client.call, method, *run, *args, credentials=credentials, **more)
         for method, args in ON_A_RUN.items()
     }
     assert client.call("status", run[0])["status"]["runs"][int(run[1])]["state"] == "running"
-    return found
+    return refused
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def refusals(
     ],
     ids=["claimTask", "claimWork", "reclaimTask"],
 )
-def test_the_one_scope_of_a_claim_is_enough_for_all_that_a_worker_does_with_its_run(
+def test_the_scope_of_a_claim_allows_each_call_of_a_worker_about_its_run(
     client: RealClient,
     claimant: Claimant,
     claimed: Callable[..., Json],
@@ -122,7 +122,7 @@ def upload_blob(call: Callable[..., Any], name: str, content: bytes) -> None:
     call("completeArtifact", name, {"etags": [answer.headers["etag"]]})
 
 
-def test_restricted_to_its_tasks_scopes_a_claim_is_the_tasks_and_no_worker(
+def test_credentials_restricted_to_the_tasks_scopes_can_use_these_and_cannot_report(
     client: RealClient, claimant: Claimant, worker_type: str
 ) -> None:
     scopes = [f"queue:create-task:lowest:system/{worker_type}", "queue:scheduler-id:-"]
@@ -140,7 +140,9 @@ def test_restricted_to_its_tasks_scopes_a_claim_is_the_tasks_and_no_worker(
     assert refusal(client.call, "cancelTask", task_id, credentials=mine, **too_much) == FAILED
 
 
-def test_the_credentials_of_a_claim_are_for_no_other_run(client: RealClient, claimant: Claimant) -> None:
+def test_the_credentials_of_a_claim_are_refused_for_any_other_run(
+    client: RealClient, claimant: Claimant
+) -> None:
     mine, other = claimant.by_task(), claimant.by_work()
     task_id = mine["status"]["taskId"]
     assert refusals(client, (other["status"]["taskId"], "0"), mine["credentials"]) == {INSUFFICIENT}
@@ -149,7 +151,9 @@ def test_the_credentials_of_a_claim_are_for_no_other_run(client: RealClient, cla
     assert refusals(client, (task_id, "1"), mine["credentials"]) == {INSUFFICIENT}
 
 
-def test_credentials_that_were_put_together_are_refused(client: RealClient, claimant: Claimant) -> None:
+def test_credentials_assembled_from_parts_of_others_are_refused(
+    client: RealClient, claimant: Claimant
+) -> None:
     claim, other = claimant.by_task(), claimant.by_work()
     mine, theirs = claim["credentials"], other["credentials"]
     certificate, their_certificate = json.loads(mine["certificate"]), json.loads(theirs["certificate"])
@@ -171,24 +175,23 @@ def test_credentials_that_were_put_together_are_refused(client: RealClient, clai
         with_certificate(start=certificate["start"] - 1000),
     ]
     run = claim["status"]["taskId"], "0"
-    assert [refusals(client, run, one) for one in wrong] == [{FAILED}] * len(wrong)
+    assert [refusals(client, run, credentials) for credentials in wrong] == [{FAILED}] * len(wrong)
     client.call("reportCompleted", *run, credentials=mine)
 
 
-@pytest.mark.parametrize("short_claims_server", ["memory"], indirect=True)
-def test_the_claim_of_another_server_on_the_same_task_is_worth_nothing(
-    client: RealClient, claimant: Claimant, short_claims_server: Server, worker_type: str
+def test_the_credentials_of_a_claim_at_another_server_are_refused(
+    client: RealClient, claimant: Claimant, azurite_server: Server, worker_type: str
 ) -> None:
     claim = claimant.by_task()
     task_id = claim["status"]["taskId"]
-    there = Queue(short_claims_server)
+    there = Queue(azurite_server)
     there.create(definition(worker_type), task_id)
     foreign = there.claim_by_name(task_id, 0).json()["credentials"]
     there.with_credentials(foreign)
     assert refusals(client, (task_id, "0"), foreign) == {FAILED}
 
 
-def test_a_worker_works_with_credentials_that_a_client_has_made_for_it(
+def test_a_worker_claims_work_with_credentials_that_a_client_made(
     client: RealClient, claimant: Claimant, queue: Queue, worker_type: str
 ) -> None:
     scopes = [f"queue:claim-work:system/{worker_type}", "queue:worker-id:group/*"]
@@ -206,14 +209,14 @@ def test_a_worker_works_with_credentials_that_a_client_has_made_for_it(
         client.call("reportCompleted", task_id, "0", credentials=claim["credentials"])
 
 
-def test_credentials_that_a_client_has_made_are_good_for_their_time_and_by_their_issuer_alone(
+def test_credentials_that_a_client_made_are_refused_outside_their_time_and_from_another_issuer(
     client: RealClient, claimant: Claimant, queue: Queue
 ) -> None:
     claim = claimant.by_task()
     task_id = claim["status"]["taskId"]
     scopes = [f"queue:claim-task:{task_id}/0"]
     another = {"clientId": queue.credentials["clientId"], "accessToken": "of-another-server-" + "x" * 26}
-    unknown = {**another, "clientId": "nobody"}
+    unknown = {**another, "clientId": "unknown"}
     wrong = [
         client.temporary(scopes, start=-2 * HOUR, expiry=-HOUR),
         client.temporary(scopes, start=-2 * HOUR, expiry=timedelta(minutes=-6), name="worker/late"),
@@ -222,7 +225,7 @@ def test_credentials_that_a_client_has_made_are_good_for_their_time_and_by_their
         client.temporary(scopes, issuer=unknown),
         client.temporary(scopes, issuer=unknown, name=queue.credentials["clientId"]),
     ]
-    assert [refusals(client, (task_id, "0"), one) for one in wrong] == [{FAILED}] * len(wrong)
+    assert [refusals(client, (task_id, "0"), credentials) for credentials in wrong] == [{FAILED}] * len(wrong)
     for time in (timedelta(), timedelta(minutes=-4)):  # clocks may differ by five minutes
         late = client.temporary(scopes, start=-2 * HOUR, expiry=time)
         client.call("reclaimTask", task_id, "0", credentials=late)

@@ -1,4 +1,4 @@
-"""Tasks that wait for others: two processes on one queue, and a consumer that hears of it.
+"""Tasks that wait for others: two processes on one queue, and a consumer of the events.
 
 A hundred dependencies are in test_half_a_minute.
 """
@@ -51,9 +51,7 @@ def states(queue: Queue, *task_ids: str) -> list[str]:
     return [queue.status(task_id)["state"] for task_id in task_ids]
 
 
-def test_in_a_diamond_each_task_is_pending_when_all_it_depends_on_have_completed(
-    queue: Queue, listener: Listener
-) -> None:
+def test_a_task_is_pending_after_all_its_dependencies_completed(queue: Queue, listener: Listener) -> None:
     group_id = slugid()
     top = create(queue, taskGroupId=group_id)
     left, right = create(queue, top, taskGroupId=group_id), create(queue, top, taskGroupId=group_id)
@@ -64,21 +62,21 @@ def test_in_a_diamond_each_task_is_pending_when_all_it_depends_on_have_completed
     complete(queue, top)
     wait_until(lambda: states(queue, left, right) == ["pending"] * 2)
     complete(queue, left)
-    listener.hears({left: RUN[:4]})
+    listener.wait_for({left: RUN[:4]})
     assert states(queue, bottom) == ["unscheduled"]
     complete(queue, right)
     wait_until(lambda: states(queue, bottom) == ["pending"])
     complete(queue, bottom)
 
-    listener.hears({**dict.fromkeys((top, left, right, bottom), RUN[:4]), group_id: ["group-resolved"]})
-    story = [f"{names[told.about]} {told}" for told in listener.all if told.about in names]
+    listener.wait_for({**dict.fromkeys((top, left, right, bottom), RUN[:4]), group_id: ["group-resolved"]})
+    story = [f"{names[event.about]} {event}" for event in listener.all if event.about in names]
     assert story.index("top completed 0 one") < story.index("left pending 0")
     assert story.index("top completed 0 one") < story.index("right pending 0")
     assert story.index("right completed 0 one") < story.index("bottom pending 0")
     assert story[-1] == "all group-resolved"
 
 
-def test_a_task_whose_dependency_failed_waits_unless_any_end_will_do(
+def test_after_a_failed_dependency_a_task_waits_unless_it_requires_all_resolved(
     queue: Queue, listener: Listener
 ) -> None:
     failed, other = create(queue), create(queue)
@@ -86,23 +84,23 @@ def test_a_task_whose_dependency_failed_waits_unless_any_end_will_do(
     both = create(queue, failed, other, requires="all-resolved")
     completed = create(queue, failed, other)
     queue.ask("POST", f"/task/{failed}/cancel")
-    listener.hears({any_end: ["defined", "pending 0"]})
+    listener.wait_for({any_end: ["defined", "pending 0"]})
     complete(queue, other)
-    listener.hears({both: ["defined", "pending 0"], other: RUN})
+    listener.wait_for({both: ["defined", "pending 0"], other: RUN})
     assert states(queue, completed) == ["unscheduled"]
 
     queue.ask("POST", f"/task/{failed}/rerun")
     claim = queue.claim_by_name(failed, 1).json()
     assert queue.with_credentials(claim["credentials"]).on_run((failed, 1), "completed").status_code == 200
-    listener.hears({completed: ["defined", "pending 0"]})
+    listener.wait_for({completed: ["defined", "pending 0"]})
 
 
-def test_what_depends_on_itself_waits_until_it_is_scheduled(queue: Queue, listener: Listener) -> None:
+def test_a_defined_task_waits_until_it_is_scheduled(queue: Queue, listener: Listener) -> None:
     other = create(queue)
     task_id = slugid()
     queue.ask("POST", f"/task/{task_id}/define", definition(TYPE, dependencies=[other]))
     complete(queue, other)
-    listener.hears({other: RUN})
+    listener.wait_for({other: RUN})
     assert states(queue, task_id) == ["unscheduled"]
     queue.ask("POST", f"/task/{task_id}/schedule")
-    listener.hears({task_id: ["defined", "pending 0"]})
+    listener.wait_for({task_id: ["defined", "pending 0"]})

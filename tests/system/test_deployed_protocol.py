@@ -1,4 +1,4 @@
-"""The deployed protocol: the worker claims by its name and deletes the message itself."""
+"""The deployed protocol: the worker claims with its name alone and deletes the message itself."""
 
 from urllib.parse import quote
 
@@ -8,12 +8,12 @@ from .http_queue import Queue, definition, delete
 from .processes import LONG
 
 
-def test_a_task_goes_through_the_deployed_sequence_chart_step_by_step(queue: Queue, worker_type: str) -> None:
+def test_a_task_follows_the_sequence_chart_of_the_deployed_protocol(queue: Queue, worker_type: str) -> None:
     task_id = queue.create(definition(worker_type))
 
     # Worker -> Queue: pollTaskUrls
     urls = queue.poll_urls(worker_type)
-    assert all(sorted(one) == ["signedDeleteUrl", "signedPollUrl"] for one in urls)
+    assert all(sorted(pair) == ["signedDeleteUrl", "signedPollUrl"] for pair in urls)
     template = urls[-1]["signedDeleteUrl"]
     assert "{{messageId}}" in template
     assert "{{popReceipt}}" in template
@@ -47,7 +47,7 @@ def test_a_task_goes_through_the_deployed_sequence_chart_step_by_step(queue: Que
     assert queue.pending(worker_type) == 0
 
 
-def test_a_message_is_not_deleted_with_another_ones_receipt(queue: Queue, worker_type: str) -> None:
+def test_a_delete_with_a_wrong_receipt_is_refused(queue: Queue, worker_type: str) -> None:
     queue.create(definition(worker_type))
     urls = queue.poll_urls(worker_type)[-1]
     [message] = queue.poll_one(urls)
@@ -62,7 +62,7 @@ def test_a_message_is_not_deleted_with_another_ones_receipt(queue: Queue, worker
     assert delete(urls, message) == 204
 
 
-def test_after_a_conflict_the_worker_deletes_its_message_and_the_task_goes_on(
+def test_the_task_continues_after_a_second_worker_got_a_conflict_and_deleted_the_message(
     queue: Queue, worker_type: str
 ) -> None:
     task_id = queue.create(definition(worker_type))
@@ -75,7 +75,7 @@ def test_after_a_conflict_the_worker_deletes_its_message_and_the_task_goes_on(
     assert queue.pending(worker_type) == 0
 
 
-def test_each_way_to_report_ends_the_task_so(queue: Queue, worker_type: str) -> None:
+def test_each_report_resolves_the_task_with_its_reason(queue: Queue, worker_type: str) -> None:
     ends = [
         ("failed", None, ("failed", "failed")),
         ("exception", {"reason": "malformed-payload"}, ("exception", "malformed-payload")),
@@ -91,7 +91,7 @@ def test_each_way_to_report_ends_the_task_so(queue: Queue, worker_type: str) -> 
         assert queue.runs(task_id) == [expected]
 
 
-def test_workers_of_both_protocols_share_one_worker_type(queue: Queue, worker_type: str) -> None:
+def test_workers_of_both_protocols_share_a_worker_type(queue: Queue, worker_type: str) -> None:
     task = definition(worker_type)
     tasks = {queue.create(task), queue.create(task)}
     urls = queue.poll_urls(worker_type)[-1]

@@ -1,4 +1,4 @@
-"""The draft: the message is signed, and the queue holds it while a worker has the claim."""
+"""The draft protocol: messages are signed, and the queue holds a message while a worker has the claim."""
 
 import base64
 import json
@@ -23,7 +23,7 @@ PARTS = [
 PRIORITIES = ["highest", "very-high", "high", "medium", "low", "very-low", "lowest"]
 
 
-def test_a_task_goes_through_the_drafts_sequence_chart_step_by_step(queue: Queue, worker_type: str) -> None:
+def test_a_task_follows_the_sequence_chart_of_the_draft(queue: Queue, worker_type: str) -> None:
     task = definition(worker_type, scopes=["some:scope"])
     task_id = queue.create(task)
 
@@ -83,7 +83,7 @@ def test_a_task_goes_through_the_drafts_sequence_chart_step_by_step(queue: Queue
     assert queue.pending(worker_type) == 0
 
 
-def test_urls_are_in_the_order_of_priority(queue: Queue, worker_type: str) -> None:
+def test_poll_urls_are_in_the_order_of_priority(queue: Queue, worker_type: str) -> None:
     tasks = {
         queue.create(definition(worker_type, priority=priority)): priority for priority in PRIORITIES[::-1]
     }
@@ -93,15 +93,13 @@ def test_urls_are_in_the_order_of_priority(queue: Queue, worker_type: str) -> No
     ]
 
 
-def test_normal_is_polled_with_the_lowest(queue: Queue, worker_type: str) -> None:
+def test_a_task_of_priority_normal_is_in_the_queue_of_priority_lowest(queue: Queue, worker_type: str) -> None:
     task_id = queue.create(definition(worker_type, priority="normal"))
     [message] = queue.poll_one(queue.poll_urls(worker_type)[-1])
     assert message.task_id == task_id
 
 
-def test_a_worker_with_capacity_gets_32_messages_at_once_and_claims_them_all(
-    queue: Queue, worker_type: str
-) -> None:
+def test_a_worker_polls_32_messages_at_once_and_claims_them_all(queue: Queue, worker_type: str) -> None:
     task = definition(worker_type)
     tasks = {queue.create(task) for _ in range(33)}
     messages = queue.poll(worker_type, 32)
@@ -113,20 +111,20 @@ def test_a_worker_with_capacity_gets_32_messages_at_once_and_claims_them_all(
     assert queue.poll(worker_type, 32) == []
 
 
-def test_more_than_32_messages_at_once_are_refused(queue: Queue, worker_type: str) -> None:
+def test_a_poll_for_more_than_32_messages_is_refused(queue: Queue, worker_type: str) -> None:
     [urls, *_] = queue.poll_urls(worker_type)
     polled = requests.get(urls["signedPollUrl"] + "&numofmessages=33", timeout=LONG)
     assert polled.status_code == 400
 
 
-def test_of_two_workers_racing_for_one_message_one_gets_the_claim(queue: Queue, worker_type: str) -> None:
+def test_of_two_workers_that_claim_at_the_same_time_only_one_succeeds(queue: Queue, worker_type: str) -> None:
     for _ in range(5):
         task_id = queue.create(definition(worker_type))
         [message] = queue.poll(worker_type)
-        together = Barrier(2)
+        barrier = Barrier(2)
 
-        def claim(worker: str, message: Message = message, together: Barrier = together) -> int:
-            together.wait(LONG)
+        def claim(worker: str, message: Message = message, barrier: Barrier = barrier) -> int:
+            barrier.wait(LONG)
             return queue.claim(message, worker).status_code
 
         with ThreadPoolExecutor(2) as pool:
@@ -137,15 +135,18 @@ def test_of_two_workers_racing_for_one_message_one_gets_the_claim(queue: Queue, 
         assert [(run["state"], run["workerId"]) for run in status["runs"]] == [("running", winner)]
 
 
-def test_the_loser_of_a_race_can_neither_reclaim_nor_report(queue: Queue, worker_type: str) -> None:
+def test_a_worker_without_the_claim_can_neither_reclaim_nor_report(queue: Queue, worker_type: str) -> None:
     task_id = queue.create(definition(worker_type))
     [message] = queue.poll(worker_type)
     assert queue.claim(message, "one").status_code == 200
     other = queue.create(definition(worker_type))
     [second] = queue.poll(worker_type)
-    loser = queue.with_credentials(queue.claim(second, "two").json()["credentials"])
+    other_worker = queue.with_credentials(queue.claim(second, "two").json()["credentials"])
     assert second.task_id == other
-    assert [loser.on_run((task_id, 0), verb).status_code for verb in ("reclaim", "completed")] == [403, 403]
+    assert [other_worker.on_run((task_id, 0), verb).status_code for verb in ("reclaim", "completed")] == [
+        403,
+        403,
+    ]
     assert queue.runs(task_id) == [("running", None)]
 
 
@@ -157,7 +158,7 @@ def test_the_same_worker_gets_the_same_claim_again(queue: Queue, worker_type: st
     assert first["runId"] == second["runId"] == 0
 
 
-def test_the_workers_own_delete_after_a_claim_harms_nothing(queue: Queue, worker_type: str) -> None:
+def test_a_delete_after_the_claim_leaves_the_held_message_in_place(queue: Queue, worker_type: str) -> None:
     task_id = queue.create(definition(worker_type))
     urls = queue.poll_urls(worker_type)[-1]
     [message] = queue.poll_one(urls)
@@ -170,7 +171,7 @@ def test_the_workers_own_delete_after_a_claim_harms_nothing(queue: Queue, worker
     assert again.run == (task_id, 1)
 
 
-def test_what_is_retried_is_visible_at_once(queue: Queue, worker_type: str) -> None:
+def test_the_message_of_a_retry_is_visible_at_once(queue: Queue, worker_type: str) -> None:
     task_id = queue.create(definition(worker_type, retries=2))
     for run_id, reason in enumerate(["worker-shutdown", "intermittent-task"]):
         [message] = queue.poll(worker_type)

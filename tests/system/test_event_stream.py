@@ -1,4 +1,4 @@
-"""``GET /events`` and ``legacy-queue events`` without a broker, of several processes on one Azurite."""
+"""``GET /events`` and ``legacy-queue events`` without a broker."""
 
 import json
 import signal
@@ -20,7 +20,7 @@ TYPE = "followed"
 
 
 class Stream:
-    """Server-sent events as they come; ``last_id`` is that of the last one that was read."""
+    """Server-sent events as they come; ``last_id`` is the id of the last event that was read."""
 
     def __init__(self, answer: requests.Response) -> None:
         assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream")
@@ -28,22 +28,22 @@ class Stream:
         self.last_id = ""
 
     def read(self, count: int) -> list[str]:
-        """The exchanges and tasks of the next so many events: fewer where the server ends in order.
+        """The exchange and task of each of the next ``count`` events, fewer if the server ends the stream.
 
-        Where the stream begins anew, it says ``begins-anew`` instead of an event.
+        ``begins-anew`` stands for the event of that name, which has no task.
         """
-        told: list[str] = []
+        events: list[str] = []
         for fields in self._events if count else ():
             self.last_id = fields.get("id", self.last_id)
             if fields.get("event") == "begins-anew":
-                told.append("begins-anew")
+                events.append("begins-anew")
             elif "data" in fields:
                 event = json.loads(fields["data"])
                 status = event["payload"].get("status", {})
-                told.append(f"{event['exchange'].rpartition('/')[2]} {status.get('taskId')}")
-            if len(told) == count:
+                events.append(f"{event['exchange'].rpartition('/')[2]} {status.get('taskId')}")
+            if len(events) == count:
                 break
-        return told
+        return events
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def pending(task_id: str) -> list[str]:
     return [f"task-defined {task_id}", f"task-pending {task_id}"]
 
 
-def test_each_of_two_servers_streams_its_own_events(tmp_path: Path, azurite: Azurite) -> None:
+def test_each_of_two_servers_on_an_account_streams_its_own_events(tmp_path: Path, azurite: Azurite) -> None:
     env = on_account(azurite)
     with (
         serve(tmp_path / "one", env=env) as one,
@@ -75,11 +75,11 @@ def test_each_of_two_servers_streams_its_own_events(tmp_path: Path, azurite: Azu
         assert routed.read(2) == pending(mine)
 
 
-def test_streams_end_with_the_server_and_begin_anew_with_the_next(tmp_path: Path) -> None:
+def test_a_stream_ends_with_its_server_and_begins_anew_at_the_next_server(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    options, data_dir = ("--port", port), tmp_path / "data"
-    with serve(tmp_path / "first", *options, data_dir=data_dir) as server:
+    options = ("--port", port, "--storage", "memory")
+    with serve(tmp_path / "first", *options) as server:
         root_url = server.root_url
         with (
             run(tmp_path / "command", "events", "--root-url", root_url, "--json") as command,
@@ -90,15 +90,19 @@ def test_streams_end_with_the_server_and_begin_anew_with_the_next(tmp_path: Path
             assert stream.read(2) == pending(first)
             wait_until(lambda: command.output.count("\n") == 2)
             server.send(signal.SIGTERM)
-            assert stream.read(1) == [], "ended in order, not cut"
+            assert stream.read(1) == []
             assert server.wait() == 0
-            with serve(tmp_path / "second", *options, data_dir=data_dir) as server:
+            with serve(tmp_path / "second", *options) as server:
                 second = Queue(server).create(definition(TYPE))
                 with following(server, stream.last_id) as resumed:
                     assert resumed.read(3) == ["begins-anew", *pending(second)]
                 wait_until(lambda: command.output.count("\n") == 4)
                 events = [json.loads(line) for line in command.output.splitlines()]
-                printed = [event["payload"]["status"]["taskId"] for event in events]
-                assert printed == [first, first, second, second]
+                assert [event["payload"]["status"]["taskId"] for event in events] == [
+                    first,
+                    first,
+                    second,
+                    second,
+                ]
                 assert "lost some events" in command.errors
                 assert command.end(signal.SIGINT) == 0, command.errors

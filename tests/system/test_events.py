@@ -1,4 +1,4 @@
-"""What is told of each change that is asked for over HTTP: a real broker, and consumers bound by patterns."""
+"""The events of each call over HTTP, at consumers of a real broker that are bound by patterns."""
 
 from collections.abc import Callable, Iterator
 
@@ -12,22 +12,22 @@ from tests.rabbitmq import RabbitMQ
 
 from .accounts import as_root, on_account
 from .http_queue import Json, Queue, definition, slugid
-from .listeners import Listener, Published, listening
+from .listeners import Listener, Reference, listening
 from .processes import LONG, serve, wait_until
 
-TYPE = "told"
+TYPE = "published"
 
 
 @pytest.fixture(scope="module")
 def queue(tmp_path_factory: pytest.TempPathFactory, azurite: Azurite, rabbitmq: RabbitMQ) -> Iterator[Queue]:
-    """With the claim timeout of 20 minutes: nothing happens here that nobody asks for."""
-    with serve(tmp_path_factory.mktemp("told"), **on_account(azurite, rabbitmq.url)) as server:
+    """A server with the claim timeout of 20 minutes: no timer acts in these tests."""
+    with serve(tmp_path_factory.mktemp("events"), env=on_account(azurite, rabbitmq.url)) as server:
         yield as_root(server)
 
 
 @pytest.fixture(scope="module")
-def published(queue: Queue) -> Published:
-    return Published(queue.server.root_url)
+def reference(queue: Queue) -> Reference:
+    return Reference(queue.server.root_url)
 
 
 @pytest.fixture(scope="module")
@@ -35,17 +35,17 @@ def everything(queue: Queue, rabbitmq: RabbitMQ) -> Iterator[Listener]:
     with listening(rabbitmq.url, queue.server.root_url) as listener:
 
         def publishes() -> bool:
-            """At first what happens is only stored before it is answered: something older may wait."""
-            return bool(listener.told([task_id := queue.create(definition("early"))])[task_id])
+            """A new server stores events until the older ones are published."""
+            return bool(listener.received([task_id := queue.create(definition("early"))])[task_id])
 
         wait_until(publishes)
         yield listener
 
 
 @pytest.fixture
-def listener(rabbitmq: RabbitMQ, published: Published) -> Iterator[Listener]:
-    """One of the test's own, which is bound to nothing."""
-    listener = Listener(rabbitmq.url, published)
+def listener(rabbitmq: RabbitMQ, reference: Reference) -> Iterator[Listener]:
+    """A listener of the test's own, without a binding."""
+    listener = Listener(rabbitmq.url, reference)
     yield listener
     listener.close()
 
@@ -110,7 +110,7 @@ def scheduled_and_run_again(queue: Queue, task_id: str) -> None:
     report(claimed(queue, task_id, 1, "two"), task_id, 1, "failed")
 
 
-# what is done to a task, and what is told of it in this order
+# the calls of a task's life, and its events in order
 LIVES: dict[Callable[[Queue, str], None], list[str]] = {
     completed: ["defined", "pending 0", "running 0 one", "completed 0 one"],
     failed: ["defined", "pending 0", "running 0 one", "failed 0 one"],
@@ -130,18 +130,18 @@ LIVES: dict[Callable[[Queue, str], None], list[str]] = {
 
 
 @pytest.mark.parametrize("life", LIVES, ids=lambda life: life.__name__)
-def test_each_change_is_told_once_in_order_and_as_it_was_published(
+def test_each_change_is_published_once_in_order_and_as_documented(
     queue: Queue, everything: Listener, life: Callable[[Queue, str], None]
 ) -> None:
     task_id = slugid()
     life(queue, task_id)
-    told = [line for line in everything.told([task_id])[task_id] if line != "group-resolved"]
-    assert told == LIVES[life], "confirmed before the call was answered"
+    events = [line for line in everything.received([task_id])[task_id] if line != "group-resolved"]
+    assert events == LIVES[life], "confirmed before the call was answered"
     group_id = queue.status(task_id)["taskGroupId"]
-    wait_until(lambda: "group-resolved" in everything.told([group_id])[group_id])
+    wait_until(lambda: "group-resolved" in everything.received([group_id])[group_id])
 
 
-def test_a_repeated_call_tells_again_what_is_so(queue: Queue, everything: Listener) -> None:
+def test_a_repeated_call_publishes_its_event_again(queue: Queue, everything: Listener) -> None:
     task_id, task = slugid(), definition(TYPE)
     for _ in range(2):
         queue.create(task, task_id)
@@ -149,52 +149,50 @@ def test_a_repeated_call_tells_again_what_is_so(queue: Queue, everything: Listen
     claimed(queue, task_id)
     for _ in range(2):
         report(holder, task_id, 0, "completed")
-    told = [line for line in everything.told([task_id])[task_id] if line != "group-resolved"]
-    assert told == [
+    events = [line for line in everything.received([task_id])[task_id] if line != "group-resolved"]
+    assert events == [
         *("defined", "pending 0") * 2,
         *("running 0 one",) * 2,
         *("completed 0 one",) * 2,
     ]
 
 
-def test_a_refused_call_tells_nothing(queue: Queue, everything: Listener) -> None:
+def test_a_refused_call_publishes_nothing(queue: Queue, everything: Listener) -> None:
     task_id, absent = slugid(), slugid()
     assert queue.send("PUT", f"/task/{task_id}", definition(TYPE, dependencies=[absent])).status_code == 400
     assert queue.claim_by_name(absent, 0).status_code == 404
     other = slugid()
     canceled_while_it_is_pending(queue, other)
     assert queue.claim_by_name(other, 0).status_code == 409
-    everything.hears({other: [*LIVES[canceled_while_it_is_pending], "group-resolved"], absent: []})
-    assert everything.told([task_id]) == {task_id: []}
+    everything.wait_for({other: [*LIVES[canceled_while_it_is_pending], "group-resolved"], absent: []})
+    assert everything.received([task_id]) == {task_id: []}
 
 
-def test_a_route_leads_to_a_message_that_arrives_once(queue: Queue, listener: Listener) -> None:
-    for pattern in ("route.index.*.told", "route.tc-treeherder.#", "primary.#"):
+def test_a_message_with_several_matching_bindings_arrives_once(queue: Queue, listener: Listener) -> None:
+    for pattern in ("route.index.*.done", "route.tc-treeherder.#", "primary.#"):
         listener.bind("task-pending", pattern)
     other = queue.create(definition(TYPE))
-    task_id = queue.create(definition(TYPE, routes=["index.a.told", "tc-treeherder.v2.b", "third"]))
+    task_id = queue.create(definition(TYPE, routes=["index.a.done", "tc-treeherder.v2.b", "third"]))
     [_, message] = listener.messages()
-    assert message.headers["CC"] == ["route.index.a.told", "route.tc-treeherder.v2.b", "route.third"]
+    assert message.headers["CC"] == ["route.index.a.done", "route.tc-treeherder.v2.b", "route.third"]
     assert message.delivery_info["routing_key"].startswith(f"primary.{task_id}.0._._.system.{TYPE}.")
     assert other != task_id
 
 
-def test_a_consumer_bound_to_routes_alone_gets_nothing_else(queue: Queue, listener: Listener) -> None:
+def test_a_consumer_bound_to_a_route_gets_only_its_messages(queue: Queue, listener: Listener) -> None:
     listener.bind("task-defined", "route.index.only.#")
     queue.create(definition(TYPE, routes=["index.other"]))
     task_id = queue.create(definition(TYPE, routes=["index.only"]))
-    assert [told.about for told in listener.read()] == [task_id]
+    assert [event.about for event in listener.read()] == [task_id]
 
 
-def test_a_consumer_gets_what_the_python_client_of_that_time_binds_it_to(
-    queue: Queue, listener: Listener
-) -> None:
+def test_a_consumer_gets_the_events_that_the_python_client_binds(queue: Queue, listener: Listener) -> None:
     group_id, worker = slugid(), "watched"
-    theirs = taskcluster.QueueEvents()
+    exchanges = taskcluster.QueueEvents()
     for binding in (
-        theirs.taskRunning({"workerId": worker, "provisionerId": "system"}),
-        theirs.taskFailed({"schedulerId": "scheduler", "taskGroupId": group_id}),
-        theirs.taskGroupResolved({"taskGroupId": group_id}),
+        exchanges.taskRunning({"workerId": worker, "provisionerId": "system"}),
+        exchanges.taskFailed({"schedulerId": "scheduler", "taskGroupId": group_id}),
+        exchanges.taskGroupResolved({"taskGroupId": group_id}),
     ):
         name = binding["exchange"].removeprefix("exchange/taskcluster-queue/v1/")
         listener.bind(name, binding["routingKeyPattern"])
@@ -202,22 +200,26 @@ def test_a_consumer_gets_what_the_python_client_of_that_time_binds_it_to(
     task_id = queue.create(definition(TYPE, schedulerId="scheduler", taskGroupId=group_id))
     report(claimed(queue, task_id, worker=worker), task_id, 0, "failed")
     wait_until(lambda: len(listener.read()) == 3)
-    assert [str(told) for told in listener.all] == ["running 0 watched", "failed 0 watched", "group-resolved"]
+    assert [str(event) for event in listener.all] == [
+        "running 0 watched",
+        "failed 0 watched",
+        "group-resolved",
+    ]
 
 
-def test_all_eleven_exchanges_are_there_and_durable_topics(
-    queue: Queue, listener: Listener, published: Published
+def test_all_eleven_exchanges_are_durable_topics(
+    queue: Queue, listener: Listener, reference: Reference
 ) -> None:
     queue.create(definition(TYPE))
-    for name in published.names:
-        exchange = full_name(published.project, name)
+    for name in reference.names:
+        exchange = full_name(reference.project, name)
         listener.channel.exchange_declare(exchange, "topic", passive=True)
-        # refused where it is anything else
+        # refused if it is not durable
         listener.channel.exchange_declare(exchange, "topic", durable=True, auto_delete=False)
-    assert len(published.names) == 11
+    assert len(reference.names) == 11
 
 
-def test_with_a_broker_too_the_server_itself_tells_whoever_asks(queue: Queue) -> None:
+def test_a_server_with_a_broker_also_streams_its_events(queue: Queue) -> None:
     query = {"routingKey": "route.followed", "exchange": "task-pending"}
     with requests.get(f"{queue.server.root_url}/events", params=query, stream=True, timeout=LONG) as answer:
         lines = (line.decode() for line in answer.iter_lines(chunk_size=None) if line)

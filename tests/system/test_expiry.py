@@ -1,29 +1,42 @@
-"""A claim that ends though no resolver runs: message invisibility enforces takenUntil, for whoever polls."""
+"""Short claims on a server without resolvers: the held message becomes visible at takenUntil."""
 
+import os
+import signal
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 
+import pytest
+
+from .fleet import PROTOCOLS
 from .http_queue import Message, Queue, definition, delete, storage_access
-from .processes import Server, wait_until
+from .processes import LONG, SHORT_CLAIM, Server, wait_until, work
 
 POLL_INTERVAL = 0.2  # seconds between two polls of a worker
+on_memory = pytest.mark.parametrize("short_claims_server", ["memory"], indirect=True)
+on_azurite = pytest.mark.parametrize("short_claims_server", ["azurite"], indirect=True)
 
 
 def next_message(queue: Queue, worker_type: str) -> Message:
     urls = queue.poll_urls(worker_type)[-1]
-    [message] = wait_until(lambda: queue.poll_one(urls) or time.sleep(POLL_INTERVAL))
+
+    def poll() -> list[Message]:
+        time.sleep(POLL_INTERVAL)
+        return queue.poll_one(urls)
+
+    [message] = wait_until(poll)
     return message
 
 
 def claim_next(queue: Queue, worker_type: str) -> tuple[Message, Queue]:
-    """The next message, and the queue as the holder of its claim sees it."""
+    """Claim with the next message; the queue with the credentials of the claim."""
     message = next_message(queue, worker_type)
     claim = queue.claim(message)
     assert claim.status_code == 200, claim.text
     return message, queue.with_credentials(claim.json()["credentials"])
 
 
-def test_after_taken_until_the_next_poller_gets_the_next_run(short_claims: Queue, worker_type: str) -> None:
+def test_a_poll_after_taken_until_gets_the_next_run(short_claims: Queue, worker_type: str) -> None:
     task_id = short_claims.create(definition(worker_type))
     first, dead = claim_next(short_claims, worker_type)
     assert first.run == (task_id, 0)
@@ -31,8 +44,8 @@ def test_after_taken_until_the_next_poller_gets_the_next_run(short_claims: Queue
 
     second = next_message(short_claims, worker_type)
     assert second.run == (task_id, 1)
-    assert datetime.now(UTC) >= datetime.fromisoformat(taken_until), "not before takenUntil"
-    assert short_claims.runs(task_id) == [("running", None)], "nobody has claimed yet"
+    assert datetime.now(UTC) >= datetime.fromisoformat(taken_until)
+    assert short_claims.runs(task_id) == [("running", None)]
     assert dead.on_run((task_id, 0), "reclaim").status_code == 409
 
     claim = short_claims.claim(second, "two")
@@ -49,48 +62,16 @@ def test_after_taken_until_the_next_poller_gets_the_next_run(short_claims: Queue
     assert short_claims.pending(worker_type) == 0
 
 
-def test_without_retries_left_the_task_ends_with_its_claim(short_claims: Queue, worker_type: str) -> None:
-    task_id = short_claims.create(definition(worker_type, retries=0))
-    _, dead = claim_next(short_claims, worker_type)
-    message = next_message(short_claims, worker_type)
-    assert message.run == (task_id, 1)
-    refused = short_claims.claim(message, "two")
-    assert refused.status_code == 409
-    assert "no retries are left" in refused.json()["message"]
-    status = short_claims.status(task_id)
-    assert (status["state"], status["retriesLeft"]) == ("exception", 0)
-    assert short_claims.runs(task_id) == [("exception", "claim-expired")]
-    assert [dead.on_run((task_id, 0), verb).status_code for verb in ("reclaim", "completed")] == [409, 409]
-    assert short_claims.pending(worker_type) == 0, "nobody is led to it any more"
-
-
-def test_a_claim_in_the_deployed_protocol_expires_in_the_same_way(
-    short_claims: Queue, worker_type: str
-) -> None:
-    task_id = short_claims.create(definition(worker_type))
-    urls = short_claims.poll_urls(worker_type)[-1]
-    [message] = short_claims.poll_one(urls)
-    assert short_claims.claim_by_name(task_id, 0).status_code == 200
-    assert delete(urls, message) == 204
-    second, alive = claim_next(short_claims, worker_type)
-    assert second.run == (task_id, 1)
-    assert second.message_id != message.message_id
-    assert alive.on_run((task_id, 1), "completed").status_code == 200
-    assert short_claims.runs(task_id) == [("exception", "claim-expired"), ("completed", "completed")]
-
-
-def test_the_next_run_is_not_given_away_while_the_claim_lasts(queue: Queue, worker_type: str) -> None:
+def test_the_next_run_cannot_be_claimed_before_taken_until(queue: Queue, worker_type: str) -> None:
     task_id = queue.create(definition(worker_type))
     claim_next(queue, worker_type)
     early = queue.claim_by_name(task_id, 1, "two")
-    assert early.status_code == 503, "a worker whose clock is ahead keeps its message"
+    assert early.status_code == 503  # a worker keeps its message after a 503
     assert "Retry-After" in early.headers
     assert queue.runs(task_id) == [("running", None)]
 
 
-def test_a_lost_held_message_harms_nothing_while_the_worker_lives(
-    azurite_server: Server, worker_type: str
-) -> None:
+def test_a_reclaim_replaces_a_lost_held_message(azurite_server: Server, worker_type: str) -> None:
     queue = Queue(azurite_server)
     task_id = queue.create(definition(worker_type))
     _, alive = claim_next(queue, worker_type)
@@ -99,31 +80,29 @@ def test_a_lost_held_message_harms_nothing_while_the_worker_lives(
     assert alive.on_run((task_id, 0), "reclaim").status_code == 200
     with storage_access(azurite_server, queue.poll_urls(worker_type)[-1]) as messages:
         count = messages.get_queue_properties().approximate_message_count
-        assert count == 1, "the reclaim has held another"
+        assert count == 1
         messages.clear_messages()
     assert alive.on_run((task_id, 0), "exception", {"reason": "worker-shutdown"}).status_code == 200
     assert next_message(queue, worker_type).run == (task_id, 1)
 
 
-def test_a_lost_held_message_harms_nothing_but_that_nobody_is_told_after_taken_until(
+@on_azurite
+def test_without_resolvers_a_lost_held_message_hides_the_next_run_which_can_be_claimed_by_its_id(
     short_claims: Queue, worker_type: str
 ) -> None:
-    """What resolvers are for: after takenUntil the task looks running, and nobody who polls is led to it.
-
-    Whoever names the next run gets it even so: the table decides.
-    """
+    """After takenUntil the task looks running, and no poll finds it: resolvers repair this."""
     task_id = short_claims.create(definition(worker_type))
     _, dead = claim_next(short_claims, worker_type)
     urls = short_claims.poll_urls(worker_type)[-1]
-    [lost] = wait_until(lambda: short_claims.poll_one(urls) or time.sleep(POLL_INTERVAL))
+    lost = next_message(short_claims, worker_type)
     assert delete(urls, lost) == 204
 
-    # what is missing without them
+    # no message
     assert short_claims.pending(worker_type) == 0
     assert short_claims.poll(worker_type) == []
     assert short_claims.runs(task_id) == [("running", None)]
 
-    # what holds even so
+    # the table decides
     assert dead.on_run((task_id, 0), "reclaim").status_code == 409
     claim = short_claims.claim(lost, "two")
     assert claim.status_code == 200, claim.text
@@ -132,3 +111,57 @@ def test_a_lost_held_message_harms_nothing_but_that_nobody_is_told_after_taken_u
     alive = short_claims.with_credentials(claim.json()["credentials"])
     assert alive.on_run((task_id, 1), "completed").status_code == 200
     assert short_claims.runs(task_id) == [("exception", "claim-expired"), ("completed", "completed")]
+
+
+@on_azurite
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_next_worker_runs_the_task_of_a_killed_worker_after_taken_until(
+    short_claims: Queue, worker_type: str, tmp_path: Path, protocol: str
+) -> None:
+    queue = short_claims
+    command = ["sh", "-c", "echo $$; test $RUN_ID != 0 || exec sleep 60"]
+    task_id = queue.create(definition(worker_type, payload={"command": command}))
+    with work(tmp_path / "killed", queue.server, worker_type, "--protocol", protocol) as killed:
+        wait_until(lambda: killed.output.endswith("\n"))
+        orphan = int(killed.output)
+        killed.end(signal.SIGKILL)
+        os.kill(orphan, signal.SIGKILL)
+    assert queue.runs(task_id) == [("running", None)]
+    options = ("--max-tasks", "1", "--protocol", protocol)
+    with work(tmp_path / "next", queue.server, worker_type, *options) as next_worker:
+        assert next_worker.wait() == 0
+    claimed = [step["run_id"] for step in next_worker.steps if step["event"] == "claim"]
+    assert claimed == [1]
+    status = queue.status(task_id)
+    assert queue.runs(task_id) == [("exception", "claim-expired"), ("completed", "completed")]
+    assert status["retriesLeft"] == 4
+    assert status["runs"][1]["reasonCreated"] == "retry"
+    assert queue.on_run((task_id, 0), "reclaim").status_code == 409
+    assert queue.on_run((task_id, 0), "completed").status_code == 409
+    assert queue.pending(worker_type) == 0
+
+
+@on_memory
+def test_a_task_that_runs_longer_than_a_claim_is_reclaimed_and_completed(
+    short_claims: Queue, worker_type: str, tmp_path: Path
+) -> None:
+    command = ["sleep", str(SHORT_CLAIM + 1)]
+    task_id = short_claims.create(definition(worker_type, payload={"command": command}))
+    with work(tmp_path, short_claims.server, worker_type, "--max-tasks", "1") as worker:
+        assert worker.wait() == 0
+    assert "reclaim" in worker.step_names
+    assert short_claims.runs(task_id) == [("completed", "completed")]
+
+
+@on_memory
+def test_the_worker_stops_a_canceled_task_at_its_next_reclaim(
+    short_claims: Queue, worker_type: str, tmp_path: Path
+) -> None:
+    payload = {"command": ["sleep", str(LONG)]}
+    task_id = short_claims.create(definition(worker_type, payload=payload))
+    with work(tmp_path, short_claims.server, worker_type, "--max-tasks", "1") as worker:
+        worker.wait_for("run")
+        short_claims.ask("POST", f"/task/{task_id}/cancel")
+        assert worker.wait() == 0
+    assert worker.step_names[-1] == "claim-lost"
+    assert short_claims.runs(task_id) == [("exception", "canceled")]

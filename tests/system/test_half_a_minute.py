@@ -1,6 +1,6 @@
-"""A server killed between writing and telling: within half a minute, the next one makes up for all of it.
+"""A server is killed after it wrote and before it published: the next server publishes within half a minute.
 
-Meanwhile that one has a group of 120 tasks to see to.
+Meanwhile the next server handles a group of 120 tasks.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,11 +28,11 @@ MANY, DEPENDENCIES = 120, 100
 
 @dataclass(frozen=True)
 class Cut:
-    """A call that is cut short: what was told before, the state that it wrote, and what it has not told."""
+    """A call that is cut short: the events before it, the state that it wrote, and its unpublished events."""
 
     before: Sequence[str]
     written: str
-    untold: Sequence[str]
+    unpublished: Sequence[str]
 
 
 PENDING = ("defined", "pending 0")
@@ -48,12 +48,12 @@ CUTS = {
 
 
 class Interrupted:
-    """The calls, each on a task of its own, from what has to be there first to what is cut short."""
+    """The calls, each on a task of its own: their preparation, and their beginning."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue, self._holder = queue, queue
         self.tasks = {name: slugid() for name in CUTS}
-        self.dependent = slugid()  # on the one that is completed
+        self.dependent = slugid()  # of the completed task
 
     def prepare(self, pool: ThreadPoolExecutor) -> None:
         wait([pool.submit(self._put, name) for name in ("claim", "completed", "cancel", "rerun")])
@@ -66,7 +66,7 @@ class Interrupted:
         self._do("cancel", "rerun")
 
     def begin(self, pool: ThreadPoolExecutor) -> None:
-        """Begin all of them; none is answered."""
+        """Begin all calls; none is answered."""
         task_ids = self.tasks
         calls: list[Callable[[], object]] = [
             lambda: self._put("create"),
@@ -81,11 +81,11 @@ class Interrupted:
             pool.submit(call)
 
     def states(self, queue: Queue) -> dict[str, str | None]:
-        found = {}
+        states = {}
         for name, task_id in self.tasks.items():
             answer = queue.send("GET", f"/task/{task_id}/status")
-            found[name] = answer.json()["status"]["state"] if answer.status_code == 200 else None
-        return found
+            states[name] = answer.json()["status"]["state"] if answer.status_code == 200 else None
+        return states
 
     def _put(self, name: str) -> None:
         self._queue.ask("PUT", f"/task/{self.tasks[name]}", definition(TYPE))
@@ -97,12 +97,12 @@ class Interrupted:
 
 @dataclass(frozen=True)
 class Story:
-    """The calls, the queue of the next server, a listener from the beginning, and what it heard before."""
+    """The calls, the queue of the next server, a listener, and its events before that server started."""
 
     calls: Interrupted
     queue: Queue
     listener: Listener
-    told_before: Mapping[str, Sequence[str]]
+    before: Mapping[str, Sequence[str]]
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def story(tmp_path_factory: pytest.TempPathFactory, azurite: Azurite, rabbitmq: 
             calls = Interrupted(as_root(killed))
             connect(as_root(killed), listener, gate, pool)
             calls.prepare(pool)
-            listener.hears({calls.tasks[name]: cut.before for name, cut in CUTS.items()})
+            listener.wait_for({calls.tasks[name]: cut.before for name, cut in CUTS.items()})
             gate.is_open.clear()
             calls.begin(pool)
             wait_until(
@@ -126,21 +126,21 @@ def story(tmp_path_factory: pytest.TempPathFactory, azurite: Azurite, rabbitmq: 
             killed.kill()
             gate.lose()
             assert waiting(azurite, env["LEGACY_QUEUE_QUEUE_PREFIX"]) == 0, "it had not given up"
-            told_before = listener.told(calls.tasks.values())
+            before = listener.received(calls.tasks.values())
             with serve(folder / "next", "--workers", "2", env=env) as server:
-                yield Story(calls, as_root(server), listener, told_before)
+                yield Story(calls, as_root(server), listener, before)
 
 
 def connect(queue: Queue, listener: Listener, gate: Gate, pool: ThreadPoolExecutor) -> None:
-    """Have the server connected as often as it ever is, so that each call can hang on a connection."""
+    """Wait until the server has all its connections, so that each call can hang on one of them."""
 
     def create(_: object = None) -> str:
         return queue.create(definition("early"))
 
     def publishes() -> bool:
-        """Whether what happens is told before it is answered: at first it waits with what may be older."""
+        """Whether an event is published before the answer; a new server publishes older events first."""
         task_id = create()
-        return listener.told([task_id]) == {task_id: list(PENDING)}
+        return listener.received([task_id]) == {task_id: list(PENDING)}
 
     def is_connected() -> bool:
         wait_until(publishes)
@@ -157,22 +157,23 @@ def connect(queue: Queue, listener: Listener, gate: Gate, pool: ThreadPoolExecut
 
 
 def waiting(azurite: Azurite, prefix: str) -> int:
-    """How many events wait for the broker."""
+    """The number of events that wait for the broker."""
     with QueueServiceClient.from_connection_string(azurite.connection_string) as service:
-        if f"{prefix}-events" not in [one.name for one in service.list_queues(prefix)]:
+        if f"{prefix}-events" not in [queue.name for queue in service.list_queues(prefix)]:
             return 0
-        return service.get_queue_client(f"{prefix}-events").get_queue_properties().approximate_message_count
+        events = service.get_queue_client(f"{prefix}-events").get_queue_properties()
+        return events.approximate_message_count or 0
 
 
-def test_what_was_written_as_the_server_was_killed_is_so_though_nobody_was_told(story: Story) -> None:
+def test_writes_of_a_killed_server_stand_although_their_events_were_not_published(story: Story) -> None:
     calls = story.calls
     assert calls.states(story.queue) == {name: cut.written for name, cut in CUTS.items()}
-    assert story.told_before == {calls.tasks[name]: list(cut.before) for name, cut in CUTS.items()}
+    assert story.before == {calls.tasks[name]: list(cut.before) for name, cut in CUTS.items()}
 
 
 @dataclass(frozen=True)
 class Group:
-    """Many tasks; one of them waits for the end of a hundred others."""
+    """Many tasks; ``waiting`` depends on a hundred of ``others``."""
 
     group_id: str
     others: Sequence[str]
@@ -208,40 +209,40 @@ def test_a_large_group_is_listed_page_by_page(story: Story, group: Group, name: 
     assert max(len(page["tasks"]) for page in pages) == limit
 
 
-def test_a_task_of_a_hundred_dependencies_waits_for_the_last_and_a_group_is_resolved_with_its_last_and_again(
+def test_the_last_of_a_hundred_dependencies_releases_a_task_and_the_last_task_resolves_the_group(
     story: Story, group: Group
 ) -> None:
     queue, listener, group_id = story.queue, story.listener, group.group_id
     last, *rest = group.others
 
-    def hears(task_ids: Iterable[str], *lines: str) -> None:
-        # where all this takes longer than half a minute, some of it is told twice
-        listener.hears(dict.fromkeys(task_ids, lines), more_than_once=True)
+    def wait_for(task_ids: Iterable[str], *lines: str) -> None:
+        # events may repeat if all this takes longer than half a minute
+        listener.wait_for(dict.fromkeys(task_ids, lines), may_repeat=True)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(lambda task_id: cancel(queue, task_id), rest))
-    hears(rest, *PENDING, "exception 0 canceled")
+    wait_for(rest, *PENDING, "exception 0 canceled")
     assert queue.status(group.waiting)["state"] == "unscheduled"
     cancel(queue, last)
-    hears([last], *PENDING, "exception 0 canceled")
-    hears([group.waiting], *PENDING)
-    assert listener.told([group_id]) == {group_id: []}
+    wait_for([last], *PENDING, "exception 0 canceled")
+    wait_for([group.waiting], *PENDING)
+    assert listener.received([group_id]) == {group_id: []}
     cancel(queue, group.waiting)
-    hears([group_id], "group-resolved")
+    wait_for([group_id], "group-resolved")
 
     late = join(queue, group_id)
-    before = listener.told([group_id])[group_id]
+    before = listener.received([group_id])[group_id]
     cancel(queue, late)
-    hears([late], *PENDING, "exception 0 canceled")
-    wait_until(lambda: len(listener.told([group_id])[group_id]) > len(before))
+    wait_for([late], *PENDING, "exception 0 canceled")
+    wait_until(lambda: len(listener.received([group_id])[group_id]) > len(before))
 
 
-def test_what_was_not_told_is_told_in_the_end_in_order(story: Story) -> None:
-    told = {story.calls.tasks[name]: [*cut.before, *cut.untold] for name, cut in CUTS.items()}
-    story.listener.hears({**told, story.calls.dependent: PENDING}, more_than_once=True)
+def test_unpublished_events_are_published_in_order(story: Story) -> None:
+    events = {story.calls.tasks[name]: [*cut.before, *cut.unpublished] for name, cut in CUTS.items()}
+    story.listener.wait_for({**events, story.calls.dependent: PENDING}, may_repeat=True)
 
 
-def test_each_run_that_became_pending_is_led_to_in_the_end(story: Story) -> None:
+def test_each_pending_run_gets_a_message(story: Story) -> None:
     pending = {(story.calls.tasks["create"], 0), (story.calls.tasks["schedule"], 0)}
     pending |= {(story.calls.tasks["rerun"], 1), (story.calls.dependent, 0)}
     polled: set[tuple[str, int]] = set()

@@ -1,4 +1,4 @@
-"""``legacy-queue migration``: what workers of each generation did, on two servers that share an account."""
+"""``legacy-queue migration`` after workers of each generation worked on two servers that share an account."""
 
 import json
 from pathlib import Path
@@ -7,14 +7,15 @@ from typing import Any
 from legacy_queue.adapters.azurite import Azurite
 
 from .accounts import ROOT, as_root, on_account
-from .http_queue import definition
-from .processes import Server, run, serve, wait_until, work
+from .fleet import HttpWorker
+from .http_queue import Queue, definition
+from .processes import Server, run, serve, wait_until
 
 BARE = ["messageId", "receipt", "signature"]
 
 
 def migration(folder: Path, server: Server, *options: str) -> str:
-    """What the command prints."""
+    """The output of the command."""
     env = {
         "LEGACY_QUEUE_ROOT_URL": server.root_url,
         "TASKCLUSTER_CLIENT_ID": ROOT["clientId"],
@@ -25,18 +26,17 @@ def migration(folder: Path, server: Server, *options: str) -> str:
     return command.output
 
 
-def verdicts(folder: Path, server: Server) -> dict[str, Any]:
-    """Of each worker type: who claims how, how many claims are refused, and what it is ready for."""
-    report = json.loads(migration(folder, server, "--json", "--provisioner", "system"))
+def verdicts(report: Any) -> dict[str, Any]:
+    """Of each worker type of a report: its calls, claims, refused claims, and whether it is ready."""
     return {
-        one["workerType"]: {
-            "calls": sorted((call["method"], call["caller"], call["missing"]) for call in one["calls"]),
-            "claims": sum(call["count"] for call in one["calls"] if call["method"] == "claimTask"),
-            "refused": one["required"]["refused"],
-            "required": one["required"]["possible"],
-            "ready": one["claimWork"]["ready"],
+        entry["workerType"]: {
+            "calls": sorted((call["method"], call["caller"], call["missing"]) for call in entry["calls"]),
+            "claims": sum(call["count"] for call in entry["calls"] if call["method"] == "claimTask"),
+            "refused": entry["required"]["refused"],
+            "required": entry["required"]["possible"],
+            "ready": entry["claimWork"]["ready"],
         }
-        for one in report["workerTypes"]
+        for entry in report["workerTypes"]
     }
 
 
@@ -49,21 +49,21 @@ EXPECTED = {
         "ready": False,
     },
     "claimwork": {
-        "calls": [("claimWork", "sample/claimwork", [])],
+        "calls": [("claimWork", "http/claimwork", [])],
         "claims": 0,
         "refused": 0,
         "required": False,
         "ready": True,
     },
     "deployed": {
-        "calls": [("claimTask", "sample/deployed", BARE), ("pollTaskUrls", "root", [])],
+        "calls": [("claimTask", "http/deployed", BARE), ("pollTaskUrls", "root", [])],
         "claims": 2,
         "refused": 2,
         "required": False,
         "ready": False,
     },
     "draft": {
-        "calls": [("claimTask", "sample/draft", []), ("pollTaskUrls", "root", [])],
+        "calls": [("claimTask", "http/draft", []), ("pollTaskUrls", "root", [])],
         "claims": 2,
         "refused": 0,
         "required": True,
@@ -72,46 +72,48 @@ EXPECTED = {
 }
 
 
-def work_through(folder: Path, server: Server, protocol: str) -> None:
-    """A sample worker runs two tasks of a worker type that is named as its protocol."""
+def work_through(queue: Queue, protocol: str) -> None:
+    """A worker runs two tasks of a worker type that has the name of its protocol."""
+    worker = HttpWorker(queue, protocol, protocol, protocol)
     for _ in range(2):
-        as_root(server).create(definition(protocol))
-    options = ("--protocol", protocol, "--worker-id", protocol, "--max-tasks", "2")
-    with work(folder / protocol, server, protocol, *options, credentials=ROOT) as worker:
-        assert worker.wait() == 0, worker.errors
+        queue.create(definition(protocol))
+        worker.finish(worker.wait_for_claim())
 
 
-def claim_bare(server: Server) -> None:
-    """A worker that never polls: somebody else tells it of its tasks."""
-    queue = as_root(server)
+def claim_bare(queue: Queue) -> None:
+    """A worker claims a task without polling for it."""
     task_id = queue.create(definition("bare"))
     assert queue.claim_by_name(task_id, 0, "bare").status_code == 200
 
 
-def test_a_fleet_is_told_worker_by_worker_also_after_a_restart(tmp_path: Path, azurite: Azurite) -> None:
-    env, ask = on_account(azurite), tmp_path / "ask"
+def test_the_report_covers_all_servers_and_survives_a_restart(tmp_path: Path, azurite: Azurite) -> None:
+    env, folder = on_account(azurite), tmp_path / "migration"
     with (
         serve(tmp_path / "server-1", env=env) as first,
         serve(tmp_path / "server-2", "--workers", "2", env=env) as second,
     ):
-        work_through(tmp_path, first, "draft")
-        work_through(tmp_path, second, "deployed")
-        work_through(tmp_path, second, "claimwork")
-        claim_bare(first)
-        claim_bare(second)
-        for server in (first, second):  # what the other one counts is there some seconds later
-            wait_until(lambda one=server: verdicts(ask, one) == EXPECTED)
-        claim_bare(first)
-        claim_bare(second)
+        queues = [as_root(first), as_root(second)]
+        for number, protocol in enumerate(("draft", "deployed", "claimwork")):
+            work_through(queues[number % 2], protocol)
+        for queue in queues:
+            claim_bare(queue)
+        path = "/migration?provisionerId=system"
+        # each server reads the counts of the other after some seconds
+        wait_until(lambda: all(verdicts(queue.ask("GET", path)) == EXPECTED for queue in queues))
+        for queue in queues:
+            claim_bare(queue)
         assert [server.end() for server in (first, second)] == [0, 0]
-    expected = EXPECTED | {"bare": EXPECTED["bare"] | {"claims": 4, "refused": 4}}
+    bare = EXPECTED["bare"] | {"claims": 4, "refused": 4}
     with serve(tmp_path / "server-3", env=env) as server:
-        assert verdicts(ask, server) == expected, "who ends has written down all that it counted"
-        table = [line.split() for line in migration(ask, server).splitlines() if line.startswith("system/")]
+        report = json.loads(migration(folder, server, "--json", "--provisioner", "system"))
+        assert verdicts(report) == EXPECTED | {"bare": bare}, "a server writes its counts when it ends"
+        table = [
+            line.split() for line in migration(folder, server).splitlines() if line.startswith("system/")
+        ]
         assert [(words[0], " ".join(words[8:])) for words in table] == [
             ("system/bare", "not yet not yet"),
             ("system/claimwork", "- ready"),
             ("system/deployed", "not yet not yet"),
             ("system/draft", "can be not yet"),
         ]
-        assert "6 of the 8 claims" in migration(ask, server, "--dry-run", "required")
+        assert "6 of 8 claims" in migration(folder, server, "--dry-run", "required")

@@ -1,4 +1,4 @@
-"""Workers of all three generations on one queue, and a fleet that is moved from one to another and back."""
+"""Workers of all three generations share a queue, and a fleet changes its protocol while tasks run."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -11,56 +11,51 @@ import pytest
 from legacy_queue.adapters.azurite import Azurite
 
 from .accounts import as_root, on_account
-from .conftest import STORAGES
 from .fleet import COMPLETED, PROTOCOLS, HttpWorker, Work, at_work, claimed_by, wait_for_completion
 from .http_queue import Json, Queue
 from .processes import LONG, WorkerProcess, serve, wait_until, work
 
-TASKS = 36
-SEVERAL = 3  # plain workers of each protocol
-BRIEF = ("--claim-work-wait", "1s")
-HASTY = ("--claim-timeout", "15s", *BRIEF)
+TASKS = 24
+WORKERS_EACH = 2  # workers over HTTP of each protocol
+SHORT_WAIT = ("--claim-work-wait", "1s")
+SHORT_CLAIMS = ("--claim-timeout", "15s", *SHORT_WAIT)
 
 
-@pytest.fixture(params=["memory", "two servers on azurite"])
-def queues(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sequence[Queue]]:
-    """The queue at each of its servers."""
-    with ExitStack() as stack:
-        if request.param == "memory":
-            server = stack.enter_context(serve(tmp_path / "server", "--storage", "memory", *BRIEF))
-            yield [Queue(server)]
-            return
-        azurite: Azurite = request.getfixturevalue("azurite")
-        env = on_account(azurite)
-        yield [
-            as_root(stack.enter_context(serve(tmp_path / name, *BRIEF, env=env))) for name in ("one", "other")
-        ]
+@pytest.fixture
+def queues(azurite: Azurite, tmp_path: Path) -> Iterator[Sequence[Queue]]:
+    """The queue at each of two servers."""
+    env = on_account(azurite)
+    with (
+        serve(tmp_path / "one", *SHORT_WAIT, env=env) as one,
+        serve(tmp_path / "two", *SHORT_WAIT, env=env) as two,
+    ):
+        yield [as_root(one), as_root(two)]
 
 
-def test_a_mixed_fleet_runs_each_task_once_and_leaves_nothing(
+def test_a_mixed_fleet_on_two_servers_runs_each_task_once_and_leaves_no_message(
     queues: Sequence[Queue], worker_type: str, tmp_path: Path
 ) -> None:
     workers = [
         HttpWorker(queues[number % len(queues)], worker_type, f"{protocol}-{number}", protocol)
         for protocol in PROTOCOLS
-        for number in range(SEVERAL)
+        for number in range(WORKERS_EACH)
     ]
-    all_at_work = threading.Barrier(len(workers) + 1)
+    all_hold_a_claim = threading.Barrier(len(workers) + 1)
     work_of_all = Work(queues[0], worker_type)
 
-    def in_hand(worker: HttpWorker, claim: Json) -> None:
-        """Nobody goes on before each has had one in hand, and nobody else gets it."""
+    def on_claim(worker: HttpWorker, claim: Json) -> None:
+        """Wait until each worker holds its first claim; another worker cannot claim the same run."""
         if len(worker.claims) == 1:
-            all_at_work.wait(LONG)
+            all_hold_a_claim.wait(LONG)
         rival = queues[-1].claim_by_name(claim["status"]["taskId"], claim["runId"], "rival")
         assert rival.status_code == 409
 
     with sample_workers(queues[-1], worker_type, tmp_path) as samples:
-        with at_work(workers, in_hand) as check:
+        with at_work(workers, on_claim) as check:
             tasks = work_of_all.create(TASKS)
             for sample in samples:
                 sample.wait_for("claim")
-            all_at_work.wait(LONG)
+            all_hold_a_claim.wait(LONG)
             wait_for_completion(check, work_of_all)
         assert [sample.end() for sample in samples] == [0] * len(samples)
         by_samples = [
@@ -83,7 +78,7 @@ def test_a_mixed_fleet_runs_each_task_once_and_leaves_nothing(
 
 @contextmanager
 def sample_workers(queue: Queue, worker_type: str, folder: Path) -> Iterator[list[WorkerProcess]]:
-    """``legacy-queue worker`` for each protocol, all of them looking for work."""
+    """A ``legacy-queue worker`` of each protocol."""
     with ExitStack() as stack:
         samples = []
         for protocol in PROTOCOLS:
@@ -96,12 +91,12 @@ def sample_workers(queue: Queue, worker_type: str, folder: Path) -> Iterator[lis
 
 
 OLD, NEW = ("draft", "deployed"), ("claimwork",)
-IN_FLIGHT = 3  # tasks of each protocol's worker when the fleet is moved
+IN_FLIGHT = 3  # claims of each worker when the fleet changes its protocol
 
 
 @dataclass
 class Move:
-    """A fleet on a worker type of its own, moved from some protocols to others with tasks in flight."""
+    """A fleet on a worker type of its own changes its protocols while tasks are in flight."""
 
     queue: Queue
     worker_type: str
@@ -118,29 +113,29 @@ class Move:
             ]
             for protocols in (self.before, self.after)
         )
-        self.ended: dict[str, tuple[str, str]] = {}  # how run 0 of a task does, if not completed
+        self.ended: dict[str, tuple[str, str]] = {}  # the end of run 0 of a task, if not completed
 
     def begin(self) -> None:
-        """The old workers have tasks in flight, others wait."""
-        self.work.create(IN_FLIGHT * len(self.old) + 8)
+        """Create tasks; each old worker claims some of them, others stay pending."""
+        self.work.create(IN_FLIGHT * len(self.old) + 4)
         for worker in self.old:
             for _ in range(IN_FLIGHT):
-                worker.claim_until_there_is()
+                worker.wait_for_claim()
 
     def stop_old(self) -> None:
-        """Each of them completes one task, gives one back, and dies with the others."""
+        """Each old worker completes a task, reports worker-shutdown for another, and dies."""
         for worker in self.old:
-            done, given_back, *held = worker.claims
+            done, shut_down, *held = worker.claims
             worker.finish(done)
-            assert worker.report(given_back, "exception", {"reason": "worker-shutdown"}) == 200
-            self._ends([given_back], "worker-shutdown")
+            assert worker.report(shut_down, "exception", {"reason": "worker-shutdown"}) == 200
+            self._ends([shut_down], "worker-shutdown")
             self._ends(held, "claim-expired")
 
     def _ends(self, claims: Sequence[Json], reason: str) -> None:
         self.ended |= {claim["status"]["taskId"]: ("exception", reason) for claim in claims}
 
     def check(self) -> None:
-        """All is completed, retries were spent on what was lost alone, and who died cannot come back."""
+        """All tasks completed, only lost runs cost a retry, and the claim of a dead worker is void."""
         statuses = self.work.statuses()
         runs = self.work.runs()
         assert runs == {
@@ -160,9 +155,8 @@ class Move:
         assert self.queue.pending(self.worker_type) == 0
 
 
-@pytest.mark.parametrize("storage", STORAGES)
-def test_a_fleet_is_moved_to_claim_work_and_back_with_tasks_in_flight(tmp_path: Path, storage: str) -> None:
-    with serve(tmp_path, "--storage", storage, *HASTY) as server:
+def test_a_fleet_changes_to_claim_work_and_back_with_tasks_in_flight(tmp_path: Path) -> None:
+    with serve(tmp_path, *SHORT_CLAIMS) as server:
         queue = Queue(server)
         moves = [Move(queue, "there", OLD, NEW), Move(queue, "back", NEW, OLD)]
         for move in moves:

@@ -1,4 +1,4 @@
-"""Artifacts with the newest clients: their own upload of objects, and their own download of all there is."""
+"""Artifacts with the newest clients: their upload of objects, and their download of each storage type."""
 
 import random
 from collections.abc import Callable
@@ -13,37 +13,36 @@ from .real_clients import TODAY, Called, RealClient
 from .uploads import TEXT, Run, body, claimed, of_blob, send
 
 CONTENT = b"all that the task said\n"
-LARGE = random.Random(2).randbytes(5 * 1024**2)  # more than goes inline, and than a block
+LARGE = random.Random(2).randbytes(5 * 1024**2)  # larger than an inline upload, and than a block
 
 
 @pytest.fixture(params=TODAY)
 def client(
     request: pytest.FixtureRequest, server: Server, clients: Callable[[str, Server], RealClient]
 ) -> RealClient:
-    """Each of the newest clients in turn."""
+    """Each of the newest clients."""
     return clients(request.param, server)
 
 
 @pytest.fixture
 def run(queue: Queue, clients: Callable[[str, Server], RealClient], server: Server, worker_type: str) -> Run:
-    """Of a worker that is older than they are."""
+    """A run that an older client has claimed."""
     return claimed(queue, clients("pypi-3.0.2", server), worker_type)
 
 
 @pytest.mark.parametrize("data", [b"", CONTENT, LARGE], ids=["empty", "inline", "put"])
-def test_an_object_is_uploaded_and_downloaded_by_the_clients_own_helpers(
-    run: Run, client: Called, data: bytes
-) -> None:
-    wanted = body("object", contentType="application/octet-stream")
-    client.put_object(run.task_id, "0", "public/an object", wanted, data)
+def test_the_clients_own_helpers_upload_and_download_an_object(run: Run, client: Called, data: bytes) -> None:
+    artifact = body("object", contentType="application/octet-stream")
+    client.put_object(run.task_id, "0", "public/an object", artifact, data)
     for run_id in ("0", None):
-        downloaded = client.download(run.task_id, run_id, "public/an object")
-        assert downloaded == (data, "application/octet-stream")
+        assert client.download(run.task_id, run_id, "public/an object") == (data, "application/octet-stream")
     assert run.get("public/an object").content == data
     assert run.call("reportCompleted")["status"]["state"] == "completed"
 
 
-def test_what_a_legacy_worker_stored_is_downloaded_unchanged(run: Run, client: Called) -> None:
+def test_the_newest_clients_download_the_artifacts_of_a_legacy_worker_unchanged(
+    run: Run, client: Called
+) -> None:
     run.put("public/s3", CONTENT)
     put_url = run.call("createArtifact", "public/azure", body("azure"))["putUrl"]
     headers = {"Content-Type": TEXT, "x-ms-blob-type": "BlockBlob"}
@@ -55,16 +54,16 @@ def test_what_a_legacy_worker_stored_is_downloaded_unchanged(run: Run, client: C
     run.call("createArtifact", "public/reference", body("reference", url=s3_url))
     run.call("createArtifact", "public/link", body("link", artifact="public/blob"))
     run.call("createArtifact", "public/error", body("error"))
-    had = {
+    downloaded = {
         name: client.download(run.task_id, "0", f"public/{name}")
         for name in ("s3", "azure", "blob", "reference", "link")
     }
-    assert {name: content for name, (content, _) in had.items()} == dict.fromkeys(had, CONTENT)
-    assert all(TEXT.startswith(content_type.partition(";")[0]) for _, content_type in had.values())
-    assert client.download(run.task_id, "0", "public/error") == "file-missing-on-worker"
+    assert {name: content for name, (content, _) in downloaded.items()} == dict.fromkeys(downloaded, CONTENT)
+    assert all(TEXT.startswith(content_type.partition(";")[0]) for _, content_type in downloaded.values())
+    assert client.download_error(run.task_id, "0", "public/error") == "file-missing-on-worker"
 
 
-@pytest.mark.parametrize("server", ["memory"], indirect=True)  # what no storage changes
+@pytest.mark.parametrize("server", ["memory"], indirect=True)  # does not depend on the storage
 def test_the_methods_about_artifacts_answer_json_with_a_url(run: Run, client: Called) -> None:
     run.call("createArtifact", "public/live.log", body("reference"))
     run.put("public/backing.log", CONTENT)

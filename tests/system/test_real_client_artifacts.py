@@ -1,4 +1,4 @@
-"""Artifacts of each storage type with real clients: put on record, uploaded, had, and listed."""
+"""Artifacts of each storage type with real clients: created, uploaded, downloaded and listed."""
 
 import gzip
 import random
@@ -21,8 +21,8 @@ CONTENT = b'{"all": "that the task said, \xc3\xa4"}'
 MIB = 1024**2
 LARGE = random.Random(1).randbytes(11 * MIB)
 PART = 5 * MIB  # bytes: the least that S3 took
-in_memory = pytest.mark.parametrize("server", ["memory"], indirect=True)  # what no storage changes
-one_client = pytest.mark.parametrize("client", CLIENTS[:1], indirect=True)  # what no client changes
+in_memory = pytest.mark.parametrize("server", ["memory"], indirect=True)  # does not depend on the storage
+one_client = pytest.mark.parametrize("client", CLIENTS[:1], indirect=True)  # does not depend on the client
 NAMES = [
     "private/a b+c",
     "private/a%2Fb",
@@ -40,9 +40,9 @@ def run(queue: Queue, client: RealClient, worker_type: str) -> Run:
     return claimed(queue, client, worker_type)
 
 
-def test_an_s3_artifact_is_uploaded_by_curl_and_had_by_the_client(run: Run, tmp_path: Path) -> None:
-    wanted = body("s3", contentType="application/json")
-    created = run.call("createArtifact", "public/a.json", wanted)
+def test_curl_uploads_an_s3_artifact_and_the_client_downloads_it(run: Run, tmp_path: Path) -> None:
+    artifact = body("s3", contentType="application/json")
+    created = run.call("createArtifact", "public/a.json", artifact)
     (tmp_path / "a.json").write_bytes(CONTENT)
     upload = tmp_path / "a.json", created["putUrl"]
     assert curl_upload(*upload, "Content-Type: text/html")[0] == 403
@@ -52,24 +52,24 @@ def test_an_s3_artifact_is_uploaded_by_curl_and_had_by_the_client(run: Run, tmp_
     redirect = requests.get(url, allow_redirects=False, timeout=LONG)
     assert redirect.status_code == 303
     assert redirect.headers["x-taskcluster-artifact-storage-type"] == "s3"
-    had = requests.get(url, timeout=LONG)
-    assert (had.status_code, had.content) == (200, CONTENT)
-    assert had.headers["content-type"] == "application/json"
+    downloaded = requests.get(url, timeout=LONG)
+    assert (downloaded.status_code, downloaded.content) == (200, CONTENT)
+    assert downloaded.headers["content-type"] == "application/json"
     assert curl("-L", "-r", "2-4", url) == (206, CONTENT[2:5])
-    # the clients follow the redirect, and take what it leads to for the answer
-    assert run.call("getArtifact", "public/a.json") == had.json()
+    # the clients follow the redirect and parse the artifact as the answer
+    assert run.call("getArtifact", "public/a.json") == downloaded.json()
 
 
 @one_client
-def test_what_was_uploaded_with_an_encoding_is_had_with_it(run: Run, tmp_path: Path) -> None:
+def test_an_artifact_uploaded_with_an_encoding_is_downloaded_with_it(run: Run, tmp_path: Path) -> None:
     packed = gzip.compress(CONTENT)
     (tmp_path / "log.gz").write_bytes(packed)
     put_url = run.call("createArtifact", "public/log", body("s3"))["putUrl"]
     headers = f"Content-Type: {TEXT}", "Content-Encoding: gzip"
     assert curl_upload(tmp_path / "log.gz", put_url, *headers)[0] == 200
-    had = run.get("public/log")
-    assert (had.headers["content-encoding"], had.headers["content-type"]) == ("gzip", TEXT)
-    assert had.content == CONTENT
+    downloaded = run.get("public/log")
+    assert (downloaded.headers["content-encoding"], downloaded.headers["content-type"]) == ("gzip", TEXT)
+    assert downloaded.content == CONTENT
     url = run.signed_url("public/log")
     assert curl("-L", url) == (200, packed)
     assert curl("-L", "-r", "4-9", url) == (206, packed[4:10])
@@ -105,7 +105,7 @@ def test_an_azure_artifact_is_uploaded_to_its_signed_url(run: Run, tmp_path: Pat
 
 
 @one_client
-def test_the_signed_urls_of_an_azure_artifact_are_good_for_nothing_else(run: Run) -> None:
+def test_the_signed_urls_of_an_azure_artifact_allow_nothing_else(run: Run) -> None:
     put_url = run.call("createArtifact", "public/log", body("azure"))["putUrl"]
     other_url = run.call("createArtifact", "public/other", body("azure"))["putUrl"]
     by_azure_bytes(put_url, CONTENT)
@@ -132,17 +132,17 @@ def by_azure_bytes(url: str, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("parts", [(CONTENT,), (LARGE[:PART], LARGE[PART:])], ids=["single", "multipart"])
-def test_a_blob_is_had_once_it_is_complete(run: Run, parts: tuple[bytes, ...]) -> None:
+def test_a_blob_is_available_after_it_is_completed(run: Run, parts: tuple[bytes, ...]) -> None:
     content = b"".join(parts)
-    wanted = of_blob(*parts) if len(parts) == 1 else of_parts(parts)
-    created = run.call("createArtifact", "public/blob", wanted)
+    artifact = of_blob(*parts) if len(parts) == 1 else of_parts(parts)
+    created = run.call("createArtifact", "public/blob", artifact)
     assert run.redirect("public/blob").status_code == 404
     assert run.refusal("completeArtifact", "public/blob", {"etags": ["x"] * len(parts)})[0] == 400
     assert run.refusal("reportCompleted") == (409, "RequestConflict")
     forged = send(created["requests"][-1], bytes(len(parts[-1])))
-    assert forged.status_code == 400, "its SHA-256 is another"
+    assert forged.status_code == 400  # another SHA-256
 
-    etags = [send(*one).headers["etag"] for one in zip(created["requests"], parts, strict=True)]
+    etags = [send(*upload).headers["etag"] for upload in zip(created["requests"], parts, strict=True)]
     for _ in range(2):
         assert run.call("completeArtifact", "public/blob", {"etags": etags}) is None
     redirect = run.redirect("public/blob")
@@ -155,7 +155,7 @@ def test_a_blob_is_had_once_it_is_complete(run: Run, parts: tuple[bytes, ...]) -
     assert run.call("reportCompleted")["status"]["state"] == "completed"
 
 
-# that client came with JavaScript's alone
+# only the JavaScript clients have it
 @pytest.mark.parametrize("client", CLIENTS[1:], indirect=True)
 @pytest.mark.parametrize(
     "file", [{}, {"compression": "gzip"}, {"partSize": PART}], ids=["whole", "gzip", "multipart"]
@@ -172,18 +172,18 @@ def test_the_upload_client_of_that_time_uploads_a_blob(
     assert len(etags) == (3 if "partSize" in file else 1)
 
     url = client.url("getLatestArtifact", run.task_id, "public/file")
-    had = requests.get(url, headers={"Accept-Encoding": "identity"}, stream=True, timeout=LONG)
-    assert had.headers.get("content-encoding") == file.get("compression")
-    raw = had.raw.read()
+    downloaded = requests.get(url, headers={"Accept-Encoding": "identity"}, stream=True, timeout=LONG)
+    assert downloaded.headers.get("content-encoding") == file.get("compression")
+    raw = downloaded.raw.read()
     assert (gzip.decompress(raw) if "compression" in file else raw) == content
-    told = had.history[0].headers
-    assert told["x-taskcluster-location-content-length"] == str(len(content))
-    assert told["x-taskcluster-location-transfer-length"] == str(len(raw))
-    assert told["x-taskcluster-location-content-encoding"] == file.get("compression", "identity")
+    headers = downloaded.history[0].headers
+    assert headers["x-taskcluster-location-content-length"] == str(len(content))
+    assert headers["x-taskcluster-location-transfer-length"] == str(len(raw))
+    assert headers["x-taskcluster-location-content-encoding"] == file.get("compression", "identity")
 
 
 @in_memory
-def test_a_reference_leads_elsewhere_and_then_somewhere_else(run: Run) -> None:
+def test_a_reference_redirects_to_its_newest_url(run: Run) -> None:
     urls = ["https://elsewhere.example.com/live.log?a=%2F&b=c#d", "http://127.0.0.1:60099/log"]
     for url in urls:
         run.call("createArtifact", "public/live.log", body("reference", url=url))
@@ -193,7 +193,7 @@ def test_a_reference_leads_elsewhere_and_then_somewhere_else(run: Run) -> None:
 
 
 @in_memory
-def test_an_artifact_that_is_an_error_says_which(run: Run) -> None:
+def test_an_error_artifact_is_answered_424_with_its_reason(run: Run) -> None:
     run.call("createArtifact", "public/no", body("error"))
     with pytest.raises(Refused) as refused:
         run.call("getArtifact", "public/no")
@@ -206,7 +206,7 @@ def test_an_artifact_that_is_an_error_says_which(run: Run) -> None:
 
 
 @in_memory
-def test_a_private_artifact_is_had_by_scope_and_by_bewit_alone(
+def test_a_private_artifact_needs_a_scope_or_a_bewit(
     queue: Queue, client: RealClient, worker_type: str
 ) -> None:
     run = claimed(queue, client, worker_type, scopes=["queue:get-artifact:private/mine/*"])
@@ -230,37 +230,37 @@ def test_a_private_artifact_is_had_by_scope_and_by_bewit_alone(
         assert status(client.signed_url("getArtifact", *other, credentials=credentials)) == 403
     assert status(client.signed_url("getArtifact", *one, life=-1)) == 401
     moved = client.signed_url("getArtifact", *other).replace("other", "mine%2Flog")
-    assert status(moved) == 401, "a bewit is for one URL"
+    assert status(moved) == 401  # a bewit is for a single URL
 
 
-def test_each_name_is_an_artifact_of_its_own_and_listed_in_pages(run: Run) -> None:
+def test_similar_names_are_different_artifacts_and_are_listed_in_pages(run: Run) -> None:
     for number, name in enumerate(NAMES):
         run.put(name, b"%d" % number)
     assert [run.get(name).content for name in NAMES] == [b"%d" % number for number in range(len(NAMES))]
     [whole] = run.client.pages("listArtifacts", run.task_id, "0")
-    assert sorted(one["name"] for one in whole["artifacts"]) == sorted(NAMES)
+    assert sorted(artifact["name"] for artifact in whole["artifacts"]) == sorted(NAMES)
     for pages in (
         run.client.pages("listArtifacts", run.task_id, "0", limit=3),
         run.client.pages("listLatestArtifacts", run.task_id, limit=3),
     ):
-        assert [one for page in pages for one in page["artifacts"]] == whole["artifacts"]
+        assert [artifact for page in pages for artifact in page["artifacts"]] == whole["artifacts"]
         assert [len(page["artifacts"]) for page in pages] == [3, 3, 2]
 
 
 @in_memory
-def test_artifacts_are_created_again_and_after_an_exception_but_not_after_success(
+def test_artifacts_can_be_created_after_an_exception_and_not_after_completion(
     queue: Queue, run: Run, worker_type: str
 ) -> None:
-    wanted = body("s3")
+    artifact = body("s3")
     for _ in range(2):
-        created = run.call("createArtifact", "public/log", wanted)
+        created = run.call("createArtifact", "public/log", artifact)
         assert created["putUrl"]
     run.put("public/log", CONTENT, expires=in_time(hours=2))
     run.call("reportException", {"reason": "worker-shutdown"})
     run.put("public/why", b"it was shut down")
     assert run.get("public/why").content == b"it was shut down"
     done = claimed(queue, run.client, worker_type)
-    put_url = done.call("createArtifact", "public/log", wanted)["putUrl"]
+    put_url = done.call("createArtifact", "public/log", artifact)["putUrl"]
     done.call("reportCompleted")
-    assert done.refusal("createArtifact", "public/late", wanted) == (409, "RequestConflict")
+    assert done.refusal("createArtifact", "public/late", artifact) == (409, "RequestConflict")
     assert requests.put(put_url, data=b"x", headers={"Content-Type": TEXT}, timeout=LONG).status_code == 409

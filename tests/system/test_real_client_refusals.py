@@ -1,4 +1,4 @@
-"""Every refusal of the endpoints about artifacts, and of claimWork, as real clients see it."""
+"""The refusals of claimWork and of the endpoints about artifacts, with real clients."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from .processes import wait_until
 from .real_clients import RealClient, refusal
 from .uploads import Run, body, claimed, of_blob
 
-# who is told what does not depend on the storage
+# does not depend on the storage
 pytestmark = pytest.mark.parametrize("server", ["memory"], indirect=True)
 
 INVALID, INPUT = (400, "InputValidationError"), (400, "InputError")
@@ -29,14 +29,14 @@ UNKNOWN = slugid()
 
 @pytest.fixture
 def run(queue: Queue, client: RealClient, worker_type: str) -> Run:
-    """It has the blob public/blob, which is not uploaded, and the reference public/reference."""
+    """A run with the blob public/blob, which is not uploaded, and the reference public/reference."""
     run = claimed(queue, client, worker_type)
     run.call("createArtifact", "public/blob", BLOB)
     run.call("createArtifact", "public/reference", body("reference"))
     return run
 
 
-def test_what_cannot_be_created_or_completed_is_refused(run: Run) -> None:
+def test_a_wrong_create_or_complete_is_refused_with_its_code(run: Run) -> None:
     many = {"etags": [f"{BLOB['contentSha256']}-{BLOB['contentLength']}"]}
     creating: list[tuple[str, Any, tuple[int, str]]] = [
         ("public/a", {}, INVALID),
@@ -57,32 +57,32 @@ def test_what_cannot_be_created_or_completed_is_refused(run: Run) -> None:
         ("public/blob", {}, INVALID),
         ("public/blob", ETAGS, INPUT),
         ("public/reference", ETAGS, INPUT),
-        ("public/blob", many, CONFLICT),  # they are right, but nothing is uploaded
+        ("public/blob", many, CONFLICT),  # the right ETags, but nothing is uploaded
         ("public/none", ETAGS, NOT_FOUND),
     ]
     for method, attempts in (("createArtifact", creating), ("completeArtifact", completing)):
-        for name, wanted, expected in attempts:
-            assert run.refusal(method, name, wanted) == expected, (method, name, wanted)
+        for name, artifact, expected in attempts:
+            assert run.refusal(method, name, artifact) == expected, (method, name, artifact)
     [listed] = run.client.pages("listArtifacts", run.task_id, "0")
     assert {one["name"] for one in listed["artifacts"]} == {"public/blob", "public/reference"}
 
 
-def test_who_does_not_hold_the_run_creates_and_completes_nothing(run: Run) -> None:
+def test_create_and_complete_need_the_claim_of_the_run(run: Run) -> None:
     call = run.client.call
     other_run = run.client.temporary([f"queue:claim-task:{run.task_id}/1"])
     wrong = {**run.credentials, "accessToken": "w" * 44}
-    for method, wanted in (("createArtifact", BLOB), ("completeArtifact", ETAGS)):
-        to = run.task_id, "0", "public/blob", wanted
-        assert refusal(call, method, *to, credentials=other_run) == SCOPES
-        assert refusal(call, method, *to, credentials=wrong) == FAILED
+    for method, content in (("createArtifact", BLOB), ("completeArtifact", ETAGS)):
+        arguments = run.task_id, "0", "public/blob", content
+        assert refusal(call, method, *arguments, credentials=other_run) == SCOPES
+        assert refusal(call, method, *arguments, credentials=wrong) == FAILED
         for run_id, expected in (("7", INPUT), ("x", ARGUMENTS), ("1001", ARGUMENTS)):
-            assert refusal(call, method, run.task_id, run_id, "public/blob", wanted) == expected
-        assert refusal(call, method, UNKNOWN, "0", "public/blob", wanted) == NOT_FOUND
-        assert refusal(call, method, "x", "0", "public/blob", wanted) == ARGUMENTS
-    assert refusal(call, "reportCompleted", run.task_id, "0") == CONFLICT, "the blob is not complete"
+            assert refusal(call, method, run.task_id, run_id, "public/blob", content) == expected
+        assert refusal(call, method, UNKNOWN, "0", "public/blob", content) == NOT_FOUND
+        assert refusal(call, method, "x", "0", "public/blob", content) == ARGUMENTS
+    assert refusal(call, "reportCompleted", run.task_id, "0") == CONFLICT  # the blob is not complete
 
 
-def test_what_cannot_be_had_or_listed_is_refused(run: Run) -> None:
+def test_a_wrong_get_or_list_is_refused_with_its_code(run: Run) -> None:
     client, wrong = run.client, {**run.credentials, "accessToken": "w" * 44}
     getting: list[tuple[tuple[str, ...], tuple[int, str]]] = [
         (("getArtifact", run.task_id, "0", "public/blob"), NOT_FOUND),  # it is not complete
@@ -108,11 +108,11 @@ def test_what_cannot_be_had_or_listed_is_refused(run: Run) -> None:
         assert refusal(client.call, *call, credentials=wrong) == without_scopes, call
     queries: list[dict[str, Any]] = [{"limit": 0}, {"limit": 1001}, {"continuationToken": "forged"}]
     for query in queries:
-        for to in (("listArtifacts", run.task_id, "0"), ("listLatestArtifacts", run.task_id)):
-            assert refusal(client.pages, *to, **query) == ARGUMENTS, (to, query)
+        for call in (("listArtifacts", run.task_id, "0"), ("listLatestArtifacts", run.task_id)):
+            assert refusal(client.pages, *call, **query) == ARGUMENTS, (call, query)
 
 
-def test_what_has_expired_is_gone(run: Run) -> None:
+def test_an_expired_artifact_is_answered_410_until_it_is_created_again(run: Run) -> None:
     brief = of_blob(CONTENT, expires=in_time(seconds=2))
     run.call("createArtifact", "public/brief", brief)
     wait_until(lambda: run.redirect("public/brief").status_code == 410)
@@ -121,14 +121,16 @@ def test_what_has_expired_is_gone(run: Run) -> None:
     assert run.refusal("completeArtifact", "public/brief", ETAGS) == EXPIRED
     assert run.refusal("createArtifact", "public/brief", S3) == CONFLICT
     run.call("createArtifact", "public/brief", of_blob(CONTENT))
-    assert run.refusal("getArtifact", "public/brief") == NOT_FOUND, "it is renewed, and to be completed again"
+    assert run.refusal("getArtifact", "public/brief") == NOT_FOUND  # created again, not completed
 
 
-def test_who_asks_wrongly_is_given_no_work(queue: Queue, client: RealClient, worker_type: str) -> None:
+def test_a_wrong_claim_work_is_refused_with_its_code(
+    queue: Queue, client: RealClient, worker_type: str
+) -> None:
     worker = {"workerGroup": "group", "workerId": "one", "tasks": 1}
     wrong = {**queue.credentials, "accessToken": "w" * 44}
     elsewhere = client.temporary(["queue:claim-work:system/elsewhere", "queue:worker-id:group/one"])
-    somebody = client.temporary([f"queue:claim-work:system/{worker_type}", "queue:worker-id:group/two"])
+    another = client.temporary([f"queue:claim-work:system/{worker_type}", "queue:worker-id:group/two"])
     attempts: list[tuple[Any, Any, tuple[int, str]]] = [
         ({**worker, "tasks": 0}, None, INVALID),
         ({**worker, "tasks": 33}, None, INVALID),
@@ -136,10 +138,10 @@ def test_who_asks_wrongly_is_given_no_work(queue: Queue, client: RealClient, wor
         ({"workerId": "one"}, None, INVALID),
         (worker, wrong, FAILED),
         (worker, elsewhere, SCOPES),
-        (worker, somebody, SCOPES),
+        (worker, another, SCOPES),
     ]
-    for wanted, credentials, expected in attempts:
-        call = "claimWork", "system", worker_type, wanted
-        assert refusal(client.call, *call, credentials=credentials) == expected, wanted
+    for request, credentials, expected in attempts:
+        call = "claimWork", "system", worker_type, request
+        assert refusal(client.call, *call, credentials=credentials) == expected, request
     too_long = "claimWork", "system", "w" * 39, worker
     assert refusal(client.call, *too_long) == ARGUMENTS

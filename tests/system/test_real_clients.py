@@ -1,5 +1,6 @@
-"""Real clients of that time, unchanged: what they send is understood, and what they get suits them."""
+"""Unchanged clients of 2015 to 2018 create, claim and report tasks."""
 
+from collections.abc import Callable
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
@@ -13,7 +14,7 @@ WORKER = {"workerGroup": "group", "workerId": "one"}
 
 
 def claim(queue: Queue, client: RealClient, worker_type: str) -> tuple[str, Json]:
-    """A task's id and the claim on its run 0, by the message that was polled."""
+    """Create a task and claim it with its message; the task id and the claim."""
     task_id = slugid()
     client.call("createTask", task_id, definition(worker_type))
     urls = client.call("pollTaskUrls", "system", worker_type)["queues"][-1]
@@ -29,13 +30,13 @@ def test_a_real_client_takes_a_task_from_its_creation_to_its_end(
     assert client.call("ping")["alive"] is True
     task_id, task = slugid(), definition(worker_type, scopes=["a:scope"])
     created = client.call("createTask", task_id, task)["status"]
-    assert client.call("createTask", task_id, task)["status"] == created, "it is safe to repeat"
+    assert client.call("createTask", task_id, task)["status"] == created
     assert client.call("status", task_id)["status"] == created
     assert client.call("task", task_id)["metadata"] == task["metadata"]
     assert client.call("pendingTasks", "system", worker_type)["pendingTasks"] > 0
 
     urls = client.call("pollTaskUrls", "system", worker_type)
-    messages = [message for one in urls["queues"] for message in queue.poll_one(one, 32)]
+    messages = [message for pair in urls["queues"] for message in queue.poll_one(pair, 32)]
     assert {message.run for message in messages} == {(task_id, 0)}
     claim = client.call("claimTask", task_id, "0", {**WORKER, **messages[0].proof})
     assert claim["task"] == client.call("task", task_id)
@@ -74,8 +75,8 @@ def test_a_real_client_claims_work_the_highest_priority_first(
         for priority in ("low", "highest", "lowest", "very-high")
     }
     claims: list[Json] = []
-    for wanted in ({}, {"tasks": 2}, {"tasks": 32}):
-        claims += client.call("claimWork", "system", worker_type, {**WORKER, **wanted})["tasks"]
+    for count in ({}, {"tasks": 2}, {"tasks": 32}):
+        claims += client.call("claimWork", "system", worker_type, {**WORKER, **count})["tasks"]
     assert [claim["status"]["taskId"] for claim in claims] == [
         tasks[priority] for priority in ("highest", "very-high", "low", "lowest")
     ]
@@ -88,7 +89,9 @@ def test_a_real_client_claims_work_the_highest_priority_first(
     assert queue.pending(worker_type) == 0
 
 
-def test_a_real_client_is_told_what_was_refused(queue: Queue, client: RealClient, worker_type: str) -> None:
+def test_a_real_client_gets_the_status_and_code_of_each_refusal(
+    queue: Queue, client: RealClient, worker_type: str
+) -> None:
     task_id, claimed = claim(queue, client, worker_type)
     wrong = {**queue.credentials, "accessToken": "w" * 44}
     another = {**WORKER, "workerId": "two"}
@@ -122,10 +125,12 @@ def test_a_real_client_defines_schedules_and_reruns_a_task_and_lists_its_group_a
         ("listDependentTasks", [first, second, third]),  # a defined task depends on itself
     ):
         whole = client.call(method, first)["tasks"]
-        assert [one["status"] for one in whole] == [client.call("status", one)["status"] for one in expected]
-        assert [one["task"] for one in whole] == [client.call("task", one) for one in expected]
+        assert [entry["status"] for entry in whole] == [
+            client.call("status", task_id)["status"] for task_id in expected
+        ]
+        assert [entry["task"] for entry in whole] == [client.call("task", task_id) for task_id in expected]
         pages = client.pages(method, first, limit=1)
-        assert [one["status"]["taskId"] for page in pages for one in page["tasks"]] == expected
+        assert [entry["status"]["taskId"] for page in pages for entry in page["tasks"]] == expected
         assert all(len(page["tasks"]) <= 1 for page in pages)
     other = slugid()
     assert refusal(client.call, "listTaskGroup", other) == (404, "ResourceNotFound")
@@ -135,14 +140,14 @@ def test_a_real_client_defines_schedules_and_reruns_a_task_and_lists_its_group_a
 
 
 def azure_queue(urls: Json) -> QueueClient:
-    """The SDK's client with no more than a signed poll URL: the queue, and the SAS."""
+    """A client of Azure's SDK, made from a signed poll URL."""
     split = urlsplit(urls["signedPollUrl"])
     sas = urlencode([pair for pair in parse_qsl(split.query) if pair[0] != "visibilitytimeout"])
     address = split._replace(path=split.path.removesuffix("/messages"), query="").geturl()
     return QueueClient.from_queue_url(address, credential=sas)
 
 
-def test_azures_own_client_receives_and_deletes_with_a_signed_poll_url(
+def test_azures_sdk_receives_and_deletes_messages_with_a_signed_poll_url(
     queue: Queue, worker_type: str
 ) -> None:
     for _ in range(3):
@@ -153,15 +158,17 @@ def test_azures_own_client_receives_and_deletes_with_a_signed_poll_url(
         assert queue.poll(worker_type) == []
         for message in messages:
             client.delete_message(message)
-    assert queue.pending(worker_type) == 3, "tasks are counted, not messages"
+    assert queue.pending(worker_type) == 3  # counts tasks, not messages
 
 
-def test_azures_own_client_can_do_nothing_else_with_it(queue: Queue, worker_type: str) -> None:
+def test_azures_sdk_is_refused_every_other_operation_with_a_signed_poll_url(
+    queue: Queue, worker_type: str
+) -> None:
     queue.create(definition(worker_type))
     urls = queue.poll_urls(worker_type)
     [message] = queue.poll_one(urls[-1])
     with azure_queue(urls[-1]) as client:
-        attempts = [
+        attempts: list[Callable[[], object]] = [
             lambda: client.send_message("forged"),
             lambda: client.peek_messages(),
             lambda: client.update_message(message.message_id, message.receipt, content="forged"),

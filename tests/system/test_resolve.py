@@ -5,19 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from legacy_queue.adapters.azurite import Azurite
-
-from .accounts import as_root, on_account
 from .http_queue import Queue, definition, slugid
 from .processes import SHORT_CLAIM, importing, resolve, run, serve, wait_until
 
 TYPE = "resolved"
 SPLIT = ("--no-resolvers", "--claim-timeout", f"{SHORT_CLAIM}s")
 EXPIRED = [("exception", "claim-expired"), ("pending", None)]
+TASKS = 10
 
 
-def completed_with_dependent(queue: Queue) -> str:
-    """A task that waits for one that has completed."""
+def complete_dependency(queue: Queue) -> str:
+    """A task whose only dependency has completed."""
     task_id, dependent = queue.create(definition(TYPE)), slugid()
     queue.ask("PUT", f"/task/{dependent}", definition(TYPE, dependencies=[task_id]))
     claim = queue.claim_by_name(task_id, 0).json()
@@ -32,57 +30,44 @@ def claimed(queue: Queue) -> str:
     return task_id
 
 
-def test_two_resolvers_do_for_two_servers_what_those_leave_undone(tmp_path: Path, azurite: Azurite) -> None:
-    env = on_account(azurite)
-    with (
-        serve(tmp_path / "server-1", *SPLIT, env=env) as first,
-        serve(tmp_path / "server-2", *SPLIT, env=env) as second,
-    ):
-        queues = [as_root(first), as_root(second)]
-        dependents = [completed_with_dependent(queue) for queue in queues]
-        tasks = [claimed(queue) for queue in queues * 5]
-        for task_id in dependents:  # this a server sees to itself
-            wait_until(lambda one=task_id: queues[0].status(one)["state"] == "pending")
-        for task_id in tasks:
-            until = datetime.fromisoformat(queues[0].status(task_id)["runs"][0]["takenUntil"])
-            wait_until(lambda until=until: until < datetime.now(UTC))
-            assert queues[0].status(task_id)["state"] == "running"
-        with resolve(tmp_path / "resolver-1", env=env), resolve(tmp_path / "resolver-2", env=env) as resolver:
-            for task_id in tasks:
-                wait_until(lambda one=task_id: queues[1].runs(one) == EXPIRED)
-                assert queues[0].status(task_id)["retriesLeft"] == 4
-            assert f'"pid": {resolver.process.pid}' in resolver.output
-            assert resolver.output.count("\n") == 1
+def has_expired(queue: Queue, task_id: str) -> bool:
+    taken_until = queue.status(task_id)["runs"][0]["takenUntil"]
+    return datetime.fromisoformat(taken_until) < datetime.now(UTC)
 
 
-def test_it_resolves_on_the_azurite_of_a_server_in_the_same_data_directory(tmp_path: Path) -> None:
+def test_two_resolvers_expire_each_claim_of_a_server_without_resolvers_once(tmp_path: Path) -> None:
     with serve(tmp_path / "server", *SPLIT) as server:
         queue, where = Queue(server), ("--data-dir", str(server.data_dir))
-        dependent, task_id = completed_with_dependent(queue), claimed(queue)
-        with resolve(tmp_path / "resolver", *where):
-            wait_until(lambda: queue.status(dependent)["state"] == "pending")
-            wait_until(lambda: queue.runs(task_id) == EXPIRED)
+        dependent = complete_dependency(queue)
+        tasks = [claimed(queue) for _ in range(TASKS)]
+        wait_until(lambda: queue.status(dependent)["state"] == "pending")  # the server does this itself
+        wait_until(lambda: has_expired(queue, tasks[-1]))
+        assert {queue.status(task_id)["state"] for task_id in tasks} == {"running"}
+        with resolve(tmp_path / "one", *where), resolve(tmp_path / "two", *where) as resolver:
+            wait_until(lambda: all(queue.runs(task_id) == EXPIRED for task_id in tasks))
+            assert {queue.status(task_id)["retriesLeft"] for task_id in tasks} == {4}
+            assert f'"pid": {resolver.process.pid}' in resolver.output
+            assert resolver.output.count("\n") == 1
         assert server.end() == 0
-        # it waits for a server that is to come back, and can be told not to
+        # without a server it waits, and can be stopped
         with importing("legacy_queue.wiring", 0, tmp_path / "waiting", "resolve", *where) as waiting:
             assert waiting.end() == 0
             assert waiting.output == ""
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "reason"),
     [
         (("--storage", "memory"), "memory storage lives in the server's own process"),
         ((), "no Azurite was ever started over"),
-        (("--storage", "azure"), "LEGACY_QUEUE_CONNECTION_STRING"),
     ],
 )
-def test_where_there_is_nothing_to_resolve_it_says_so_in_one_sentence(
-    tmp_path: Path, options: tuple[str, ...], said: str
+def test_resolve_without_a_storage_to_share_is_refused_in_one_sentence(
+    tmp_path: Path, options: tuple[str, ...], reason: str
 ) -> None:
     with run(tmp_path, "resolve", "--data-dir", str(tmp_path / "data"), *options) as refused:
         assert refused.wait() in (1, 2)
     assert refused.output == ""
     [sentence] = [line for line in refused.errors.splitlines() if line]
     assert sentence.startswith("Error: ")
-    assert said in sentence
+    assert reason in sentence

@@ -1,4 +1,4 @@
-"""What a message proves, and what it proves to nobody else: signatures, receipts, forgeries."""
+"""Signatures and receipts of messages: wrong, stolen and forged ones are refused."""
 
 import base64
 import json
@@ -11,16 +11,18 @@ from .http_queue import Queue, definition, delete, storage_access
 from .processes import Server, serve
 
 OLD_SECRET, NEW_SECRET = "the-old-secret-that-signs-messages", "the-new-secret-that-signs-messages"
-REQUIRING = "requiring"  # the shared servers' worker type whose policy is required
+REQUIRING = "requiring"  # the worker type of the shared servers whose policy is required
 
 
 def put(server: Server, urls: dict[str, str], content: object) -> None:
-    """Put a message as somebody with storage access can."""
+    """Put a message with storage access."""
     with storage_access(server, urls) as client:
         client.send_message(base64.b64encode(json.dumps(content).encode()).decode())
 
 
-def test_a_wrong_signature_is_refused_and_changes_nothing(queue: Queue, worker_type: str) -> None:
+def test_a_claim_with_a_wrong_signature_is_refused_and_changes_nothing(
+    queue: Queue, worker_type: str
+) -> None:
     task_id = queue.create(definition(worker_type))
     other = queue.create(definition(worker_type))
     first, second = queue.poll(worker_type, 2)
@@ -36,11 +38,11 @@ def test_a_wrong_signature_is_refused_and_changes_nothing(queue: Queue, worker_t
             assert secret not in refused.text
     assert queue.status(task_id) == before
     assert queue.pending(worker_type) == 2
-    assert queue.claim(mine).status_code == 200, "the message itself is as good as before"
+    assert queue.claim(mine).status_code == 200
     assert theirs.task_id == other
 
 
-def test_the_signature_of_one_run_is_none_of_the_next(queue: Queue, worker_type: str) -> None:
+def test_the_signature_of_a_run_is_refused_for_the_next_run(queue: Queue, worker_type: str) -> None:
     task_id = queue.create(definition(worker_type))
     [message] = queue.poll(worker_type)
     holder = queue.with_credentials(queue.claim(message).json()["credentials"])
@@ -52,7 +54,7 @@ def test_the_signature_of_one_run_is_none_of_the_next(queue: Queue, worker_type:
     assert queue.claim(retry).status_code == 200
 
 
-def test_where_the_policy_is_required_what_is_missing_is_named_and_the_run_offered_again(
+def test_under_the_required_policy_a_bare_claim_is_refused_and_the_run_gets_a_new_message(
     queue: Queue,
 ) -> None:
     task_id = queue.create(definition(REQUIRING))
@@ -63,17 +65,17 @@ def test_where_the_policy_is_required_what_is_missing_is_named_and_the_run_offer
     assert refused.json()["code"] == "InputError"
     for name in ("messageId", "receipt", "signature"):
         assert name in refused.json()["message"]
-    assert delete(urls, message) == 204, "a worker deletes its message on any 4xx"
+    assert delete(urls, message) == 204  # as a worker does after any 4xx
     assert queue.runs(task_id) == [("pending", None)]
-    assert queue.pending(REQUIRING) == 1, "and the run has another"
+    assert queue.pending(REQUIRING) == 1  # the new message
     assert queue.ask("POST", f"/task/{task_id}/cancel")
 
 
 @pytest.mark.parametrize("left_out", ["messageId", "receipt", "signature"])
-def test_where_the_policy_is_required_each_field_is(queue: Queue, left_out: str) -> None:
+def test_under_the_required_policy_a_claim_without_a_field_is_refused(queue: Queue, left_out: str) -> None:
     task_id = queue.create(definition(REQUIRING))
     messages = queue.poll(REQUIRING, 32)
-    [message] = [one for one in messages if one.task_id == task_id]
+    [message] = [message for message in messages if message.task_id == task_id]
     proof = {name: value for name, value in message.proof.items() if name != left_out}
     body = {"workerGroup": "group", "workerId": "one", **proof}
     refused = queue.send("POST", f"/task/{task_id}/runs/0/claim", body)
@@ -83,15 +85,15 @@ def test_where_the_policy_is_required_each_field_is(queue: Queue, left_out: str)
     assert queue.ask("POST", f"/task/{task_id}/cancel")
 
 
-def test_where_the_policy_is_required_the_drafts_claim_succeeds(queue: Queue) -> None:
+def test_under_the_required_policy_a_claim_of_the_draft_succeeds(queue: Queue) -> None:
     task_id = queue.create(definition(REQUIRING))
-    [message] = [one for one in queue.poll(REQUIRING, 32) if one.task_id == task_id]
+    [message] = [message for message in queue.poll(REQUIRING, 32) if message.task_id == task_id]
     claim = queue.claim(message)
     assert claim.status_code == 200
     queue.with_credentials(claim.json()["credentials"]).on_run(message.run, "completed")
 
 
-def test_a_stolen_receipt_neither_takes_nor_deletes_the_held_message(queue: Queue, worker_type: str) -> None:
+def test_a_stolen_message_can_neither_be_claimed_nor_deleted(queue: Queue, worker_type: str) -> None:
     task_id = queue.create(definition(worker_type))
     urls = queue.poll_urls(worker_type)[-1]
     [stolen] = queue.poll_one(urls)
@@ -99,7 +101,7 @@ def test_a_stolen_receipt_neither_takes_nor_deletes_the_held_message(queue: Queu
 
     assert delete(urls, stolen) in (400, 404)
     assert queue.claim(stolen, "thief").status_code == 409
-    # as the next run's message, which it has become; the thief does not know the signature
+    # it is the message of the next run by now; the thief does not know its signature
     assert queue.claim(stolen, "thief", signature="A" * 44).status_code == 403
     as_next = {"workerGroup": "group", "workerId": "thief", **stolen.proof}
     answer = queue.send("POST", f"/task/{task_id}/runs/1/claim", as_next)
@@ -112,7 +114,7 @@ def test_a_stolen_receipt_neither_takes_nor_deletes_the_held_message(queue: Queu
     assert queue.pending(worker_type) == 0
 
 
-def test_a_message_that_somebody_with_storage_access_forged_claims_nothing(
+def test_a_message_forged_with_storage_access_claims_nothing(
     azurite_server: Server, worker_type: str
 ) -> None:
     queue = Queue(azurite_server)
@@ -131,10 +133,10 @@ def test_a_message_that_somebody_with_storage_access_forged_claims_nothing(
     assert queue.claim(genuine).status_code == 200
 
 
-def test_a_forged_message_leads_a_worker_to_no_task_of_another_worker_type(
+def test_a_forged_message_cannot_claim_a_task_of_another_worker_type(
     azurite_server: Server, worker_type: str
 ) -> None:
-    """The claim is authorized for the task's own worker type, wherever its message was found."""
+    """The claim needs the scopes of the task's own worker type, whatever queue holds the message."""
     queue = Queue(azurite_server)
     task_id = queue.create(definition(worker_type))
     urls = queue.poll_urls("of-the-forger")
@@ -145,7 +147,7 @@ def test_a_forged_message_leads_a_worker_to_no_task_of_another_worker_type(
     assert queue.runs(task_id) == [("pending", None)]
 
 
-def test_messages_stay_good_while_the_secret_that_signed_them_is_listed(
+def test_messages_are_valid_while_the_secret_that_signed_them_is_listed(
     tmp_path: Path, worker_type: str
 ) -> None:
     data_dir = tmp_path / "data"
@@ -164,10 +166,10 @@ def test_messages_stay_good_while_the_secret_that_signed_them_is_listed(
     with server("rotated", NEW_SECRET, OLD_SECRET) as second:
         second.secrets.update((OLD_SECRET, NEW_SECRET))
         queue = Queue(second)
-        assert queue.claim(messages[waiting]).status_code == 200, "a message that was polled before"
+        assert queue.claim(messages[waiting]).status_code == 200  # polled before
         assert queue.with_credentials(credentials).on_run((running, 0), "reclaim").status_code == 200
-        [lying] = queue.poll(worker_type)
-        assert lying.task_id == abandoned
+        [old] = queue.poll(worker_type)
+        assert old.task_id == abandoned
         fresh = queue.create(definition(worker_type))
         [newer] = queue.poll(worker_type)
         assert newer.task_id == fresh
@@ -175,6 +177,6 @@ def test_messages_stay_good_while_the_secret_that_signed_them_is_listed(
     with server("ended", NEW_SECRET) as third:
         third.secrets.update((OLD_SECRET, NEW_SECRET))
         queue = Queue(third)
-        assert queue.claim(lying).status_code == 403, "the old secret is not listed any more"
+        assert queue.claim(old).status_code == 403  # the old secret is not listed
         assert queue.runs(abandoned) == [("pending", None)]
         assert queue.claim(newer).status_code == 200

@@ -1,6 +1,6 @@
-"""Claims and deadlines that end while nobody asks: three processes, all with timers, on one queue.
+"""Claims and deadlines end by timers, in three processes on one queue.
 
-Everything is begun at once, and each test waits for its part of it.
+All tasks begin at once, and each test waits for its own.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from .listeners import Listener, listening
 from .processes import serve, wait_until
 
 CLAIM = 10  # seconds that a claim lasts
-SOON = 8  # seconds until the deadlines that are missed
+SOON = 8  # seconds until the deadlines
 MANY = 30
 TYPE, LOST, CROWD = "timed", "lost", "crowd"  # worker types
 
@@ -30,7 +30,7 @@ RUNNING = ("defined", "pending 0", "running 0 one")
 
 @dataclass
 class Begun:
-    """What goes on: the tasks by names that the tests know, and a crowd of equal ones."""
+    """The tasks by their names in the tests, and a crowd of equal tasks."""
 
     queue: Queue
     listener: Listener
@@ -44,7 +44,7 @@ class Begun:
         return task_id
 
     def claim(self, task_id: str) -> Queue:
-        """The queue as the holder sees it, who reports nothing unless the test does."""
+        """Claim run 0; the queue with the credentials of the claim."""
         claim = self.queue.claim_by_name(task_id, 0)
         assert claim.status_code == 200, claim.text
         return self.queue.with_credentials(claim.json()["credentials"])
@@ -52,17 +52,17 @@ class Begun:
     def ended(self, name: str) -> Json:
         """The task's status once its first run is resolved."""
 
-        def status() -> Json | None:
-            found = self.queue.status(self.tasks[name])
-            return found if found["runs"] and "resolved" in found["runs"][0] else None
+        def resolved() -> Json | None:
+            status = self.queue.status(self.tasks[name])
+            return status if status["runs"] and "resolved" in status["runs"][0] else None
 
-        return dict(wait_until(status))
+        return wait_until(resolved)
 
     def runs(self, name: str) -> list[tuple[str, str | None]]:
         return self.queue.runs(self.tasks[name])
 
-    def hears(self, name: str, *lines: str) -> None:
-        self.listener.hears({self.tasks[name]: list(lines)})
+    def wait_for(self, name: str, *lines: str) -> None:
+        self.listener.wait_for({self.tasks[name]: list(lines)})
 
 
 @pytest.fixture(scope="module")
@@ -113,20 +113,20 @@ def begin_crowd(begun: Begun) -> None:
     assert [claim.status_code for claim in claims] == [200] * MANY
 
 
-def test_a_deadline_ends_a_task_that_was_never_scheduled_with_a_run_that_says_so(begun: Begun) -> None:
+def test_a_deadline_ends_an_unscheduled_task_with_a_run_of_that_reason(begun: Begun) -> None:
     status = begun.ended("unscheduled")
     assert begun.runs("unscheduled") == [MISSED]
     [run] = status["runs"]
     assert run["reasonCreated"] == "exception"
     assert run["resolved"] >= status["deadline"]
-    begun.hears("unscheduled", "defined", "exception 0 deadline-exceeded", "group-resolved")
+    begun.wait_for("unscheduled", "defined", "exception 0 deadline-exceeded", "group-resolved")
 
 
 def test_a_deadline_ends_a_pending_task(begun: Begun) -> None:
     status = begun.ended("pending")
     assert begun.runs("pending") == [MISSED]
     assert status["runs"][0]["resolved"] >= status["deadline"]
-    begun.hears("pending", "defined", "pending 0", "exception 0 deadline-exceeded", "group-resolved")
+    begun.wait_for("pending", "defined", "pending 0", "exception 0 deadline-exceeded", "group-resolved")
 
 
 def test_a_deadline_ends_a_running_task_and_names_its_worker(begun: Begun) -> None:
@@ -135,59 +135,59 @@ def test_a_deadline_ends_a_running_task_and_names_its_worker(begun: Begun) -> No
     assert status["deadline"] <= run["resolved"]
     assert status["deadline"] < run["takenUntil"]
     assert begun.runs("running") == [MISSED]
-    begun.hears("running", *RUNNING, "exception 0 one deadline-exceeded", "group-resolved")
+    begun.wait_for("running", *RUNNING, "exception 0 one deadline-exceeded", "group-resolved")
 
 
-def test_a_deadline_means_nothing_to_a_task_that_is_resolved(begun: Begun) -> None:
-    begun.ended("pending")  # whose deadline is later
-    begun.hears("pending", "defined", "pending 0", "exception 0 deadline-exceeded", "group-resolved")
+def test_a_deadline_does_not_change_a_resolved_task(begun: Begun) -> None:
+    begun.ended("pending")  # its deadline is later
+    begun.wait_for("pending", "defined", "pending 0", "exception 0 deadline-exceeded", "group-resolved")
     assert begun.runs("completed") == [("completed", "completed")]
-    begun.hears("completed", *RUNNING, "completed 0 one", "group-resolved")
+    begun.wait_for("completed", *RUNNING, "completed 0 one", "group-resolved")
 
 
-def test_a_claim_that_is_not_extended_expires_and_the_task_is_pending_again(begun: Begun) -> None:
+def test_a_claim_without_a_reclaim_expires_and_the_task_is_pending_again(begun: Begun) -> None:
     status = begun.ended("retried")
     assert begun.runs("retried") == [EXPIRED, RETRIED]
     assert status["retriesLeft"] == 4
     first, second = status["runs"]
     assert first["takenUntil"] <= first["resolved"] <= second["scheduled"]
     assert second["reasonCreated"] == "retry"
-    begun.hears("retried", *RUNNING, "pending 1")
+    begun.wait_for("retried", *RUNNING, "pending 1")
 
 
-def test_without_retries_left_the_task_ends_with_the_claim(begun: Begun) -> None:
+def test_a_task_without_retries_ends_with_its_claim(begun: Begun) -> None:
     begun.ended("not retried")
     assert begun.runs("not retried") == [EXPIRED]
-    begun.hears("not retried", *RUNNING, "exception 0 one claim-expired", "group-resolved")
+    begun.wait_for("not retried", *RUNNING, "exception 0 one claim-expired", "group-resolved")
 
 
-def test_what_waits_for_the_end_of_a_task_goes_on_when_its_claim_expires(begun: Begun) -> None:
-    begun.hears("waits", "defined", "pending 0")
+def test_a_dependent_is_pending_after_the_claim_of_its_dependency_expired(begun: Begun) -> None:
+    begun.wait_for("waits", "defined", "pending 0")
 
 
-def test_a_claim_that_was_extended_expires_when_the_extension_ends(begun: Begun) -> None:
+def test_a_reclaimed_claim_expires_at_its_new_taken_until(begun: Begun) -> None:
     [first, _] = begun.ended("reclaimed")["runs"]
     assert first["takenUntil"] == begun.reclaimed_until <= first["resolved"]
-    begun.hears("reclaimed", *RUNNING, "pending 1")
+    begun.wait_for("reclaimed", *RUNNING, "pending 1")
 
 
-def test_a_lost_held_message_is_put_again_when_the_claim_expires(begun: Begun) -> None:
+def test_a_lost_held_message_is_replaced_after_the_claim_expired(begun: Begun) -> None:
     begun.ended("lost")
     [message] = wait_until(lambda: begun.queue.poll(LOST))
     assert message.run == (begun.tasks["lost"], 1)
     assert begun.queue.claim(message, "two").status_code == 200
-    begun.hears("lost", *RUNNING, "pending 1", "running 1 two")
+    begun.wait_for("lost", *RUNNING, "pending 1", "running 1 two")
 
 
-def test_each_of_thirty_claims_is_expired_once_though_three_processes_watch(begun: Begun) -> None:
-    begun.listener.hears({task_id: [*RUNNING, "pending 1"] for task_id in begun.crowd})
+def test_three_processes_expire_each_of_thirty_claims_once(begun: Begun) -> None:
+    begun.listener.wait_for({task_id: [*RUNNING, "pending 1"] for task_id in begun.crowd})
     for task_id in begun.crowd:
         assert begun.queue.runs(task_id) == [EXPIRED, RETRIED]
         assert begun.queue.status(task_id)["retriesLeft"] == 4
-    # each led to by one message again: the one that was held
+    # each run has a single message: the held one
     polled = [message.run for message in begun.queue.poll(CROWD, 32)]
     assert sorted(polled) == sorted((task_id, 1) for task_id in begun.crowd)
 
 
-def test_nothing_of_it_went_wrong_unseen(begun: Begun) -> None:
+def test_the_server_logs_no_error(begun: Begun) -> None:
     assert [line for line in begun.queue.server.errors.splitlines() if '"level": "error"' in line] == []

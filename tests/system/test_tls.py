@@ -1,4 +1,4 @@
-"""https with a local authority: clients that trust it alone, and a worker that knows one URL only."""
+"""https with a local authority: clients that trust only this, and a worker with a built-in URL."""
 
 import json
 import signal
@@ -39,7 +39,7 @@ def on_azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def trust(server: Server, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The clients of a test, and the processes that it starts, trust the server's authority alone."""
+    """Make the clients and processes of a test trust the server's authority, and no other."""
     certificate = str(server.line["ca"]["certificate"])
     for name in ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"):
         monkeypatch.setenv(name, certificate)
@@ -59,7 +59,7 @@ def secured(server: Server, trusted: str) -> Iterator[ssl.SSLSocket]:
 
 
 @pytest.mark.parametrize("kind", ["server", "on_azurite"])
-def test_a_worker_polls_claims_uploads_and_reports_over_https_alone(
+def test_a_worker_polls_claims_uploads_and_reports_over_https_only(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
 ) -> None:
     server: Server = request.getfixturevalue(kind)
@@ -81,7 +81,7 @@ def test_a_worker_polls_claims_uploads_and_reports_over_https_alone(
 
 @pytest.mark.usefixtures("trusted")
 @pytest.mark.parametrize("name", [*CLIENTS, *TODAY])
-def test_real_clients_are_served(server: Server, name: str) -> None:
+def test_real_clients_connect_over_https(server: Server, name: str) -> None:
     task = definition(f"of-{name}".replace(".", "-"))
     with real_client(name, server) as client:
         task_id = Queue(server).create(task)
@@ -90,7 +90,7 @@ def test_real_clients_are_served(server: Server, name: str) -> None:
 
 
 @pytest.mark.parametrize("client", ["requests", "node"])
-def test_a_client_that_does_not_trust_the_authority_refuses_the_server(
+def test_a_client_without_the_authority_refuses_the_server(
     server: Server, monkeypatch: pytest.MonkeyPatch, client: str
 ) -> None:
     for name in ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"):
@@ -104,12 +104,12 @@ def test_a_client_that_does_not_trust_the_authority_refuses_the_server(
         sample_worker.close()
     else:
         fetched = f"fetch('{server.base_url}/ping').catch((error) => {{ console.log(error.cause.code) }})"
-        said = subprocess.run(["node", "-e", fetched], capture_output=True, text=True, check=False).stdout
-        assert "UNABLE_TO" in said
+        output = subprocess.run(["node", "-e", fetched], capture_output=True, text=True, check=False).stdout
+        assert "UNABLE_TO" in output
 
 
 def curl(server: Server, name: str, path: str) -> "subprocess.CompletedProcess[str]":
-    """As if the name's address were the server's, as in /etc/hosts."""
+    """GET the path with curl, which resolves the name to the server."""
     port = urlsplit(server.root_url).port
     words = ["--resolve", f"{name}:{port}:127.0.0.1", "--cacert", server.line["ca"]["certificate"]]
     return subprocess.run(
@@ -117,10 +117,10 @@ def curl(server: Server, name: str, path: str) -> "subprocess.CompletedProcess[s
     )
 
 
-def test_curl_reaches_it_under_its_name_and_under_no_other(server: Server) -> None:
+def test_curl_accepts_the_certificate_for_its_name_and_for_no_other(server: Server) -> None:
     assert json.loads(curl(server, NAME, "/v1/ping").stdout)["alive"] is True
     other = curl(server, "auth.taskcluster.net", "/v1/ping")
-    assert other.returncode == 60, other.stderr  # the certificate does not name it
+    assert other.returncode == 60, other.stderr  # another name than the certificate's
 
 
 def test_openssl_verifies_tls_1_2_and_1_3(server: Server, trusted: str) -> None:
@@ -136,17 +136,17 @@ def test_openssl_verifies_tls_1_2_and_1_3(server: Server, trusted: str) -> None:
             trusted,
             "-verify_return_error",
         ]
-        said = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-        assert "Verify return code: 0 (ok)" in said.stdout
+        ended = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        assert "Verify return code: 0 (ok)" in ended.stdout
 
 
-def test_resolvers_find_its_azurite(on_azurite: Server, tmp_path: Path) -> None:
+def test_resolve_connects_to_the_azurite_of_a_server_with_tls(on_azurite: Server, tmp_path: Path) -> None:
     options = ("--storage", "azurite", "--tls", "auto", "--data-dir", str(on_azurite.data_dir))
     with resolve(tmp_path, *options) as resolver:
         assert "https://127.0.0.1" in resolver.output
 
 
-def test_clients_that_hung_up_claim_nothing(server: Server, trusted: str) -> None:
+def test_clients_that_disconnected_over_tls_claim_nothing(server: Server, trusted: str) -> None:
     queue = Queue(server)
     request = request_for_work(queue, "left")
     for _ in range(10):
@@ -154,17 +154,15 @@ def test_clients_that_hung_up_claim_nothing(server: Server, trusted: str) -> Non
             client.sendall(request)
             with suppress(OSError):
                 client.settimeout(0)
-                client.unwrap()  # TLS's own end comes before the connection's
+                client.unwrap()  # close_notify comes before the end of the connection
     tasks = {queue.create(definition("left", retries=0)) for _ in range(10)}
     claimed: list[object] = []
     while len(claimed) < len(tasks):
         claimed += claim_work(queue, "left", tasks=32)
-    assert all(queue.status(one)["retriesLeft"] == 0 for one in tasks)
+    assert all(queue.status(task_id)["retriesLeft"] == 0 for task_id in tasks)
 
 
-def test_who_waits_for_work_is_answered_after_sigterm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sigterm_answers_a_waiting_worker_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serve(tmp_path, "--storage", "memory", "--tls", "auto") as server:
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", server.line["ca"]["certificate"])
         queue = Queue(server)
@@ -178,8 +176,8 @@ def test_who_waits_for_work_is_answered_after_sigterm(
 
 @contextmanager
 def connect_proxy(target: tuple[str, int]) -> Iterator[tuple[str, list[str]]]:
-    """The URL of an HTTP proxy, and the authorities that it was asked for: NAME:443 leads to the target."""
-    asked: list[str] = []
+    """The URL of an HTTP proxy, and the authorities of its requests. It connects NAME:443 to the target."""
+    requested: list[str] = []
 
     def pipe(source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError):
@@ -188,12 +186,12 @@ def connect_proxy(target: tuple[str, int]) -> Iterator[tuple[str, list[str]]]:
         with suppress(OSError):
             sink.shutdown(socket.SHUT_WR)
 
-    def serve_one(client: socket.socket) -> None:
+    def serve_client(client: socket.socket) -> None:
         head = b""
         while b"\r\n\r\n" not in head:
             head += client.recv(1)
         authority = head.split()[1].decode()
-        asked.append(authority)
+        requested.append(authority)
         host, _, port = authority.rpartition(":")
         with client, socket.create_connection(target if host == NAME else (host, int(port))) as there:
             client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
@@ -205,25 +203,25 @@ def connect_proxy(target: tuple[str, int]) -> Iterator[tuple[str, list[str]]]:
     def accept() -> None:
         with suppress(OSError):
             while True:
-                threading.Thread(target=serve_one, args=[listener.accept()[0]], daemon=True).start()
+                threading.Thread(target=serve_client, args=[listener.accept()[0]], daemon=True).start()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=accept)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}", asked
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}", requested
         finally:
             listener.shutdown(socket.SHUT_RDWR)
             thread.join(LONG)
 
 
-def test_a_worker_that_knows_only_queue_taskcluster_net_runs_a_task_through_a_proxy(
+def test_a_worker_with_a_built_in_url_runs_a_task_through_a_proxy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ("--storage", "memory", "--tls", "auto", "--tls-name", NAME, "--public-url", f"https://{NAME}")
     with serve(tmp_path / "server", *options) as server:
         assert server.base_url == f"https://{NAME}/v1"
-        with connect_proxy(("127.0.0.1", server.line["port"])) as (proxy, asked):
+        with connect_proxy(("127.0.0.1", server.line["port"])) as (proxy, requested):
             monkeypatch.setenv("HTTPS_PROXY", proxy)
             monkeypatch.setenv("REQUESTS_CA_BUNDLE", server.line["ca"]["certificate"])
             queue = Queue(server)
@@ -231,4 +229,4 @@ def test_a_worker_that_knows_only_queue_taskcluster_net_runs_a_task_through_a_pr
             with work(tmp_path / "worker", server, "far", "--max-tasks", "1") as worker:
                 assert worker.wait() == 0
             assert queue.runs(task_id) == [("completed", "completed")]
-        assert f"{NAME}:443" in asked
+        assert f"{NAME}:443" in requested

@@ -1,4 +1,4 @@
-"""The newest clients of the queue, unchanged: what they call, and workers written on them."""
+"""The newest clients of the queue, unchanged, and workers written with them."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ from .processes import LONG, Server, environment, wait_until
 from .real_clients import TODAY, Called, RealClient, node, python_of_today
 
 _CLIENTS = Path(__file__).parents[1] / "clients"
-_TASKS = 30
+_TASKS = 20
 WORKER = {"workerGroup": "northamerica-northeast1-a", "workerId": "4611686018427387904"}
 
 
@@ -27,7 +27,7 @@ def client(
 
 
 def task(worker_type: str, **changes: object) -> Json:
-    """A definition as today's clients write it."""
+    """A task definition with taskQueueId, as today's clients send it."""
     old = definition(worker_type, **changes)
     return {"taskQueueId": f"{old.pop('provisionerId')}/{old.pop('workerType')}", **old}
 
@@ -56,17 +56,17 @@ def test_the_newest_client_takes_a_task_from_its_creation_to_its_end(
     assert client.call("status", task_id) == done
 
 
-def test_each_method_of_the_newest_clients_is_routed(server: Server, client: RealClient) -> None:
+def test_each_method_of_the_newest_clients_has_a_route(server: Server, client: RealClient) -> None:
     assert isinstance(client, Called)
     reference = requests.get(f"{server.root_url}/references/queue/v1/api.json", timeout=LONG).json()
     served = {(entry["method"].upper(), entry["name"]) for entry in reference["entries"]}
-    known = {(method, name) for name, (method, _) in client.methods().items()}
-    assert known - served == set()
+    called = {(method, name) for name, (method, _) in client.methods().items()}
+    assert called - served == set()
 
 
 @contextmanager
 def working(name: str, queue: Queue, worker_type: str, folder: Path) -> Iterator[Callable[[], list[Json]]]:
-    """A worker on the newest client of that name; what is given answers its steps until now."""
+    """Run a worker with the newest client of that name; yields a function that returns its steps."""
     script = (
         [python_of_today(), _CLIENTS / "worker.py"]
         if name.startswith("pypi")
@@ -92,7 +92,7 @@ def working(name: str, queue: Queue, worker_type: str, folder: Path) -> Iterator
             process.wait(LONG)
 
 
-def test_workers_on_the_newest_clients_and_legacy_workers_empty_one_queue_and_run_each_task_once(
+def test_workers_with_the_newest_clients_and_legacy_workers_run_each_task_once(
     queue: Queue, worker_type: str, tmp_path: Path
 ) -> None:
     legacy = [HttpWorker(queue, worker_type, f"{protocol}-0", protocol) for protocol in PROTOCOLS]
@@ -100,24 +100,25 @@ def test_workers_on_the_newest_clients_and_legacy_workers_empty_one_queue_and_ru
     with ExitStack() as stack:
         todays = [stack.enter_context(working(name, queue, worker_type, tmp_path)) for name in TODAY]
         tasks: list[str] = []
-        while not all(steps() for steps in todays):  # each has had work before the others come
+        while not all(steps() for steps in todays):  # each has run a task before the others start
             tasks += work.create(1)
             wait_until(work.is_completed)
         with at_work(legacy) as check:
             tasks += work.create(_TASKS)
             wait_for_completion(check, work)
-        steps = [one() for one in todays]
+        steps = [steps() for steps in todays]
     assert work.runs() == {task_id: [COMPLETED] for task_id in tasks}
     claims = [
         (step["taskId"], step["runId"], name.replace(".", "-"))
-        for name, own in zip(TODAY, steps, strict=True)
-        for step in own
+        for name, steps_of_worker in zip(TODAY, steps, strict=True)
+        for step in steps_of_worker
         if step["event"] == "claim"
     ]
     ran = [(status["taskId"], 0, status["runs"][0]["workerId"]) for status in work.statuses()]
     assert sorted([*claims, *claimed_by(legacy)]) == sorted(ran)
-    for own in steps:
-        assert [step["event"] for step in own] == ["claim", "upload", "reclaim", "report"] * (len(own) // 4)
+    cycle = ["claim", "upload", "reclaim", "report"]
+    for steps_of_worker in steps:
+        assert [step["event"] for step in steps_of_worker] == cycle * (len(steps_of_worker) // 4)
     for task_id, run_id, _ in claims:
         url = f"{queue.server.base_url}/task/{task_id}/runs/{run_id}/artifacts/public/logs/live.log"
         assert requests.get(url, timeout=LONG).status_code == 200

@@ -1,4 +1,4 @@
-"""Workers as real clients of 2018 see them, and as several servers on one account do."""
+"""The worker explorer with real clients of 2018, and on several servers of an account."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ ACTION = {
 }
 
 
-def test_a_real_client_declares_lists_and_quarantines(
+def test_a_real_client_declares_lists_and_quarantines_workers(
     queue: Queue, client: RealClient, worker_type: str
 ) -> None:
     pool, alice = ("system", worker_type), ("system", worker_type, "group", "alice")
@@ -33,8 +33,8 @@ def test_a_real_client_declares_lists_and_quarantines(
     task_ids = [queue.create(definition(worker_type)) for _ in range(3)]
     for task_id, worker in zip(task_ids, ("alice", "bob", "carol"), strict=True):
         assert queue.claim_by_name(task_id, 0, worker).status_code == 200
-    known = client.call("getWorker", *alice)
-    assert (known["actions"], known["recentTasks"]) == ([ACTION], [{"taskId": task_ids[0], "runId": 0}])
+    worker = client.call("getWorker", *alice)
+    assert (worker["actions"], worker["recentTasks"]) == ([ACTION], [{"taskId": task_ids[0], "runId": 0}])
     expires = in_time(days=9)
     assert client.call("declareWorker", *alice, {"expires": expires})["expires"] == expires
     until = in_time(days=1)
@@ -42,39 +42,45 @@ def test_a_real_client_declares_lists_and_quarantines(
 
     def listed(**query: Any) -> list[str]:
         pages = client.pages("listWorkers", *pool, **query)
-        return [one["workerId"] for page in pages for one in page["workers"]]
+        return [worker["workerId"] for page in pages for worker in page["workers"]]
 
-    # a new worker is written half a second later
+    # a server writes a new worker after half a second
     wait_until(lambda: listed(limit=1) == ["alice", "bob", "carol"])
     assert listed(quarantined="true") == ["alice"]
     assert listed(quarantined="false") == ["bob", "carol"]
-    provisioners = [one for page in client.pages("listProvisioners") for one in page["provisioners"]]
-    assert "system" in [one["provisionerId"] for one in provisioners]
-    worker_types = [one for page in client.pages("listWorkerTypes", "system") for one in page["workerTypes"]]
-    assert worker_type in [one["workerType"] for one in worker_types]
+    provisioners = [entry for page in client.pages("listProvisioners") for entry in page["provisioners"]]
+    assert "system" in [entry["provisionerId"] for entry in provisioners]
+    worker_types = [
+        entry for page in client.pages("listWorkerTypes", "system") for entry in page["workerTypes"]
+    ]
+    assert worker_type in [entry["workerType"] for entry in worker_types]
 
 
-def recent(queue: Queue, worker: str) -> list[str]:
-    """The tasks of that worker, as a server tells them; none of one that it does not know."""
+def recent_tasks(queue: Queue, worker: str) -> list[str]:
+    """The recentTasks of a worker; empty if the server does not know it."""
     answer = queue.send("GET", f"/provisioners/system/worker-types/shared/workers/group/{worker}")
-    return [one["taskId"] for one in answer.json().get("recentTasks", ())]
+    return [run["taskId"] for run in answer.json().get("recentTasks", ())]
+
+
+def wait_for_recent_tasks(queue: Queue, tasks: list[str]) -> None:
+    wait_until(lambda: sorted(recent_tasks(queue, "one")) == sorted(tasks))
 
 
 def claimed(queue: Queue, worker: str) -> tuple[str, int, Any]:
-    """A new task, and what the worker's claim on it is answered."""
+    """Create a task and claim it; the task id, and status and body of the answer."""
     task_id = queue.create(definition("shared"))
     answer = queue.claim_by_name(task_id, 0, worker)
     return task_id, answer.status_code, answer.json()
 
 
-def test_servers_that_share_an_account_know_the_same_workers(tmp_path: Path, azurite: Azurite) -> None:
+def test_servers_of_an_account_share_recent_tasks_and_quarantine(tmp_path: Path, azurite: Azurite) -> None:
     env = on_account(azurite)
     path = "/provisioners/system/worker-types/shared/workers/group/one"
     with serve(tmp_path / "first", env=env) as first, serve(tmp_path / "second", env=env) as second:
         queues = [as_root(server) for server in (first, second)]
         tasks = [claimed(queues[number % 2], "one")[0] for number in range(4)]
         for queue in queues:
-            wait_until(lambda queue=queue: sorted(recent(queue, "one")) == sorted(tasks))
+            wait_for_recent_tasks(queue, tasks)
         until = in_time(days=1)
         queues[0].ask("PUT", path, {"quarantineUntil": until})
         task_id, status, body = claimed(queues[0], "one")
@@ -85,7 +91,7 @@ def test_servers_that_share_an_account_know_the_same_workers(tmp_path: Path, azu
         assert [server.end() for server in (first, second)] == [0, 0]
     with serve(tmp_path / "third", env=env) as third:
         queue = as_root(third)
-        assert recent(queue, "two") == [task_id], "who ends has written down all that it noted"
+        assert recent_tasks(queue, "two") == [task_id], "a server writes its records when it ends"
         assert claimed(queue, "one")[1] == 409
         queue.ask("PUT", path, {"quarantineUntil": in_time()})
         assert claimed(queue, "one")[1] == 200

@@ -1,4 +1,4 @@
-"""A worker that has artifacts stored: what it sends to a real client, and what sends the bytes."""
+"""Bodies of createArtifact, and uploads, for a run that a real client has claimed."""
 
 import hashlib
 import json
@@ -18,39 +18,39 @@ from .processes import LONG
 from .real_clients import RealClient, refusal
 
 TEXT = "text/plain; charset=utf-8"
-_BESIDE = {
+_FIELDS = {
     "reference": {"contentType": TEXT, "url": "https://elsewhere.example.com/live.log?a=%2F&b=c#d"},
     "error": {"reason": "file-missing-on-worker", "message": "there is no such file"},
 }
 
 
 def body(storage_type: str, **changes: Any) -> Json:
-    """What createArtifact is given, but for the storage type blob; it expires in an hour."""
-    beside = _BESIDE.get(storage_type, {"contentType": TEXT})
-    return {"storageType": storage_type, "expires": in_time(hours=1), **beside, **changes}
+    """The body of createArtifact for any storage type but blob; it expires in an hour."""
+    fields = _FIELDS.get(storage_type, {"contentType": TEXT})
+    return {"storageType": storage_type, "expires": in_time(hours=1), **fields, **changes}
 
 
 def of_blob(content: bytes, **changes: Any) -> Json:
-    """The body for a blob of that content."""
+    """The body of createArtifact for a blob of this content."""
     sha256 = hashlib.sha256(content).hexdigest()
     return body("blob", **{"contentLength": len(content), "contentSha256": sha256, **changes})
 
 
 def of_parts(parts: Sequence[bytes], **changes: Any) -> Json:
-    """The body for a blob that is uploaded in these parts."""
+    """The body of createArtifact for a blob that is uploaded in these parts."""
     of_each = [{"sha256": hashlib.sha256(part).hexdigest(), "size": len(part)} for part in parts]
     return of_blob(b"".join(parts), parts=of_each, **changes)
 
 
 def send(upload: Mapping[str, Any], content: bytes) -> requests.Response:
-    """One of the ``requests`` that createArtifact answers for a blob."""
+    """Send one of the ``requests`` of createArtifact's answer for a blob."""
     return requests.request(
         upload["method"], upload["url"], data=content, headers=upload["headers"], timeout=LONG
     )
 
 
 def curl(*words: str) -> tuple[int, bytes]:
-    """The status and the body that curl got with these words."""
+    """Run curl with these words; status and body of the answer."""
     program = shutil.which("curl")
     if program is None:
         pytest.fail("curl is missing; on Debian: apt-get install curl")
@@ -63,9 +63,9 @@ def curl(*words: str) -> tuple[int, bytes]:
         "%{stderr}%{http_code}",
         *words,
     )
-    done = subprocess.run([program, *words], capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr.decode()
-    return int(done.stderr), done.stdout
+    ended = subprocess.run([program, *words], capture_output=True, check=False)
+    assert ended.returncode == 0, ended.stderr.decode()
+    return int(ended.stderr), ended.stdout
 
 
 def curl_upload(file: Path, url: str, *headers: str) -> tuple[int, bytes]:
@@ -75,12 +75,12 @@ def curl_upload(file: Path, url: str, *headers: str) -> tuple[int, bytes]:
 
 @dataclass(frozen=True)
 class Run:
-    """Run 0 of a task, claimed, for the worker that holds it."""
+    """Run 0 of a task, with the credentials of its claim."""
 
     client: RealClient
     task_id: str
     credentials: dict[str, str]
-    secrets: set[str]  # that no log may hold
+    secrets: set[str]  # no log may hold these
 
     def call(self, method: str, *args: Any) -> Any:
         answer = self.client.call(method, self.task_id, "0", *args, credentials=self.credentials)
@@ -91,14 +91,14 @@ class Run:
         return refusal(self.call, method, *args)
 
     def put(self, name: str, content: bytes, **changes: Any) -> None:
-        """An s3 artifact, uploaded as docker-worker did."""
+        """Create an s3 artifact and upload it as docker-worker did."""
         created = self.call("createArtifact", name, body("s3", **changes))
         headers = {"Content-Type": created["contentType"]}
         answer = requests.put(created["putUrl"], data=content, headers=headers, timeout=LONG)
         assert answer.status_code == 200, answer.text
 
     def get(self, name: str, **headers: str) -> requests.Response:
-        """What the client's signed URL leads to."""
+        """GET the client's signed URL, and follow redirects."""
         return requests.get(self.signed_url(name), headers=headers, timeout=LONG)
 
     def redirect(self, name: str) -> requests.Response:
