@@ -1,4 +1,4 @@
-"""``legacy-queue config``: what is in force, where it was found, and no secret."""
+"""``legacy-queue config``: the settings in force with their sources, and no secret."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def shown(*arguments: str, **environ: str) -> dict[str, str]:
 
 
 def test_each_setting_is_shown() -> None:
-    assert list(shown()) == [wire_name(one.name) for one in DECLARED]
+    assert list(shown()) == [wire_name(setting.name) for setting in DECLARED]
 
 
 def test_the_defaults_are_shown() -> None:
@@ -165,7 +165,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
 
 def test_the_help_has_each_setting() -> None:
     output = config("--help").output
-    assert [one.name for one in DECLARED if f"--{wire_name(one.name)}" not in output] == []
+    assert [setting.name for setting in DECLARED if f"--{wire_name(setting.name)}" not in output] == []
     assert "--config" in output
 
 
