@@ -1,6 +1,6 @@
 """The only place that names both a port and its adapter.
 
-Import this only after gevent has patched: it imports the Azure SDK.
+Import it only after gevent has patched: it imports the Azure SDK.
 """
 
 import hashlib
@@ -23,7 +23,6 @@ from legacy_queue.http.app import FAULT_TARGETS, NOT_IN_JOURNAL, create_app
 from legacy_queue.http.artifact_endpoints import UPLOADS
 from legacy_queue.http.control_services import ControlServices
 from legacy_queue.http.current_app import CurrentApp
-from legacy_queue.http.dispatch import Backend
 from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.request_journal import Journal
 from legacy_queue.http.request_log import WsgiApp
@@ -40,16 +39,16 @@ from legacy_queue.services.service_settings import ServiceSettings
 from legacy_queue.services.upload_slots import UploadSlots
 from legacy_queue.stores import Storage
 
-_AZURE_API_PATH = "/azure"  # where the server itself answers signed URLs, with memory storage or control
-_MAX_STREAMS = 500  # of events, in one process
-_CONFIRMED_WITHIN = timedelta(seconds=5)  # by the broker
+_AZURE_API_PATH = "/azure"  # of signed URLs that this server answers: with memory storage or control
+_MAX_STREAMS = 500  # event streams of a process
+_CONFIRM_TIMEOUT = timedelta(seconds=5)
 
 
 @dataclass
 class Server:
-    """An application, what it stands on, and the threads that see to what nobody asks for.
+    """The application of a process, its storage, services and threads.
 
-    Under control a reset replaces all but the application.
+    With control, a reset replaces all of them but the application.
     """
 
     app: WsgiApp
@@ -66,18 +65,18 @@ def build(
     broker: Broker | None = None,
     max_connections: int = 4000,
 ) -> Server:
-    """The server for these settings, which have clients and secrets; nothing is sent anywhere yet.
+    """The server for these settings. Sends nothing to storage or broker yet.
 
-    Of ``max_connections`` of clients five eighths may wait for work, and an eighth may follow events.
-    ``storage`` and ``broker`` stand in for those that the settings name. The background is to be started in
-    the process that serves. Raises SettingsError for what cannot be used.
+    Five eighths of ``max_connections`` may wait for work, and an eighth may follow events. ``storage`` and
+    ``broker`` replace those of the settings. The caller starts the background in the process that serves.
+    Raises SettingsError for a value that cannot be used.
     """
     make = partial(_build, settings, root_url, clock or SystemClock(), broker, max_connections)
     return _Resets(settings, make, storage).server if settings.control else make(storage)
 
 
 class _Resets:
-    """A server under control, everything behind whose application is built anew by a reset."""
+    """A server with control: a reset builds everything behind its application anew."""
 
     def __init__(self, settings: Settings, make: Callable[..., Server], storage: Storage | None) -> None:
         self._settings, self._make = settings, partial(make, reset=self._reset)
@@ -85,12 +84,12 @@ class _Resets:
         self._app = self.server.app = CurrentApp(self.server.app)
 
     def _reset(self) -> None:
-        """Raises RequestConflict; ServiceUnavailable: nothing is served until a reset succeeds."""
+        """Raises RequestConflict. Raises ServiceUnavailable: no request is served until a reset succeeds."""
         if self._settings.storage == "azure":
             raise RequestConflict(
                 "the tasks of an Azure account are not removed by a test: use --storage azurite or memory"
             )
-        # whichever background there is by then: another reset may be under way
+        # the background of that moment: another reset may be under way
         self._app.replace(lambda: self.server.background.begin_stop(), self._made_anew)
 
     def _made_anew(self) -> WsgiApp:
@@ -98,7 +97,7 @@ class _Resets:
         was_running = server.background.is_running
         server.background.abandon()
         if isinstance(old, AzureAccount):
-            old.close()  # a request that has not ended writes nothing any more
+            old.close()  # requests under way write nothing any more
         new: Server = self._make(None)
         if isinstance(new.storage.account, AzureAccount):
             new.storage.account.empty()
@@ -132,34 +131,29 @@ def _build(
     control = _control(services, storage, reset) if reset else None
     injection = FaultInjection(control.faults, services.stopping) if control else None
     app = create_app(
-        Backend(
-            services=services,
-            authenticator=Authenticator(clients, Roles(settings.roles)),
-            storage=storage,
-            clock=clock,
-            root_url=root_url,
-            trusts_proxy=settings.trusted_proxy,
-            is_development=settings.development,
-            project=settings.project,
-            has_legacy_stubs=settings.legacy_stubs,
-            stopping=background.stopping,
-            upload_slots=upload_slots,
-            control=control,
-            injection=injection,
-        )
+        services,
+        Authenticator(clients, Roles(settings.roles)),
+        root_url,
+        trusts_proxy=settings.trusted_proxy,
+        is_development=settings.development,
+        project=settings.project,
+        has_legacy_stubs=settings.legacy_stubs,
+        upload_slots=upload_slots,
+        control=control,
+        injection=injection,
     )
     if settings.control or isinstance(storage.account, MemoryAccount):
         account = storage.account
-        for face in (
+        for blueprint in (
             azure_queue_api(account, clock, injection),
             azure_blob_api(account, clock, upload_slots, injection),
         ):
-            app.register_blueprint(face, url_prefix=_AZURE_API_PATH)
+            app.register_blueprint(blueprint, url_prefix=_AZURE_API_PATH)
     return Server(app, storage, services, background)
 
 
 def check_version(settings: Settings) -> None:
-    """Raises SettingsError where storage has timers of an earlier version, which this one does not read."""
+    """Raises SettingsError if storage has timers of an earlier version, which this one cannot read."""
     queue = _account(settings, "", SystemClock()).queue(f"{settings.queue_prefix}-deadlines")
     with suppress(QueueNotFound, ServiceUnavailable):
         queue.metadata()
@@ -201,7 +195,7 @@ def _broker(settings: Settings) -> Broker | None:
         return None
     from legacy_queue.adapters.amqp import AmqpBroker  # here, since kombu takes long to import
 
-    return AmqpBroker(settings.amqp_url, settings.project, _CONFIRMED_WITHIN)
+    return AmqpBroker(settings.amqp_url, settings.project, _CONFIRM_TIMEOUT)
 
 
 def _object_store(settings: Settings, clock: Clock) -> ObjectStore | None:
@@ -238,9 +232,9 @@ def _service_settings(
 
 
 def _issuer(secret: str) -> Client:
-    """Who signs the credentials of claims: one for each signing secret, so that both rotate together.
+    """The client that signs the credentials of claims: each signing secret has its own.
 
-    Its access token is derived from the secret; its name tells which secret, and nothing about it.
+    Its access token is derived from the secret. Its name identifies the secret without revealing it.
     """
     token = hashlib.sha256(f"legacy-queue/issuer/{secret}".encode()).hexdigest()
     name = hashlib.sha256(f"legacy-queue/issuer-name/{token}".encode()).hexdigest()[:16]

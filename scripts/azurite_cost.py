@@ -170,7 +170,10 @@ OPERATIONS: dict[str, Operation] = {
     "save": save,
 }
 
-TIMES = {receive_32: lambda times: max(1, times // 20), save: lambda _: 1}  # others: all of them
+TIMES: dict[Operation, Callable[[int], int]] = {  # others: all of them
+    receive_32: lambda times: max(1, times // 20),
+    save: lambda _: 1,
+}
 
 
 def fill(az: Wire, stored: int) -> None:
@@ -216,7 +219,8 @@ def measure(stored: int, rounds: int, times: int) -> None:
                 prepare(one, max(1, times // 20))
             for name, operation in OPERATIONS.items():
                 for one, found in zip(both, costs[name], strict=True):
-                    cost = one.turn(operation, TIMES.get(operation, lambda all_: all_)(times))
+                    limit = TIMES.get(operation)
+                    cost = one.turn(operation, limit(times) if limit else times)
                     if turn:  # not the first, which warms up
                         found.append(cost)
     print(f"\n{stored:,} messages and rows stored; ms of Azurite's CPU; ratio: median (least to most)\n")

@@ -110,7 +110,7 @@ def _print(servers: dict[str, Server]) -> None:
     print(f"{'us of CPU for each call':<34}{names}{'  ratio, min-max' if len(servers) > 1 else ''}")
     columns = [server.spent for server in servers.values()]
     for column in columns:
-        column["cycle of the three"] = [sum(turn) for turn in zip(*map(column.get, _CYCLE), strict=True)]  # type: ignore[arg-type]
+        column["cycle of the three"] = [sum(turn) for turn in zip(*map(column.get, _CYCLE), strict=True)]
     for name in columns[0]:
         words = [f"{statistics.median(column[name]):>16.0f}" for column in columns]
         if len(columns) > 1:

@@ -1,8 +1,8 @@
-"""Which state machine or test finds each mutant, and by what; run by scripts/mutants.
+"""Runs a state machine or tests on each mutant and prints which failure finds it; run by scripts/mutants.
 
-A mutant of the domain goes to the machine of the transitions first, and to that of the services if it
-survives; every other one only to the latter, or to the tests that it names. The examples are the same in
-every run, and none is shrunk. Before that, machines and tests must find nothing in the product as it is.
+A mutant that names tests is run with these alone. A mutant of the domain is run with the state machine of
+the transitions, and with that of the services if it survives; any other mutant with the latter. The examples
+are the same in every run, and none is shrunk. First the unchanged code is run with all of them and must pass.
 """
 
 import argparse
@@ -21,32 +21,32 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.mutants import ROOT, Mutant, mutants
 
-AT_ONCE = 2
-LONGEST = 150  # s of processor time; what takes longer does not end, and that is found out too
+PROCESSES = 2
+MAX_CPU = 150  # s; a mutant that takes longer is found: it does not end
+MAX_EXAMPLES = 600  # more than in scripts/test
 MACHINES = {"domain": "tests.domain.test_life_machine", "services": "tests.services.test_life_machine"}
-FOUND = 3
 
-HERE = f"""
+CHECKS_BEFORE = f"""
 import pathlib, resource, sys
-resource.setrlimit(resource.RLIMIT_CPU, ({LONGEST}, {LONGEST + 1}))
+resource.setrlimit(resource.RLIMIT_CPU, ({MAX_CPU}, {MAX_CPU + 1}))
 import legacy_queue
 assert pathlib.Path(legacy_queue.__file__).is_relative_to(pathlib.Path.cwd())
 """
-RUN_MACHINE = f"""{HERE}
+RUN_MACHINE = f"""{CHECKS_BEFORE}
 import importlib
 from hypothesis import HealthCheck, Phase, settings
 machine = importlib.import_module(sys.argv[1])
 same = settings(
-    machine.SETTINGS, derandomize=True, database=None, deadline=None, phases=[Phase.generate],
-    report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
+    machine.SETTINGS, max_examples={MAX_EXAMPLES}, derandomize=True, database=None, deadline=None,
+    phases=[Phase.generate], report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
 )
 try:
     machine.run(same)
 except Exception as error:
     print(f"{{type(error).__name__}}: {{str(error).partition(chr(10))[0]}}")
-    sys.exit({FOUND})
+    sys.exit(1)
 """
-RUN_TESTS = f"""{HERE}
+RUN_TESTS = f"""{CHECKS_BEFORE}
 import pytest
 failed = []
 class Failures:
@@ -54,71 +54,70 @@ class Failures:
         failed.extend([report.nodeid.rpartition("::")[2]] if report.failed else [])
 code = pytest.main(["--exitfirst", "--quiet", "-p", "no:cacheprovider", sys.argv[1]], plugins=[Failures()])
 print(*failed)
-sys.exit({FOUND} if code == pytest.ExitCode.TESTS_FAILED else code)
+sys.exit(code)
 """
 
 
 @dataclass(frozen=True)
 class Result:
-    """``found`` says by what and which promise, None for a survivor."""
+    """``found`` names the machine or tests and their failure; None for a mutant that survived."""
 
     mutant: Mutant
     found: str | None
     seconds: float
 
 
-def copy_of(tree: Path, folder: str) -> Path:
-    """What machines and tests need of the tree, in the folder."""
-    unneeded = shutil.ignore_patterns("node_modules", "__pycache__")
+def copy_to(folder: str, tree: Path) -> Path:
+    """Copies to the folder what machines and tests need of the tree, compiled files too."""
+    unneeded = shutil.ignore_patterns("node_modules", ".venv")
     for name in ("legacy_queue", "tests"):
         shutil.copytree(tree / name, Path(folder) / name, ignore=unneeded)
     return Path(folder)
 
 
-def try_out(mutant: Mutant, intact: Path) -> Result:
+def run_mutant(mutant: Mutant, intact: Path) -> Result:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-        copy = copy_of(intact, folder)
+        copy = copy_to(folder, intact)
         (copy / "legacy_queue" / mutant.file).write_text(mutant.applied(copy / "legacy_queue"))
-        answers = (f"{name}: {answer}" for name in finders(mutant) if (answer := run(copy, name)))
-        found = next(answers, None)
+        failures = (f"{name}: {failure}" for name in suites(mutant) if (failure := run(copy, name)))
+        found = next(failures, None)
     return Result(mutant, found, time.monotonic() - began)
 
 
-def finders(mutant: Mutant) -> list[str]:
-    """The machines, or the tests, that it is shown to."""
+def suites(mutant: Mutant) -> list[str]:
+    """The machines, or the tests, that the mutant is run with."""
     if mutant.tests:
         return [mutant.tests]
     return ["domain", "services"] if mutant.file.startswith("domain/") else ["services"]
 
 
 def run(copy: Path, name: str) -> str | None:
-    """What the machine or the tests found in the copy; raises RuntimeError where they do not even start."""
+    """Runs a machine or tests in the copy and returns their failure, None if they pass."""
     machine = MACHINES.get(name)
     command = [sys.executable, "-c", *([RUN_MACHINE, machine] if machine else [RUN_TESTS, f"tests/{name}"])]
-    limit = 10 * LONGEST  # of a process that waits, on a machine that is busy
+    timeout = 10 * MAX_CPU  # of a process that waits, on a busy machine
     try:
-        done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=limit, check=False)
+        done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired:
         return "does not end"
     if done.returncode == -signal.SIGXCPU:
         return "does not end"
-    if done.returncode not in (0, FOUND):
-        raise RuntimeError(done.stdout + done.stderr)
-    return done.stdout.splitlines()[-1] if done.returncode == FOUND else None
+    said = [line for line in (done.stderr + done.stdout).splitlines() if line]
+    return (said[-1] if said else f"exit code {done.returncode}") if done.returncode else None
 
 
 def results(chosen: list[Mutant]) -> Iterator[Result]:
-    """In the order of the list; raises Rotten where one does not apply, before any is tried."""
-    with tempfile.TemporaryDirectory(prefix="intact-") as folder, ThreadPoolExecutor(AT_ONCE) as pool:
-        intact = copy_of(ROOT, folder)  # while somebody goes on editing
+    """In the order of the list. Raises DoesNotApply for a mutant that does not apply, before any is run."""
+    with tempfile.TemporaryDirectory(prefix="intact-") as folder, ThreadPoolExecutor(PROCESSES) as pool:
+        intact = copy_to(folder, ROOT)  # the tree may be edited while this runs
         for mutant in chosen:
             mutant.applied(intact / "legacy_queue")
         named = sorted({*MACHINES, *(mutant.tests for mutant in chosen if mutant.tests)})
-        wrong = [found for found in pool.map(lambda name: run(intact, name), named) if found]
-        if wrong:
-            sys.exit(f"without any mutant: {', '.join(wrong)}")
-        yield from pool.map(lambda mutant: try_out(mutant, intact), chosen)
+        failures = [failure for failure in pool.map(lambda name: run(intact, name), named) if failure]
+        if failures:
+            sys.exit(f"without any mutant: {', '.join(failures)}")
+        yield from pool.map(lambda mutant: run_mutant(mutant, intact), chosen)
 
 
 def main() -> None:

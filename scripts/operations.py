@@ -21,6 +21,7 @@ from typing import Any
 
 import requests
 from lxml import etree
+from werkzeug.test import Client
 
 from legacy_queue.adapters.azure import AzureAccount
 from legacy_queue.adapters.azurite import Azurite
@@ -62,7 +63,7 @@ class Replica:
         self.counts = server.storage.account.operations
         self.services, self.background = server.services, server.background
         server.storage.account.check()
-        self._client, self._credentials = server.app.test_client(), settings.clients[0]
+        self._client, self._credentials = Client(server.app), settings.clients[0]
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """The body of the answer, which must not be an error."""
@@ -105,7 +106,7 @@ def polled(urls: Any) -> dict[str, Any]:
     """What a claim presents of the next message."""
     for queue in urls["queues"]:
         for message in etree.fromstring(requests.get(queue["signedPollUrl"], timeout=10).content):
-            fields = {one.tag: one.text for one in message}
+            fields = {field.tag: field.text or "" for field in message}
             signature = json.loads(base64.b64decode(fields["MessageText"]))["signature"]
             return {"messageId": fields["MessageId"], "receipt": fields["PopReceipt"], "signature": signature}
     raise LookupError("no message")
@@ -207,7 +208,7 @@ def artifacts(settings: Settings) -> None:
     expires, sha256 = format_time(datetime.now(UTC) + timedelta(hours=1)), hashlib.sha256(content).hexdigest()
     text = {"contentType": "text/plain"}
     blob = {**text, "contentLength": len(content), "contentSha256": sha256}
-    types = {
+    types: dict[str, dict[str, Any]] = {
         "s3": text,
         "azure": text,
         "reference": {**text, "url": "https://example.com"},
@@ -243,8 +244,8 @@ def workers(settings: Settings) -> None:
         one.call("POST", f"{task}/runs/0/claim", {**WORKER, "workerId": f"w{number % 10}"})
     flush("100 claims of 10 workers that nobody knew", "24")
     one.services.workers.flush()
-    for worker in range(10):
-        one.services.workers.record_activity("prov", "known", Worker("group", f"w{worker}"))
+    for number in range(10):
+        one.services.workers.record_activity("prov", "known", Worker("group", f"w{number}"))
     flush("10 workers that poll, again", "0")
     for claim in range(100):
         worker = Worker("group", f"w{claim % 10}")

@@ -1,4 +1,4 @@
-"""Builds the package and shows that it stands alone: see scripts/release. Needs build, tox and twine."""
+"""Builds the package and shows that it stands alone: see scripts/release. Needs the extra ``bare``."""
 
 import os
 import shutil
@@ -9,24 +9,26 @@ import tempfile
 import time
 import venv
 import zipfile
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 BEGAN = time.monotonic()
-PYTESTS = ("pytest ==7.0.1", "pytest")  # the oldest that the fixtures are for, and the newest
+OLDEST_PYTEST = "pytest ==7.0.1"  # that the fixtures are for; tests/examples runs the newest
 
 
 def say(what: str) -> None:
     print(f"{time.monotonic() - BEGAN:5.1f} s  {what}", flush=True)
 
 
-def run(*words: str | Path, cwd: Path, expected: int = 0, **env: str) -> str:
-    """All that the command says; where it ends otherwise than expected, that is shown and the script ends."""
-    # what a tox says of itself is not for another
+def run(*words: str | Path, cwd: Path, expected: int = 0, env: Mapping[str, str] | None = None) -> str:
+    """All output of the command. Another exit code than ``expected`` ends the script and shows the output."""
+    # the variables of the tox around this script are not for the tox that it starts
     own = {name: value for name, value in os.environ.items() if not name.startswith("TOX_")}
+    whole = {**own, **(env or {})}
     done = subprocess.run(
-        words, cwd=cwd, env={**own, **env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        words, cwd=cwd, env=whole, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     if done.returncode != expected:
         sys.exit(f"{' '.join(map(str, words))} ended with {done.returncode}:\n{done.stdout}")
@@ -42,7 +44,7 @@ def files(folder: Path) -> set[str]:
 
 
 def copy(tree: Path) -> Path:
-    """What git has or would add: nothing that was installed or built here."""
+    """Copies the files that git has or would add, and nothing that was installed or built here."""
     listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT)
     for name in filter(None, listed.split("\0")):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
@@ -52,10 +54,11 @@ def copy(tree: Path) -> Path:
 
 def build(tree: Path, dist: Path) -> tuple[Path, Path, Path]:
     """The sdist, the wheel made from it, and a wheel made from the tree."""
+    words = (sys.executable, "-m", "build", "--no-isolation", "--outdir")
     # first: a build leaves files in the tree
-    run(sys.executable, "-m", "build", "--wheel", "--outdir", dist / "tree", tree, cwd=dist)
+    run(*words, dist / "tree", "--wheel", tree, cwd=dist)
     shutil.rmtree(tree / "build")
-    run(sys.executable, "-m", "build", "--outdir", dist, tree, cwd=dist)
+    run(*words, dist, tree, cwd=dist)
     return next(dist.glob("*.tar.gz")), next(dist.glob("*.whl")), next(dist.glob("tree/*.whl"))
 
 
@@ -83,31 +86,30 @@ def show(wheel: Path, folder: Path, cache: Path) -> None:
     python, command = folder / "venv/bin/python", folder / "venv/bin/legacy-queue"
     run(sys.executable, "-m", "pip", "--python", python, "install", wheel, cwd=folder)
     env = {"HOME": str(folder), "XDG_CACHE_HOME": str(cache), "PYTHONPATH": ""}
-    where = run(python, "-c", "import legacy_queue; print(legacy_queue.__file__)", cwd=folder, **env)
+    where = run(python, "-c", "import legacy_queue; print(legacy_queue.__file__)", cwd=folder, env=env)
     if not Path(where).is_relative_to(folder):
         sys.exit(f"{wheel} is not what runs, but {where}")
     for option, value, extra in (("--amqp-url", "amqp://h", "amqp"), ("--s3-endpoint", "http://h", "s3")):
-        said = run(command, "serve", "--storage", "memory", option, value, cwd=folder, expected=1, **env)
+        said = run(command, "serve", "--storage", "memory", option, value, cwd=folder, expected=1, env=env)
         if f"legacy-queue[{extra}]" not in said:
             sys.exit(f"legacy-queue serve {option} without its extra: {said}")
     for storage in ("memory", "azurite"):
-        said = run(command, "up", "--demo", "--storage", storage, "--data-dir", storage, cwd=folder, **env)
+        said = run(command, "up", "--demo", "--storage", storage, "--data-dir", storage, cwd=folder, env=env)
         if "is completed, run 0" not in said:
             sys.exit(f"no task was completed on {storage}:\n{said}")
-        say(f"{wheel.parent.name}/{wheel.name} completed a task on {storage}")
+        say(f"{wheel.name} completed a task on {storage}")
 
 
 def show_fixture(wheel: Path, example: Path, folder: Path) -> None:
-    """tox runs the tests of a project on the queue that the wheel brings, with each pytest."""
+    """tox runs the tests of a project on the queue that the wheel brings."""
     folder.mkdir()
     pins = (ROOT / "constraints.txt").read_text().splitlines()
     constraints = folder / "constraints.txt"
     constraints.write_text("\n".join(pin for pin in pins if not pin.startswith("pytest==")))
-    for pytest in PYTESTS:
-        deps = f"testenv.deps={wheel}\n{pytest}"
-        words = ("run", "--conf", example, "--workdir", folder / "tox", "--override", deps)
-        run(sys.executable, "-m", "tox", *words, cwd=example, PIP_CONSTRAINT=str(constraints))
-        say(f"{wheel.name} gave the tests in {example.parent.name}/{example.name} their queue, with {pytest}")
+    deps = f"testenv.deps={wheel}\n{OLDEST_PYTEST}"
+    words = ("run", "--conf", example, "--workdir", folder / "tox", "--override", deps)
+    run(sys.executable, "-m", "tox", *words, cwd=example, env={"PIP_CONSTRAINT": str(constraints)})
+    say(f"{wheel.name} gave the tests in {example.parent.name}/{example.name} their queue")
 
 
 def main(dist: Path) -> None:
@@ -124,12 +126,11 @@ def main(dist: Path) -> None:
         run(sys.executable, "-m", "twine", "check", "--strict", sdist, wheel, from_tree, cwd=scratch)
         with ThreadPoolExecutor() as threads:
             shown = [
-                threads.submit(show, one, scratch / f"alone-{one.parent.name}", scratch / "cache")
-                for one in (wheel, from_tree)
+                threads.submit(show, wheel, scratch / "alone", scratch / "cache"),
+                threads.submit(show_fixture, wheel, tree / "examples/tox", scratch / "tox"),
             ]
-            shown.append(threads.submit(show_fixture, wheel, tree / "examples/tox", scratch / "tox"))
-        for one in shown:
-            one.result()
+        for each in shown:
+            each.result()
         for file in (sdist, wheel):
             shutil.copy(file, dist)
             say(f"{dist / file.name} is {file.stat().st_size // 1024} KiB")

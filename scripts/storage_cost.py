@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ def lean(table: Table, queue: Queue, numbers: Iterator[int]) -> Operations:
         "get": lambda: table.get("one", "one"),
         "merge": merge,
         "delete": lambda: table.delete("none", "none"),
-        **{f"batch of {size}": lambda size=size: batch(size) for size in _BATCHES},
+        **{f"batch of {size}": partial(batch, size) for size in _BATCHES},
         "page of 10": lambda: table.page(partition, "", 10),
         "put message": lambda: leases.append(queue.put(_TEXT, _HIDDEN)),
         "update message": update,
@@ -105,7 +106,7 @@ def sdk(tables: TableClient, queue: QueueClient, numbers: Iterator[int]) -> Oper
         "get": lambda: tables.get_entity("two", "two"),
         "merge": merge,
         "delete": lambda: tables.delete_entity("none", "none"),
-        **{f"batch of {size}": lambda size=size: batch(size) for size in _BATCHES},
+        **{f"batch of {size}": partial(batch, size) for size in _BATCHES},
         "page of 10": page,
         "put message": lambda: leases.append(
             queue.send_message(_TEXT, time_to_live=-1, visibility_timeout=visibility)

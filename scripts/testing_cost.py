@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from log_cost import serving
@@ -47,6 +48,11 @@ def start_python() -> None:
     subprocess.run([sys.executable, "-c", "import json, ssl, http.client"], check=True)
 
 
+def ask_for_status(queue: LegacyQueue, task_id: str) -> None:
+    for _ in range(_CALLS_OF_A_RESET):
+        queue.status(task_id)
+
+
 def of_server(storage: str, rounds: int) -> Iterator[Row]:
     """Start, reset of an empty server and of one that was used."""
     starts, pythons, resets, used, calls = [], [], [], [], []
@@ -54,16 +60,11 @@ def of_server(storage: str, rounds: int) -> Iterator[Row]:
         pythons.append(seconds(start_python))
         with ExitStack() as stack:
             queue = LegacyQueue(storage=storage)
-            starts.append(seconds(lambda stack=stack, queue=queue: stack.enter_context(queue)))
+            starts.append(seconds(partial(stack.enter_context, queue)))
             queue.reset()
             for _ in range(5):
                 task_id = queue.create_task(worker_type="builds")
-                calls.append(
-                    seconds(
-                        lambda queue=queue, one=task_id: [queue.status(one) for _ in range(_CALLS_OF_A_RESET)]
-                    )
-                    / _CALLS_OF_A_RESET
-                )
+                calls.append(seconds(partial(ask_for_status, queue, task_id)) / _CALLS_OF_A_RESET)
                 queue.claim(worker_type="builds")
                 used.append(seconds(queue.reset))
                 resets.append(seconds(queue.reset))

@@ -2,10 +2,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -26,21 +25,21 @@ settings.load_profile("here")
 # Folders whose tests alone take every branch of domain, services and stores.
 MEASURED = [Path(__file__).parent / name for name in ("contracts", "domain", "http", "services", "stores")]
 
-STACKS = pytest.StashKey[list[tuple[str, str]]]()
+STACKS = pytest.StashKey[Iterable[tuple[str, str]]]()
 
 RABBITMQ_HOME = Path(__file__).parents[1] / ".rabbitmq"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take long come first: of several at a time, none is left waiting for the last of another."""
-    long = ("containers", "system")  # the one file of containers takes longest
+    """Run long files first: of several processes, none is left waiting for the last file of another."""
+    long = ("containers", "system")  # containers has one file, which takes longest
     places = {str(Path(__file__).parent / name): place for place, name in enumerate(long)}
     items.sort(key=lambda item: places.get(str(item.path.parent), len(long)))
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_timeout_set_timer(item: pytest.Item) -> Iterator[object]:
-    """When the time of a test is over, it is first seen where each process stands: contexts end then."""
+def pytest_timeout_set_timer(item: pytest.Item) -> Generator[None, object, object]:
+    """Record where each process stands when a test times out, before its contexts end."""
     answer = yield
     give_up = signal.getsignal(signal.SIGALRM)
 
@@ -54,8 +53,8 @@ def pytest_timeout_set_timer(item: pytest.Item) -> Iterator[object]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Iterator[Any]:  # noqa: ARG001
-    """A test whose time is over shows that."""
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add that record to the report of the test."""
     report = yield
     report.sections += item.stash.get(STACKS, [])
     item.stash[STACKS] = []
@@ -63,7 +62,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Trace only tests of MEASURED folders, and of these no test that is marked no_cover.
 
     Tracing takes processor time. pytest-cov leaves out marked tests too, but not in a worker of pytest-xdist.
@@ -83,7 +82,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
 
 @pytest.fixture(scope="session")
 def azurite_dir() -> Path:
-    """Where Azurite is installed, for all runs of this user: it takes long where it is not yet."""
+    """Where Azurite is installed, for all runs of this user. The first installation takes long."""
     folder = installed()
     install(folder)
     return folder
@@ -91,26 +90,26 @@ def azurite_dir() -> Path:
 
 @pytest.fixture(scope="session")
 def azurite(tmp_path_factory: pytest.TempPathFactory, azurite_dir: Path) -> Iterator[Azurite]:
-    """One real Azurite for the whole run; a test keeps to queue, table and key names of its own."""
+    """One real Azurite for the whole run; each test uses its own names of queues, tables and keys."""
     with Azurite(tmp_path_factory.mktemp("azurite"), azurite_dir) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """One real S3 server for the whole run; a test keeps to a bucket of its own."""
+    """One real S3 server for the whole run; each test uses its own bucket."""
     with S3Server(tmp_path_factory.mktemp("s3")) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def rabbitmq_home() -> Path:
-    """Where scripts/up puts RabbitMQ, if the machine has none: for tests that stop and start one."""
+    """Where scripts/up puts RabbitMQ if the machine has none. For tests that stop and start one."""
     return RABBITMQ_HOME
 
 
 @pytest.fixture(scope="session")
 def rabbitmq(tmp_path_factory: pytest.TempPathFactory, rabbitmq_home: Path) -> Iterator[RabbitMQ]:
-    """One real RabbitMQ for the whole run; a test keeps to a project of its own."""
+    """One real RabbitMQ for the whole run; each test uses its own project."""
     with RabbitMQ(tmp_path_factory.mktemp("rabbitmq"), rabbitmq_home) as running:
         yield running

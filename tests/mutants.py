@@ -1,7 +1,7 @@
-"""Small changes of the product, each of which breaks something that a test promises to find.
+"""Small changes of the code, each of which breaks a promise that a test checks.
 
-``scripts/mutants.toml`` lists them; ``scripts/mutants`` runs the state machines on each, or the tests that it
-names.
+``scripts/mutants.toml`` lists them; ``scripts/mutants`` runs the state machines on each, or the tests that
+the mutant names.
 """
 
 import tomllib
@@ -12,15 +12,15 @@ ROOT = Path(__file__).parents[1]
 LIST = ROOT / "scripts" / "mutants.toml"
 
 
-class Rotten(Exception):
-    """The mutant does not apply: the text that it changes is not there, or there more than once."""
+class DoesNotApply(Exception):
+    """The text that the mutant replaces is missing from the file, or occurs more than once."""
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """``old`` occurs once in ``file``, a path in the package; ``new`` instead ``breaks`` what that says.
+    """Replacing ``old``, which occurs once in ``file``, a path in the package, by ``new`` breaks a promise.
 
-    ``tests``, a path in tests/, finds it where no state machine comes by.
+    ``breaks`` says which promise. ``tests``, a path in tests/, finds the mutant where no state machine does.
     """
 
     breaks: str
@@ -30,14 +30,14 @@ class Mutant:
     tests: str = ""
 
     def applied(self, package: Path) -> str:
-        """The text of the file with the change in it; raises Rotten."""
+        """Returns the text of the file with the change; raises DoesNotApply."""
         text = (package / self.file).read_text()
-        found = text.count(self.old)
-        if found != 1:
-            raise Rotten(f"{self.breaks}: found {found} times in {self.file}, not once: {self.old}")
+        times = text.count(self.old)
+        if times != 1:
+            raise DoesNotApply(f"{self.breaks}: found {times} times in {self.file}, not once: {self.old}")
         return text.replace(self.old, self.new)
 
 
 def mutants() -> list[Mutant]:
-    """All of them, in the order of the list."""
+    """All mutants, in the order of the list."""
     return [Mutant(**entry) for entry in tomllib.loads(LIST.read_text())["mutant"]]

@@ -1,4 +1,4 @@
-"""The mutants themselves: that they are found shows ``scripts/mutants``, which takes minutes."""
+"""Every mutant applies to the code. ``scripts/mutants`` shows that tests find it, which takes minutes."""
 
 import ast
 from functools import cache
@@ -15,16 +15,16 @@ def intact(file: Path) -> str:
 
 
 @pytest.mark.parametrize("mutant", mutants(), ids=lambda mutant: mutant.breaks)
-def test_every_mutant_still_applies(mutant: Mutant) -> None:
+def test_a_mutant_applies_and_changes_the_code(mutant: Mutant) -> None:
     package = ROOT / "legacy_queue"
     assert ast.dump(ast.parse(mutant.applied(package))) != intact(package / mutant.file)
 
 
 @pytest.mark.parametrize("mutant", mutants(), ids=lambda mutant: mutant.breaks)
-def test_the_tests_that_find_a_mutant_are_there(mutant: Mutant) -> None:
+def test_the_tests_that_a_mutant_names_exist(mutant: Mutant) -> None:
     assert (ROOT / "tests" / mutant.tests).exists()
 
 
-def test_no_two_mutants_have_one_name() -> None:
+def test_each_mutant_has_a_name_of_its_own() -> None:
     names = [mutant.breaks for mutant in mutants()]
     assert len(set(names)) == len(names)

@@ -42,14 +42,16 @@ _HELP = """
 import click, json
 from legacy_queue.cli.commands import commands
 
-def told(command, context):
+def description(command, context):
     info = command.to_info_dict(context)
     if isinstance(command, click.Group):
         inner = {name: command.get_command(context, name) for name in command.list_commands(context)}
-        info["commands"] = {name: told(one, click.Context(one, context, name)) for name, one in inner.items()}
+        info["commands"] = {
+            name: description(each, click.Context(each, context, name)) for name, each in inner.items()
+        }
     return {**info, "usage": " ".join([context.command_path, *command.collect_usage_pieces(context)])}
 
-print(json.dumps(told(commands, click.Context(commands, info_name="legacy-queue")), default=str))
+print(json.dumps(description(commands, click.Context(commands, info_name="legacy-queue")), default=str))
 """
 
 
@@ -129,7 +131,7 @@ def _scopes(expression: "Expression | None", inner: bool = False) -> str:
 
 
 def _errors(one: Endpoint) -> str:
-    """Those that follow from the declaration; what the state of a task forbids is in the description."""
+    """The errors that follow from the declaration; the description has those of the task's state."""
     found = ["400"] if one.args or one.query or one.input else []
     found += ["401", "403"] if one.scopes is not None else []
     found += ["404"] if _NAMING & set(one.args) else []

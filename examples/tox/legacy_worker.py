@@ -163,7 +163,7 @@ class Worker:
             claim = self.queue.call("POST", f"/task/{message.task_id}/runs/{message.run_id}/claim", body)
         except Unavailable:
             return None  # the message stays, and is visible again in some minutes
-        except Refused as refused:  # claimed, canceled or resolved: nobody needs this message
+        except Refused as refused:  # claimed, canceled or resolved: no worker needs this message
             sys.stderr.write(f"{refused}\n")
         if claim is None or self.protocol == "deployed":
             message.delete()

@@ -13,7 +13,7 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, NoReturn
@@ -78,7 +78,7 @@ class AmqpBroker(Broker):
             link.declare(self._nobodys, "fanout", durable=False)
             link.publish([(self._nobodys, "", (), {})])
 
-    def follow(self, exchange: str | None, pattern: str) -> Iterator[Event | None]:
+    def follow(self, exchange: str | None, pattern: str) -> Generator[Event | None]:
         names = self._full_names.values() if exchange is None else [self._full_names[exchange]]
         following = self._follow(names, pattern)
         next(following)  # it is bound, and closing it ends its connection, from here on
@@ -88,7 +88,7 @@ class AmqpBroker(Broker):
         while self._idle:
             self._idle.pop().leave()
 
-    def _follow(self, names: Iterable[str], pattern: str) -> Iterator[Event | None]:
+    def _follow(self, names: Iterable[str], pattern: str) -> Generator[Event | None]:
         with self._failures_logged():
             link = _Link(self._address, self._names, self._patience, _HEARTBEAT)
             try:

@@ -7,9 +7,9 @@ from datetime import datetime
 from http import HTTPStatus
 
 import structlog
-from boto3.session import Session  # type: ignore[import-untyped]
-from botocore.config import Config  # type: ignore[import-untyped]
-from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+from boto3.session import Session
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.times import whole_seconds

@@ -35,7 +35,7 @@ _POOL = ("my-provisioner", "my-worker")
 _PROVISIONER = "demo-provisioner"
 _DEMO_CLAIM = "6s"  # short, so that a reclaim is seen
 _DEMO_COMMAND = ["sh", "-c", "echo 'hello from the task'; sleep 5"]
-_SHUTDOWN = 0.2  # seconds that the sample worker has left to report its task
+_REPORT_TIMEOUT = 0.2  # seconds for the sample worker to report its task at the end
 
 
 @click.command()
@@ -49,9 +49,9 @@ _SHUTDOWN = 0.2  # seconds that the sample worker has left to report its task
 def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
     """Serve the queue and say what to try. Ctrl-C stops all that it started, and nothing is lost.
 
-    A demonstration that is cut off ends with exit code 130.
+    A demonstration that is interrupted ends with exit code 130.
 
-    Takes the options of serve, and turns --control on where no setting stands against it.
+    Takes the options of serve, and turns --control on unless another setting excludes it.
     """
     if rabbitmq:
         raise click.ClickException(
@@ -65,7 +65,7 @@ def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
     given = {name: value for name, value in options.items() if value is not None}
     if demo:  # beside a queue that is up already
         own = {"claim_timeout": _DEMO_CLAIM, "port": "0", "data_dir": str(settings.data_dir / "demo")}
-        # the steps are what is to be seen, not the requests
+        # shows the steps, not the requests
         given = {**own, "log_level": "warning", **given}
     command = [sys.executable, "-m", "legacy_queue", "serve", "--stop-with-stdin"]
     command += [] if demo else ["--azurite-default-ports"]
@@ -94,9 +94,9 @@ def up(demo: bool, rabbitmq: bool, **options: str | None) -> None:
 
 @contextmanager
 def _server(command: list[str]) -> Iterator[tuple[Popen[str], Mapping[str, Any]]]:
-    """A server and what it says when it is ready; it ends in order with this process, however that ends."""
+    """A server and its ready line. It ends in order when this process ends, also after a kill."""
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)  # the server unblocks them
-    # a session of its own: Ctrl-C reaches this process alone, which ends the server in order
+    # a new session: Ctrl-C reaches this process alone, which ends the server in order
     server = Popen(  # noqa: S603 - this very program
         command, stdin=PIPE, stdout=PIPE, text=True, start_new_session=True
     )
@@ -104,7 +104,7 @@ def _server(command: list[str]) -> Iterator[tuple[Popen[str], Mapping[str, Any]]
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
         assert server.stdout  # noqa: S101
         line = server.stdout.readline()
-        if not line:  # it has said why on standard error
+        if not line:  # the error is on standard error
             raise SystemExit(server.wait())
         yield server, json.loads(line)
     except StopSignal:
@@ -147,12 +147,12 @@ Look inside there, and let something go wrong:
   {program} requests
   {program} peek {"/".join(_POOL)}
   {program} fault add claimTask --status 503 --times 1""")
-    if settings.storage == "memory":  # another's clock cannot be moved
+    if settings.storage == "memory":  # another storage has a clock that nothing moves
         click.echo(f"  {program} clock advance 21m")
 
 
 def _program() -> str:
-    """How this program is called from the current directory."""
+    """The path of this program from the current directory."""
     relative = os.path.relpath(sys.argv[0])
     return shlex.quote(os.path.abspath(relative) if relative.startswith("..") else relative)
 
@@ -179,19 +179,19 @@ def _demonstrate(ready: Mapping[str, Any]) -> None:
         raise click.ClickException("--demo uses the development client: configure no clients for it")
     base_url, credentials = ready["baseUrl"], Credentials.from_wire(ready["credentials"])
     task_id = slugid()
-    worker_type = f"demo-{secrets.token_hex(4)}"  # its own: a demo that was cut off may have left a task
+    worker_type = f"demo-{secrets.token_hex(4)}"  # a new one: an interrupted demo may have left a task
     begun = monotonic()
 
-    def tell(who: str, what: str) -> None:
-        """A step of the draft's sequence chart, with the seconds since the start."""
+    def show(who: str, what: str) -> None:
+        """Print a step of the draft's sequence chart, with the seconds since the start."""
         click.echo(f"{monotonic() - begun:6.2f} s  {who:<22} {what}")
 
     def on_step(step: Step, fields: Mapping[str, Any]) -> None:
         if step is not Step.POLL or fields["messages"]:
-            tell(*_charted(step, fields))
+            show(*_charted(step, fields))
 
     create(base_url, credentials, task_id, (_PROVISIONER, worker_type), _DEMO_COMMAND)
-    tell("Scheduler -> Queue", f"createTask {task_id}")
+    show("Scheduler -> Queue", f"createTask {task_id}")
     settings = WorkerSettings(
         base_url=base_url,
         credentials=credentials,
@@ -203,43 +203,45 @@ def _demonstrate(ready: Mapping[str, Any]) -> None:
     )
     _run(SampleWorker(settings, on_step=on_step))
     status = requests.get(f"{base_url}/task/{task_id}/status", timeout=10).json()["status"]
-    tell("Queue", f"task {task_id} is {status['state']}, run {len(status['runs']) - 1}")
+    show("Queue", f"task {task_id} is {status['state']}, run {len(status['runs']) - 1}")
     if status["state"] != "completed":
         raise click.ClickException(f"the task is {status['state']}, and should be completed")
     log = requests.get(f"{base_url}/task/{task_id}/artifacts/{LIVE_LOG}", timeout=10)
-    tell("Reader -> Queue", f"getLatestArtifact {LIVE_LOG}: {log.text.strip()!r}")
+    show("Reader -> Queue", f"getLatestArtifact {LIVE_LOG}: {log.text.strip()!r}")
 
 
 def _run(worker: SampleWorker) -> None:
-    """Run it to its end. A signal leaves it a moment to report its task, and the command none."""
+    """Run the worker to its end. A signal gives it a moment to report its task, and ends the command."""
     ended = start(worker)
     try:
         ended.result()
     except StopSignal:
         worker.stop()
-        wait([ended], _SHUTDOWN)
+        wait([ended], _REPORT_TIMEOUT)
         worker.kill()
         raise
 
 
 _CHART = {
     Step.POLL_URLS: ("Worker -> Queue", "pollTaskUrls: {queues} signed URLs, good until {expires}"),
-    Step.POLL: ("Worker -> PolledQueue", "get signedPollUrls[{index}]: {messages} message"),
+    Step.POLL: ("Worker -> AzureQueue", "get signedPollUrls[{index}]: {messages} message"),
     Step.CLAIM: ("Worker -> Queue", "claimTask run {run_id} with {names}"),
-    Step.HELD: ("Queue -> PolledQueue", "message for run {next_run} held, invisible until {taken_until}"),
-    Step.RUN: ("SampleWorker", "executing run {run_id} ..."),
+    Step.HELD: ("Queue -> AzureQueue", "message for run {next_run} held, invisible until {taken_until}"),
+    Step.RUN: ("Worker", "executing run {run_id} ..."),
     Step.RECLAIM: ("Worker -> Queue", "reclaimTask: taken until {taken_until}"),
-    Step.EXITED: ("SampleWorker", "the command ended with {exit_code}"),
+    Step.EXITED: ("Worker", "the command ended with {exit_code}"),
     Step.ARTIFACT: ("Worker -> Queue", "createArtifact {name} ({storage_type})"),
     Step.REPORT: ("Worker -> Queue", "report {result}"),
 }
 
 
 def _charted(step: Step, fields: Mapping[str, Any]) -> tuple[str, str]:
-    """Who does what in this step, as the chart says it."""
+    """The two columns of this step in the chart: who, and what."""
     if step not in _CHART:
-        return "SampleWorker", f"{step.value} {dict(fields)}"
+        return "Worker", f"{step.value} {dict(fields)}"
     who, what = _CHART[step]
-    told = {name: format_time(it) if isinstance(it, datetime) else it for name, it in fields.items()}
+    shown = {
+        name: format_time(value) if isinstance(value, datetime) else value for name, value in fields.items()
+    }
     index, next_run, names = fields.get("queue", 0) - 1, fields.get("run_id", 0) + 1, fields.get("sent", ())
-    return who, what.format(**told, index=index, next_run=next_run, names=", ".join(names))
+    return who, what.format(**shown, index=index, next_run=next_run, names=", ".join(names))

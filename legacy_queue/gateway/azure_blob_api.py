@@ -69,7 +69,7 @@ def azure_blob_api(
             case "PUT", None | "block" | "blocklist":
                 if observer:
                     observer.cause_fault(request.environ, UPLOAD, _runs(name))
-                with slots.taken(name):
+                with slots.acquire(name):
                     return _write(container, name, parameters)
         denied = request.method in ("GET", "HEAD", "PUT", "DELETE")
         raise AzureError("AuthorizationPermissionMismatch" if denied else "UnsupportedHttpVerb")

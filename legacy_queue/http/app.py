@@ -9,7 +9,9 @@ from flask import Flask, Response, request
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from legacy_queue import __version__
+from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.errors import ResourceNotFound
+from legacy_queue.domain.events import PROJECT
 from legacy_queue.domain.fault import SIGNED_URLS
 from legacy_queue.http import (
     artifact_endpoints,
@@ -22,11 +24,12 @@ from legacy_queue.http import (
 )
 from legacy_queue.http.bodies import MAX_BODY
 from legacy_queue.http.control_endpoints import CONTROL_ENDPOINTS, control_endpoints
-from legacy_queue.http.dispatch import Backend, Dispatcher, check_escapes
+from legacy_queue.http.control_services import ControlServices
+from legacy_queue.http.dispatch import Dispatcher, check_escapes
 from legacy_queue.http.endpoint import Call, Endpoint, endpoint
 from legacy_queue.http.error_answers import render
 from legacy_queue.http.event_stream import events_endpoint
-from legacy_queue.http.fault_injection import target_of
+from legacy_queue.http.fault_injection import FaultInjection, target_of
 from legacy_queue.http.legacy_stubs import legacy_stubs
 from legacy_queue.http.metrics import Metrics
 from legacy_queue.http.migration_endpoint import migration
@@ -34,6 +37,8 @@ from legacy_queue.http.references import api_reference, control_reference, excha
 from legacy_queue.http.request_log import RequestLog, record_of
 from legacy_queue.http.schemas import SCHEMAS
 from legacy_queue.http.url_map import UrlMap
+from legacy_queue.services import Services
+from legacy_queue.services.upload_slots import UploadSlots
 
 DEVELOPMENT_HEADERS = (("x-legacy-queue-development", "who reaches this server may do everything"),)
 _started = time.monotonic()
@@ -91,24 +96,47 @@ class _FlaskApp(Flask):
     url_map_class = UrlMap
 
 
-def create_app(backend: Backend) -> Flask:
-    """The queue's HTTP interface, under both prefixes; beside it what is about the server, and references."""
+def create_app(
+    services: Services,
+    authenticator: Authenticator,
+    root_url: str,
+    *,
+    trusts_proxy: bool = False,
+    is_development: bool = False,
+    project: str = PROJECT,
+    has_legacy_stubs: bool = False,
+    upload_slots: UploadSlots | None = None,
+    control: ControlServices | None = None,
+    injection: FaultInjection | None = None,
+) -> Flask:
+    """The WSGI application: the endpoints under both prefixes, pages about the server, and references.
+
+    With ``is_development`` each answer says so in a header. Without ``control``, /control/v1 is disabled,
+    and without ``injection`` there are no faults.
+    """
     app = _FlaskApp("legacy_queue", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1  # of what reads bodies without a limit of its own
-    events = events_endpoint(backend.project, backend.clock, backend.stopping, backend.trusts_proxy)
-    stubs = legacy_stubs(backend.authenticator, backend.has_legacy_stubs)
-    control = control_endpoints(backend.control is not None)
+    events = events_endpoint(project, services.clock, services.stopping, trusts_proxy)
+    stubs = legacy_stubs(authenticator, has_legacy_stubs)
+    bare = (events, migration, *control_endpoints(control is not None))
     endpoints = Dispatcher(
-        (*ENDPOINTS, *OBJECT_ENDPOINTS, *stubs), (events, migration, *control), backend, app.wsgi_app
+        (*ENDPOINTS, *OBJECT_ENDPOINTS, *stubs),
+        bare,
+        app.wsgi_app,
+        services,
+        authenticator,
+        trusts_proxy=trusts_proxy,
+        control=control,
+        injection=injection,
     )
-    metrics = Metrics(backend.services)
-    headers = DEVELOPMENT_HEADERS if backend.is_development else ()
-    hooks = (metrics.answered, backend.control.journal.answered) if backend.control else (metrics.answered,)
+    metrics = Metrics(services)
+    headers = DEVELOPMENT_HEADERS if is_development else ()
+    hooks = (metrics.answered, control.journal.answered) if control else (metrics.answered,)
     app.wsgi_app = RequestLog(endpoints, headers, hooks)  # type: ignore[method-assign]
     app.register_error_handler(
-        Exception, lambda error: render(error, record_of(request.environ), backend.clock)
+        Exception, lambda error: render(error, record_of(request.environ), services.clock)
     )
-    upload = artifact_endpoints.upload_view(backend.services, backend.upload_slots, backend.injection)
+    upload = artifact_endpoints.upload_view(services, upload_slots or UploadSlots(), injection)
     path = f"{artifact_endpoints.UPLOADS}/<ticket>"
     app.put(path, endpoint="upload", provide_automatic_options=False)(upload)
 
@@ -121,7 +149,7 @@ def create_app(backend: Backend) -> Flask:
 
     @app.get("/ready")
     def ready() -> Mapping[str, bool]:
-        backend.storage.account.check()
+        services.check_storage()
         return {"ready": True}
 
     @app.get("/metrics", endpoint="metrics")
@@ -130,15 +158,15 @@ def create_app(backend: Backend) -> Flask:
 
     @app.get("/references/queue/v1/api.json")
     def reference() -> Mapping[str, Any]:
-        return api_reference(ENDPOINTS, backend.root_url)
+        return api_reference(ENDPOINTS, root_url)
 
     @app.get("/references/control/v1/api.json")
     def reference_of_control() -> Mapping[str, Any]:
-        return control_reference(CONTROL_ENDPOINTS, backend.root_url)
+        return control_reference(CONTROL_ENDPOINTS, root_url)
 
     @app.get("/references/queue/v1/exchanges.json")
     def exchanges() -> Mapping[str, Any]:
-        return exchanges_reference(backend.project)
+        return exchanges_reference(project)
 
     @app.get("/schemas/queue/v1/<name>.json")
     def schema(name: str) -> Mapping[str, Any]:
@@ -146,7 +174,7 @@ def create_app(backend: Backend) -> Flask:
             known = ", ".join(sorted(SCHEMAS))
             raise ResourceNotFound(f"there is no schema {name[:100]!r}; there are {known}")
         return {
-            "$id": f"{backend.root_url}/schemas/queue/v1/{name}.json#",
+            "$id": f"{root_url}/schemas/queue/v1/{name}.json#",
             "$schema": "http://json-schema.org/draft-07/schema#",
             "title": name.replace("-", " "),
             **SCHEMAS[name],

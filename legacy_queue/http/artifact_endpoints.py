@@ -265,7 +265,7 @@ def upload_view(
         encoding, md5 = headers.get("content-encoding"), headers.get("content-md5")
         sent = Sent(int(length), headers.get("content-type", ""), encoding, md5)
         chunks = iter(lambda: request.stream.read(_CHUNK), b"")  # read no faster than they are stored
-        with slots.taken(ticket):
+        with slots.acquire(ticket):
             etag = services.uploads.receive(ticket, signature, sent, chunks)
         return _empty(200, ETag=f'"{etag}"')
 

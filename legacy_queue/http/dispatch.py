@@ -6,9 +6,7 @@ Source: docs/explanation/http-contract.md#authentication.
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
-from threading import Event
 from typing import Any
 
 from flask import Request, Response
@@ -22,7 +20,6 @@ from legacy_queue.domain.errors import (
     MalformedPayload,
     ResourceNotFound,
 )
-from legacy_queue.domain.events import PROJECT
 from legacy_queue.domain.hawk import SignedRequest
 from legacy_queue.domain.scopes import reference
 from legacy_queue.http.bodies import MAX_BODY, parse, validate
@@ -32,38 +29,12 @@ from legacy_queue.http.error_answers import render
 from legacy_queue.http.fault_injection import FaultInjection
 from legacy_queue.http.parameters import PARAMETERS
 from legacy_queue.http.request_log import Environ, RequestRecord, WsgiApp, record_of
-from legacy_queue.ports import Clock
 from legacy_queue.services import Services
-from legacy_queue.services.upload_slots import UploadSlots
-from legacy_queue.stores import Storage
 
 _PATTERNS = {name: re.compile(pattern) for name, pattern in PARAMETERS.items()}
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
-
-
-@dataclass(frozen=True)
-class Backend:
-    """What the application is built from. Its event streams end once ``stopping`` is set.
-
-    With ``is_development`` each answer says so in a header. Without ``control``, /control/v1 is disabled, and
-    without ``injection`` there are no faults.
-    """
-
-    services: Services
-    authenticator: Authenticator
-    storage: Storage
-    clock: Clock
-    root_url: str
-    trusts_proxy: bool = False
-    is_development: bool = False
-    project: str = PROJECT
-    has_legacy_stubs: bool = False
-    stopping: Event = field(default_factory=Event)
-    upload_slots: UploadSlots = field(default_factory=UploadSlots)
-    control: ControlServices | None = None
-    injection: FaultInjection | None = None
 
 
 class Dispatcher:
@@ -74,13 +45,23 @@ class Dispatcher:
     """
 
     def __init__(
-        self, prefixed: Sequence[Endpoint], bare: Sequence[Endpoint], backend: Backend, rest: WsgiApp
+        self,
+        prefixed: Sequence[Endpoint],
+        bare: Sequence[Endpoint],
+        rest: WsgiApp,
+        services: Services,
+        authenticator: Authenticator,
+        *,
+        trusts_proxy: bool = False,
+        control: ControlServices | None = None,
+        injection: FaultInjection | None = None,
     ) -> None:
-        self._backend, self._rest = backend, rest
-        self._inject = backend.injection.handle if backend.injection else None
-        services = groupby(prefixed, lambda one: one.service)
+        self._rest, self._services, self._control = rest, services, control
+        self._authenticator, self._trusts_proxy = authenticator, trusts_proxy
+        self._inject = injection.handle if injection else None
+        by_service = groupby(prefixed, lambda endpoint: endpoint.service)
         routes = [
-            *[f"(?:/v1|/api/{name}/v1)(?:{'|'.join(map(_pattern, some))})" for name, some in services],
+            *[f"(?:/v1|/api/{name}/v1)(?:{'|'.join(map(_pattern, some))})" for name, some in by_service],
             *map(_pattern, bare),
         ]
         self._route = re.compile(f"/*(?:{'|'.join(routes)})")
@@ -98,7 +79,7 @@ class Dispatcher:
             call = self._checked(endpoint, segments, environ, record)
             answer = call.endpoint.handler(call) if self._inject is None else self._inject(call)
         except Exception as error:  # noqa: BLE001  a bug's too
-            answer = render(error, record, self._backend.clock)
+            answer = render(error, record, self._services.clock)
         if isinstance(answer, Response):
             return answer(environ, start_response)
         body = f"{_encode(answer)}\n".encode()
@@ -138,17 +119,14 @@ class Dispatcher:
         if endpoint.by_body:
             endpoint = endpoint.by_body(body)
             record.call = endpoint.name, params
-        backend = self._backend
-        return Call(
-            endpoint, params, query, body, environ, identity, failure, backend.services, backend.control
-        )
+        return Call(endpoint, params, query, body, environ, identity, failure, self._services, self._control)
 
     def _authenticate(
         self, environ: Environ, record: RequestRecord, raw: bytes
     ) -> tuple[Identity | None, AuthenticationFailed | None]:
         try:
-            signed = _signed_request(environ, record.target, raw, self._backend.trusts_proxy)
-            return self._backend.authenticator.authenticate(signed, self._backend.clock.wall_time()), None
+            signed = _signed_request(environ, record.target, raw, self._trusts_proxy)
+            return self._authenticator.authenticate(signed, self._services.clock.wall_time()), None
         except AuthenticationFailed as failure:
             return None, failure
 

@@ -51,7 +51,7 @@ def page_answer(
             properties["continuationToken"] = _token(call, page.after)
         start = render({**properties, name: []}).removesuffix(b"]}")
         body = b"".join((start, b", ".join(page.items), b"]}"))
-        memory.keep(len(body))
+        memory.shrink(len(body))
         response = Response(body, content_type="application/json")
         response.call_on_close(memory.release)
     except BaseException:

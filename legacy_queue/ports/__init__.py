@@ -4,7 +4,7 @@ Storage is Table, Queue and BlobContainer of a StorageAccount, in modules of the
 may raise ServiceUnavailable: then the caller does not know whether it happened.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
@@ -73,7 +73,7 @@ class Broker(Protocol):
     def check(self) -> None:
         """Return when the broker takes messages."""
 
-    def follow(self, exchange: str | None, pattern: str) -> Iterator[Event | None]:
+    def follow(self, exchange: str | None, pattern: str) -> Generator[Event | None]:
         """Events from now on of that exchange, or of all, whose routing key or a route matches the pattern.
 
         None about every second while there are none, so that the caller can look after itself.

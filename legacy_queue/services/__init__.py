@@ -1,10 +1,11 @@
-"""The use cases: read, decide (domain), schedule, hold, write, publish. Authorization has happened before."""
+"""The use cases: read, decide (domain), schedule, hold, write, publish. The caller is authorized already."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Event
 
 from legacy_queue.ports import Clock
+from legacy_queue.services.advance import Advance
 from legacy_queue.services.artifacts import Artifacts
 from legacy_queue.services.background import Background, Pace
 from legacy_queue.services.claim_work import ClaimWork
@@ -19,6 +20,7 @@ from legacy_queue.services.listing import Listing
 from legacy_queue.services.objects import Objects
 from legacy_queue.services.pages import PageMemory
 from legacy_queue.services.periodic_jobs import PeriodicJobs
+from legacy_queue.services.poller_registry import PollerRegistry
 from legacy_queue.services.polling import Polling
 from legacy_queue.services.resolver import Resolver
 from legacy_queue.services.task_queues import TaskQueues
@@ -41,6 +43,7 @@ class Services:
     tasks: Tasks
     claims: Claims
     claim_work: ClaimWork
+    pollers: PollerRegistry
     polling: Polling
     task_queues: TaskQueues
     groups: Groups
@@ -54,6 +57,7 @@ class Services:
     uploads: Uploads
     objects: Objects
     timers: Timers
+    advance: Advance
     resolver: Resolver
     publisher: EventPublisher
     periodic_jobs: PeriodicJobs | None
@@ -69,7 +73,7 @@ class Services:
             self.periodic_jobs,
             (self.usage.flush, self.workers.flush),
             self.stopping,
-            (self.claim_work.wake, self.event_feed.end),
+            (self.pollers.wake, self.event_feed.end),
             self.workers.flush_new,
             pace,
             self.gate,
@@ -84,5 +88,5 @@ class Services:
             self.periodic_jobs,
             self.gate,
             self.stopping,
-            self.claim_work.poll_now,
+            self.pollers.poll_now,
         )

@@ -1,7 +1,7 @@
-"""What a task needs now: the one way in which anything happens to it that nobody asks for.
+"""Everything that happens to a task without a call.
 
-Timers that fire, the sweeper, and a call that leaves the end of a task to the background all come here.
-Every part is safe to repeat. Source: docs/explanation/recovery.md#timers.
+Timers that fire, the sweeper and calls that defer effects all end here. Every part is safe to repeat.
+Source: docs/explanation/recovery.md#timers.
 """
 
 from collections import defaultdict
@@ -28,13 +28,15 @@ _MAX_SKEW = timedelta(minutes=1)
 
 @dataclass(frozen=True)
 class Next:
-    """When the task is to be advanced again, None for never; or it is not there."""
+    """When to advance the task again, None for never. ``is_there`` is false if there is no such task."""
 
     due: datetime | None = None
     is_there: bool = True
 
 
 class Advance:
+    """Repeats the effects of what happened to a task, and ends what is over."""
+
     def __init__(
         self,
         tasks: TaskStore,
@@ -62,22 +64,22 @@ class Advance:
     ) -> Next:
         """Repeat the effects of what happened to the task ``since``, and end what is over.
 
-        ``task_group_id`` is what the task joined as it was created. ``is_published``: those effects are only
-        what its end means for others. ``recalls``: what this process remembers of the task is good enough.
-        Answers when to come again. Raises ServiceUnavailable, BrokerAway,
-        Corrupt.
+        ``task_group_id`` is the group that the task joined when it was created. ``is_published``: all effects
+        but those on other tasks have been applied. ``recalls``: the task need not be read if this process
+        remembers its end. Raises ServiceUnavailable, BrokerAway, Corrupt.
         """
         if since and not is_published and self._publisher.is_away:
             raise BrokerAway
         recalled = self._tasks.recall(task_id) if recalls else None
-        is_known = recalled and since and _has_ended(recalled.task, since)  # else it may be old
-        stored = recalled if is_known else self._tasks.load(task_id)
+        is_current = recalled and since and _has_ended(recalled.task, since)  # else it may be old
+        stored = recalled if is_current else self._tasks.load(task_id)
         if stored is None:
             return Next(is_there=False)
         task, is_own = stored.task, stored.is_own
         if since and not is_published:
-            told_of = self._artifact_events(task, artifacts)
-            self._publisher.publish(events_since(task, EVER if task.is_unpublished else since, told_of))
+            artifact_events = self._artifact_events(task, artifacts)
+            begin = EVER if task.is_unpublished else since
+            self._publisher.publish(events_since(task, begin, artifact_events))
             if task.is_unpublished:
                 task = self._published(stored)
             self._dependencies.register(task)
@@ -87,7 +89,7 @@ class Advance:
         return Next(_due(ended, is_own=is_own or ended is not task))
 
     def offer_again(self, task_id: str) -> None:
-        """Offer a task that waits to be claimed; or schedule it, where what it waits for is resolved."""
+        """Offer a pending task again; schedule an unscheduled task whose dependencies are resolved."""
         stored = self._tasks.load(task_id)
         if stored:
             self._offer(stored.task)
@@ -95,7 +97,7 @@ class Advance:
     def _offer(self, task: Task) -> Task:
         if task.state == "pending":
             self._messages.offer(task, task.runs[-1].run_id)
-        return self._dependencies.recheck(task)  # of one that is not scheduled
+        return self._dependencies.recheck(task)  # of an unscheduled task
 
     def _published(self, stored: StoredTask) -> Task:
         task = replace(stored.task, is_unpublished=False)
@@ -104,17 +106,17 @@ class Advance:
         return task
 
     def _artifact_events(self, task: Task, names: Iterable[ArtifactName]) -> dict[int, list[Event]]:
-        """Of each run, artifact-created of those of the artifacts that there are."""
+        """By run: the artifact-created events of those artifacts that exist."""
         events = defaultdict(list)
         for run_id, name in names:
-            found = self._artifacts.load(task.task_id, run_id, name)
-            if found:
-                events[run_id].append(artifact_created(task, found.artifact))
+            stored = self._artifacts.load(task.task_id, run_id, name)
+            if stored:
+                events[run_id].append(artifact_created(task, stored.artifact))
         return events
 
     def _repeat(self, task: Task, since: datetime, task_group_id: str, *, is_published: bool) -> Task:
         if task_group_id not in ("", task.definition.task_group_id):
-            self._groups.leave(task.task_id, task_group_id)  # for a definition that was refused
+            self._groups.leave(task.task_id, task_group_id)  # its createTask was refused
         if not is_published:
             task = self._offer(task)
         for run in task.runs:
@@ -122,12 +124,12 @@ class Advance:
                 continue
             if run.resolved >= since:
                 self._dependencies.release_dependents(task, run.run_id)
-            if run.resolved >= since or task_group_id:  # it has joined again, being created again
+            if run.resolved >= since or task_group_id:  # it joined again when it was created again
                 self._groups.end(task, run.run_id)
         return task
 
     def _end(self, task: Task, *, is_own: bool) -> Task:
-        """A claim or a task whose time is over ends."""
+        """End a claim after takenUntil, and a task after its deadline."""
         due, now = _due(task, is_own=is_own), self._clock.now()
         if due is None or now < due:
             return task
@@ -139,9 +141,10 @@ def _has_ended(task: Task, since: datetime) -> bool:
 
 
 def _due(task: Task, *, is_own: bool) -> datetime | None:
-    """When a claim was counted by another process, whose clock may be behind, it does not end early here.
+    """When to advance the task again.
 
-    It ends up to a minute late. Whoever polls finds the task at takenUntil all the same.
+    The clock of another process that made the claim may be behind: its claim ends up to a minute late here.
+    A worker that polls gets the task at takenUntil all the same.
     """
     due, run = next_due(task), task.last_run
     if is_own or due is None or run is None or run.taken_until is None or run.started is None:

@@ -1,4 +1,4 @@
-"""Artifacts: put on record, completed, found, listed, and removed when they have expired."""
+"""Artifacts: created, completed, found, listed, and removed after they expired."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -42,14 +42,14 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Found:
-    """An artifact that may be had; at ``url``, unless it is a link or an error."""
+    """A complete artifact. ``url`` is None for an error and for a link to another artifact."""
 
     artifact: Artifact
     url: str | None
 
 
 class Artifacts:
-    """``objects`` is where the bytes of new s3 artifacts go, None where that is this server."""
+    """``objects`` stores the content of new s3 artifacts. With None, this server stores it."""
 
     def __init__(
         self,
@@ -68,26 +68,25 @@ class Artifacts:
         self._issuer = issuer
 
     def create(self, task_id: str, run_id: int, name: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The artifact is on record and was told of; the body that createArtifact answers. Safe to repeat,
-        also when it has expired.
+        """Record the artifact and publish it. Returns the body that createArtifact answers.
 
-        Raises ResourceNotFound; InputError, InputTooLarge; RequestConflict for a run whose artifacts are not
-        open, and for another artifact of that name.
+        Safe to repeat, also after the artifact expired. Raises ResourceNotFound; InputError, InputTooLarge;
+        RequestConflict if the run takes no artifacts any more, and for another artifact of that name.
         """
         stored, now = self._changes.read(task_id), self._clock.now()
         check_open(stored.task, run_id, now)
-        given = Artifact.from_wire(stored.task, run_id, name, body, now)
-        artifact = self._recorded(given)
+        requested = Artifact.from_wire(stored.task, run_id, name, body, now)
+        artifact = self._recorded(requested)
         self._publish(stored.task, artifact)
         return self._answer(artifact, body)
 
     def complete(self, task_id: str, run_id: int, name: str, etags: Sequence[str]) -> None:
-        """The blob can be had, which is published, and does not keep its run from being reported completed.
+        """Complete the blob and publish it. From now on it can be downloaded, and its run can be completed.
 
-        Safe to repeat: each time it is published again, which is what makes the event arrive.
-        ``etags`` are what its uploads answered. Raises ResourceNotFound, ResourceExpired; InputError for an
-        artifact that is none, and for wrong ETags; RequestConflict for what was not uploaded, or as another;
-        ServiceUnavailable while many parts are being compared: the call is to be repeated.
+        Safe to repeat: each call publishes the event again. ``etags``: the ETags that its uploads answered.
+        Raises ResourceNotFound, ResourceExpired; InputError for another storage type and for wrong ETags;
+        RequestConflict if it was not uploaded, or with other content; ServiceUnavailable while many parts are
+        being compared: repeat the call.
         """
         stored = self._load(task_id, run_id, name)
         artifact = stored.artifact
@@ -104,7 +103,7 @@ class Artifacts:
         self._complete(stored, self._check_blob)
 
     def finish(self, task_id: str, run_id: int, name: str, upload_id: str) -> None:
-        """The object can be had, as ``complete``; raises InputError too where its upload is not finished."""
+        """As ``complete``, for an object. Raises InputError also if its upload is not finished."""
         stored = self._load(task_id, run_id, name)
         artifact = stored.artifact
         if artifact.storage_type != "object":
@@ -115,35 +114,35 @@ class Artifacts:
             raise InputError(f"uploadId is not the one that createArtifact answered for {name!r}")
         if not artifact.is_closed:
             raise InputError(f"the upload of {name!r} is not finished: call finishUpload before")
-        self._complete(stored, self._note_complete)
+        self._complete(stored, self._mark_complete)
 
-    def _complete(self, stored: StoredArtifact, note: Callable[[StoredArtifact], None]) -> None:
+    def _complete(self, stored: StoredArtifact, mark: Callable[[StoredArtifact], None]) -> None:
         artifact = stored.artifact
-        of_task = self._changes.read(artifact.task_id)
+        stored_task = self._changes.read(artifact.task_id)
         if not artifact.is_complete:
-            check_open(of_task.task, artifact.run_id, self._clock.now())
-            note(stored)
-        self._publish(of_task.task, artifact)
+            check_open(stored_task.task, artifact.run_id, self._clock.now())
+            mark(stored)
+        self._publish(stored_task.task, artifact)
 
     def _publish(self, task: Task, artifact: Artifact) -> None:
-        """Publish artifact-created; while the broker is away, a timer does. Raises ServiceUnavailable."""
-        if not self._timers.is_unpublished(task.task_id):  # else what comes before is missing
+        """Publish artifact-created. While the broker is away, a timer does it. Raises ServiceUnavailable."""
+        if not self._timers.is_unpublished(task.task_id):  # else earlier events must come first
             with suppress(BrokerAway):
                 self._publisher.publish([artifact_created(task, artifact)])
                 return
         name = artifact.run_id, artifact.name
         self._timers.schedule(task.task_id, self._clock.now(), artifacts=[name])
-        self._timers.fall_behind(task.task_id)
+        self._timers.retry_later(task.task_id)
 
     def info(self, task_id: str, run_id: int, name: str) -> Artifact:
-        """The artifact; raises ResourceExpired; ResourceNotFound, for one that is not complete too."""
+        """The artifact. Raises ResourceExpired; ResourceNotFound, also if it is not complete."""
         artifact = self._load(task_id, run_id, name).artifact
         if not artifact.is_complete:
             raise ResourceNotFound(f"artifact {name!r} is not complete: its upload has not ended")
         return artifact
 
     def find(self, task_id: str, run_id: int, name: str) -> Found:
-        """Where the artifact is, a link not followed; raises as ``info``."""
+        """The artifact and its URL. Does not follow links. Raises as ``info``."""
         artifact = self.info(task_id, run_id, name)
         if not artifact.has_bytes:
             return Found(artifact, artifact.details.get("url"))
@@ -151,7 +150,7 @@ class Artifacts:
         return Found(artifact, self._store_of(artifact).download_url(artifact.blob_name, expiry))
 
     def latest_run(self, task_id: str) -> int:
-        """The last run of the task; raises ResourceNotFound, where it has none too."""
+        """The last run of the task. Raises ResourceNotFound, also if the task has no run."""
         task = self._changes.read(task_id).task
         if not task.runs:
             raise ResourceNotFound(f"task {task_id} has no runs yet, and so no artifacts")
@@ -160,15 +159,15 @@ class Artifacts:
     def list(
         self, task_id: str, run_id: int, after: str, limit: int, render: Callable[[Artifact], bytes]
     ) -> Page[str]:
-        """Artifacts of the run, in the order of the store; raises ResourceNotFound."""
+        """A page of the run's artifacts, in the order of the store. Raises ResourceNotFound."""
         self._changes.read(task_id).task.run(run_id)
         ask = partial(self._artifacts.list, task_id, run_id)
         return read_page(ask, lambda artifact: artifact.name, after, limit, render)
 
     def remove_expired(self, after: str, limit: int, _since: datetime | None) -> str | None:
-        """A page of a job: what expired a while ago is removed, the bytes first, as far as that goes.
+        """A step of a periodic job: remove artifacts that expired a while ago, their content first.
 
-        An object store that is away keeps its own; raises ServiceUnavailable where the storage is.
+        If the object store is away, its artifacts stay. Raises ServiceUnavailable if the storage is away.
         """
         expired, next_after = self._artifacts.expired(self._clock.now() - EXPIRED_FOR, after, limit)
         objects_are_away = False
@@ -182,7 +181,7 @@ class Artifacts:
                     raise
                 objects_are_away = True
                 log.warning("objects-not-removed", why=error.message)
-            except Exception:  # the others are removed
+            except Exception:  # the other artifacts are removed
                 ids = {"task_id": artifact.task_id, "run_id": artifact.run_id, "name": artifact.name}
                 log.exception("artifact-not-removed", **ids)
         return next_after
@@ -191,7 +190,7 @@ class Artifacts:
         artifact = stored.artifact
         if artifact.has_bytes:
             self._store_of(artifact).remove(artifact.blob_name)
-        with suppress(Changed):  # another process was faster
+        with suppress(Changed):  # another process changed it first
             self._artifacts.remove(stored)
 
     def _load(self, task_id: str, run_id: int, name: str) -> StoredArtifact:
@@ -204,16 +203,16 @@ class Artifacts:
         return stored
 
     def _check_blob(self, stored: StoredArtifact) -> None:
-        """The blob is what was announced, and noted to be complete; as ``complete``."""
+        """Compare the blob with the announced content, and mark it complete. Raises as ``complete``."""
         artifact = stored.artifact
         if "partCount" in artifact.details:
-            self._checks.see(artifact, lambda: self._note_complete(stored))
-        elif self._blobs.properties(artifact.blob_name):  # checked when it came in
-            self._note_complete(stored)
+            self._checks.check(artifact, lambda: self._mark_complete(stored))
+        elif self._blobs.properties(artifact.blob_name):  # its upload was checked
+            self._mark_complete(stored)
         else:
             raise RequestConflict(f"artifact {artifact.name!r} was not uploaded yet")
 
-    def _note_complete(self, stored: StoredArtifact) -> None:
+    def _mark_complete(self, stored: StoredArtifact) -> None:
         artifact = stored.artifact
         while not stored.artifact.is_complete:
             try:
@@ -223,18 +222,20 @@ class Artifacts:
                 if stored.artifact.blob_name != artifact.blob_name:
                     raise RequestConflict(f"artifact {artifact.name!r} was created anew meanwhile") from None
 
-    def _recorded(self, given: Artifact) -> Artifact:
-        """The artifact as it is stored now.
+    def _recorded(self, requested: Artifact) -> Artifact:
+        """Store the artifact. Returns it as it is stored now.
 
-        Where that is a blob or an object which is not complete, its task notes it last, by a conditional
-        write: whoever reports the run completed after that looks at those, and finds this one.
+        After that, the task of an incomplete blob or object notes it by a conditional write. So a later
+        reportCompleted finds each incomplete artifact.
         """
-        stored, is_new = self._stored(given)
+        stored, is_new = self._stored(requested)
         artifact = stored.artifact
         if artifact.is_complete:
             return artifact
         try:
-            self._changes.apply(given.task_id, lambda task, now: note_blob(task, artifact, now), given.run_id)
+            self._changes.apply(
+                requested.task_id, lambda task, now: note_blob(task, artifact, now), requested.run_id
+            )
         except RequestConflict:
             if is_new:
                 with suppress(Changed):
@@ -242,19 +243,19 @@ class Artifacts:
             raise
         return artifact
 
-    def _stored(self, given: Artifact) -> tuple[StoredArtifact, bool]:
-        """The artifact, and whether it was not there before."""
-        if self._objects and given.storage_type == "s3":
-            given = given.for_object_store()
+    def _stored(self, requested: Artifact) -> tuple[StoredArtifact, bool]:
+        """The stored artifact, and whether this call inserted it."""
+        if self._objects and requested.storage_type == "s3":
+            requested = requested.for_object_store()
         while True:
             with suppress(AlreadyExists):
-                return self._artifacts.insert(given), True
-            stored = self._artifacts.load(given.task_id, given.run_id, given.name)
+                return self._artifacts.insert(requested), True
+            stored = self._artifacts.load(requested.task_id, requested.run_id, requested.name)
             if stored is None:
                 continue
-            wanted = created_again(stored.artifact, given, self._clock.now())
+            wanted = created_again(stored.artifact, requested, self._clock.now())
             if wanted.blob_name != stored.artifact.blob_name:
-                self._store_of(stored.artifact).remove(stored.artifact.blob_name)  # nothing leads there after
+                self._store_of(stored.artifact).remove(stored.artifact.blob_name)  # no row names it now
             with suppress(Changed):
                 if wanted != stored.artifact:
                     stored = self._artifacts.replace(stored, wanted)

@@ -1,4 +1,4 @@
-"""The threads of a server process: they end when the process does, and leave nothing half-done."""
+"""The threads of a server process. They end with the process and leave no work half done."""
 
 import threading
 import time
@@ -18,27 +18,28 @@ from legacy_queue.services.timers import Timers
 
 log = structlog.get_logger()
 
-_END = 10  # seconds that what is under way has left
+_STOP_TIMEOUT = 10  # seconds for the work under way
 
-Flush = Callable[[], None]  # writes down what is only in memory; may raise ServiceUnavailable
+Flush = Callable[[], None]  # stores records that are only in memory; may raise ServiceUnavailable
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How often is done what is repeated."""
+    """How often each thread does its work."""
 
     tick: timedelta = timedelta(seconds=0.5)
-    check: timedelta = timedelta(seconds=1)  # whether the broker is back
-    receive: timedelta = timedelta(seconds=5)  # so what a killed process has left goes on within 30 s
+    check: timedelta = timedelta(seconds=1)  # of the broker, while it is away
+    receive: timedelta = timedelta(seconds=5)  # timers of a killed process go on within 30 s
     flush: timedelta = timedelta(seconds=10)
     flush_soon: timedelta = timedelta(seconds=0.5)
 
 
 class Background:
-    """``periodic_jobs`` is None where another process resolves: then timers of others are not received
-    either.
+    """Runs the repeated work of a process in threads.
 
-    ``waiting`` are called once ``stopping`` is set: each wakes requests that wait, which then end.
+    ``periodic_jobs`` is None where another process resolves. Then this process receives no timers of other
+    processes either. ``wakes`` are called after ``stopping`` is set: each wakes waiting requests, which then
+    end.
     """
 
     def __init__(
@@ -49,19 +50,19 @@ class Background:
         periodic_jobs: PeriodicJobs | None,
         flushes: Sequence[Flush],
         stopping: threading.Event,
-        waiting: Sequence[Callable[[], None]] = (),
-        soon: Flush = lambda: None,
+        wakes: Sequence[Callable[[], None]] = (),
+        flush_soon: Flush = lambda: None,
         pace: Pace = Pace(),
         gate: Gate | None = None,
     ) -> None:
-        """``soon`` writes a little of what is not to wait for ``flushes``. A closed ``gate`` holds all up."""
+        """``flush_soon`` runs more often than ``flushes``. A closed ``gate`` holds all threads up."""
         self._gate = gate or Gate()
         self._timers, self._publisher, self._flushes = timers, publisher, flushes
-        self.stopping, self._waiting = stopping, (resolver.wake, *waiting)
+        self.stopping, self._wakes = stopping, (resolver.wake, *wakes)
         self._loops: list[Callable[[], None]] = [
             partial(self._repeat, timers.tick, pace.tick),
             partial(self._repeat, publisher.check, pace.check),
-            partial(self._repeat, soon, pace.flush_soon),
+            partial(self._repeat, flush_soon, pace.flush_soon),
             *(partial(self._repeat, flush, pace.flush) for flush in flushes),
             *[partial(resolver.run, stopping, self._gate)] * RESOLVERS,
         ]
@@ -71,16 +72,16 @@ class Background:
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Start the threads, in the process that is to have them."""
+        """Start the threads. Call it in the process that serves, after any fork."""
         for loop in self._loops:
             thread = threading.Thread(target=loop, daemon=True)
             thread.start()
-            self._threads.append(thread)  # not before: it may be stopped meanwhile
+            self._threads.append(thread)  # after its start: stop() joins it
 
     def begin_stop(self) -> None:
-        """Nothing new begins, and requests that wait are answered. Returns at once, may be repeated."""
+        """Begin no new work, and answer waiting requests. Returns at once. Safe to repeat."""
         self.stopping.set()
-        for wake in self._waiting:
+        for wake in self._wakes:
             wake()
 
     @property
@@ -89,20 +90,20 @@ class Background:
         return bool(self._threads)
 
     def stop(self) -> None:
-        """End them after what they are at, and leave what is to be done to other processes."""
+        """End the threads after their work under way, and leave the timers to other processes."""
         self._end()
-        for act in (self._timers.leave, *self._flushes):
+        for act in (self._timers.hand_over, *self._flushes):
             _try(act)
         self._publisher.close()
 
     def abandon(self) -> None:
-        """End them after what they are at; what is to be done is not done by anybody."""
+        """End the threads after their work under way. The rest of the work is dropped."""
         self._end()
         self._publisher.close()
 
     def _end(self) -> None:
         self.begin_stop()
-        end = time.monotonic() + _END
+        end = time.monotonic() + _STOP_TIMEOUT
         for thread in self._threads:
             thread.join(max(0, end - time.monotonic()))
 
@@ -120,6 +121,6 @@ def _try(act: Flush) -> None:
     try:
         act()
     except ServiceUnavailable:
-        log.warning("background-delayed", act=act.__qualname__)  # it is tried again
+        log.warning("background-delayed", act=act.__qualname__)  # it is repeated
     except Exception:
         log.exception("background-failed", act=act.__qualname__)

@@ -1,6 +1,6 @@
 """The one way in which a stored task changes: read, decide, schedule, hold, write on the ETag, publish.
 
-What a crash or a failure leaves undone after the write, the timer does that was scheduled before it: see
+The timer is scheduled before the write. It applies the effects that a crash or a failure leaves out: see
 ``advance``. Once the task is written, nothing fails the caller.
 """
 
@@ -46,16 +46,15 @@ class Changes:
         task_id: str,
         decide: Callable[[Task, datetime], Outcome],
         run_id: int = 0,
-        proof: MessageLease | None = None,
+        message: MessageLease | None = None,
     ) -> Task:
-        """The task after the transition; a lost race decides again.
+        """The task after the transition. After a lost race, ``decide`` is called again.
 
-        What this process remembers of the task may be old, so only a write that succeeds proves it: before
-        anything is refused, or left as it is, the task is read. It is read first where ``run_id``, which the
-        transition is about, is not remembered: the message proof for that run may be the only one that
-        leads to it, and holding it for what is long past would lose it. ``proof`` is the message that a
-        claim came with: where the claim is a conflict, it is of no use to anybody and withdrawn, unless the
-        task holds it.
+        Decides on the task as this process remembers it, without a read: if that is old, the write fails.
+        Before it refuses a call or leaves the task unchanged, it reads the task. It also reads the task if it
+        does not remember ``run_id``, the run of the transition: a decision on older runs could hide the only
+        message of that run for too long. ``message`` is the message of a claim: it is deleted if the claim is
+        a conflict, unless the task holds it.
 
         Raises what ``decide`` raises, and ResourceNotFound.
         """
@@ -68,7 +67,7 @@ class Changes:
                 outcome = decide(stored.task, self._clock.now())  # no earlier than ``began``
             except QueueError as refusal:
                 if is_fresh:
-                    self._withdraw_useless(stored.task, proof, refusal)
+                    self._delete_refused(stored.task, message, refusal)
                     raise
                 stored = None
                 continue
@@ -81,10 +80,10 @@ class Changes:
             task = self._write(stored, outcome, began)
             if task:
                 break
-            stored, is_fresh = self.read(task_id), True
+            stored = None
         if outcome.refusal:
             try:
-                self._withdraw_useless(task, proof, outcome.refusal)
+                self._delete_refused(task, message, outcome.refusal)
             except Exception:
                 log.exception("stale-message-not-deleted", task_id=task_id)
             raise outcome.refusal
@@ -92,21 +91,21 @@ class Changes:
 
     @contextmanager
     def writing(self, task_id: str, since: datetime, task_group_id: str = "") -> Iterator[None]:
-        """Around a write, for which a timer is scheduled; it is to be followed by ``finish`` or ``abandon``.
+        """Schedule the timer of the write within. The caller then calls ``finish`` or abandons the timer.
 
-        Where the write fails, it may have happened all the same; where it is refused, it has not.
+        An error below 500 says that nothing was written; after any other the write may have happened.
         """
         self._timers.schedule(task_id, since, task_group_id)
         try:
             yield
         except QueueError as error:
             if error.status < 500:
-                self._timers.abandon(task_id)
+                self._timers.cancel(task_id)
             else:
-                self._timers.fall_behind(task_id, again=LEASE)
+                self._timers.retry_later(task_id, delay=LEASE)
             raise
         except Exception:
-            self._timers.fall_behind(task_id, again=LEASE)
+            self._timers.retry_later(task_id, delay=LEASE)
             raise
 
     def finish(
@@ -115,10 +114,10 @@ class Changes:
         before: Task | None = None,
         register: Callable[[Task], Task] = lambda task: task,
     ) -> Task:
-        """Apply the effects of a write that succeeded: publish first, so that no worker is ahead of it.
+        """Apply the effects of a successful write: publish first, so that no worker acts before the event.
 
-        ``before`` is the task before it, None for one that was created. ``register`` goes on with that one.
-        Raises nothing: what fails is left to the timer, and what a task's end means for others is always.
+        ``before`` is the task before the write, None for a new task, which ``register`` then registers.
+        Raises nothing. What fails, and always the effects of a task's end on other tasks, the timer does.
         """
         task, is_done = outcome.task, False
         was_unpublished = before is not None and before.is_unpublished
@@ -126,7 +125,7 @@ class Changes:
             events = events_since(task, EVER) if was_unpublished else outcome.events
             is_published = self._is_published(task, events)
             self._messages.apply_effect(task, outcome.after)
-            task, is_done = register(task), is_published  # nothing but what its end means is missing
+            task, is_done = register(task), is_published  # only the effects on other tasks are missing
         except ServiceUnavailable as error:
             log.warning("effects-deferred", task_id=task.task_id, why=error.message)
         except Exception:
@@ -135,11 +134,11 @@ class Changes:
         if is_done and not ends:
             self._timers.complete(task.task_id, next_due(task))
         else:
-            self._timers.fall_behind(task.task_id, next_due(task), is_published=is_done)
+            self._timers.retry_later(task.task_id, next_due(task), is_published=is_done)
         return task
 
     def _is_published(self, task: Task, events: Sequence[Event]) -> bool:
-        """Publish the events, unless earlier ones of the task are missing; where they are now, it says so."""
+        """Publish the events, unless earlier events of the task are unpublished; returns whether it did."""
         if self._timers.is_unpublished(task.task_id):
             return False
         try:
@@ -150,7 +149,7 @@ class Changes:
         return True
 
     def _mark_unpublished(self, task_id: str) -> None:
-        """Tell other processes: who changes the task next, and can, publishes all that happened to it."""
+        """Mark the task: the next process that changes it and has a broker publishes all its events."""
         stored = self._tasks.recall(task_id)
         with suppress(ServiceUnavailable):
             stored = stored or self._tasks.load(task_id)
@@ -161,11 +160,11 @@ class Changes:
                     stored = self._tasks.load(task_id)
 
     def _repeat(self, outcome: Outcome) -> None:
-        """The transition had happened already: its effects are repeated. Raises ServiceUnavailable."""
+        """Repeat the effects of a transition that had happened before. Raises ServiceUnavailable."""
         task_id = outcome.task.task_id
         if outcome.events and not self._is_published(outcome.task, outcome.events):
             self._timers.schedule(task_id, EVER)
-            self._timers.fall_behind(task_id)
+            self._timers.retry_later(task_id)
         self._messages.apply_effect(outcome.task, outcome.after)
 
     def read(self, task_id: str) -> StoredTask:
@@ -183,27 +182,27 @@ class Changes:
         stored = self._tasks.recall(task_id)
         return stored if stored and run_id < len(stored.task.runs) else None
 
-    def _held(self, outcome: Outcome) -> Task:
+    def _hold(self, outcome: Outcome) -> Task:
         if outcome.hold is None:
             return outcome.task
         return replace(outcome.task, held=self._messages.hold(outcome.task, outcome.hold))
 
-    def _withdraw_useless(self, task: Task, proof: MessageLease | None, refusal: QueueError) -> None:
-        if proof and isinstance(refusal, RequestConflict):
-            self._withdraw_unless_held(task, proof, task.work_queue)
+    def _delete_refused(self, task: Task, message: MessageLease | None, refusal: QueueError) -> None:
+        if message and isinstance(refusal, RequestConflict):
+            self._delete_unless_held(task, message, task.work_queue)
 
     def _write(self, stored: StoredTask, outcome: Outcome, began: datetime) -> Task | None:
-        """The task as it is written, with all effects of that; None where the race for it was lost."""
+        """Write the task and apply the effects; returns the written task, None after a lost race."""
         before, task_id = stored.task, stored.task.task_id
         is_transition = bool(outcome.events or outcome.after)
         with self.writing(task_id, began) if is_transition else nullcontext():
-            task = self._held(outcome)
+            task = self._hold(outcome)
             if is_transition and not self._publisher.is_away and not self._timers.is_unpublished(task_id):
                 task = replace(task, is_unpublished=False)
             try:
                 current = self._tasks.replace(stored, task).task
             except Changed:
-                current = self.read(task_id).task  # the same where the answer was lost, and not the race
+                current = self.read(task_id).task  # the same if only the answer was lost
                 if current != task:
                     self._undo(task, current, outcome)
         if not is_transition:
@@ -212,30 +211,30 @@ class Changes:
             self.finish(replace(outcome, task=task), before)
             return task
         if any(run not in before.runs and _was_written(run, current) for run in task.runs):
-            self._timers.fall_behind(task_id)  # it was written, and another process wrote after it
+            self._timers.retry_later(task_id)  # it was written, and another process wrote after it
         else:
-            self._timers.abandon(task_id)
+            self._timers.cancel(task_id)
         return None
 
     def _undo(self, wanted: Task, task: Task, outcome: Outcome) -> None:
-        """Take back the held message of a transition that lost the race.
+        """Offer or delete the message that a transition held before it lost the race.
 
-        A run that is pending now may have no other message, but for one in the queue of a new priority.
+        A run that is pending now may have no other message, unless its priority and so its queue changed.
         """
         if outcome.hold is None or wanted.held is None:
             return
         if task.state == "pending" and task.work_queue == wanted.work_queue:
             self._messages.offer(task, task.runs[-1].run_id, wanted.held)
         else:
-            self._withdraw_unless_held(task, wanted.held, wanted.work_queue)
+            self._delete_unless_held(task, wanted.held, wanted.work_queue)
 
-    def _withdraw_unless_held(self, task: Task, lease: MessageLease, queue: WorkQueue) -> None:
+    def _delete_unless_held(self, task: Task, lease: MessageLease, queue: WorkQueue) -> None:
         if task.held is None or task.held.message_id != lease.message_id:
             self._messages.delete(queue, lease)
 
 
 def _was_written(run: Run, task: Task) -> bool:
-    """Whether the task had this run, whatever became of it since."""
+    """Whether the task had this run at some time."""
     if run.run_id >= len(task.runs):
         return False
     now = task.runs[run.run_id]

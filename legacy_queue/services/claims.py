@@ -1,4 +1,4 @@
-"""Claims on runs: made, extended, and what a worker gets with them."""
+"""Claims of runs: made, extended, released."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -29,15 +29,15 @@ from legacy_queue.stores.lru_cache import SharedLruCache
 log = structlog.get_logger()
 
 OFFERED_AGAIN_AFTER = timedelta(seconds=10)
-_REMEMBERED = 10_000  # runs that were offered again
+_MAX_REMEMBERED = 10_000  # runs that were offered again
 CREDENTIALS_DRIFT = timedelta(minutes=15)  # before now, and after takenUntil
 
 
 @dataclass(frozen=True)
 class ClaimProof:
-    """What a claim brings of the message that led to it: all of it (draft) or nothing (deployed).
+    """The message that a claim presents: all of it (draft) or nothing (deployed).
 
-    Only the signature tells whose message it is: without one, the message is left alone.
+    Only the signature shows which run the message is for: without a signature, it is not touched.
     """
 
     message_id: str | None = None
@@ -52,12 +52,12 @@ class ClaimProof:
 
     @property
     def missing(self) -> list[str]:
-        given = {"messageId": self.message_id, "receipt": self.receipt, "signature": self.signature}
-        return [name for name, value in given.items() if value is None]
+        fields = {"messageId": self.message_id, "receipt": self.receipt, "signature": self.signature}
+        return [name for name, value in fields.items() if value is None]
 
 
 class _Moved(ResourceNotFound):
-    """The task is not of the queue where its message was polled: its priority was changed."""
+    """The task is no longer in the queue where its message was polled: its priority was changed."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(f"task {task.task_id} is in another queue")
@@ -78,21 +78,21 @@ class Claims:
     ) -> None:
         self._changes, self._messages, self._clock, self._settings = changes, messages, clock, settings
         self._usage, self._workers = usage, workers
-        self._offered: SharedLruCache[tuple[str, int], datetime] = SharedLruCache(_REMEMBERED)
+        self._offered: SharedLruCache[tuple[str, int], datetime] = SharedLruCache(_MAX_REMEMBERED)
 
     def policy(self, provisioner_id: str, worker_type: str) -> str:
-        """``optional`` or ``required``: whether claimTask must present the message that was polled."""
+        """``required`` if claimTask must present the polled message, else ``optional``."""
         return (
             "required" if f"{provisioner_id}/{worker_type}" in self._settings.proof_required else "optional"
         )
 
     def claim(self, task: Task, run_id: int, worker: Worker, proof: ClaimProof) -> Mapping[str, Any]:
-        """The worker holds the run until takenUntil; the body that claimTask answers.
+        """Claim the run until takenUntil; returns the body that claimTask answers.
 
-        ``task`` may be old: only its definition counts. The run that is claimed is in the answer: see
-        ``transitions.claim``. Raises AuthorizationFailed for a wrong signature, which changes nothing;
-        InputError for a message that is not proof where it must be, RequestConflict for a worker that is
-        quarantined, and then the run is offered again; ResourceNotFound, RequestConflict, ServiceUnavailable.
+        ``task`` may be old: only its definition is used. The answer says which run was claimed: see
+        ``transitions.claim``. Raises AuthorizationFailed for a wrong signature; InputError for missing proof
+        and RequestConflict for a quarantined worker, and offers the run again then; ResourceNotFound,
+        RequestConflict, ServiceUnavailable.
         """
         queue = task.work_queue
         self._usage.record_claim(queue.provisioner_id, queue.worker_type, worker, proof.missing)
@@ -106,16 +106,15 @@ class Claims:
     def claim_polled(
         self, queue: WorkQueue, message: ReceivedMessage, worker: Worker
     ) -> Mapping[str, Any] | None:
-        """As ``claim``, with a message that the queue itself has received from there; None for one that is
-        forged or stale, or of a task that cannot be read: it is removed, and logged. Raises
-        ServiceUnavailable.
+        """As ``claim``, with a message that this process received from ``queue``. Raises ServiceUnavailable.
 
-        Each answer is one more claim for the worker: a run that it holds already is not given again. It is
-        not noted of the worker yet: its client may hang up.
+        Returns None and deletes the message if its signature is wrong, if it is stale, or if the task cannot
+        be read. A run that the worker holds already is not claimed again. The claim is not in the worker
+        record yet: its client may have disconnected.
         """
         message_id = message.lease.message_id
         try:
-            task_id, run_id, signature = self._leads_to(message)
+            task_id, run_id, signature = self._verify(message)
         except ValueError as error:
             log.warning("work-message-dropped", message_id=message_id, why=str(error))
             self._messages.delete(queue, message.lease)
@@ -123,20 +122,20 @@ class Claims:
         proof = ClaimProof(message_id, message.lease.receipt, signature)
         try:
             return self._claim(task_id, run_id, worker, proof, polled_from=queue)
-        except RequestConflict as stale:  # the message has been withdrawn, unless it is held
+        except RequestConflict as stale:  # the message is deleted, unless it is held
             log.info("work-message-stale", message_id=message_id, why=stale.message)
         except _Moved as moved:
             log.info("work-message-moved", message_id=message_id, task_id=task_id)
-            if moved.task.state == "pending":  # the queue of its priority may have no message yet
+            if moved.task.state == "pending":  # its new queue may have no message yet
                 self._messages.offer(moved.task, len(moved.task.runs) - 1)
             self._messages.delete(queue, message.lease)
-        except (ResourceNotFound, Corrupt) as stale:  # of a run that is not to be for long, or of no task
-            log.warning("work-message-dropped", message_id=message_id, why=str(stale))
+        except (ResourceNotFound, Corrupt) as error:  # of a run far ahead, or of no task
+            log.warning("work-message-dropped", message_id=message_id, why=str(error))
             self._messages.delete(queue, message.lease)
         return None
 
     def release_claim(self, claim: Mapping[str, Any], worker: Worker) -> None:
-        """Take back a claim, as it was answered, that never reached its worker. Raises ServiceUnavailable."""
+        """Release a claim whose answer never reached the worker. Raises ServiceUnavailable."""
         task_id, run_id = claim["status"]["taskId"], claim["runId"]
         taken_until = parse_time(claim["takenUntil"])
         log.info("claim-released", task_id=task_id, run_id=run_id)
@@ -146,7 +145,7 @@ class Claims:
             )
 
     def reclaim(self, task_id: str, run_id: int) -> Mapping[str, Any]:
-        """The claim lasts longer; the body that reclaimTask answers, with new credentials.
+        """Extend the claim; returns the body that reclaimTask answers, with new credentials.
 
         Raises ResourceNotFound, RequestConflict.
         """
@@ -159,8 +158,8 @@ class Claims:
         self._workers.record_activity(queue.provisioner_id, queue.worker_type, task.runs[-1].worker)
         return self._answer(task)
 
-    def _leads_to(self, message: ReceivedMessage) -> tuple[str, int, str]:
-        """taskId, runId and signature of the message; raises ValueError."""
+    def _verify(self, message: ReceivedMessage) -> tuple[str, int, str]:
+        """The taskId, runId and signature of the message; raises ValueError if it is not signed by us."""
         task_id, run_id, signature = read_message(message.text)
         if not signature_is_valid(signature, task_id, run_id, self._settings.secrets):
             raise ValueError("its signature is wrong")
@@ -174,9 +173,7 @@ class Claims:
         proof: ClaimProof,
         polled_from: WorkQueue | None = None,
     ) -> Mapping[str, Any]:
-        """``polled_from``: the queue where this process has received the message, which then leads to a new
-        claim or to none.
-        """
+        """With ``polled_from``, the queue where this process received the message, the claim must be new."""
 
         def decide(task: Task, now: datetime) -> Outcome:
             if polled_from not in (None, task.work_queue):
@@ -220,34 +217,34 @@ class Claims:
             )
 
     def _offer_again(self, task_id: str, run_id: int, proof: ClaimProof) -> None:
-        """The run that the message of a refused claim leads to is offered again, after a while.
+        """Offer the run of a refused claim again, after a while.
 
-        It is that very message where it was proof: a worker of the draft does not delete it, one more for
-        each refusal would multiply. For other claims a process does not offer a run twice in a moment. It may
-        also be the held message of a claim: then the other one is visible after takenUntil.
+        Offers the presented message itself, since a worker of the draft does not delete it: a new message for
+        each refusal would add up. Without one, a process offers the same run once in a while only. The
+        message may be the held message of another claim: then it is visible after takenUntil.
         """
         task = self._changes.read(task_id).task
         last, now = task.last_run, self._clock.now()
         if last is None or last.is_resolved:
             return
-        wanted, delay = last.run_id, OFFERED_AGAIN_AFTER
+        next_run_id, delay = last.run_id, OFFERED_AGAIN_AFTER
         if last.taken_until:
-            wanted, delay = last.run_id + 1, max(delay, last.taken_until - now)
-        if run_id not in (wanted, wanted + 1):
+            next_run_id, delay = last.run_id + 1, max(delay, last.taken_until - now)
+        if run_id not in (next_run_id, next_run_id + 1):
             return
-        offered = self._offered.get((task_id, wanted))
+        offered = self._offered.get((task_id, next_run_id))
         if proof.lease is None and offered and timedelta(0) <= now - offered < OFFERED_AGAIN_AFTER / 2:
             return
-        self._messages.offer(task, wanted, proof.lease, delay)
+        self._messages.offer(task, next_run_id, proof.lease, delay)
         if proof.lease is None:
-            self._offered.put((task_id, wanted), now)
+            self._offered.put((task_id, next_run_id), now)
 
     def _answer(self, task: Task) -> dict[str, Any]:
         run = task.runs[-1]
         worker, taken_until = run.worker, run.taken_until
         assert worker  # noqa: S101 - a claimed run has both
         assert taken_until  # noqa: S101
-        own = [
+        scopes = [
             f"queue:{right}:{task.task_id}/{run.run_id}"
             for right in ("claim-task", "reclaim-task", "resolve-task", "create-artifact")
         ]
@@ -255,7 +252,7 @@ class Claims:
         credentials = create_temporary_credentials(
             self._settings.issuer,
             f"task-client/{task.task_id}/{run.run_id}/on/{worker.worker_group}/{worker.worker_id}/until/{seconds}",
-            list(dict.fromkeys([*own, *task.definition.wire["scopes"]])),
+            list(dict.fromkeys([*scopes, *task.definition.wire["scopes"]])),
             start=self._clock.wall_time() - CREDENTIALS_DRIFT,
             expiry=self._clock.wall_time_of(taken_until) + CREDENTIALS_DRIFT,
             seed=slugid() + slugid(),

@@ -1,4 +1,4 @@
-"""What a task waits for, and who waits for a task."""
+"""Which tasks a task waits for, and which tasks wait for it."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,11 +14,11 @@ from legacy_queue.services.concurrency import Threads, map_concurrently
 from legacy_queue.stores import DependencyStore, Dependent, TaskStore
 
 _PAGE = 100
-_NAMED = 10  # in an error, of what is wrong
+_MAX_SHOWN = 10  # wrong dependencies in an error
 
 
 class Dependencies:
-    """Keeps tasks waiting until what they depend on is resolved."""
+    """Makes tasks pending when their dependencies are resolved."""
 
     def __init__(
         self, tasks: TaskStore, dependencies: DependencyStore, changes: Changes, threads: Threads
@@ -27,56 +27,54 @@ class Dependencies:
         self._threads = threads
 
     def waits_for(self, task_id: str, definition: TaskDefinition) -> list[str]:
-        """Those of its dependencies that keep the task from being pending; itself too.
+        """The dependencies that keep the task from being pending; may include the task itself.
 
-        Raises InputError where one does not exist, or expires before the task's deadline.
+        Raises InputError if a dependency does not exist or expires before the task's deadline.
         """
-        found = self._load([one for one in definition.dependencies if one != task_id])
+        tasks = self._load([required_id for required_id in definition.dependencies if required_id != task_id])
         wrong = []
-        for one, required in found.items():
+        for required_id, required in tasks.items():
             if required is None:
-                wrong.append(f"{one} does not exist")
+                wrong.append(f"{required_id} does not exist")
             elif required.definition.expires < definition.deadline:
-                wrong.append(f"{one} expires at {format_time(required.definition.expires)}")
+                wrong.append(f"{required_id} expires at {format_time(required.definition.expires)}")
         if wrong:
-            more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+            more = f" and {len(wrong) - _MAX_SHOWN} more" if len(wrong) > _MAX_SHOWN else ""
             raise InputError(
-                f"dependencies: {', '.join(wrong[:_NAMED])}{more}. A task can depend on tasks that exist and "
-                f"do not expire before its deadline, {format_time(definition.deadline)}"
+                f"dependencies: {', '.join(wrong[:_MAX_SHOWN])}{more}. A task can depend on tasks that exist "
+                f"and do not expire before its deadline, {format_time(definition.deadline)}"
             )
-        satisfied = _satisfied(found, definition)
-        return [one for one in definition.dependencies if one not in satisfied]
+        satisfied = _satisfied(tasks, definition)
+        return [required_id for required_id in definition.dependencies if required_id not in satisfied]
 
     def register(self, task: Task) -> None:
-        """The task is among the dependents of its dependencies, itself perhaps. Safe to repeat."""
+        """Record the task as a dependent of its dependencies. Safe to repeat."""
         dependent = Dependent(task.task_id, task.definition.requires)
         expires = task.definition.expires
         map_concurrently(
-            lambda one: self._dependencies.add(one, dependent, expires),
+            lambda required_id: self._dependencies.add(required_id, dependent, expires),
             task.definition.dependencies,
             self._threads,
         )
 
     def recheck(self, task: Task) -> Task:
-        """The task, where what it waits for was resolved before anybody knew that it waits."""
-        waits_for = [] if task.runs else [one for one in task.waits_for if one != task.task_id]
-        for one in _satisfied(self._load(waits_for), task.definition):
-            task = self._satisfy(task.task_id, one)
+        """Satisfy the dependencies that were resolved before the task was registered."""
+        others = [required_id for required_id in task.waits_for if required_id != task.task_id]
+        for required_id in _satisfied(self._load([] if task.runs else others), task.definition):
+            task = self._satisfy(task.task_id, required_id)
         return task
 
     def release_dependents(self, required: Task, run_id: int) -> None:
-        """What waits for the task, which ended with that run, waits no longer, where that is enough for it.
-
-        Safe to repeat.
-        """
+        """Satisfy the dependents of the task, which ended with that run. Safe to repeat."""
         if not self._dependencies.has_any(required.task_id):
             return
         as_it_ended, after = required.up_to(run_id), ""
         while page := self._dependencies.dependents(required.task_id, after, _PAGE):
             for dependent in page:
-                is_other = dependent.task_id != required.task_id  # itself it waits for until it is scheduled
+                # a task that depends on itself waits until it is scheduled
+                is_other = dependent.task_id != required.task_id
                 if is_other and as_it_ended.satisfies(dependent.requires):
-                    # one that is being created looks for itself; others were refused, or have expired
+                    # not found: it is being created and rechecks, or was refused, or has expired
                     with suppress(ResourceNotFound, Corrupt):
                         self._satisfy(dependent.task_id, required.task_id)
                 after = dependent.task_id
@@ -87,11 +85,12 @@ class Dependencies:
         return self._changes.apply(task_id, lambda task, now: transitions.satisfy(task, required_id, now))
 
     def _load(self, task_ids: Sequence[str]) -> Mapping[str, Task | None]:
-        found = zip(task_ids, map_concurrently(self._tasks.load, task_ids, self._threads), strict=True)
-        return {task_id: stored.task if stored else None for task_id, stored in found}
+        rows = map_concurrently(self._tasks.load, task_ids, self._threads)
+        pairs = zip(task_ids, rows, strict=True)
+        return {task_id: stored.task if stored else None for task_id, stored in pairs}
 
 
-def _satisfied(found: Mapping[str, Task | None], definition: TaskDefinition) -> list[str]:
-    """Those of the tasks that keep it no longer from being pending."""
+def _satisfied(tasks: Mapping[str, Task | None], definition: TaskDefinition) -> list[str]:
+    """The tasks that no longer keep the defined task from being pending."""
     requires = definition.requires
-    return [one for one, task in found.items() if task and task.satisfies(requires)]
+    return [task_id for task_id, task in tasks.items() if task and task.satisfies(requires)]

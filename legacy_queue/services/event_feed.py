@@ -1,6 +1,6 @@
-"""Following events: of this process, which keeps the last of them, or of the broker, where there is one.
+"""Streams of events, from the memory of this process or, with a broker, from one reader of the broker.
 
-So a stream costs memory, but neither storage nor the broker anything, however many strangers open one.
+A stream costs memory only: any number of clients open streams without a cost for storage or broker.
 """
 
 import re
@@ -24,49 +24,50 @@ from legacy_queue.ports import Broker, BrokerAway
 
 log = structlog.get_logger()
 
-FedEvent = tuple[str, Event]  # with its id, which is empty where there is a broker
-BeginsAnew = Literal["begins-anew"]  # events are missing before the next
+FedEvent = tuple[str, Event]  # id and event; with a broker the id is empty
+BeginsAnew = Literal["begins-anew"]  # events are missing before the next event
 
 _ID = re.compile(r"[0-9]{16}", re.ASCII)
-_MAX_EVENTS = 10_000  # that are kept
-_MIN_SHARE = 4  # streams of one follower, however few there may be
-_ROOM = 1_000  # events that wait for a slow stream
-_PAGE = 100  # events that a stream which resumes takes at once
+MAX_EVENTS = 10_000  # in memory
+_MIN_SHARE = 4  # streams that each follower may open at least
+_MAX_UNREAD = 1_000  # events of a stream
+_PAGE = 100  # events that a resumed stream copies at once
 _TICK = timedelta(seconds=1)
 
 
 @dataclass(eq=False)
 class _EventStream:
-    """``waiting`` is what it was handed and has not read yet, None behind its last event."""
+    """``unread``: the events that the stream has not read yet, then None at its end."""
 
     exchange: str | None
     pattern: str
     followers: Sequence[str]
     is_disconnected: Callable[[], bool]
-    waiting: SimpleQueue[FedEvent | None] = field(default_factory=SimpleQueue)
+    unread: SimpleQueue[FedEvent | None] = field(default_factory=SimpleQueue)
 
 
 class EventFeed:
-    """``broker`` is None where the events of this process are followed. While there are no streams, nothing
-    is read. At most ``max_streams`` are open, a tenth of them, but at least four, for each follower.
+    """Hands events to streams. With ``broker`` None they are the events of this process.
 
-    An id is a number of 16 digits, and begins with the time ``born``: ids of an earlier process are older.
+    It reads the broker only while streams are open. At most ``max_streams`` are open; each follower may open
+    a tenth of them, and four at least. An id has 16 digits, and ids begin at the time ``started``: ids of an
+    earlier process are lower.
     """
 
     def __init__(
-        self, broker: Broker | None, born: datetime, max_streams: int = 500, tick: timedelta = _TICK
+        self, broker: Broker | None, started: datetime, max_streams: int = 500, tick: timedelta = _TICK
     ) -> None:
         self._broker, self._tick = broker, tick.total_seconds()
-        self._max_streams, self._max_of_one = max_streams, max(_MIN_SHARE, max_streams // 10)
-        self._lock = threading.RLock()  # the garbage collector may end a stream while it is held
-        self._events: deque[FedEvent] = deque(maxlen=_MAX_EVENTS)
-        self._last_id = epoch_milliseconds(born) * 1000
+        self._max_streams, self._max_per_follower = max_streams, max(_MIN_SHARE, max_streams // 10)
+        self._lock = threading.RLock()  # the garbage collector may close a stream while this thread holds it
+        self._events: deque[FedEvent] = deque(maxlen=MAX_EVENTS)
+        self._last_id = epoch_milliseconds(started) * 1000
         self._streams: set[_EventStream] = set()
         self._topics: TopicIndex[_EventStream] = TopicIndex()
-        self._reader: Future[None] | None = None  # done once the broker is followed
+        self._reader: Future[None] | None = None  # done once the broker sends events
 
     def append(self, events: Sequence[Event]) -> None:
-        """Keep them, in this order, and hand them to the streams; the oldest events make room."""
+        """Keep the events, in this order, and hand them to the streams. The oldest events are dropped."""
         with self._lock:
             for event in events:
                 self._last_id += 1
@@ -82,27 +83,28 @@ class EventFeed:
         is_endless: bool = True,
         is_disconnected: Callable[[], bool] = lambda: False,
     ) -> Iterator[FedEvent | BeginsAnew | None]:
-        """Events with their ids, behind the one with the id ``after``, or from now on for "".
+        """A stream of events with their ids, after the event with id ``after``; new events only for "".
 
-        Those of the exchange, or of all, whose routing key or a route (``route.<route>``) matches the
-        pattern. None about each tick while there are none. With a broker the ids are empty. Where events
-        behind that id are not kept, or it is another process's, "begins-anew" comes before those
-        that are. It ends when the source of events goes away, and for whoever reads too slowly; unless
-        ``is_endless``, behind the events that there are already, of which a broker has none. Raises
-        ValueError for an id that is none, BrokerAway, ServiceUnavailable, also where too many follow, or one
-        of the ``followers`` (the address and the client that ask) follows too often. A stream that
-        ``is_disconnected`` has its place taken away where another stream needs it.
+        It has the events of ``exchange`` (None: of all) whose routing key or a route (``route.<route>``)
+        matches ``pattern``, and None about each tick without events. With a broker the ids are empty.
+        "begins-anew" comes before the first event if events after that id are dropped, or if the id is of
+        another process. The stream ends when the broker goes away, and when its reader is too slow. Unless
+        ``is_endless`` it ends after the events in memory; with a broker there are none.
+
+        ``followers``: the address and the client of the request. A stream that ``is_disconnected`` is closed
+        if another stream needs its place. Raises ValueError for an invalid id; BrokerAway;
+        ServiceUnavailable, also if too many streams are open, or too many of a follower.
         """
         stream = _EventStream(exchange, pattern, followers, is_disconnected)
         following = self._follow(stream, after, is_endless)
-        next(following)  # closing it gives its place back from here on
+        next(following)  # from here on, closing it frees its place
         return following
 
     def end(self) -> None:
-        """The streams that are open now end, behind what they have been handed."""
+        """End all open streams, after the events that they were handed."""
         with self._lock:
             for stream in tuple(self._streams):
-                stream.waiting.put(None)
+                stream.unread.put(None)
 
     def _follow(
         self, stream: _EventStream, after: str, is_endless: bool
@@ -119,18 +121,18 @@ class EventFeed:
             yield None
             own: TopicIndex[_EventStream] = TopicIndex()
             own.add(stream.pattern, stream)
-            for one in self._kept(int(after), last_id) if resumes else ():
-                if isinstance(one, str) or _followed_by(own, one[1]):
-                    yield one
+            for earlier in self._kept(int(after), last_id) if resumes else ():
+                if isinstance(earlier, str) or _followed_by(own, earlier[1]):
+                    yield earlier
             while is_endless:
                 try:
-                    told = stream.waiting.get(timeout=self._tick)
+                    entry = stream.unread.get(timeout=self._tick)
                 except Empty:
                     yield None
                     continue
-                if told is None:
+                if entry is None:
                     return
-                yield told
+                yield entry
         finally:
             self._close(stream)
 
@@ -140,14 +142,14 @@ class EventFeed:
             self._topics.remove(stream.pattern, stream)
 
     def _kept(self, after: int, until: int) -> Iterator[FedEvent | BeginsAnew]:
-        """The events behind one id up to another, as far as they are kept when it is their turn."""
-        after = after if after <= until else -1  # it is of a process whose ids are ahead of these
+        """The events after one id up to another, as far as they are in memory when they are copied."""
+        after = after if after <= until else -1  # an id of a process that started later
         while after < until:
             with self._lock:
-                forgotten = self._last_id - len(self._events)  # up to this id
-                is_missing, after = after < forgotten, max(after, forgotten)
-                end = max(0, min(after + _PAGE, until) - forgotten)
-                page = [*islice(self._events, after - forgotten, end)]
+                dropped = self._last_id - len(self._events)  # the last id that is not in memory
+                is_missing, after = after < dropped, max(after, dropped)
+                end = max(0, min(after + _PAGE, until) - dropped)
+                page = [*islice(self._events, after - dropped, end)]
             if is_missing:
                 yield "begins-anew"
             yield from page
@@ -157,7 +159,7 @@ class EventFeed:
         if self._refusal(stream):
             for other in tuple(self._streams):
                 if other.is_disconnected():
-                    other.waiting.put(None)
+                    other.unread.put(None)
                     self._close(other)
         if refusal := self._refusal(stream):
             raise ServiceUnavailable(refusal)
@@ -174,13 +176,13 @@ class EventFeed:
     def _refusal(self, stream: _EventStream) -> str | None:
         if len(self._streams) >= self._max_streams:
             return f"{self._max_streams} streams of events are open: try again later"
-        followers = Counter(one for other in tuple(self._streams) for one in other.followers)
-        if any(followers[one] >= self._max_of_one for one in stream.followers):
-            return f"{self._max_of_one} streams of events are open by this client or address: try again"
+        streams = Counter(name for open_stream in tuple(self._streams) for name in open_stream.followers)
+        if any(streams[name] >= self._max_per_follower for name in stream.followers):
+            return f"{self._max_per_follower} streams of events are open by this client or address: try again"
         return None
 
     def _read(self, broker: Broker, reader: Future[None]) -> None:
-        """Hand out what the broker has, until there are no streams."""
+        """Hand out the events of the broker until no stream is open."""
         try:
             events = broker.follow(None, "#")
             reader.set_result(None)
@@ -201,17 +203,17 @@ class EventFeed:
             if not reader.done():
                 reader.set_exception(error)
 
-    def _hand_out(self, told: FedEvent) -> None:
-        """A stream that has no room for an event ends before it, to be resumed there."""
-        for stream in _followed_by(self._topics, told[1]) if self._streams else ():
-            if stream.waiting.qsize() < _ROOM:
-                stream.waiting.put(told)
+    def _hand_out(self, entry: FedEvent) -> None:
+        """Hand the event to its streams. A stream with too many unread events ends."""
+        for stream in _followed_by(self._topics, entry[1]) if self._streams else ():
+            if stream.unread.qsize() < _MAX_UNREAD:
+                stream.unread.put(entry)
             else:
-                stream.waiting.put(None)
+                stream.unread.put(None)
                 self._topics.remove(stream.pattern, stream)
 
 
 def _followed_by(topics: TopicIndex[_EventStream], event: Event) -> list[_EventStream]:
-    """The streams that the event is for."""
-    found = topics.matching((event.routing_key, *(f"route.{route}" for route in event.routes)))
-    return [stream for stream in found if stream.exchange in (None, event.exchange)]
+    """The streams that follow the event."""
+    streams = topics.matching((event.routing_key, *(f"route.{route}" for route in event.routes)))
+    return [stream for stream in streams if stream.exchange in (None, event.exchange)]

@@ -1,4 +1,4 @@
-"""Publishing events: to the broker, or to whoever follows this process where there is none."""
+"""Publishes events to the broker, or to the event feed of this process without a broker."""
 
 import threading
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from legacy_queue.services.event_feed import EventFeed
 
 
 class EventPublisher:
-    """While the broker is away, nothing waits for it: who publishes hears at once that it is."""
+    """While the broker is away, ``publish`` fails at once instead of waiting for a timeout."""
 
     def __init__(self, broker: Broker | None, feed: EventFeed) -> None:
         self._broker, self._feed = broker, feed
@@ -17,11 +17,11 @@ class EventPublisher:
 
     @property
     def is_away(self) -> bool:
-        """Whether the broker was away when it was last asked."""
+        """Whether the last call of the broker failed."""
         return self._is_away.is_set()
 
     def publish(self, events: Sequence[Event]) -> None:
-        """Return once the broker has confirmed the events, in this order; raises BrokerAway."""
+        """Return once the broker confirmed the events, in this order. Raises BrokerAway."""
         if self._broker is None:
             self._feed.append(events)
         elif events:
@@ -34,7 +34,7 @@ class EventPublisher:
                 raise
 
     def check(self) -> None:
-        """Ask the broker, where it is away, whether it is back. To be called now and then."""
+        """If the broker is away, ask it whether it is back. To be called about once a second."""
         if self._broker and self.is_away:
             try:
                 self._broker.check()
@@ -43,6 +43,6 @@ class EventPublisher:
             self._is_away.clear()
 
     def close(self) -> None:
-        """Let go of the broker."""
+        """Close the connection to the broker."""
         if self._broker:
             self._broker.close()

@@ -1,6 +1,6 @@
-"""What is done to every task of a group: to each by itself, so a call that was cut off heals when repeated.
+"""Calls that change every task of a group, each by itself: a repeated call completes an interrupted call.
 
-Whatever the size of the group, a few tasks at a time are in memory, and at work for all calls of a process.
+A process changes a few tasks at a time, whatever the size of the group and the number of calls.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -20,25 +20,27 @@ from legacy_queue.services.concurrency import Threads, map_concurrently
 from legacy_queue.services.groups import Groups
 from legacy_queue.stores import Group, GroupStore, TaskStore
 
-_AT_ONCE = 16
+_MAX_CONCURRENT = 16
 _PAGE = 100
 
 Decide = Callable[[Task, datetime], Outcome]
 
 
 class GroupChanges:
+    """Changes the unresolved tasks of a group."""
+
     def __init__(
         self, groups: Groups, store: GroupStore, tasks: TaskStore, changes: Changes, threads: Threads
     ) -> None:
         self._groups, self._store, self._tasks, self._changes = groups, store, tasks, changes
         self._threads = threads
-        self._places = BoundedSemaphore(_AT_ONCE)
+        self._capacity = BoundedSemaphore(_MAX_CONCURRENT)
 
     def cancel(self, task_group_id: str) -> Sequence[str]:
-        """Cancel the tasks of a sealed group that are not resolved; those that this call has canceled.
+        """Cancel the unresolved tasks of a sealed group; returns those that this call has canceled.
 
-        One that is just being created does not come into being. Raises ResourceNotFound; RequestConflict for
-        a group that is not sealed.
+        A task whose createTask is under way is not created. Raises ResourceNotFound; RequestConflict if the
+        group is not sealed.
         """
         group = self._groups.load(task_group_id)
         if group.sealed is None:
@@ -51,10 +53,10 @@ class GroupChanges:
     def change_priority(
         self, task_group_id: str, priority: str, directions: Collection[str]
     ) -> tuple[Group, Sequence[str]]:
-        """Give the tasks that are not resolved this priority, where that is one of the ``directions``, raise
-        and lower; the group, and the tasks that this call has changed.
+        """Give the unresolved tasks this priority; returns the group and the tasks that this call changed.
 
-        Raises ResourceNotFound; ServiceUnavailable where the event cannot be published.
+        ``directions`` are ``raise`` and ``lower``: a change in another direction is left out. Raises
+        ResourceNotFound; ServiceUnavailable if the event cannot be published.
         """
 
         def decide(task: Task, now: datetime) -> Outcome:
@@ -75,10 +77,10 @@ class GroupChanges:
         return size
 
     def _each(self, group: Group, decide: Decide, is_missing: Callable[[str], bool]) -> Sequence[str]:
-        """The unresolved tasks that have changed; ``is_missing`` is asked of one that is not there."""
+        """The unresolved tasks that have changed. One that is not found is retried unless ``is_missing``."""
 
         def change(task_id: str) -> bool:
-            with self._places, suppress(Corrupt):
+            with self._capacity, suppress(Corrupt):
                 while True:
                     try:
                         return self._change(task_id, group.task_group_id, decide)
@@ -94,11 +96,11 @@ class GroupChanges:
         return changed
 
     def _unresolved(self, task_group_id: str) -> Iterator[Sequence[str]]:
-        """Those that may be unresolved, in pages: the task named as the group may have no row."""
+        """Tasks that may be unresolved, in pages: first the founder, which may have no member row."""
         yield [task_group_id]
         after = ""
         while page := self._store.active(task_group_id, after, _PAGE):
-            yield list(dict.fromkeys(one.task_id for one in page if one.task_id != task_group_id))
+            yield list(dict.fromkeys(member.task_id for member in page if member.task_id != task_group_id))
             after = page[-1].task_id
 
     def _change(self, task_id: str, task_group_id: str, decide: Decide) -> bool:
@@ -106,7 +108,7 @@ class GroupChanges:
 
         def decide_one(task: Task, now: datetime) -> Outcome:
             nonlocal has_changed
-            is_ours = task.definition.task_group_id == task_group_id  # a task that was refused left a row
+            is_ours = task.definition.task_group_id == task_group_id  # a refused task left a member row
             is_over = task.is_resolved or now >= task.definition.deadline
             outcome = decide(task, now) if is_ours and not is_over else Outcome(task)
             has_changed = outcome.task != task

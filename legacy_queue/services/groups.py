@@ -1,7 +1,7 @@
-"""Task groups: who belongs to them, and when all of them are resolved.
+"""Task groups: their members, and when all of them are resolved.
 
-The task whose taskId is the taskGroupId needs no row until it is rerun: that it belongs to the group, and
-whether it is resolved, the task itself says. So a group of that task alone costs nothing.
+The task whose taskId is the taskGroupId, the founder, has no member row until it is rerun: its own row says
+that it belongs to the group and whether it is resolved. So a group of a single task costs nothing.
 """
 
 from collections.abc import Sequence
@@ -19,13 +19,13 @@ from legacy_queue.stores import Group, GroupStore, Sealed, TaskStore
 
 
 class Groups:
-    """A group is resolved each time that its last active task is."""
+    """A group is resolved each time its last active task is resolved."""
 
     def __init__(self, groups: GroupStore, tasks: TaskStore, publisher: EventPublisher, clock: Clock) -> None:
         self._groups, self._tasks, self._publisher, self._clock = groups, tasks, publisher, clock
 
     def load(self, task_group_id: str) -> Group:
-        """The group, that of a single task too; raises ResourceNotFound."""
+        """The group, also of a single task; raises ResourceNotFound."""
         group, founder = self._groups.load(task_group_id), self._founder(task_group_id)
         if founder:
             expires, scheduler_id = end_of_day(founder.definition.expires), founder.definition.scheduler_id
@@ -36,17 +36,18 @@ class Groups:
         return group
 
     def seal(self, task_group_id: str) -> Group:
-        """The group takes no new task from now on; safe to repeat. A createTask that began before may still
-        come to its end. Raises ResourceNotFound; ServiceUnavailable where the event cannot be published.
+        """Let no more tasks join the group; safe to repeat. A createTask that began before may still succeed.
+
+        Raises ResourceNotFound; ServiceUnavailable if the event cannot be published.
         """
         sealed = self._groups.seal(self.load(task_group_id), self._clock.now())
-        self._tasks.bar(task_group_id, sealed.expires)  # it would join without a row of the group
+        self._tasks.bar(task_group_id, sealed.expires)  # the founder would join without a row of the group
         assert sealed.sealed  # noqa: S101
         self.publish(group_sealed(task_group_id, sealed.scheduler_id, sealed.expires, sealed.sealed))
         return sealed
 
     def publish(self, event: Event) -> None:
-        """Publish what no timer publishes later; raises ServiceUnavailable: the call is to be repeated."""
+        """Publish what no timer publishes later. Raises ServiceUnavailable: the client repeats its call."""
         try:
             self._publisher.publish([event])
         except BrokerAway:
@@ -55,8 +56,9 @@ class Groups:
             ) from None
 
     def join(self, task_id: str, definition: TaskDefinition) -> None:
-        """The task is an active member; raises RequestConflict for a group of another schedulerId, and for a
-        sealed one of which it is no member.
+        """Make the task an active member of its group.
+
+        Raises RequestConflict if the group has another schedulerId, or is sealed and the task is no member.
         """
         task_group_id, scheduler_id = definition.task_group_id, definition.scheduler_id
 
@@ -64,7 +66,7 @@ class Groups:
             task = self._founder(task_group_id)
             return task.definition.scheduler_id if task else None
 
-        if task_group_id == task_id:  # without a read: what another process alone knows is not refused
+        if task_group_id == task_id:  # no read: a group that only another process knows is not refused
             group = self._groups.recall(task_group_id)
         else:
             expires = end_of_day(definition.expires)
@@ -79,23 +81,23 @@ class Groups:
             )
 
     def leave(self, task_id: str, task_group_id: str) -> None:
-        """Undo ``join`` for a task that did not come into being; publishes if all others are resolved."""
+        """Undo ``join`` for a task that was not created; publishes if all others are resolved."""
         group = self._groups.load(task_group_id) if task_group_id != task_id else None
         active = self._groups.leave(task_id, task_group_id) if group else 0
         if group and not active and self.members(task_group_id, "", 1):
             self._publish_unless_active(task_group_id, group.scheduler_id)
 
     def activate(self, task: Task, run_id: int) -> None:
-        """The task is about to be active again, with this run."""
+        """The task will be active again, with this run."""
         definition = task.definition
         group = Group(definition.task_group_id, definition.scheduler_id, end_of_day(definition.expires))
         self._groups.activate(task.task_id, group, run_id)
 
     def end(self, task: Task, run_id: int) -> None:
-        """The task was resolved with that run: publishes if its group was, too. Safe to repeat."""
+        """The task was resolved with that run: publishes if its group is resolved, too. Safe to repeat."""
         definition = task.definition
         task_group_id = definition.task_group_id
-        activations = {0, task.activation(run_id)}  # 0 as well: it joins again when it is created again
+        activations = {0, task.activation(run_id)}  # 0 too: it joins again when it is created again
         if task_group_id == task.task_id:
             activations.remove(0)
         group = None if activations else self._groups.load(task_group_id)
@@ -106,33 +108,33 @@ class Groups:
             self._publish_unless_active(task_group_id, definition.scheduler_id, task)
 
     def members(self, task_group_id: str, after: str, limit: int) -> Sequence[str]:
-        """Up to ``limit`` taskIds greater than ``after``, ordered as bytes: fewer at the end only."""
+        """Up to ``limit`` taskIds greater than ``after``, ordered as bytes; fewer only at the end."""
         members = self._groups.members(task_group_id, after, limit)
-        with suppress(Corrupt):  # then it is not listed anyway
+        with suppress(Corrupt):  # a corrupt founder is not listed
             if task_group_id > after and self._founder(task_group_id):
                 return sorted([*members, task_group_id])[:limit]
         return members
 
     def find(self, task_group_id: str) -> Group | None:
-        """As ``load``; None where its row is corrupt: its tasks can be listed all the same."""
+        """As ``load``; None if its row is corrupt, since its tasks can still be listed."""
         with suppress(Corrupt):
             return self.load(task_group_id)
         return None
 
     def _founder(self, task_group_id: str) -> Task | None:
-        """The task of that taskId, if it belongs to the group."""
+        """The task whose taskId is the taskGroupId, if it belongs to the group."""
         stored = self._tasks.load(task_group_id)
         return stored.task if stored and stored.task.definition.task_group_id == task_group_id else None
 
     def _publish_unless_active(self, task_group_id: str, scheduler_id: str, task: Task | None = None) -> None:
-        """No member of the group is active, but the task that it is named after may be."""
+        """Publish unless the founder is active; no other member is."""
         founder = task if task and task.task_id == task_group_id else self._founder(task_group_id)
         if founder is None or founder.is_resolved:
             self._publisher.publish([group_resolved(task_group_id, scheduler_id)])
 
 
 def sealed_before(task_id: str, task_group_id: str) -> RequestConflict:
-    """The refusal of a task that is not there, and comes too late for its group."""
+    """The refusal of a new task whose group is sealed."""
     return RequestConflict(
         f"task group {task_group_id} is sealed: it takes no new task, and task {task_id} is not in it. "
         "Use another taskGroupId"

@@ -1,4 +1,4 @@
-"""The Object service of today's Taskcluster, as far as artifacts of the storage type ``object`` need it."""
+"""The Object service of today's Taskcluster, for artifacts of the storage type ``object``."""
 
 import base64
 import binascii
@@ -24,7 +24,7 @@ from legacy_queue.stores import ArtifactStore, Blobs, StoredArtifact
 
 
 class Objects:
-    """Names are those that createArtifact answers. Each method raises ResourceNotFound for another one."""
+    """``name``: an object name from createArtifact. Each method raises ResourceNotFound for other names."""
 
     def __init__(
         self, artifacts: ArtifactStore, blobs: Blobs, uploads: Uploads, clock: Clock, issuer: Client
@@ -33,12 +33,13 @@ class Objects:
         self._clock, self._issuer = clock, issuer
 
     def access(self, artifact: Artifact) -> Mapping[str, Any]:
-        """What the content of an object artifact is had with."""
+        """The body with which a client gets the content of an object artifact."""
         return download_access(artifact, self._issuer, self._clock.wall_time())
 
     def create_upload(self, name: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The body that createUpload answers, and what came inline is stored. Safe to repeat until it is
-        finished. Raises InputError, RequestConflict.
+        """Stores inline data, and returns the body that createUpload answers.
+
+        Safe to repeat until the upload is finished. Raises InputError, RequestConflict.
         """
         artifact = self._stored(name).artifact
         check_upload(artifact, body)
@@ -59,9 +60,9 @@ class Objects:
         return {**upload, "expires": expires, "uploadMethod": method}
 
     def finish_upload(self, name: str, body: Mapping[str, Any]) -> None:
-        """The object can be downloaded, and not be uploaded any more. Safe to repeat.
+        """From now on the object can be downloaded, and not uploaded. Safe to repeat.
 
-        Raises InputError; RequestConflict, also for what was not uploaded.
+        Raises InputError; RequestConflict, also if nothing was uploaded.
         """
         while True:
             stored = self._stored(name)
@@ -75,7 +76,7 @@ class Objects:
                 return
 
     def start_download(self, name: str, accepted: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The body that startDownload answers; raises NoMatchingMethod."""
+        """The body that startDownload answers. Raises NoMatchingMethod."""
         artifact, method = self.find(name), download_method(accepted)
         expiry = self._clock.wall_time_of(artifact.url_expiry(self._clock.now()))
         url = self._blobs.download_url(artifact.blob_name, expiry)
@@ -85,7 +86,7 @@ class Objects:
         return {"method": method, "url": url, "expires": format_time(expiry), "hashes": hashes}
 
     def find(self, name: str) -> Artifact:
-        """The artifact whose bytes the object is; raises ResourceNotFound until its upload is finished."""
+        """The artifact of the object. Raises ResourceNotFound until its upload is finished."""
         artifact = self._stored(name).artifact
         if not artifact.is_closed:
             raise ResourceNotFound(f"object {object_name(artifact)!r} is not there yet: finish its upload")

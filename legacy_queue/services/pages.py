@@ -1,6 +1,6 @@
-"""Pages of lists: bounded in items, in bytes, and in the memory that all of them take until they are sent.
+"""Pages of lists: limited in items, in bytes, and in the memory of all pages until they are sent.
 
-A list is read a few rows at a time. Each item is made JSON at once, so that no page is in memory twice.
+A list is read a few rows at a time. Each item becomes JSON at once, so that no page is in memory twice.
 """
 
 from collections import deque
@@ -17,43 +17,42 @@ from legacy_queue.services.concurrency import map_concurrently
 Place = TypeVar("Place")
 Row = TypeVar("Row")
 
-MAX_PAGE_BYTES = 4 * 1024 * 1024  # of JSON, about
-MAX_ITEM_BYTES = 1024 * 1024  # a task with all its runs has less
+MAX_PAGE_BYTES = 4 * 1024 * 1024  # of JSON, roughly
+MAX_ITEM_BYTES = 1024 * 1024  # a task with all its runs is smaller
 _MAX_SIZE = MAX_PAGE_BYTES + MAX_ITEM_BYTES
-_MAX_PAGES = 8  # of the largest size that are in memory at once
+_MAX_PAGES = 8  # of the maximal size, in memory at once
 _TIMEOUT = timedelta(seconds=10)
-_ROWS = 100  # asked for at once
+_MAX_ROWS = 100  # in one read
 
 
 @dataclass(frozen=True)
 class Page(Generic[Place]):
-    """JSON of the items; the list goes on behind the place ``after``, None at the end."""
+    """The items as JSON; the list continues behind the place ``after``, None at its end."""
 
     items: Sequence[bytes]
     after: Place | None
 
 
 def read_page(
-    ask: Callable[[Place, int], Sequence[Row]],
+    read: Callable[[Place, int], Sequence[Row]],
     place: Callable[[Row], Place],
     after: Place,
     limit: int,
     render: Callable[[Row], bytes | None],
-    at_once: int = 1,
+    concurrency: int = 1,
 ) -> Page[Place]:
-    """A page of ``limit`` rows behind the place ``after``, or fewer: as many as have about
-    ``MAX_PAGE_BYTES``, one at least.
+    """A page of ``limit`` rows behind the place ``after``; it ends early at about ``MAX_PAGE_BYTES``.
 
-    ``ask`` gives so many rows behind a place, and fewer at the end only; ``place`` says where a row is. A row
-    that renders as None counts and is left out. ``at_once`` rows are rendered concurrently.
+    ``read`` returns so many rows behind a place, fewer only at the end. ``place`` is the place of a row. A
+    row that renders as None is counted, but left out. ``concurrency`` rows are rendered concurrently.
     """
-    left = _rows_behind(after, limit, ask, place)
+    left = _rows_behind(after, limit, read, place)
     ahead: deque[Row] = deque()
     items: list[bytes] = []
     size = largest = count = 0
     end: Place | None = None
     while count < limit and size + largest <= MAX_PAGE_BYTES:
-        ahead.extend(islice(left, min(at_once, limit - count)))
+        ahead.extend(islice(left, min(concurrency, limit - count)))
         if not ahead:
             return Page(items, None)
         for item in map_concurrently(render, list(ahead)):
@@ -68,63 +67,68 @@ def read_page(
 
 
 def _rows_behind(
-    after: Place, limit: int, ask: Callable[[Place, int], Sequence[Row]], place: Callable[[Row], Place]
+    after: Place, limit: int, read: Callable[[Place, int], Sequence[Row]], place: Callable[[Row], Place]
 ) -> Iterator[Row]:
-    """The rows, asked for as they are needed: no more than ``limit`` and one are to be taken."""
+    """The rows, read when they are needed: the caller takes at most ``limit`` and one."""
     left = limit + 1
     while True:
-        asked = min(left, _ROWS)
-        found = ask(after, asked)
-        yield from found
-        if len(found) < asked:
+        count = min(left, _MAX_ROWS)
+        rows = read(after, count)
+        yield from rows
+        if len(rows) < count:
             return
-        after, left = place(found[-1]), left - asked
+        after, left = place(rows[-1]), left - count
 
 
 class PageMemory:
-    """The bytes that pages have in memory, of all listings of a process: those wait their turn, in order."""
+    """The memory for the pages of all lists of a process. Requests get it in the order of their arrival."""
 
     def __init__(self, timeout: timedelta = _TIMEOUT) -> None:
         self._timeout = timeout.total_seconds()
         self._free = _MAX_PAGES * _MAX_SIZE
-        self._line: deque[object] = deque()
+        self._queue: deque[object] = deque()
         self._changed = Condition()
 
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for memory."""
+        return len(self._queue)
+
     def acquire(self) -> "Acquired":
-        """Memory for a page; raises ServiceUnavailable where clients that read slowly hold all of it."""
+        """Memory for a page of the maximal size. Raises ServiceUnavailable after the timeout."""
         ticket = object()
         with self._changed:
-            self._line.append(ticket)
+            self._queue.append(ticket)
             try:
                 if not self._changed.wait_for(
-                    lambda: self._line[0] is ticket and self._free >= _MAX_SIZE, self._timeout
+                    lambda: self._queue[0] is ticket and self._free >= _MAX_SIZE, self._timeout
                 ):
                     raise ServiceUnavailable("many large lists are being read now, try again")
                 self._free -= _MAX_SIZE
             finally:
-                self._line.remove(ticket)
+                self._queue.remove(ticket)
                 self._changed.notify_all()
         return Acquired(self)
 
-    def give_back(self, size: int) -> None:
-        """So many bytes are in memory no more."""
+    def release(self, size: int) -> None:
+        """So many bytes are free again."""
         with self._changed:
             self._free += size
             self._changed.notify_all()
 
 
 class Acquired:
-    """Memory of one page, until it is released."""
+    """The memory of one page, until it is released."""
 
     def __init__(self, memory: PageMemory) -> None:
         self._memory, self._size = memory, _MAX_SIZE
 
-    def keep(self, size: int) -> None:
-        """The page has no more than so many bytes. Safe to repeat, and for a page that has more."""
+    def shrink(self, size: int) -> None:
+        """The page needs at most so many bytes. Safe to repeat; never grows."""
         excess = max(0, self._size - size)
         self._size -= excess
-        self._memory.give_back(excess)
+        self._memory.release(excess)
 
     def release(self) -> None:
-        """The page is sent, or never will be. Safe to repeat."""
-        self.keep(0)
+        """The page was sent, or will not be sent. Safe to repeat."""
+        self.shrink(0)

@@ -1,8 +1,7 @@
-"""Sets right what no message leads to any more: the tables say what should have happened.
+"""Finds and repairs tasks whose message or timer was lost. The tables say what should have happened.
 
-Source: docs/explanation/recovery.md#sweeper. It finds what any lost message would have told: a pending run
-that nobody can poll, a claim or a deadline that nobody ended, a dependency or a group that nobody was told
-of.
+It finds a pending run without a message, a claim or a deadline that did not end, a dependent that was not
+released, and a group that was not resolved. Source: docs/explanation/recovery.md#sweeper.
 """
 
 from collections.abc import Iterator
@@ -23,9 +22,9 @@ log = structlog.get_logger()
 
 
 class Sweeper:
-    """Looks at each task that is not resolved, and at each that its group still takes for active.
+    """Checks each unresolved task, and each task that its group still counts as active.
 
-    Every look is safe to repeat. ``last_pass`` is when the pass before this one began.
+    Each check is safe to repeat. ``last_pass`` is the begin of the previous pass.
     """
 
     def __init__(
@@ -35,25 +34,25 @@ class Sweeper:
         self._advance, self._clock = advance, clock
 
     def sweep_tasks(self, after: str, limit: int, last_pass: datetime | None) -> str | None:
-        """Look at up to ``limit`` unresolved tasks; where to go on, None at the end."""
+        """Check up to ``limit`` unresolved tasks. Returns where to go on, None at the end."""
         tasks, next_after = self._tasks.unresolved(after, limit)
         for stored in tasks:
-            with _looking(task_id=stored.task.task_id):
-                self._look_at(stored.task, last_pass)
+            with _logging_failures(task_id=stored.task.task_id):
+                self._check(stored.task, last_pass)
         return next_after
 
     def sweep_groups(self, after: str, limit: int, last_pass: datetime | None) -> str | None:
-        """Look at up to ``limit`` active tasks of groups; where to go on, None at the end."""
+        """Check up to ``limit`` active tasks of groups. Returns where to go on, None at the end."""
         tasks, next_after = self._groups.all_active(after, limit)
         for active in tasks:
             if is_due(active.since, last_pass, self._clock.now()):
-                with _looking(task_id=active.task_id, task_group_id=active.task_group_id):
-                    self._look_at_active(active)
+                with _logging_failures(task_id=active.task_id, task_group_id=active.task_group_id):
+                    self._check_active(active)
         return next_after
 
-    def _look_at(self, task: Task, last_pass: datetime | None) -> None:
+    def _check(self, task: Task, last_pass: datetime | None) -> None:
         now, run = self._clock.now(), task.last_run
-        late = now - FIRST_LOOK  # before that, a timer sees to it
+        late = now - FIRST_LOOK  # until then its timer handles it
         due = next_due(task)
         waits_since = run.scheduled if run else task.definition.created
         if due and due <= late:
@@ -61,13 +60,13 @@ class Sweeper:
         elif (run is None or run.state == "pending") and is_due(waits_since, last_pass, now):
             self._advance.offer_again(task.task_id)
 
-    def _look_at_active(self, active: ActiveTask) -> None:
-        """What is not active any more ends by a timer: without it, a group whose last row is gone is lost."""
+    def _check_active(self, active: ActiveTask) -> None:
+        """A timer ends the membership of a resolved task: a crash here must not lose the end of the group."""
         stored = self._tasks.load(active.task_id)
         is_member = stored and stored.task.definition.task_group_id == active.task_group_id
         if stored and is_member and not stored.task.is_resolved:
             if active.activation < stored.task.activation(len(stored.task.runs) - 1):
-                self._end(active)  # what a rerun left that crashed, or lost a race
+                self._end(active)  # left by a rerun that crashed or lost a race
             return
         self._timers.schedule(active.task_id, active.since, active.task_group_id)
         try:
@@ -75,20 +74,20 @@ class Sweeper:
                 log.info("resolution-completed", task_id=active.task_id)
                 self._end(active)
         finally:
-            self._timers.fall_behind(active.task_id, is_published=True)
+            self._timers.retry_later(active.task_id, is_published=True)
 
     def _end(self, active: ActiveTask) -> None:
         self._groups.end(active.task_id, active.task_group_id, active.activation)
 
 
 @contextmanager
-def _looking(**ids: str) -> Iterator[None]:
-    """Around the look at one task: what fails for it alone keeps no other from being looked at."""
+def _logging_failures(**ids: str) -> Iterator[None]:
+    """Log the error of one task, and go on. Raises ServiceUnavailable and BrokerAway."""
     try:
         yield
     except (ServiceUnavailable, BrokerAway):
         raise
     except (ResourceNotFound, Corrupt):
-        pass  # it has just expired, or depends on what cannot be read
+        pass  # it has expired meanwhile, or a row cannot be read
     except Exception:
         log.exception("sweep-failed", **ids)

@@ -1,4 +1,4 @@
-"""Tasks: created, scheduled, looked at, reported, rerun, canceled."""
+"""Tasks: created, scheduled, read, resolved, rerun, canceled."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -20,7 +20,7 @@ _MAX_DEPENDENCIES = 100
 
 
 class Tasks:
-    """Everything that is done to a task but claiming it."""
+    """Every call on a task but claims and artifacts."""
 
     def __init__(
         self,
@@ -41,15 +41,14 @@ class Tasks:
         return self._changes.read(task_id).task
 
     def recall(self, task_id: str) -> Task:
-        """The task with its definition, to fill scopes from; its runs may be old."""
+        """The task, whose runs may be old, without a read if possible; raises ResourceNotFound."""
         return self._changes.recall(task_id)
 
     def create(self, task_id: str, body: Mapping[str, Any]) -> Task:
-        """The task, pending as soon as its dependencies allow; once answered it is never lost.
+        """Create the task: pending as soon as its dependencies allow. Once this returns, it is never lost.
 
-        The same body again answers the same. Raises InputError, InputTooLarge, and then nothing is left
-        behind; RequestConflict for a group that has another schedulerId, and for another definition under
-        this taskId.
+        Safe to repeat with the same body. Raises InputError or InputTooLarge, and stores nothing then;
+        RequestConflict if the group has another schedulerId, or the task another definition.
         """
         now = self._clock.now()
         definition = TaskDefinition.from_wire(task_id, body, now)
@@ -63,13 +62,13 @@ class Tasks:
                 outcome = self._created_before(outcome.task)
 
         def register(task: Task) -> Task:
-            self._dependencies.register(task)  # now: it is not pending before task-defined is published
+            self._dependencies.register(task)  # now: not pending before task-defined is published
             return self._dependencies.recheck(task)
 
         return self._changes.finish(outcome, register=register)
 
     def define(self, task_id: str, body: Mapping[str, Any]) -> Task:
-        """As ``create``, but the task is unscheduled until it is scheduled: it depends on itself."""
+        """As ``create``, but the task depends on itself: it is unscheduled until ``schedule``."""
         dependencies = list(body.get("dependencies", ()))
         if task_id not in dependencies:
             if len(dependencies) >= _MAX_DEPENDENCIES:
@@ -81,14 +80,14 @@ class Tasks:
         return self.create(task_id, {**body, "dependencies": dependencies})
 
     def schedule(self, task_id: str) -> Task:
-        """The task is pending, whatever it waits for, unless it was scheduled before; safe to repeat.
+        """Make an unscheduled task pending, whatever its dependencies; safe to repeat.
 
         Raises ResourceNotFound; RequestConflict past the deadline.
         """
         return self._changes.apply(task_id, transitions.schedule)
 
     def rerun(self, task_id: str) -> Task:
-        """The task is pending again if it was resolved; safe to repeat until it is resolved again.
+        """Make a resolved task pending again; safe to repeat until it is resolved again.
 
         Raises ResourceNotFound; RequestConflict past the deadline or after 50 runs.
         """
@@ -99,14 +98,14 @@ class Tasks:
                 self._groups.activate(task, len(task.runs))
             return outcome
 
-        self.load(task_id)  # no older one is remembered now: its activation would have ended before
+        self.load(task_id)  # fresh: the activation of an older run would have ended before
         return self._changes.apply(task_id, decide)
 
     def report(self, task_id: str, run_id: int, state: str, reason: str) -> Task:
-        """The run is resolved, and a retry is offered where there is one; safe to repeat.
+        """Resolve the run, and offer a retry if there is one; safe to repeat.
 
-        Raises ResourceNotFound; RequestConflict, also for completed where a blob or an object of the run is
-        not complete.
+        Raises ResourceNotFound; RequestConflict, also for ``completed`` while a blob or an object of the run
+        is incomplete.
         """
 
         def decide(task: Task, now: datetime) -> Outcome:
@@ -118,17 +117,17 @@ class Tasks:
         return self._changes.apply(task_id, decide)
 
     def cancel(self, task_id: str) -> Task:
-        """The task is resolved, as exception/canceled if it was not before; safe to repeat.
+        """Resolve an unresolved task as exception/canceled; safe to repeat.
 
         Raises ResourceNotFound; RequestConflict past the deadline.
         """
         return self._changes.apply(task_id, transitions.cancel)
 
     def change_priority(self, task_id: str, old: str, new: str) -> Task:
-        """The task, which had the old priority, has the new one; safe to repeat.
+        """Change the priority from ``old`` to ``new``; safe to repeat.
 
-        Raises ResourceNotFound; RequestConflict for a task that is resolved, past its deadline, or has been
-        given yet another priority.
+        Raises ResourceNotFound; RequestConflict if the task is resolved, past its deadline, or has a third
+        priority.
         """
 
         def decide(task: Task, now: datetime) -> Outcome:
@@ -151,26 +150,28 @@ class Tasks:
                 {"status": task.status()},
             )
 
-    def _created_before(self, given: Task) -> Outcome:
-        """The task is there already: the same, or another, a RequestConflict that leaves nothing behind.
-        Or none may be: its group was canceled, or is named as the task and sealed.
+    def _created_before(self, task: Task) -> Outcome:
+        """The outcome for a taskId that is taken already.
+
+        Raises RequestConflict, and stores nothing, if the stored task is another or if there can be none: its
+        group was canceled, or is sealed and has the same id.
         """
-        task_group_id, stored = given.definition.task_group_id, self._tasks.load(given.task_id)
+        task_group_id, stored = task.definition.task_group_id, self._tasks.load(task.task_id)
         existing = stored.task if stored else None
         try:
             if existing is None:
-                raise sealed_before(given.task_id, task_group_id)
-            return transitions.create_again(existing, given.definition)
+                raise sealed_before(task.task_id, task_group_id)
+            return transitions.create_again(existing, task.definition)
         finally:
-            self._end_again(given.task_id, existing, task_group_id)
+            self._end_again(task.task_id, existing, task_group_id)
 
-    def _end_again(self, task_id: str, task: Task | None, joined: str) -> None:
-        """By joining a group again it became active there again."""
+    def _end_again(self, task_id: str, task: Task | None, joined_group_id: str) -> None:
+        """Undo what joining the group again has activated."""
         try:
-            if task is None or joined != task.definition.task_group_id:
-                self._groups.leave(task_id, joined)
+            if task is None or joined_group_id != task.definition.task_group_id:
+                self._groups.leave(task_id, joined_group_id)
             if task and task.is_resolved:
                 self._groups.end(task, len(task.runs) - 1)
         except BrokerAway:
-            self._timers.schedule(task_id, self._clock.now(), joined)
-            self._timers.fall_behind(task_id)
+            self._timers.schedule(task_id, self._clock.now(), joined_group_id)
+            self._timers.retry_later(task_id)

@@ -1,4 +1,4 @@
-"""What a process knows of its timers."""
+"""The state of timers in the memory of a process."""
 
 import heapq
 import itertools
@@ -11,14 +11,15 @@ from datetime import datetime, timedelta
 from legacy_queue.domain.messages import MessageLease
 from legacy_queue.domain.timer import ArtifactName, Timer
 
-_LONGEST_HIDDEN = timedelta(days=6)  # Azure hides no message for longer than a week
+_MAX_HIDDEN = timedelta(days=6)  # Azure hides a message for a week at most
 
 
 @dataclass(frozen=True)
 class Due:
-    """A timer that has fired. Effects of what happened ``since`` are missing, events only if not
-    ``is_published``. ``is_foreign``: its process may live, and come to its write yet. ``tries`` is how often
-    handling it has failed before. ``due`` is when the task is to be looked at whatever is missing.
+    """A fired timer. Effects of transitions after ``since`` are missing; events too, unless ``is_published``.
+
+    ``is_foreign``: another process scheduled it, and may still write the task. ``tries``: how often handling
+    it has failed. ``due``: when to advance the task, whatever effects are missing.
     """
 
     task_id: str
@@ -33,7 +34,7 @@ class Due:
 
 @dataclass(eq=False)
 class SharedMessage:
-    """``is_open``: transitions may rely on it. ``task_ids`` are the timers for which it is there."""
+    """``is_open``: a transition may use it without a message of its own. ``task_ids``: its timers."""
 
     lease: MessageLease
     fires: datetime
@@ -43,11 +44,12 @@ class SharedMessage:
 
 @dataclass(eq=False)
 class State:
-    """Of a timer. ``users`` calls are under way, and ``dues`` what those say that have ended.
+    """The state of one timer.
 
-    ``is_behind``: effects are missing, and no call is at them; ``is_unpublished``: events, too. ``again`` is
-    when it fires next, if it does; ``is_foreign``: it was another process's. All that is missing its
-    ``messages`` say together; new ones are the last.
+    ``users``: number of calls under way. ``dues``: the due times from calls that ended. ``is_behind``:
+    effects are missing, and no call applies them. ``is_unpublished``: events are missing too. ``again``: when
+    it fires next. ``is_foreign``: another process scheduled it. ``messages`` together name all missing
+    effects; the newest message is the last.
     """
 
     messages: list[SharedMessage] = field(default_factory=list)
@@ -72,33 +74,33 @@ class State:
         return self.users > 0 or self.is_behind
 
     def use(self, timer: Timer) -> None:
-        """A call is under way that may have the effects of the timer."""
+        """A call begins that may have the effects of the timer."""
         if not self.is_unfinished:
             self.dues.clear()
         self.users += 1
         self.add(timer, timer.due)
 
     def add(self, timer: Timer, since: datetime) -> None:
-        """Effects since then are missing, and those that the timer names."""
+        """Effects after ``since`` are missing, and the effects that the timer names."""
         self.since = min(self.since or since, since)
         self.task_group_id = timer.task_group_id or self.task_group_id
-        self.artifacts += tuple(one for one in timer.artifacts if one not in self.artifacts)
+        self.artifacts += tuple(name for name in timer.artifacts if name not in self.artifacts)
 
     def end(self, due: datetime | None) -> bool:
-        """A call has ended; whether nothing is missing now, and ``due`` says when to look again.
+        """A call ends. Returns whether all effects are applied; then ``self.due`` is when it fires next.
 
-        Of several calls at once, none knows what the others did: the earliest of what they say counts.
+        A call does not know what concurrent calls did: the earliest of their due times counts.
         """
         self.users -= 1
         self.dues.append(due)
         if self.is_unfinished:
             return False
         self.since, self.is_unpublished, self.task_group_id, self.artifacts = None, False, "", ()
-        self.due = min((one for one in self.dues if one), default=None)
+        self.due = min((due for due in self.dues if due), default=None)
         return True
 
     def take(self, task_id: str) -> Due:
-        """Who handles the timer is under way."""
+        """The fired timer. Its handling begins, as a call does."""
         due = Due(
             task_id,
             self.since if self.is_behind else None,
@@ -115,27 +117,27 @@ class State:
         return due
 
     def timer(self, task_id: str, due: datetime) -> Timer:
-        """What is stored of it."""
+        """The timer, as it is stored."""
         if self.is_unfinished:
             return Timer(task_id, due, self.since or due, self.task_group_id, self.artifacts)
         return Timer(task_id, due)
 
 
 class Schedule:
-    """When which of the timers fires next: at ``again`` of its state. Its caller holds a lock."""
+    """Orders the timers by ``again`` of their state. The caller holds a lock."""
 
     def __init__(self, states: Mapping[str, State]) -> None:
         self._states = states
-        self._heap: list[tuple[datetime, int, str]] = []  # some of it out of date
+        self._heap: list[tuple[datetime, int, str]] = []  # may have outdated entries
         self._order = itertools.count()
 
     def put(self, key: str, when: datetime) -> None:
-        """The timer fires then, and not before."""
+        """The timer fires at ``when``, and not before."""
         self._states[key].again = when
         heapq.heappush(self._heap, (when, next(self._order), key))
 
     def pop_due(self, now: datetime) -> Iterator[str]:
-        """The timers that are due, in the order of their times; they do not fire again."""
+        """Remove and yield the due timers, in the order of their times."""
         while self._heap and self._heap[0][0] <= now:
             when, _, key = heapq.heappop(self._heap)
             state = self._states.get(key)
@@ -144,10 +146,10 @@ class Schedule:
                 yield key
 
     def next_due(self, end: datetime) -> datetime | None:
-        """When the next timer fires, if it does so by ``end``.
+        """When the next timer fires, None if it is later than ``end``.
 
-        What failed is put off until its task is due, or to ``end``: else a broker that is away for a week
-        would be asked every two seconds of it.
+        A timer that failed is put off until its task is due, or to ``end``. Otherwise a move of a week would
+        try a broker that is away every two seconds of that week.
         """
         while self._heap and self._heap[0][0] <= end:
             when, _, key = self._heap[0]
@@ -162,7 +164,7 @@ class Schedule:
 
 
 def by_time(timers: Iterable[Timer], now: datetime) -> Iterable[Sequence[Timer]]:
-    """What is due at about the same time, together: within twice the time from now."""
+    """Group the timers by when they are due: a group spans at most twice its earliest time from now."""
     groups = defaultdict(list)
     for timer in timers:
         groups[math.log2(max(1.0, (timer.due - now).total_seconds())) // 1].append(timer)
@@ -170,5 +172,5 @@ def by_time(timers: Iterable[Timer], now: datetime) -> Iterable[Sequence[Timer]]
 
 
 def time_hidden(timers: Iterable[Timer], now: datetime, grace: timedelta) -> timedelta:
-    """How long a message of these, which wait, is hidden: until the first is due, and the grace more."""
-    return min(_LONGEST_HIDDEN, max(timedelta(0), min(one.due for one in timers) - now + grace))
+    """How long to hide a message of waiting timers: until the first is due, plus ``grace``."""
+    return min(_MAX_HIDDEN, max(timedelta(0), min(timer.due for timer in timers) - now + grace))

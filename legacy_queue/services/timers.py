@@ -1,8 +1,8 @@
-"""The timers of this process: durable before a task is written, and kept until all effects are there.
+"""The timers of this process: stored before a task is written, and kept until all effects are applied.
 
-Many timers share a message. Concurrent calls put one together; a second transition of a task finds the
-message of the first still there, and puts none. While the process lives it renews its messages, so that
-nobody else receives them. Within 15 s of its death they are visible, and another process takes them over.
+Many timers share a message. Concurrent calls put one message for all of them. A second transition of a task
+uses the message of the first if it is still there. While the process lives it renews its messages, so that no
+other process receives them. Within 15 s of its death they are visible, and another process takes them over.
 Source: docs/explanation/recovery.md#timers.
 """
 
@@ -22,19 +22,19 @@ from legacy_queue.services.timer_state import Due, Schedule, SharedMessage, Stat
 from legacy_queue.stores.group_commit import GroupCommit
 from legacy_queue.stores.timer_store import TimerMessage, TimerStore
 
-LEASE = timedelta(seconds=15)  # of timers whose effects are missing: what a dead process left goes on then
+LEASE = timedelta(seconds=15)  # of timers whose effects are missing: another process gets them after it
 _RENEWED_BEFORE = LEASE / 2
-_GRACE = timedelta(seconds=10)  # after a timer is due: until then, it is for the process that keeps it
-_SKEW = timedelta(minutes=1)  # of another process's clock
-_AT_ONCE = timedelta(0)
+_GRACE = timedelta(seconds=10)  # for the process that keeps a due timer, before others receive it
+_MAX_SKEW = timedelta(minutes=1)  # of another process's clock
+_NO_DELAY = timedelta(0)
 
 
 class Timers:
-    """Each call of ``schedule`` is followed by one of ``complete``, ``abandon`` and ``fall_behind``.
+    """After ``schedule`` the caller calls ``complete``, ``cancel`` or ``retry_later`` once.
 
-    ``fires``: whether timers fire in this process when they are due, and those of other processes are
-    received; else only what its own calls left undone does. Beyond ``max_kept`` timers in memory, those that
-    wait do so in their messages alone.
+    ``fires``: due timers fire in this process, and it receives timers of other processes. Without it, only
+    timers fire whose effects its own calls left missing. Beyond ``max_kept`` timers in memory, waiting timers
+    are kept in their messages alone.
     """
 
     def __init__(self, store: TimerStore, clock: Clock, fires: bool = True, max_kept: int = 100_000) -> None:
@@ -42,19 +42,24 @@ class Timers:
         self._commits = GroupCommit(self._commit, 1000, MAX_TEXT, text_length)
         self._states: dict[str, State] = {}
         self._messages: dict[str, SharedMessage] = {}  # by messageId
-        self._renewals: list[tuple[datetime, int, SharedMessage]] = []  # a heap: when to renew which
+        self._renewals: list[tuple[datetime, int, SharedMessage]] = []  # a heap: when to renew which message
         self._schedule = Schedule(self._states)
         self._unused: list[SharedMessage] = []  # to be deleted
         self._ready: SimpleQueue[str] = SimpleQueue()  # "" ends a wait
         self._order = itertools.count()
         self._lock = Lock()
 
+    @property
+    def waiting(self) -> int:
+        """How many timers wait to be stored."""
+        return self._commits.waiting
+
     def schedule(
         self, task_id: str, since: datetime, task_group_id: str = "", artifacts: Sequence[ArtifactName] = ()
     ) -> None:
-        """Return once a timer is stored that repeats, unless it is completed, the effects of what follows.
+        """Return once a timer is stored. It fires and repeats the effects of a transition, unless completed.
 
-        ``since`` is no later than that transition. Raises ServiceUnavailable: nothing is scheduled.
+        ``since`` is no later than that transition. Raises ServiceUnavailable: no timer is scheduled.
         """
         timer = Timer(task_id, since, since, task_group_id, tuple(artifacts))
         with self._lock:
@@ -65,44 +70,44 @@ class Timers:
         self._commits.add(timer)
 
     def complete(self, task_id: str, due: datetime | None) -> None:
-        """All effects are there; the task is to be looked at again when it is ``due``, None for never."""
+        """All effects are applied. The timer fires next when the task is ``due``, None for never."""
         with self._lock:
             state = self._states[task_id]
             state.tries, state.is_foreign = 0, False
             self._end_use(task_id, state, due)
 
-    def abandon(self, task_id: str) -> None:
-        """The transition has not happened, and has no effects."""
+    def cancel(self, task_id: str) -> None:
+        """The transition was not written, and has no effects."""
         with self._lock:
             state = self._states[task_id]
             self._end_use(task_id, state, state.due)
 
-    def fall_behind(
+    def retry_later(
         self,
         task_id: str,
         due: datetime | None = None,
         *,
         is_published: bool = False,
-        again: timedelta = _AT_ONCE,
+        delay: timedelta = _NO_DELAY,
         tries: int = 0,
     ) -> None:
-        """Effects are missing, other than events if ``is_published``: the timer fires after ``again``."""
+        """Effects are missing, but no events if ``is_published``. The timer fires after ``delay``."""
         with self._lock:
             state = self._states[task_id]
             state.is_behind, state.tries, state.due = True, tries, due
             state.is_unpublished |= not is_published
             self._end_use(task_id, state, due)
-            self._fire_at(task_id, state, self._clock.now() + again)
+            self._fire_at(task_id, state, self._clock.now() + delay)
 
     def is_unpublished(self, task_id: str) -> bool:
-        """Whether earlier events of the task are missing, which are to come before later ones."""
+        """Whether earlier events of the task are missing. They must be published before later events."""
         state = self._states.get(task_id)
         return state is not None and state.is_unpublished
 
-    def take(self, timeout: float | None) -> Due | None:
-        """A timer that has fired; wait so many seconds for it, None for not at all.
+    def next_fired(self, timeout: float | None) -> Due | None:
+        """A fired timer, or None after ``timeout`` seconds (None: no wait).
 
-        It is followed by a call of ``complete`` or ``fall_behind``.
+        After it the caller calls ``complete`` or ``retry_later``.
         """
         with suppress(Empty):
             while (key := self._ready.get(timeout is not None, timeout)) or timeout is None:
@@ -113,11 +118,11 @@ class Timers:
         return None
 
     def wake(self) -> None:
-        """End a wait of ``take``."""
+        """End a wait of ``next_fired``."""
         self._ready.put("")
 
     def tick(self) -> None:
-        """Let fire what is due, renew the messages whose time comes, and delete what is not needed.
+        """Fire due timers, renew messages in time, and delete messages that no timer needs.
 
         To be called about twice a second. Raises ServiceUnavailable.
         """
@@ -126,32 +131,34 @@ class Timers:
         self._delete()
 
     def fire(self) -> None:
-        """Let fire what is due."""
+        """Fire the timers that are due."""
         with self._lock:
             for key in self._schedule.pop_due(self._clock.now()):
                 self._ready.put(key)
 
     def next_due(self, end: datetime) -> datetime | None:
-        """When the next timer fires, if it does so by ``end``; see ``Schedule.next_due``."""
+        """See ``Schedule.next_due``."""
         with self._lock:
             return self._schedule.next_due(end)
 
     def receive(self) -> int:
-        """Take over timers that other processes left; of how many messages. Raises ServiceUnavailable."""
+        """Take over timers of other processes. Returns the number of messages. Raises ServiceUnavailable."""
         for received in (messages := self._store.receive(LEASE)):
             self._take_over(received)
         return len(messages)
 
-    def leave(self) -> None:
-        """Leave all timers to other processes, before this one ends. Raises ServiceUnavailable."""
+    def hand_over(self) -> None:
+        """Make other processes receive all timers, before this process ends. Raises ServiceUnavailable."""
         self._fires = False
         with self._lock:
-            unfinished = {id(one.message) for one in self._states.values() if one.is_unfinished}
-            left = [one for one in self._messages.values() if one.is_open or id(one) in unfinished]
-        self._move_on(left, _AT_ONCE)
+            unfinished = {id(state.message) for state in self._states.values() if state.is_unfinished}
+            left = [
+                message for message in self._messages.values() if message.is_open or id(message) in unfinished
+            ]
+        self._move_on(left, _NO_DELAY)
         self._delete()
 
-    # with the lock:
+    # called with the lock:
 
     def _end_use(self, task_id: str, state: State, due: datetime | None) -> None:
         if not state.end(due):
@@ -186,12 +193,12 @@ class Timers:
 
     def _move(self, key: str, state: State, message: SharedMessage, *, says_all: bool) -> None:
         message.task_ids.add(key)
-        others = [one for one in state.messages if one is not message]
+        others = [other for other in state.messages if other is not message]
         state.messages = [message] if says_all else [*others, message]
-        for one in others if says_all else ():
-            self._part(key, one)
+        for other in others if says_all else ():
+            self._part(key, other)
 
-    # without it:
+    # called without the lock:
 
     def _commit(self, timers: Sequence[Timer]) -> None:
         fires = self._clock.now() + LEASE
@@ -221,7 +228,7 @@ class Timers:
             raise
 
     def _move_on(self, messages: Sequence[SharedMessage], lease: timedelta) -> None:
-        """What is unfinished in these messages goes into new ones, hidden for ``lease``; the rest waits."""
+        """Put the timers of these messages into new messages. Unfinished timers are hidden for ``lease``."""
         with self._lock:
             for message in messages:
                 message.is_open = False
@@ -229,23 +236,25 @@ class Timers:
             old = {key: state.message for key, state in states.items()}
             unfinished = {key for key, state in states.items() if state.is_unfinished}
         now = self._clock.now()
-        waiting = [one.timer(key, one.due or now) for key, one in states.items() if key not in unfinished]
-        urgent = [one.timer(key, now) for key, one in states.items() if key in unfinished]
+        waiting = [
+            state.timer(key, state.due or now) for key, state in states.items() if key not in unfinished
+        ]
+        urgent = [state.timer(key, now) for key, state in states.items() if key in unfinished]
         others = [(timers, self._until(timers, now), False) for timers in by_time(waiting, now)]
-        for timers, hidden_for, is_open in ((urgent, lease, lease > _AT_ONCE), *others):
+        for timers, hidden_for, is_open in ((urgent, lease, lease > _NO_DELAY), *others):
             for put in self._store.put(timers, hidden_for):
                 message = SharedMessage(put.lease, now + hidden_for, is_open)
                 self._moved(message, {timer.task_id: old[timer.task_id] for timer in put.timers})
 
     def _until(self, timers: Iterable[Timer], now: datetime) -> timedelta:
-        return time_hidden(timers, now, _GRACE if self._keeps_more else _AT_ONCE)
+        return time_hidden(timers, now, _GRACE if self._keeps_more else _NO_DELAY)
 
     @property
     def _keeps_more(self) -> bool:
         return self._fires and len(self._states) <= self._max_kept
 
     def _moved(self, message: SharedMessage, old: Mapping[str, SharedMessage]) -> None:
-        """The new message is there for those timers that no call has put into another one meanwhile."""
+        """Give its timers the new message, but for timers that a call moved to another one meanwhile."""
         with self._lock:
             keeps = message.is_open or self._keeps_more
             self._add(message)
@@ -253,7 +262,7 @@ class Timers:
                 state = self._states.get(key)
                 if state is None or state.message is not before:
                     pass
-                elif keeps or state.is_unfinished:  # it may have fired meanwhile
+                elif keeps or state.is_unfinished:  # the timer may have fired meanwhile
                     self._move(key, state, message, says_all=True)
                 else:
                     self._drop(key, state)
@@ -277,13 +286,13 @@ class Timers:
     def _take_over_one(self, timer: Timer, message: SharedMessage, now: datetime, *, is_own: bool) -> None:
         key = timer.task_id
         if is_own and key in self._states:
-            return  # this process knows better
+            return  # the state in memory is newer
         state = self._states.setdefault(key, State())
         due = min(timer.due, state.due or timer.due)
         says_all = not state.is_unfinished and (timer.since is not None or timer.due == due)
-        self._move(key, state, message, says_all=says_all)  # others, older ones, may be gone
+        self._move(key, state, message, says_all=says_all)  # its older messages may be deleted
         if timer.since:
-            state.add(timer, max(EVER, timer.since - _SKEW))
+            state.add(timer, max(EVER, timer.since - _MAX_SKEW))
             state.is_behind = state.is_unpublished = state.is_foreign = True
             self._fire_at(key, state, now)
         elif state.is_unfinished:

@@ -1,4 +1,4 @@
-"""Places for uploads, each of which may hold a block of some MiB in memory."""
+"""Bounds the concurrent uploads: each may hold a block of some MiB in memory."""
 
 import threading
 from collections import Counter
@@ -8,29 +8,31 @@ from datetime import timedelta
 
 from legacy_queue.domain.errors import ServiceUnavailable
 
-_AGAIN = timedelta(seconds=5)
+_RETRY_AFTER = timedelta(seconds=5)
 
 
 class UploadSlots:
-    """At most ``max_uploads`` at once, and ``max_of_one`` with the same permission."""
+    """At most ``max_uploads`` run at once, and ``max_per_permission`` with the same permission."""
 
-    def __init__(self, max_uploads: int = 64, max_of_one: int = 4) -> None:
-        self._max_uploads, self._max_of_one = max_uploads, max_of_one
+    def __init__(self, max_uploads: int = 64, max_per_permission: int = 4) -> None:
+        self._max_uploads, self._max_per_permission = max_uploads, max_per_permission
         self._taken: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     @contextmanager
-    def taken(self, permission: str) -> Iterator[None]:
-        """Around an upload; raises ServiceUnavailable, with when to try again, where there is no place."""
+    def acquire(self, permission: str) -> Iterator[None]:
+        """A context that holds a slot. Raises ServiceUnavailable, with a retry time, if no slot is free."""
         with self._lock:
             if self._taken.total() >= self._max_uploads:
-                raise ServiceUnavailable(f"{self._max_uploads} uploads are under way: try again", _AGAIN)
-            if self._taken[permission] >= self._max_of_one:
-                uploads = f"{self._max_of_one} uploads to this URL"
-                raise ServiceUnavailable(f"{uploads} are under way: try again", _AGAIN)
+                raise ServiceUnavailable(
+                    f"{self._max_uploads} uploads are under way: try again", _RETRY_AFTER
+                )
+            if self._taken[permission] >= self._max_per_permission:
+                uploads = f"{self._max_per_permission} uploads to this URL"
+                raise ServiceUnavailable(f"{uploads} are under way: try again", _RETRY_AFTER)
             self._taken[permission] += 1
         try:
             yield
         finally:
             with self._lock:
-                self._taken -= Counter([permission])  # which keeps no zeros
+                self._taken -= Counter([permission])  # unlike -= 1, it removes zeros

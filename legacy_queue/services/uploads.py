@@ -1,5 +1,6 @@
-"""Artifacts' bytes that come through this server: checked while they pass, stored only where all is right;
-and once more where they came in parts.
+"""Receives artifact content: checks it while it passes, and stores it only if it is as announced.
+
+Content that came in parts is checked again as a whole.
 """
 
 import base64
@@ -39,16 +40,16 @@ from legacy_queue.stores import ArtifactStore, Blobs
 
 log = structlog.get_logger()
 
-_WAIT = timedelta(seconds=15)  # for a check: a client gives up after 30
-_ASK_AGAIN = timedelta(seconds=5)
+_CHECK_TIMEOUT = timedelta(seconds=15)  # clients give up after 30
+_RETRY_AFTER = timedelta(seconds=5)
 _ENCODING = r"[!#$%&'*+.^_`|~0-9A-Za-z, -]{1,255}"
 
-_CheckKey = tuple[str, str, str]  # the blob, and what was announced
+_CheckKey = tuple[str, str, str]  # blob name, SHA-256 of the parts and of the whole
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What the headers of an upload say of its body; ``length`` in bytes, ``md5`` in base64."""
+    """The headers of an upload: ``length`` in bytes, ``md5`` in base64."""
 
     length: int
     content_type: str
@@ -57,7 +58,7 @@ class Sent:
 
 
 class Uploads:
-    """``url`` is where this server takes uploads; of the ``secrets`` the first signs, all verify."""
+    """``url``: prefix of upload URLs. ``secrets``: the first signs, any of them verifies."""
 
     def __init__(
         self,
@@ -72,13 +73,13 @@ class Uploads:
         self._secrets, self._url = secrets, url
 
     def url(self, artifact: Artifact, expiry: datetime) -> str:
-        """Where one PUT uploads the whole artifact."""
+        """The URL for a PUT of the whole artifact."""
         return self._signed(_ticket(artifact, expiry))
 
     def requests(
         self, artifact: Artifact, parts: Sequence[Mapping[str, Any]] | None, expiry: datetime
     ) -> Sequence[Mapping[str, Any]]:
-        """What uploads a blob, to be sent as they are: one for each of its parts, or for the whole."""
+        """The requests that upload a blob: one for each part, or one for the whole blob."""
         ticket = _ticket(artifact, expiry)
         if parts is None:
             encoding = {"content-encoding": artifact.content_encoding} if artifact.content_encoding else {}
@@ -88,30 +89,30 @@ class Uploads:
             replace(ticket, number=number, sha256=part["sha256"].lower(), size=int(part["size"]))
             for number, part in enumerate(parts, 1)
         ]
-        return [self._request(one, one.size, {"x-amz-content-sha256": one.sha256}) for one in tickets]
+        return [self._request(part, part.size, {"x-amz-content-sha256": part.sha256}) for part in tickets]
 
     def object_request(self, artifact: Artifact, content_type: str, length: int) -> Mapping[str, Any]:
-        """What uploads an object: a PUT to ``url`` with these ``headers``, until ``expires``."""
+        """The request that uploads an object: a PUT to ``url`` with these ``headers``, until ``expires``."""
         expiry = self._clock.wall_time_of(artifact.url_expiry(self._clock.now()))
         ticket = replace(_ticket(artifact, expiry), size=length, content_type=content_type)
         headers = {"content-type": content_type, "content-length": str(length)}
         return {"url": self._signed(ticket), "expires": format_time(expiry), "headers": headers}
 
     def store(self, artifact: Artifact, content: bytes, content_type: str) -> None:
-        """The content is stored, in place of what was; raises as ``check_open``."""
+        """Store the content in place of earlier content. Raises as ``check_open``."""
         check_open(self._changes.read(artifact.task_id).task, artifact.run_id, self._clock.now())
         self._blobs.write(artifact.blob_name, [content], content_type, None)
 
     def verified(self, ticket_text: str, signature: str) -> Ticket:
-        """What the URL of an upload permits; raises AuthorizationFailed."""
+        """The ticket of an upload URL. Raises AuthorizationFailed."""
         return Ticket.verified(ticket_text, signature, self._secrets, self._clock.wall_time())
 
     def receive(self, ticket_text: str, signature: str, sent: Sent, chunks: Iterable[bytes]) -> str:
-        """The ETag, without quotes, of the chunks, which are stored if they are what was announced.
+        """Store the chunks if they are as announced, else nothing. Returns their ETag, without quotes.
 
-        Else nothing is. Safe to repeat while the run's artifacts are open. Raises AuthorizationFailed for a
-        signature, or a content type, that createArtifact did not give; InputError, InputTooLarge,
-        MalformedPayload; ResourceNotFound, RequestConflict. What ``chunks`` raises goes through.
+        Safe to repeat while the run's artifacts are open. Raises AuthorizationFailed for a signature or a
+        content type that createArtifact did not give; InputError, InputTooLarge, MalformedPayload;
+        ResourceNotFound, RequestConflict. Errors of ``chunks`` pass through.
         """
         ticket = self.verified(ticket_text, signature)
         artifact = self._awaited(ticket)
@@ -153,9 +154,7 @@ class Uploads:
     def _checked(
         self, chunks: Iterable[bytes], sent: Sent, expected: str | None, ticket: Ticket, md5: "hashlib._Hash"
     ) -> Iterator[bytes]:
-        """The same chunks; in place of their end an error, if they are not what was sent or have another
-        SHA-256 than ``expected``, or come too late.
-        """
+        """The same chunks. Raises at their end if they do not match ``sent`` or ``expected``, or are late."""
         length, sha256 = 0, hashlib.sha256()
         for chunk in chunks:
             length += len(chunk)
@@ -179,7 +178,7 @@ def _ticket(artifact: Artifact, expiry: datetime) -> Ticket:
 
 
 def _announced(artifact: Artifact, ticket: Ticket, sent: Sent) -> tuple[int, str | None, str | None]:
-    """Length, SHA-256 and content encoding as createArtifact was told, or as sent where it was not."""
+    """Announced length, SHA-256 and content encoding; as sent, where nothing was announced."""
     if ticket.number:
         return ticket.size, ticket.sha256, None
     content_type = ticket.content_type or artifact.content_type
@@ -204,43 +203,48 @@ def _check_headers(sent: Sent, length: int, content_encoding: str | None) -> Non
 
 
 class BlobChecks:
-    """Blobs that came in parts are made one, and compared with what was announced, however long that takes.
+    """Joins blobs that came in parts, and compares them with the announced content.
 
-    A check goes on beyond the call that began it; of one blob there is one at a time in a process.
-
-    ``at_once`` blobs are read at a time, and ``most`` are being checked, or have a conflict to be told.
+    A check may last longer than the call that began it. In a process, a blob has one check at a time.
+    ``max_reads`` blobs are read at once. ``max_checks`` blobs are being checked, or failed and wait for a
+    call to answer the conflict.
     """
 
-    def __init__(self, blobs: Blobs, at_once: int = 16, most: int = 256) -> None:
-        self._blobs, self._most = blobs, most
+    def __init__(self, blobs: Blobs, max_reads: int = 16, max_checks: int = 256) -> None:
+        self._blobs, self._max_checks = blobs, max_checks
         self._checks: dict[_CheckKey, Future[None]] = {}
-        self._lock, self._room = Lock(), Semaphore(at_once)
+        self._lock, self._reads = Lock(), Semaphore(max_reads)
 
-    def see(self, artifact: Artifact, then: Callable[[], object], wait: timedelta = _WAIT) -> None:
-        """The parts are joined, are what was announced, and ``then`` was done.
+    def check(
+        self, artifact: Artifact, then: Callable[[], object], timeout: timedelta = _CHECK_TIMEOUT
+    ) -> None:
+        """Join the parts, compare them with the announced content, and call ``then``.
 
-        Raises RequestConflict where they are not; ServiceUnavailable where that takes longer than ``wait``:
-        whoever asks again waits for the same check. What ``then`` raises goes through.
+        Raises RequestConflict if the content differs. Raises ServiceUnavailable after ``timeout``: a repeated
+        call waits for the same check. Errors of ``then`` pass through.
         """
         details = artifact.details
         key = artifact.blob_name, details["partsSha256"], details["transferSha256"]
         with self._lock:
             check = self._checks.get(key) or self._begin(key, artifact, then)
         try:
-            check.result(wait.total_seconds())
+            check.result(timeout.total_seconds())
         except TimeoutError:
             raise ServiceUnavailable(
-                f"artifact {artifact.name!r} is being checked: ask again for what comes of it", _ASK_AGAIN
+                f"artifact {artifact.name!r} is being checked: repeat the call to get the result",
+                _RETRY_AFTER,
             ) from None
         finally:
             if check.done():
                 self._forget(key, check)
 
     def _begin(self, key: _CheckKey, artifact: Artifact, then: Callable[[], object]) -> Future[None]:
-        if len(self._checks) >= self._most:
-            self._checks = {one: check for one, check in self._checks.items() if not check.done()}
-        if len(self._checks) >= self._most:
-            raise ServiceUnavailable(f"{self._most} blobs are being checked already, ask again", _ASK_AGAIN)
+        if len(self._checks) >= self._max_checks:
+            self._checks = {key: check for key, check in self._checks.items() if not check.done()}
+        if len(self._checks) >= self._max_checks:
+            raise ServiceUnavailable(
+                f"{self._max_checks} blobs are being checked already: try again", _RETRY_AFTER
+            )
         check: Future[None] = Future()
         Thread(target=self._do, args=[key, check, artifact, then], name="blob-check", daemon=True).start()
         self._checks[key] = check
@@ -250,14 +254,14 @@ class BlobChecks:
         self, key: _CheckKey, check: Future[None], artifact: Artifact, then: Callable[[], object]
     ) -> None:
         try:
-            with self._room:
+            with self._reads:
                 self._compare(artifact)
                 then()
             check.set_result(None)
-        except RequestConflict as conflict:  # it is kept until it is told
+        except RequestConflict as conflict:  # it is kept until a call answers it
             check.set_exception(conflict)
             return
-        except BaseException as error:  # also when the thread is being ended: others wait
+        except BaseException as error:  # also if the thread ends: calls wait for it
             if not isinstance(error, QueueError):
                 log.error("blob-not-checked", task_id=artifact.task_id, exc_info=error)
             check.set_exception(error)
@@ -269,7 +273,7 @@ class BlobChecks:
                 del self._checks[key]
 
     def _compare(self, artifact: Artifact) -> None:
-        """Each part was checked when it came in; what they make together is checked here."""
+        """Each part was checked when it came in. This checks the whole."""
         name, details = artifact.blob_name, artifact.details
         try:
             self._blobs.join_parts(
@@ -283,9 +287,9 @@ class BlobChecks:
         for chunk in self._blobs.read(name):
             length += len(chunk)
             sha256.update(chunk)
-            time.sleep(0)  # gevent's way to let others run, where reading never waits
+            time.sleep(0)  # lets other greenlets run if reading never waits
         found = {"transferLength": length, "transferSha256": sha256.hexdigest()}
-        wanted = {what: details[what] for what in found}
+        wanted = {name: details[name] for name in found}
         if found != wanted:
             raise RequestConflict(
                 f"the parts of artifact {artifact.name!r} do not make what was announced",

@@ -1,8 +1,7 @@
-"""Provisioners, worker types and workers: declared by people, seen by the queue, kept from work.
+"""The records of provisioners, worker types and workers: declared, active, quarantined.
 
-What workers do is noted in memory and written down now and then, who is new within a second: it costs a
-claim nothing, and no failure here is one of a claim. The original failed claims that were
-already made over it.
+Activity is recorded in memory and written to storage in the background, new workers within a second. So it
+costs a claim nothing, and a failure here fails no claim. In the original it failed claims that were made.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,81 +33,79 @@ from legacy_queue.stores.lru_cache import SharedLruCache
 
 log = structlog.get_logger()
 
-MAX_NOTED = 10_000  # provisioners, worker types and workers; as many are remembered
-_WRITES_FOR = timedelta(seconds=2)  # at a time: others are to get their turn
-MAX_NEW = 32  # new ones that are written at a time, of those that are written soon
-_ATTEMPTS = 10
+_MAX_WRITE_TIME = timedelta(seconds=2)  # then other background work continues
+MAX_NEW = 32  # new records that are written at a time
+_MAX_ATTEMPTS = 10
 
 
 class Workers:
-    """``record_claims`` and ``record_activity`` only note, never raise and never wait for storage."""
+    """``record_claims`` and ``record_activity`` never raise and never wait for storage."""
 
-    def __init__(self, store: WorkerStore, clock: Clock) -> None:
-        self._store, self._clock = store, clock
+    def __init__(self, store: WorkerStore, clock: Clock, max_records: int = 10_000) -> None:
+        """At most ``max_records`` have unwritten activity, and as many that are written are remembered."""
+        self._store, self._clock, self._max_records = store, clock, max_records
         self._quarantine = Quarantine(store, clock)
-        self._noted: dict[Path, Activity] = {}  # who waits longest to be written comes first
-        self._written: SharedLruCache[Path, StoredWorkerRecord] = SharedLruCache(MAX_NOTED)
+        self._unwritten: dict[Path, Activity] = {}  # the oldest first
+        self._written: SharedLruCache[Path, StoredWorkerRecord] = SharedLruCache(max_records)
         self._dropped = 0
         self._lock, self._writing_new = Lock(), Lock()
 
     def record_claims(
         self, provisioner_id: str, worker_type: str, worker: Worker, claims: Sequence[Claimed]
     ) -> None:
-        """The worker has claimed those runs, in that order."""
-        self._note(worker_path(provisioner_id, worker_type, worker), tuple(claims[-RECENT_TASKS:]))
+        """The worker has claimed these runs, in this order."""
+        self._record(worker_path(provisioner_id, worker_type, worker), tuple(claims[-RECENT_TASKS:]))
 
     def record_activity(self, provisioner_id: str, worker_type: str, worker: Worker | None = None) -> None:
-        """Somebody of that worker type, or that worker, is at work or asks for it."""
+        """The worker, or a worker of the type, works or asks for work."""
         pool = provisioner_id, worker_type
-        self._note(worker_path(*pool, worker) if worker else pool, ())
+        self._record(worker_path(*pool, worker) if worker else pool, ())
 
     def quarantined_until(self, provisioner_id: str, worker_type: str, worker: Worker) -> datetime | None:
-        """When the worker may have work again, None for one that may now; raises ServiceUnavailable.
+        """When the worker's quarantine ends, None if it has none. Raises ServiceUnavailable.
 
-        It costs a storage operation in 5 s, however often it is asked.
+        All calls together cost one storage operation in 5 s.
         """
         return self._quarantine.until(worker_path(provisioner_id, worker_type, worker))
 
     def is_quarantined(self, provisioner_id: str, worker_type: str, worker: Worker) -> bool:
-        """Whether the worker is to get no work now; as ``quarantined_until``."""
+        """Whether the worker gets no work now; as ``quarantined_until``."""
         return self.quarantined_until(provisioner_id, worker_type, worker) is not None
 
     def quarantine(
         self, worker: Path, until: datetime, client_id: str = "", info: str = ""
     ) -> Mapping[str, Any]:
-        """Keep the worker from work until then, which may be in the past; the body that getWorker answers.
+        """Quarantine the worker until then, a past time too; returns the body that getWorker answers.
 
-        It is kept who asked for it, and ``info``, why. What the worker has claimed stays its own. One that is
-        not known comes into being, with those that it belongs to: another process may have seen it just now.
+        Records the client, and ``info``, its reason. The worker keeps its claims. An unknown worker is
+        created, with its parents: it may be known to another process only.
         """
         now = self._clock.now()
         until = max(until, now)
         self._quarantine.put(worker, until)
-        return self._changed(worker, lambda known: known.quarantined(until, now, client_id, info))
+        return self._changed(worker, lambda record: record.quarantined(until, now, client_id, info))
 
     def declare(self, path: Path, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Store what the body gives of a provisioner, worker type or worker, and that it is active now; leave
-        the rest as it is.
+        """Store the properties in the body, and that the provisioner, worker type or worker is active now.
 
-        They, and those that they belong to, come into being where they are not known. The body that describes
-        them; raises InputError.
+        Creates it and its parents if they are unknown. Returns the body that describes it. Raises InputError.
         """
         now = self._clock.now()
         active = Activity(now, now)
-        return self._changed(path, lambda known: known.after(active).declared(body, now))
+        return self._changed(path, lambda record: record.after(active).declared(body, now))
 
     def describe(self, path: Path) -> Mapping[str, Any]:
         """The body that getProvisioner, getWorkerType or getWorker answers; raises ResourceNotFound."""
         return self._answer(self.load(path))
 
     def load(self, path: Path) -> WorkerRecord:
-        """What is known of a provisioner, worker type or worker; raises ResourceNotFound."""
+        """The record of a provisioner, worker type or worker; raises ResourceNotFound."""
         stored = self._store.load(path)
-        known = self._with_noted(path, stored.record if stored else None)
-        if known is None or known.kept_until <= self._clock.now():
+        record = self._with_unwritten(path, stored.record if stored else None)
+        if record is None or record.kept_until <= self._clock.now():
             kind = ACTION_CONTEXTS[len(parents(path))].replace("-", " ")
             raise ResourceNotFound(f"there is no {kind} {'/'.join(path)}: it was never seen, or has expired")
-        return known
+        return record
 
     def list(
         self,
@@ -118,15 +115,15 @@ class Workers:
         render: Callable[[WorkerRecord], bytes],
         is_quarantined: bool | None = None,
     ) -> Page[Path]:
-        """Up to ``limit`` of those right below ``parent``, () for provisioners, behind the path ``after``.
+        """Up to ``limit`` records directly below ``parent`` behind the path ``after``, () for provisioners.
 
-        ``is_quarantined`` asks for only such workers, or for all others. The page may be shorter than asked
-        for, and not be the last. Who is new to this process is written down first, as by ``flush_new``.
+        ``is_quarantined`` selects the quarantined workers, or the others. A page that is not the last may be
+        shorter than ``limit``. Writes new records first, as ``flush_new``.
         """
         return self._page(partial(self._store.list, parent), after, limit, render, is_quarantined)
 
     def task_queues(self, after: Path, limit: int, render: Callable[[WorkerRecord], bytes]) -> Page[Path]:
-        """As ``list``, the worker types of all provisioners."""
+        """As ``list``, for the worker types of all provisioners."""
         return self._page(self._store.worker_types, after, limit, render)
 
     def _page(
@@ -141,19 +138,19 @@ class Workers:
         now = self._clock.now()
 
         def item(stored: WorkerRecord) -> bytes | None:
-            known = (self._with_noted(stored.path, stored) or stored).as_of(now)
-            is_asked_for = is_quarantined in (None, known.is_quarantined(now))
-            return render(known) if is_asked_for and known.kept_until > now else None
+            record = (self._with_unwritten(stored.path, stored) or stored).as_of(now)
+            is_selected = is_quarantined in (None, record.is_quarantined(now))
+            return render(record) if is_selected and record.kept_until > now else None
 
-        return read_page(ask, lambda known: known.path, after, limit, item)
+        return read_page(ask, lambda record: record.path, after, limit, item)
 
     def flush(self) -> None:
-        """Write down what was noted, until it is done or two seconds are over; the rest is kept.
+        """Write recorded activity to storage, for up to two seconds; the rest stays in memory.
 
-        Raises ServiceUnavailable, and then all is kept that was not written.
+        Raises ServiceUnavailable; what was not written stays in memory then, too.
         """
-        end = self._clock.wall_time() + _WRITES_FOR
-        for path in [*self._noted]:
+        end = self._clock.wall_time() + _MAX_WRITE_TIME
+        for path in [*self._unwritten]:
             if self._clock.wall_time() > end:
                 break
             self._write(path)
@@ -162,14 +159,14 @@ class Workers:
             self._dropped = 0
 
     def flush_new(self) -> None:
-        """Write down some who were seen and are new to this process, so that others see them soon.
+        """Write some of the records that are new to this process, so that other processes see them soon.
 
-        Each is written once more than by ``flush`` alone, at most. While storage is away ``flush`` says so.
-        Does nothing while another thread is at it.
+        Costs at most one write more for each record than ``flush`` alone. Raises nothing. Does nothing while
+        another thread does it.
         """
         if self._writing_new.acquire(blocking=False):
             try:
-                new = [path for path in [*self._noted] if not self._written.get(path)]
+                new = [path for path in [*self._unwritten] if not self._written.get(path)]
                 for path in new[:MAX_NEW]:
                     self._write(path)
             except ServiceUnavailable:
@@ -177,45 +174,45 @@ class Workers:
             finally:
                 self._writing_new.release()
 
-    def _note(self, path: Path, claims: tuple[Claimed, ...]) -> None:
+    def _record(self, path: Path, claims: tuple[Claimed, ...]) -> None:
         now = self._clock.now()
         with self._lock:
-            for one in (*parents(path), path):
-                activity = Activity(now, now, claims if one == path else ())
-                written, noted = self._written.get(one), self._noted.get(one)
-                if noted:
-                    self._noted[one] = noted.then(activity)
+            for level in (*parents(path), path):
+                activity = Activity(now, now, claims if level == path else ())
+                written, unwritten = self._written.get(level), self._unwritten.get(level)
+                if unwritten:
+                    self._unwritten[level] = unwritten.then(activity)
                 elif written and not written.record.needs_write(activity):
                     continue
-                elif len(self._noted) < MAX_NOTED:
-                    self._noted[one] = activity
+                elif len(self._unwritten) < self._max_records:
+                    self._unwritten[level] = activity
                 else:
                     self._dropped += 1
 
     def _write(self, path: Path) -> None:
-        activity = self._noted.get(path)
+        activity = self._unwritten.get(path)
         if activity is None:
             return
         try:
-            self._change(path, lambda known: _active(known, path, activity), self._written.get(path))
+            self._change(path, lambda record: _active(record, path, activity), self._written.get(path))
         except ServiceUnavailable:
             raise
         except Corrupt:
-            pass  # it is logged, and read again when they are active again
+            pass  # it is logged; the next activity reads it again
         except Exception:
             log.exception("activity-not-written", path="/".join(path))
         with self._lock:
-            noted = self._noted.pop(path, activity)
-            if noted is not activity:  # more happened meanwhile: it is safe to write the first part again
-                self._noted[path] = noted
+            latest = self._unwritten.pop(path, activity)
+            if latest is not activity:  # there is more by now: it is safe to write the first part again
+                self._unwritten[path] = latest
 
     def _changed(self, path: Path, change: Callable[[WorkerRecord], WorkerRecord]) -> Mapping[str, Any]:
-        """Store the change, also of who was not known or has expired; the body that describes them."""
+        """Store the change, also of an unknown or expired record; returns the body that describes it."""
         now = self._clock.now()
         for parent in parents(path):
-            with suppress(Corrupt):  # its own matter
+            with suppress(Corrupt):  # a corrupt parent fails only its own calls
                 self._change(parent, partial(_alive, parent, now))
-        return self._answer(self._change(path, lambda known: change(_alive(path, now, known))))
+        return self._answer(self._change(path, lambda record: change(_alive(path, now, record))))
 
     def _change(
         self,
@@ -223,43 +220,43 @@ class Workers:
         change: Callable[[WorkerRecord | None], WorkerRecord],
         stored: StoredWorkerRecord | None = None,
     ) -> WorkerRecord:
-        """Store what ``change`` makes of what is known; ``stored`` may be old."""
-        for _ in range(_ATTEMPTS):
+        """Store what ``change`` makes of the record, None for none; ``stored`` may be old."""
+        for _ in range(_MAX_ATTEMPTS):
             stored = stored or self._store.load(path)
-            known = change(stored.record if stored else None)
+            record = change(stored.record if stored else None)
             try:
                 if stored is None:
-                    stored = self._store.insert(known)
-                elif known != stored.record:
-                    stored = self._store.replace(stored, known)
+                    stored = self._store.insert(record)
+                elif record != stored.record:
+                    stored = self._store.replace(stored, record)
             except (AlreadyExists, Changed):
                 stored = None
                 continue
             self._written.put(path, stored)
-            return known
+            return record
         raise ServiceUnavailable(f"{'/'.join(path)} is being changed by many at once, try again")
 
-    def _with_noted(self, path: Path, known: WorkerRecord | None) -> WorkerRecord | None:
-        activity = self._noted.get(path)
-        return _active(known, path, activity) if activity else known
+    def _with_unwritten(self, path: Path, record: WorkerRecord | None) -> WorkerRecord | None:
+        activity = self._unwritten.get(path)
+        return _active(record, path, activity) if activity else record
 
-    def _answer(self, known: WorkerRecord) -> Mapping[str, Any]:
-        known = (self._with_noted(known.path, known) or known).as_of(self._clock.now())
-        above = parents(known.path)
+    def _answer(self, record: WorkerRecord) -> Mapping[str, Any]:
+        record = (self._with_unwritten(record.path, record) or record).as_of(self._clock.now())
+        above = parents(record.path)
         if not above:
-            return known.to_wire()
+            return record.to_wire()
         stored = self._store.load(above[0])
         actions = stored.record.actions if stored else ()
         context = ACTION_CONTEXTS[len(above)]
-        return {**known.to_wire(), "actions": [one for one in actions if one["context"] == context]}
+        return {**record.to_wire(), "actions": [action for action in actions if action["context"] == context]}
 
 
-def _alive(path: Path, now: datetime, known: WorkerRecord | None) -> WorkerRecord:
-    """What is known, unless it has expired and was only not removed yet."""
-    return known if known and known.kept_until > now else WorkerRecord.new(path, now)
+def _alive(path: Path, now: datetime, record: WorkerRecord | None) -> WorkerRecord:
+    """The record, or a new record if there is none or it has expired."""
+    return record if record and record.kept_until > now else WorkerRecord.new(path, now)
 
 
-def _active(known: WorkerRecord | None, path: Path, activity: Activity) -> WorkerRecord:
-    if known is None:
-        known = WorkerRecord.new(path, activity.first)
-    return known.after(activity) if known.needs_write(activity) else known
+def _active(record: WorkerRecord | None, path: Path, activity: Activity) -> WorkerRecord:
+    if record is None:
+        record = WorkerRecord.new(path, activity.first)
+    return record.after(activity) if record.needs_write(activity) else record

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -21,9 +21,9 @@ from legacy_queue.domain.ids import slugid
 __tracebackhide__ = True  # pytest shows where the test called this, and no further
 
 _PREFIX = "LEGACY_QUEUE_"
-# what would change the server behind the test's back
+# variables that would change the server
 _NOT_INHERITED = (_PREFIX, "TASKCLUSTER_", "PYTHONWARNINGS", "COV_CORE_", "COVERAGE_PROCESS_")
-_GRACE = 10.0  # seconds that a server has to end
+_STOP_TIMEOUT = 10.0  # seconds
 _LAST_LINES = 20
 _WARNING_LEVELS = ("warning", "error", "critical")
 
@@ -33,25 +33,25 @@ class ServerFailed(Exception):
 
 
 class ServerProcess:
-    """A server that is ready. ``ready`` is the line of JSON that it prints then.
+    """A server that is ready. ``ready`` is the line of JSON that it has printed.
 
-    ``settings`` are named as in a settings file, with ``_`` for ``-``; they reach the server in its
-    environment, since everybody may read a command line. Raises ServerFailed.
+    ``settings`` are named as in a settings file, with ``_`` for ``-``. The server reads them from its
+    environment, because every user may read a command line. Raises ServerFailed.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        # the server makes it, where it needs it: with memory storage nothing is left behind, come what may
+        # the server makes it if it needs it: with memory storage nothing is left, also after a kill
         self._data_dir = Path(tempfile.gettempdir(), f"legacy-queue-{slugid()}")
         self._log, self._log_begin = tempfile.TemporaryFile(), 0  # noqa: SIM115 - closed by stop
         own = {"port": 0, "control": True, "log_level": "warning", "data_dir": self._data_dir}
-        # -P: nothing is imported from the current directory. A session of its own: Ctrl-C ends the tests, and
-        # they end the server.
+        # -P: nothing is imported from the current directory. A new session: Ctrl-C ends the tests, and the
+        # tests end the server.
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "legacy_queue", "serve", "--stop-with-stdin"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env=_environment({**own, **settings, "log_format": "json"}),
+            env=server_environment({**own, **settings, "log_format": "json"}),
             start_new_session=True,
         )
         try:
@@ -64,8 +64,8 @@ class ServerProcess:
         """End it without waiting for requests under way, and remove its files."""
         self._process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_GRACE)
-        if self._process.returncode != 0:  # it has not ended in order: something of it may be left
+            self._process.wait(_STOP_TIMEOUT)
+        if self._process.returncode != 0:  # its children may be left
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         with self._process, self._log:  # closes the pipes and the file
@@ -77,12 +77,12 @@ class ServerProcess:
             raise self._failed(f"the server has ended by itself, with exit code {code}")
 
     def begin_log_anew(self) -> None:
-        """What is in the log so far is no part of ``warnings`` any more."""
+        """Leave the log so far out of ``warnings``."""
         self._log_begin = os.fstat(self._log.fileno()).st_size
 
     def warnings(self) -> list[str]:
         """The warnings and errors in its log."""
-        return list(_warnings(self._log_lines(self._log_begin)))
+        return list(warnings_in(self._log_lines(self._log_begin)))
 
     def _read_ready_line(self) -> Mapping[str, Any]:
         assert self._process.stdout  # noqa: S101
@@ -99,18 +99,19 @@ class ServerProcess:
         )
 
     def _log_lines(self, begin: int = 0) -> list[str]:
-        """From that byte on, without moving the place where the server writes."""
+        """The lines from byte ``begin`` on. The position at which the server writes does not move."""
         log = self._log.fileno()
         return os.pread(log, os.fstat(log).st_size - begin, begin).decode(errors="replace").splitlines()
 
 
-def _environment(settings: Mapping[str, Any]) -> dict[str, str]:
+def server_environment(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The variables of the server's process: those of this process but other settings, and ``settings``."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}
     return own | {_PREFIX + name.upper(): _text(value) for name, value in settings.items()}
 
 
 def _text(value: Any) -> str:
-    """As a settings variable has it. Of a duration the seconds."""
+    """The value as text for a variable; a duration in seconds."""
     if isinstance(value, timedelta):
         return f"{value.total_seconds():g}s"
     if isinstance(value, bool | dict | list | tuple):
@@ -118,8 +119,8 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _warnings(lines: list[str]) -> Iterator[str]:
-    """Warnings and errors, as ``name field=value``; what is no line of JSON is shown as it is."""
+def warnings_in(lines: Iterable[str]) -> Iterator[str]:
+    """Warnings and errors of a log, as ``level name field=value``. A line that is no JSON stays as it is."""
     for line in lines:
         try:
             fields = json.loads(line)

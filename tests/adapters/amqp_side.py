@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import kombu
-from amqp.exceptions import NotFound
+from amqp.exceptions import NotFound  # type: ignore[import-untyped]
+from kombu.connection import Connection
+from kombu.utils.url import as_url, url_to_parts
 
 from legacy_queue.domain.events import EXCHANGES, Event
 
@@ -26,7 +27,8 @@ class Consumer:
     """A channel with a queue of its own: what the broker has confirmed is there to be read."""
 
     def __init__(self, url: str, project: str) -> None:
-        self._connection, self._project = kombu.Connection(url), project
+        connect: Any = Connection  # which has no types
+        self._connection, self._project = connect(url), project
         self.channel: Any = self._connection.channel()
         self.queue = self.channel.queue_declare(exclusive=True).queue
 
@@ -54,6 +56,14 @@ class Consumer:
                 self.channel.exchange_delete(name)
 
 
+def _close_all(sockets: list[socket.socket]) -> None:
+    while sockets:
+        connection = sockets.pop()
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+        connection.close()
+
+
 @contextmanager
 def consumer(url: str, project: str) -> Iterator[Consumer]:
     one = Consumer(url, project)
@@ -67,10 +77,10 @@ class Network:
     """Stands between us and the broker; while it ``swallows``, nothing of what the broker says arrives."""
 
     def __init__(self, url: str) -> None:
-        parts = kombu.utils.url.url_to_parts(url)
+        parts = url_to_parts(url)
         self._broker = (parts.hostname, parts.port or 5672)
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = kombu.utils.url.as_url(
+        self.url = as_url(
             parts.scheme,
             "127.0.0.1",
             self._listener.getsockname()[1],
@@ -80,15 +90,19 @@ class Network:
         )
         self.swallows = threading.Event()
         self.connections = 0
-        self._sockets = [self._listener]
+        self._sockets: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
 
+    def disconnect(self) -> None:
+        """End all connections; new ones are accepted."""
+        _close_all(self._sockets)
+
     def close(self) -> None:
-        for one in self._sockets:
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+        """Refuse connections from now on, and end all that there are."""
+        _close_all([self._listener])
+        self._threads[0].join()
+        self.disconnect()
         for thread in self._threads:
             thread.join()
 

@@ -8,11 +8,12 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from cryptography import x509
@@ -24,8 +25,8 @@ from legacy_queue.adapters.amqp import AmqpBroker
 from legacy_queue.domain.events import EXCHANGES, Event
 from legacy_queue.ports import BrokerAway
 from tests.adapters.amqp_side import Consumer, Network, consumer, event, full_name
-from tests.adapters.test_azurite_process import eventually
 from tests.rabbitmq import RabbitMQ
+from tests.system.processes import wait_until
 
 SHORT = timedelta(seconds=2)
 LONG = timedelta(seconds=30)  # that nothing takes
@@ -118,11 +119,27 @@ def network(rabbitmq: RabbitMQ) -> Iterator[Network]:
     one.close()
 
 
+class Own(NamedTuple):
+    """A RabbitMQ that a test may stop, if it starts it again, and its folder; it serves TLS as well."""
+
+    rabbitmq: RabbitMQ
+    folder: Path
+    certificate: Path
+    tls_port: int
+
+
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory, rabbitmq_home: Path) -> Iterator[RabbitMQ]:
-    """A RabbitMQ that a test may stop, if it starts it again."""
-    with RabbitMQ(tmp_path_factory.mktemp("own"), rabbitmq_home) as running:
-        yield running
+def own(tmp_path_factory: pytest.TempPathFactory, rabbitmq_home: Path) -> Iterator[Own]:
+    folder = tmp_path_factory.mktemp("own")
+    certificate = a_certificate(tmp_path_factory.mktemp("certificate"))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    settings = {
+        "listeners.ssl.1": f"127.0.0.1:{port}",
+        **{f"ssl_options.{name}": str(certificate) for name in ("cacertfile", "certfile", "keyfile")},
+    }
+    with RabbitMQ(folder, rabbitmq_home, settings=settings) as running:
+        yield Own(running, folder, certificate, port)
 
 
 def keys(messages: list[Any]) -> list[str]:
@@ -150,9 +167,7 @@ def test_a_consumer_gets_a_persistent_message_of_json_with_the_routes_in_cc(
     assert message.headers == {"CC": ["route.index.a.b", "route.notify"]}
 
 
-def test_each_event_is_confirmed_when_publish_returns_and_they_keep_their_order(
-    broker: AmqpBroker, listener: Consumer
-) -> None:
+def test_events_are_there_in_their_order_when_publish_returns(broker: AmqpBroker, listener: Consumer) -> None:
     for exchange in EXCHANGES:
         listener.bind(exchange, "#")
     sent = [event(exchange, f"primary.{number}") for number in range(50) for exchange in EXCHANGES]
@@ -167,12 +182,12 @@ def test_a_message_of_many_frames_arrives_whole(broker: AmqpBroker, listener: Co
     assert len(json.loads(message.body)["text"]) == 500_000
 
 
-def test_nothing_to_publish_is_published(broker: AmqpBroker) -> None:
+def test_publishing_no_events_is_accepted(broker: AmqpBroker) -> None:
     broker.publish([])
 
 
 @pytest.mark.parametrize("patterns", [["route.index.#"], ["route.index.#", "primary.#", "route.other"]])
-def test_a_consumer_gets_it_once_however_many_of_its_keys_match(
+def test_a_consumer_gets_an_event_once_however_many_of_its_keys_match(
     broker: AmqpBroker, listener: Consumer, patterns: list[str]
 ) -> None:
     for pattern in patterns:
@@ -190,30 +205,24 @@ def test_the_exchanges_are_durable_topics(broker: AmqpBroker, listener: Consumer
         listener.channel.exchange_declare(full_name(project, name), "topic", durable=True, auto_delete=False)
 
 
-def test_a_check_is_seen_by_no_consumer(broker: AmqpBroker, listener: Consumer) -> None:
+def test_no_consumer_sees_a_check(broker: AmqpBroker, listener: Consumer) -> None:
     for exchange in EXCHANGES:
         listener.bind(exchange, "#")
     broker.check()
     assert listener.messages() == []
 
 
-@pytest.mark.parametrize("threads", [2, 20])
-def test_many_threads_publish_at_once_each_in_its_order(
-    broker: AmqpBroker, listener: Consumer, threads: int
-) -> None:
+def test_many_threads_publish_at_once_each_in_its_order(broker: AmqpBroker, listener: Consumer) -> None:
     listener.bind("task-pending", "#")
 
     def publish(name: int) -> None:
         for number in range(20):
             broker.publish([event("task-pending", f"{name}.{number}")])
 
-    running = [threading.Thread(target=publish, args=(name,)) for name in range(threads)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
+    with ThreadPoolExecutor(20) as threads:
+        list(threads.map(publish, range(20)))
     arrived = keys(listener.messages())
-    for name in range(threads):
+    for name in range(20):
         assert [one for one in arrived if one.startswith(f"{name}.")] == [f"{name}.{n}" for n in range(20)]
 
 
@@ -221,13 +230,13 @@ def test_twenty_callers_share_eight_connections(
     network: Network, project: str, connected: Callable[..., AmqpBroker]
 ) -> None:
     broker = connected(network.url, project)
-    running = [
-        threading.Thread(target=lambda: [broker.publish([event()]) for _ in range(5)]) for _ in range(20)
-    ]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
+
+    def publish(_: int) -> None:
+        for _ in range(5):
+            broker.publish([event()])
+
+    with ThreadPoolExecutor(20) as threads:
+        list(threads.map(publish, range(20)))
     assert 1 <= network.connections <= 8
 
 
@@ -241,7 +250,7 @@ def test_a_connection_is_kept_for_the_next_caller(
     assert network.connections == 1
 
 
-def test_a_confirm_that_never_comes_means_that_the_broker_is_away(
+def test_a_broker_that_does_not_confirm_is_away(
     network: Network, project: str, connected: Callable[..., AmqpBroker], listener: Consumer
 ) -> None:
     listener.bind("task-pending", "#")
@@ -256,7 +265,7 @@ def test_a_confirm_that_never_comes_means_that_the_broker_is_away(
     assert network.connections == 2, "the connection with an answer outstanding is not used again"
 
 
-def test_a_broker_that_accepts_and_says_nothing_is_away(
+def test_a_broker_that_accepts_connections_and_does_not_answer_is_away(
     network: Network, project: str, connected: Callable[..., AmqpBroker]
 ) -> None:
     network.swallows.set()
@@ -266,7 +275,7 @@ def test_a_broker_that_accepts_and_says_nothing_is_away(
             act()
 
 
-def test_a_broker_that_is_not_there_is_away(connected: Callable[..., AmqpBroker]) -> None:
+def test_a_broker_that_refuses_connections_is_away(connected: Callable[..., AmqpBroker]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     with pytest.raises(BrokerAway, match="Connection refused"):
@@ -283,7 +292,7 @@ def full_queue(listener: Consumer, project: str, broker: AmqpBroker) -> str:
     return str(full)
 
 
-def test_a_message_that_the_broker_rejects_means_that_it_is_away(
+def test_a_broker_that_rejects_a_message_is_away(
     broker: AmqpBroker, listener: Consumer, project: str
 ) -> None:
     broker.check()
@@ -294,9 +303,7 @@ def test_a_message_that_the_broker_rejects_means_that_it_is_away(
     broker.publish([event("task-failed")])
 
 
-def test_an_exchange_that_somebody_removes_is_made_again(
-    broker: AmqpBroker, listener: Consumer, project: str
-) -> None:
+def test_a_removed_exchange_is_declared_again(broker: AmqpBroker, listener: Consumer, project: str) -> None:
     broker.check()
     listener.channel.exchange_delete(full_name(project, "task-failed"))
     with pytest.raises(BrokerAway, match="no exchange"):
@@ -305,7 +312,7 @@ def test_an_exchange_that_somebody_removes_is_made_again(
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reason"),
     [
         (lambda url: re.sub(r"//\S+@", "//guest:hunter2secret@", url), "ACCESS_REFUSED"),
         (
@@ -315,27 +322,27 @@ def test_an_exchange_that_somebody_removes_is_made_again(
     ],
     ids=["a wrong password", "a vhost that is not there"],
 )
-def test_a_broker_that_refuses_us_is_away_and_the_log_says_once_why(
+def test_a_broker_that_refuses_the_login_is_away_and_the_log_says_once_why(
     rabbitmq: RabbitMQ,
     connected: Callable[..., AmqpBroker],
     change: Callable[[str], str],
-    told: str,
+    reason: str,
 ) -> None:
     url = change(rabbitmq.url)
     broker = connected(url, "project")
     with capture_logs() as logs:
         for _ in range(2):
-            with pytest.raises(BrokerAway, match=told) as refused:
+            with pytest.raises(BrokerAway, match=reason) as refused:
                 broker.check()
     [line] = logs
     assert (line["event"], line["log_level"]) == ("broker-failed", "error")
-    assert re.search(told, line["why"])
+    assert re.search(reason, line["why"])
     for said in (str(line), str(refused.value)):
         assert "hunter2" not in said
         assert "amqp://" not in said
 
 
-def test_the_log_says_that_the_broker_fails_when_it_begins_to_and_then_once_a_minute(
+def test_a_failing_broker_is_logged_when_it_begins_to_fail_and_then_once_a_minute(
     network: Network, project: str, connected: Callable[..., AmqpBroker], listener: Consumer
 ) -> None:
     now = 0.0
@@ -352,11 +359,17 @@ def test_the_log_says_that_the_broker_fails_when_it_begins_to_and_then_once_a_mi
         assert {(line["event"], line["log_level"]) for line in logs} <= {("broker-failed", "warning")}
         return [line["why"] for line in logs]
 
+    class FailsMeanwhile(list[Event]):
+        """Events of a call that succeeds, and during which another call fails."""
+
+        def __iter__(self) -> Iterator[Event]:
+            assert lines() == []
+            return super().__iter__()
+
     assert len(lines()) == 1
     assert lines(59.9) == []
     assert len(lines(0.1)) == 1, "a minute is over"
-    with broker._link():  # this one succeeds, and began before the next one fails
-        assert lines() == []
+    broker.publish(FailsMeanwhile([event()]))
     assert lines() == []
     broker.check()
     assert len(lines()) == 1, "it has answered meanwhile"
@@ -366,7 +379,7 @@ def test_the_log_says_that_the_broker_fails_when_it_begins_to_and_then_once_a_mi
     assert "refused" in why
 
 
-def test_an_exchange_of_another_kind_is_told_in_the_log(
+def test_an_exchange_of_another_type_is_logged_as_an_error(
     broker: AmqpBroker, listener: Consumer, project: str
 ) -> None:
     listener.channel.exchange_declare(full_name(project, "task-failed"), "fanout", durable=True)
@@ -379,7 +392,7 @@ def test_an_exchange_of_another_kind_is_told_in_the_log(
     broker.publish([event()])
 
 
-def test_follow_yields_what_matches_from_now_on(broker: AmqpBroker) -> None:
+def test_a_follower_gets_matching_events_from_now_on(broker: AmqpBroker) -> None:
     broker.publish([event("task-pending", "primary.before")])
     following = broker.follow("task-pending", "primary.*.#")
     sent = [
@@ -390,113 +403,113 @@ def test_follow_yields_what_matches_from_now_on(broker: AmqpBroker) -> None:
     ]
     broker.publish(sent)
     assert followed(following, 2) == [sent[0], sent[3]]
-    following.close()  # type: ignore[attr-defined]
+    following.close()
 
 
-@pytest.mark.parametrize(
-    ("pattern", "expected"),
-    [("#", [0, 1, 2]), ("route.one", [1]), ("route.#", [1, 2]), ("primary.*.0", [0]), ("primary.task", [])],
-)
-def test_follow_all_exchanges(broker: AmqpBroker, pattern: str, expected: list[int]) -> None:
-    following = broker.follow(None, pattern)
-    sent = [
-        event("task-defined", "primary.task.0"),
-        event("task-exception", "primary.task.1", "one"),
-        event("task-group-resolved", "primary.group", "two.three"),
-    ]
-    broker.publish(sent)
-    assert followed(following, len(expected)) == [sent[index] for index in expected]
-    assert next(following) is None
-    following.close()  # type: ignore[attr-defined]
+def test_a_follower_of_all_exchanges_gets_what_its_pattern_matches(broker: AmqpBroker) -> None:
+    expected = {
+        "#": [0, 1, 2],
+        "route.one": [1],
+        "route.#": [1, 2],
+        "primary.*.0": [0],
+        "primary.task": [],
+    }
+    with ExitStack() as stack:
+        streams = [stack.enter_context(closing(broker.follow(None, pattern))) for pattern in expected]
+        sent = [
+            event("task-defined", "primary.task.0"),
+            event("task-exception", "primary.task.1", "one"),
+            event("task-group-resolved", "primary.group", "two.three"),
+        ]
+        broker.publish(sent)
+        for following, indexes in zip(streams, expected.values(), strict=True):
+            assert followed(following, len(indexes)) == [sent[index] for index in indexes]
+        with ThreadPoolExecutor(len(streams)) as threads:
+            assert [*threads.map(next, streams)] == [None] * len(streams)
 
 
-def test_follow_passes_over_what_is_no_event(broker: AmqpBroker, listener: Consumer, project: str) -> None:
+def test_a_follower_skips_messages_that_are_no_events(
+    broker: AmqpBroker, listener: Consumer, project: str
+) -> None:
     following = broker.follow("task-pending", "#")
     for body in ("not JSON", "[1]"):
         message = listener.channel.prepare_message(body, content_encoding="utf-8")
         listener.channel.basic_publish(message, full_name(project, "task-pending"), "primary.x")
     broker.publish([event("task-pending", "primary.event")])
     assert [one.routing_key for one in followed(following, 1)] == ["primary.event"]
-    following.close()  # type: ignore[attr-defined]
+    following.close()
 
 
-def test_a_follower_that_is_closed_leaves_no_queue_behind(
+def test_a_closed_follower_leaves_no_queue_behind(
     broker: AmqpBroker, listener: Consumer, project: str
 ) -> None:
     following = broker.follow("task-failed", "#")
-    following.close()  # type: ignore[attr-defined]
+    following.close()
     # refused while anything is bound to it
     listener.channel.exchange_delete(full_name(project, "task-failed"), if_unused=True)
 
 
-def test_the_broker_is_stopped_and_started_in_the_middle(
-    own: RabbitMQ, connected: Callable[..., AmqpBroker]
+def test_the_broker_is_stopped_blocked_and_started_in_the_middle(
+    own: Own, rabbitmq_home: Path, connected: Callable[..., AmqpBroker]
 ) -> None:
-    broker = connected(own.url, "stopped")
+    rabbitmq = own.rabbitmq
+    broker = connected(rabbitmq.url, "stopped")
     broker.publish([event("task-pending", "unread")])
-    with consumer(own.url, "stopped") as before:
+    with consumer(rabbitmq.url, "stopped") as before:
         before.channel.queue_declare("kept", durable=True, auto_delete=False)
         before.channel.queue_bind("kept", full_name("stopped", "task-pending"), "#")
     broker.publish([event("task-pending", "before")])
     following = broker.follow(None, "#")
-    own.stop()
-    for act in (lambda: broker.publish([event()]), broker.check, lambda: followed(following, 1)):
+    acts = (lambda: broker.publish([event()]), broker.check)
+    rabbitmq.stop()
+    for act in (*acts, lambda: followed(following, 1)):
         with pytest.raises(BrokerAway):
             act()
-    own.start()
+    with RabbitMQ(own.folder, rabbitmq_home, settings={"disk_free_limit.absolute": "1000000GB"}) as blocked:
+        assert blocked.url == rabbitmq.url
+        for act in acts:
+            with pytest.raises(BrokerAway, match="it is short of memory or disk"):
+                act()
+    rabbitmq.start()
     broker.publish([event("task-pending", "after")])
-    with consumer(own.url, "stopped") as after:
+    with consumer(rabbitmq.url, "stopped") as after:
         assert keys(after.messages("kept")) == ["before", "after"]
 
 
-def test_a_restart_between_two_messages_is_not_even_noticed(
-    own: RabbitMQ, connected: Callable[..., AmqpBroker]
+def test_a_connection_that_is_lost_between_two_messages_is_replaced(
+    network: Network, project: str, connected: Callable[..., AmqpBroker], listener: Consumer
 ) -> None:
-    broker = connected(own.url, "restarted")
+    listener.bind("task-pending", "#")
+    broker = connected(network.url, project)
+    broker.publish([event("task-pending", "first")])
+    network.disconnect()
+    broker.publish([event("task-pending", "second")])
+    assert keys(listener.messages()) == ["first", "second"]
+    assert network.connections == 2
+
+
+def test_a_broker_that_hangs_is_away_until_it_goes_on(own: Own, connected: Callable[..., AmqpBroker]) -> None:
+    rabbitmq = own.rabbitmq
+    broker = connected(rabbitmq.url, "hanging", SHORT)
     broker.publish([event()])
-    own.restart()
-    broker.publish([event()])
-
-
-def test_a_blocked_broker_is_away_until_it_takes_messages_again(
-    tmp_path: Path, rabbitmq_home: Path, connected: Callable[..., AmqpBroker]
-) -> None:
-    with RabbitMQ(tmp_path, rabbitmq_home) as running:
-        broker = connected(running.url, "blocked")
-        broker.publish([event()])
-    with RabbitMQ(tmp_path, rabbitmq_home, settings={"disk_free_limit.absolute": "1000000GB"}) as blocked:
-        assert blocked.url == running.url
-        for act in (lambda: broker.publish([event()]), broker.check):
-            with pytest.raises(BrokerAway, match="it is short of memory or disk"):
-                act()
-    with RabbitMQ(tmp_path, rabbitmq_home):
-        broker.check()
-        broker.publish([event()])
-
-
-def test_a_broker_that_hangs_is_away_and_its_connection_is_not_used_again(
-    own: RabbitMQ, connected: Callable[..., AmqpBroker]
-) -> None:
-    broker = connected(own.url, "hanging", SHORT)
-    broker.publish([event()])
-    assert own.pid is not None
-    os.kill(own.pid, signal.SIGSTOP)
-    threads = list(Path(f"/proc/{own.pid}/task").iterdir())
+    assert rabbitmq.pid is not None
+    os.kill(rabbitmq.pid, signal.SIGSTOP)
+    threads = list(Path(f"/proc/{rabbitmq.pid}/task").iterdir())
     try:
-        assert eventually(lambda: all(") T " in (thread / "stat").read_text() for thread in threads))
+        wait_until(lambda: all(") T " in (thread / "stat").read_text() for thread in threads))
         for _ in range(2):
             with pytest.raises(BrokerAway):
                 broker.publish([event()])
     finally:
-        os.kill(own.pid, signal.SIGCONT)
-    connected(own.url, "hanging").publish([event()])  # with patience: it has things to do
+        os.kill(rabbitmq.pid, signal.SIGCONT)
+    connected(rabbitmq.url, "hanging").publish([event()])  # which waits longer: the broker has to catch up
     broker.publish([event()])
 
 
 def test_greenlets_publish_and_follow_at_once(rabbitmq: RabbitMQ, project: str) -> None:
     command = [sys.executable, "-W", "error", "-c", UNDER_GEVENT, rabbitmq.url, project]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    assert (told.stdout, told.stderr) == ("all of them, in order\n", "")
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert (ended.stdout, ended.stderr) == ("all of them, in order\n", "")
 
 
 def a_certificate(folder: Path) -> Path:
@@ -524,35 +537,24 @@ def a_certificate(folder: Path) -> Path:
     return path
 
 
-def test_amqps_is_used_only_with_a_broker_that_proves_who_it_is(
-    tmp_path: Path,
-    rabbitmq_home: Path,
-    connected: Callable[..., AmqpBroker],
-    monkeypatch: pytest.MonkeyPatch,
+def test_amqps_is_used_only_with_a_broker_that_proves_its_name(
+    own: Own, connected: Callable[..., AmqpBroker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    certificate = a_certificate(tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    settings = {
-        "listeners.ssl.1": f"127.0.0.1:{port}",
-        **{f"ssl_options.{name}": str(certificate) for name in ("cacertfile", "certfile", "keyfile")},
-    }
-    with RabbitMQ(tmp_path / "data", rabbitmq_home, settings=settings):
-        with capture_logs() as logs, pytest.raises(BrokerAway, match="CERTIFICATE_VERIFY_FAILED"):
-            connected(f"amqps://localhost:{port}", "tls").check()
-        assert [line["log_level"] for line in logs] == ["error"]
-        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        broker = connected(f"amqps://localhost:{port}", "tls")
-        broker.check()
-        broker.publish([event(), event(text="x" * 500_000)])
-        following = broker.follow("task-failed", "#")
+    url = f"amqps://localhost:{own.tls_port}"
+    with capture_logs() as logs, pytest.raises(BrokerAway, match="CERTIFICATE_VERIFY_FAILED"):
+        connected(url, "tls").check()
+    assert [line["log_level"] for line in logs] == ["error"]
+    monkeypatch.setenv("SSL_CERT_FILE", str(own.certificate))
+    broker = connected(url, "tls")
+    broker.check()
+    broker.publish([event(), event(text="x" * 500_000)])
+    with closing(broker.follow("task-failed", "#")) as following:
         broker.publish([event("task-failed")])
         assert followed(following, 1) == [event("task-failed")]
         assert next(following) is None
-        following.close()  # type: ignore[attr-defined]
 
 
-def test_a_server_without_a_broker_does_not_wait_for_kombu_to_load() -> None:
+def test_a_server_without_a_broker_does_not_import_kombu() -> None:
     code = "import legacy_queue.cli.serve, legacy_queue.cli.up, sys; print('kombu' in sys.modules)"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout == "False\n"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "False\n"

@@ -9,7 +9,7 @@ NOW = datetime(2030, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 
 
-def test_a_clock_that_nobody_moves_says_the_real_time() -> None:
+def test_an_unmoved_clock_shows_the_real_time() -> None:
     system, movable = SystemClock(), MovableClock()
     before = system.now()
     assert before <= movable.now() <= movable.wall_time() <= system.wall_time()
@@ -50,7 +50,7 @@ def test_a_frozen_clock_can_be_moved_and_stands_still_there() -> None:
     assert (clock.now(), clock.offset) == (NOW + MINUTE, MINUTE / 2)
 
 
-def test_a_time_of_the_queue_comes_at_a_real_time() -> None:
+def test_a_time_of_the_queue_is_converted_to_the_real_time() -> None:
     clock = MovableClock(FakeClock(NOW))
     clock.move_to(NOW + 3 * MINUTE)
     assert clock.wall_time_of(NOW + 5 * MINUTE) == NOW + 2 * MINUTE

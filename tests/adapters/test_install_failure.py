@@ -81,7 +81,9 @@ ERROR: No matching distribution found for flask>=99
         (PIP_NO_NAME, f"index.example.com cannot be reached (Temporary failure in name resolution): {CURE}"),
     ],
 )
-def test_a_missing_network_is_named_with_the_host_and_the_cure_and_no_password(said: str, cause: str) -> None:
+def test_a_missing_network_is_explained_with_the_host_and_the_cure_and_no_password(
+    said: str, cause: str
+) -> None:
     assert explain(said) == cause
 
 
@@ -102,5 +104,5 @@ def test_a_missing_network_is_named_with_the_host_and_the_cure_and_no_password(s
         ("", "it said nothing"),
     ],
 )
-def test_the_last_cause_is_told_and_what_surrounds_it_is_not(said: str, cause: str) -> None:
+def test_the_last_cause_is_explained_without_the_text_around_it(said: str, cause: str) -> None:
     assert explain(said) == cause

@@ -49,7 +49,7 @@ def test_the_authority_lives_ten_years_and_the_server_certificate_ninety_days(tm
     assert names_in(authority.server) == (*ALWAYS, NAME)
 
 
-def test_every_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+def test_every_file_of_the_authority_is_private(tmp_path: Path) -> None:
     made(tmp_path / "tls")
     modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "tls").iterdir()}
     assert modes == {0o600}
@@ -74,7 +74,7 @@ def test_an_authority_near_its_end_is_replaced(tmp_path: Path) -> None:
     assert authority.certificate.read_bytes() != before
 
 
-def test_a_further_name_takes_a_new_authority_for_all_names_and_the_log_says_so(tmp_path: Path) -> None:
+def test_a_new_name_replaces_the_authority_by_one_for_all_names_and_is_logged(tmp_path: Path) -> None:
     before = made(tmp_path, NAME).certificate.read_bytes()
     with capture_logs() as logs:
         authority = made(tmp_path, "10.0.0.1")
@@ -84,7 +84,7 @@ def test_a_further_name_takes_a_new_authority_for_all_names_and_the_log_says_so(
     assert (replaced["log_level"], "must trust" in replaced["hint"]) == ("warning", True)
 
 
-def test_fewer_names_keep_the_authority(tmp_path: Path) -> None:
+def test_the_authority_stays_where_names_are_removed(tmp_path: Path) -> None:
     before = made(tmp_path, NAME).certificate.read_bytes()
     assert made(tmp_path).certificate.read_bytes() == before
 
@@ -200,7 +200,7 @@ def verdicts(authority: LocalAuthority, port: int, name: str) -> dict[str, bool]
         return dict(zip(answers, pool.map(lambda ask: ask(), answers.values()), strict=True))
 
 
-def test_clients_that_trust_it_accept_each_of_its_names_and_no_other(tmp_path: Path) -> None:
+def test_clients_of_the_authority_accept_exactly_its_names(tmp_path: Path) -> None:
     authority = made(tmp_path, NAME)
     with answering(authority.server) as port:
         for name in (NAME, "localhost", "127.0.0.1"):
@@ -210,9 +210,7 @@ def test_clients_that_trust_it_accept_each_of_its_names_and_no_other(tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["elsewhere.example.com", "10.9.8.7"])
-def test_a_name_outside_its_constraints_is_refused_though_its_key_has_signed(
-    tmp_path: Path, name: str
-) -> None:
+def test_clients_refuse_a_signed_name_outside_the_constraints(tmp_path: Path, name: str) -> None:
     authority = made(tmp_path, NAME)
     signer = _read(tmp_path / "authority.pem")
     assert signer

@@ -19,7 +19,7 @@ def table() -> MemoryTable:
     return table
 
 
-def test_a_page_looks_at_ten_thousand_rows_and_may_be_empty(table: MemoryTable) -> None:
+def test_a_page_scans_at_most_ten_thousand_rows_and_may_be_empty(table: MemoryTable) -> None:
     wanted = [Condition("state", "eq", "new"), Condition(PARTITION, "ge", "m")]
     first = table.page(wanted, "", 10)
     assert first.rows == []
@@ -40,7 +40,7 @@ def test_a_page_looks_at_ten_thousand_rows_and_may_be_empty(table: MemoryTable) 
         [Condition(PARTITION, "eq", "m"), Condition(KEY, "ge", max(LARGE)), Condition(KEY, "lt", "~")],
     ],
 )
-def test_a_page_looks_at_no_row_outside_its_keys(table: MemoryTable, conditions: list[Condition]) -> None:
+def test_a_page_scans_no_row_outside_its_keys(table: MemoryTable, conditions: list[Condition]) -> None:
     """It would not come to them: there are too many before."""
     assert len(table.page([*conditions, Condition("state", "in", ("new", "done"))], "", 1).rows) == 1
     nothing = table.page([*conditions, Condition("state", "eq", "none")], "", 1)

@@ -71,9 +71,7 @@ def only_on_path(folder: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) 
     monkeypatch.setattr(sys, "path", [])
 
 
-def test_all_that_the_lock_pins_is_there_and_nothing_beside_it_but_a_log(
-    tmp_path: Path, manifest: Path
-) -> None:
+def test_all_pinned_packages_are_installed_beside_nothing_but_a_log(tmp_path: Path, manifest: Path) -> None:
     seen: list[int] = []
     install(manifest, tmp_path / "a folder", seen.append)
     assert (tmp_path / "a folder/node_modules/small/package.json").is_file()
@@ -81,7 +79,7 @@ def test_all_that_the_lock_pins_is_there_and_nothing_beside_it_but_a_log(
     assert {path.name for path in (tmp_path / "a folder").iterdir()} == {"node_modules", "npm.log", ".lock"}
 
 
-def test_what_is_there_is_not_installed_again(
+def test_an_existing_installation_is_not_installed_again(
     tmp_path: Path, manifest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(manifest, tmp_path / "folder")
@@ -89,7 +87,7 @@ def test_what_is_there_is_not_installed_again(
     install(manifest, tmp_path / "folder")
 
 
-def test_of_several_at_once_one_installs_and_the_others_wait(
+def test_one_of_several_concurrent_callers_installs_and_the_others_wait(
     tmp_path: Path, manifest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     npm_script = f"echo >>{tmp_path}/runs; until [ -e {tmp_path}/go ]; do :; done; /bin/mkdir node_modules"
@@ -112,7 +110,7 @@ def test_of_several_at_once_one_installs_and_the_others_wait(
     assert (tmp_path / "runs").read_text() == "\n"
 
 
-def test_one_that_is_cut_off_leaves_nothing_that_looks_whole_and_the_next_one_succeeds(
+def test_an_interrupted_installation_does_not_look_complete_and_the_next_succeeds(
     tmp_path: Path, manifest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def cut_off(done: int) -> None:
@@ -146,7 +144,7 @@ def test_npm_ends_with_the_process_that_started_it(
     assert not (from_a_registry / "node_modules").exists()
 
 
-def test_a_missing_network_is_one_sentence_with_the_cause_first(
+def test_a_missing_network_is_reported_in_one_sentence_with_the_cause_first(
     tmp_path: Path, from_a_registry: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -162,7 +160,7 @@ def test_a_missing_network_is_one_sentence_with_the_cause_first(
     assert not (tmp_path / "folder/node_modules").exists()
 
 
-def test_a_node_without_npm_is_one_sentence(
+def test_a_node_without_npm_is_reported_in_one_sentence(
     tmp_path: Path, manifest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     only_on_path(tmp_path / "bin", monkeypatch, node="echo v24.1.0")
@@ -182,7 +180,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, manifest: Path) -
         install(manifest, tmp_path / "file/folder")
 
 
-def test_the_options_of_node_that_are_set_hold_for_npm_too(
+def test_node_options_of_the_environment_apply_to_npm(
     tmp_path: Path, manifest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "loaded.js").write_text(f"require('fs').writeFileSync('{tmp_path}/was-loaded', '')")

@@ -14,8 +14,9 @@ from pathlib import Path
 import kombu
 import pytest
 
-from tests.adapters.test_azurite_process import eventually, open_to_others
+from tests.adapters.test_managed_process import open_to_others
 from tests.rabbitmq import RabbitMQ, RabbitMQUnavailable
+from tests.system.processes import wait_until
 
 OWNER = """
 import signal, sys
@@ -103,7 +104,7 @@ def test_what_is_durable_survives_a_stop_and_it_comes_back_on_its_port(
 
     pid = second.pid or 0
     os.kill(pid, signal.SIGKILL)
-    assert eventually(lambda: not second.alive())
+    wait_until(lambda: not second.alive())
     with (
         socket.create_server(("127.0.0.1", kombu.Connection(second.url).port)),
         pytest.raises(RabbitMQUnavailable, match=r"^RabbitMQ cannot listen on 127\.0\.0\.1:\d+: another"),
@@ -145,7 +146,7 @@ def test_it_ends_and_frees_the_folder_when_its_owner_is_killed(
         with pytest.raises(RabbitMQUnavailable, match=rf"data is in use by process {owner.pid}: stop it or "):
             made().start()
         owner.kill()
-        assert eventually(lambda: not Path(f"/proc/{pid}").exists())
+        wait_until(lambda: not Path(f"/proc/{pid}").exists())
     made().start()
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-import boto3
+import boto3  # type: ignore[import-untyped]
 import pytest
 import requests
 from structlog.testing import capture_logs
@@ -62,7 +62,7 @@ def is_there(s3: S3) -> bool:
     return status == 200
 
 
-def test_what_is_put_at_the_upload_url_is_at_the_download_url(s3: S3) -> None:
+def test_an_object_put_at_the_upload_url_is_read_at_the_download_url(s3: S3) -> None:
     assert put(upload_url(s3)) == 200
     answer = requests.get(download_url(s3), timeout=30)
     assert (answer.status_code, answer.content, answer.headers["content-type"]) == (200, b"content", TEXT)
@@ -85,7 +85,7 @@ def test_every_download_is_an_attachment(s3: S3) -> None:
 
 
 @pytest.mark.parametrize("content_type", [None, "text/html", "text/plain"])
-def test_another_content_type_than_the_declared_one_is_refused(s3: S3, content_type: str | None) -> None:
+def test_an_upload_with_an_undeclared_content_type_is_refused(s3: S3, content_type: str | None) -> None:
     assert put(upload_url(s3), content_type) == 403
     assert not is_there(s3)
 
@@ -132,7 +132,7 @@ def test_a_url_ends_at_its_expiry(s3: S3) -> None:
     assert put(url) == 403
 
 
-def test_an_object_is_removed_as_often_as_one_likes(s3: S3) -> None:
+def test_removing_an_object_again_is_harmless(s3: S3) -> None:
     put(upload_url(s3))
     for _ in range(2):
         s3.remove(NAME)
@@ -144,7 +144,7 @@ def test_a_url_signed_with_another_secret_is_refused(server: S3Server) -> None:
     assert put(upload_url(other)) == 403
 
 
-def test_an_unknown_key_or_bucket_or_a_store_that_is_away_is_unavailable(server: S3Server) -> None:
+def test_an_unknown_key_or_bucket_or_an_unreachable_store_is_unavailable(server: S3Server) -> None:
     key = (server.access_key_id, server.secret_access_key)
     broken = {
         "unknown key": S3(server.endpoint, BUCKET, REGION, "AKIAOTHER", server.secret_access_key, CLOCK),

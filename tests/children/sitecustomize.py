@@ -17,7 +17,7 @@ from typing import Any
 STACKS_SIGNAL = signal.SIGRTMIN + 5
 if any(word.endswith(("legacy-queue", "legacy_queue")) for word in sys.orig_argv[1:4]):
     hidden: dict[str, Any] = dict.fromkeys(("aiohttp", "rich"))
-    sys.modules |= hidden  # importing them is an ImportError
+    sys.modules.update(hidden)  # importing them is an ImportError
 
 if path := os.environ.get("TEST_STACKS"):
     # open until the process ends

@@ -92,13 +92,13 @@ def test_a_task_can_be_created_when_the_clock_was_moved(server: Server, ask: Ask
 
 
 @pytest.mark.parametrize("words", [("clock", "advance"), ("fault", "add", "claimTask", "--delay")])
-def test_a_duration_that_is_none_is_a_wrong_use(words: tuple[str, ...]) -> None:
+def test_text_that_is_no_duration_is_refused(words: tuple[str, ...]) -> None:
     env = {"TASKCLUSTER_CLIENT_ID": "c", "TASKCLUSTER_ACCESS_TOKEN": "t"}
     said = refused(CliRunner().invoke(commands, [*words, "21 minutes"], env=env), 2)
     assert said.endswith("'21 minutes' is no duration: 1500ms, 90s, 21m, 2h and 5d are")
 
 
-def test_a_peek_lists_the_visible_and_the_invisible_and_dequeues_none(server: Server, ask: Asking) -> None:
+def test_peek_lists_visible_and_invisible_messages_and_dequeues_none(server: Server, ask: Asking) -> None:
     queue = Queue(server)
     claimed = queue.create(definition("peeked", priority="high"))
     [message] = queue.poll("peeked")
@@ -115,7 +115,7 @@ def test_a_peek_lists_the_visible_and_the_invisible_and_dequeues_none(server: Se
     assert printed(ask("peek", "system/unused")) == "There are no messages for system/unused.\n"
 
 
-def test_a_pool_without_a_slash_is_a_wrong_use() -> None:
+def test_a_pool_without_a_slash_is_refused() -> None:
     said = refused(CliRunner().invoke(commands, ["peek", "system"]), 2)
     assert said.endswith("'system' is not a provisionerId/workerType")
 
@@ -167,7 +167,7 @@ def test_the_requests_are_listed_with_their_task_caller_and_refusal(server: Serv
     assert json.loads(last)["endpoint"] == "reportCompleted"
 
 
-def test_requests_that_come_are_followed_beyond_a_reset_until_a_signal(
+def test_following_prints_new_requests_across_a_reset_until_a_signal(
     tmp_path: Path, server: Server, ask: Asking
 ) -> None:
     queue = Queue(server)
@@ -212,7 +212,7 @@ def in_this_process(control: bool) -> Iterator[dict[str, str]]:
         (True, "403: worker may not call controlClock: it lacks `queue:control`"),
     ],
 )
-def test_what_stands_in_the_way_is_one_sentence(control: bool, why: str) -> None:
+def test_a_refused_control_call_is_one_sentence(control: bool, why: str) -> None:
     with in_this_process(control) as env:
         said = refused(CliRunner().invoke(commands, ["clock"], env=env))
     assert said == f"Error: the queue refused with {why}"
@@ -227,20 +227,20 @@ def test_what_stands_in_the_way_is_one_sentence(control: bool, why: str) -> None
         ({"control": "false"}, "false"),
     ],
 )
-def test_control_is_turned_on_where_nothing_stands_against_it(
+def test_control_is_turned_on_unless_a_setting_excludes_it(
     options: dict[str, str | None], control: str | None
 ) -> None:
     assert with_control(options, {}).get("control") == control
     assert with_control(options, {"LEGACY_QUEUE_CONTROL": "no"}).get("control") == options.get("control")
 
 
-def test_a_server_that_is_away_is_one_sentence(ask: Asking) -> None:
+def test_a_server_that_does_not_answer_is_one_sentence(ask: Asking) -> None:
     away = "http://127.0.0.1:1"
     said = refused(ask("requests", "--root-url", away))
     assert said == f"Error: the queue at {away} does not answer (ConnectionError)"
 
 
-def test_a_root_url_that_is_given_wins_over_a_base_url_in_a_variable(server: Server, ask: Asking) -> None:
+def test_the_root_url_option_wins_over_a_base_url_in_a_variable(server: Server, ask: Asking) -> None:
     elsewhere = "http://127.0.0.1:1/v1"
     assert "does not answer" in refused(ask("clock", LEGACY_QUEUE_BASE_URL=elsewhere))
     printed(ask("clock", "--root-url", server.root_url, LEGACY_QUEUE_BASE_URL=elsewhere))

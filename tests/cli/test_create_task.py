@@ -60,14 +60,12 @@ def test_each_option_is_a_property_of_the_definition(tmp_path: Path, server: Ser
         "public/all": {"type": "directory", "path": "out"},
     }
     assert (task["priority"], task["dependencies"]) == ("high", [required])
-    away = datetime.fromisoformat(task["deadline"]) - datetime.fromisoformat(task["created"])
-    assert away == timedelta(days=2)
+    duration = datetime.fromisoformat(task["deadline"]) - datetime.fromisoformat(task["created"])
+    assert duration == timedelta(days=2)
     assert asked(server, f"{task_id}/status")["status"]["state"] == "unscheduled"
 
 
-def test_waiting_prints_each_state_and_the_worker_keeps_what_was_asked_for(
-    tmp_path: Path, server: Server
-) -> None:
+def test_waiting_prints_each_state_and_the_worker_keeps_the_artifact(tmp_path: Path, server: Server) -> None:
     write = ("sh", "-c", 'echo "$GREETING" > greeting.txt')
     options = ("--wait", "--env", "GREETING=hello", "--artifact", "public/greeting.txt=greeting.txt")
     with creating(tmp_path / "create", server, "waited", *options, command=write) as running:
@@ -106,7 +104,7 @@ def test_waiting_ends_with_exit_code_1_for_a_task_that_is_not_completed(
         (("--env", "A=1", "--env", "A=2"), "'--env': 'A' is given twice: once is accepted"),
         (("--artifact", "a.txt"), "'a.txt' is not NAME=PATH, such as public/report.txt=report.txt"),
         (("--artifact", "a="), "the sample worker would refuse this task: each of payload.artifacts needs"),
-        (("--artifact", "public/logs/live.log=a"), "public/logs/live.log is the task's log: give"),
+        (("--artifact", "public/logs/live.log=a"), "public/logs/live.log is the task's log: choose"),
         (("--deadline", "soon"), "'soon': a duration is accepted, like 20m, 6s, 1h or 2d"),
         (("--deadline", "6d"), "'6d': 5d is the longest that is accepted"),
         (("--depends-on", "x"), "'x' is not a taskId: 22 characters as create-task prints them"),
@@ -121,7 +119,7 @@ def test_a_wrong_option_is_a_sentence_that_says_what_is_accepted(options: tuple[
     assert said in refused.output
 
 
-def test_a_dependency_that_does_not_exist_is_refused_in_the_queues_words(
+def test_a_dependency_that_does_not_exist_is_refused_with_the_queues_sentence(
     tmp_path: Path, server: Server
 ) -> None:
     unknown = slugid()
@@ -132,8 +130,16 @@ def test_a_dependency_that_does_not_exist_is_refused_in_the_queues_words(
     assert refusal["message"].startswith(f"dependencies: {unknown} does not exist")
 
 
+def test_credentials_that_the_queue_refuses_end_the_command_with_its_answer(
+    tmp_path: Path, server: Server
+) -> None:
+    with creating(tmp_path, server, "w", "--access-token", "wrong") as running:
+        assert running.wait() == 1
+    assert running.errors.startswith("Error: createTask was refused with 401: ")
+
+
 class Restarting(BaseHTTPRequestHandler):
-    """A queue that takes the task, is away for a while, and has forgotten it then."""
+    """A queue that accepts the task, is unavailable twice, and then does not know the task."""
 
     answers: ClassVar = [None, 503, 404]
 
@@ -152,7 +158,7 @@ class Restarting(BaseHTTPRequestHandler):
         pass
 
 
-def test_waiting_outlasts_a_queue_that_is_away_and_ends_when_the_task_is_gone(tmp_path: Path) -> None:
+def test_waiting_survives_an_unavailable_queue_and_ends_when_the_task_is_unknown(tmp_path: Path) -> None:
     with HTTPServer(("127.0.0.1", 0), Restarting) as server:
         thread = threading.Thread(target=server.serve_forever, args=[0.01])
         thread.start()

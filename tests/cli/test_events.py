@@ -31,7 +31,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @contextmanager
 def following(folder: Path, server: Server, *options: str) -> Iterator[Running]:
-    """The command, once it follows; it is to say nothing but that, unless a test looks at it first."""
+    """The command, once it follows the events."""
     with run(folder / "events", "events", "--root-url", f"{server.root_url}/", *options) as running:
         wait_until(lambda: "is being followed" in running.errors or running.process.poll() is not None)
         yield running
@@ -45,7 +45,7 @@ def lines(running: Running, count: int) -> list[str]:
 
 
 def failed(queue: Queue, task_id: str) -> None:
-    """A task's life in which a run is retried."""
+    """Create a task whose first run is retried and whose second run fails."""
     queue.create(definition("followed", routes=["index.a.b"]), task_id)
     assert queue.claim_by_name(task_id, 0).status_code == 200
     assert queue.on_run((task_id, 0), "exception", {"reason": "worker-shutdown"}).status_code == 200
@@ -53,12 +53,12 @@ def failed(queue: Queue, task_id: str) -> None:
     assert queue.on_run((task_id, 1), "failed").status_code == 200
 
 
-def test_a_line_tells_something_else_than_what_happened(tmp_path: Path, server: Server) -> None:
+def test_a_line_names_the_event_its_task_and_its_run(tmp_path: Path, server: Server) -> None:
     queue, task_id = Queue(server), slugid()
     with following(tmp_path, server, "--routing-key", f"primary.*.#.{task_id}.#") as running:
         failed(queue, task_id)
         # a task-group-resolved may come a little later, by the resolver
-        told = [re.sub(" +", " ", line) for line in lines(running, 6)][:6]
+        printed = [re.sub(" +", " ", line) for line in lines(running, 6)][:6]
     expected = [
         f"task-defined {task_id} pending",
         f"task-pending {task_id} run 0 pending",
@@ -67,37 +67,37 @@ def test_a_line_tells_something_else_than_what_happened(tmp_path: Path, server: 
         f"task-running {task_id} run 1 running group/two",
         rf"task-failed {task_id} run 1 failed \(failed\) group/two",
     ]
-    for line, wanted in zip(told, expected, strict=True):
+    for line, wanted in zip(printed, expected, strict=True):
         assert re.fullmatch(f"{TIME} {wanted}", line)
     assert len(running.errors.splitlines()) == 1
 
 
-def test_a_line_of_json_is_another_than_the_event(tmp_path: Path, server: Server) -> None:
+def test_a_line_of_json_is_the_event(tmp_path: Path, server: Server) -> None:
     queue, task_id = Queue(server), slugid()
     with following(tmp_path, server, "--json", "--routing-key", "route.index.a.b") as running:
         queue.create(definition("followed"))
         failed(queue, task_id)
-        told = [json.loads(line) for line in lines(running, 6)]
-    assert len(told) == 6
-    for one in told:
-        assert set(one) == {"exchange", "routingKey", "routes", "payload"}
-        name = one["exchange"].rpartition("/")[2]
-        check_event(Event(name, one["routingKey"], tuple(one["routes"]), one["payload"]))
-        assert one["payload"]["status"]["taskId"] == task_id
-        assert one["routes"] == ["index.a.b"]
+        printed = [json.loads(line) for line in lines(running, 6)]
+    assert len(printed) == 6
+    for event in printed:
+        assert set(event) == {"exchange", "routingKey", "routes", "payload"}
+        name = event["exchange"].rpartition("/")[2]
+        check_event(Event(name, event["routingKey"], tuple(event["routes"]), event["payload"]))
+        assert event["payload"]["status"]["taskId"] == task_id
+        assert event["routes"] == ["index.a.b"]
 
 
-def test_another_exchange_is_printed(tmp_path: Path, server: Server) -> None:
+def test_only_events_of_the_named_exchange_are_printed(tmp_path: Path, server: Server) -> None:
     queue, task_id = Queue(server), slugid()
     name = "exchange/taskcluster-queue/v1/task-failed"
     with following(tmp_path, server, "--exchange", name, "--routing-key", "#") as running:
         failed(queue, task_id)
-        (told,) = lines(running, 1)
-    assert f"task-failed {task_id}" in re.sub(" +", " ", told)
+        (printed,) = lines(running, 1)
+    assert f"task-failed {task_id}" in re.sub(" +", " ", printed)
 
 
-def test_what_a_broker_has_is_not_printed(tmp_path: Path, rabbitmq: RabbitMQ) -> None:
-    """The server ends in order, though its stream has a connection to the broker."""
+def test_events_of_the_broker_are_printed(tmp_path: Path, rabbitmq: RabbitMQ) -> None:
+    """The server also ends in order, while its stream has a connection to the broker."""
     task_id, project = slugid(), f"events-{slugid()}"
     broker = {"LEGACY_QUEUE_AMQP_URL": rabbitmq.url, "LEGACY_QUEUE_PROJECT": project}
     with (
@@ -105,12 +105,12 @@ def test_what_a_broker_has_is_not_printed(tmp_path: Path, rabbitmq: RabbitMQ) ->
         following(tmp_path, server, "--json", "--routing-key", "route.index.*.b") as running,
     ):
         failed(Queue(server), task_id)
-        told = [json.loads(line) for line in lines(running, 6)]
+        printed = [json.loads(line) for line in lines(running, 6)]
         assert server.end(signal.SIGTERM) == 0
         assert "graceful timeout" not in server.errors
         assert rabbitmq.url not in server.errors
-    assert {one["exchange"].rpartition("/")[0] for one in told} == {f"exchange/{project}/v1"}
-    assert {one["payload"]["status"]["taskId"] for one in told} == {task_id}
+    assert {event["exchange"].rpartition("/")[0] for event in printed} == {f"exchange/{project}/v1"}
+    assert {event["payload"]["status"]["taskId"] for event in printed} == {task_id}
 
 
 def free_port() -> str:
@@ -118,8 +118,8 @@ def free_port() -> str:
         return str(free.getsockname()[1])
 
 
-def test_what_happens_after_a_restart_is_printed_and_that_events_may_be_missing(tmp_path: Path) -> None:
-    """The server ends in order, though somebody follows it, and the follower finds the next one."""
+def test_events_after_a_restart_are_printed_with_a_warning_of_lost_events(tmp_path: Path) -> None:
+    """The server ends in order while the command follows it, and the command finds the next server."""
     port, before, after = free_port(), slugid(), slugid()
     with (
         serve(tmp_path / "one", *MEMORY, "--port", port) as first,
@@ -132,8 +132,8 @@ def test_what_happens_after_a_restart_is_printed_and_that_events_may_be_missing(
         wait_until(lambda: "went away" in running.errors)
         with serve(tmp_path / "two", *MEMORY, "--port", port) as second:
             Queue(second).create(definition("followed"), after)
-            told = [json.loads(line)["payload"]["status"]["taskId"] for line in lines(running, 2)]
-            assert told == [before, after]
+            printed = [json.loads(line)["payload"]["status"]["taskId"] for line in lines(running, 2)]
+            assert printed == [before, after]
             said = re.findall(r"\S+ (is being followed|went away|is back)[.:;]", running.errors)
             assert said == ["is being followed", "went away", "is back"]
             assert running.errors.count("has lost some events") == 1  # those of the first, if it had more
@@ -146,7 +146,7 @@ def test_what_happens_after_a_restart_is_printed_and_that_events_may_be_missing(
         (("--routing-key", "a*"), "refused with 400: routingKey is 'a*'"),
     ],
 )
-def test_a_refusal_is_not_said_in_the_servers_words(
+def test_a_refusal_is_the_servers_sentence(
     tmp_path: Path, server: Server, options: tuple[str, str], said: str
 ) -> None:
     with run(tmp_path, "events", "--root-url", server.root_url, *options) as running:
@@ -158,7 +158,7 @@ def test_a_refusal_is_not_said_in_the_servers_words(
         assert all(name in running.errors for name in EXCHANGES)
 
 
-def test_a_queue_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
+def test_a_queue_that_does_not_answer_at_first_ends_the_command(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     with run(tmp_path, "events", "--root-url", url) as running:
         assert running.wait() == 1
@@ -172,7 +172,7 @@ def test_a_queue_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
         (404, "the queue refused with 404: Not Found"),
     ],
 )
-def test_anything_that_answers_is_a_queue(tmp_path: Path, status: int, said: str) -> None:
+def test_an_answer_that_is_no_event_stream_ends_the_command(tmp_path: Path, status: int, said: str) -> None:
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(status)
@@ -194,15 +194,15 @@ def test_anything_that_answers_is_a_queue(tmp_path: Path, status: int, said: str
     assert running.errors == f"Error: {said}\n"
 
 
-def test_a_queue_on_this_machine_is_not_the_one_that_is_meant(tmp_path: Path) -> None:
-    """Asked of the help: something else may listen on that port of the machine."""
+def test_the_default_queue_is_on_this_machine(tmp_path: Path) -> None:
+    """Read from the help: another program may listen on that port of this machine."""
     with run(tmp_path, "events", "--help") as running:
         assert running.wait() == 0
     assert "default: http://127.0.0.1:8080]" in " ".join(running.output.split())
 
 
 @pytest.mark.parametrize("root_url", ["queue.example.com", "http://"])
-def test_a_bad_root_url_is_a_traceback(tmp_path: Path, root_url: str) -> None:
+def test_a_bad_root_url_is_refused_without_a_traceback(tmp_path: Path, root_url: str) -> None:
     with run(tmp_path, "events", "--root-url", root_url) as running:
         assert running.wait() == 2
     assert "root" in running.errors.splitlines()[-1].lower()

@@ -1,6 +1,6 @@
-"""The worker that serves connections, over real sockets, with an application that says what it was sent.
+"""gunicorn's worker over real sockets, with an application that records its requests.
 
-Every test is run with TLS too: what is promised holds there as well.
+Each test runs with and without TLS.
 """
 
 import os
@@ -32,20 +32,20 @@ from legacy_queue.config import Settings
 from tests.http.calls import ROOT, temporary
 from tests.system.processes import wait_until
 
-LONG = 60.0  # seconds that nothing takes
+LONG = 60.0  # seconds, longer than anything takes
 SHORT = 0.05
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n"
 
 
 @dataclass(frozen=True)
 class Tls:
-    """The contexts of both sides, which trust each other."""
+    """The TLS contexts of server and client, which trust each other."""
 
     server: ssl.SSLContext
     client: ssl.SSLContext
 
 
-TLS: list[Tls | None] = [None]  # of the servers that are started now
+TLS: list[Tls | None] = [None]  # the contexts of the servers that are started next
 
 
 @pytest.fixture(scope="module", autouse=True, params=["http", "https"])
@@ -59,7 +59,7 @@ def tls(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def contexts(folder: Path) -> Tls:
-    """Of an authority of their own."""
+    """Contexts with a new authority."""
     settings = Settings(tls="auto", data_dir=folder)
     assert settings.tls_files
     server = ServerTls(settings, settings.tls_files)
@@ -67,7 +67,7 @@ def contexts(folder: Path) -> Tls:
 
 
 class Application(BaseApplication):
-    """Answers with the length of the body, once it may."""
+    """Answers with the length of the body, as soon as ``may_answer`` is set."""
 
     def __init__(self, tls: Tls | None) -> None:
         self.tls_context = tls and tls.server
@@ -139,11 +139,11 @@ def serving(worker_connections: int = 100, **limits: float) -> Iterator[Served]:
     def run() -> None:
         nonlocal worker
         sock = TCPSocket(address, config, logger, fd=listener.detach())
-        # as gunicorn's does in its process
+        # as gunicorn does in its process
         own = gevent.socket.socket(sock.FAMILY, socket.SOCK_STREAM, fileno=sock.sock.detach())
         worker = GunicornWorker(1, os.getppid(), [own], application, 30, config, logger)
         worker.timeouts = replace(worker.timeouts, **limits)
-        worker.wsgi = application.wsgi()
+        worker.wsgi = application.load()
         server = StreamServer(own, partial(worker.handle, own), spawn=Pool(worker_connections))
         server.start()
         ready.set()
@@ -168,9 +168,9 @@ def serving(worker_connections: int = 100, **limits: float) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def served(tls: Tls | None) -> Iterator[Served]:  # noqa: ARG001  made after it
-    with serving() as one:
-        yield one
+def served(tls: Tls | None) -> Iterator[Served]:  # noqa: ARG001  started after it
+    with serving() as server:
+        yield server
 
 
 def read_all(connection: socket.socket) -> bytes:
@@ -178,7 +178,7 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 def answer(connection: socket.socket) -> bytes:
-    """One whole answer of the application."""
+    """Read one whole answer."""
     data = b""
     while b"\r\n\r\n" not in data or not data.partition(b"\r\n\r\n")[2]:
         more = connection.recv(65536)
@@ -188,7 +188,7 @@ def answer(connection: socket.socket) -> bytes:
 
 
 def status(served: Served, sent: bytes) -> int:
-    """Of the only answer on a connection that is closed behind it."""
+    """The status of the only answer on a connection that is then closed."""
     return int(read_all(served.connect(sent)).split()[1])
 
 
@@ -197,7 +197,7 @@ def closing(head: bytes) -> bytes:
 
 
 def head_of(length: int) -> bytes:
-    """A whole head of so many bytes."""
+    """A complete head of ``length`` bytes."""
     head = GET + b"Connection: close\r\n"
     fill, count = length - len(head) - 2, 4
     for number in range(count):
@@ -236,7 +236,7 @@ def test_a_head_that_does_not_end_in_time_is_408_and_closed(sent: bytes) -> None
         assert read_all(served.connect(sent)).split()[1] == b"408"
 
 
-def test_a_head_that_drips_does_not_get_more_time() -> None:
+def test_a_head_that_arrives_byte_by_byte_gets_no_more_time() -> None:
     with serving(head=0.3) as served:
         connection = served.connect(b"GET / HTTP/1.1\r\nX: ")
         connection.settimeout(0.01)
@@ -300,24 +300,24 @@ def test_a_body_in_chunks_is_read_with_its_extensions_and_trailers(served: Serve
     [b"1;" + b"a" * 20_000, b"0\r\nX: " + b"a" * 20_000, b"1\r\nx\r\n" * 20_001],
     ids=["size-line", "trailers", "chunks"],
 )
-def test_framing_of_chunks_without_an_end_is_refused(served: Served, body: bytes) -> None:
+def test_endless_framing_of_chunks_is_refused(served: Served, body: bytes) -> None:
     assert read_all(served.connect(chunked(body))).split()[1] in (b"400", b"431")
 
 
-def test_the_oldest_connection_without_a_request_makes_room_for_a_new_one() -> None:
+def test_a_new_connection_replaces_the_oldest_idle_connection() -> None:
     with serving(worker_connections=16) as served:  # 12, and 4 that are being replaced
         kept = served.connect(GET + b"\r\n")
         assert answer(kept).split()[1] == b"200"
         half = [served.connect(GET) for _ in range(40)]
         assert read_all(kept) == b"", "it was idle for longest"
         assert read_all(served.connect(closing(GET))).split()[1] == b"200"
-        assert [read_all(one) for one in half[:29]] == [b""] * 29
-        for one in half[29:]:
-            one.sendall(b"\r\n")
-            assert answer(one).split()[1] == b"200", "the youngest stay"
+        assert [read_all(connection) for connection in half[:29]] == [b""] * 29
+        for connection in half[29:]:
+            connection.sendall(b"\r\n")
+            assert answer(connection).split()[1] == b"200", "the youngest stay"
 
 
-def test_a_request_under_way_is_not_closed_for_a_new_connection() -> None:
+def test_a_new_connection_replaces_no_active_request() -> None:
     with serving(worker_connections=16) as served, ThreadPoolExecutor(1) as client:
         served.application.may_answer.clear()
         asked: list[socket.socket] = []
@@ -326,11 +326,11 @@ def test_a_request_under_way_is_not_closed_for_a_new_connection() -> None:
             wait_until(lambda: len(served.application.environs) == len(asked))
         late = client.submit(lambda: answer(served.connect(GET + b"\r\n")))
         served.application.may_answer.set()
-        assert [answer(one).split()[1] for one in asked] == [b"200"] * 16
+        assert [answer(connection).split()[1] for connection in asked] == [b"200"] * 16
         assert late.result(LONG).split()[1] == b"200"
 
 
-def test_a_client_that_reads_nothing_of_its_answer_is_given_up() -> None:
+def test_a_client_that_reads_nothing_of_its_answer_is_disconnected() -> None:
     with serving(send=SHORT) as served:
         served.application.answer = bytes(32 * 1024 * 1024)
         connection = served.connect(GET + b"\r\n")
@@ -344,7 +344,7 @@ def test_a_client_that_reads_nothing_of_its_answer_is_given_up() -> None:
 POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
 
 
-def test_the_connection_whose_body_is_waited_for_longest_makes_room_for_a_new_one() -> None:
+def test_a_new_connection_replaces_the_connection_that_waits_longest_for_its_body() -> None:
     with serving(worker_connections=16) as served:
         stalled = [served.connect(POST + b"a") for _ in range(40)]
         assert read_all(served.connect(closing(GET))).split()[1] == b"200"
@@ -352,12 +352,12 @@ def test_the_connection_whose_body_is_waited_for_longest_makes_room_for_a_new_on
         assert answer(stalled[-1]).split()[1] == b"200", "the youngest stays"
 
 
-def test_a_body_that_stalls_is_given_up_and_its_connection_closed() -> None:
+def test_a_stalled_body_times_out_and_closes_its_connection() -> None:
     with serving(body=SHORT) as served:
         assert read_all(served.connect(POST + b"a" * 10)).split()[1] == b"503"
 
 
-def test_a_body_that_drips_is_given_up() -> None:
+def test_a_body_below_the_minimum_rate_times_out() -> None:
     with serving(body=0.5) as served:
         connection, received = served.connect(POST), b""
         connection.settimeout(0.01)
@@ -368,7 +368,7 @@ def test_a_body_that_drips_is_given_up() -> None:
         assert received.split()[1] == b"503"
 
 
-def test_the_pauses_of_the_server_itself_do_not_count() -> None:
+def test_pauses_of_the_server_do_not_count_as_waiting_for_a_body() -> None:
     with serving(body=SHORT) as served:
         served.application.pieces, served.application.pause = 250, 2 * SHORT
         connection = served.connect(POST + b"a" * 1000)
@@ -376,7 +376,7 @@ def test_the_pauses_of_the_server_itself_do_not_count() -> None:
 
 
 class SlowlyRead(ClientSocket):
-    """Each of its time-outs passes at once; ``meanwhile`` is what happens in them."""
+    """Each of its timeouts passes at once; ``meanwhile`` is called in each."""
 
     meanwhile: Callable[[], object]
 
@@ -400,7 +400,7 @@ def slowly_read() -> Iterator[tuple[SlowlyRead, socket.socket]]:
     client.close()
 
 
-def test_a_client_that_takes_some_of_its_answer_in_each_time_out_gets_all_of_it(
+def test_a_client_that_takes_some_of_its_answer_in_each_timeout_gets_all_of_it(
     slowly_read: tuple[SlowlyRead, socket.socket],
 ) -> None:
     sender, client = slowly_read
@@ -408,7 +408,7 @@ def test_a_client_that_takes_some_of_its_answer_in_each_time_out_gets_all_of_it(
 
     def read_a_little() -> None:
         before = sender.queued()
-        while sender.queued() == before:  # what the client has read opens its window a little later
+        while sender.queued() == before:  # the window opens a little after the client has read
             received.extend(client.recv(64 * 1024))
 
     sender.meanwhile = read_a_little
@@ -419,7 +419,7 @@ def test_a_client_that_takes_some_of_its_answer_in_each_time_out_gets_all_of_it(
     assert received == sent
 
 
-def test_a_client_that_takes_nothing_in_a_time_out_gets_no_more(
+def test_sending_to_a_client_that_takes_nothing_times_out(
     slowly_read: tuple[SlowlyRead, socket.socket],
 ) -> None:
     sender, _client = slowly_read

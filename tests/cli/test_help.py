@@ -1,4 +1,4 @@
-"""What ``--help`` says of each option of each command."""
+"""The help of each option of each command."""
 
 import json
 import subprocess
@@ -9,9 +9,9 @@ from tests.system.processes import LONG
 # serve's module patches the process that imports it
 OPTIONS = """
 import json, click
-from legacy_queue.cli.commands import _COMMANDS, commands
+from legacy_queue.cli.commands import COMMANDS, commands
 context = click.Context(commands)
-found = {name: commands.get_command(context, name) for name in _COMMANDS}
+found = {name: commands.get_command(context, name) for name in COMMANDS}
 groups = {name: group for name, group in found.items() if isinstance(group, click.Group)}
 inner = {f"{name} {below}": one for name, group in groups.items() for below, one in group.commands.items()}
 print(json.dumps({

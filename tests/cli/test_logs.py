@@ -73,12 +73,12 @@ def rendered(event: str, level: str = "info", colours: bool = False, **fields: A
     return Text(colours, lambda: NOW)(None, "", {"event": event, "level": level, **fields})
 
 
-def test_a_connection_that_is_not_kept_is_a_line_of_the_log() -> None:
+def test_a_connection_that_the_pool_drops_is_not_logged() -> None:
     ended = subprocess.run([sys.executable, "-c", OVERFLOW], capture_output=True, text=True, check=True)
     assert ended.stderr == ""
 
 
-def test_all_is_json_where_standard_error_is_no_terminal() -> None:
+def test_each_line_is_json_when_standard_error_is_no_terminal() -> None:
     lines = [json.loads(line) for line in said().splitlines()]
     assert [(line["level"], line["event"]) for line in lines if line.get("logger") != "py.warnings"] == [
         ("info", "request"),
@@ -103,12 +103,12 @@ def test_an_event_that_kept_its_name_has_no_former_name() -> None:
     assert add_former_name(None, "", {"event": "request"}) == {"event": "request"}
 
 
-def test_a_level_leaves_out_what_is_below_it() -> None:
+def test_events_below_the_level_are_left_out() -> None:
     assert [json.loads(line)["event"] for line in said("json", "error").splitlines()] == ["internal-error"]
     assert json.loads(said("json", "debug").splitlines()[0])["event"] == "chatter"
 
 
-def test_all_is_text_in_colours_at_a_terminal() -> None:
+def test_each_line_is_coloured_text_at_a_terminal() -> None:
     text = at_a_terminal()
     assert "\x1b[" in text
     plain = re.sub(r"\x1b\[\d+m", "", text).replace("\r\n", "\n")
@@ -117,12 +117,12 @@ def test_all_is_text_in_colours_at_a_terminal() -> None:
     assert re.search(r"error   internal-error\nTraceback .*\nValueError: a bug\n", plain, re.DOTALL), plain
 
 
-def test_colours_and_text_can_be_refused_at_a_terminal() -> None:
+def test_no_color_and_json_are_obeyed_at_a_terminal() -> None:
     assert "\x1b[" not in at_a_terminal("text", NO_COLOR="1")
     assert json.loads(at_a_terminal("json").splitlines()[0])["event"] == "request"
 
 
-def test_text_can_be_had_in_a_file_and_has_no_colours_there() -> None:
+def test_text_in_a_file_has_no_colours() -> None:
     text = said("text")
     assert "info    GET /v1/ping ping 200 0.4 ms req=an-id\n" in text
     assert "\x1b" not in text
@@ -163,6 +163,6 @@ def test_other_events_are_their_name_and_fields(fields: dict[str, Any], shown: s
     assert rendered("azurite-died", "error", **fields) == f"12:34:56.789 error   azurite-died {shown}".strip()
 
 
-def test_a_traceback_stands_below_its_event_and_a_terminal_obeys_nothing_of_it() -> None:
+def test_a_traceback_follows_its_event_with_control_characters_escaped() -> None:
     shown = rendered("internal-error", "error", exception="Traceback:\n\tValueError: \x1b]0;x\x07")
     assert shown == "12:34:56.789 error   internal-error\nTraceback:\n\tValueError: \\x1b]0;x\\x07"

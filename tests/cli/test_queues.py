@@ -22,7 +22,7 @@ def test_it_prints_the_queue_of_each_priority_highest_first() -> None:
     ]
 
 
-def test_what_is_no_identifier_is_refused() -> None:
+def test_a_provisioner_that_is_no_identifier_is_refused() -> None:
     refused = CliRunner().invoke(commands, ["queues", "--provisioner", "a/b", "--worker-type", "w"])
     assert refused.exit_code == 2
     assert "--provisioner" in refused.output

@@ -70,7 +70,7 @@ def test_a_body_without_a_length_is_sent_in_chunks_the_first_with_the_head() -> 
 
 
 @pytest.mark.parametrize(("status", "method"), [("204 No Content", "GET"), ("200 OK", "HEAD")])
-def test_an_answer_without_a_body_is_a_head(status: str, method: str) -> None:
+def test_an_answer_without_a_body_is_only_a_head(status: str, method: str) -> None:
     for chunks in ((), (b"",), (b"not to be sent",)):
         (sent,), is_closed = answered(*chunks, status=status, method=method)
         assert sent.startswith(f"HTTP/1.1 {status}\r\n".encode())
@@ -87,13 +87,13 @@ def test_the_last_answer_of_a_connection_says_that_it_is_the_last(version: str, 
     assert is_closed
 
 
-def test_an_answer_that_breaks_off_closes_the_connection() -> None:
+def test_an_answer_that_fails_midway_closes_the_connection() -> None:
     (sent,), is_closed = answered(b"x", failure=RuntimeError())
     assert sent.endswith(b"\r\n1\r\nx\r\n"), "the last chunk is missing, so the client sees it"
     assert is_closed
 
 
-def test_what_fails_before_the_answer_begins_is_raised() -> None:
+def test_an_error_before_the_first_byte_is_raised() -> None:
     with pytest.raises(RuntimeError):
         answered(failure=RuntimeError())
 
@@ -115,7 +115,7 @@ def test_an_application_is_closed_once_its_answer_is_sent() -> None:
     assert chunks.is_closed
 
 
-def test_nothing_but_a_header_can_be_in_a_header() -> None:
+def test_a_header_that_would_inject_another_is_refused() -> None:
     for headers in ([("X", "a\r\nb: c")], [("X: a", "b")]):
         with pytest.raises(Exception, match="X"):
             answered(b"x", headers=headers)

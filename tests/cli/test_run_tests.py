@@ -34,6 +34,11 @@ def suite(folder: Path, *words: str, **env: str) -> Iterator[Running]:
     assert [one for one in folder.iterdir() if one.is_dir()] == [], "its files are removed"
 
 
+def lines(running: Running, count: int) -> list[str]:
+    wait_until(lambda: running.output.count("\n") >= count or running.process.poll() is not None)
+    return running.output.splitlines()
+
+
 def is_up(root_url: str) -> bool:
     try:
         return requests.get(f"{root_url}/ready", timeout=10).ok
@@ -79,10 +84,10 @@ def test_signals_are_passed_on_and_a_command_that_one_ends_has_the_exit_code_of_
     tmp_path: Path,
 ) -> None:
     with suite(tmp_path, "--", sys.executable, "-c", SIGNALS) as running:
-        wait_until(lambda: "\n" in running.output or running.process.poll() is not None)
-        for number in (signal.SIGINT, signal.SIGUSR1, signal.SIGTERM):
+        lines(running, 1)
+        for count, number in enumerate((signal.SIGINT, signal.SIGUSR1, signal.SIGTERM), 2):
             running.send(number)
-            wait_until(lambda number=number: running.output.endswith(f"\n{number:d}\n"))
+            assert lines(running, count)[-1] == str(int(number))
         assert running.wait() == 128 + signal.SIGKILL
     assert "ended with exit code 137" in running.errors
 
@@ -109,7 +114,9 @@ def test_the_server_ends_when_it_is_killed(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_before_it_starts_anything_it_refuses(words: list[str], exit_code: int, said: str) -> None:
+def test_a_wrong_command_line_is_refused_before_anything_starts(
+    words: list[str], exit_code: int, said: str
+) -> None:
     refused = CliRunner().invoke(commands, ["test", *words])
     assert refused.exit_code == exit_code
     assert said in refused.output

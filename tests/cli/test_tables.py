@@ -17,5 +17,5 @@ from legacy_queue.cli.tables import duration_words
         (437_000, "5d 1h"),
     ],
 )
-def test_a_duration_is_said_in_its_two_largest_units(seconds: float, words: str) -> None:
+def test_a_duration_is_written_in_its_two_largest_units(seconds: float, words: str) -> None:
     assert duration_words(seconds) == words

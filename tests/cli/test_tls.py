@@ -1,6 +1,7 @@
-"""TLS as the worker serves it: handshakes, ends, and what a client without TLS is told."""
+"""TLS as the worker serves it: handshakes, ends, and the answer to a client without TLS."""
 
 import os
+import select
 import socket
 import ssl
 import struct
@@ -39,15 +40,15 @@ DAY = timedelta(days=1)
 
 @pytest.fixture(scope="module")
 def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tls]:
-    TLS[0] = contexts(tmp_path_factory.mktemp("tls"))
-    yield TLS[0]
+    TLS[0] = made = contexts(tmp_path_factory.mktemp("tls"))
+    yield made
     TLS[0] = None
 
 
 @pytest.fixture(scope="module")
-def served(tls: Tls) -> Iterator[Served]:  # noqa: ARG001  made after it
-    with serving() as one:
-        yield one
+def served(tls: Tls) -> Iterator[Served]:  # noqa: ARG001  started after it
+    with serving() as server:
+        yield server
 
 
 def plain(served: Served, sent: bytes = b"") -> socket.socket:
@@ -78,15 +79,15 @@ def test_a_handshake_that_is_not_done_in_time_is_closed() -> None:
 
 
 @pytest.mark.usefixtures("tls")
-def test_half_handshakes_keep_no_client_waiting_and_the_oldest_makes_room() -> None:
+def test_a_client_is_served_while_the_oldest_half_handshakes_are_closed() -> None:
     with serving(worker_connections=16) as served:  # 12, and 4 that are being replaced
         half = [plain(served, b"\x16\x03\x01\x02\x00\x01") for _ in range(200)]
         assert answer(served.connect(GET + b"\r\n")).startswith(b"HTTP/1.1 200")
-        assert [read_all(one) for one in half[:180]] == [b""] * 180
+        assert [read_all(connection) for connection in half[:180]] == [b""] * 180
 
 
 @pytest.mark.usefixtures("tls")
-def test_a_record_that_drips_gets_no_more_time_than_a_head() -> None:
+def test_a_record_that_arrives_byte_by_byte_gets_no_more_time() -> None:
     with serving(idle=0.3) as served:
         connection = served.connect()
         raw = socket.fromfd(connection.fileno(), connection.family, connection.type)
@@ -104,7 +105,7 @@ def test_a_record_that_drips_gets_no_more_time_than_a_head() -> None:
                     ended = True
 
 
-def test_a_worker_of_2016_that_knows_tls_1_2_alone_is_served(served: Served, tls: Tls) -> None:
+def test_a_client_with_tls_1_2_alone_is_served(served: Served, tls: Tls) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(
         cadata=ssl.DER_cert_to_PEM_cert(tls.client.get_ca_certs(binary_form=True)[0])
@@ -116,11 +117,12 @@ def test_a_worker_of_2016_that_knows_tls_1_2_alone_is_served(served: Served, tls
         assert answer(connection).startswith(b"HTTP/1.1 200")
 
 
-def test_the_application_sees_https_and_the_end_of_an_answer_is_tls_own(served: Served) -> None:
-    connection = served.connect(closing(GET))
-    assert isinstance(connection, ssl.SSLSocket)
-    connection.suppress_ragged_eofs = False
-    assert read_all(connection).startswith(b"HTTP/1.1 200")
+def test_the_application_sees_https_and_an_answer_ends_with_close_notify(served: Served, tls: Tls) -> None:
+    with tls.client.wrap_socket(
+        plain(served), server_hostname="localhost", suppress_ragged_eofs=False
+    ) as connection:
+        connection.sendall(closing(GET))
+        assert read_all(connection).startswith(b"HTTP/1.1 200")
     assert served.application.environs[-1]["wsgi.url_scheme"] == "https"
 
 
@@ -133,22 +135,22 @@ def test_a_long_answer_and_a_long_body_are_whole(served: Served) -> None:
         served.application.answer = b""
 
 
-def _hear(connection: ssl.SSLSocket) -> None:
-    """Of what the server sends after the handshake: else the kernel resets where it should end."""
+def _read_tickets(connection: ssl.SSLSocket) -> None:
+    """Read what the server sends after the handshake: with unread data a close would be a reset."""
     connection.settimeout(0)
     with suppress(ssl.SSLWantReadError):
         connection.recv(1)
 
 
 def _close_notify(connection: ssl.SSLSocket) -> None:
-    _hear(connection)
+    _read_tickets(connection)
     with suppress(OSError):
         connection.unwrap()
     connection.close()
 
 
 def _end(connection: ssl.SSLSocket) -> None:
-    _hear(connection)
+    _read_tickets(connection)
     connection.close()
 
 
@@ -158,7 +160,7 @@ def _reset(connection: ssl.SSLSocket) -> None:
 
 
 @pytest.mark.parametrize("leave", [_close_notify, _end, _reset])
-def test_a_client_that_has_gone_is_seen_while_its_request_is_under_way(served: Served, leave: object) -> None:
+def test_a_client_that_disconnects_is_detected_during_its_request(served: Served, leave: object) -> None:
     assert callable(leave)
     before = len(served.application.environs)
     served.application.may_answer.clear()
@@ -173,7 +175,7 @@ def test_a_client_that_has_gone_is_seen_while_its_request_is_under_way(served: S
         served.application.may_answer.set()
 
 
-def test_a_client_that_has_sent_its_next_request_has_not_gone(served: Served) -> None:
+def test_a_client_that_sends_its_next_request_counts_as_connected(served: Served) -> None:
     before = len(served.application.environs)
     served.application.may_answer.clear()
     try:
@@ -181,27 +183,28 @@ def test_a_client_that_has_sent_its_next_request_has_not_gone(served: Served) ->
         wait_until(lambda: len(served.application.environs) > before)
         there = served.application.environs[-1]["gunicorn.socket"]
         connection.sendall(closing(GET))
-        wait_until(lambda: not there.is_closed() and there._peeked)
+        assert select.select([there.fileno()], [], [], LONG)[0]
         assert not there.is_closed()
+        assert not there.is_closed(), "also once its first byte was decrypted"
     finally:
         served.application.may_answer.set()
     assert read_all(connection).count(b"HTTP/1.1 200") == 2
 
 
-def own(folder: Path, *names: str, now: datetime = NOW, **settings: str) -> Settings:
-    """Settings with a certificate of the operator's, for these names."""
-    LocalAuthority(folder / "own", names).ensure(now)
+def configured(folder: Path) -> Settings:
+    """Settings with a certificate of the operator."""
+    LocalAuthority(folder / "own", ()).ensure(NOW)
     file = folder / "own/server.pem"
-    return Settings(tls_cert=file, tls_key=file, data_dir=folder, storage="memory", **settings)
+    return Settings(tls_cert=file, tls_key=file, data_dir=folder, storage="memory")
 
 
-def opened(settings: Settings, now: datetime = NOW) -> ServerTls:
+def opened(settings: Settings) -> ServerTls:
     assert settings.tls_files
-    return ServerTls(settings, settings.tls_files, lambda: now)
+    return ServerTls(settings, settings.tls_files, lambda: NOW)
 
 
 def shown(server: ServerTls) -> bytes:
-    """The certificate that a new connection is shown."""
+    """The certificate that the server sends on a new connection."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -227,23 +230,23 @@ def test_a_certificate_is_renewed_while_the_server_serves(tmp_path: Path) -> Non
     assert shown(server) != before
 
 
-def test_a_certificate_of_ones_own_is_used_anew_once_it_is_replaced(tmp_path: Path) -> None:
-    server = opened(own(tmp_path))
+def test_a_configured_certificate_that_is_replaced_is_loaded(tmp_path: Path) -> None:
+    server = opened(configured(tmp_path))
     before = shown(server)
     (tmp_path / "own/server.pem").unlink()
     server.refresh()
-    assert shown(server) == before, "what is missing replaces nothing"
+    assert shown(server) == before, "a missing file replaces nothing"
     (tmp_path / "own/server.pem").write_text("half of a file")
     server.refresh()
-    assert shown(server) == before, "nor does what is broken"
-    own(tmp_path)
+    assert shown(server) == before, "nor does a broken file"
+    configured(tmp_path)
     server.refresh()
     assert shown(server) != before
 
 
 @pytest.mark.parametrize("text", [None, "no certificate", "-----BEGIN ENCRYPTED PRIVATE KEY-----\n"])
 def test_a_certificate_that_cannot_be_used_is_refused_at_the_start(tmp_path: Path, text: str | None) -> None:
-    settings = own(tmp_path)
+    settings = configured(tmp_path)
     assert settings.tls_cert
     settings.tls_cert.unlink() if text is None else settings.tls_cert.write_text(text)
     with pytest.raises(SettingsError, match=r"server\.pem cannot be used: .*(No such file|not encrypted$)"):
@@ -251,7 +254,7 @@ def test_a_certificate_that_cannot_be_used_is_refused_at_the_start(tmp_path: Pat
 
 
 def test_azurite_needs_a_certificate_that_names_its_address(tmp_path: Path) -> None:
-    settings = replace(own(tmp_path), storage="azurite")
+    settings = replace(configured(tmp_path), storage="azurite")
     opened(settings)
     certificate = x509.load_pem_x509_certificate((tmp_path / "own/server.pem").read_bytes())
     key = ec.generate_private_key(ec.SECP256R1())
@@ -274,7 +277,7 @@ def test_a_public_url_that_the_certificate_does_not_name_is_refused(tmp_path: Pa
     with pytest.raises(SettingsError, match=r"add --tls-name queue\.example\.com"):
         opened(settings)
     opened(replace(settings, tls_name=("queue.example.com",)))
-    opened(settings)  # the certificate names it from now on
+    opened(settings)  # from now on the certificate has this name
     for url in ("https://localhost:8080", "https://[0:0::0:1]", "http://other.example.com", None):
         opened(replace(settings, public_url=url))
     with pytest.raises(SettingsError, match=r"add --tls-name 192\.0\.2\.1"):

@@ -27,11 +27,11 @@ def shown(*arguments: str, **environ: str) -> dict[str, str]:
     return dict(line.split(" = ", 1) for line in result.output.splitlines())
 
 
-def test_a_setting_is_not_shown() -> None:
+def test_each_setting_is_shown() -> None:
     assert list(shown()) == [wire_name(one.name) for one in DECLARED]
 
 
-def test_a_value_is_shown_as_another() -> None:
+def test_the_defaults_are_shown() -> None:
     lines = shown()
     assert lines["host"] == '"127.0.0.1"  # default'
     assert lines["port"] == "8080  # default"
@@ -58,11 +58,11 @@ def test_a_value_is_shown_as_another() -> None:
         ("5d", "5d"),
     ],
 )
-def test_a_duration_is_shown_as_another(given: str, printed: str) -> None:
+def test_a_duration_is_shown_in_its_largest_exact_unit(given: str, printed: str) -> None:
     assert shown("--claim-timeout", given)["claim-timeout"] == f'"{printed}"  # --claim-timeout'
 
 
-def test_a_source_is_shown_as_another(tmp_path: Path) -> None:
+def test_the_source_of_each_value_is_shown(tmp_path: Path) -> None:
     path = tmp_path / "settings.toml"
     path.write_text('queue-prefix = "x"\nport = 1\nhost = "::1"\n')
     lines = shown("--config", str(path), "--port", "3", PORT="2", HOST="localhost")
@@ -71,7 +71,7 @@ def test_a_source_is_shown_as_another(tmp_path: Path) -> None:
     assert lines["queue-prefix"] == f'"x"  # queue-prefix in {path}'
 
 
-def test_a_secret_is_shown() -> None:
+def test_secrets_are_masked() -> None:
     lines = shown("--signing-secrets", f"{SIGNING},{SIGNING}2", CLIENTS=CLIENTS)
     assert lines["signing-secrets"] == '["***", "***"]  # --signing-secrets'
     assert lines["clients"] == (
@@ -90,7 +90,7 @@ def test_a_secret_is_shown() -> None:
         ("amqp://rabbit:5672/vhost", "amqp://rabbit:5672/vhost"),
     ],
 )
-def test_the_brokers_password_is_masked_and_the_rest_of_its_url_shown(url: str, printed: str) -> None:
+def test_the_brokers_password_is_masked_and_the_rest_of_its_url_is_shown(url: str, printed: str) -> None:
     assert shown(AMQP_URL=url)["amqp-url"] == f'"{printed}"  # LEGACY_QUEUE_AMQP_URL'
 
 
@@ -109,11 +109,11 @@ def test_the_brokers_password_is_masked_and_the_rest_of_its_url_shown(url: str, 
         "AccountName=a;BlobEndpoint=https://user:S3CRET;@host/",
     ],
 )
-def test_a_connection_string_is_shown_with_its_key(connection: str) -> None:
+def test_the_key_of_a_connection_string_is_masked(connection: str) -> None:
     assert "***" in shown("--storage", "azure", CONNECTION_STRING=connection)["connection-string"]
 
 
-def test_a_connection_string_is_shown_without_its_account() -> None:
+def test_a_connection_string_is_shown_with_its_account() -> None:
     connection = (
         "DefaultEndpointsProtocol=https;AccountName=acc;AccountKey=S3CRET==;EndpointSuffix=example.com"
     )
@@ -146,7 +146,9 @@ def test_a_connection_string_is_shown_without_its_account() -> None:
         ([], {"AMQP_URL": "http://u:S3CRET@h"}, "LEGACY_QUEUE_AMQP_URL: a URL is accepted"),
     ],
 )
-def test_a_mistake_is_a_traceback(arguments: list[str], environ: dict[str, str], said: str) -> None:
+def test_a_mistake_is_one_sentence_without_secrets(
+    arguments: list[str], environ: dict[str, str], said: str
+) -> None:
     result = config(*arguments, **environ)
     assert result.exit_code == 1
     assert result.output.startswith("Error: ")
@@ -155,19 +157,19 @@ def test_a_mistake_is_a_traceback(arguments: list[str], environ: dict[str, str],
     assert len(result.output.splitlines()) == 1
 
 
-def test_an_option_that_nobody_knows_is_overlooked() -> None:
+def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
     result = config("--claim-timeot", "1s")
     assert result.exit_code == 2
     assert "--claim-timeout" in result.output
 
 
-def test_the_help_leaves_a_setting_out() -> None:
+def test_the_help_has_each_setting() -> None:
     output = config("--help").output
     assert [one.name for one in DECLARED if f"--{wire_name(one.name)}" not in output] == []
     assert "--config" in output
 
 
-def test_the_key_of_the_object_store_is_shown() -> None:
+def test_the_key_of_the_object_store_is_masked() -> None:
     options = {"endpoint": "https://s3.example.com", "bucket": "bucket", "access-key-id": "AKIAEXAMPLE"}
     given = [word for name, value in options.items() for word in (f"--s3-{name}", value)]
     lines = shown(*given, S3_SECRET_ACCESS_KEY="S3CRET")

@@ -22,7 +22,7 @@ def settings(tmp_path: Path, request: pytest.FixtureRequest) -> Settings:
     return Settings(storage=request.param, data_dir=tmp_path / "a" / "b")
 
 
-def test_no_client_is_made_up(settings: Settings) -> None:
+def test_a_client_and_a_secret_are_generated(settings: Settings) -> None:
     made = complete(settings)
     (client,) = made.clients
     (secret,) = made.signing_secrets
@@ -35,12 +35,12 @@ def test_no_client_is_made_up(settings: Settings) -> None:
     assert client.access_token not in repr(made)
 
 
-def test_the_file_is_for_others_to_read(settings: Settings) -> None:
+def test_the_file_is_private_to_its_owner(settings: Settings) -> None:
     complete(settings)
     assert stat.S_IMODE(kept_in(settings.data_dir).stat().st_mode) == 0o600
 
 
-def test_the_directory_and_a_file_of_an_earlier_version_are_made_their_owners_alone(
+def test_the_directory_and_a_file_of_an_earlier_version_are_made_private(
     settings: Settings,
 ) -> None:
     settings.data_dir.mkdir(parents=True, mode=0o755)
@@ -61,42 +61,42 @@ def test_azurites_data_directory_is_private_though_clients_and_secrets_are_confi
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-def test_a_directory_that_all_may_write_to_is_not_closed_to_them(tmp_path: Path) -> None:
+def test_a_directory_that_all_may_write_to_keeps_its_mode(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
     complete(Settings(data_dir=tmp_path))
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o1777
 
 
-def test_a_restart_makes_others_up(settings: Settings) -> None:
+def test_a_restart_keeps_the_generated_credentials(settings: Settings) -> None:
     assert complete(settings) == complete(settings)
 
 
-def test_two_servers_share_their_secrets(tmp_path: Path) -> None:
+def test_two_data_directories_have_different_credentials(tmp_path: Path) -> None:
     made = [complete(Settings(data_dir=tmp_path / name)) for name in "ab"]
     assert made[0].clients != made[1].clients
     assert made[0].signing_secrets != made[1].signing_secrets
 
 
-def test_memory_storage_leaves_a_file(tmp_path: Path) -> None:
+def test_memory_storage_leaves_no_file(tmp_path: Path) -> None:
     settings = Settings(storage="memory", data_dir=tmp_path)
     assert complete(settings) != complete(settings)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_configured_is_replaced(tmp_path: Path) -> None:
+def test_configured_clients_and_secrets_are_kept(tmp_path: Path) -> None:
     configured = Settings(clients=(CLIENT,), signing_secrets=(SECRET,), data_dir=tmp_path)
     assert complete(configured) is configured
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_client_alone_is_called_the_development_client(tmp_path: Path) -> None:
+def test_a_configured_client_is_not_called_the_development_client(tmp_path: Path) -> None:
     made = complete(Settings(clients=(CLIENT,), data_dir=tmp_path))
     assert made.clients == (CLIENT,)
     assert made.development_client is None
     assert len(made.signing_secrets) == 1
 
 
-def test_a_secret_alone_is_replaced(tmp_path: Path) -> None:
+def test_a_configured_secret_is_kept_beside_a_generated_client(tmp_path: Path) -> None:
     made = complete(Settings(signing_secrets=(SECRET,), data_dir=tmp_path))
     assert made.signing_secrets == (SECRET,)
     assert made.development_client == "development"
@@ -120,7 +120,7 @@ def test_a_secret_alone_is_replaced(tmp_path: Path) -> None:
     ],
     ids=lambda text: text[:40],
 )
-def test_a_damaged_file_is_used_or_replaced(settings: Settings, text: str) -> None:
+def test_a_damaged_file_is_refused_and_left_as_it_is(settings: Settings, text: str) -> None:
     settings.data_dir.mkdir(parents=True)
     kept_in(settings.data_dir).write_text(text)
     with pytest.raises(SettingsError) as error:
@@ -129,27 +129,27 @@ def test_a_damaged_file_is_used_or_replaced(settings: Settings, text: str) -> No
     assert kept_in(settings.data_dir).read_text() == text
 
 
-def test_a_file_that_is_not_text_is_a_crash(settings: Settings) -> None:
+def test_a_file_that_is_not_text_is_refused(settings: Settings) -> None:
     settings.data_dir.mkdir(parents=True)
     kept_in(settings.data_dir).write_bytes(b"\xff")
     with pytest.raises(SettingsError, match="is damaged"):
         complete(settings)
 
 
-def test_a_file_without_one_of_the_two_is_completed(tmp_path: Path) -> None:
+def test_the_file_has_the_generated_token_and_secret(tmp_path: Path) -> None:
     made = complete(Settings(data_dir=tmp_path))
     kept = json.loads(kept_in(tmp_path).read_text())
     assert kept == {"accessToken": made.clients[0].access_token, "signingSecret": made.signing_secrets[0]}
 
 
-def test_a_directory_that_cannot_be_made_is_a_crash(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for data_dir in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(SettingsError, match="use another --data-dir"):
             complete(Settings(data_dir=data_dir))
 
 
-def test_a_directory_in_the_files_place_is_a_crash(tmp_path: Path) -> None:
+def test_a_directory_in_the_place_of_the_file_is_refused(tmp_path: Path) -> None:
     kept_in(tmp_path).mkdir()
     with pytest.raises(SettingsError, match="cannot be written and read"):
         complete(Settings(data_dir=tmp_path))

@@ -110,11 +110,11 @@ def why_refused(options: Mapping[str, str] | None = None, environ: Mapping[str, 
     return message
 
 
-def test_a_setting_is_not_tested_here() -> None:
+def test_each_setting_is_tested_here() -> None:
     assert list(EACH) == [wire_name(one.name) for one in DECLARED]
 
 
-def test_a_default_is_another_than_documented() -> None:
+def test_the_defaults_are_the_documented_values() -> None:
     settings, sources = load({}, {})
     assert settings == Settings()
     assert set(sources.values()) == {"default"}
@@ -129,7 +129,7 @@ def test_a_default_is_another_than_documented() -> None:
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_an_option_is_not_read(name: str) -> None:
+def test_each_setting_is_read_from_an_option(name: str) -> None:
     text, value = EACH[name]
     settings, sources = load({**needed_with(name), name: text}, {})
     assert getattr(settings, name.replace("-", "_")) == value
@@ -137,7 +137,7 @@ def test_an_option_is_not_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_a_variable_is_not_read(name: str) -> None:
+def test_each_setting_is_read_from_a_variable(name: str) -> None:
     text, value = EACH[name]
     settings, sources = load({name: None}, {variable(name): text, "PATH": "x"} | {
         variable(other): needed for other, needed in needed_with(name).items()
@@ -146,7 +146,7 @@ def test_a_variable_is_not_read(name: str) -> None:
     assert sources[name] == variable(name)
 
 
-def test_the_file_is_not_read(tmp_path: Path) -> None:
+def test_settings_are_read_from_the_file(tmp_path: Path) -> None:
     path = file(tmp_path)
     for settings, sources in (load({"config": path}, {}), load({}, {"LEGACY_QUEUE_CONFIG": path})):
         assert settings.port == 1
@@ -159,7 +159,7 @@ def test_the_file_is_not_read(tmp_path: Path) -> None:
         assert sources["host"] == "default"
 
 
-def test_one_place_wins_over_a_nearer_one(tmp_path: Path) -> None:
+def test_an_option_wins_over_a_variable_and_a_variable_over_the_file(tmp_path: Path) -> None:
     path = file(tmp_path)
     environ = {"LEGACY_QUEUE_PORT": "2", "LEGACY_QUEUE_CONFIG": path}
     assert load({"port": "3"}, environ)[0].port == 3
@@ -168,7 +168,7 @@ def test_one_place_wins_over_a_nearer_one(tmp_path: Path) -> None:
     assert load({}, {})[0].port == 8080
 
 
-def test_the_option_names_another_file_in_vain(tmp_path: Path) -> None:
+def test_the_option_config_wins_over_its_variable(tmp_path: Path) -> None:
     other = tmp_path / "other.toml"
     other.write_text("port = 9")
     environ = {"LEGACY_QUEUE_CONFIG": file(tmp_path)}
@@ -188,7 +188,7 @@ def test_the_option_names_another_file_in_vain(tmp_path: Path) -> None:
         ("development-client", ""),
     ],
 )
-def test_an_unknown_setting_is_overlooked(tmp_path: Path, name: str, nearest: str) -> None:
+def test_an_unknown_setting_is_refused_with_the_nearest_name(tmp_path: Path, name: str, nearest: str) -> None:
     message = why_refused(environ={variable(name): "S3CRET"})
     assert f"there is no setting {variable(name)}" in message
     assert f"the nearest is {variable(nearest)}" in message
@@ -197,7 +197,7 @@ def test_an_unknown_setting_is_overlooked(tmp_path: Path, name: str, nearest: st
     assert f"the nearest is {nearest}" in message
 
 
-def test_a_variable_of_somebody_else_is_refused() -> None:
+def test_variables_that_are_no_settings_are_ignored() -> None:
     load(
         {},
         {"LEGACY_QUEUE_ROOT_URL": "x", "LEGACY_QUEUE_BASE_URL": "x", "LEGACY_QUEUE_TEST_X": "x", "PORT": "x"},
@@ -205,33 +205,33 @@ def test_a_variable_of_somebody_else_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["config", "root-url"])
-def test_the_file_may_hold_what_is_no_setting(tmp_path: Path, name: str) -> None:
+def test_the_file_may_not_hold_config_or_root_url(tmp_path: Path, name: str) -> None:
     assert f"no setting {name}" in why_refused({"config": file(tmp_path, f'{name} = "x"')})
 
 
 @pytest.mark.parametrize(
     "text", ["port", "port = ", "= 1", "[clients", f'x = "{KEY}', "port = 1\nport = 2", "\x00", "port = 08"]
 )
-def test_a_file_that_is_not_toml_is_read(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_not_toml_is_refused(tmp_path: Path, text: str) -> None:
     path = file(tmp_path, text)
     message = why_refused({"config": path})
     assert f"the settings file {path} is not TOML" in message
 
 
-def test_a_file_that_is_not_text_is_read(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "settings.toml"
     path.write_bytes(b'a = "\xff"')
     assert "is not TOML" in why_refused({"config": str(path)})
 
 
-def test_a_missing_file_is_no_mistake(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "none", tmp_path):
         message = why_refused({"config": str(path)})
         assert f"the settings file {path} cannot be read" in message
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_a_bad_value_is_refused_without_a_word_of_where(tmp_path: Path, name: str) -> None:
+def test_a_bad_value_is_refused_with_its_source(tmp_path: Path, name: str) -> None:
     secret = next(one.metadata["secret"] for one in DECLARED if wire_name(one.name) == name)
     bad = "" if name in ANY_TEXT else "b a d"
     for message, place in [
@@ -266,11 +266,11 @@ def test_a_bad_value_is_refused_without_a_word_of_where(tmp_path: Path, name: st
         ("amqp-url", "amqp://queue:S3CRET@rabbit.example.com/vhost?heartbeat=30"),
     ],
 )
-def test_a_secret_is_repeated_when_it_is_refused(name: str, bad: str) -> None:
+def test_a_refused_secret_is_not_repeated(name: str, bad: str) -> None:
     assert "accepted" in why_refused({name: bad}) or "must be" in why_refused({name: bad})
 
 
-def test_a_secret_is_in_the_repr(tmp_path: Path) -> None:
+def test_no_secret_is_in_the_repr(tmp_path: Path) -> None:
     settings, sources = load({"config": file(tmp_path)}, {})
     assert "S3CRET" not in repr(settings)
     assert "S3CRET" not in str(settings)
@@ -324,7 +324,7 @@ PUBLIC = {"public-url": "https://queue.example.com"}
         *(({name: S3[name]}, "go together") for name in NEEDED_TOGETHER),
     ],
 )
-def test_settings_that_do_not_go_together_are_accepted(options: dict[str, str], said: str) -> None:
+def test_settings_that_do_not_go_together_are_refused(options: dict[str, str], said: str) -> None:
     assert said in why_refused(options)
 
 
@@ -353,7 +353,7 @@ def test_settings_that_do_not_go_together_are_accepted(options: dict[str, str], 
         {name: S3[name] for name in NEEDED_TOGETHER},
     ],
 )
-def test_settings_that_go_together_are_refused(options: dict[str, str]) -> None:
+def test_settings_that_go_together_are_accepted(options: dict[str, str]) -> None:
     load(options, {})
 
 

@@ -72,7 +72,7 @@ def client(**changes: Any) -> dict[str, Any]:
         (values.path, "~", Path.home()),
     ],
 )  # fmt: skip
-def test_a_good_value_is_read_as_another(parse: Callable[[Any], Any], given: Any, value: Any) -> None:
+def test_an_accepted_value_is_parsed(parse: Callable[[Any], Any], given: Any, value: Any) -> None:
     assert parse(given) == value
     assert type(parse(given)) is type(value)
 
@@ -147,7 +147,7 @@ REFUSED: dict[Callable[[Any], Any], list[Any]] = {
         for bad in REFUSED[parse]
     ],
 )
-def test_a_bad_value_is_read(parse: Callable[[Any], Any], bad: Any) -> None:
+def test_a_bad_value_is_refused(parse: Callable[[Any], Any], bad: Any) -> None:
     with pytest.raises(ValueError, match=r"accepted|must be"):
         parse(bad)
 
@@ -155,10 +155,10 @@ def test_a_bad_value_is_read(parse: Callable[[Any], Any], bad: Any) -> None:
 @pytest.mark.parametrize(
     "name", ["*.example.com", "fe80::1%eth0", "[::1]", "queue.example.com:443", "b\u00fccher.de", "a."]
 )
-def test_a_certificate_is_made_for_host_names_and_addresses_alone(name: str) -> None:
+def test_a_tls_name_that_is_no_host_name_or_address_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="a host name or an IP address is accepted"):
         values.tls_names([name])
 
 
-def test_names_of_a_certificate_are_spelled_as_in_it() -> None:
+def test_tls_names_are_normalized() -> None:
     assert values.tls_names("Queue.Example.COM,2001:DB8:0::1") == ("queue.example.com", "2001:db8::1")

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 PODMAN = Path(__file__).parent / "podman"
 IMAGE = "localhost/legacy-queue"
 _BUILD = ("build", "--quiet", "--network", "host", "--format", "docker")
-# pip's settings that say where packages come from
+# pip's settings of package sources
 _SOURCES = ("index-url", "extra-index-url", "find-links", "no-index", "proxy", "trusted-host")
 _PORTS = ("SERVER_1_PORT", "SERVER_2_PORT", "BLOB_PORT", "QUEUE_PORT")
 _RABBITMQ = """
@@ -30,7 +30,7 @@ CMD ["rabbitmq-server"]
 
 
 def said(*words: object, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
-    """What a command prints; it is an error where it fails."""
+    """The standard output of a command, which must succeed."""
     ran = subprocess.run(
         [str(word) for word in words],
         env={**os.environ, **(env or {})},
@@ -49,7 +49,7 @@ def podman(*words: object) -> str:
 
 
 def build_images(folder: Path) -> None:
-    """IMAGE; and Debian's package in place of a registry's image ``rabbitmq:4``, which is out of reach."""
+    """Build IMAGE, and an image ``rabbitmq:4`` of Debian's package: no registry of images is asked."""
     assert os.geteuid() == 0, "podman has to be run as root here: run scripts/test as root"
     assert (ROOT / ".containers/.installed").is_file(), (
         "podman or its base image is missing: run scripts/test"
@@ -60,14 +60,15 @@ def build_images(folder: Path) -> None:
 
 
 def _registries(folder: Path) -> list[str]:
-    """Where pip and npm find packages on this machine, as secrets and mounts of a build."""
+    """This machine's package sources of pip and npm, as secrets and mounts of a build."""
     listed = said("pip", "config", "list")
     pip = dict(re.findall(r"^\S+\.([a-z-]+)='(.*)'$", listed, re.MULTILINE))
     npm = json.loads(said("npm", "config", "list", "--json"))
     sources = {name: pip[name] for name in _SOURCES if name in pip}
     registry = {"registry": npm["registry"]}
     mounts = [Path(word.removeprefix("file://")) for value in sources.values() for word in value.split()]
-    options = [f"--volume={one.parent if one.name == 'simple' else one}:" for one in mounts if one.exists()]
+    folders = [path.parent if path.name == "simple" else path for path in mounts if path.exists()]
+    options = [f"--volume={path}:" for path in folders]
     options = [f"{option}{option[9:-1]}:ro" for option in dict.fromkeys(options)]
     if certificates := pip.get("cert") or npm.get("cafile"):
         options.append(f"--volume={certificates}:/tmp/ca.crt:ro")
@@ -80,11 +81,11 @@ def _registries(folder: Path) -> list[str]:
 
 
 class Services:
-    """What ``compose.yaml`` describes, published on free ports; its secrets are in the folder.
+    """The services of ``compose.yaml``, published on free ports; their secrets are in the folder.
 
-    They are published on a loopback address of its own: podman forwards what is sent to them by rules of the
-    kernel's, which stand a little longer than the ports are taken, and for good where a run was killed. A
-    server of another test that listened on such a port of 127.0.0.1 could not be reached.
+    They have a loopback address of their own. podman forwards their ports by rules of the kernel, which stay
+    a little longer than the services, or for good after a killed run. On 127.0.0.1 such a rule would catch
+    the connections to a server of another test.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -92,9 +93,11 @@ class Services:
         shutil.copy(ROOT / "compose.yaml", folder)
         said(ROOT / "deploy/secrets", cwd=folder)
         self.host = str(IPv4Address(b"\x7f\1" + secrets.token_bytes(2)))
-        with ExitStack() as taken:
-            free = [taken.enter_context(socket.create_server((self.host, 0))) for _ in _PORTS]
-            self.ports = {name: one.getsockname()[1] for name, one in zip(_PORTS, free, strict=True)}
+        with ExitStack() as stack:
+            listeners = [stack.enter_context(socket.create_server((self.host, 0))) for _ in _PORTS]
+            self.ports = {
+                name: listener.getsockname()[1] for name, listener in zip(_PORTS, listeners, strict=True)
+            }
         addresses = {"LISTEN": self.host, "PUBLIC_HOST": self.host}
         self._env = {name: str(port) for name, port in self.ports.items()} | addresses
 
@@ -127,11 +130,11 @@ class Services:
         return said("sh", "-c", 'exec "$@" 2>&1', "sh", PODMAN, "logs", self.container(service))
 
     def ready_line(self, service: str) -> dict[str, Any]:
-        """The line of JSON on standard output, once the service has begun."""
+        """The line of JSON that the service prints when it is ready."""
         line = wait_until(lambda: re.search(r'^\{.*"storage": .*\}$', self.logs(service), re.MULTILINE))
         return dict(json.loads(line[0]))
 
-    def is_healthy(self, service: str) -> bool:
-        """What the image's HEALTHCHECK finds; podman does not ask by itself where there is no systemd."""
+    def wait_until_healthy(self, service: str) -> None:
+        """Run the image's HEALTHCHECK until it succeeds: without systemd podman does not run it."""
         words = [str(PODMAN), "healthcheck", "run", self.container(service)]
-        return subprocess.run(words, capture_output=True, check=False).returncode == 0
+        wait_until(lambda: subprocess.run(words, capture_output=True, check=False).returncode == 0)

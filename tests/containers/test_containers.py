@@ -1,6 +1,6 @@
 """The image, built and run by podman: all in one container, and the services of compose.yaml.
 
-What runs outside of the containers is a client, and the sample worker on the signed URLs.
+A client and the sample worker run outside of the containers.
 """
 
 import json
@@ -37,8 +37,8 @@ def all_in_one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
 
 
 @pytest.fixture(scope="module")
-def five(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
-    with Services(tmp_path_factory.mktemp("five")) as services:
+def compose(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+    with Services(tmp_path_factory.mktemp("compose")) as services:
         services.compose("up", "--detach", "--no-build")
         yield services
 
@@ -63,31 +63,29 @@ def log_of(queue: taskcluster.Queue, task_id: str) -> str:
     return requests.get(url, timeout=LONG).text
 
 
-def test_a_task_runs_outside_of_the_one_container_which_keeps_it_when_it_is_stopped_and_started(
-    all_in_one: Services, tmp_path: Path
-) -> None:
+def test_the_all_in_one_container_keeps_a_task_across_a_restart(all_in_one: Services, tmp_path: Path) -> None:
     credentials = all_in_one.ready_line("all-in-one")["credentials"]
     root_url, container = all_in_one.root_url(), all_in_one.container("all-in-one")
-    wait_until(lambda: all_in_one.is_healthy("all-in-one"))
+    all_in_one.wait_until_healthy("all-in-one")
     queue, task_id = queue_at(root_url, credentials), slugid()
     queue.createTask(task_id, definition("outside", payload={"command": COMMAND}))
     work(tmp_path, root_url, credentials)
     podman("stop", "--time", "60", container)
     assert podman("inspect", "--format", "{{.State.ExitCode}}", container).strip() == "0"
     podman("start", container)
-    wait_until(lambda: all_in_one.is_healthy("all-in-one"))
+    all_in_one.wait_until_healthy("all-in-one")
     assert queue.status(task_id)["status"]["state"] == "completed"
     assert "it ran outside" in log_of(queue, task_id)
 
 
-def test_the_one_container_says_that_it_is_open_in_its_log_and_in_each_answer(all_in_one: Services) -> None:
+def test_the_all_in_one_container_warns_in_its_log_and_in_each_answer(all_in_one: Services) -> None:
     all_in_one.ready_line("all-in-one")
     assert "development-client-is-open" in all_in_one.logs("all-in-one")
     answer = requests.get(f"{all_in_one.root_url()}/nowhere", timeout=LONG)
     assert (answer.status_code, "x-legacy-queue-development" in answer.headers) == (404, True)
 
 
-def test_no_process_of_the_one_container_is_roots_and_tini_is_the_first(all_in_one: Services) -> None:
+def test_the_all_in_one_container_runs_tini_first_and_no_process_as_root(all_in_one: Services) -> None:
     all_in_one.ready_line("all-in-one")
     listed = podman("top", all_in_one.container("all-in-one"), "user,pid,comm").splitlines()[1:]
     assert {line.split()[0] for line in listed} == {"legacy-queue"}
@@ -99,33 +97,40 @@ def test_the_image_holds_neither_secrets_nor_the_settings_of_the_machine_that_bu
     [image] = json.loads(podman("image", "inspect", IMAGE))
     names = {one.partition("=")[0] for one in image["Config"]["Env"]}
     assert names == {"PATH", *(f"LEGACY_QUEUE_{name}" for name in ("AZURITE_DIR", "DATA_DIR", "HOST"))}
-    # what is for root alone, and what a mount left empty
-    looks = "cat /etc/pip.conf /root/.npmrc /data/* 2>/dev/null; true"
-    assert podman("run", "--rm", "--user", "0", "--entrypoint", "sh", IMAGE, "-c", looks) == ""
+    # files that only root reads, and files that a mount left empty
+    script = "cat /etc/pip.conf /root/.npmrc /data/* 2>/dev/null; true"
+    assert podman("run", "--rm", "--user", "0", "--entrypoint", "sh", IMAGE, "-c", script) == ""
 
 
-def test_two_servers_a_resolver_azurite_and_rabbitmq_are_one_queue(five: Services, tmp_path: Path) -> None:
-    lines = (five.folder / "secrets/client.env").read_text().splitlines()
+def test_two_servers_a_resolver_azurite_and_rabbitmq_are_one_queue(compose: Services, tmp_path: Path) -> None:
+    lines = (compose.folder / "secrets/client.env").read_text().splitlines()
     client_id, token = (line.partition("=")[2] for line in lines)
     credentials = {"clientId": client_id, "accessToken": token}
     for service in ("azurite", "rabbitmq", "server-1", "server-2"):
-        wait_until(lambda service=service: five.is_healthy(service))
-    first, second = (queue_at(five.root_url(number), credentials) for number in (1, 2))
+        compose.wait_until_healthy(service)
+    first, second = (queue_at(compose.root_url(number), credentials) for number in (1, 2))
     task_id, late = slugid(), slugid()
     first.createTask(late, definition("nobody", deadline=in_time(seconds=3)))
     first.createTask(task_id, definition("outside", payload={"command": COMMAND}))
-    work(tmp_path, five.root_url(2), credentials)
+    work(tmp_path, compose.root_url(2), credentials)
     assert first.status(task_id)["status"]["state"] == "completed"
     assert "it ran outside" in log_of(second, task_id)
-    # of what the servers leave to the resolver: the end of a deadline
-    five.ready_line("resolver")
+    # the servers leave the end of a deadline to the resolver
+    compose.ready_line("resolver")
     wait_until(lambda: second.status(late)["status"]["state"] == "exception")
-    list_exchanges = ("exec", five.container("rabbitmq"), "rabbitmqctl", "--quiet", "list_exchanges", "name")
+    list_exchanges = (
+        "exec",
+        compose.container("rabbitmq"),
+        "rabbitmqctl",
+        "--quiet",
+        "list_exchanges",
+        "name",
+    )
     topics = {f"exchange/taskcluster-queue/v1/{topic}" for topic in TOPICS}
     wait_until(lambda: topics <= set(podman(*list_exchanges).split()))
 
 
-def test_the_compose_file_is_valid_and_its_secrets_are_their_owners_alone(tmp_path: Path) -> None:
+def test_the_compose_file_is_valid_and_its_secrets_are_private(tmp_path: Path) -> None:
     services = Services(tmp_path)
     said("check-jsonschema", "--builtin-schema", "vendor.compose-spec", "compose.yaml", cwd=tmp_path)
     kept = {path.name: path.read_text() for path in (services.folder / "secrets").iterdir()}

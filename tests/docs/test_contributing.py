@@ -14,7 +14,7 @@ from legacy_queue.domain.authentication import Authenticator
 from legacy_queue.domain.scopes import Roles
 from legacy_queue.http import task_endpoints
 from legacy_queue.http.app import ENDPOINTS
-from legacy_queue.http.dispatch import Backend, Dispatcher
+from legacy_queue.http.dispatch import Dispatcher
 from legacy_queue.http.endpoint import Endpoint
 from legacy_queue.http.request_log import RequestLog
 from tests.http import calls
@@ -99,14 +99,9 @@ class Extended(calls.Queue):
     def __init__(self, added: Endpoint) -> None:
         super().__init__()
         server, settings = self.server, self.settings
-        backend = Backend(
-            services=server.services,
-            authenticator=Authenticator({one.client_id: one for one in settings.clients}, Roles({})),
-            storage=server.storage,
-            clock=self.clock,
-            root_url=calls.ROOT_URL,
-        )
-        self.http = HttpClient(RequestLog(Dispatcher((*ENDPOINTS, added), (), backend, server.app.wsgi_app)))
+        authenticator = Authenticator({client.client_id: client for client in settings.clients}, Roles({}))
+        endpoints, rest = (*ENDPOINTS, added), server.app.wsgi_app
+        self.http = HttpClient(RequestLog(Dispatcher(endpoints, (), rest, server.services, authenticator)))
 
 
 def test_the_endpoint_of_the_example_does_what_its_test_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,13 @@ from legacy_queue.adapters.azurite import PATCHED_VERSION
 from legacy_queue.config.settings import Settings
 from legacy_queue.domain import artifact, authentication, definition, hawk, ids, timer
 from legacy_queue.services import (
+    assembly,
     background,
-    claim_work,
     claims,
     clock_control,
-    core,
     event_feed,
     periodic_jobs,
+    poller_registry,
     task_queues,
 )
 from legacy_queue.services import timers as process_timers
@@ -61,16 +61,16 @@ FACTS = [
     ("protocols", f"`sas-life` ({minutes(DEFAULTS.sas_life)} minutes)"),
     ("protocols", f"`poll-visibility`, {minutes(DEFAULTS.poll_visibility)} minutes"),
     ("protocols", f"visible after {seconds(claims.OFFERED_AGAIN_AFTER)} seconds"),
-    ("protocols", f"for {claim_work.POLL_INTERVAL.total_seconds()} s"),
-    ("protocols", f"at most about {claim_work.MAX_POLLS} polls per second"),
+    ("protocols", f"for {poller_registry.POLL_INTERVAL.total_seconds()} s"),
+    ("protocols", f"at most about {poller_registry.MAX_POLLS} polls per second"),
     ("protocols", f"`claim-work-wait` ({seconds(DEFAULTS.claim_work_wait)} s)"),
     ("recovery", f"lease of {seconds(process_timers.LEASE)} seconds, renewed after half of that"),
     ("recovery", f"receives timers (every {seconds(background.Pace().receive)} seconds)"),
-    ("recovery", f"Every {minutes(core._SWEEP_EVERY)} minutes one process"),
+    ("recovery", f"Every {minutes(assembly.SWEEP_INTERVAL)} minutes one process"),
     ("recovery", f"in pages of {periodic_jobs.PAGE}"),
     ("recovery", f"more than {minutes(timer.FIRST_LOOK)} minutes over"),
     ("recovery", f"a lease of {seconds(periodic_jobs.LEASE)} seconds in the table"),
-    ("recovery", f"(the last {event_feed._MAX_EVENTS:,})"),
+    ("recovery", f"(the last {event_feed.MAX_EVENTS:,})"),
     ("recovery", f"{StorageTimeouts().connect:g} seconds to connect and {StorageTimeouts().read:g} to read"),
     ("azurite", f"Azurite {PATCHED_VERSION}."),
     ("azurite", f"Another version than {PATCHED_VERSION}"),

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from tests.docs.test_pages import PAGES, ROOT
+from tests.docs.terminal import ROOT
+from tests.docs.test_pages import PAGES
 from tests.system.processes import LONG
 
 TEXT = {path: path.read_text() for path in PAGES}
@@ -17,14 +18,14 @@ HELPS = """
 import json
 import click
 from click.testing import CliRunner
-from legacy_queue.cli.commands import _COMMANDS, commands
+from legacy_queue.cli.commands import COMMANDS, commands
 
 def helps(command, words):
     inner = command.commands if isinstance(command, click.Group) else {}
     own = CliRunner().invoke(commands, [*words, "--help"]).output
     return own + "".join(helps(one, [*words, name]) for name, one in inner.items())
 
-print(json.dumps({name: helps(commands.get_command(None, name), [name]) for name in _COMMANDS}))
+print(json.dumps({name: helps(commands.get_command(None, name), [name]) for name in COMMANDS}))
 """
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from legacy_queue.cli.commands import _COMMANDS
+from legacy_queue.cli.commands import COMMANDS
 from legacy_queue.config.settings import DECLARED, wire_name
 from legacy_queue.domain import errors
 from legacy_queue.domain.errors import InjectedError, QueueError
@@ -64,7 +64,7 @@ def test_no_page_fetches_anything_from_elsewhere(built: Path) -> None:
     ("page", "anchors"),
     [
         ("http-api", [one.name.lower() for one in ENDPOINTS]),
-        ("cli", [f"legacy-queue-{name}" for name in _COMMANDS]),
+        ("cli", [f"legacy-queue-{name}" for name in COMMANDS]),
         ("events", list(EXCHANGES)),
     ],
     ids=["each method", "each command", "each exchange"],

@@ -33,7 +33,7 @@ def passes(folder: Path, *command: str | Path, **env: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["tox", "scriptworker"])
-def test_the_commands_of_tox_pass(name: str) -> None:
+def test_the_commands_of_the_tox_examples_pass(name: str) -> None:
     tox = configparser.ConfigParser(interpolation=None)
     tox.read(EXAMPLES / name / "tox.ini")
     for line in tox["testenv"]["commands"].replace("{posargs}", "-p no:cacheprovider").splitlines():
@@ -41,7 +41,7 @@ def test_the_commands_of_tox_pass(name: str) -> None:
         assert "skipped" not in said
 
 
-def test_the_tests_in_mocha_pass() -> None:
+def test_the_mocha_example_passes() -> None:
     mocha = EXAMPLES / "mocha/node_modules/.bin/mocha"
     assert mocha.exists(), f"{mocha} is missing: scripts/test installs it"
     said = passes(EXAMPLES / "mocha", OWN / "legacy-queue", "test", "--", mocha)

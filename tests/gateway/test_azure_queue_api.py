@@ -41,14 +41,14 @@ def refused(answer: requests.Response) -> tuple[int, str]:
     return answer.status_code, code
 
 
-def test_an_empty_list_is_azures_to_the_byte(urls: SignedUrls) -> None:
+def test_an_empty_list_is_byte_for_byte_as_of_azure(urls: SignedUrls) -> None:
     answer = requests.get(urls.poll, timeout=30)
     assert answer.status_code == 200
     assert answer.headers["Content-Type"] == "application/xml"
     assert answer.content == BOM + DECLARATION + b"<QueueMessagesList />"
 
 
-def test_a_list_of_messages_is_azures_to_the_byte(
+def test_a_list_of_messages_is_byte_for_byte_as_of_azure(
     storage: Storage, urls: SignedUrls, clock: FakeClock
 ) -> None:
     lease = put(storage, "<&>'")
@@ -73,7 +73,7 @@ def test_a_list_of_messages_is_azures_to_the_byte(
     )
 
 
-def test_an_error_is_azures_to_the_byte(urls: SignedUrls) -> None:
+def test_an_error_is_byte_for_byte_as_of_azure(urls: SignedUrls) -> None:
     answer = requests.delete(delete_url(urls.delete, MessageLease("unknown", "AAAA")), timeout=30)
     assert refused(answer) == (404, "MessageNotFound")
     assert answer.content == BOM + DECLARATION + (
@@ -81,7 +81,7 @@ def test_an_error_is_azures_to_the_byte(urls: SignedUrls) -> None:
     )
 
 
-def test_a_delete_is_answered_with_nothing(storage: Storage, urls: SignedUrls) -> None:
+def test_a_delete_has_an_empty_answer(storage: Storage, urls: SignedUrls) -> None:
     put(storage)
     (message,) = poll(urls.poll)
     answer = requests.delete(delete_url(urls.delete, message.lease), timeout=30)
@@ -90,7 +90,7 @@ def test_a_delete_is_answered_with_nothing(storage: Storage, urls: SignedUrls) -
     assert storage.work_queues.count(QUEUE) == 0
 
 
-def test_every_receipt_is_base64_of_its_own_that_needs_encoding(storage: Storage, urls: SignedUrls) -> None:
+def test_every_receipt_is_unique_base64_that_needs_encoding(storage: Storage, urls: SignedUrls) -> None:
     leases = [put(storage) for _ in range(32)]
     leases += [storage.work_queues.hide(QUEUE, lease, "", timedelta(0)) for lease in leases]
     leases += [message.lease for message in poll(urls.poll, 32)]
@@ -126,7 +126,7 @@ def test_a_stale_receipt_is_a_mismatch(storage: Storage, urls: SignedUrls, clock
     assert delete(urls.delete, second.lease) == 204
 
 
-def test_a_message_is_deleted_once(storage: Storage, urls: SignedUrls) -> None:
+def test_a_second_delete_of_a_message_is_not_found(storage: Storage, urls: SignedUrls) -> None:
     put(storage)
     (message,) = poll(urls.poll)
     assert delete(urls.delete, message.lease) == 204
@@ -140,7 +140,7 @@ def test_a_delete_without_a_receipt_is_refused(urls: SignedUrls) -> None:
 
 
 @pytest.mark.parametrize("number", ["0", "33", "x", "", "-1", "+1", "1.0", "%D9%A3", "1" * 5000])
-def test_numofmessages_is_from_1_to_32(storage: Storage, urls: SignedUrls, number: str) -> None:
+def test_numofmessages_outside_1_to_32_is_refused(storage: Storage, urls: SignedUrls, number: str) -> None:
     put(storage)
     answer = requests.get(f"{urls.poll}&numofmessages={number}", timeout=30)
     assert refused(answer) == (400, "OutOfRangeQueryParameterValue")
@@ -149,12 +149,12 @@ def test_numofmessages_is_from_1_to_32(storage: Storage, urls: SignedUrls, numbe
 
 
 @pytest.mark.parametrize("seconds", ["0", "604801", "x", ""])
-def test_visibilitytimeout_is_from_a_second_to_a_week(urls: SignedUrls, seconds: str) -> None:
+def test_a_visibilitytimeout_outside_a_second_to_a_week_is_refused(urls: SignedUrls, seconds: str) -> None:
     url = urls.poll.replace("visibilitytimeout=300", f"visibilitytimeout={seconds}")
     assert refused(requests.get(url, timeout=30)) == (400, "OutOfRangeQueryParameterValue")
 
 
-def test_the_longest_visibilitytimeout_is_a_week(storage: Storage, urls: SignedUrls) -> None:
+def test_a_visibilitytimeout_of_a_week_is_accepted(storage: Storage, urls: SignedUrls) -> None:
     put(storage)
     assert poll(urls.poll.replace("visibilitytimeout=300", "visibilitytimeout=604800"))
 
@@ -182,7 +182,7 @@ def test_without_a_visibilitytimeout_messages_are_hidden_for_30_seconds(
         ("&".join(f"a{number}=" for number in range(60)), "InvalidQueryParameterValue"),
     ],
 )
-def test_a_parameter_that_is_unknown_or_doubled_is_refused(
+def test_an_unknown_or_doubled_parameter_is_refused(
     storage: Storage, urls: SignedUrls, parameter: str, code: str
 ) -> None:
     put(storage)
@@ -190,7 +190,7 @@ def test_a_parameter_that_is_unknown_or_doubled_is_refused(
     assert len(poll(f"{urls.poll}&timeout=30")) == 1
 
 
-def test_a_queue_that_is_not_there_is_not_found(urls: SignedUrls) -> None:
+def test_a_missing_queue_is_not_found(urls: SignedUrls) -> None:
     with_other = memory_storage(FakeClock(NOW), "http://unused", "q", key=KEY)
     app = Flask("other")
     app.register_blueprint(
@@ -204,7 +204,7 @@ def test_a_queue_that_is_not_there_is_not_found(urls: SignedUrls) -> None:
         assert (answer.status_code, answer.headers["x-ms-error-code"]) == (404, "QueueNotFound")
 
 
-def test_a_path_may_arrive_decoded_or_not(storage: Storage, urls: SignedUrls, clock: FakeClock) -> None:
+def test_an_encoded_path_is_served(storage: Storage, urls: SignedUrls, clock: FakeClock) -> None:
     app = Flask("raw")
     app.register_blueprint(azure_queue_api(storage.account, clock), url_prefix="/azure")
     put(storage)
@@ -263,7 +263,7 @@ def test_a_path_without_a_queue_is_refused(storage: Storage, urls: SignedUrls, q
     assert storage.account.public_queues.account in account_url
 
 
-def test_azures_own_client_receives_and_deletes(storage: Storage, urls: SignedUrls, queue_url: str) -> None:
+def test_the_azure_client_receives_and_deletes(storage: Storage, urls: SignedUrls, queue_url: str) -> None:
     texts = [f"{number} <" for number in range(40)]
     for text in texts:
         put(storage, text)
@@ -281,12 +281,14 @@ def test_azures_own_client_receives_and_deletes(storage: Storage, urls: SignedUr
         assert client.receive_message() is None
 
 
-def test_azures_own_client_is_told_azures_codes(storage: Storage, urls: SignedUrls, queue_url: str) -> None:
+def test_the_azure_client_gets_the_error_codes_of_azure(
+    storage: Storage, urls: SignedUrls, queue_url: str
+) -> None:
     def code(act: Callable[..., object], *arguments: object) -> str:
         with pytest.raises(HttpResponseError) as refusal:
             act(*arguments)
-        told: str = refusal.value.error_code  # type: ignore[attr-defined]
-        return told
+        named: str = refusal.value.error_code  # type: ignore[attr-defined]
+        return named
 
     put(storage)
     with QueueClient.from_queue_url(f"{queue_url}?{urls.poll.partition('?')[2]}") as client:
@@ -307,7 +309,7 @@ def test_azures_own_client_is_told_azures_codes(storage: Storage, urls: SignedUr
         assert code(client.delete_message, message) == "MessageNotFound"
 
 
-def test_a_receipt_may_be_encoded_more_than_it_must(storage: Storage, urls: SignedUrls) -> None:
+def test_a_receipt_with_superfluous_encoding_is_accepted(storage: Storage, urls: SignedUrls) -> None:
     put(storage)
     (message,) = poll(urls.poll)
     receipt = "".join(f"%{ord(character):02x}" for character in message.lease.receipt)

@@ -2,6 +2,7 @@
 
 import secrets
 from datetime import timedelta
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -30,8 +31,8 @@ class Gateway:
         account = AzureAccount(connection_string, prefix, gateway_url=GATEWAY)
         self.storage = Storage(account, prefix, CLOCK)
         app = Flask("gateway")
-        for face in (azure_queue_api(account, CLOCK), azure_blob_api(account, CLOCK, UploadSlots())):
-            app.register_blueprint(face, url_prefix="/azure")
+        for api in (azure_queue_api(account, CLOCK), azure_blob_api(account, CLOCK, UploadSlots())):
+            app.register_blueprint(api, url_prefix="/azure")
         self._client = Client(app)
 
     @property
@@ -42,7 +43,7 @@ class Gateway:
         )
         return signed
 
-    def send(self, method: str, url: str, **more: object) -> TestResponse:
+    def send(self, method: str, url: str, **more: Any) -> TestResponse:
         assert url.startswith(f"{GATEWAY}/devstoreaccount1/")
         return self._client.open(url, method=method, **more)
 
@@ -75,7 +76,7 @@ def test_a_message_is_received_and_deleted(gateway: Gateway) -> None:
     assert code(gateway.send("DELETE", url)) == (404, "MessageNotFound")
 
 
-def test_what_cannot_be_a_message_is_not_found(gateway: Gateway) -> None:
+def test_an_invalid_message_id_is_not_found(gateway: Gateway) -> None:
     answer = gateway.send("DELETE", delete_url(gateway.urls, MessageLease("no.id", "AAAA")))
     assert code(answer) == (404, "MessageNotFound")
 
@@ -99,7 +100,7 @@ def test_a_blob_is_written_in_blocks_and_read(gateway: Gateway) -> None:
     assert code(gateway.send("PUT", url, data=b"other", headers=new)) == (409, "BlobAlreadyExists")
 
 
-def test_a_storage_that_is_away_is_busy(azurite: Azurite) -> None:
+def test_unreachable_storage_is_answered_as_busy(azurite: Azurite) -> None:
     away = azurite.connection_string.replace("127.0.0.1:", "127.0.0.2:")
     assert away != azurite.connection_string
     gateway = Gateway(away)

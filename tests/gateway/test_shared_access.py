@@ -37,8 +37,8 @@ def get(queue_url: str) -> Get:
     """GET messages with that query."""
 
     def answer(query: str) -> Answer:
-        told = requests.get(f"{queue_url}/messages?{query}", timeout=30)
-        return told.status_code, told.headers.get("x-ms-error-code")
+        response = requests.get(f"{queue_url}/messages?{query}", timeout=30)
+        return response.status_code, response.headers.get("x-ms-error-code")
 
     return answer
 
@@ -52,7 +52,7 @@ def fields(urls: SignedUrls) -> dict[str, str]:
 
 
 def sas(storage: Storage, **changes: Any) -> str:
-    """A queue SAS that the face accepts, but for what is changed."""
+    """A queue SAS that is granted, but for what is changed."""
     arguments = {
         "account_name": storage.account.public_queues.account,
         "queue_name": QUEUE_NAME,
@@ -65,7 +65,7 @@ def sas(storage: Storage, **changes: Any) -> str:
     return generate_queue_sas(**{**arguments, **changes})
 
 
-def test_our_sas_has_these_fields_and_is_granted(fields: dict[str, str], get: Get) -> None:
+def test_a_generated_sas_has_these_fields_and_is_granted(fields: dict[str, str], get: Get) -> None:
     assert fields.keys() == set(FIELDS)
     assert fields["sp"] == "p"
     assert (fields["st"], fields["se"]) == ("2006-01-02T14:34:05Z", "2006-01-02T15:34:05Z")
@@ -121,11 +121,11 @@ def test_a_line_break_moved_between_fields_is_refused(fields: dict[str, str], ge
     assert get(urlencode(moved)) == UNAUTHENTICATED
 
 
-def test_without_any_sas_nothing_is_granted(get: Get) -> None:
+def test_a_request_without_a_sas_is_refused(get: Get) -> None:
     assert get("") == UNAUTHENTICATED
 
 
-def test_a_sas_quoted_anew_is_granted(urls: SignedUrls, get: Get) -> None:
+def test_a_sas_with_other_percent_encoding_is_granted(urls: SignedUrls, get: Get) -> None:
     query = urls.poll.partition("?")[2]
     decoded = query
     for character in ":/,=":
@@ -145,11 +145,11 @@ def test_a_sas_begins_at_its_start_and_ends_at_its_expiry(
     clock.advance(timedelta(milliseconds=322))  # to a whole second, which is how a SAS counts
     now = clock.now()
     token = sas(storage, start=now + SECOND, expiry=now + 3 * SECOND)
-    told = []
+    answers = []
     for _ in range(5):
-        told.append(get(token))
+        answers.append(get(token))
         clock.advance(SECOND)
-    assert told == [UNAUTHENTICATED, GRANTED, GRANTED, UNAUTHENTICATED, UNAUTHENTICATED]
+    assert answers == [UNAUTHENTICATED, GRANTED, GRANTED, UNAUTHENTICATED, UNAUTHENTICATED]
 
 
 def test_a_sas_needs_no_start(storage: Storage, get: Get) -> None:
@@ -171,12 +171,14 @@ def test_a_sas_needs_no_start(storage: Storage, get: Get) -> None:
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_a_sas_for_something_else_is_refused(storage: Storage, get: Get, change: dict[str, Any]) -> None:
+def test_a_sas_with_another_resource_key_or_time_is_refused(
+    storage: Storage, get: Get, change: dict[str, Any]
+) -> None:
     assert get(sas(storage, **change)) == UNAUTHENTICATED
 
 
 @pytest.mark.parametrize("permission", ["r", "a", "u", "rau"])
-def test_a_sas_that_does_not_allow_to_process_is_refused(storage: Storage, get: Get, permission: str) -> None:
+def test_a_sas_without_the_process_permission_is_refused(storage: Storage, get: Get, permission: str) -> None:
     assert get(sas(storage, permission=permission)) == (403, "AuthorizationPermissionMismatch")
 
 

@@ -1,7 +1,7 @@
-"""The server on memory storage, and callers who sign as mohawk does.
+"""The server on memory storage, and callers that sign as mohawk does.
 
-Every answer is checked on its way: a 200 is valid against the schema that the server itself serves, an error
-has the documented shape and holds no secret, and nothing is a 500.
+Each answer is checked: a 200 is valid against the schema that the server serves, an error has the documented
+form and no secret in it, and no answer is a 500.
 """
 
 import base64
@@ -38,7 +38,8 @@ ROOT_URL = "http://queue.test"
 SECRETS = ("the-first-signing-secret-signs", "an-older-signing-secret-verifies")
 PREFIXES = ("/v1", "/api/queue/v1")
 PROVISIONER, WORKER_TYPE = "provisioner", "worker-Type_1"
-WORKER = {"workerGroup": "group", "workerId": "alice"}
+POOL: dict[str, Any] = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
+WORKER: dict[str, Any] = {"workerGroup": "group", "workerId": "alice"}
 DECLARED = {endpoint.name: endpoint for endpoint in ENDPOINTS}
 CONTROL = {endpoint.name: endpoint for endpoint in CONTROL_ENDPOINTS}
 
@@ -59,7 +60,7 @@ CODES = {
 
 @dataclass(frozen=True)
 class Credentials:
-    """What a caller signs with."""
+    """The credentials of a caller."""
 
     client_id: str
     access_token: str
@@ -102,7 +103,7 @@ def claimed(answer: TestResponse) -> Credentials:
 
 
 def task_body(now: datetime = NOW, **changes: Any) -> dict[str, Any]:
-    """What createTask is given; the deadline is a day away. None leaves a property out."""
+    """A body of createTask; the deadline is a day away. None leaves a property out."""
     body = {
         "provisionerId": PROVISIONER,
         "workerType": WORKER_TYPE,
@@ -129,7 +130,7 @@ def blob_of(content: bytes) -> dict[str, Any]:
 
 
 def artifact_body(storage_type: str, now: datetime = NOW, **changes: Any) -> dict[str, Any]:
-    """What createArtifact is given; it expires in an hour. None leaves a property out."""
+    """A body of createArtifact; it expires in an hour. None leaves a property out."""
     beside = {
         "s3": {"contentType": "text/plain"},
         "azure": {"contentType": "text/plain"},
@@ -153,7 +154,7 @@ def hawk(
     content_type: str = "",
 ) -> str:
     """The Authorization header; the payload is hashed when it is given."""
-    return mohawk.Sender(
+    header: str = mohawk.Sender(
         {"id": credentials.client_id, "key": credentials.access_token, "algorithm": "sha256"},
         url,
         method,
@@ -163,6 +164,7 @@ def hawk(
         ext=credentials.ext,
         _timestamp=int(now.timestamp()),
     ).request_header
+    return header
 
 
 class Queue:
@@ -212,7 +214,7 @@ class Queue:
         headers: Mapping[str, str] | None = None,
         signed_url: str | None = None,
     ) -> TestResponse:
-        """One request, its target raw. ``signed_url`` is what the caller thinks that it asks for."""
+        """One request with a raw target. ``signed_url`` is the URL that the caller signs, if another."""
         headers = dict(headers or {})
         if credentials:
             signed = hawk(credentials, method, signed_url or ROOT_URL + target, self.clock.now())
@@ -244,7 +246,7 @@ class Queue:
         return task_id
 
     def claim(
-        self, task_id: str, run_id: int = 0, credentials: Credentials = ROOT, **more: Any
+        self, task_id: str, run_id: int | str = 0, credentials: Credentials = ROOT, **more: Any
     ) -> TestResponse:
         return self.call("claimTask", {**WORKER, **more}, credentials, taskId=task_id, runId=run_id)
 
@@ -268,7 +270,7 @@ class Queue:
         credentials: Credentials = ROOT,
         **changes: Any,
     ) -> TestResponse:
-        """What createArtifact answers; the body is that of the storage type, with the changes."""
+        """The answer of createArtifact; the body is that of the storage type, with the changes."""
         body = artifact_body(storage_type, self.clock.now(), **changes)
         return self.call("createArtifact", body, credentials, taskId=task_id, runId=0, name=name)
 
@@ -291,13 +293,13 @@ class Queue:
     def object(
         self, method: str, call: str, name: str, body: Any = None, credentials: Credentials | None = ROOT
     ) -> TestResponse:
-        """What the Object service answers."""
+        """The answer of the Object service."""
         target = f"/api/object/v1/{call}/{quote(name, safe='')}"
         data = b"" if body is None else json.dumps(body).encode()
         return self.send(method, target, data, credentials=credentials)
 
     def uploaded_object(self, task_id: str, name: str, content: bytes = BLOB) -> dict[str, Any]:
-        """What createArtifact answered for an object whose upload is finished."""
+        """The answer of createArtifact for an object whose upload is finished."""
         created = succeeded(self.artifact(task_id, name, "object")).get_json()
         upload = {key: created[key] for key in ("projectId", "uploadId")}
         inline = {"contentType": "text/plain", "objectData": base64.b64encode(content).decode()}
@@ -315,25 +317,24 @@ class Queue:
 
     def published(self) -> list[Event]:
         """Every event so far, oldest first."""
-        return [event for _, event in self.server.services.event_feed._events]
+        kept = self.server.services.event_feed.follow(None, "#", after="0" * 16, is_endless=False)
+        return [item[1] for item in kept if isinstance(item, tuple)]
 
     def messages(self) -> list[tuple[str, int, str, str, str]]:
-        """What a worker gets that polls now: taskId, runId, messageId, receipt, signature of each."""
-        urls = succeeded(
-            self.call("pollTaskUrls", provisionerId=PROVISIONER, workerType=WORKER_TYPE)
-        ).get_json()
-        found = []
-        for urls_of_one in urls["queues"]:
-            target = urls_of_one["signedPollUrl"].removeprefix(ROOT_URL)
+        """What a poll receives now: taskId, runId, messageId, receipt and signature of each message."""
+        urls = succeeded(self.call("pollTaskUrls", **POOL)).get_json()
+        received = []
+        for urls_of_queue in urls["queues"]:
+            target = urls_of_queue["signedPollUrl"].removeprefix(ROOT_URL)
             answer = self.send("GET", f"{target}&numofmessages=32", credentials=None)
-            for one in re.findall(r"<QueueMessage>.*?</QueueMessage>", answer.get_data(as_text=True)):
+            for message in re.findall(r"<QueueMessage>.*?</QueueMessage>", answer.get_data(as_text=True)):
                 message_id, receipt, text = (
-                    re.findall(f"<{tag}>(.*?)</{tag}>", one)[0]
+                    re.findall(f"<{tag}>(.*?)</{tag}>", message)[0]
                     for tag in ("MessageId", "PopReceipt", "MessageText")
                 )
                 wire = json.loads(base64.b64decode(text))
-                found.append((wire["taskId"], wire["runId"], message_id, receipt, wire["signature"]))
-        return found
+                received.append((wire["taskId"], wire["runId"], message_id, receipt, wire["signature"]))
+        return received
 
     def _check(
         self,
@@ -347,7 +348,8 @@ class Queue:
         if path.startswith("/azure/") or path == "/metrics" or method == "HEAD":
             return
         if answer.status_code == 204 or (path.startswith("/uploads/") and answer.status_code == 200):
-            assert (answer.content_type, answer.data) == (None, b"")
+            assert "content-type" not in answer.headers
+            assert answer.data == b""
             return
         assert answer.content_type == "application/json"
         if answer.status_code == 200:
@@ -383,16 +385,16 @@ def succeeded(answer: TestResponse) -> TestResponse:
 
 
 def refused(answer: TestResponse, status: int, code: str, *mentioned: str) -> str:
-    """The message of an error, once it is that one and mentions all of these."""
+    """The message of the error, which has that status and code and mentions all of these."""
     body = answer.get_json()
     assert (answer.status_code, body["code"]) == (status, code), body
     message = str(body["message"])
-    assert [one for one in mentioned if one not in message] == [], message
+    assert [text for text in mentioned if text not in message] == [], message
     return message
 
 
 def check_error(answer: TestResponse, name: str | None) -> None:
-    """The shape of every error, as docs/explanation/http-contract.md has it."""
+    """Each error has the form that docs/explanation/http-contract.md documents."""
     body = answer.get_json()
     assert set(body) == {"code", "message", "requestInfo"}
     assert body["code"] in CODES[answer.status_code]
@@ -400,7 +402,7 @@ def check_error(answer: TestResponse, name: str | None) -> None:
     info = body["requestInfo"]
     assert set(info) == {"method", "params", "payload", "time", "requestId"}
     assert info["requestId"] == answer.headers["x-request-id"]
-    # on one route, told apart by their bodies once the caller is known
+    # these two have one route: the body tells which of them it is
     assert info["method"] in (
         ("completeArtifact", "finishArtifact") if name == "completeArtifact" else (name,)
     )
@@ -410,7 +412,7 @@ def check_error(answer: TestResponse, name: str | None) -> None:
 
 
 def endpoint_of(method: str, path: str) -> str | None:
-    """The endpoint that a raw path is one of."""
+    """The name of the endpoint with that raw path."""
     for endpoint in OBJECT_ENDPOINTS:
         if endpoint.method == method and re.fullmatch(
             "/api/object/v1" + re.sub(r"<\w+>", ".*", endpoint.route), path
@@ -424,7 +426,7 @@ def endpoint_of(method: str, path: str) -> str | None:
 
 @cache
 def reference() -> Any:
-    """What the server says of itself."""
+    """The reference that the server serves."""
     return Queue().send("GET", "/references/queue/v1/api.json", credentials=None).get_json()
 
 
@@ -442,7 +444,7 @@ def served_schema(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Scene:
-    """A call that succeeds: what is true before, its parameters, its body, and what scopes refer to."""
+    """A call that succeeds: its parameters, its body, its preparation, and the fields of its scopes."""
 
     params: Mapping[str, Any]
     body: Any
@@ -453,7 +455,6 @@ class Scene:
 TASK_ID = "VLdaX5vAQ0iW8JIr3sGQZw"
 GROUP_ID = "eJzQ3g3rTZuH-bUFBpVoxw"
 NAME = "private/build.log"
-_POOL = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
 _QUEUE_ID = f"{PROVISIONER}/{WORKER_TYPE}"
 _TASK = {"schedulerId": "a-scheduler", "taskGroupId": GROUP_ID, "projectId": "a/project"}
 _LISTS = {"scopes": ["some:scope:*", "another scope"], "routes": ["index.a.b", "tc-treeherder.v2"]}
@@ -482,8 +483,8 @@ _DECLARED_BODIES = {
 }
 
 
-_GROUP = {"taskGroupId": GROUP_ID}
-_OF_GROUPS: dict[str, tuple[dict[str, str], Any]] = {
+_GROUP: dict[str, Any] = {"taskGroupId": GROUP_ID}
+_OF_GROUPS: dict[str, tuple[dict[str, Any], Any]] = {
     "statuses": ({}, {"taskIds": [TASK_ID]}),
     "tasks": ({}, {"taskIds": [TASK_ID]}),
     "changeTaskPriority": ({"taskId": TASK_ID}, {"newPriority": "high"}),
@@ -492,8 +493,8 @@ _OF_GROUPS: dict[str, tuple[dict[str, str], Any]] = {
 }
 
 
-def of_groups(name: str, task: Mapping[str, Any]) -> tuple[dict[str, str], Any, Callable[[Queue], Any]]:
-    """The parameters, the body, and what is true before, of an endpoint of many tasks or of priorities."""
+def of_groups(name: str, task: Mapping[str, Any]) -> tuple[dict[str, Any], Any, Callable[[Queue], Any]]:
+    """The parameters, the body and the preparation for an endpoint of many tasks or of priorities."""
 
     def prepare(queue: Queue) -> None:
         queue.create(TASK_ID, **task)
@@ -503,15 +504,15 @@ def of_groups(name: str, task: Mapping[str, Any]) -> tuple[dict[str, str], Any, 
     return *_OF_GROUPS[name], prepare
 
 
-def of_workers(name: str) -> dict[str, str]:
+def of_workers(name: str) -> dict[str, Any]:
     """The parameters of an endpoint about provisioners, worker types or workers."""
-    known = {**_POOL, **WORKER}
+    known = {**POOL, **WORKER}
     return {param: known[param] for param in re.findall(r"<(\w+)>", DECLARED[name].route)}
 
 
 def with_artifact(queue: Queue, name: str, **task: Any) -> None:
-    """A running task with what the endpoint is about; that of completeArtifact and finishArtifact is BLOB,
-    uploaded.
+    """A running task with the artifact that the endpoint needs; completeArtifact and finishArtifact need an
+    uploaded one.
     """
     queue.running(TASK_ID, **task)
     if name == "completeArtifact":
@@ -536,10 +537,10 @@ def _of_task_queue(name: str) -> Scene:
 
 
 def scene(name: str, priority: str = "lowest") -> Scene:
-    """For any endpoint; a task of that priority is what it is about."""
+    """The scene of any endpoint, with a task of that priority."""
     above = ["highest", "very-high", "high", "medium", "low", "very-low", "lowest"]
     fields = {
-        **_POOL,
+        **POOL,
         **_TASK,
         **WORKER,
         **_LISTS,
@@ -552,14 +553,14 @@ def scene(name: str, priority: str = "lowest") -> Scene:
         "directions": ["raise"],
     }
     params: dict[str, Any] = {"taskId": TASK_ID}
-    task = {**_TASK, **_LISTS, "priority": priority}
+    task: dict[str, Any] = {**_TASK, **_LISTS, "priority": priority}
     body: Any = None
     prepare: Callable[[Queue], Any] = lambda queue: queue.create(TASK_ID, **task)  # noqa: E731
     match name:
         case "ping" | "lbheartbeat" | "heartbeat" | "version":
             params, prepare = {}, lambda _queue: None
         case "pollTaskUrls" | "pendingTasks" | "claimWork":
-            params, body = _POOL, WORKER if name == "claimWork" else None
+            params, body = POOL, WORKER if name == "claimWork" else None
         case _ if name in _OF_TASK_QUEUES:
             return _of_task_queue(name)
         case "createTask" | "defineTask":
@@ -590,7 +591,7 @@ def scene(name: str, priority: str = "lowest") -> Scene:
 
 
 def play(queue: Queue, name: str, credentials: Credentials | None = ROOT, **more: Any) -> TestResponse:
-    """Call an endpoint in a state in which a caller who may gets a 200."""
-    one = scene(name, more.pop("priority", "lowest"))
-    one.prepare(queue)
-    return queue.call(name, one.body, credentials, **more, **one.params)
+    """Call an endpoint in a state in which an authorized caller gets a 200."""
+    example = scene(name, more.pop("priority", "lowest"))
+    example.prepare(queue)
+    return queue.call(name, example.body, credentials, **more, **example.params)

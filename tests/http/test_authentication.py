@@ -3,6 +3,7 @@
 import base64
 import json
 from datetime import timedelta
+from itertools import product
 from typing import Any
 
 import mohawk.base
@@ -70,14 +71,16 @@ def bewit(target: str, life: timedelta = timedelta(minutes=5), credentials: Cred
     ],
     ids=lambda header: ascii(header)[:40],
 )
-def test_an_authorization_that_is_none_is_refused_where_scopes_are_needed(queue: Queue, header: str) -> None:
+def test_an_invalid_authorization_header_is_refused_where_scopes_are_needed(
+    queue: Queue, header: str
+) -> None:
     headers = {"Authorization": header}
     answer = queue.send("GET", POLLING, credentials=None, headers=headers)
     refused(answer, 401, "AuthenticationFailed")
     succeeded(queue.send("GET", "/v1/ping", credentials=None, headers=headers))
 
 
-def test_why_credentials_are_not_valid_is_told() -> None:
+def test_all_invalid_credentials_get_the_same_message() -> None:
     queue = Queue()
     ended = hawk(ROOT, "GET", ROOT_URL + POLLING, NOW - timedelta(minutes=16))
     other_key = hawk(Credentials("root", "x" * 30), "GET", ROOT_URL + POLLING, NOW)
@@ -91,7 +94,7 @@ def test_why_credentials_are_not_valid_is_told() -> None:
 
 @pytest.mark.parametrize(("skew", "status"), [(899, 200), (900, 200), (901, 401)])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_clock_is_trusted_otherwise_than_to_15_minutes(skew: int, sign: int, status: int) -> None:
+def test_a_clients_clock_may_differ_by_15_minutes(skew: int, sign: int, status: int) -> None:
     queue = Queue()
     queue.clock.advance(timedelta(milliseconds=110))  # a whole second
     then = queue.clock.now() + timedelta(seconds=sign * skew)
@@ -115,7 +118,7 @@ BODY = json.dumps(task_body()).encode()
         ((b"", ""), 401),
     ],
 )
-def test_a_payload_hash_that_does_not_match_is_something_else_than_401(
+def test_a_payload_hash_that_does_not_match_is_a_401(
     queue: Queue, hashed: tuple[bytes, str], status: int
 ) -> None:
     """The original answered 500."""
@@ -126,14 +129,19 @@ def test_a_payload_hash_that_does_not_match_is_something_else_than_401(
     assert queue.call("task", taskId=TASK_ID).status_code == (200 if status == 200 else 404)
 
 
-@pytest.mark.parametrize("name", ["pollTaskUrls", "cancelTask", "createTask"])
-@pytest.mark.parametrize("content_type", [None, "application/octet-stream", "application/json"])
+@pytest.mark.parametrize(
+    ("name", "content_type"),
+    [
+        *product(["cancelTask"], [None, "application/octet-stream", "application/json"]),
+        *product(["pollTaskUrls", "createTask"], [None]),
+    ],
+)
 def test_the_hash_of_an_empty_body_is_accepted(queue: Queue, name: str, content_type: str | None) -> None:
     """Python sends it with every call, on GET too."""
-    one = scene(name)
-    one.prepare(queue)
+    example = scene(name)
+    example.prepare(queue)
     method, target = DECLARED[name].method, raw_target(name)
-    body = b"" if one.body is None else json.dumps(one.body).encode()
+    body = b"" if example.body is None else json.dumps(example.body).encode()
     header = hawk(ROOT, method, ROOT_URL + target, NOW, body, "application/json" if body else "")
     headers = {"Authorization": header}
     if content_type and not body:
@@ -143,7 +151,7 @@ def test_the_hash_of_an_empty_body_is_accepted(queue: Queue, name: str, content_
 
 @pytest.mark.parametrize("alphabet", [base64.standard_b64encode, base64.urlsafe_b64encode])
 @pytest.mark.parametrize("padding", ["=", ""])
-def test_ext_in_one_of_its_alphabets_is_refused(alphabet: Any, padding: str) -> None:
+def test_ext_may_be_in_either_base64_alphabet_with_or_without_padding(alphabet: Any, padding: str) -> None:
     queue = Queue()
     scopes = ["queue:poll-task-urls:p/~~~>>>???", "queue:poll-task-urls:p/w"]  # ~ > ? need + and /
     content = alphabet(json.dumps({"authorizedScopes": scopes}).encode()).decode().rstrip("=")
@@ -165,7 +173,7 @@ def test_ext_in_one_of_its_alphabets_is_refused(alphabet: Any, padding: str) -> 
     )
 
 
-@pytest.mark.parametrize("name", [name for name in DECLARED if DECLARED[name].method == "GET"])
+@pytest.mark.parametrize("name", ["pollTaskUrls", "listTaskGroup"])
 def test_a_bewit_is_accepted_on_a_get(queue: Queue, name: str) -> None:
     target = raw_target(name)
     scene(name).prepare(queue)
@@ -189,13 +197,13 @@ def test_a_private_artifact_needs_valid_credentials_and_a_public_one_none(queue:
                 refused(answer, 401, "AuthenticationFailed")
 
 
-def test_a_bewit_is_refused_on_head(queue: Queue) -> None:
+def test_a_head_request_may_have_a_bewit(queue: Queue) -> None:
     answer = queue.send("HEAD", f"/v1/ping?bewit={bewit('/v1/ping')}", credentials=None)
     assert answer.status_code == 200
     assert answer.data == b""
 
 
-def test_a_bewit_is_good_for_anything_but_its_get(queue: Queue) -> None:
+def test_a_bewit_is_valid_for_nothing_but_its_get(queue: Queue) -> None:
     good = bewit("/v1/poll-task-url/p/w")
     refusals = [
         queue.send("GET", f"/v1/poll-task-url/p/x?bewit={good}", credentials=None),
@@ -217,18 +225,16 @@ def test_a_bewit_is_good_for_anything_but_its_get(queue: Queue) -> None:
     succeeded(queue.send("GET", f"/v1/poll-task-url/p/w?bewit={good}", credentials=None))
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, one in DECLARED.items() if one.method != "GET" and one.scopes is not None]
-)
-def test_a_bewit_is_good_for_a_change(name: str) -> None:
-    queue, one, target = Queue(), scene(name), raw_target(name)
-    one.prepare(queue)
-    body = b"" if one.body is None else json.dumps(one.body).encode()
+@pytest.mark.parametrize("name", ["createTask", "cancelTask"])
+def test_a_bewit_is_refused_for_a_change(name: str) -> None:
+    queue, example, target = Queue(), scene(name), raw_target(name)
+    example.prepare(queue)
+    body = b"" if example.body is None else json.dumps(example.body).encode()
     answer = queue.send(DECLARED[name].method, f"{target}?bewit={bewit(target)}", body, credentials=None)
     refused(answer, 401, "AuthenticationFailed")
 
 
-def test_a_bewit_gives_more_than_its_scopes(queue: Queue) -> None:
+def test_a_bewit_may_do_no_more_than_its_scopes(queue: Queue) -> None:
     target = "/v1/poll-task-url/p/w"
     narrow = ROOT.narrowed("queue:poll-task-urls:p/x")
     answer = queue.send("GET", f"{target}?bewit={bewit(target, credentials=narrow)}", credentials=None)
@@ -251,22 +257,29 @@ def test_a_bewit_gives_more_than_its_scopes(queue: Queue) -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_a_trusted_proxy_is_not_believed(headers: dict[str, str], signed: str) -> None:
+def test_a_trusted_proxy_says_which_host_and_port_the_client_addressed(
+    headers: dict[str, str], signed: str
+) -> None:
     queue = Queue(trusted_proxy=True)
     succeeded(queue.send("GET", POLLING, headers=headers, signed_url=signed + POLLING))
     if signed != ROOT_URL:
         refused(queue.send("GET", POLLING, headers=headers), 401, "AuthenticationFailed")
 
 
-def test_anybody_is_believed_to_be_a_proxy(queue: Queue) -> None:
+def test_forwarded_headers_are_ignored_without_a_trusted_proxy(queue: Queue) -> None:
     signed = f"https://tc.example.com:8443{POLLING}"
     refused(queue.send("GET", POLLING, headers=PROXIED, signed_url=signed), 401, "AuthenticationFailed")
     succeeded(queue.send("GET", POLLING, headers=PROXIED))
 
 
-@pytest.mark.parametrize("port", ["", "x", "-1", "8o", "99999999999", "9" * 5000, "\u0661", "80 80", "8,0"])
-@pytest.mark.parametrize("header", ["x-forwarded-port", "x-forwarded-host", "host"])
-def test_a_port_that_is_none_crashes_the_server(header: str, port: str) -> None:
+@pytest.mark.parametrize(
+    ("header", "port"),
+    [
+        *product(["host"], ["", "x", "-1", "8o", "99999999999", "9" * 5000, "\u0661", "80 80", "8,0"]),
+        *product(["x-forwarded-port", "x-forwarded-host"], ["x", "\u0661"]),
+    ],
+)
+def test_an_invalid_port_is_refused(header: str, port: str) -> None:
     queue = Queue(trusted_proxy=header != "host")
     value = port if header == "x-forwarded-port" else f"queue.test:{port}"
     environ = {f"HTTP_{header.upper().replace('-', '_')}": value.encode().decode("latin-1")}
@@ -275,19 +288,19 @@ def test_a_port_that_is_none_crashes_the_server(header: str, port: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8080", "[::1]:8080", "[::1]", "localhost", "QUEUE.test:80"])
-def test_a_host_is_read_otherwise_than_clients_sign_it(queue: Queue, host: str) -> None:
+def test_a_host_is_read_as_clients_sign_it(queue: Queue, host: str) -> None:
     header = hawk(ROOT, "GET", f"http://{host}{POLLING}", NOW)
     answer = queue.http.get(POLLING, base_url=f"http://{host}", headers={"Authorization": header})
     assert answer.status_code == 200
 
 
-def test_a_server_without_a_host_header_crashes(queue: Queue) -> None:
+def test_a_request_without_a_host_is_refused(queue: Queue) -> None:
     answer = queue.http.get(POLLING, environ_overrides={"HTTP_HOST": ""})
     assert answer.status_code in (400, 401, 403)
 
 
-def test_a_client_that_is_not_configured_any_more_is_let_in() -> None:
-    gone = Credentials("gone", "the-access-token-of-one-who-left")
+def test_a_client_that_was_removed_from_the_settings_is_refused() -> None:
+    gone = Credentials("gone", "the-access-token-of-a-removed-client")
     before = Queue(Client(gone.client_id, gone.access_token, ("*",)))
     succeeded(play(before, "pollTaskUrls", gone))
     refused(play(Queue(), "pollTaskUrls", gone), 401, "AuthenticationFailed")

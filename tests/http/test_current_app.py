@@ -16,7 +16,7 @@ Act = Callable[[], object]
 
 
 def app(answer: bytes) -> WsgiApp:
-    """It does what a request asks it to do, and answers then."""
+    """An application that does what a request asks it to do, then answers."""
 
     def serve(environ: Any, start_response: Any) -> Iterable[bytes]:
         environ["act"]()
@@ -27,7 +27,7 @@ def app(answer: bytes) -> WsgiApp:
 
 
 def nothing() -> None:
-    """Nothing waits that would have to end."""
+    """Nothing has to be ended."""
 
 
 def ask(current: CurrentApp, act: Act = nothing) -> bytes:
@@ -36,13 +36,13 @@ def ask(current: CurrentApp, act: Act = nothing) -> bytes:
     return b"".join(chunks)
 
 
-def replace(current: CurrentApp, make: Callable[[], WsgiApp], end: Act = nothing) -> bytes:
-    """By a request."""
+def replace(current: CurrentApp, make: Callable[[], WsgiApp], end: Callable[[], None] = nothing) -> bytes:
+    """Let a request replace the application."""
     return ask(current, lambda: current.replace(end, make))
 
 
 def asking(current: CurrentApp, act: Act) -> threading.Thread:
-    """A request that is under way."""
+    """Begin a request that is under way when this returns."""
     entered = threading.Event()
 
     def enter() -> None:
@@ -59,7 +59,7 @@ def fail() -> WsgiApp:
     raise ValueError("a defect")
 
 
-def test_requests_go_to_the_new_application_behind_the_one_that_replaced_it() -> None:
+def test_requests_go_to_the_new_application_after_it_was_replaced() -> None:
     current = CurrentApp(app(b"old"))
     assert ask(current) == b"old"
     assert replace(current, lambda: app(b"new")) == b"old"
@@ -69,7 +69,12 @@ def test_requests_go_to_the_new_application_behind_the_one_that_replaced_it() ->
 def test_requests_under_way_end_before_the_new_application_is_made() -> None:
     ends, seen = threading.Event(), []
     current = CurrentApp(app(b"old"), timedelta(seconds=30))
-    request = asking(current, lambda: (ends.wait(30), seen.append("ended")))
+
+    def wait() -> None:
+        ends.wait(30)
+        seen.append("ended")
+
+    request = asking(current, wait)
 
     def make() -> WsgiApp:
         seen.append("made")
@@ -80,7 +85,7 @@ def test_requests_under_way_end_before_the_new_application_is_made() -> None:
     assert seen == ["ended", "made"]
 
 
-def test_requests_that_do_not_end_are_left_behind() -> None:
+def test_requests_that_do_not_end_are_not_waited_for_longer_than_the_timeout() -> None:
     ends, current = threading.Event(), CurrentApp(app(b"old"), timedelta(0))
     request = asking(current, lambda: ends.wait(30))
     with capture_logs() as logs:
@@ -88,10 +93,10 @@ def test_requests_that_do_not_end_are_left_behind() -> None:
     assert ask(current) == b"new"
     ends.set()
     request.join(30)
-    assert [(one["event"], one["count"]) for one in logs] == [("requests-not-finished", 1)]
+    assert [(line["event"], line["count"]) for line in logs] == [("requests-not-finished", 1)]
 
 
-def test_requests_that_come_meanwhile_wait_for_the_new_application() -> None:
+def test_a_request_during_the_replacement_waits_for_the_new_application() -> None:
     current, answers = CurrentApp(app(b"old")), []
     request = threading.Thread(target=lambda: answers.append(ask(current)))
 
@@ -104,7 +109,7 @@ def test_requests_that_come_meanwhile_wait_for_the_new_application() -> None:
     assert answers == [b"new"]
 
 
-def test_two_that_replace_it_at_once_follow_one_another() -> None:
+def test_two_replacements_at_once_happen_in_turn() -> None:
     current, begun, made = CurrentApp(app(b"old"), timedelta(seconds=30)), threading.Event(), []
 
     def make(name: bytes) -> WsgiApp:
@@ -125,7 +130,7 @@ def test_two_that_replace_it_at_once_follow_one_another() -> None:
     assert ask(current) == b"2"
 
 
-def test_where_no_new_application_can_be_made_the_old_one_stays() -> None:
+def test_the_old_application_stays_when_no_new_one_can_be_made() -> None:
     current = CurrentApp(app(b"old"))
     with pytest.raises(ValueError, match="a defect"):
         replace(current, fail)

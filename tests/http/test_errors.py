@@ -1,4 +1,4 @@
-"""Refusals: the code, the shape, what is said and what never is. The suite's calls check each one's shape."""
+"""Errors: the code, what they show and what they never show. Each call of the suite checks their form."""
 
 import json
 from collections.abc import Callable
@@ -28,14 +28,13 @@ from tests.http.calls import (
     Queue,
     endpoint_of,
     hawk,
-    play,
     refused,
     scene,
     succeeded,
     task_body,
 )
 from tests.memory_server import FakeClock, memory_storage
-from tests.services.harness import intercept_storage
+from tests.services.ports import intercept_storage
 
 OF_A_TASK = [
     name for name in DECLARED if "taskId" in scene(name).params and name not in ("createTask", "defineTask")
@@ -45,8 +44,8 @@ _ASK_NO_STORE = ("ping", "lbheartbeat", "heartbeat", "version")
 TOUCHING_STORAGE = [name for name in DECLARED if name not in _ASK_NO_STORE]
 
 
-class Switch:
-    """Storage whose every call raises this once it is thrown."""
+class Outage:
+    """Each call of storage raises ``error`` once it is set."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
@@ -57,81 +56,75 @@ class Switch:
         return call()
 
 
-def on_a_switch() -> tuple[Queue, Switch]:
-    switch, clock = Switch(), FakeClock(NOW)
+def with_outage() -> tuple[Queue, Outage]:
+    outage, clock = Outage(), FakeClock(NOW)
     memory = memory_storage(clock, f"{ROOT_URL}/azure", "q")
-    return Queue(clock=clock, storage=intercept_storage(memory, switch)), switch
-
-
-@pytest.mark.parametrize(
-    ("name", "prefix"),
-    [("createTask", PREFIXES[0]), *((name, PREFIXES[1]) for name in DECLARED)],
-)
-def test_an_endpoint_is_missing_under_a_prefix(queue: Queue, name: str, prefix: str) -> None:
-    """Nearly all other tests ask under the first."""
-    answer = succeeded(play(queue, name, prefix=prefix))
-    assert answer.content_type == ("application/json" if answer.status_code != 204 else None)
+    return Queue(clock=clock, storage=intercept_storage(memory, outage)), outage
 
 
 @pytest.mark.parametrize("name", OF_A_TASK)
-def test_a_task_that_is_not_there_is_not_found(queue: Queue, name: str) -> None:
-    one = scene(name)
-    answer = queue.call(name, one.body, **one.params)
+def test_a_task_that_does_not_exist_is_not_found(queue: Queue, name: str) -> None:
+    example = scene(name)
+    answer = queue.call(name, example.body, **example.params)
     refused(answer, 404, "ResourceNotFound", TASK_ID)
     info = answer.get_json()["requestInfo"]
     assert info == {
         "method": name,
-        "params": one.params,
-        "payload": one.body,
+        "params": example.params,
+        "payload": example.body,
         "time": "2018-03-04T05:06:07.890Z",
         "requestId": answer.headers["x-request-id"],
     }
 
 
 @pytest.mark.parametrize("name", OF_A_RUN)
-def test_a_run_that_is_not_there_is_found(queue: Queue, name: str) -> None:
-    one = scene(name)
+def test_a_run_that_does_not_exist_is_not_found(queue: Queue, name: str) -> None:
+    example = scene(name)
     queue.running(TASK_ID)
-    answer = queue.call(name, one.body, **{**one.params, "runId": 7})
+    answer = queue.call(name, example.body, **{**example.params, "runId": 7})
     refused(answer, 404, "ResourceNotFound", TASK_ID, "no run 7", "0..0")
 
 
 @pytest.mark.parametrize("name", [name for name in OF_A_RUN if name != "claimTask"])
-def test_a_run_that_nobody_holds_is_reported_or_reclaimed(queue: Queue, name: str) -> None:
-    one = scene(name)
+def test_a_run_that_no_worker_has_claimed_is_a_conflict(queue: Queue, name: str) -> None:
+    example = scene(name)
     queue.create(TASK_ID)
-    refused(queue.call(name, one.body, **one.params), 409, "RequestConflict", TASK_ID, "run 0 is pending")
+    refused(
+        queue.call(name, example.body, **example.params), 409, "RequestConflict", TASK_ID, "run 0 is pending"
+    )
     succeeded(queue.call("cancelTask", taskId=TASK_ID))
-    refused(queue.call(name, one.body, **one.params), 409, "RequestConflict", "canceled")
+    refused(queue.call(name, example.body, **example.params), 409, "RequestConflict", "canceled")
 
 
 @pytest.mark.parametrize("name", OF_A_RUN)
-def test_a_run_that_ended_otherwise_goes_on(queue: Queue, name: str) -> None:
-    one = scene(name)
+def test_a_run_that_was_resolved_is_a_conflict_that_shows_the_status(queue: Queue, name: str) -> None:
+    example = scene(name)
     queue.running(TASK_ID)
     ending = "reportFailed" if name != "reportFailed" else "reportCompleted"
     ended = succeeded(queue.call(ending, taskId=TASK_ID, runId=0)).get_json()
-    answer = queue.call(name, one.body, **one.params)
+    answer = queue.call(name, example.body, **example.params)
     message = refused(answer, 409, "RequestConflict", TASK_ID, ended["status"]["state"])
     assert json.loads(message.partition("\n\n")[2]) == {"status": ended["status"]}
 
 
-def test_two_workers_claim_one_run(queue: Queue) -> None:
+def test_a_second_worker_gets_a_conflict(queue: Queue) -> None:
     queue.running(TASK_ID)
     answer = queue.claim(TASK_ID, workerId="bob")
     refused(answer, 409, "RequestConflict", "run 0 is running")
 
 
 @pytest.mark.parametrize("name", ["claimTask", "scheduleTask", "rerunTask", "cancelTask"])
-def test_a_task_is_changed_past_its_deadline(queue: Queue, name: str) -> None:
-    one = scene(name)
-    one.prepare(queue)
+def test_a_change_past_the_deadline_is_a_conflict(queue: Queue, name: str) -> None:
+    example = scene(name)
+    example.prepare(queue)
     queue.clock.advance(timedelta(days=1))
-    refused(queue.call(name, one.body, **one.params), 409, "RequestConflict", "deadline", "2018-03-05")
+    refused(
+        queue.call(name, example.body, **example.params), 409, "RequestConflict", "deadline", "2018-03-05"
+    )
 
 
 @pytest.mark.parametrize("signature", ["x", "A" * 43 + "=", "\u00e4", "x" * 256])
-def test_a_wrong_signature_of_a_message_claims(queue: Queue, signature: str) -> None:
+def test_a_claim_with_a_wrong_signature_is_refused_and_claims_nothing(queue: Queue, signature: str) -> None:
     queue.create(TASK_ID)
     answer = queue.claim(TASK_ID, messageId="m", receipt="r", signature=signature)
     message = refused(answer, 403, "AuthorizationFailed", TASK_ID, "run 0")
@@ -157,7 +150,7 @@ def test_a_wrong_signature_of_a_message_claims(queue: Queue, signature: str) -> 
     ],
     ids=lambda changes: str(changes)[:40],
 )
-def test_a_message_is_shown_with_what_proves_it(queue: Queue, changes: dict[str, Any]) -> None:
+def test_an_error_does_not_show_the_proof_of_a_claim_again(queue: Queue, changes: dict[str, Any]) -> None:
     answer = queue.call("claimTask", {**WORKER, **changes}, taskId=TASK_ID, runId=0)
     refused(answer, 400, "InputValidationError", "body")
     text = answer.get_data(as_text=True)
@@ -166,14 +159,14 @@ def test_a_message_is_shown_with_what_proves_it(queue: Queue, changes: dict[str,
     assert answer.get_json()["requestInfo"]["payload"]["workerGroup"] == "group"
 
 
-def test_a_list_is_shown_with_what_proves_it(queue: Queue) -> None:
+def test_an_error_hides_the_proof_of_a_claim_inside_a_list(queue: Queue) -> None:
     answer = queue.call("claimTask", [{"signature": "SECRET"}], taskId=TASK_ID, runId=0)
     assert "SECRET" not in answer.get_data(as_text=True)
     assert answer.get_json()["requestInfo"]["payload"] == [{"signature": "(hidden)"}]
 
 
 @pytest.mark.parametrize("changes", [{"workerGroup": "a b"}, {"workerId": ""}, {"workerId": "w" * 39}])
-def test_a_worker_by_any_name_claims(queue: Queue, changes: dict[str, str]) -> None:
+def test_a_claim_with_an_invalid_worker_name_is_refused(queue: Queue, changes: dict[str, Any]) -> None:
     queue.create(TASK_ID)
     ((name, value),) = changes.items()
     answer = queue.claim(TASK_ID, **changes)
@@ -183,17 +176,17 @@ def test_a_worker_by_any_name_claims(queue: Queue, changes: dict[str, str]) -> N
 @pytest.mark.parametrize(
     "reason", ["completed", "canceled", "claim-expired", "deadline-exceeded", "", None, 1]
 )
-def test_a_worker_gives_a_reason_that_is_the_queues_own(queue: Queue, reason: Any) -> None:
+def test_an_exception_with_a_reason_that_only_the_queue_gives_is_refused(queue: Queue, reason: Any) -> None:
     queue.running(TASK_ID)
     answer = queue.call("reportException", {"reason": reason}, taskId=TASK_ID, runId=0)
     refused(answer, 400, "InputValidationError", "body/reason", "worker-shutdown", "intermittent-task")
     assert queue.state(TASK_ID) == "running"
 
 
-def test_a_policy_of_required_lets_a_worker_claim_without_its_message() -> None:
+def test_the_required_policy_refuses_a_claim_without_the_whole_message() -> None:
     queue = Queue(worker_types={f"{PROVISIONER}/{WORKER_TYPE}": "required"})
     queue.create(TASK_ID)
-    cases: list[tuple[dict[str, str], list[str]]] = [
+    cases: list[tuple[dict[str, Any], list[str]]] = [
         ({}, ["messageId", "receipt", "signature"]),
         ({"messageId": "m"}, ["receipt", "signature"]),
         ({"messageId": "m", "receipt": "r"}, ["signature"]),
@@ -206,26 +199,26 @@ def test_a_policy_of_required_lets_a_worker_claim_without_its_message() -> None:
 @pytest.mark.parametrize(
     "path", ["/", "/v1", "/v1/", "/v1/no-such", "/favicon.ico", "/schemas/queue/v1/x.json"]
 )
-def test_a_path_that_leads_nowhere_has_another_kind_of_error(queue: Queue, path: str) -> None:
+def test_a_path_that_is_not_served_has_an_error_of_the_same_form(queue: Queue, path: str) -> None:
     assert endpoint_of("GET", path) is None
     refused(queue.send("GET", path, credentials=None), 404, "ResourceNotFound", "there is no")
 
 
 @pytest.mark.parametrize("name", TOUCHING_STORAGE)
-def test_storage_that_is_away_is_not_the_callers_fault(name: str) -> None:
+def test_an_outage_of_storage_is_a_503_that_the_caller_may_retry(name: str) -> None:
     """A legacy worker deletes its message on any 4xx."""
-    queue, switch = on_a_switch()
-    one = scene(name)
-    one.prepare(queue)
-    switch.error = ServiceUnavailable("the table storage does not answer", timedelta(seconds=6.5))
-    answer = queue.call(name, one.body, **one.params)
+    queue, outage = with_outage()
+    example = scene(name)
+    example.prepare(queue)
+    outage.error = ServiceUnavailable("the table storage does not answer", timedelta(seconds=6.5))
+    answer = queue.call(name, example.body, **example.params)
     refused(answer, 503, "ServiceUnavailable", "does not answer")
     assert answer.headers["retry-after"] == "7"
-    switch.error = None
-    succeeded(queue.call(name, one.body, **one.params))
+    outage.error = None
+    succeeded(queue.call(name, example.body, **example.params))
 
 
-MOST_ECHOED = 4096
+MAX_ECHO = 4096
 LARGE = {
     "a payload": task_body(payload={"a": "x" * 100_000}, retries=-1),
     "a text": task_body(metadata={**task_body()["metadata"], "description": "x" * 500_000}),
@@ -243,7 +236,7 @@ LARGE = {
 def test_an_error_echoes_4_kib_at_most(queue: Queue, what: str) -> None:
     answer = queue.call("createTask", LARGE[what], taskId=TASK_ID)
     message = refused(answer, 400, "InputValidationError", "body")
-    assert len(message) <= MOST_ECHOED
+    assert len(message) <= MAX_ECHO
     assert "bytes, which are not shown" in answer.get_json()["requestInfo"]["payload"]
     assert len(answer.data) <= 16 * 1024
 
@@ -279,21 +272,21 @@ def bounded(schema: Any, where: str) -> list[str]:
     if isinstance(others, dict):
         unbounded += bounded(others, f"{where}/*") + ([] if "maxProperties" in schema else [where])
     inner = {**schema.get("properties", {}), "items": schema.get("items")}
-    return unbounded + [one for name, part in inner.items() for one in bounded(part, f"{where}/{name}")]
+    return unbounded + [place for name, part in inner.items() for place in bounded(part, f"{where}/{name}")]
 
 
 @pytest.mark.parametrize("name", sorted({one.input for one in DECLARED.values() if one.input}))
-def test_what_is_sent_has_no_array_and_no_text_of_any_length(name: str) -> None:
+def test_the_schema_of_a_body_limits_each_array_and_each_text(name: str) -> None:
     assert bounded(SCHEMAS[name], "body") == []
 
 
-def test_ping_asks_storage() -> None:
-    queue, switch = on_a_switch()
-    switch.error = ServiceUnavailable("away")
+def test_ping_answers_while_storage_is_away() -> None:
+    queue, outage = with_outage()
+    outage.error = ServiceUnavailable("away")
     assert succeeded(queue.call("ping")).get_json()["alive"] is True
 
 
-def test_the_server_says_that_it_is_ready_without_storage() -> None:
+def test_the_server_is_not_ready_while_storage_is_away() -> None:
     class Away(MemoryAccount):
         def check(self) -> None:
             raise ServiceUnavailable("the queue storage does not answer")
@@ -306,7 +299,7 @@ def test_the_server_says_that_it_is_ready_without_storage() -> None:
         assert succeeded(Queue().send("GET", path, credentials=None)).get_json() == answer
 
 
-def test_a_version_and_a_load_balancers_heartbeat_ask_nobody() -> None:
+def test_the_version_and_the_load_balancers_heartbeat_need_no_storage() -> None:
     storage = memory_storage(FakeClock(NOW))
     for prefix in PREFIXES:
         version = Queue(storage=storage).send("GET", f"{prefix}/__version__", credentials=None).get_json()
@@ -316,17 +309,17 @@ def test_a_version_and_a_load_balancers_heartbeat_ask_nobody() -> None:
 
 
 @pytest.mark.parametrize("name", ["status", "claimTask"])
-def test_a_row_that_cannot_be_read_is_no_4xx_and_not_logged_again(name: str) -> None:
-    """A legacy worker would delete its message."""
-    queue, switch = on_a_switch()
-    one = scene(name)
-    one.prepare(queue)
-    switch.error = Corrupt("an-inner-detail")
+def test_a_corrupt_row_is_a_500_and_is_not_logged_again(name: str) -> None:
+    """A legacy worker would delete its message on a 4xx."""
+    queue, outage = with_outage()
+    example = scene(name)
+    example.prepare(queue)
+    outage.error = Corrupt("an-inner-detail")
     with capture_logs() as logs:
         target = "/v1" + DECLARED[name].route.replace("<taskId>", TASK_ID).replace("<runId>", "0")
         method = DECLARED[name].method
         headers = {"Authorization": hawk(ROOT, method, ROOT_URL + target, NOW)}
-        more = {} if one.body is None else {"json": one.body}
+        more = {} if example.body is None else {"json": example.body}
         answer = queue.http.open(target, base_url=ROOT_URL, method=method, headers=headers, **more)
     assert answer.status_code == 500
     assert answer.get_json()["code"] == "InternalServerError"
@@ -335,15 +328,15 @@ def test_a_row_that_cannot_be_read_is_no_4xx_and_not_logged_again(name: str) -> 
     assert [line["event"] for line in logs if line["event"] != "request"] == []
 
 
-@pytest.mark.parametrize("name", TOUCHING_STORAGE)
-def test_a_bug_is_told_to_the_caller(name: str) -> None:
+@pytest.mark.parametrize("name", ["status", "claimTask"])
+def test_a_bug_is_a_500_whose_details_are_only_in_the_log(name: str) -> None:
     error = KeyError("an-inner-detail")
-    queue, switch = on_a_switch()
-    one = scene(name)
-    one.prepare(queue)
-    switch.error = error
+    queue, outage = with_outage()
+    example = scene(name)
+    example.prepare(queue)
+    outage.error = error
     target = "/v1" + DECLARED[name].route
-    for parameter, value in one.params.items():
+    for parameter, value in example.params.items():
         target = target.replace(f"<{parameter}>", str(value))
     authorization = hawk(ROOT, DECLARED[name].method, ROOT_URL + target, NOW)
     with capture_logs() as logs:
@@ -352,7 +345,7 @@ def test_a_bug_is_told_to_the_caller(name: str) -> None:
             base_url=ROOT_URL,
             method=DECLARED[name].method,
             headers={"Authorization": authorization},
-            **({} if one.body is None else {"json": one.body}),
+            **({} if example.body is None else {"json": example.body}),
         )
     assert answer.status_code == 500
     body = answer.get_json()
@@ -361,7 +354,7 @@ def test_a_bug_is_told_to_the_caller(name: str) -> None:
     assert body["requestInfo"]["method"] == name
     assert "an-inner-detail" not in answer.get_data(as_text=True)
     *others, entry = [line for line in logs if line["event"] != "request"]
-    assert {line["event"] for line in others} <= {"activity-not-written"}, "lists write down first who is new"
+    assert {line["event"] for line in others} <= {"activity-not-written"}, "a list writes new workers first"
     assert entry["log_level"] == "error"
     assert entry["request_id"] == body["requestInfo"]["requestId"]
     assert entry["incident"] in body["message"]
@@ -369,19 +362,19 @@ def test_a_bug_is_told_to_the_caller(name: str) -> None:
     assert authorization not in str(entry)
 
 
-def test_a_bug_of_the_log_shows_the_query(queue: Queue) -> None:
+def test_an_error_does_not_repeat_the_query(queue: Queue) -> None:
     """A bewit is a credential: 404s and incidents name the path alone."""
     answer = queue.send("GET", "/v1/no-such?bewit=c2VjcmV0", credentials=None)
     assert "c2VjcmV0" not in answer.get_data(as_text=True)
 
 
-def test_the_time_of_an_error_is_another_than_now(queue: Queue) -> None:
+def test_the_time_of_an_error_is_that_of_the_queues_clock(queue: Queue) -> None:
     queue.clock.advance(timedelta(minutes=2))
     answer = queue.call("task", taskId=slugid())
     assert answer.get_json()["requestInfo"]["time"] == "2018-03-04T05:08:07.890Z"
 
 
-def test_each_answer_of_a_server_in_development_says_so_and_no_other_answer() -> None:
+def test_only_the_answers_of_a_server_in_development_say_so() -> None:
     for is_development in (False, True):
         queue = Queue(development=is_development)
         for path in ("/v1/ping", "/ready", "/events?exchange=none", "/v1/task/none", "/nowhere", "/v1/%"):

@@ -1,4 +1,4 @@
-"""``GET /events``: what is told, to whom, from where on, and how it ends."""
+"""``GET /events``: which events are in a stream, where it begins and how it ends."""
 
 import json
 import socket
@@ -15,11 +15,11 @@ from werkzeug.test import Client, TestResponse
 
 from legacy_queue.cli.response import ClientSocket
 from legacy_queue.domain.authentication import Authenticator
+from legacy_queue.domain.authentication import Client as ConfiguredClient
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.events import EXCHANGES, Event, group_resolved
 from legacy_queue.domain.scopes import Roles
 from legacy_queue.http.app import create_app
-from legacy_queue.http.dispatch import Backend
 from legacy_queue.ports import BrokerAway
 from legacy_queue.testing.server_sent_events import parse_events
 from tests.http.calls import (
@@ -38,7 +38,7 @@ from tests.memory_server import FakeClock
 
 OTHER_ID = "OtherAAAQ3GP5tDKTRPnTA"
 SECOND = timedelta(seconds=1)
-TOLD = group_resolved(GROUP_ID, "a-scheduler")
+EVENT = group_resolved(GROUP_ID, "a-scheduler")
 
 
 def ask(
@@ -69,12 +69,12 @@ def exchanges_of(answer: TestResponse, count: int) -> list[str]:
     return [frame["event"] for frame in islice(frames(answer), count)]
 
 
-def test_what_is_published_is_in_the_stream(queue: Queue) -> None:
+def test_each_published_event_is_in_the_stream(queue: Queue) -> None:
     stream = frames(ask(queue.http))
     queue.running(TASK_ID, routes=["index.a.b", "tc-treeherder.v2"])
-    told = queue.published()
-    assert [event.exchange for event in told] == ["task-defined", "task-pending", "task-running"]
-    for event, frame in zip(told, stream, strict=False):
+    published = queue.published()
+    assert [event.exchange for event in published] == ["task-defined", "task-pending", "task-running"]
+    for event, frame in zip(published, stream, strict=False):
         assert set(frame) == {"id", "event", "data"}
         assert frame["event"] == event.exchange
         assert json.loads(frame["data"]) == {
@@ -85,20 +85,20 @@ def test_what_is_published_is_in_the_stream(queue: Queue) -> None:
         }
 
 
-def test_what_was_published_before_is_not_in_the_stream(queue: Queue) -> None:
+def test_an_event_published_before_is_not_in_the_stream(queue: Queue) -> None:
     queue.create(TASK_ID)
     stream = frames(ask(queue.http))
     queue.create(OTHER_ID)
     assert json.loads(next(stream)["data"])["payload"]["status"]["taskId"] == OTHER_ID
 
 
-def test_without_following_the_answer_ends_behind_the_events_that_there_are(queue: Queue) -> None:
+def test_with_follow_false_the_answer_ends_after_the_kept_events(queue: Queue) -> None:
     queue.create(TASK_ID)
     query = f"?follow=false&lastEventId={'0' * 16}"
     assert exchanges_of(ask(queue.http, query), 9) == ["begins-anew", "task-defined", "task-pending"]
 
 
-def test_a_stream_is_not_to_be_kept_by_a_proxy(queue: Queue) -> None:
+def test_a_stream_tells_proxies_not_to_buffer_it(queue: Queue) -> None:
     headers = ask(queue.http).headers
     assert headers["cache-control"] == "no-cache"
     assert headers["x-accel-buffering"] == "no"
@@ -106,7 +106,7 @@ def test_a_stream_is_not_to_be_kept_by_a_proxy(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("way", ["header", "query", "header and query"])
-def test_a_stream_goes_on_behind_an_event(queue: Queue, way: str) -> None:
+def test_a_stream_resumes_after_an_event(queue: Queue, way: str) -> None:
     stream = frames(ask(queue.http))
     queue.running(TASK_ID)
     succeeded(queue.call("cancelTask", taskId=TASK_ID))
@@ -138,24 +138,29 @@ def test_a_stream_says_that_it_begins_anew_after_a_restart(queue: Queue) -> None
 
 
 @pytest.mark.parametrize("bad", ["x", "0", "-1", "1" * 15, "1" * 17, "1" * 300, "\u00e4", "a b", "null"])
-def test_an_id_that_is_none_is_refused(queue: Queue, bad: str) -> None:
+def test_an_invalid_event_id_is_refused(queue: Queue, bad: str) -> None:
     refused(ask(queue.http, f"?lastEventId={quote(bad)}"), 400, "InvalidRequestArguments", "lastEventId is")
     answer = ask(queue.http, "", {"Last-Event-ID": bad})
     refused(answer, 400, "InvalidRequestArguments", "lastEventId is")
 
 
-@pytest.mark.parametrize("name", [name for name in EXCHANGES if name not in ("artifact-created",)])
-@pytest.mark.parametrize("prefix", ["", "exchange/taskcluster-queue/v1/"])
-def test_one_exchange_is_followed(queue: Queue, name: str, prefix: str) -> None:
-    answer = ask(queue.http, f"?exchange={quote(prefix + name, safe='')}")
+@pytest.mark.parametrize(
+    "exchange",
+    [
+        *(name for name in EXCHANGES if name != "artifact-created"),
+        "exchange/taskcluster-queue/v1/task-running",
+    ],
+)
+def test_one_exchange_is_followed(queue: Queue, exchange: str) -> None:
+    answer = ask(queue.http, f"?exchange={quote(exchange, safe='')}")
     for report in ("reportCompleted", "reportFailed"):
         succeeded(queue.call(report, taskId=queue.running(), runId=0))
     task_id = queue.create()
     succeeded(queue.call("changeTaskGroupPriority", {"newPriority": "high"}, taskGroupId=task_id))
     succeeded(queue.call("sealTaskGroup", taskGroupId=task_id))
     queue.canceled()
-    queue.server.services.event_feed.append([TOLD])
-    assert exchanges_of(answer, 1) == [name]
+    queue.server.services.event_feed.append([EVENT])
+    assert exchanges_of(answer, 1) == [exchange.rpartition("/")[2]]
 
 
 def test_the_exchanges_of_another_project_are_followed() -> None:
@@ -170,7 +175,7 @@ def test_the_exchanges_of_another_project_are_followed() -> None:
 @pytest.mark.parametrize(
     "name", ["task", "Task-Pending", "taskPending", "task-pending ", "exchange/task-pending", "%2A", "#"]
 )
-def test_an_exchange_that_is_not_there_is_refused(queue: Queue, name: str) -> None:
+def test_an_unknown_exchange_is_refused(queue: Queue, name: str) -> None:
     answer = ask(queue.http, f"?exchange={quote(name)}")
     refused(answer, 400, "InvalidRequestArguments", repr(name), *EXCHANGES)
 
@@ -192,24 +197,24 @@ def test_an_exchange_that_is_not_there_is_refused(queue: Queue, name: str) -> No
         ("*.index.#", [TASK_ID]),
     ],
 )
-def test_a_pattern_matches_what_a_broker_would_say(queue: Queue, pattern: str, matching: list[str]) -> None:
+def test_a_pattern_matches_as_in_a_broker(queue: Queue, pattern: str, matching: list[str]) -> None:
     answer = ask(queue.http, f"?exchange=task-defined&routingKey={quote(pattern)}")
     queue.create(TASK_ID, routes=["index.a.b", "index.a.b.c"])
     queue.create(OTHER_ID, routes=["a route with ~ and spaces"], workerType="another-worker")
     stream = frames(answer)
-    found = [json.loads(next(stream)["data"])["payload"]["status"]["taskId"] for _ in matching]
-    assert found == matching
+    received = [json.loads(next(stream)["data"])["payload"]["status"]["taskId"] for _ in matching]
+    assert received == matching
 
 
 @pytest.mark.parametrize("pattern", ["primary.#", "#", "*", "a..b", ".", "a" * 255, "*.#.*", "route.a b"])
-def test_a_good_pattern_is_followed(queue: Queue, pattern: str) -> None:
+def test_a_valid_pattern_is_followed(queue: Queue, pattern: str) -> None:
     assert ask(queue.http, f"?routingKey={quote(pattern)}").status_code == 200
 
 
 @pytest.mark.parametrize(
     "pattern", ["", "a" * 256, "a*", "*a", "a.b#", "##", "**", "primary.*#", "\u00e4", "a\n", "a\tb", "\x00"]
 )
-def test_a_bad_pattern_is_refused(queue: Queue, pattern: str) -> None:
+def test_an_invalid_pattern_is_refused(queue: Queue, pattern: str) -> None:
     answer = ask(queue.http, f"?routingKey={quote(pattern)}")
     refused(answer, 400, "InvalidRequestArguments", "routingKey is")
 
@@ -225,43 +230,43 @@ def test_a_bad_pattern_is_refused(queue: Queue, pattern: str) -> None:
         ("?taskId=a", "'taskId'"),
     ],
 )
-def test_a_query_that_means_nothing_is_refused(queue: Queue, query: str, mentioned: str) -> None:
+def test_an_unknown_or_repeated_parameter_is_refused(queue: Queue, query: str, mentioned: str) -> None:
     answer = ask(queue.http, query)
     refused(answer, 400, "InvalidRequestArguments", mentioned)
     assert answer.get_json()["requestInfo"]["method"] == "events"
 
 
-def test_a_wrong_key_is_as_good_as_none(queue: Queue) -> None:
+def test_invalid_credentials_are_ignored(queue: Queue) -> None:
     for credentials in (ROOT, Credentials("root", "w" * 40)):
         signed = hawk(credentials, "GET", f"{ROOT_URL}/events", NOW)
         assert ask(queue.http, "", {"Authorization": signed}).status_code == 200
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
-def test_nothing_else_can_be_done_to_events(queue: Queue, method: str) -> None:
+def test_only_get_and_head_of_events_are_served(queue: Queue, method: str) -> None:
     refused(ask(queue.http, method=method), 404, "ResourceNotFound", "/events")
 
 
-def test_whoever_asks_for_the_headers_alone_gets_the_same_and_follows_nothing() -> None:
+def test_a_head_request_gets_the_same_headers_and_follows_nothing() -> None:
     answer = ask(serving(Feed(AssertionError("followed"))), method="HEAD")
-    followed = ask(serving(Feed(("1", TOLD))))
+    followed = ask(serving(Feed(("1", EVENT))))
     assert (answer.status_code, answer.data) == (200, b"")
-    for one in (answer, followed):
-        del one.headers["x-request-id"]
+    for response in (answer, followed):
+        del response.headers["x-request-id"]
     assert answer.headers == followed.headers
     followed.close()
 
 
-def test_events_are_no_endpoint_of_the_api(queue: Queue) -> None:
+def test_events_is_not_an_endpoint_of_the_queues_api(queue: Queue) -> None:
     refused(queue.send("GET", "/v1/events", credentials=None), 404, "ResourceNotFound")
     reference = queue.send("GET", "/references/queue/v1/api.json", credentials=None).get_json()
     assert "events" not in {entry["name"] for entry in reference["entries"]}
 
 
 class Feed:
-    """Gives what a test says, one after the other; an exception is raised, a function called for its answer.
+    """Yields the items of a test in turn: an exception is raised, a function is called for its item.
 
-    The source of events stands for storage or a broker here, which are tested where they are.
+    It stands for the feed of a process or of a broker, whose own tests are in tests/services.
     """
 
     def __init__(self, *items: Any) -> None:
@@ -290,86 +295,87 @@ class Feed:
         raise AssertionError("the stream asked for more")
 
 
-def serving(feed: Feed, clock: FakeClock | None = None, stopping: Flag | None = None, **more: Any) -> Client:
-    services = SimpleNamespace(event_feed=feed, claim_work=SimpleNamespace(waiting=int))
-    backend: Any = {"services": services, "storage": None, "root_url": ROOT_URL}
-    authenticator = Authenticator({}, Roles({}))
-    return Client(
-        create_app(
-            Backend(
-                **backend,
-                authenticator=authenticator,
-                clock=clock or FakeClock(NOW),
-                stopping=stopping or Flag(),
-                **more,
-            )
-        )
+def serving(
+    feed: Feed,
+    clock: FakeClock | None = None,
+    stopping: Flag | None = None,
+    clients: Sequence[ConfiguredClient] = (),
+    **more: Any,
+) -> Client:
+    services: Any = SimpleNamespace(
+        event_feed=feed,
+        claim_work=SimpleNamespace(waiting=int),
+        clock=clock or FakeClock(NOW),
+        stopping=stopping or Flag(),
     )
+    authenticator = Authenticator({client.client_id: client for client in clients}, Roles({}))
+    return Client(create_app(services, authenticator, ROOT_URL, **more))
 
 
-def test_a_stream_is_never_quiet_for_more_than_fifteen_seconds() -> None:
+def test_a_stream_is_never_silent_for_more_than_fifteen_seconds() -> None:
     clock = FakeClock(NOW)
 
     def later(seconds: float, event: tuple[str, Event] | None = None) -> Any:
-        return lambda: (clock.advance(timedelta(seconds=seconds)), event)[1]
+        def item() -> tuple[str, Event] | None:
+            clock.advance(timedelta(seconds=seconds))
+            return event
 
-    feed = Feed(later(0), later(14), later(1), later(14), later(0.999, ("1", TOLD)), later(14.9), later(0.1))
+        return item
+
+    feed = Feed(later(0), later(14), later(1), later(14), later(0.999, ("1", EVENT)), later(14.9), later(0.1))
     stream = frames(ask(serving(feed, clock)))
-    told = [next(stream) for _ in range(3)]
-    assert [frame.get("event", frame.get("")) for frame in told] == [
+    received = [next(stream) for _ in range(3)]
+    assert [frame.get("event", frame.get("")) for frame in received] == [
         "keep-alive",
-        TOLD.exchange,
+        EVENT.exchange,
         "keep-alive",
     ]
 
 
 def test_an_event_of_a_broker_has_no_id() -> None:
-    stream = frames(ask(serving(Feed(("", TOLD)))))
+    stream = frames(ask(serving(Feed(("", EVENT)))))
     assert set(next(stream)) == {"event", "data"}
 
 
 def test_a_stream_ends_when_the_server_stops() -> None:
     stopping = Flag()
-    http = serving(Feed(None, ("1", TOLD), stopping.set), stopping=stopping)
-    assert exchanges_of(ask(http), 9) == [TOLD.exchange]
+    http = serving(Feed(None, ("1", EVENT), stopping.set), stopping=stopping)
+    assert exchanges_of(ask(http), 9) == [EVENT.exchange]
 
 
 @pytest.mark.parametrize("away", [BrokerAway("away"), ServiceUnavailable("away")], ids=["broker", "storage"])
 def test_a_stream_ends_when_the_broker_goes_away(away: Exception) -> None:
-    assert exchanges_of(ask(serving(Feed(("1", TOLD), away))), 9) == [TOLD.exchange]
+    assert exchanges_of(ask(serving(Feed(("1", EVENT), away))), 9) == [EVENT.exchange]
 
 
 @pytest.mark.parametrize("away", [BrokerAway("away"), ServiceUnavailable("away")], ids=["broker", "storage"])
-def test_a_broker_that_is_away_is_not_followed(away: Exception) -> None:
+def test_a_stream_cannot_begin_while_the_broker_is_away(away: Exception) -> None:
     answer = ask(serving(Feed(away)))
     refused(answer, 503, "ServiceUnavailable", "away")
     assert answer.headers["retry-after"] == "2"
 
 
 @pytest.mark.parametrize(("trusts_proxy", "address"), [(False, "127.0.0.1"), (True, "192.0.2.7")])
-def test_streams_are_counted_by_the_address_that_can_be_believed(trusts_proxy: bool, address: str) -> None:
+def test_streams_are_counted_by_the_trusted_address(trusts_proxy: bool, address: str) -> None:
     feed = Feed()
     http = serving(feed, trusts_proxy=trusts_proxy)
     ask(http, headers={"x-forwarded-for": "198.51.100.1, 192.0.2.7", "x-forwarded-host": "queue.test"})
     assert feed.followers == [f"address {address}"]
 
 
-def test_streams_are_counted_by_the_client_too(queue: Queue) -> None:
-    feed = queue.server.services.event_feed
-    headers = {"authorization": hawk(ROOT, "GET", f"{ROOT_URL}/events", NOW)}
-    streams = [ask(queue.http, headers=headers) for _ in range(2)]
-    assert [f"client {ROOT.client_id}" in one.followers for one in feed._streams] == [True, True]
-    for stream in streams:
-        stream.close()
-    assert not feed._streams
+def test_streams_are_counted_by_the_client_too() -> None:
+    feed = Feed()
+    http = serving(feed, clients=[ConfiguredClient(ROOT.client_id, ROOT.access_token, ("*",))])
+    ask(http, headers={"authorization": hawk(ROOT, "GET", f"{ROOT_URL}/events", NOW)})
+    assert feed.followers == ["address 127.0.0.1", f"client {ROOT.client_id}"]
 
 
-def test_a_stream_ends_with_the_next_look_once_its_client_is_gone() -> None:
+def test_a_stream_ends_after_its_client_has_disconnected() -> None:
     here, there = socket.socketpair()
     with ClientSocket(fileno=here.detach()) as connection:
-        http = serving(Feed(None, ("1", TOLD), there.close))
+        http = serving(Feed(None, ("1", EVENT), there.close))
         answer = http.open(
             "/events",
             environ_overrides={"RAW_URI": "/events", "gunicorn.socket": connection},
         )
-        assert [frame["event"] for frame in frames(answer)] == [TOLD.exchange]
+        assert [frame["event"] for frame in frames(answer)] == [EVENT.exchange]

@@ -1,4 +1,4 @@
-"""What the server says of its exchanges, held against the original's reference and clients of that time."""
+"""The reference of the exchanges, compared with that of the original queue and with clients of its time."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,7 +31,7 @@ KEYS: list[Any] = [
 ]
 
 
-# of today's queue (PyPI taskcluster 113): the exchange of before whose keys each has, and what differs
+# of today's queue (PyPI taskcluster 113): the old exchange whose keys each has, and what differs
 LATER: dict[str, tuple[str, dict[str, str]]] = {
     "task-group-sealed": (
         "task-group-resolved",
@@ -72,19 +72,19 @@ def named(entries: Any, name: str) -> Any:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_an_exchange_is_missing_or_named_otherwise(client: str) -> None:
+def test_the_exchanges_have_the_names_of_the_original_queue(client: str) -> None:
     theirs, ours = original(client), exchanges()
     for field in ("$schema", "version", "title", "exchangePrefix"):
         assert ours[field] == theirs[field]
     assert ours["serviceName"] == "queue"
-    names = [one["exchange"] for one in ours["entries"]]
-    assert names == [*(one["exchange"] for one in theirs["entries"]), *LATER]
+    names = [entry["exchange"] for entry in ours["entries"]]
+    assert names == [*(entry["exchange"] for entry in theirs["entries"]), *LATER]
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("name", EXCHANGES)
-def test_an_exchange_is_described_otherwise(client: str, name: str) -> None:
-    """Those that came later are as one of that time, but for what LATER says."""
+def test_an_exchange_is_described_as_by_the_original_queue(client: str, name: str) -> None:
+    """Later exchanges are like an old one, except for what LATER says."""
     like, changes = LATER.get(name, (name, {}))
     theirs = {**named(original(client)["entries"], like), **changes}
     ours = named(exchanges()["entries"], name)
@@ -99,7 +99,7 @@ def test_an_exchange_is_described_otherwise(client: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_client_made_from_the_reference_binds_otherwise_than_the_originals(client: str) -> None:
+def test_a_client_made_from_the_reference_binds_as_the_original_client(client: str) -> None:
     ours = javascript("bindings", client=client, reference=exchanges(), keys=KEYS)
     assert ours[:8] == javascript("bindings", client=client, reference=original(client), keys=KEYS)
     assert ours[0][2] == {
@@ -109,10 +109,10 @@ def test_a_client_made_from_the_reference_binds_otherwise_than_the_originals(cli
     assert "cannot contain dots" in ours[0][7]["refused"]
 
 
-def test_the_python_client_made_from_the_reference_binds_otherwise() -> None:
+def test_a_python_client_made_from_the_reference_binds_as_the_original_client() -> None:
     made = taskcluster.client.createApiClient("QueueEvents", {"reference": exchanges()})()
     theirs = taskcluster.QueueEvents()
-    for exchange in [one for name, one in EXCHANGES.items() if name not in LATER]:
+    for exchange in [exchange for name, exchange in EXCHANGES.items() if name not in LATER]:
         for keys in ({}, {"taskGroupId": GROUP_ID, "schedulerId": "a-scheduler"}):
             binding = getattr(made, exchange.entry)(keys)
             assert binding == getattr(theirs, exchange.entry)(keys)
@@ -126,8 +126,8 @@ def test_another_project_has_the_same_exchanges() -> None:
     assert bound[1][0]["exchange"] == "exchange/another/v1/task-pending"
 
 
-# "Queue AMQP Exchanges": what each message has beside its version, required and optional
-SEED: dict[str, tuple[set[str], set[str]]] = {
+# "Queue AMQP Exchanges": the properties of each message beside its version, required and optional
+PROPERTIES: dict[str, tuple[set[str], set[str]]] = {
     "task-defined": ({"status"}, set()),
     "task-pending": ({"status", "runId"}, set()),
     "task-running": ({"status", "runId", "workerGroup", "workerId", "takenUntil"}, set()),
@@ -144,9 +144,9 @@ SEED: dict[str, tuple[set[str], set[str]]] = {
 
 
 @pytest.mark.parametrize("name", EXCHANGES)
-def test_a_message_has_other_properties_than_is_documented(name: str) -> None:
+def test_a_message_has_the_documented_properties(name: str) -> None:
     published = schema(f"/schemas/queue/v1/{message_schema(name)}.json#")
-    required, optional = SEED[name]
+    required, optional = PROPERTIES[name]
     assert set(published["required"]) == {"version"} | required
     assert set(published["properties"]) == {"version"} | required | optional
     assert published["properties"]["version"] == {"enum": [1]}
@@ -198,7 +198,7 @@ def scheduled_and_rerun(queue: Queue) -> None:
     succeeded(queue.call("rerunTask", taskId=TASK_ID))
 
 
-# what happens to a task, and what is told of it in this order
+# what happens to a task, and the events about it in their order
 LIVES: dict[Callable[[Queue], Any], list[str]] = {
     completed: ["task-defined", "task-pending", "task-running", "task-completed"],
     failed: ["task-defined", "task-pending", "task-running", "task-failed"],
@@ -216,18 +216,18 @@ LIVES: dict[Callable[[Queue], Any], list[str]] = {
 
 
 @pytest.mark.parametrize("life", LIVES, ids=lambda life: life.__name__)
-def test_what_happens_to_a_task_is_told_otherwise_than_published(
+def test_the_events_of_a_task_match_their_published_schemas(
     queue: Queue, life: Callable[[Queue], Any]
 ) -> None:
     life(queue)
-    told = queue.published()
-    for event in told:
+    published = queue.published()
+    for event in published:
         check_event(event)
-    assert [event.exchange for event in told if event.exchange != "task-group-resolved"] == LIVES[life]
+    assert [event.exchange for event in published if event.exchange != "task-group-resolved"] == LIVES[life]
 
 
-def test_a_message_is_bound_to_by_other_keys_than_it_is_told_with(queue: Queue) -> None:
-    """A consumer that asks for a task by its client gets the task's messages, and no other's."""
+def test_a_binding_by_keys_gets_exactly_the_messages_with_these_keys(queue: Queue) -> None:
+
     retried(queue)
     queue.running(OTHER_ID, workerType="another-worker")
     entries = [entry["exchange"] for entry in exchanges()["entries"]]
@@ -239,7 +239,9 @@ def test_a_message_is_bound_to_by_other_keys_than_it_is_told_with(queue: Queue) 
         ({"workerId": "bob"}, set()),
     ]:
         bound = javascript("bindings", client="11", reference=exchanges(), keys=[keys])
-        patterns = {name: one["routingKeyPattern"] for name, (one,) in zip(entries, bound, strict=True)}
+        patterns = {
+            name: binding["routingKeyPattern"] for name, (binding,) in zip(entries, bound, strict=True)
+        }
         routed = {
             event.payload["status"]["taskId"]
             for event in queue.published()
@@ -248,7 +250,7 @@ def test_a_message_is_bound_to_by_other_keys_than_it_is_told_with(queue: Queue) 
         assert routed == wanted, keys
 
 
-def test_a_resolved_group_is_told_otherwise_than_published() -> None:
+def test_the_event_of_a_resolved_group_matches_its_published_schema() -> None:
     check_event(group_resolved(GROUP_ID, "a-scheduler"))
 
 
@@ -266,7 +268,7 @@ def artifact_created(queue: Queue, **changes: Any) -> Event:
 
 
 @pytest.mark.parametrize("kind", ["blob", "s3", "azure", "reference", "error"])
-def test_an_artifact_is_told_otherwise_than_published(queue: Queue, kind: str) -> None:
+def test_the_event_of_an_artifact_matches_its_published_schema(queue: Queue, kind: str) -> None:
     check_event(artifact_created(queue, storageType=kind))
 
 
@@ -274,7 +276,9 @@ def test_an_artifact_is_told_otherwise_than_published(queue: Queue, kind: str) -
     "changes",
     [{"storageType": "disk"}, {"name": "n" * 1025}, {"contentType": "c" * 256}, {"url": "http://h"}],
 )
-def test_an_artifact_may_be_told_in_any_form(queue: Queue, changes: dict[str, str]) -> None:
+def test_an_artifact_of_another_form_does_not_match_the_published_schema(
+    queue: Queue, changes: dict[str, str]
+) -> None:
     with pytest.raises(jsonschema_rs.ValidationError):
         check_event(artifact_created(queue, **changes))
 
@@ -293,7 +297,9 @@ def test_an_artifact_may_be_told_in_any_form(queue: Queue, changes: dict[str, st
         lambda payload: payload.update(status={**payload["status"], "state": "done"}),
     ],
 )
-def test_a_payload_that_is_not_as_published_passes(queue: Queue, spoil: Callable[[Any], Any]) -> None:
+def test_a_payload_of_another_form_does_not_match_the_published_schema(
+    queue: Queue, spoil: Callable[[Any], Any]
+) -> None:
     queue.running(TASK_ID)
     running = queue.published()[-1]
     payload = dict(running.payload)
@@ -306,7 +312,7 @@ def test_a_payload_that_is_not_as_published_passes(queue: Queue, spoil: Callable
 @pytest.mark.parametrize(
     "key", ["primary", f"primary.{TASK_ID}.0.group._.p.w.-.{TASK_ID}._", f"other.{TASK_ID}.0.g.w.p.w.-.x._"]
 )
-def test_a_routing_key_that_is_not_as_published_passes(queue: Queue, key: str) -> None:
+def test_a_routing_key_of_another_form_is_noticed(queue: Queue, key: str) -> None:
     queue.running(TASK_ID)
     with pytest.raises(AssertionError):
         check_event(replace(queue.published()[-1], routing_key=key))

@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.stores import Storage
 from tests.http.calls import (
     NOW,
+    POOL,
     PROVISIONER,
     ROOT_URL,
     SECRETS,
@@ -42,7 +44,7 @@ def certificate(credentials: Credentials) -> Any:
     return json.loads(credentials.certificate or "")
 
 
-def test_a_claim_answers_another_thing_than_documented(queue: Queue) -> None:
+def test_a_claim_answers_as_documented(queue: Queue) -> None:
     queue.create(TASK_ID, scopes=["a:task:scope", "b:*"])
     answer = succeeded(queue.claim(TASK_ID)).get_json()
     until = NOW + 20 * MINUTE
@@ -82,7 +84,7 @@ def test_a_claim_answers_another_thing_than_documented(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("name", WITH_A_CLAIM)
-def test_the_credentials_of_a_claim_do_not_hold_it(queue: Queue, name: str) -> None:
+def test_the_credentials_of_a_claim_may_reclaim_and_report_its_run(queue: Queue, name: str) -> None:
     queue.create(TASK_ID)
     credentials = claimed(queue.claim(TASK_ID))
     answer = succeeded(queue.call(name, WITH_A_CLAIM[name], credentials, taskId=TASK_ID, runId=0))
@@ -93,7 +95,7 @@ def test_the_credentials_of_a_claim_do_not_hold_it(queue: Queue, name: str) -> N
 
 
 @pytest.mark.parametrize("name", WITH_A_CLAIM)
-def test_the_credentials_of_a_claim_hold_another(queue: Queue, name: str) -> None:
+def test_the_credentials_of_a_claim_may_not_act_on_another_task(queue: Queue, name: str) -> None:
     mine, other = queue.create(), queue.running()
     credentials = claimed(queue.claim(mine))
     answer = queue.call(name, WITH_A_CLAIM[name], credentials, taskId=other, runId=0)
@@ -102,7 +104,7 @@ def test_the_credentials_of_a_claim_hold_another(queue: Queue, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", WITH_A_CLAIM)
-def test_the_credentials_of_a_run_hold_the_next(queue: Queue, name: str) -> None:
+def test_the_credentials_of_a_run_may_not_act_on_the_next_run(queue: Queue, name: str) -> None:
     queue.create(TASK_ID)
     credentials = claimed(queue.claim(TASK_ID))
     shut_down = {"reason": "worker-shutdown"}
@@ -112,7 +114,7 @@ def test_the_credentials_of_a_run_hold_the_next(queue: Queue, name: str) -> None
     refused(answer, 403, "InsufficientScopes")
 
 
-def test_the_credentials_of_a_claim_do_what_only_the_issuer_may(queue: Queue) -> None:
+def test_the_credentials_of_a_claim_have_the_scopes_of_the_task_and_no_others(queue: Queue) -> None:
     queue.create(TASK_ID, scopes=["queue:poll-task-urls:p/w"])
     credentials = claimed(queue.claim(TASK_ID))
     succeeded(queue.call("pollTaskUrls", None, credentials, provisionerId="p", workerType="w"))
@@ -124,7 +126,7 @@ def test_the_credentials_of_a_claim_do_what_only_the_issuer_may(queue: Queue) ->
     refused(queue.call("createTask", task_body(), credentials, taskId=slugid()), 403, "InsufficientScopes")
 
 
-def test_the_credentials_of_a_claim_outlive_it_for_long(queue: Queue) -> None:
+def test_the_credentials_of_a_claim_end_soon_after_it(queue: Queue) -> None:
     queue.create(TASK_ID)
     credentials = claimed(queue.claim(TASK_ID))
     made = certificate(credentials)
@@ -136,7 +138,7 @@ def test_the_credentials_of_a_claim_outlive_it_for_long(queue: Queue) -> None:
     refused(answer, 401, "AuthenticationFailed")
 
 
-def test_the_renewed_credentials_of_a_claim_end_with_the_old_ones(queue: Queue) -> None:
+def test_the_renewed_credentials_of_a_claim_outlive_the_old_ones(queue: Queue) -> None:
     queue.create(TASK_ID)
     credentials = [claimed(queue.claim(TASK_ID))]
     for _ in range(3):
@@ -145,16 +147,15 @@ def test_the_renewed_credentials_of_a_claim_end_with_the_old_ones(queue: Queue) 
         credentials.append(claimed(succeeded(answer)))
     queue.clock.advance(10 * MINUTE)
     *old, _, renewed = credentials
-    for one in old:
-        answer = queue.call("reclaimTask", None, one, taskId=TASK_ID, runId=0)
+    for ended in old:
+        answer = queue.call("reclaimTask", None, ended, taskId=TASK_ID, runId=0)
         refused(answer, 401, "AuthenticationFailed")
     succeeded(queue.call("reportCompleted", None, renewed, taskId=TASK_ID, runId=0))
 
 
-@pytest.mark.parametrize("name", WITH_A_CLAIM)
-@pytest.mark.parametrize("narrow", [True, False])
-def test_a_worker_loses_its_claim_when_the_secret_is_rotated(name: str, narrow: bool) -> None:
-    """The credentials of claims are issued under a signing secret: the one before stays good."""
+@pytest.mark.parametrize(("name", "narrow"), [("reportCompleted", True), *product(WITH_A_CLAIM, [False])])
+def test_a_worker_keeps_its_claim_when_the_signing_secret_is_rotated(name: str, narrow: bool) -> None:
+    """The credentials of claims are issued under a signing secret. The previous one stays valid."""
     clock = FakeClock(NOW)
     memory = memory_storage(clock, f"{ROOT_URL}/azure", "q")
     before = Queue(clock=clock, storage=memory)
@@ -166,7 +167,7 @@ def test_a_worker_loses_its_claim_when_the_secret_is_rotated(name: str, narrow: 
     succeeded(after.call(name, WITH_A_CLAIM[name], credentials, taskId=TASK_ID, runId=0))
 
 
-def test_a_claim_survives_the_removal_of_its_secret() -> None:
+def test_the_credentials_of_a_claim_end_with_the_removal_of_their_secret() -> None:
     clock = FakeClock(NOW)
     memory = memory_storage(clock, f"{ROOT_URL}/azure", "q")
     before = Queue(clock=clock, storage=memory)
@@ -183,7 +184,7 @@ def as_a_worker_of_2015(**more: Any) -> Queue:
 
 
 @pytest.mark.parametrize("name", WITH_A_CLAIM)
-def test_permanent_credentials_do_not_hold_the_claim_of_their_worker(name: str) -> None:
+def test_permanent_credentials_may_act_on_the_claim_of_their_worker(name: str) -> None:
     """As generic-worker does it: see docs/explanation/legacy-clients.md#requests."""
     queue = as_a_worker_of_2015()
     queue.running(TASK_ID)
@@ -191,7 +192,7 @@ def test_permanent_credentials_do_not_hold_the_claim_of_their_worker(name: str) 
 
 
 @pytest.mark.parametrize("name", WITH_A_CLAIM)
-def test_permanent_credentials_hold_the_claim_of_another_worker(name: str) -> None:
+def test_permanent_credentials_may_not_act_on_the_claim_of_another_worker(name: str) -> None:
     queue = as_a_worker_of_2015()
     queue.create(TASK_ID)
     succeeded(queue.claim(TASK_ID, workerId="bob"))
@@ -200,7 +201,7 @@ def test_permanent_credentials_hold_the_claim_of_another_worker(name: str) -> No
 
 
 @pytest.mark.parametrize("name", WITH_A_CLAIM)
-def test_permanent_credentials_hold_a_run_that_nobody_claimed(name: str) -> None:
+def test_permanent_credentials_may_not_act_on_an_unclaimed_run(name: str) -> None:
     queue = as_a_worker_of_2015()
     queue.create(TASK_ID)
     answer = queue.call(name, WITH_A_CLAIM[name], PERMANENT, taskId=TASK_ID, runId=0)
@@ -208,15 +209,14 @@ def test_permanent_credentials_hold_a_run_that_nobody_claimed(name: str) -> None
     assert queue.state(TASK_ID) == "pending"
 
 
-@pytest.mark.parametrize("name", WITH_A_CLAIM)
-@pytest.mark.parametrize("retried", [False, True])
-def test_a_process_that_remembers_an_old_task_knows_no_holder(name: str, retried: bool) -> None:
-    """Another process made the claim, or the claim on a run that this one never saw."""
+@pytest.mark.parametrize(("name", "retried"), [("reportCompleted", True), *product(WITH_A_CLAIM, [False])])
+def test_a_process_with_an_old_task_in_its_cache_knows_who_holds_the_run(name: str, retried: bool) -> None:
+    """Another process made the claim, in the second case on a run that this process has not read."""
     clock = FakeClock(NOW)
     memory = memory_storage(clock, f"{ROOT_URL}/azure", "q")
     replica = Storage(memory.account, "q", clock)
-    forgetful, other = as_a_worker_of_2015(clock=clock, storage=replica), Queue(clock=clock, storage=memory)
-    forgetful.create(TASK_ID)
+    stale, other = as_a_worker_of_2015(clock=clock, storage=replica), Queue(clock=clock, storage=memory)
+    stale.create(TASK_ID)
     run_id = 0
     if retried:
         succeeded(other.claim(TASK_ID, workerId="bob"))
@@ -224,28 +224,27 @@ def test_a_process_that_remembers_an_old_task_knows_no_holder(name: str, retried
         succeeded(other.call("reportException", report, taskId=TASK_ID, runId=0))
         run_id = 1
     succeeded(other.claim(TASK_ID, run_id))
-    succeeded(forgetful.call(name, WITH_A_CLAIM[name], PERMANENT, taskId=TASK_ID, runId=run_id))
+    succeeded(stale.call(name, WITH_A_CLAIM[name], PERMANENT, taskId=TASK_ID, runId=run_id))
 
 
 @pytest.mark.parametrize("name", WITH_A_CLAIM)
-def test_a_worker_whose_claim_was_taken_back_acts_for_the_next(name: str) -> None:
-    """It hung up on claimWork, and a process that saw the claim remembers it."""
+def test_a_worker_whose_claim_was_released_may_not_act_on_the_next_claim(name: str) -> None:
+    """The worker disconnected during claimWork, and the cache of another process has that claim."""
     clock = FakeClock(NOW)
     memory = memory_storage(clock, f"{ROOT_URL}/azure", "q")
     replica = Storage(memory.account, "q", clock)
-    remembering, other = as_a_worker_of_2015(clock=clock, storage=replica), Queue(clock=clock, storage=memory)
+    stale, other = as_a_worker_of_2015(clock=clock, storage=replica), Queue(clock=clock, storage=memory)
     other.create(TASK_ID)
-    pool = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
-    (claim,) = succeeded(other.call("claimWork", WORKER, **pool)).get_json()["tasks"]
-    assert remembering.state(TASK_ID) == "running"
+    (claim,) = succeeded(other.call("claimWork", WORKER, **POOL)).get_json()["tasks"]
+    assert stale.state(TASK_ID) == "running"
     other.server.services.claims.release_claim(claim, Worker("group", "alice"))
     succeeded(other.claim(TASK_ID, workerId="bob"))
-    answer = remembering.call(name, WITH_A_CLAIM[name], PERMANENT, taskId=TASK_ID, runId=0)
+    answer = stale.call(name, WITH_A_CLAIM[name], PERMANENT, taskId=TASK_ID, runId=0)
     refused(answer, 403, "InsufficientScopes", "bob")
     assert other.state(TASK_ID) == "running"
 
 
-def test_a_reclaim_answers_another_thing_than_documented(queue: Queue) -> None:
+def test_a_reclaim_answers_as_documented(queue: Queue) -> None:
     queue.running(TASK_ID)
     queue.clock.advance(15 * MINUTE)
     answer = succeeded(queue.call("reclaimTask", taskId=TASK_ID, runId=0)).get_json()
@@ -271,7 +270,7 @@ def test_a_reclaim_answers_another_thing_than_documented(queue: Queue) -> None:
         ("reportException", {"reason": "superseded"}, "exception", "superseded"),
     ],
 )
-def test_a_report_resolves_a_task_as_something_else(
+def test_a_report_resolves_the_task_and_may_be_repeated(
     queue: Queue, name: str, body: Any, state: str, reason: str
 ) -> None:
     queue.running(TASK_ID)
@@ -287,7 +286,7 @@ def test_a_report_resolves_a_task_as_something_else(
 @pytest.mark.parametrize(
     ("reason", "created"), [("worker-shutdown", "retry"), ("intermittent-task", "task-retry")]
 )
-def test_what_may_be_retried_is_not(queue: Queue, reason: str, created: str) -> None:
+def test_a_run_that_may_be_retried_is_followed_by_another(queue: Queue, reason: str, created: str) -> None:
     queue.running(TASK_ID, retries=1)
     answer = succeeded(queue.call("reportException", {"reason": reason}, taskId=TASK_ID, runId=0))
     status = answer.get_json()["status"]
@@ -299,7 +298,7 @@ def test_what_may_be_retried_is_not(queue: Queue, reason: str, created: str) -> 
 
 
 @pytest.mark.parametrize("success", ["false", 0, None, 1, []])
-def test_success_is_something_else_than_true_or_false(queue: Queue, success: Any) -> None:
+def test_a_success_that_is_not_a_boolean_is_refused(queue: Queue, success: Any) -> None:
     queue.running(TASK_ID)
     answer = queue.call("reportCompleted", {"success": success}, taskId=TASK_ID, runId=0)
     refused(answer, 400, "InputValidationError", "body/success")
@@ -307,7 +306,7 @@ def test_success_is_something_else_than_true_or_false(queue: Queue, success: Any
 
 
 @pytest.mark.parametrize("state", ["pending", "running"])
-def test_a_canceled_task_goes_on(queue: Queue, state: str) -> None:
+def test_a_canceled_task_cannot_be_claimed(queue: Queue, state: str) -> None:
     queue.create(TASK_ID) if state == "pending" else queue.running(TASK_ID)
     answer = succeeded(queue.call("cancelTask", taskId=TASK_ID)).get_json()
     assert answer["status"]["state"] == "exception"
@@ -316,8 +315,8 @@ def test_a_canceled_task_goes_on(queue: Queue, state: str) -> None:
     assert queue.claim(TASK_ID).status_code == 409
 
 
-def test_a_message_does_not_lead_to_its_task(queue: Queue) -> None:
-    created = {queue.create(priority=one) for one in ("highest", "lowest")}
+def test_a_message_leads_to_its_task_until_the_claim(queue: Queue) -> None:
+    created = {queue.create(priority=priority) for priority in ("highest", "lowest")}
     for task_id, run_id, message_id, receipt, signature in queue.messages():
         created.remove(task_id)
         succeeded(queue.claim(task_id, run_id, messageId=message_id, receipt=receipt, signature=signature))
@@ -325,14 +324,14 @@ def test_a_message_does_not_lead_to_its_task(queue: Queue) -> None:
     assert queue.messages() == []
 
 
-def test_a_claim_with_its_message_is_refused_by_the_policy_required() -> None:
+def test_the_required_policy_accepts_a_claim_with_its_message() -> None:
     queue = Queue(worker_types={"provisioner/worker-Type_1": "required"})
     queue.create(TASK_ID)
     ((_, run_id, message_id, receipt, signature),) = queue.messages()
     succeeded(queue.claim(TASK_ID, run_id, messageId=message_id, receipt=receipt, signature=signature))
 
 
-def test_a_signature_of_a_retired_secret_is_good() -> None:
+def test_a_signature_by_a_removed_secret_is_refused() -> None:
     clock = FakeClock(NOW)
     memory = memory_storage(clock, f"{ROOT_URL}/azure", "q")
     Queue(clock=clock, storage=memory, signing_secrets=("a-signing-secret-of-last-year",)).create(TASK_ID)
@@ -342,7 +341,7 @@ def test_a_signature_of_a_retired_secret_is_good() -> None:
     refused(answer, 403, "AuthorizationFailed")
 
 
-def test_a_signature_of_the_secret_before_is_refused() -> None:
+def test_a_signature_by_the_previous_secret_is_accepted() -> None:
     clock = FakeClock(NOW)
     memory = memory_storage(clock, f"{ROOT_URL}/azure", "q")
     Queue(clock=clock, storage=memory, signing_secrets=(SECRETS[1],)).create(TASK_ID)
@@ -351,7 +350,7 @@ def test_a_signature_of_the_secret_before_is_refused() -> None:
     succeeded(queue.claim(TASK_ID, run_id, messageId=message_id, receipt=receipt, signature=signature))
 
 
-def test_settings_change_nothing() -> None:
+def test_the_settings_change_the_claim_and_the_poll_urls() -> None:
     queue = Queue(
         claim_timeout=timedelta(seconds=6),
         sas_life=timedelta(minutes=10),
@@ -362,14 +361,13 @@ def test_settings_change_nothing() -> None:
     urls = queue.call("pollTaskUrls", provisionerId="p", workerType="w").get_json()
     assert urls["expires"] == format_time(NOW + 10 * MINUTE)
     assert len(urls["queues"]) == 7
-    assert all("visibilitytimeout=7&" in one["signedPollUrl"] + "&" for one in urls["queues"])
+    assert all("visibilitytimeout=7&" in entry["signedPollUrl"] + "&" for entry in urls["queues"])
 
 
-def test_pending_tasks_are_fewer_than_there_are(queue: Queue) -> None:
-    pool = {"provisionerId": PROVISIONER, "workerType": WORKER_TYPE}
-    named = {**pool, "taskQueueId": f"{PROVISIONER}/{WORKER_TYPE}"}
-    assert queue.call("pendingTasks", **pool).get_json() == {**named, "pendingTasks": 0}
-    queue.clock.advance(timedelta(seconds=2))  # for so long it is known
+def test_pending_tasks_counts_all_pending_tasks_of_the_worker_type(queue: Queue) -> None:
+    named = {**POOL, "taskQueueId": f"{PROVISIONER}/{WORKER_TYPE}"}
+    assert queue.call("pendingTasks", **POOL).get_json() == {**named, "pendingTasks": 0}
+    queue.clock.advance(timedelta(seconds=2))  # the count is cached for so long
     for priority in ("highest", "low", "low"):
         queue.create(priority=priority)
     queue.create(workerType="another")
@@ -378,7 +376,7 @@ def test_pending_tasks_are_fewer_than_there_are(queue: Queue) -> None:
         assert answer.get_json() == {**named, "pendingTasks": 3}
 
 
-def test_a_claim_lasts_beyond_the_deadline() -> None:
+def test_a_claim_may_last_beyond_the_deadline() -> None:
     queue = Queue()
     queue.clock.advance(datetime(2018, 3, 4, 6, tzinfo=UTC) - NOW)
     queue.create(TASK_ID, deadline="2018-03-04T06:07:00.000Z")

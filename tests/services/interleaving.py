@@ -1,4 +1,4 @@
-"""Two things done at once, their port calls in every order: no thread, no luck."""
+"""Runs concurrent actions with their port calls in every order, without threads."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -7,20 +7,21 @@ from greenlet import getcurrent, greenlet
 
 
 def pausing(_name: str, call: Callable[[], Any]) -> Any:
-    """Around a port call: whoever runs the greenlets decides when it happens."""
-    if getcurrent().parent:
-        getcurrent().parent.switch()
+    """Intercept a port call: ``run`` decides when it happens."""
+    parent = getcurrent().parent
+    if parent:
+        parent.switch()
     return call()
 
 
 def run(actions: Sequence[Callable[[], Any]], choose: Callable[[int], int]) -> list[Any]:
-    """What each action returns or raises; ``choose`` is told how many could go on, and says which does."""
+    """What each action returns or raises. ``choose`` gets how many can continue, and returns which does."""
     results: list[Any] = [None] * len(actions)
 
     def act(index: int) -> None:
         try:
             results[index] = actions[index]()
-        except BaseException as error:  # noqa: BLE001 - it is what came of the action, a crash too
+        except BaseException as error:  # noqa: BLE001 - the result of the action, a crash too
             results[index] = error
 
     waiting = []
@@ -34,9 +35,9 @@ def run(actions: Sequence[Callable[[], Any]], choose: Callable[[int], int]) -> l
 
 
 def every_order(scene: Callable[[Callable[[int], int]], None]) -> int:
-    """Play the scene once for each order there is; how many there were.
+    """Play the scene once for each order; returns how many there are.
 
-    The scene is handed the ``choose`` that it gives to ``run``, and builds everything afresh.
+    The scene builds everything anew, and gives its argument ``choose`` to ``run``.
     """
     played = 0
     for script in _scripts(scene):

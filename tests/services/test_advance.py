@@ -1,4 +1,4 @@
-"""The one way in which a task goes on by itself: each thing that it repeats, and what it ends."""
+"""Advancing a task: which effects it repeats, and what it ends."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -28,9 +28,9 @@ from tests.services.harness import (
     failing,
     task_body,
 )
-from tests.services.test_stale_memory import StaleTasks
+from tests.services.test_stale_memory import stale_tasks
 
-AT_ONCE, DAY = timedelta(0), 24 * HOUR
+NO_DELAY, DAY = timedelta(0), 24 * HOUR
 MARGIN = CLAIM_TIMEOUT / 20  # for the clock of another process
 
 
@@ -42,12 +42,12 @@ def harness() -> Harness:
 def advance(
     harness: Harness, task_id: str, *args: Any, services: Services | None = None, **kwargs: Any
 ) -> Next:
-    """On a server of which no timer is looked at."""
-    return (services or harness.replica()).resolver._advance(task_id, *args, **kwargs)
+    """On a server that handles no timer."""
+    return (services or harness.replica()).advance(task_id, *args, **kwargs)
 
 
 def dies_after(harness: Harness, write: str, call: Callable[[Services], object]) -> None:
-    """A server that dies once it has written, before it has done anything else."""
+    """A server dies right after that write."""
     with pytest.raises(Crash):
         call(harness.replica(FaultAt(0, of=write, after=failing(Crash()))))
 
@@ -58,10 +58,10 @@ def defined(harness: Harness, **changes: Any) -> str:
     return task_id
 
 
-# what it repeats
+# effects that it repeats
 
 
-def test_a_task_that_misses_nothing_and_is_not_due_costs_one_read(harness: Harness) -> None:
+def test_a_complete_task_that_is_not_due_costs_one_read(harness: Harness) -> None:
     for task_id, due in ((harness.claimed(), CLAIM_TIMEOUT + MARGIN), (harness.create(), DAY)):
         calls = CallRecorder()
         harness.events()
@@ -69,16 +69,16 @@ def test_a_task_that_misses_nothing_and_is_not_due_costs_one_read(harness: Harne
         assert (calls.names, harness.events()) == (["load"], [])
 
 
-def test_what_was_created_is_published_and_offered_when_its_server_died(harness: Harness) -> None:
+def test_a_task_whose_server_died_after_the_insert_is_published_and_offered(harness: Harness) -> None:
     task_id = slugid()
     dies_after(harness, "insert", lambda server: server.tasks.create(task_id, task_body()))
     assert (harness.events(), harness.messages()) == ([], [])
     assert advance(harness, task_id, NOW) == Next(NOW + DAY)
     assert harness.events() == [("task-defined", task_id, None), ("task-pending", task_id, 0)]
-    assert harness.offered_runs() == [(0, AT_ONCE)]
+    assert harness.offered_runs() == [(0, NO_DELAY)]
 
 
-def test_what_was_created_to_wait_is_registered_and_rechecked_when_its_server_died(harness: Harness) -> None:
+def test_a_waiting_task_whose_server_died_is_registered_and_rechecked(harness: Harness) -> None:
     first, second = harness.create(), harness.create()
     task_id = slugid()
     body = task_body(dependencies=[first, second])
@@ -93,7 +93,7 @@ def test_what_was_created_to_wait_is_registered_and_rechecked_when_its_server_di
     assert harness.states(task_id) == ["pending"]
 
 
-def test_events_since_are_published_again_in_order_and_older_ones_are_not(harness: Harness) -> None:
+def test_only_events_since_that_time_are_published_again_in_order(harness: Harness) -> None:
     task_id = harness.create()
     harness.clock.advance(MINUTE)
     claimed = harness.clock.now()
@@ -107,7 +107,7 @@ def test_events_since_are_published_again_in_order_and_older_ones_are_not(harnes
     assert harness.events() == [("task-pending", task_id, 1)]
 
 
-def test_an_artifact_that_was_not_published_is_if_it_is_there(harness: Harness) -> None:
+def test_an_unpublished_artifact_that_exists_is_published(harness: Harness) -> None:
     task_id = harness.claimed()
     create: Callable[[Services], object] = lambda server: server.artifacts.create(  # noqa: E731
         task_id, 0, NAME, body("s3")
@@ -122,7 +122,7 @@ def test_an_artifact_that_was_not_published_is_if_it_is_there(harness: Harness) 
     assert harness.events() == []
 
 
-def test_what_is_published_already_is_not_published_again(harness: Harness) -> None:
+def test_published_events_are_not_published_again(harness: Harness) -> None:
     group = slugid()
     task_id = harness.claimed(taskGroupId=group)
     harness.complete(task_id)
@@ -132,7 +132,7 @@ def test_what_is_published_already_is_not_published_again(harness: Harness) -> N
     assert harness.events() == [("task-group-resolved", group, None)]
 
 
-def test_what_has_just_been_written_here_is_not_read_again(harness: Harness) -> None:
+def test_a_task_that_this_process_has_just_resolved_is_not_read(harness: Harness) -> None:
     calls = CallRecorder()
     server = harness.replica(calls, caches_tasks=True)
     task_id = slugid()
@@ -143,20 +143,20 @@ def test_what_has_just_been_written_here_is_not_read_again(harness: Harness) -> 
     assert calls.names == ["dependency.has_any", "load", "broker.publish"]  # it loads the group
 
 
-def test_what_is_remembered_without_its_end_is_read(harness: Harness) -> None:
-    """Another call may have read the task before it ended, and remembered that later."""
+def test_a_task_remembered_before_its_end_is_read(harness: Harness) -> None:
+    """Another call may have read the task before its end, and remembered it later."""
     task_id = harness.claimed()
     waiting = harness.create(dependencies=[task_id])
     before = harness.storage.tasks.load(task_id)
     harness.complete(task_id)
-    server = harness.replica(wrap_tasks=lambda tasks: StaleTasks(tasks, before))
+    server = harness.replica(wrap_tasks=lambda tasks: stale_tasks(tasks, before))
     harness.events()
     advance(harness, task_id, NOW, is_published=True, recalls=True, services=server)
     assert harness.states(waiting) == ["pending"]
     assert ("task-group-resolved", task_id, None) in harness.events()
 
 
-def test_the_dependents_of_what_ended_go_on_and_its_group_is_resolved(harness: Harness) -> None:
+def test_a_resolved_task_releases_its_dependents_and_resolves_its_group(harness: Harness) -> None:
     group = slugid()
     task_id = harness.claimed(taskGroupId=group)
     waiting = harness.create(dependencies=[task_id])
@@ -164,13 +164,13 @@ def test_the_dependents_of_what_ended_go_on_and_its_group_is_resolved(harness: H
     dies_after(harness, "replace", lambda server: harness.complete(task_id, services=server))
     harness.events()
     assert advance(harness, task_id, NOW) == Next()
-    told = harness.events()
-    assert told[-1] == ("task-group-resolved", group, None)
-    assert ("task-completed", task_id, 0) in told
+    events = harness.events()
+    assert events[-1] == ("task-group-resolved", group, None)
+    assert ("task-completed", task_id, 0) in events
     assert (harness.states(waiting), harness.states(needs_both)) == (["pending"], [])
 
 
-def test_of_what_was_rerun_the_dependents_of_its_earlier_end_go_on(harness: Harness) -> None:
+def test_a_rerun_task_releases_the_dependents_of_its_first_end(harness: Harness) -> None:
     task_id = harness.claimed()
     waiting = harness.create(dependencies=[task_id])
     dies_after(harness, "replace", lambda server: harness.complete(task_id, services=server))
@@ -179,11 +179,11 @@ def test_of_what_was_rerun_the_dependents_of_its_earlier_end_go_on(harness: Harn
     harness.events()
     advance(harness, task_id, NOW)
     assert harness.states(waiting) == ["pending"]
-    told = [event for event in harness.events() if event[1] == task_id]
-    assert told[-2:] == [("task-completed", task_id, 0), ("task-pending", task_id, 1)]
+    events = [event for event in harness.events() if event[1] == task_id]
+    assert events[-2:] == [("task-completed", task_id, 0), ("task-pending", task_id, 1)]
 
 
-def test_an_end_that_others_were_told_of_before_is_not_repeated(harness: Harness) -> None:
+def test_effects_of_an_end_before_that_time_are_not_repeated(harness: Harness) -> None:
     task_id = harness.claimed()
     harness.complete(task_id)
     harness.run_timers()
@@ -194,7 +194,7 @@ def test_an_end_that_others_were_told_of_before_is_not_repeated(harness: Harness
     assert (harness.events(), calls.names) == ([], ["load"])
 
 
-def test_a_definition_that_was_refused_leaves_the_group_that_it_named(harness: Harness) -> None:
+def test_a_refused_task_leaves_the_group_that_it_joined(harness: Harness) -> None:
     group, task_id = slugid(), harness.create()
     done = harness.create(taskGroupId=group)
     harness.run(done)
@@ -222,13 +222,11 @@ def test_a_resolved_task_that_was_created_again_ends_in_its_group_again(harness:
     assert harness.events() == [("task-group-resolved", group, None)]
 
 
-# what it ends
+# claims and tasks that it ends
 
 
 @pytest.mark.parametrize(("retries", "state"), [(1, "pending"), (0, "exception")])
-def test_a_claim_that_is_over_ends_a_minute_late_if_another_process_counted_it(
-    harness: Harness, retries: int, state: str
-) -> None:
+def test_a_claim_of_another_process_ends_a_minute_late(harness: Harness, retries: int, state: str) -> None:
     task_id = harness.claimed(retries=retries)
     server = harness.replica()
     harness.clock.advance(CLAIM_TIMEOUT)
@@ -241,12 +239,12 @@ def test_a_claim_that_is_over_ends_a_minute_late_if_another_process_counted_it(
     assert harness.task(task_id).state == state
 
 
-def test_no_claim_is_kept_past_the_deadline_of_its_task(harness: Harness) -> None:
+def test_a_claim_ends_at_the_deadline_of_its_task(harness: Harness) -> None:
     task_id = harness.claimed(deadline=format_time(NOW + CLAIM_TIMEOUT + SECOND))
     assert advance(harness, task_id) == Next(NOW + CLAIM_TIMEOUT + SECOND)
 
 
-def test_a_claim_that_this_process_counted_ends_in_time(harness: Harness) -> None:
+def test_a_claim_of_this_process_ends_in_time(harness: Harness) -> None:
     server = harness.replica(caches_tasks=True)
     task_id = harness.create()
     harness.claim(harness.receive_one(), ALICE, server)
@@ -262,9 +260,7 @@ def test_a_claim_that_this_process_counted_ends_in_time(harness: Harness) -> Non
     [defined, lambda harness: harness.create(), lambda harness: harness.claimed()],
     ids=["unscheduled", "pending", "running"],
 )
-def test_a_task_that_is_not_resolved_ends_at_its_deadline(
-    harness: Harness, create: Callable[[Harness], str]
-) -> None:
+def test_an_unresolved_task_ends_at_its_deadline(harness: Harness, create: Callable[[Harness], str]) -> None:
     task_id = create(harness)
     for _ in range(72 * ("running" in harness.task(task_id).state)):  # a claim kept up to the end
         harness.clock.advance(20 * MINUTE - SECOND)
@@ -279,7 +275,7 @@ def test_a_task_that_is_not_resolved_ends_at_its_deadline(
     assert advance(harness, task_id) == Next()
 
 
-def test_what_ends_is_done_with_the_rest_that_its_end_means(harness: Harness) -> None:
+def test_the_effects_of_an_expired_claim_are_applied(harness: Harness) -> None:
     task_id = harness.claimed(retries=0)
     harness.events()
     server = harness.replica()
@@ -290,15 +286,15 @@ def test_what_ends_is_done_with_the_rest_that_its_end_means(harness: Harness) ->
     assert (harness.events(), harness.messages()) == (expected, [])
 
 
-# when it cannot
+# failures
 
 
-def test_a_task_that_is_not_there_is_not(harness: Harness) -> None:
+def test_an_unknown_task_is_reported_as_missing(harness: Harness) -> None:
     for since in (None, NOW):
         assert advance(harness, slugid(), since) == Next(is_there=False)
 
 
-def test_while_the_broker_is_away_nothing_is_read_for_what_is_to_be_published(harness: Harness) -> None:
+def test_nothing_is_read_for_events_while_the_broker_is_away(harness: Harness) -> None:
     task_id = harness.create()
     calls = CallRecorder()
     server = harness.replica(calls)
@@ -314,7 +310,7 @@ def test_while_the_broker_is_away_nothing_is_read_for_what_is_to_be_published(ha
 
 
 @pytest.mark.parametrize("of", ["load", "replace"])
-def test_storage_that_is_away_is_for_the_caller_to_know(harness: Harness, of: str) -> None:
+def test_a_failure_of_storage_reaches_the_caller(harness: Harness, of: str) -> None:
     task_id = harness.create()
     harness.clock.advance(DAY)
     away = FaultAt(0, of=of, before=failing(ServiceUnavailable("storage is away")))
@@ -322,7 +318,7 @@ def test_storage_that_is_away_is_for_the_caller_to_know(harness: Harness, of: st
         advance(harness, task_id, services=harness.replica(away))
 
 
-def test_a_task_that_cannot_be_read_is_for_the_caller_to_know(harness: Harness) -> None:
+def test_a_corrupt_task_is_an_error_for_the_caller(harness: Harness) -> None:
     task_id = harness.create()
     with pytest.raises(Corrupt):
         advance(

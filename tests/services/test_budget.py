@@ -32,7 +32,7 @@ from tests.services.harness import (
 from tests.services.ports import Intercept
 from tests.system.processes import wait_until
 
-TIMERS = "timers"  # the queue of them
+TIMERS = "timers"  # the name of their queue
 TIMER = "timers.put"
 CREATED = ["tasks.insert", "work.put"]
 CLAIMED = ["tasks.merge", "work.update"]
@@ -56,7 +56,7 @@ class _Port:
 
 
 class Metered:
-    """An account that notes each operation on a table or a queue: ``tasks.merge``, ``work.put``, ..."""
+    """An account that records each operation on a table or a queue: ``tasks.merge``, ``work.put``, ..."""
 
     def __init__(self, account: StorageAccount, intercept: Intercept = call_through) -> None:
         self._account, self._intercept = account, intercept
@@ -67,8 +67,8 @@ class Metered:
 
     def queue(self, name: str) -> Queue:
         short = name.removeprefix(f"{PREFIX}-")
-        known = short if short == TIMERS else "work"
-        return cast(Queue, _Port(Queue, self._account.queue(name), known, self._operate))
+        kind = short if short == TIMERS else "work"
+        return cast(Queue, _Port(Queue, self._account.queue(name), kind, self._operate))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._account, name)
@@ -77,14 +77,14 @@ class Metered:
         self.names.append(name)
         return self._intercept(name, call)
 
-    def taken(self) -> list[str]:
-        """What has been noted since the last look, sorted."""
+    def take(self) -> list[str]:
+        """The operations since the last call, sorted."""
         names, self.names = sorted(self.names), []
         return names
 
 
 class Process:
-    """A server that has served before, so that it has seen its queues, the worker type and the quarantine."""
+    """A server that has served before: its queues, worker type and quarantines are in its caches."""
 
     def __init__(self, intercept: Intercept = call_through) -> None:
         self.harness = Harness()
@@ -98,11 +98,11 @@ class Process:
         self.costs()
 
     def costs(self) -> list[str]:
-        """What was done since it was asked last."""
-        return self.metered.taken()
+        """The operations since the last call."""
+        return self.metered.take()
 
     def follow_up(self) -> list[str]:
-        """What the background does at once, without the timers' tick."""
+        """The operations of the resolver, without a tick of the timers."""
         self.services.resolver.handle_all()
         return self.costs()
 
@@ -134,7 +134,7 @@ def test_claim_task_costs_two_operations_and_at_most_a_shared_timer(process: Pro
         process.harness.run_timers(MINUTE, process.services)
     process.costs()
     process.harness.claim(message)
-    costs = [one for one in process.costs() if one != "workers.page"]  # quarantine is looked up once in 5 s
+    costs = [name for name in process.costs() if name != "workers.page"]  # read once in 5 s
     assert costs == sorted([*CLAIMED, *([TIMER] if is_later else [])])
     assert process.follow_up() == []
 
@@ -157,7 +157,7 @@ def test_the_end_of_a_member_costs_a_point_read_and_a_shared_batch(process: Proc
     assert process.follow_up() == ["dependencies.get", "groups.batch"]
 
 
-def test_claim_work_costs_a_receive_more_for_a_batch(process: Process) -> None:
+def test_claim_work_costs_one_receive_more_for_a_batch(process: Process) -> None:
     def claim(tasks: int) -> list[str]:
         for _ in range(tasks):
             process.harness.create(priority="highest")
@@ -173,7 +173,7 @@ def test_claim_work_costs_a_receive_more_for_a_batch(process: Process) -> None:
         assert claim(tasks) == sorted([*CLAIMED * tasks, "work.receive"])
 
 
-def test_a_cycle_of_one_client_costs_at_most_thirteen_operations(process: Process) -> None:
+def test_a_cycle_of_one_client_costs_at_most_eleven_operations(process: Process) -> None:
     """Background included, and the deletion of its timers."""
     task_id = process.harness.create()
     process.harness.claim(process.harness.receive_one())
@@ -188,7 +188,7 @@ def test_a_cycle_of_one_client_costs_at_most_thirteen_operations(process: Proces
     assert process.harness.timers() == []
 
 
-def test_nothing_that_the_process_has_written_is_read_and_nothing_is_queried(process: Process) -> None:
+def test_a_process_does_not_read_the_tasks_that_it_wrote(process: Process) -> None:
     group = slugid()
     process.harness.create(taskGroupId=group, priority="low")
     process.costs()
@@ -201,8 +201,8 @@ def test_nothing_that_the_process_has_written_is_read_and_nothing_is_queried(pro
     assert not {"tasks.get", "groups.page", "dependencies.page", "tasks.page"} & set(costs)
 
 
-def test_calls_at_once_share_their_timers_and_their_groups_steps() -> None:
-    """What comes while a message or a batch is being written goes with the next one."""
+def test_concurrent_calls_share_timers_and_group_batches() -> None:
+    """Calls that come while a message or a batch is being written share the next."""
     holds, may_go = threading.Event(), threading.Event()
 
     def held_up(name: str, call: Callable[[], Any]) -> Any:
@@ -213,7 +213,6 @@ def test_calls_at_once_share_their_timers_and_their_groups_steps() -> None:
     process, group = Process(held_up), slugid()
     process.harness.create(taskGroupId=group)
     process.costs()
-    commits = process.services.timers._commits
     with ThreadPoolExecutor(16) as threads:
         holds.set()
         calls = [
@@ -221,7 +220,7 @@ def test_calls_at_once_share_their_timers_and_their_groups_steps() -> None:
             for _ in range(16)
         ]
         try:
-            wait_until(lambda: len(commits._waiting) == 15)
+            wait_until(lambda: process.services.timers.waiting == 15)
         finally:
             holds.clear()
             may_go.set()
@@ -233,7 +232,7 @@ def test_calls_at_once_share_their_timers_and_their_groups_steps() -> None:
     assert [costs.count(name) for name in CREATED] == [16, 16]
 
 
-def test_a_cycle_on_azurite_costs_at_most_thirteen_requests(azurite: Azurite) -> None:
+def test_a_cycle_on_azurite_costs_eleven_requests(azurite: Azurite) -> None:
     account = AzureAccount(azurite.connection_string, f"t{secrets.token_hex(4)}")
     services = Harness().replica(caches_tasks=True, account=account)
     account.check()
@@ -242,7 +241,7 @@ def test_a_cycle_on_azurite_costs_at_most_thirteen_requests(azurite: Azurite) ->
         task_id, before = slugid(), account.operations.total()
         services.tasks.create(task_id, task_body(priority="highest"))
         answer = services.claim_work.claim(PROVISIONER, WORKER_TYPE, ALICE, 1, lambda: False)
-        assert [one["status"]["taskId"] for one in answer["tasks"]] == [task_id]
+        assert [claim["status"]["taskId"] for claim in answer["tasks"]] == [task_id]
         services.tasks.report(task_id, 0, "completed", "completed")
         assert services.resolver.handle_all() == 1
         services.timers.tick()

@@ -1,4 +1,4 @@
-"""A changed priority: where the messages of the task are, whatever fails and whoever is faster."""
+"""A changed priority: in which queue the messages of the task are, also after failures and races."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -45,21 +45,21 @@ def change(harness: Harness, task_id: str, new: str = "high", old: str = "lowest
 
 
 def runs_in(harness: Harness) -> dict[str, list[int]]:
-    """The runs that the messages in each queue lead to, for the queues that have any."""
+    """The runs of the messages in each queue that has any."""
     runs = {}
     for priority, queue in QUEUES.items():
         with suppress(QueueNotFound):
-            runs[priority] = [Message.read(one).run_id for one in harness.messages(queue)]
-    return {priority: found for priority, found in runs.items() if found}
+            runs[priority] = [Message.read(message).run_id for message in harness.messages(queue)]
+    return {priority: run_ids for priority, run_ids in runs.items() if run_ids}
 
 
 def claim_work(harness: Harness) -> list[str]:
     answer = harness.services.claim_work.claim(PROVISIONER, WORKER_TYPE, ALICE, 1, lambda: False)
-    return [one["status"]["taskId"] for one in answer["tasks"]]
+    return [claim["status"]["taskId"] for claim in answer["tasks"]]
 
 
-def work(harness: Harness) -> list[str]:
-    """The tasks that claimWork finds in all queues, as it polls them."""
+def claim_all(harness: Harness) -> list[str]:
+    """Claim with every visible message, as claimWork does; the tasks that are claimed."""
     claimed = []
     for queue in QUEUES.values():
         for message in harness.receive(queue=queue):
@@ -68,7 +68,7 @@ def work(harness: Harness) -> list[str]:
     return claimed
 
 
-def changes_told(harness: Harness) -> list[tuple[str, str]]:
+def published_changes(harness: Harness) -> list[tuple[str, str]]:
     return [
         (event.payload["oldPriority"], event.payload["newPriority"])
         for event in harness.broker.published
@@ -76,7 +76,7 @@ def changes_told(harness: Harness) -> list[tuple[str, str]]:
     ]
 
 
-def test_a_pending_task_is_found_where_its_new_priority_is_polled(harness: Harness) -> None:
+def test_a_pending_task_is_in_the_queue_of_its_new_priority(harness: Harness) -> None:
     task_id = harness.create()
     change(harness, task_id)
     (message,) = harness.receive(queue=QUEUES["high"])
@@ -85,21 +85,21 @@ def test_a_pending_task_is_found_where_its_new_priority_is_polled(harness: Harne
     assert harness.task(task_id).held
 
 
-def test_claim_work_takes_a_raised_task_first(harness: Harness) -> None:
+def test_claim_work_claims_a_raised_task_first(harness: Harness) -> None:
     harness.create(priority="medium")
     task_id = harness.create()
     change(harness, task_id)
     assert claim_work(harness) == [task_id]
 
 
-def test_claim_work_takes_a_lowered_task_last_and_moves_its_old_message(harness: Harness) -> None:
+def test_claim_work_claims_a_lowered_task_last_and_deletes_its_old_message(harness: Harness) -> None:
     lowered = harness.create(priority="highest")
     change(harness, lowered, "low", "highest")
     other = harness.create(priority="medium")
     assert claim_work(harness) == [other]
     assert runs_in(harness) == {"medium": [1], "low": [0, 0]}
     assert claim_work(harness) == [lowered]
-    assert work(harness) == []
+    assert claim_all(harness) == []
     assert runs_in(harness) == {"medium": [1], "low": [1]}
 
 
@@ -108,11 +108,11 @@ def test_a_message_of_a_running_run_is_not_moved(harness: Harness) -> None:
     change(harness, task_id, "low", "highest")
     harness.services.claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
     harness.receive(queue=QUEUES["low"])
-    assert work(harness) == []
+    assert claim_all(harness) == []
     assert runs_in(harness) == {"low": [0, 1]}
 
 
-def test_without_any_timer_a_server_that_dies_strands_no_task() -> None:
+def test_a_task_is_found_though_its_server_died_and_lost_its_timers() -> None:
     harness = Harness()
     task_id = harness.create(priority="highest")
     dying = harness.replica(FaultAt(0, of="replace", after=failing(Crash())))
@@ -120,10 +120,10 @@ def test_without_any_timer_a_server_that_dies_strands_no_task() -> None:
         dying.tasks.change_priority(task_id, "highest", "low")
     harness.lose_timers()
     assert runs_in(harness) == {"highest": [0]}
-    assert [*work(harness), *work(harness)] == [task_id]
+    assert [*claim_all(harness), *claim_all(harness)] == [task_id]
 
 
-def test_a_process_that_remembers_the_old_priority_does_not_claim_early() -> None:
+def test_a_process_that_remembers_the_old_priority_does_not_claim_by_the_old_message() -> None:
     harness = Harness()
     other = harness.replica(caches_tasks=True)
     task_id = slugid()
@@ -134,7 +134,7 @@ def test_a_process_that_remembers_the_old_priority_does_not_claim_early() -> Non
     assert runs_in(harness) == {"low": [0, 0]}
 
 
-def test_a_process_that_remembers_the_old_priority_does_not_drop_the_message_of_the_new() -> None:
+def test_a_process_that_remembers_the_old_priority_claims_by_the_new_message() -> None:
     harness = Harness()
     other = harness.replica(caches_tasks=True)
     task_id = slugid()
@@ -151,15 +151,16 @@ def test_a_worker_that_polls_by_itself_may_claim_by_the_old_message(harness: Har
     harness.claim(message)
     held = harness.task(task_id).held
     assert held
-    assert held.message_id in [one.lease.message_id for one in harness.messages(QUEUES["high"])]
+    assert held.message_id in [message.lease.message_id for message in harness.messages(QUEUES["high"])]
 
 
-def test_the_held_message_goes_along(harness: Harness) -> None:
+def test_the_held_message_moves_to_the_queue_of_the_new_priority(harness: Harness) -> None:
     task_id = harness.claimed()
     change(harness, task_id)
     assert runs_in(harness) == {"high": [1]}
     (message,) = harness.messages(QUEUES["high"])
     assert message.lease == harness.task(task_id).held
+    assert message.next_visible
     assert message.next_visible >= NOW + CLAIM_TIMEOUT
     harness.services.claims.reclaim(task_id, 0)
     assert runs_in(harness) == {"high": [1]}
@@ -173,7 +174,7 @@ def test_a_retry_is_offered_with_the_new_priority(harness: Harness) -> None:
     assert harness.claim(message, BOB)["runId"] == 1
 
 
-def test_a_claim_that_expires_is_found_where_the_new_priority_is_polled(harness: Harness) -> None:
+def test_an_expired_claim_is_in_the_queue_of_the_new_priority(harness: Harness) -> None:
     task_id = harness.claimed()
     change(harness, task_id)
     harness.clock.advance(CLAIM_TIMEOUT)
@@ -182,7 +183,7 @@ def test_a_claim_that_expires_is_found_where_the_new_priority_is_polled(harness:
     assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
 
 
-def test_the_sweeper_offers_where_the_new_priority_is_polled(harness: Harness) -> None:
+def test_the_sweeper_offers_in_the_queue_of_the_new_priority(harness: Harness) -> None:
     task_id = harness.create()
     change(harness, task_id)
     for queue in QUEUES.values():
@@ -192,25 +193,25 @@ def test_the_sweeper_offers_where_the_new_priority_is_polled(harness: Harness) -
     assert runs_in(harness)["high"] == [0, 0]
 
 
-def test_a_changed_priority_is_told(harness: Harness) -> None:
+def test_a_changed_priority_is_published(harness: Harness) -> None:
     task_id = harness.create()
     change(harness, task_id)
     change(harness, task_id, "low", "high")
-    assert changes_told(harness) == [("lowest", "high"), ("high", "low")]
+    assert published_changes(harness) == [("lowest", "high"), ("high", "low")]
 
 
-def test_changes_while_the_broker_is_away_are_told_in_order_when_it_is_back(harness: Harness) -> None:
+def test_changes_while_the_broker_is_away_are_published_in_order_later(harness: Harness) -> None:
     task_id = harness.create()
     harness.broker.capacity = 0
     change(harness, task_id)
     change(harness, task_id, "low", "high")
-    assert changes_told(harness) == []
+    assert published_changes(harness) == []
     harness.broker.capacity = None
     harness.run_timers(MINUTE)
-    assert changes_told(harness) == [("lowest", "high"), ("high", "low")]
+    assert published_changes(harness) == [("lowest", "high"), ("high", "low")]
 
 
-def test_the_definition_as_it_was_first_given_creates_the_same_task_again(harness: Harness) -> None:
+def test_the_original_definition_creates_the_same_task_again(harness: Harness) -> None:
     task_id, body = slugid(), task_body()
     harness.services.tasks.create(task_id, body)
     change(harness, task_id)
@@ -218,7 +219,7 @@ def test_the_definition_as_it_was_first_given_creates_the_same_task_again(harnes
     assert set(runs_in(harness)) == {"lowest", "high"}
 
 
-def test_what_was_changed_meanwhile_is_not_changed_without_asking_again(harness: Harness) -> None:
+def test_a_change_from_an_outdated_priority_is_a_conflict(harness: Harness) -> None:
     task_id = harness.create()
     change(harness, task_id, "highest")
     with pytest.raises(RequestConflict, match="changed from lowest to highest"):
@@ -234,24 +235,25 @@ def test_a_change_costs_as_much_as_another_transition(harness: Harness) -> None:
 @pytest.mark.parametrize("is_running", [False, True])
 @pytest.mark.parametrize("error", [Crash(), ServiceUnavailable("storage is away")])
 @pytest.mark.parametrize("is_after", [False, True])
-def test_whatever_fails_the_run_is_found_with_the_priority_that_the_task_has(
+def test_the_run_is_claimed_once_after_a_failure_at_any_step(
     is_running: bool, error: BaseException, is_after: bool
 ) -> None:
-    """At each of the calls, before it or after it; claimWork drops what is in the wrong queue."""
+    """Each storage call fails once, before or after it; claimWork deletes messages in the wrong queue."""
 
     def play(call: int) -> bool:
         harness = Harness()
         task_id = harness.claimed() if is_running else harness.create()
-        fault = FaultAt(call, **{"after" if is_after else "before": failing(error)})
+        fail = failing(error)
+        fault = FaultAt(call, after=fail) if is_after else FaultAt(call, before=fail)
         with suppress(Crash, ServiceUnavailable):
             harness.replica(fault).tasks.change_priority(task_id, "lowest", "high")
         harness.run_timers(MINUTE, harness.replica())
         if is_running:
             harness.clock.advance(CLAIM_TIMEOUT)
-        assert work(harness) == [task_id]
+        assert claim_all(harness) == [task_id]
         run = harness.task(task_id).runs[-1]
         assert (run.run_id, run.state) == (int(is_running), "running")
-        assert work(harness) == []
+        assert claim_all(harness) == []
         return fault.happened
 
     call = 0
@@ -261,22 +263,22 @@ def test_whatever_fails_the_run_is_found_with_the_priority_that_the_task_has(
 
 
 def _pausing(name: str, call: Callable[[], Any]) -> Any:
-    """Around the calls that matter to the other: those of the task and of its messages."""
+    """Pause at the calls that can conflict: those of the task and of its messages."""
     return pausing(name, call) if name in ("load", "replace", "put", "hide", "remove") else call()
 
 
-def test_claimed_and_changed_at_once_the_task_runs_once_and_its_held_message_has_its_priority() -> None:
+def test_a_task_claimed_and_changed_concurrently_runs_once_and_holds_a_message_of_the_new_priority() -> None:
     old, new = "highest", "low"
 
     def scene(choose: Callable[[int], int]) -> None:
         harness = Harness()
         task_id = harness.create(priority=old)
         (message,) = harness.receive(queue=QUEUES[old])
-        one, two = harness.replica(_pausing), harness.replica(_pausing)
+        first, second = harness.replica(_pausing), harness.replica(_pausing)
         run(
             [
-                lambda: one.claims.claim_polled(QUEUES[old], message.received, ALICE),
-                lambda: two.tasks.change_priority(task_id, old, new),
+                lambda: first.claims.claim_polled(QUEUES[old], message.received, ALICE),
+                lambda: second.tasks.change_priority(task_id, old, new),
             ],
             choose,
         )
@@ -284,35 +286,35 @@ def test_claimed_and_changed_at_once_the_task_runs_once_and_its_held_message_has
         assert task.priority == new
         if task.state == "pending":
             assert 0 in runs_in(harness)[new]
-            assert work(harness) == [task_id]
+            assert claim_all(harness) == [task_id]
             task = harness.task(task_id)
         assert task.held
-        (held,) = (one for one in harness.messages(QUEUES[new]) if one.lease == task.held)
+        (held,) = (message for message in harness.messages(QUEUES[new]) if message.lease == task.held)
         assert Message.read(held).run_id == 1
         assert len(task.runs) == 1
 
     assert every_order(scene) > 10
 
 
-def test_two_changes_at_once_end_with_one_priority_and_its_message() -> None:
+def test_two_concurrent_changes_end_with_one_priority_and_its_message() -> None:
     def scene(choose: Callable[[int], int]) -> None:
         harness = Harness()
         task_id = harness.create()
-        one, two = harness.replica(pausing), harness.replica(pausing)
+        first, second = harness.replica(_pausing), harness.replica(_pausing)
         results = run(
             [
-                lambda: one.tasks.change_priority(task_id, "lowest", "high"),
-                lambda: two.tasks.change_priority(task_id, "lowest", "low"),
+                lambda: first.tasks.change_priority(task_id, "lowest", "high"),
+                lambda: second.tasks.change_priority(task_id, "lowest", "low"),
             ],
             choose,
         )
-        assert sum(isinstance(one, RequestConflict) for one in results) <= 1
+        assert sum(isinstance(result, RequestConflict) for result in results) <= 1
         assert 0 in runs_in(harness)[harness.task(task_id).priority]
 
     assert every_order(scene) > 10
 
 
-def test_a_presented_message_of_the_old_queue_is_held_afresh_in_the_new(harness: Harness) -> None:
+def test_a_claim_after_a_change_holds_a_new_message_in_the_new_queue(harness: Harness) -> None:
     task_id = harness.create()
     (message,) = harness.receive()
     change(harness, task_id)
@@ -324,6 +326,6 @@ def test_a_presented_message_of_the_old_queue_is_held_afresh_in_the_new(harness:
 
 def test_an_event_of_a_change_has_its_routes(harness: Harness) -> None:
     change(harness, harness.create(routes=["index.a"]))
-    (event,) = [one for one in harness.broker.published if one.exchange == CHANGED]
+    (event,) = [event for event in harness.broker.published if event.exchange == CHANGED]
     assert isinstance(event, Event)
     assert event.routes == ("index.a",)

@@ -36,7 +36,7 @@ from tests.services.harness import (
 )
 
 MS = timedelta(milliseconds=1)
-NOTHING = ClaimProof()
+NO_PROOF = ClaimProof()
 
 
 def by_openssl(task_id: str, run_id: int, secret: bytes) -> str:
@@ -55,7 +55,7 @@ def test_a_message_is_signed_with_the_first_secret() -> None:
     assert harness.receive_one().signature == by_openssl(task_id, 1, SECRET)
 
 
-def test_a_claim_answers_what_the_worker_needs() -> None:
+def test_a_claim_answers_the_status_the_definition_and_taken_until() -> None:
     harness = Harness()
     task_id = harness.create(scopes=["a:scope"])
     answer = harness.claim(harness.receive_one())
@@ -66,7 +66,7 @@ def test_a_claim_answers_what_the_worker_needs() -> None:
     assert answer["status"]["runs"][0]["takenUntil"] == answer["takenUntil"]
 
 
-def test_the_credentials_of_a_claim_are_for_this_run_and_end_shortly_after_it() -> None:
+def test_the_credentials_of_a_claim_are_for_its_run_and_end_15_minutes_later() -> None:
     harness = Harness()
     task_id = harness.create(scopes=["a:scope", "another:*"])
     credentials = harness.claim(harness.receive_one())["credentials"]
@@ -86,7 +86,7 @@ def test_the_credentials_of_a_claim_are_for_this_run_and_end_shortly_after_it() 
     assert certificate["expiry"] == 1893554645678 + 15 * 60_000
 
 
-def test_a_scope_that_the_task_shares_with_its_claim_is_named_once() -> None:
+def test_a_scope_of_both_the_task_and_the_claim_is_listed_once() -> None:
     harness = Harness()
     task_id = slugid()
     scopes = ["a:scope", f"queue:claim-task:{task_id}/0"]
@@ -95,7 +95,7 @@ def test_a_scope_that_the_task_shares_with_its_claim_is_named_once() -> None:
     assert len(certificate["scopes"]) == len(set(certificate["scopes"])) == 5
 
 
-def test_a_claim_turns_the_message_into_that_of_the_next_run_until_it_ends() -> None:
+def test_a_claim_holds_its_message_for_the_next_run_until_taken_until() -> None:
     harness = Harness()
     task_id = harness.create()
     message = harness.receive_one()
@@ -112,7 +112,7 @@ def test_a_claim_turns_the_message_into_that_of_the_next_run_until_it_ends() -> 
     assert (next_message.task_id, next_message.run_id) == (task_id, 1)
 
 
-def test_a_claim_that_ends_within_a_second_is_held_for_all_of_it() -> None:
+def test_a_message_is_held_until_the_fraction_of_a_second_is_over() -> None:
     harness = Harness()
     harness.create()
     message = harness.receive_one()
@@ -122,14 +122,15 @@ def test_a_claim_that_ends_within_a_second_is_held_for_all_of_it() -> None:
     taken_until = harness.task(message.task_id).runs[0].taken_until
     (held,) = harness.messages()
     assert taken_until
+    assert held.next_visible
     assert taken_until <= held.next_visible < taken_until + SECOND
 
 
-def test_a_claim_without_a_message_puts_its_own() -> None:
+def test_a_claim_without_a_message_puts_a_new_message() -> None:
     harness = Harness()
     task_id = harness.create()
     message = harness.receive_one()
-    harness.claim(message, proof=NOTHING)
+    harness.claim(message, proof=NO_PROOF)
     harness.delete(message)
     assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
     assert harness.messages()[0].lease == harness.task(task_id).held
@@ -137,10 +138,10 @@ def test_a_claim_without_a_message_puts_its_own() -> None:
     assert harness.receive_one().run_id == 1
 
 
-def test_a_worker_of_the_deployed_protocol_that_forgets_to_delete_harms_nothing() -> None:
+def test_a_message_that_a_deployed_worker_does_not_delete_gives_no_second_claim() -> None:
     harness = Harness()
     task_id = harness.create()
-    harness.claim(harness.receive_one(), proof=NOTHING)
+    harness.claim(harness.receive_one(), proof=NO_PROOF)
     harness.clock.advance(POLL_VISIBILITY)
     with pytest.raises(RequestConflict, match="run 0 is running"):
         harness.claim(harness.receive_one(), BOB)
@@ -148,7 +149,7 @@ def test_a_worker_of_the_deployed_protocol_that_forgets_to_delete_harms_nothing(
     assert [run_id for run_id, _ in harness.offered_runs()] == [1]
 
 
-def test_a_claim_with_a_stale_receipt_puts_its_own_message() -> None:
+def test_a_claim_with_a_stale_receipt_puts_a_new_message() -> None:
     harness = Harness()
     task_id = harness.create()
     stale = harness.receive_one()
@@ -160,19 +161,19 @@ def test_a_claim_with_a_stale_receipt_puts_its_own_message() -> None:
     assert held.message_id != stale.lease.message_id
     with pytest.raises(RequestConflict):
         harness.claim(fresh, BOB)
-    assert [one.lease for one in harness.messages()] == [held]
+    assert [message.lease for message in harness.messages()] == [held]
 
 
-def test_a_claim_whose_message_is_gone_puts_its_own() -> None:
+def test_a_claim_whose_message_was_deleted_puts_a_new_message() -> None:
     harness = Harness()
     task_id = harness.create()
     message = harness.receive_one()
     harness.delete(message)
     harness.claim(message)
-    assert [one.lease for one in harness.messages()] == [harness.task(task_id).held]
+    assert [message.lease for message in harness.messages()] == [harness.task(task_id).held]
 
 
-def test_a_message_id_without_its_receipt_is_as_good_as_none() -> None:
+def test_a_message_id_without_a_receipt_leaves_the_message() -> None:
     harness = Harness()
     task_id = harness.create()
     message = harness.receive_one()
@@ -181,7 +182,7 @@ def test_a_message_id_without_its_receipt_is_as_good_as_none() -> None:
     assert harness.states(task_id) == ["running by alice"]
 
 
-def test_a_worker_that_deletes_its_message_after_a_draft_claim_harms_nothing() -> None:
+def test_a_worker_cannot_delete_the_message_after_a_draft_claim() -> None:
     harness = Harness()
     task_id = harness.create()
     message = harness.receive_one()
@@ -218,7 +219,7 @@ def test_a_claim_whose_held_message_was_lost_is_ended_by_its_timer() -> None:
     assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
 
 
-def test_a_claim_by_name_takes_over_where_the_held_message_was_lost_and_nothing_resolves() -> None:
+def test_a_claim_by_run_takes_over_an_expired_claim_whose_message_was_lost() -> None:
     harness = Harness()
     task_id = harness.claimed()
     lose_held_message(harness, task_id)
@@ -231,13 +232,13 @@ def test_a_claim_by_name_takes_over_where_the_held_message_was_lost_and_nothing_
 
 @pytest.mark.parametrize("signature", ["", "nonsense", by_openssl("eWIgwMgxSfeXQ36iBbOxiQ", 0, SECRET)])
 @pytest.mark.parametrize("has_receipt", [True, False])
-def test_a_signature_that_is_wrong_changes_nothing(signature: str, has_receipt: bool) -> None:
+def test_a_wrong_signature_is_refused_and_changes_nothing(signature: str, has_receipt: bool) -> None:
     harness = Harness()
     task_id = harness.create()
     message = harness.receive_one()
     before, messages = harness.task(task_id), harness.messages()
     calls = CallRecorder()
-    proof = replace(message.proof if has_receipt else NOTHING, signature=signature)
+    proof = replace(message.proof if has_receipt else NO_PROOF, signature=signature)
     with pytest.raises(AuthorizationFailed, match=f"not that of task {task_id} run 0") as error:
         harness.replica(calls).claims.claim(before, 0, ALICE, proof)
     assert error.value.status == 403
@@ -245,7 +246,7 @@ def test_a_signature_that_is_wrong_changes_nothing(signature: str, has_receipt: 
     assert (harness.task(task_id), harness.messages()) == (before, messages)
 
 
-def test_the_signature_of_another_run_or_task_is_wrong() -> None:
+def test_the_signature_of_another_run_or_task_is_refused() -> None:
     harness = Harness()
     harness.create()
     message = harness.receive_one()
@@ -257,7 +258,7 @@ def test_the_signature_of_another_run_or_task_is_wrong() -> None:
         harness.claim(message, proof=other.proof)
 
 
-def test_a_message_forged_by_somebody_with_storage_access_is_refused() -> None:
+def test_a_message_with_a_forged_signature_is_refused() -> None:
     harness = Harness()
     task_id = harness.create(scopes=["secret:scope"])
     message = harness.receive_one()
@@ -268,7 +269,7 @@ def test_a_message_forged_by_somebody_with_storage_access_is_refused() -> None:
     harness.claim(message, ALICE)
 
 
-def test_a_secret_is_rotated_while_workers_hold_messages_of_the_old_one() -> None:
+def test_messages_signed_with_the_old_secret_are_good_after_a_rotation() -> None:
     harness = Harness(secrets=[OLD_SECRET])
     task_id = harness.create()
     message = harness.receive_one()
@@ -282,26 +283,26 @@ def test_a_secret_is_rotated_while_workers_hold_messages_of_the_old_one() -> Non
     assert harness.states(task_id) == ["exception claim-expired", "running by alice"]
 
 
-def test_a_secret_that_is_listed_no_more_verifies_nothing() -> None:
+def test_messages_signed_with_a_removed_secret_are_refused() -> None:
     harness = Harness(secrets=[OLD_SECRET])
     harness.create()
     with pytest.raises(AuthorizationFailed):
         harness.claim(harness.receive_one(), services=harness.replica(secrets=[SECRET]))
 
 
-def test_the_receipt_of_a_message_that_somebody_else_polled_gives_nobody_a_second_run() -> None:
+def test_a_claim_with_a_stolen_receipt_gives_no_second_claim() -> None:
     harness = Harness()
     task_id = harness.create()
     message = harness.receive_one()
-    harness.claim(message, BOB)  # with what was stolen from Alice
+    harness.claim(message, BOB)  # with the stolen receipt of Alice
     with pytest.raises(RequestConflict):
         harness.claim(message, ALICE)
     assert harness.states(task_id) == ["running by bob"]
     assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
 
 
-def test_a_receipt_without_its_signature_is_not_withdrawn_with_a_conflict() -> None:
-    """It may be that of another task's message, whose only one it is."""
+def test_a_conflict_without_a_signature_does_not_delete_the_message() -> None:
+    """It may be the receipt of the only message of another task."""
     harness = Harness()
     running = harness.claimed()
     waiting = harness.create()
@@ -314,7 +315,7 @@ def test_a_receipt_without_its_signature_is_not_withdrawn_with_a_conflict() -> N
     assert harness.states(waiting) == ["running by bob"]
 
 
-def test_a_message_deleted_twice_is_gone() -> None:
+def test_the_second_deletion_of_a_message_finds_none() -> None:
     harness = Harness()
     harness.create()
     message = harness.receive_one()
@@ -330,7 +331,7 @@ def test_the_same_worker_claiming_again_gets_the_same_claim() -> None:
     first = harness.claim(message)
     messages = harness.messages()
     harness.clock.advance(MINUTE)
-    for proof in (message.proof, NOTHING):
+    for proof in (message.proof, NO_PROOF):
         again = harness.claim(message, proof=proof)
         for name in ("status", "runId", "workerGroup", "workerId", "takenUntil", "task"):
             assert again[name] == first[name]
@@ -343,13 +344,13 @@ def test_the_second_worker_gets_a_conflict() -> None:
     harness = Harness()
     harness.create()
     message = harness.receive_one()
-    harness.claim(message, ALICE, proof=NOTHING)
+    harness.claim(message, ALICE, proof=NO_PROOF)
     with pytest.raises(RequestConflict, match="run 0 is running") as error:
-        harness.claim(message, BOB, proof=NOTHING)
+        harness.claim(message, BOB, proof=NO_PROOF)
     assert error.value.details["status"]["runs"][0]["workerId"] == "alice"
 
 
-def test_a_run_that_there_is_not_is_not_found() -> None:
+def test_an_unknown_run_is_not_found() -> None:
     harness = Harness()
     task_id = harness.create()
     message = harness.receive_one()
@@ -359,7 +360,7 @@ def test_a_run_that_there_is_not_is_not_found() -> None:
     assert harness.states(task_id) == ["running by alice"]
 
 
-def test_a_claim_costs_no_read_where_the_task_is_remembered() -> None:
+def test_a_claim_costs_no_read_of_a_remembered_task() -> None:
     """Schedule the timer, hold the message, write the task:
     docs/explanation/architecture.md#what-a-call-costs.
     """
@@ -373,11 +374,11 @@ def test_a_claim_costs_no_read_where_the_task_is_remembered() -> None:
     assert calls.names == ["timer.put", "hide", "replace", "broker.publish"]
 
 
-def test_a_claim_without_signature_takes_the_message_of_another_task() -> None:
+def test_a_claim_without_a_signature_leaves_the_message_of_another_task() -> None:
     harness = Harness()
-    one, two = harness.create(), harness.create()
+    first, second = harness.create(), harness.create()
     messages = {message.task_id: message for message in harness.receive()}
-    lease = messages[one].lease
-    harness.claim(messages[two], proof=ClaimProof(lease.message_id, lease.receipt))
-    harness.delete(messages[one])  # its lease is still good: nobody changed it
-    assert harness.states(one) == ["pending"]
+    lease = messages[first].lease
+    harness.claim(messages[second], proof=ClaimProof(lease.message_id, lease.receipt))
+    harness.delete(messages[first])  # its lease is still good
+    assert harness.states(first) == ["pending"]

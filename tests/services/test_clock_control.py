@@ -1,4 +1,4 @@
-"""Moving the clock: what becomes due happens in its order, once, and before the move returns."""
+"""Moving the clock: timers fire in order, once, and before the move returns."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +15,6 @@ from legacy_queue.domain.errors import InputError, RequestConflict, ServiceUnava
 from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Worker
 from legacy_queue.domain.times import format_time
-from legacy_queue.ports import Broker
 from legacy_queue.services.assembly import build_services
 from legacy_queue.services.background import Background
 from legacy_queue.services.claims import ClaimProof
@@ -65,10 +64,8 @@ class CountingClock(MovableClock):
 class Server:
     """A server whose clock can be moved; the real time, ``wall``, stands still by default."""
 
-    def __init__(
-        self, broker: Broker | None = None, resolves: bool = True, wall: FakeClock | None = None
-    ) -> None:
-        self.wall = wall or FakeClock(NOW)
+    def __init__(self, resolves: bool = True, wall: FakeClock | None = None) -> None:
+        self.broker, self.wall = FakeBroker(), wall or FakeClock(NOW)
         self.clock = CountingClock(self.wall)
         self.storage = memory_storage(self.clock)
         settings = ServiceSettings(
@@ -82,7 +79,7 @@ class Server:
             resolves=resolves,
             page_pause=timedelta(0),
         )
-        self.services = build_services(self.storage, broker, self.clock, settings)
+        self.services = build_services(self.storage, self.broker, self.clock, settings)
         self.control = self.services.clock_control()
 
     def create(self, task_id: str | None = None, deadline: timedelta = DAY, **changes: Any) -> str:
@@ -97,19 +94,14 @@ class Server:
         return task_id
 
     def runs(self, task_id: str) -> list[tuple[str | None, timedelta | None]]:
-        """Why each was resolved, and how long after the beginning."""
+        """Why each run was resolved, and how long after the beginning."""
         runs = self.services.tasks.load(task_id).runs
-        return [(one.reason_resolved, one.resolved and one.resolved - NOW) for one in runs]
+        return [(run.reason_resolved, run.resolved - NOW if run.resolved else None) for run in runs]
 
-    def events(self) -> list[tuple[str, str, Any]]:
-        """Exchange, taskId and runId of each that happened without being asked for."""
-        kept = [event for _, event in self.services.event_feed._events]
-        return [told for told in map(_told, kept) if told[0] == "task-exception"]
-
-
-def _told(event: Any) -> tuple[str, str, Any]:
-    payload = event.payload
-    return event.exchange, payload.get("status", {}).get("taskId", ""), payload.get("runId")
+    def ended_runs(self) -> list[tuple[str, int]]:
+        """The taskId and runId of each task-exception, in order."""
+        events = [event for event in self.broker.published if event.exchange == "task-exception"]
+        return [(event.payload["status"]["taskId"], event.payload["runId"]) for event in events]
 
 
 @pytest.fixture
@@ -117,30 +109,30 @@ def server() -> Server:
     return Server()
 
 
-def test_what_becomes_due_happens_at_its_time_and_in_that_order(server: Server) -> None:
+def test_timers_fire_at_their_times_and_in_order(server: Server) -> None:
     late, early = server.create(deadline=HOUR), server.create(deadline=30 * MINUTE)
     held = server.claim(server.create(retries=1))
     server.control.advance(2 * HOUR)
     assert server.runs(early) == [("deadline-exceeded", 30 * MINUTE)]
     assert server.runs(late) == [("deadline-exceeded", HOUR)]
     assert server.runs(held) == [("claim-expired", CLAIM_TIMEOUT), (None, None)]
-    assert server.events() == [
-        ("task-exception", early, 0),
-        ("task-exception", late, 0),
+    assert server.ended_runs() == [
+        (early, 0),
+        (late, 0),
     ]
     assert server.control.state().now == NOW + 2 * HOUR
 
 
-def test_what_becomes_due_happens_at_its_time_however_long_it_takes() -> None:
+def test_claims_expire_at_their_times_however_long_the_move_takes() -> None:
     server = Server(wall=TickingClock(NOW))
     tasks = [server.claim(server.create()) for _ in range(3)]
-    taken_until = [server.services.tasks.load(one).runs[0].taken_until for one in tasks]
+    taken_until = [server.services.tasks.load(task_id).runs[0].taken_until for task_id in tasks]
     server.control.advance(HOUR)
-    assert [server.services.tasks.load(one).runs[0].resolved for one in tasks] == taken_until
+    assert [server.services.tasks.load(task_id).runs[0].resolved for task_id in tasks] == taken_until
     assert server.clock.now() > server.wall.wall_time() + HOUR - MINUTE
 
 
-def test_what_is_due_later_does_not_happen(server: Server) -> None:
+def test_a_timer_that_is_due_later_does_not_fire(server: Server) -> None:
     task_id = server.claim(server.create())
     server.control.advance(CLAIM_TIMEOUT - MS)
     assert server.runs(task_id) == [(None, None)]
@@ -148,7 +140,7 @@ def test_what_is_due_later_does_not_happen(server: Server) -> None:
     assert server.runs(task_id) == [("claim-expired", CLAIM_TIMEOUT), (None, None)]
 
 
-def test_a_week_ends_everything_once(server: Server) -> None:
+def test_a_move_of_a_week_ends_every_task_once(server: Server) -> None:
     held = [server.claim(server.create(retries=0, deadline=2 * DAY)) for _ in range(3)]
     waiting = [server.create(deadline=n * DAY) for n in (1, 3, 5)]
     group = slugid()
@@ -157,13 +149,13 @@ def test_a_week_ends_everything_once(server: Server) -> None:
     dependent = server.create(None, 5 * DAY, taskGroupId=group, **after)
     for _ in range(2):
         server.control.advance(WEEK)
-    assert sorted(server.events()) == sorted(
-        ("task-exception", task_id, 0) for task_id in (*held, *waiting, required, dependent)
+    assert sorted(server.ended_runs()) == sorted(
+        (task_id, 0) for task_id in (*held, *waiting, required, dependent)
     )
     assert server.runs(dependent) == [("deadline-exceeded", 5 * DAY)]
 
 
-def test_what_is_done_between_two_moves_is_seen_to(server: Server) -> None:
+def test_timers_of_calls_between_two_moves_fire(server: Server) -> None:
     for day in range(5):
         task_id = server.claim(server.create())
         server.control.advance(DAY / 2)
@@ -178,10 +170,10 @@ stories = st.lists(st.tuples(times, st.integers(0, 2), st.booleans()), min_size=
 
 
 @given(stories, times, times)
-def test_two_moves_are_as_one(
+def test_two_moves_have_the_outcome_of_one(
     story: list[tuple[timedelta, int, bool]], first: timedelta, second: timedelta
 ) -> None:
-    def told(*moves: timedelta) -> Any:
+    def outcome(*moves: timedelta) -> Any:
         server = Server()
         for task_id, (deadline, retries, is_claimed) in zip(IDS, story, strict=False):
             server.create(task_id, deadline, retries=retries, taskGroupId=IDS[0])
@@ -190,14 +182,17 @@ def test_two_moves_are_as_one(
             server.wall.advance(MS)
         for move in moves:
             server.control.advance(move)
-        kept = [event for _, event in server.services.event_feed._events]
         tasks = [server.services.tasks.load(task_id).status() for task_id in IDS[: len(story)]]
-        return tasks, [(event.exchange, event.payload) for event in kept], server.clock.now()
+        return (
+            tasks,
+            [(event.exchange, event.payload) for event in server.broker.published],
+            server.clock.now(),
+        )
 
-    assert told(first, second) == told(first + second)
+    assert outcome(first, second) == outcome(first + second)
 
 
-def test_a_frozen_clock_is_frozen_after_an_advance_too(server: Server) -> None:
+def test_a_frozen_clock_is_still_frozen_after_an_advance(server: Server) -> None:
     server.control.freeze()
     server.wall.advance(HOUR)
     server.control.advance(MINUTE)
@@ -209,7 +204,7 @@ def test_a_frozen_clock_is_frozen_after_an_advance_too(server: Server) -> None:
     assert (state.now, state.offset, state.is_frozen) == (NOW + MINUTE + SECOND, MINUTE - HOUR, False)
 
 
-def test_a_frozen_queue_still_creates_claims_and_reports(server: Server) -> None:
+def test_calls_work_while_the_clock_is_frozen(server: Server) -> None:
     server.control.freeze()
     server.wall.advance(HOUR)
     task_id = server.claim(server.create())
@@ -217,7 +212,7 @@ def test_a_frozen_queue_still_creates_claims_and_reports(server: Server) -> None
     assert server.runs(task_id) == [("completed", timedelta(0))]
 
 
-def test_a_clock_of_its_own_is_not_moved() -> None:
+def test_the_clock_of_other_storage_cannot_be_moved() -> None:
     harness = Harness()
     control = harness.services.clock_control()
     assert "--storage memory" in control.state().reason
@@ -227,13 +222,13 @@ def test_a_clock_of_its_own_is_not_moved() -> None:
     assert (control.state().now, control.state().offset) == (NOW, timedelta(0))
 
 
-def test_a_time_that_is_too_far_away_is_refused(server: Server) -> None:
+def test_a_move_beyond_36500_days_is_refused(server: Server) -> None:
     server.control.advance(timedelta(days=36_500))
     with pytest.raises(InputError, match="36500d"):
         server.control.advance(MS)
 
 
-def test_periodic_jobs_that_are_due_are_done(server: Server) -> None:
+def test_a_move_runs_the_periodic_jobs_that_are_due(server: Server) -> None:
     task_id = server.create(expires=format_time(NOW + 2 * DAY - MS))
     server.control.advance(DAY)
     assert server.storage.tasks.load(task_id)
@@ -241,7 +236,7 @@ def test_periodic_jobs_that_are_due_are_done(server: Server) -> None:
     assert server.storage.tasks.load(task_id) is None
 
 
-def test_where_another_process_resolves_time_passes_and_nothing_happens() -> None:
+def test_no_claim_expires_if_another_process_resolves() -> None:
     server = Server(resolves=False)
     task_id = server.claim(server.create())
     server.control.advance(DAY)
@@ -249,34 +244,22 @@ def test_where_another_process_resolves_time_passes_and_nothing_happens() -> Non
     assert server.clock.now() == NOW + DAY
 
 
-def test_with_a_broker_events_are_confirmed_when_a_move_returns() -> None:
-    broker = FakeBroker()
-    server = Server(broker)
-    task_id = server.create(deadline=HOUR)
-    server.control.advance(HOUR)
-    told = [_told(one) for one in broker.published if one.exchange == "task-exception"]
-    assert told == [("task-exception", task_id, 0)]
-
-
-def test_while_the_broker_is_away_a_move_does_not_stop_every_two_seconds() -> None:
-    broker = FakeBroker()
-    server = Server(broker)
+def test_a_move_takes_few_steps_while_the_broker_is_away() -> None:
+    server = Server()
     tasks = [server.claim(server.create(deadline=hours * HOUR, retries=0)) for hours in (2, 1)]
-    broker.capacity = 0
+    server.broker.capacity = 0
     server.control.advance(WEEK)
-    assert [server.runs(one) for one in tasks] == [[("claim-expired", CLAIM_TIMEOUT)]] * 2
+    assert [server.runs(task_id) for task_id in tasks] == [[("claim-expired", CLAIM_TIMEOUT)]] * 2
     assert server.clock.moves < 10
-    broker.capacity = None
+    server.broker.capacity = None
     server.services.publisher.check()
     server.control.advance(MINUTE)
-    ended = [_told(one) for one in broker.published if one.exchange == "task-exception"]
-    assert sorted(ended) == sorted(("task-exception", one, 0) for one in tasks)
+    assert sorted(server.ended_runs()) == sorted((task_id, 0) for task_id in tasks)
 
 
-def test_while_the_broker_is_away_a_task_that_is_behind_ends_at_its_time() -> None:
-    broker = FakeBroker()
-    server = Server(broker)
-    broker.capacity = 0
+def test_a_task_ends_at_its_deadline_while_the_broker_is_away() -> None:
+    server = Server()
+    server.broker.capacity = 0
     task_id = server.create(deadline=HOUR)
     server.control.advance(WEEK)
     assert server.runs(task_id) == [("deadline-exceeded", HOUR)]
@@ -292,16 +275,16 @@ def background(server: Server) -> Iterator[Background]:
         running.stop()
 
 
-def test_the_threads_of_the_background_take_no_part_in_a_move(server: Server) -> None:
+def test_background_threads_do_not_disturb_the_order_of_a_move(server: Server) -> None:
     expected = [server.create(deadline=minutes * MINUTE) for minutes in range(1, 40)]
     with background(server):
         for _ in range(8):
             server.control.advance(5 * MINUTE)
-    assert [task_id for _, task_id, _ in server.events()] == expected
-    assert [server.runs(one)[0][1] for one in expected] == [n * MINUTE for n in range(1, 40)]
+    assert [task_id for task_id, _ in server.ended_runs()] == expected
+    assert [server.runs(task_id)[0][1] for task_id in expected] == [n * MINUTE for n in range(1, 40)]
 
 
-def test_moves_at_once_follow_one_another(server: Server) -> None:
+def test_concurrent_moves_happen_one_after_the_other(server: Server) -> None:
     with background(server):
         threads = [threading.Thread(target=server.control.advance, args=[MINUTE]) for _ in range(8)]
         for thread in threads:
@@ -311,7 +294,7 @@ def test_moves_at_once_follow_one_another(server: Server) -> None:
     assert server.clock.now() == NOW + 8 * MINUTE
 
 
-def test_a_server_that_stops_ends_a_move(server: Server) -> None:
+def test_a_move_fails_when_the_server_stops(server: Server) -> None:
     task_id = server.create(deadline=HOUR)
     server.services.stopping.set()
     with pytest.raises(ServiceUnavailable, match="less time"):
@@ -321,40 +304,40 @@ def test_a_server_that_stops_ends_a_move(server: Server) -> None:
 
 @contextmanager
 def waiting(server: Server) -> Iterator[list[Mapping[str, Any]]]:
-    """A request of claimWork waits in real time; at the end it has what it got."""
-    got: list[Mapping[str, Any]] = []
+    """A request of claimWork waits in real time; at the end the list has its claims."""
+    claims: list[Mapping[str, Any]] = []
 
     def wait() -> None:
         answer = server.services.claim_work.claim(PROVISIONER, WORKER_TYPE, BOB, 1, lambda: False)
-        got.extend(answer["tasks"])
+        claims.extend(answer["tasks"])
 
     thread = threading.Thread(target=wait)
     thread.start()
-    assert wait_until(lambda: server.services.claim_work.waiting() == 1)
-    yield got
+    assert wait_until(lambda: server.services.pollers.waiting() == 1)
+    yield claims
     thread.join()
 
 
-def test_a_request_that_waits_for_work_is_not_ended_and_gets_what_becomes_visible() -> None:
+def test_a_waiting_request_gets_the_message_that_a_move_makes_visible() -> None:
     server = Server(resolves=False)  # no sweeper offers it again
     task_id = server.create()
     assert server.storage.work_queues.receive(QUEUE, 1, 3 * HOUR)  # a worker polls, and dies
-    with waiting(server) as got:
+    with waiting(server) as claims:
         server.control.advance(2 * HOUR)
-        assert got == []
+        assert claims == []
         server.control.advance(HOUR)
-    assert [claim["status"]["taskId"] for claim in got] == [task_id]
+    assert [claim["status"]["taskId"] for claim in claims] == [task_id]
 
 
-def test_a_request_that_waits_for_work_claims_only_after_a_move(server: Server) -> None:
+def test_a_waiting_request_claims_after_the_move(server: Server) -> None:
     task_id = server.claim(server.create(deadline=3 * HOUR))
-    with waiting(server) as got:
+    with waiting(server) as claims:
         server.control.advance(2 * HOUR)
-    assert [claim["runId"] for claim in got] == [1]
+    assert [claim["runId"] for claim in claims] == [1]
     assert server.services.tasks.load(task_id).runs[1].started == NOW + 2 * HOUR
 
 
-def test_nothing_enters_a_closed_gate_and_it_closes_when_nothing_is_inside() -> None:
+def test_a_gate_closes_once_it_is_empty_and_lets_no_thread_in() -> None:
     gate, ends, seen = Gate(), threading.Event(), []
 
     def inside(what: str, then: Callable[[], object]) -> threading.Thread:

@@ -30,7 +30,7 @@ def test_a_created_task_is_pending_and_its_message_visible_at_once() -> None:
     assert (message.task_id, message.run_id) == (task_id, 0)
 
 
-def test_a_message_ends_with_its_task() -> None:
+def test_a_message_expires_at_the_deadline_of_its_task() -> None:
     harness = Harness()
     task_id = harness.create(deadline="2030-01-02T04:04:05.999Z")
     (message,) = harness.messages()
@@ -38,13 +38,13 @@ def test_a_message_ends_with_its_task() -> None:
     assert 0 * SECOND <= left < SECOND
 
 
-def test_a_task_too_near_to_its_deadline_for_a_message_gets_none() -> None:
+def test_a_task_created_within_a_second_of_its_deadline_gets_no_message() -> None:
     harness = Harness()
     harness.create(deadline="2030-01-02T03:04:06.100Z")
     assert harness.messages() == []
 
 
-def test_creating_the_same_again_answers_the_same_and_offers_it_again() -> None:
+def test_a_repeated_create_answers_the_same_and_offers_the_task_again() -> None:
     harness = Harness()
     task_id = slugid()
     first = harness.services.tasks.create(task_id, task_body())
@@ -53,7 +53,7 @@ def test_creating_the_same_again_answers_the_same_and_offers_it_again() -> None:
     assert [run_id for run_id, _ in harness.offered_runs()] == [0, 0]
 
 
-def test_the_double_of_a_message_runs_nothing_twice() -> None:
+def test_a_duplicate_message_gives_no_second_claim() -> None:
     harness = Harness()
     task_id = slugid()
     for _ in range(2):
@@ -63,10 +63,10 @@ def test_the_double_of_a_message_runs_nothing_twice() -> None:
     with pytest.raises(RequestConflict):
         harness.claim(second, BOB)
     assert harness.states(task_id) == ["running by alice"]
-    assert [run_id for run_id, _ in harness.offered_runs()] == [1]  # the double was withdrawn
+    assert [run_id for run_id, _ in harness.offered_runs()] == [1]  # the duplicate was deleted
 
 
-def test_creating_a_claimed_task_again_offers_nothing() -> None:
+def test_a_repeated_create_of_a_claimed_task_offers_nothing() -> None:
     harness = Harness()
     task_id = harness.claimed()
     assert harness.services.tasks.create(task_id, task_body()).state == "running"
@@ -81,7 +81,7 @@ def test_another_definition_under_the_same_task_id_is_a_conflict() -> None:
     assert harness.task(task_id).retries_left == 5
 
 
-def test_a_group_has_one_scheduler() -> None:
+def test_a_group_has_one_scheduler_id() -> None:
     harness = Harness()
     harness.create(taskGroupId=GROUP, schedulerId="first")
     harness.create(taskGroupId=GROUP, schedulerId="first")
@@ -92,7 +92,7 @@ def test_a_group_has_one_scheduler() -> None:
         harness.services.tasks.load(other)
 
 
-def test_a_refused_definition_leaves_no_task_behind() -> None:
+def test_a_refused_definition_writes_nothing() -> None:
     calls = CallRecorder()
     services = Harness().replica(calls)
     with pytest.raises(InputError):
@@ -110,9 +110,7 @@ def test_a_task_that_was_never_created_is_not_found() -> None:
 @pytest.mark.parametrize("call", range(5))
 @pytest.mark.parametrize("error", [Crash(), ServiceUnavailable("storage is away")])
 @pytest.mark.parametrize("is_done", [False, True])
-def test_a_create_that_got_no_answer_is_cured_by_repeating_it(
-    call: int, error: Exception, is_done: bool
-) -> None:
+def test_a_repeated_create_completes_a_failed_one(call: int, error: Exception, is_done: bool) -> None:
     harness = Harness()
     fault = FaultAt(call, after=failing(error)) if is_done else FaultAt(call, before=failing(error))
     task_id = slugid()
@@ -121,7 +119,7 @@ def test_a_create_that_got_no_answer_is_cured_by_repeating_it(
     except (Crash, ServiceUnavailable):
         harness.clock.advance(HOUR / 10)
         harness.services.tasks.create(task_id, task_body())
-    harness.run_timers(MINUTE)  # what is left to do after the answer, too
+    harness.run_timers(MINUTE)  # the deferred effects, too
     assert fault.happened is (call < 4)
     messages = harness.receive()
     assert {message.run_id for message in messages} == {0}
@@ -129,7 +127,7 @@ def test_a_create_that_got_no_answer_is_cured_by_repeating_it(
     assert harness.states(task_id) == ["running by alice"]
 
 
-def test_a_task_may_be_recalled_only_for_its_definition() -> None:
+def test_a_recalled_task_may_have_old_runs() -> None:
     harness = Harness()
     services = harness.replica(caches_tasks=True)
     task_id = harness.create()

@@ -32,7 +32,7 @@ def harness() -> Harness:
 
 
 def dependents(harness: Harness, task_id: str) -> list[str]:
-    return [one.task_id for one in harness.storage.dependencies.dependents(task_id, "", 999)]
+    return [dependent.task_id for dependent in harness.storage.dependencies.dependents(task_id, "", 999)]
 
 
 def test_a_task_waits_for_all_of_its_dependencies(harness: Harness) -> None:
@@ -51,7 +51,7 @@ def test_a_task_waits_for_all_of_its_dependencies(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize(
-    ("requires", "state", "goes_on"),
+    ("requires", "state", "is_satisfied"),
     [
         ("all-completed", "completed", True),
         ("all-completed", "failed", False),
@@ -61,8 +61,8 @@ def test_a_task_waits_for_all_of_its_dependencies(harness: Harness) -> None:
         ("all-resolved", "exception", True),
     ],
 )
-def test_what_a_task_requires_of_its_dependencies(
-    harness: Harness, requires: str, state: str, goes_on: bool
+def test_a_task_is_pending_when_its_dependencies_meet_its_requirement(
+    harness: Harness, requires: str, state: str, is_satisfied: bool
 ) -> None:
     required = harness.create()
     early = harness.create(dependencies=[required], requires=requires)
@@ -73,10 +73,10 @@ def test_what_a_task_requires_of_its_dependencies(
     harness.run_timers()
     late = harness.create(dependencies=[required], requires=requires)
     for task_id in (early, late):
-        assert harness.task(task_id).state == ("pending" if goes_on else "unscheduled")
+        assert harness.task(task_id).state == ("pending" if is_satisfied else "unscheduled")
 
 
-def test_a_retried_run_releases_nobody(harness: Harness) -> None:
+def test_a_retried_run_releases_no_dependent(harness: Harness) -> None:
     required = harness.claimed()
     waiting = harness.create(dependencies=[required], requires="all-resolved")
     harness.shut_down(required)
@@ -84,7 +84,7 @@ def test_a_retried_run_releases_nobody(harness: Harness) -> None:
     assert harness.task(waiting).state == "unscheduled"
 
 
-def test_a_diamond_comes_together(harness: Harness) -> None:
+def test_the_last_task_of_a_diamond_is_pending_once(harness: Harness) -> None:
     top = harness.create()
     left, right = harness.create(dependencies=[top]), harness.create(dependencies=[top])
     bottom = harness.create(dependencies=[left, right])
@@ -93,11 +93,10 @@ def test_a_diamond_comes_together(harness: Harness) -> None:
         harness.run(task_id)
         harness.run_timers()
     assert harness.states(bottom) == ["pending"]
-    told = harness.events()
-    assert told.count(("task-pending", bottom, 0)) == 1
+    assert harness.events().count(("task-pending", bottom, 0)) == 1
 
 
-def test_a_task_may_have_100_dependencies_and_100_dependents(harness: Harness) -> None:
+def test_a_task_may_have_100_dependencies_and_150_dependents(harness: Harness) -> None:
     required = [harness.create() for _ in range(100)]
     waiting = [harness.create(dependencies=required[:1]) for _ in range(150)]
     last = harness.create(dependencies=required)
@@ -107,7 +106,7 @@ def test_a_task_may_have_100_dependencies_and_100_dependents(harness: Harness) -
     assert {harness.task(task_id).state for task_id in (*waiting, last)} == {"pending"}
 
 
-def test_a_task_whose_dependencies_are_completed_is_pending_at_once(harness: Harness) -> None:
+def test_a_task_whose_dependencies_are_completed_is_created_pending(harness: Harness) -> None:
     required = harness.create()
     harness.run(required)
     harness.events()
@@ -142,32 +141,32 @@ def test_a_task_that_depends_on_itself_is_not_written_again_when_it_is_resolved(
     assert harness.task(waiting).state == "pending"
 
 
-def nothing_left(harness: Harness, task_id: str, group: str, *required: str) -> None:
+def assert_nothing_stored(harness: Harness, task_id: str, group: str, *required: str) -> None:
     assert harness.storage.tasks.load(task_id) is None
     assert harness.storage.groups.load(group) is None
-    assert [dependents(harness, one) for one in required] == [[] for _ in required]
+    assert [dependents(harness, task_id) for task_id in required] == [[] for _ in required]
     harness.run_timers()
     assert task_id not in [timer.task_id for timer, _ in harness.timers()]
     assert harness.events() == []
 
 
-def test_a_missing_dependency_is_refused_by_name_and_nothing_is_left(harness: Harness) -> None:
+def test_a_missing_dependency_is_refused_by_name_and_nothing_is_stored(harness: Harness) -> None:
     there, missing, task_id = harness.create(), slugid(), slugid()
     harness.run(there)
     harness.run_timers(MINUTE)
     harness.events()
     with pytest.raises(InputError, match=f"{missing} does not exist"):
         harness.services.tasks.create(task_id, task_body(dependencies=[there, missing]))
-    nothing_left(harness, task_id, task_id, there, missing)
+    assert_nothing_stored(harness, task_id, task_id, there, missing)
 
 
-def test_a_dependency_that_expires_before_the_deadline_is_refused_and_nothing_is_left(
+def test_a_dependency_that_expires_before_the_deadline_is_refused_and_nothing_is_stored(
     harness: Harness,
 ) -> None:
     soon = harness.create(deadline=format_time(NOW + HOUR), expires=format_time(NOW + DAY - SECOND))
     later = harness.create(deadline=format_time(NOW + HOUR), expires=format_time(NOW + DAY))
-    for one in (soon, later):
-        harness.run(one)
+    for required in (soon, later):
+        harness.run(required)
     harness.run_timers(MINUTE)
     harness.events()
     task_id = slugid()
@@ -175,7 +174,7 @@ def test_a_dependency_that_expires_before_the_deadline_is_refused_and_nothing_is
     with pytest.raises(InputError, match=f"dependencies: {soon} expires at 2030-01-03T03:04:04") as error:
         harness.services.tasks.create(task_id, body)
     assert later not in str(error.value)
-    nothing_left(harness, task_id, task_id, soon, later)
+    assert_nothing_stored(harness, task_id, task_id, soon, later)
     harness.services.tasks.create(task_id, {**body, "dependencies": [later]})
 
 
@@ -183,7 +182,7 @@ def test_of_many_missing_dependencies_ten_are_named(harness: Harness) -> None:
     missing = [slugid() for _ in range(13)]
     with pytest.raises(InputError, match="and 3 more") as error:
         harness.create(dependencies=missing)
-    assert [one in str(error.value) for one in missing] == [True] * 10 + [False] * 3
+    assert [task_id in str(error.value) for task_id in missing] == [True] * 10 + [False] * 3
 
 
 def resolved_at(call: str) -> Callable[[Harness, str], Any]:
@@ -193,9 +192,7 @@ def resolved_at(call: str) -> Callable[[Harness, str], Any]:
 
 
 @pytest.mark.parametrize("call", ["join", "timer.put", "insert", "broker.publish", "dependency.add"])
-def test_a_dependency_that_is_resolved_while_the_task_is_created_is_not_overlooked(
-    harness: Harness, call: str
-) -> None:
+def test_a_dependency_resolved_while_the_task_is_created_satisfies_it(harness: Harness, call: str) -> None:
     required, task_id = harness.create(), slugid()
     meanwhile = resolved_at(call)(harness, required)
     body = task_body(dependencies=[required], taskGroupId=slugid())
@@ -204,12 +201,12 @@ def test_a_dependency_that_is_resolved_while_the_task_is_created_is_not_overlook
     assert dependents(harness, required) == [task_id]
     assert task.state == "pending"
     assert harness.task(task_id) == task
-    of_it = [event for event in harness.events() if event[1] == task_id]
-    assert of_it == [("task-defined", task_id, None), ("task-pending", task_id, 0)]
+    events = [event for event in harness.events() if event[1] == task_id]
+    assert events == [("task-defined", task_id, None), ("task-pending", task_id, 0)]
 
 
 @pytest.mark.parametrize("call", ["insert", "broker.publish", "dependency.add"])
-def test_it_is_found_by_the_timer_where_the_server_dies_before_it_looks_again(
+def test_the_timer_satisfies_the_task_if_the_server_dies_while_creating_it(
     harness: Harness, call: str
 ) -> None:
     required, task_id = harness.create(), slugid()
@@ -221,11 +218,11 @@ def test_it_is_found_by_the_timer_where_the_server_dies_before_it_looks_again(
     harness.run_timers(MINUTE)
     assert harness.states(task_id) == ["pending"]
     assert dependents(harness, required) == [task_id]
-    of_it = list(dict.fromkeys(event for event in harness.events() if event[1] == task_id))
-    assert of_it == [("task-defined", task_id, None), ("task-pending", task_id, 0)]
+    events = list(dict.fromkeys(event for event in harness.events() if event[1] == task_id))
+    assert events == [("task-defined", task_id, None), ("task-pending", task_id, 0)]
 
 
-def test_a_task_that_waits_for_nobody_is_listed_though_the_server_died(harness: Harness) -> None:
+def test_a_satisfied_task_is_a_dependent_though_the_server_died(harness: Harness) -> None:
     required, task_id = harness.create(), slugid()
     harness.run(required)
     dies = FaultAt(0, of="insert", after=failing(Crash()))
@@ -235,7 +232,7 @@ def test_a_task_that_waits_for_nobody_is_listed_though_the_server_died(harness: 
     assert dependents(harness, required) == [task_id]
 
 
-def test_a_timer_of_a_resolution_that_comes_twice_releases_once(harness: Harness) -> None:
+def test_a_duplicate_timer_releases_a_dependent_once(harness: Harness) -> None:
     required = harness.create()
     waiting = harness.create(dependencies=[required])
     harness.run(required)
@@ -247,15 +244,15 @@ def test_a_timer_of_a_resolution_that_comes_twice_releases_once(harness: Harness
     harness.events()
     harness.run_timers(MINUTE)
     assert harness.states(waiting) == ["completed completed"]
-    assert not [one for one in harness.events() if one[0] in ("task-pending", "task-running")]
+    assert not [event for event in harness.events() if event[0] in ("task-pending", "task-running")]
 
 
-def test_a_dependency_that_is_rerun_does_not_take_back_what_it_released(harness: Harness) -> None:
+def test_a_rerun_dependency_leaves_released_dependents_pending(harness: Harness) -> None:
     required = harness.create()
     early = harness.create(dependencies=[required])
     harness.run(required)
     harness.services.tasks.rerun(required)
-    harness.run_timers()  # the resolution is told after the rerun
+    harness.run_timers()  # the resolution is handled after the rerun
     assert harness.task(early).state == "pending"
     late = harness.create(dependencies=[required])
     assert harness.task(late).state == "unscheduled"
@@ -264,7 +261,7 @@ def test_a_dependency_that_is_rerun_does_not_take_back_what_it_released(harness:
     assert harness.task(late).state == "pending"
 
 
-def test_a_failed_dependency_releases_once_it_is_rerun_and_completes(harness: Harness) -> None:
+def test_a_failed_dependency_releases_its_dependents_when_a_rerun_completes(harness: Harness) -> None:
     required = harness.create()
     waiting = harness.create(dependencies=[required])
     harness.run(required, "failed")
@@ -276,7 +273,7 @@ def test_a_failed_dependency_releases_once_it_is_rerun_and_completes(harness: Ha
     assert harness.task(waiting).state == "pending"
 
 
-def test_a_resolution_of_the_first_run_counts_as_it_was_though_the_rerun_failed(harness: Harness) -> None:
+def test_the_completed_first_run_releases_dependents_though_the_rerun_failed(harness: Harness) -> None:
     required = harness.create()
     waiting = harness.create(dependencies=[required])
     harness.run(required, "completed")
@@ -286,7 +283,7 @@ def test_a_resolution_of_the_first_run_counts_as_it_was_though_the_rerun_failed(
     assert harness.task(waiting).state == "pending"
 
 
-def test_creating_a_waiting_task_again_answers_as_it_is(harness: Harness) -> None:
+def test_a_repeated_create_of_a_waiting_task_answers_its_current_state(harness: Harness) -> None:
     required, task_id = harness.create(), slugid()
     body = task_body(dependencies=[required])
     first = harness.services.tasks.create(task_id, body)
@@ -297,8 +294,8 @@ def test_creating_a_waiting_task_again_answers_as_it_is(harness: Harness) -> Non
     assert (again.state, again.runs) == ("pending", harness.task(task_id).runs)
 
 
-def test_creating_it_again_sees_what_was_overlooked(harness: Harness) -> None:
-    """Its dependency was resolved, and the message that would tell so was lost."""
+def test_a_repeated_create_satisfies_dependencies_whose_timer_was_lost(harness: Harness) -> None:
+    """The timer of its dependency, which was resolved, was lost."""
     required, task_id = harness.create(), slugid()
     body = task_body(dependencies=[required])
     harness.services.tasks.create(task_id, body)
@@ -306,7 +303,7 @@ def test_creating_it_again_sees_what_was_overlooked(harness: Harness) -> None:
     assert harness.services.tasks.create(task_id, body).state == "pending"
 
 
-def test_a_refused_definition_of_a_task_that_there_is_leaves_its_dependencies_as_they_are(
+def test_a_refused_definition_leaves_the_dependencies_of_the_task(
     harness: Harness,
 ) -> None:
     kept, other, task_id = harness.create(), harness.create(), slugid()
@@ -322,7 +319,7 @@ def test_a_refused_definition_of_a_task_that_there_is_leaves_its_dependencies_as
     assert harness.states(task_id) == ["pending"]
 
 
-def test_a_dependent_that_does_not_exist_holds_up_no_other(harness: Harness) -> None:
+def test_a_missing_dependent_does_not_block_the_others(harness: Harness) -> None:
     required = harness.create()
     harness.storage.dependencies.add(required, Dependent("-" * 22, "all-completed"), NOW + DAY)
     waiting = harness.create(dependencies=[required])
@@ -342,7 +339,7 @@ def test_a_dependent_past_its_deadline_is_not_scheduled(harness: Harness) -> Non
     assert harness.states(waiting) == ["exception deadline-exceeded"]
 
 
-def test_ten_thousand_dependents_are_released_and_cost_the_other_tasks_nothing(harness: Harness) -> None:
+def test_ten_thousand_dependents_of_a_task_cost_other_tasks_nothing(harness: Harness) -> None:
     required, calls = harness.create(), CallRecorder()
     expires = NOW + 2 * DAY
     for _ in range(9_999):  # rows of tasks that have expired
@@ -357,25 +354,25 @@ def test_ten_thousand_dependents_are_released_and_cost_the_other_tasks_nothing(h
     assert [name for name in calls.names if name.startswith("dependency.")] == ["dependency.has_any"]
 
 
-def test_a_process_that_dies_among_many_dependents_leaves_none_behind(harness: Harness) -> None:
+def test_all_dependents_are_released_though_the_process_died_among_them(harness: Harness) -> None:
     required = harness.create()
     waiting = [harness.create(dependencies=[required]) for _ in range(130)]
     dying = harness.replica(FaultAt(60, of="replace", before=failing(Crash())))
     with pytest.raises(Crash):
         harness.complete_by(dying, required)
-    states = [harness.task(one).state for one in waiting]
+    states = [harness.task(task_id).state for task_id in waiting]
     assert 0 < states.count("pending") < 130
     harness.run_timers(MINUTE)
-    assert {harness.task(one).state for one in waiting} == {"pending"}
+    assert {harness.task(task_id).state for task_id in waiting} == {"pending"}
 
 
-def test_what_creating_with_a_dependency_costs(harness: Harness) -> None:
+def test_a_dependency_costs_two_reads_and_a_row(harness: Harness) -> None:
     required, calls = harness.create(), CallRecorder()
     harness.replica(calls).tasks.create(slugid(), task_body(dependencies=[required]))
     assert calls.names == ["load", "timer.put", "insert", "broker.publish", "dependency.add", "load"]
 
 
-def test_a_task_that_waits_is_claimed_by_nobody(harness: Harness) -> None:
+def test_a_waiting_task_has_no_message(harness: Harness) -> None:
     waiting = harness.create(dependencies=[harness.create()])
     assert waiting not in [message.task_id for message in harness.receive()]
     harness.run_timers(CLAIM_TIMEOUT)

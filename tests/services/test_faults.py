@@ -1,4 +1,4 @@
-"""Which requests the faults that were added happen to."""
+"""To which requests a fault happens."""
 
 import re
 from typing import Any
@@ -22,16 +22,16 @@ def add(faults: FaultRegistry, endpoint: str = "claimTask", **wire: Any) -> str:
 def happening(
     faults: FaultRegistry, count: int, endpoint: str = "claimTask", task_id: str = "t"
 ) -> list[str]:
-    """The ids of the faults of so many requests, "" where there is none."""
-    found = [faults.next(endpoint, task_id, lambda: "group/alice") for _ in range(count)]
-    return [one.fault_id if one else "" for one in found]
+    """The faultIds of so many requests, "" for no fault."""
+    happened = [faults.next(endpoint, task_id, lambda: "group/alice") for _ in range(count)]
+    return [fault.fault_id if fault else "" for fault in happened]
 
 
 def fired(faults: FaultRegistry) -> list[int]:
-    return [one["fired"] for one in faults.list()]
+    return [fault["fired"] for fault in faults.list()]
 
 
-def test_a_request_has_no_fault_unless_one_was_added(faults: FaultRegistry) -> None:
+def test_a_request_without_a_matching_fault_has_none(faults: FaultRegistry) -> None:
     assert faults.next("claimTask") is None
     add(faults, "createTask", status=503)
     assert faults.next("claimTask") is None
@@ -43,25 +43,25 @@ def test_a_fault_happens_each_time_and_is_counted(faults: FaultRegistry) -> None
     assert faults.list() == [{"faultId": fault_id, "endpoint": "claimTask", "status": 503, "fired": 3}]
 
 
-def test_a_fault_happens_no_more_than_its_times(faults: FaultRegistry) -> None:
+def test_a_fault_happens_at_most_as_often_as_its_times(faults: FaultRegistry) -> None:
     fault_id = add(faults, status=503, times=2)
     assert happening(faults, 3) == [fault_id, fault_id, ""]
     assert fired(faults) == [2]
 
 
-def test_faults_take_turns_in_the_order_in_which_they_were_added(faults: FaultRegistry) -> None:
+def test_the_fault_that_was_added_first_happens_first(faults: FaultRegistry) -> None:
     first, second = add(faults, status=503, times=1), add(faults, status=409, times=1)
     assert happening(faults, 3) == [first, second, ""]
 
 
-def test_requests_of_other_tasks_do_not_count(faults: FaultRegistry) -> None:
+def test_a_fault_of_a_task_does_not_match_other_tasks(faults: FaultRegistry) -> None:
     fault_id = add(faults, status=503, taskId="t", times=1)
     assert happening(faults, 1, task_id="u") == [""]
     assert fired(faults) == [0]
     assert happening(faults, 1) == [fault_id]
 
 
-def test_requests_of_other_workers_do_not_count(faults: FaultRegistry) -> None:
+def test_a_fault_of_a_worker_does_not_match_other_workers(faults: FaultRegistry) -> None:
     add(faults, status=503, worker="group/bob")
     assert happening(faults, 1) == [""]
     assert faults.next("claimTask", "t") is None, "of no known worker"
@@ -69,29 +69,29 @@ def test_requests_of_other_workers_do_not_count(faults: FaultRegistry) -> None:
     assert fired(faults) == [1]
 
 
-def test_what_needs_a_message_happens_to_messages_alone(faults: FaultRegistry) -> None:
+def test_a_fault_of_a_message_happens_only_to_messages(faults: FaultRegistry) -> None:
     lose, busy = add(faults, "azure.receive", lose=True), add(faults, "azure.receive", status=503)
     assert happening(faults, 1, "azure.receive", "") == [busy]
-    found = faults.next("azure.receive", "t", has_message=True)
-    assert found
-    assert found.fault_id == lose
+    fault = faults.next("azure.receive", "t", has_message=True)
+    assert fault
+    assert fault.fault_id == lose
 
 
 def test_the_same_seed_gives_the_same_sequence(faults: FaultRegistry) -> None:
     sequences = []
     for seed in (5, 5, 6):
         fault_id = add(faults, status=503, probability=0.5, seed=seed)
-        sequences.append([one == fault_id for one in happening(faults, 64)])
+        sequences.append([happened == fault_id for happened in happening(faults, 64)])
         assert faults.remove(fault_id)["fired"] == sequences[-1].count(True)
     assert sequences[0] == sequences[1] != sequences[2]
 
 
-def test_times_counts_what_was_chosen(faults: FaultRegistry) -> None:
+def test_times_counts_only_the_chosen_requests(faults: FaultRegistry) -> None:
     fault_id = add(faults, status=503, probability=0.5, seed=5, times=3)
     assert happening(faults, 64).count(fault_id) == 3
 
 
-def test_a_seed_that_was_chosen_is_shown(faults: FaultRegistry) -> None:
+def test_a_generated_seed_is_shown(faults: FaultRegistry) -> None:
     seed = faults.add({"endpoint": "claimTask", "status": 503, "probability": 0.5})["seed"]
     assert faults.list()[0]["seed"] == seed
 
@@ -110,13 +110,13 @@ def test_a_removed_fault_happens_no_more(faults: FaultRegistry) -> None:
         faults.remove(fault_id)
 
 
-def test_what_cannot_happen_is_not_added(faults: FaultRegistry) -> None:
+def test_a_fault_of_an_unknown_endpoint_is_refused(faults: FaultRegistry) -> None:
     with pytest.raises(InputError, match=re.escape("the nearest is claimTask")):
         add(faults, "claim", status=503)
     assert faults.list() == []
 
 
-def test_there_are_no_more_than_a_thousand_faults(faults: FaultRegistry) -> None:
+def test_more_than_a_thousand_faults_are_refused(faults: FaultRegistry) -> None:
     for _ in range(1000):
         add(faults, status=503)
     with pytest.raises(InputError, match="there are 1000 faults, the most that are accepted"):

@@ -1,4 +1,4 @@
-"""Task groups: one scheduler each, resolved each time that the last active task is."""
+"""Task groups: each has one scheduler, and is resolved when its last active task is."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -43,14 +43,14 @@ def resolutions(harness: Harness) -> int:
 
 
 def active(harness: Harness, group: str = GROUP) -> int:
-    """How many of its members are active: as it is counted, which is as many as there are rows."""
-    counted = harness.storage.groups.load(group)
-    rows = [one for one in harness.storage.groups.all_active("", 999)[0] if one.task_group_id == group]
-    assert len(rows) == (counted.active if counted else 0)
+    """How many members are active: the count of the group, which equals the number of its rows."""
+    stored = harness.storage.groups.load(group)
+    rows = [row for row in harness.storage.groups.all_active("", 999)[0] if row.task_group_id == group]
+    assert len(rows) == (stored.active if stored else 0)
     return len(rows)
 
 
-def member(harness: Harness, **changes: object) -> str:
+def member(harness: Harness, **changes: Any) -> str:
     return harness.create(taskGroupId=GROUP, **changes)
 
 
@@ -65,7 +65,7 @@ def test_a_group_is_resolved_when_the_last_of_its_tasks_is(harness: Harness) -> 
     assert resolutions(harness) == 0
 
 
-def test_it_is_told_after_the_end_of_its_last_task(harness: Harness) -> None:
+def test_the_resolution_of_a_group_is_published_after_that_of_its_last_task(harness: Harness) -> None:
     task_id = member(harness)
     harness.run(task_id)
     harness.run_timers()
@@ -118,7 +118,7 @@ def test_a_rerun_makes_its_group_active_until_it_is_resolved_again(harness: Harn
     assert resolutions(harness) == 1
 
 
-def test_a_resolution_that_is_told_late_does_not_end_the_rerun(harness: Harness) -> None:
+def test_a_resolution_that_is_handled_late_does_not_end_the_rerun(harness: Harness) -> None:
     task_id = member(harness)
     harness.run(task_id)
     harness.services.tasks.rerun(task_id)
@@ -132,17 +132,17 @@ def test_a_resolved_task_that_is_created_again_leaves_its_group_resolved(harness
     harness.run(task_id)
     assert resolutions(harness) == 1
     harness.services.tasks.create(task_id, body)
-    assert resolutions(harness) == 1  # a repeated call tells again
+    assert resolutions(harness) == 1  # a repeated call publishes again
     assert active(harness) == 0
 
 
 @pytest.mark.parametrize("is_resolved", [True, False])
 @pytest.mark.parametrize("retries", [5, 1])
 @pytest.mark.parametrize("dies", [False, True])
-def test_a_rerun_task_that_is_created_again_is_as_active_as_it_was(
+def test_a_repeated_create_leaves_a_rerun_task_as_active_as_it_was(
     harness: Harness, is_resolved: bool, retries: int, dies: bool
 ) -> None:
-    """The same, or with another definition that is refused; and where the server dies over it."""
+    """With the same definition or a refused one, and where the server dies meanwhile."""
     task_id, body = slugid(), task_body(taskGroupId=GROUP)
     harness.services.tasks.create(task_id, body)
     harness.run(task_id)
@@ -164,7 +164,7 @@ def test_a_rerun_task_that_is_created_again_is_as_active_as_it_was(
     assert RESOLVED in harness.events() or is_resolved
 
 
-def test_a_rerun_that_changes_nothing_leaves_its_group_as_it_is(harness: Harness) -> None:
+def test_a_rerun_of_an_unresolved_task_leaves_its_group_as_it_is(harness: Harness) -> None:
     task_id = member(harness)
     harness.services.tasks.rerun(task_id)
     harness.run(task_id)
@@ -172,7 +172,7 @@ def test_a_rerun_that_changes_nothing_leaves_its_group_as_it_is(harness: Harness
 
 
 @pytest.mark.parametrize("call", ["activate", "timer.put"])
-def test_a_rerun_that_did_not_come_to_its_write_holds_up_its_group_until_it_is_swept(
+def test_the_sweeper_resolves_a_group_after_a_rerun_that_died_before_its_write(
     harness: Harness, call: str
 ) -> None:
     first, second = member(harness), member(harness)
@@ -186,8 +186,8 @@ def test_a_rerun_that_did_not_come_to_its_write_holds_up_its_group_until_it_is_s
     assert active(harness) == 0
 
 
-def test_a_rerun_that_lost_its_race_twice_over_holds_up_its_group_until_it_is_swept(harness: Harness) -> None:
-    """Another one reran the task, and it was resolved again, between the activation and the write."""
+def test_the_sweeper_resolves_a_group_after_a_rerun_that_lost_its_race(harness: Harness) -> None:
+    """Between its activation and its write, another call reran the task, which was resolved again."""
     task_id = member(harness)
     harness.run(task_id)
     harness.run_timers()
@@ -208,7 +208,7 @@ def test_a_rerun_that_lost_its_race_twice_over_holds_up_its_group_until_it_is_sw
     assert active(harness) == 0
 
 
-def test_an_older_activation_is_swept_while_the_task_runs_again(harness: Harness) -> None:
+def test_the_sweeper_ends_an_older_activation_while_the_task_runs_again(harness: Harness) -> None:
     task_id = member(harness)
     harness.run(task_id)
     harness.services.tasks.rerun(task_id)
@@ -221,7 +221,7 @@ def test_an_older_activation_is_swept_while_the_task_runs_again(harness: Harness
     assert resolutions(harness) == 1
 
 
-def test_a_task_of_another_scheduler_is_refused_and_leaves_nothing(harness: Harness) -> None:
+def test_a_task_of_another_scheduler_is_refused_and_nothing_is_stored(harness: Harness) -> None:
     harness.run(member(harness, schedulerId="first"))
     assert resolutions(harness) == 1
     timers, task_id = harness.timers(), slugid()
@@ -234,7 +234,7 @@ def test_a_task_of_another_scheduler_is_refused_and_leaves_nothing(harness: Harn
     assert (harness.timers(), harness.events()) == (timers, [])
 
 
-def test_a_definition_for_another_group_that_is_refused_leaves_the_other_group_as_it_was(
+def test_a_refused_definition_leaves_the_group_that_it_names_as_it_was(
     harness: Harness,
 ) -> None:
     task_id, others = harness.create(), slugid()
@@ -246,9 +246,9 @@ def test_a_definition_for_another_group_that_is_refused_leaves_the_other_group_a
             harness.services.tasks.create(task_id, task_body(taskGroupId=group))
         assert task_id not in harness.storage.groups.members(group, "", 9)
         assert active(harness, group) == 0
-    told = harness.events()
-    assert RESOLVED not in told  # nothing was ever in it
-    assert ("task-group-resolved", others, None) in told  # what might have been held up is told again
+    events = harness.events()
+    assert RESOLVED not in events  # it never had a member
+    assert ("task-group-resolved", others, None) in events  # published again: it may have been blocked
 
 
 def test_a_refused_definition_of_a_resolved_task_leaves_its_group_resolved(harness: Harness) -> None:
@@ -261,7 +261,7 @@ def test_a_refused_definition_of_a_resolved_task_leaves_its_group_resolved(harne
     assert list(harness.storage.groups.members(GROUP, "", 9)) == [task_id]
 
 
-def test_a_refused_definition_for_another_group_is_seen_through_where_the_server_dies(
+def test_a_timer_undoes_a_refused_join_after_the_server_died(
     harness: Harness,
 ) -> None:
     task_id = harness.create()
@@ -275,7 +275,7 @@ def test_a_refused_definition_for_another_group_is_seen_through_where_the_server
     assert list(harness.storage.groups.members(GROUP, "", 9)) == []
 
 
-def test_a_create_that_did_not_come_to_its_write_holds_up_its_group_for_some_minutes(
+def test_a_timer_undoes_the_join_of_a_task_that_was_not_stored_after_some_minutes(
     harness: Harness,
 ) -> None:
     harness.run(member(harness))
@@ -286,7 +286,7 @@ def test_a_create_that_did_not_come_to_its_write_holds_up_its_group_for_some_min
         )
     for _ in range(9):
         harness.run_timers(MINUTE)
-    assert active(harness) == 1  # it might still come to it
+    assert active(harness) == 1  # the write may still come
     for _ in range(9):
         harness.run_timers(MINUTE)
     assert active(harness) == 0
@@ -294,7 +294,7 @@ def test_a_create_that_did_not_come_to_its_write_holds_up_its_group_for_some_min
     assert resolutions(harness) == 1
 
 
-def test_a_create_whose_group_has_expired_meanwhile_is_given_up_too(harness: Harness) -> None:
+def test_the_timer_of_a_task_that_was_not_stored_ends_though_its_group_expired(harness: Harness) -> None:
     expires = format_time(NOW + 2 * MINUTE)
     body = task_body(taskGroupId=GROUP, deadline=format_time(NOW + MINUTE), expires=expires)
     with pytest.raises(Crash):
@@ -305,7 +305,7 @@ def test_a_create_whose_group_has_expired_meanwhile_is_given_up_too(harness: Har
     assert (harness.timers(), harness.events()) == ([], [])
 
 
-def test_a_group_lives_as_long_as_the_last_of_its_tasks(harness: Harness) -> None:
+def test_a_group_expires_within_a_day_after_its_last_task(harness: Harness) -> None:
     member(harness, expires=format_time(NOW + 3 * DAY))
     member(harness, expires=format_time(NOW + 20 * DAY))
     member(harness, expires=format_time(NOW + 10 * DAY))
@@ -314,7 +314,7 @@ def test_a_group_lives_as_long_as_the_last_of_its_tasks(harness: Harness) -> Non
     assert NOW + 20 * DAY <= group.expires <= NOW + 21 * DAY
 
 
-def test_two_tasks_that_end_at_once_resolve_their_group(harness: Harness) -> None:
+def test_two_tasks_that_end_concurrently_resolve_their_group(harness: Harness) -> None:
     first, second = member(harness), member(harness)
     harness.run(first)
     at = FaultAt(0, of="end", before=lambda: (harness.run(second), harness.run_timers()))
@@ -331,21 +331,21 @@ def test_a_group_of_a_thousand_is_resolved_once(harness: Harness) -> None:
     for task_id in tasks:
         harness.services.tasks.cancel(task_id)
     harness.run_timers()
-    told = harness.events()
-    assert told.count(RESOLVED) == 1
-    assert told[-1] == RESOLVED
+    events = harness.events()
+    assert events.count(RESOLVED) == 1
+    assert events[-1] == RESOLVED
 
 
-def test_a_claim_that_expires_for_good_ends_the_group(harness: Harness) -> None:
+def test_an_expired_claim_without_retries_resolves_the_group(harness: Harness) -> None:
     harness.claimed(taskGroupId=GROUP, retries=0)
     harness.run_timers(CLAIM_TIMEOUT + SECOND)
     assert harness.events()[-1] == RESOLVED
 
 
-# A task whose taskId is the taskGroupId
+# The founder: the task whose taskId is the taskGroupId
 
 
-def named_as_its_group(harness: Harness, **changes: object) -> str:
+def founder(harness: Harness, **changes: Any) -> str:
     harness.services.tasks.create(GROUP, task_body(taskGroupId=GROUP, **changes))
     return GROUP
 
@@ -355,7 +355,7 @@ def listed(harness: Harness) -> list[str]:
     return [item.decode() for item in page.items]
 
 
-def test_a_group_of_such_a_task_alone_has_no_rows_and_is_resolved_with_it(harness: Harness) -> None:
+def test_a_group_of_its_founder_alone_has_no_rows_and_is_resolved_with_it(harness: Harness) -> None:
     calls = CallRecorder()
     harness.replica(calls).tasks.create(GROUP, task_body(taskGroupId=GROUP))
     assert not {"join", "activate"} & set(calls.names)
@@ -366,10 +366,8 @@ def test_a_group_of_such_a_task_alone_has_no_rows_and_is_resolved_with_it(harnes
 
 
 @pytest.mark.parametrize("is_last", [False, True])
-def test_with_other_members_the_group_is_resolved_with_the_last_of_them(
-    harness: Harness, is_last: bool
-) -> None:
-    order = [named_as_its_group(harness), member(harness)]
+def test_a_group_is_resolved_when_its_founder_and_members_are(harness: Harness, is_last: bool) -> None:
+    order = [founder(harness), member(harness)]
     assert listed(harness) == sorted(order, key=str.encode)
     if is_last:
         order.reverse()
@@ -379,8 +377,8 @@ def test_with_other_members_the_group_is_resolved_with_the_last_of_them(
     assert resolutions(harness) == 1
 
 
-def test_it_is_listed_once_and_counted_when_it_is_rerun(harness: Harness) -> None:
-    named_as_its_group(harness)
+def test_a_rerun_founder_is_listed_once_and_active(harness: Harness) -> None:
+    founder(harness)
     other = member(harness)
     harness.run(GROUP)
     harness.run(other)
@@ -395,16 +393,16 @@ def test_it_is_listed_once_and_counted_when_it_is_rerun(harness: Harness) -> Non
     assert active(harness) == 0
 
 
-def test_it_is_refused_where_its_group_has_another_schedulerid(harness: Harness) -> None:
+def test_a_founder_with_another_scheduler_id_is_refused(harness: Harness) -> None:
     member(harness, schedulerId="the member's")
     with pytest.raises(RequestConflict, match='has the schedulerId "the member\'s"'):
-        named_as_its_group(harness, schedulerId="another")
+        founder(harness, schedulerId="another")
     assert harness.storage.tasks.load(GROUP) is None
-    named_as_its_group(harness, schedulerId="the member's")
+    founder(harness, schedulerId="the member's")
 
 
-def test_its_schedulerid_is_that_of_the_group_before_another_joins(harness: Harness) -> None:
-    named_as_its_group(harness, schedulerId="founder's")
+def test_the_scheduler_id_of_the_founder_is_that_of_the_group(harness: Harness) -> None:
+    founder(harness, schedulerId="founder's")
     with pytest.raises(RequestConflict, match='has the schedulerId "founder\'s"'):
         member(harness, schedulerId="another")
     assert listed(harness) == [GROUP]
@@ -412,7 +410,7 @@ def test_its_schedulerid_is_that_of_the_group_before_another_joins(harness: Harn
     assert len(listed(harness)) == 2
 
 
-def test_a_task_of_that_taskid_in_another_group_is_no_member(harness: Harness) -> None:
+def test_a_task_named_as_the_group_in_another_group_is_no_member(harness: Harness) -> None:
     harness.services.tasks.create(GROUP, task_body(taskGroupId=slugid(), schedulerId="elsewhere"))
     assert listed(harness) == []
     with pytest.raises(ResourceNotFound, match="it may have expired"):
@@ -423,39 +421,40 @@ def test_a_task_of_that_taskid_in_another_group_is_no_member(harness: Harness) -
     assert resolutions(harness) == 1
 
 
-def test_pages_of_a_group_have_it_in_its_place(harness: Harness) -> None:
-    tasks = sorted([named_as_its_group(harness), *(member(harness) for _ in range(6))], key=str.encode)
-    found, after = [], ""
+def test_pages_of_a_group_list_the_founder_in_order(harness: Harness) -> None:
+    tasks = sorted([founder(harness), *(member(harness) for _ in range(6))], key=str.encode)
+    task_ids: list[str] = []
+    after: str | None = ""
     while after is not None:
         page = harness.services.listing.group(GROUP, after, 2, lambda task: task.task_id.encode())
-        found += [item.decode() for item in page.items]
+        task_ids += [item.decode() for item in page.items]
         after = page.after
-    assert found == tasks
+    assert task_ids == tasks
 
 
 # Several processes
 
 
 def pausing(name: str, call: Callable[[], Any]) -> Any:
-    """Around what the two may get in each other's way with."""
+    """Pause at the calls that can conflict."""
     return interleaving.pausing(name, call) if name in ("join", "end", "insert", "replace") else call()
 
 
-def test_replicas_that_create_and_end_at_once_resolve_their_group_once_all_have_ended() -> None:
-    """In every order of their port calls: the last member ends in one, as another joins in the other."""
+def test_a_group_is_resolved_after_a_concurrent_end_and_create_in_two_replicas() -> None:
+    """The last member ends in a replica, while another task joins in the other."""
 
     def scene(choose: Callable[[int], int]) -> None:
         harness = Harness()
         first, late = member(harness), slugid()
         harness.services.claims.claim(harness.task(first), 0, ALICE, ClaimProof())
-        one, other = harness.replica(pausing), harness.replica(pausing)
+        ending, creating = harness.replica(pausing), harness.replica(pausing)
 
         def end() -> None:
-            harness.complete(first, services=one)
-            one.resolver.handle_all()
+            harness.complete(first, services=ending)
+            ending.resolver.handle_all()
 
         def create() -> None:
-            other.tasks.create(late, task_body(taskGroupId=GROUP))
+            creating.tasks.create(late, task_body(taskGroupId=GROUP))
 
         assert run([end, create], choose) == [None, None]
         assert active(harness) == 1
@@ -467,7 +466,7 @@ def test_replicas_that_create_and_end_at_once_resolve_their_group_once_all_have_
     assert every_order(scene) > 5
 
 
-def test_members_that_end_at_once_in_two_replicas_resolve_their_group() -> None:
+def test_a_group_is_resolved_after_two_concurrent_ends_in_two_replicas() -> None:
     def scene(choose: Callable[[int], int]) -> None:
         harness = Harness()
         members = [member(harness), member(harness)]

@@ -1,8 +1,9 @@
-"""Lists of tasks: pages that begin behind a taskId and stay as they are when tasks are added."""
+"""Lists of tasks. A page begins behind a taskId: tasks that are added do not shift it."""
 
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import cast
 
 import pytest
 
@@ -56,7 +57,7 @@ def about(harness: Harness, kind: str) -> str:
     return slugid() if kind == "group" else harness.create()
 
 
-def test_all_are_listed_as_they_are_now_in_the_order_of_their_ids(
+def test_tasks_are_listed_in_the_order_of_their_ids_with_their_current_state(
     harness: Harness, kind: str, about: str
 ) -> None:
     tasks = [create(harness, kind, about) for _ in range(30)]
@@ -72,50 +73,50 @@ def test_all_are_listed_as_they_are_now_in_the_order_of_their_ids(
 @pytest.mark.parametrize("limit", [1, 7, 29, 30, 31])
 def test_pages_hold_every_task_once(harness: Harness, kind: str, about: str, limit: int) -> None:
     tasks = [create(harness, kind, about) for _ in range(30)]
-    found, after = [], ""
+    task_ids, after = [], ""
     while True:
         listed = page(harness, kind, about, after, limit)
         assert 0 < len(listed.items) <= limit
-        found += ids(listed)
+        task_ids += ids(listed)
         if listed.after is None:
             break
         after = listed.after
-    assert found == sorted(tasks)
+    assert task_ids == sorted(tasks)
     assert len(listed.items) == 30 % limit or limit
 
 
-def test_a_page_is_full_before_it_has_more_than_its_bytes_and_the_list_goes_on(
+def test_a_page_ends_before_it_has_too_many_bytes_and_the_list_continues(
     harness: Harness, kind: str, about: str
 ) -> None:
     tasks = sorted(create(harness, kind, about) for _ in range(10))
     pages = [page(harness, kind, about, render=large)]
     while after := pages[-1].after:
         pages.append(page(harness, kind, about, after, render=large))
-    assert [len(one.items) for one in pages] == [4, 4, 2]
-    assert [item[:22].decode() for one in pages for item in one.items] == tasks
+    assert [len(listed.items) for listed in pages] == [4, 4, 2]
+    assert [item[:22].decode() for listed in pages for item in listed.items] == tasks
 
 
 def large(task: Task) -> bytes:
     return id_of(task).ljust(1024 * 1024)
 
 
-def test_a_page_stays_as_it_is_when_tasks_are_added(harness: Harness, kind: str, about: str) -> None:
+def test_added_tasks_do_not_shift_a_page(harness: Harness, kind: str, about: str) -> None:
     before = [create(harness, kind, about) for _ in range(20)]
     first = page(harness, kind, about, limit=10)
     assert first.after
     rest = ids(page(harness, kind, about, first.after))
     added = [create(harness, kind, about) for _ in range(20)]
     now = ids(page(harness, kind, about, first.after))
-    assert [one for one in now if one not in added] == rest
+    assert [task_id for task_id in now if task_id not in added] == rest
     assert ids(first) + rest == sorted(before)
 
 
-def test_dependents_of_what_never_was_are_not_found(harness: Harness) -> None:
+def test_the_dependents_of_an_unknown_task_are_not_found(harness: Harness) -> None:
     with pytest.raises(ResourceNotFound, match="it may have expired"):
         page(harness, "dependents", slugid())
 
 
-def test_a_task_that_nobody_depends_on_has_an_empty_list(harness: Harness) -> None:
+def test_a_task_without_dependents_has_an_empty_list(harness: Harness) -> None:
     assert page(harness, "dependents", harness.create()) == Page([], None)
 
 
@@ -134,7 +135,7 @@ def test_a_task_that_was_satisfied_when_it_was_created_is_listed(harness: Harnes
     assert ids(page(harness, "dependents", required)) == [task_id]
 
 
-def test_what_was_refused_is_not_listed(harness: Harness) -> None:
+def test_a_refused_task_is_not_listed(harness: Harness) -> None:
     group = slugid()
     member, other = harness.create(taskGroupId=group), harness.create()
     with pytest.raises(RequestConflict):
@@ -143,7 +144,7 @@ def test_what_was_refused_is_not_listed(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_what_a_server_that_died_has_left_is_not_listed(harness: Harness, exists: bool) -> None:
+def test_a_member_row_without_its_task_is_not_listed(harness: Harness, exists: bool) -> None:
     group = slugid()
     member = harness.create(taskGroupId=group)
     body, task_id = task_body(taskGroupId=group), harness.create() if exists else slugid()
@@ -153,15 +154,15 @@ def test_what_a_server_that_died_has_left_is_not_listed(harness: Harness, exists
     assert ids(page(harness, "group", group)) == [member]
 
 
-def test_what_depends_on_a_task_no_more_is_not_listed(harness: Harness) -> None:
+def test_a_dependent_row_without_a_dependency_is_not_listed(harness: Harness) -> None:
     required, other = harness.create(), harness.create()
-    for left in (other, slugid()):
-        harness.storage.dependencies.add(required, Dependent(left, "all-completed"), NOW + DAY)
+    for task_id in (other, slugid()):
+        harness.storage.dependencies.add(required, Dependent(task_id, "all-completed"), NOW + DAY)
     waiting = harness.create(dependencies=[required])
     assert ids(page(harness, "dependents", required)) == [waiting]
 
 
-def test_a_page_of_what_was_left_goes_on_behind_it(harness: Harness) -> None:
+def test_the_list_continues_behind_a_page_of_rows_without_tasks(harness: Harness) -> None:
     group = slugid()
     for _ in range(3):
         harness.storage.groups.join(slugid(), group, "-", NOW + DAY)
@@ -172,53 +173,53 @@ def test_a_page_of_what_was_left_goes_on_behind_it(harness: Harness) -> None:
 
 
 class CountedTasks(DelegatingTasks):
-    """Answers four reads at once, never fewer; ``most`` were asked for side by side.
+    """Lets four reads happen at once, never fewer; at most ``max_concurrent`` were under way.
 
-    But for one task, whether it is there or not: the one that the group is named after.
+    A read of the group's founder is not counted and does not wait.
     """
 
     def __init__(self, tasks: TaskStore, founder: str) -> None:
         super().__init__(tasks)
         self._founder = founder
         self._four, self._lock = threading.Barrier(4), threading.Lock()
-        self._under_way = self.most = 0
+        self._under_way = self.max_concurrent = 0
 
     def load(self, task_id: str) -> StoredTask | None:
         if task_id == self._founder:
             return self.tasks.load(task_id)
         with self._lock:
             self._under_way += 1
-            self.most = max(self.most, self._under_way)
+            self.max_concurrent = max(self.max_concurrent, self._under_way)
         self._four.wait(30)
         with self._lock:
             self._under_way -= 1
         return self.tasks.load(task_id)
 
 
-def test_listings_together_read_four_tasks_at_once(harness: Harness) -> None:
+def test_concurrent_lists_read_four_tasks_at_a_time(harness: Harness) -> None:
     about = slugid()
     tasks = [create(harness, "group", about) for _ in range(24)]
     counted: list[CountedTasks] = []
 
     def wrapped(tasks: TaskStore) -> TaskStore:
         counted.append(CountedTasks(tasks, about))
-        return counted[0]
+        return cast(TaskStore, counted[0])
 
     listing = harness.replica(wrap_tasks=wrapped).listing
     with ThreadPoolExecutor(4) as pool:
         pages = list(pool.map(lambda _: listing.group(about, "", 1000, id_of), range(4)))
     assert [ids(listed) for listed in pages] == [sorted(tasks)] * 4
-    assert counted[0].most == 4
+    assert counted[0].max_concurrent == 4
 
 
-def test_tasks_are_read_in_the_order_in_which_they_are_asked_for() -> None:
+def test_requested_tasks_are_listed_in_their_order() -> None:
     harness = Harness()
     tasks = [harness.create() for _ in range(4)]
-    asked = [tasks[2], slugid(), *tasks[:2], tasks[3]]
+    requested = [tasks[2], slugid(), *tasks[:2], tasks[3]]
 
     def listed(after: str) -> tuple[list[str], str | None]:
-        page = harness.services.listing.tasks(asked, after, 3, lambda task: task.task_id.encode())
-        return [one.decode() for one in page.items], page.after
+        page = harness.services.listing.tasks(requested, after, 3, lambda task: task.task_id.encode())
+        return [item.decode() for item in page.items], page.after
 
     assert listed("") == ([tasks[2], tasks[0]], "2")
     assert listed("2") == ([tasks[1], tasks[3]], None)

@@ -1,4 +1,4 @@
-"""What happens on a clock that is moved is what happens in real time."""
+"""A moved clock gives the same results as real time."""
 
 import random
 from concurrent.futures import ThreadPoolExecutor
@@ -13,14 +13,14 @@ from tests.services.harness import SECOND
 from tests.services.scenario_runs import RealTime, Run, replayed
 from tests.services.scenarios import CERTAIN, Scenario, Server, scenarios
 
-DRAWN, CHOSEN = 400, 60  # scenarios: many that hypothesis draws are alike
-ENOUGH = 40  # that were compared to their end
+DRAWN, CHOSEN = 400, 60  # scenarios: hypothesis draws many equal ones
+ENOUGH = 40  # scenarios that were compared to their end
 PACE = Pace(tick=timedelta(milliseconds=20))
 
 
-@pytest.mark.timeout(600)  # of which a machine that has a processor for it takes 15 s
-def test_a_moved_clock_gives_what_real_time_gives() -> None:
-    """A machine that is too busy for claims of a second gets longer ones, until enough was compared."""
+@pytest.mark.timeout(600)  # an idle machine takes 15 s
+def test_a_moved_clock_gives_the_results_of_real_time() -> None:
+    """If the machine is too busy for claims of one second, they last longer, until enough was compared."""
     compared, missing, unit = 0, set(CERTAIN), SECOND
     while compared < ENOUGH or missing:
         drawn = [*CERTAIN, *random.sample(distinct_scenarios(), CHOSEN)]
@@ -49,7 +49,7 @@ def distinct_scenarios() -> list[Scenario]:
 
 
 def in_real_time(drawn: list[Scenario], unit: timedelta) -> list[Run]:
-    """All of them at once, on one server with its threads."""
+    """Run all scenarios at once, on one server with its threads."""
     server = Server(SystemClock(), unit)
     background = server.services.background(PACE)
     background.start()

@@ -1,4 +1,4 @@
-"""The messages of a worker type, seen without receiving any."""
+"""The messages of a worker type, read without receiving them."""
 
 from datetime import timedelta
 
@@ -12,7 +12,7 @@ HIGH, LOWEST = (WorkQueue("provisioner", "type", priority) for priority in ("hig
 HOUR, NO_TIME = timedelta(hours=1), timedelta(0)
 
 
-def test_messages_are_those_of_all_priorities_and_say_when_they_are_visible() -> None:
+def test_messages_of_all_priorities_are_shown_with_when_they_are_visible() -> None:
     clock = FakeClock()
     queues = memory_storage(clock).work_queues
     queues.put(LOWEST, message_text(TASK_ID, 3, b"secret"), HOUR, NO_TIME)
@@ -21,7 +21,8 @@ def test_messages_are_those_of_all_priorities_and_say_when_they_are_visible() ->
     clock.advance(timedelta(minutes=1))
     peeked = Peeking(queues, clock).messages("provisioner", "type")
     assert [
-        (one.priority, one.run, one.visible_in, one.dequeue_count, one.inserted) for one in peeked.messages
+        (message.priority, message.run, message.visible_in, message.dequeue_count, message.inserted)
+        for message in peeked.messages
     ] == [
         ("high", None, timedelta(minutes=4), 0, begun),
         ("lowest", (TASK_ID, 3), NO_TIME, 0, begun),
@@ -29,6 +30,6 @@ def test_messages_are_those_of_all_priorities_and_say_when_they_are_visible() ->
     assert peeked.hidden == 0
 
 
-def test_a_worker_type_that_was_never_used_has_no_messages() -> None:
+def test_an_unused_worker_type_has_no_messages() -> None:
     peeked = Peeking(memory_storage(FakeClock()).work_queues, FakeClock()).messages("provisioner", "type")
     assert (peeked.messages, peeked.hidden) == ([], 0)

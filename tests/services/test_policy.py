@@ -1,4 +1,4 @@
-"""Worker types that must present their message: refused, they leave the run to be offered again."""
+"""Worker types that must present their message: the run of a refused claim is offered again."""
 
 import pytest
 
@@ -35,9 +35,9 @@ def harness() -> Harness:
 
 
 def without(message: Message, *fields: str) -> ClaimProof:
-    given = {"message_id": message.lease.message_id, "receipt": message.lease.receipt}
-    given["signature"] = message.signature
-    return ClaimProof(**{name: value for name, value in given.items() if name not in fields})
+    proof = {"message_id": message.lease.message_id, "receipt": message.lease.receipt}
+    proof["signature"] = message.signature
+    return ClaimProof(**{name: value for name, value in proof.items() if name not in fields})
 
 
 def test_a_worker_that_presents_its_message_may_claim(harness: Harness) -> None:
@@ -45,7 +45,9 @@ def test_a_worker_that_presents_its_message_may_claim(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("fields", [("message_id",), ("receipt",), ("signature",), tuple(FIELDS)])
-def test_what_is_missing_is_named_and_nothing_claimed(harness: Harness, fields: tuple[str, ...]) -> None:
+def test_a_claim_without_full_proof_is_refused_by_naming_what_is_missing(
+    harness: Harness, fields: tuple[str, ...]
+) -> None:
     task_id = harness.create()
     message = harness.receive_one()
     with pytest.raises(InputError) as error:
@@ -55,7 +57,7 @@ def test_what_is_missing_is_named_and_nothing_claimed(harness: Harness, fields: 
     assert harness.states(task_id) == ["pending"]
 
 
-def test_claims_that_are_refused_again_and_again_multiply_the_message(harness: Harness) -> None:
+def test_repeatedly_refused_claims_offer_the_run_once_in_a_while(harness: Harness) -> None:
     harness.create()
     message = harness.receive_one()
     for _ in range(20):
@@ -68,13 +70,13 @@ def test_claims_that_are_refused_again_and_again_multiply_the_message(harness: H
     assert len(harness.messages()) == 3
 
 
-def test_other_worker_types_may_leave_it_out(harness: Harness) -> None:
+def test_other_worker_types_may_claim_without_proof(harness: Harness) -> None:
     task_id = harness.create(workerType="another")
     harness.services.claims.claim(harness.task(task_id), 0, ALICE, ClaimProof())
     assert harness.states(task_id) == ["running by alice"]
 
 
-def test_a_wrong_signature_is_refused_as_such_and_offers_nothing(harness: Harness) -> None:
+def test_a_claim_with_a_wrong_signature_is_refused_and_offers_nothing(harness: Harness) -> None:
     task_id = harness.create()
     calls = CallRecorder()
     with pytest.raises(AuthorizationFailed):
@@ -96,7 +98,7 @@ def test_a_refused_run_is_offered_again_after_10_seconds(harness: Harness) -> No
     assert harness.states(task_id) == ["running by bob"]
 
 
-def test_a_message_presented_without_its_signature_is_left_alone(harness: Harness) -> None:
+def test_a_message_presented_without_its_signature_is_not_touched(harness: Harness) -> None:
     harness.create()
     message = harness.receive_one()
     with pytest.raises(InputError):
@@ -105,7 +107,7 @@ def test_a_message_presented_without_its_signature_is_left_alone(harness: Harnes
     assert harness.offered_runs() == [(0, AGAIN)]
 
 
-def test_a_worker_that_is_always_refused_does_not_spin(harness: Harness) -> None:
+def test_a_worker_is_refused_once_in_10_seconds(harness: Harness) -> None:
     task_id = harness.create()
     refusals = 0
     while harness.clock.now() < NOW + 2 * MINUTE:
@@ -120,7 +122,7 @@ def test_a_worker_that_is_always_refused_does_not_spin(harness: Harness) -> None
     assert harness.states(task_id) == ["pending"]
 
 
-def test_a_refused_worker_leaves_an_expired_claim_to_the_next(harness: Harness) -> None:
+def test_an_expired_claim_is_offered_again_after_a_refused_claim(harness: Harness) -> None:
     task_id = harness.claimed()
     harness.clock.advance(CLAIM_TIMEOUT)
     held = harness.receive_one()
@@ -133,11 +135,13 @@ def test_a_refused_worker_leaves_an_expired_claim_to_the_next(harness: Harness) 
     assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
 
 
-def test_a_refused_worker_leaves_a_claim_that_lasts_with_a_message_for_its_end(harness: Harness) -> None:
-    """Its clock, or the storage's, is ahead: it deletes the held message before its time."""
+def test_a_running_claim_keeps_a_message_for_its_end_after_a_refused_claim(harness: Harness) -> None:
+    """A clock is ahead: the worker deletes the held message too early."""
     task_id = harness.claimed()
+    held = harness.task(task_id).held
+    assert held
     harness.clock.advance(CLAIM_TIMEOUT - MINUTE)
-    message = Message(task_id, 1, "", harness.task(task_id).held)
+    message = Message(task_id, 1, "", held)
     with pytest.raises(InputError):
         harness.claim(message, BOB, proof=ClaimProof())
     harness.delete(message)
@@ -146,7 +150,7 @@ def test_a_refused_worker_leaves_a_claim_that_lasts_with_a_message_for_its_end(h
 
 
 @pytest.mark.parametrize("run_id", [0, 3])
-def test_a_refused_claim_on_a_run_that_does_not_wait_offers_nothing(harness: Harness, run_id: int) -> None:
+def test_a_refused_claim_on_another_run_offers_nothing(harness: Harness, run_id: int) -> None:
     task_id = harness.claimed()
     with pytest.raises(InputError):
         harness.services.claims.claim(harness.task(task_id), run_id, BOB, ClaimProof())
@@ -161,7 +165,7 @@ def test_a_refused_claim_on_a_resolved_task_offers_nothing(harness: Harness) -> 
     assert harness.messages() == []
 
 
-def test_nothing_is_offered_again_that_would_outlive_the_deadline(harness: Harness) -> None:
+def test_a_run_is_not_offered_again_within_10_seconds_of_the_deadline(harness: Harness) -> None:
     task_id = harness.create(deadline="2030-01-02T03:14:15.678Z")  # 10 minutes and 10 seconds
     harness.clock.advance(POLL_VISIBILITY * 2)
     message = harness.receive_one()
@@ -172,8 +176,8 @@ def test_nothing_is_offered_again_that_would_outlive_the_deadline(harness: Harne
     assert harness.states(task_id) == ["pending"]
 
 
-def test_a_message_is_not_hidden_past_its_own_end(harness: Harness) -> None:
-    """Azure refuses that; a claim may end after the deadline, where the message ends."""
+def test_a_message_is_not_hidden_until_after_it_expires(harness: Harness) -> None:
+    """Azure refuses that. A claim may end after the deadline, when the message expires."""
     task_id = harness.create(deadline=format_time(NOW + 10 * MINUTE))
     message = harness.receive_one()
     harness.claim(message)

@@ -1,4 +1,4 @@
-"""pollTaskUrls. Whether the URLs are good is for tests/stores to show."""
+"""pollTaskUrls. The tests in tests/stores show that the URLs work."""
 
 from datetime import timedelta
 from urllib.parse import parse_qs, urlsplit
@@ -16,14 +16,14 @@ from tests.services.harness import (
 MILLISECOND = timedelta(milliseconds=1)
 
 
-def test_the_urls_are_given_from_the_highest_priority_to_the_lowest() -> None:
+def test_the_urls_are_ordered_from_the_highest_priority_to_the_lowest() -> None:
     answer = Harness().services.polling.poll_urls(PROVISIONER, WORKER_TYPE, "client")
     assert [set(queue) for queue in answer["queues"]] == [{"signedPollUrl", "signedDeleteUrl"}] * 7
     ranks = [urlsplit(queue["signedPollUrl"]).path.split("/")[-2][-1] for queue in answer["queues"]]
     assert ranks == list("7654321")
 
 
-def test_the_urls_are_good_from_15_minutes_ago_to_30_ahead() -> None:
+def test_the_urls_are_valid_from_15_minutes_ago_for_30_minutes_from_now() -> None:
     answer = Harness().services.polling.poll_urls(PROVISIONER, WORKER_TYPE, "client")
     assert answer["expires"] == "2030-01-02T03:34:05.678Z"
     for queue in answer["queues"]:
@@ -33,7 +33,7 @@ def test_the_urls_are_good_from_15_minutes_ago_to_30_ahead() -> None:
         assert query["se"][0].startswith("2030-01-02T03:34:0")
 
 
-def test_a_task_is_found_in_the_queue_of_its_priority() -> None:
+def test_the_messages_of_a_task_are_in_the_queue_of_its_priority() -> None:
     harness = Harness()
     task = harness.task(harness.create(priority="high"))
     queue = harness.account.queue(task.work_queue.name(PREFIX))

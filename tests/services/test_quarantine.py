@@ -1,4 +1,4 @@
-"""Workers that are to get no work: what they are told, and what it costs to know."""
+"""Quarantined workers: what their calls answer, and what a quarantine costs."""
 
 import threading
 from collections.abc import Callable, MutableMapping
@@ -41,7 +41,7 @@ AWAY = ServiceUnavailable("storage is away")
 
 @pytest.fixture
 def harness() -> Harness:
-    """ALICE and BOB are known."""
+    """ALICE and BOB have records."""
     harness = Harness()
     for worker in (ALICE, BOB):
         harness.services.workers.record_activity(*POOL, worker)
@@ -73,7 +73,7 @@ def test_the_same_worker_id_of_another_group_or_worker_type_is_another_worker(ha
 
 
 @pytest.mark.parametrize("until", [NOW, NOW - DAY, NOW.replace(year=1)])
-def test_a_quarantine_is_lifted_by_a_time_that_is_past(harness: Harness, until: Any) -> None:
+def test_a_past_time_ends_a_quarantine(harness: Harness, until: Any) -> None:
     harness.services.workers.quarantine(PATH, NOW + DAY)
     assert "quarantineUntil" not in harness.services.workers.quarantine(PATH, until)
     assert not is_quarantined(harness)
@@ -81,8 +81,8 @@ def test_a_quarantine_is_lifted_by_a_time_that_is_past(harness: Harness, until: 
     assert harness.services.workers.describe(PATH)["expires"] == format_time(NOW + DAY)
 
 
-def test_a_worker_that_nobody_knows_is_quarantined_before_it_comes(harness: Harness) -> None:
-    """Another process may have seen it this moment."""
+def test_an_unknown_worker_can_be_quarantined(harness: Harness) -> None:
+    """Another process may have a record of it."""
     new = (*POOL, "group", "new")
     answer = harness.services.workers.quarantine(new, NOW + DAY)
     assert answer["quarantineUntil"] == format_time(NOW + DAY)
@@ -93,10 +93,10 @@ def test_a_worker_that_nobody_knows_is_quarantined_before_it_comes(harness: Harn
         assert services.workers.describe(new[:1])["stability"] == "experimental"
 
 
-def test_a_worker_that_was_seen_this_moment_is_quarantined(harness: Harness) -> None:
-    """Nothing of it is written yet."""
+def test_a_worker_whose_record_is_not_written_yet_can_be_quarantined(harness: Harness) -> None:
+    """Its record is not written yet."""
     path = (*POOL, "group", "new")
-    harness.services.workers.record_claims(*POOL, worker := type(ALICE)("group", "new"), [("task", 0)])
+    harness.services.workers.record_claims(*POOL, worker := Worker("group", "new"), [("task", 0)])
     harness.services.workers.quarantine(path, NOW + DAY)
     assert harness.services.workers.is_quarantined(*POOL, worker)
     harness.services.workers.flush()
@@ -105,7 +105,7 @@ def test_a_worker_that_was_seen_this_moment_is_quarantined(harness: Harness) -> 
     assert described["recentTasks"] == [{"taskId": "task", "runId": 0}]
 
 
-def test_a_quarantined_worker_is_known_as_long_as_its_quarantine(harness: Harness) -> None:
+def test_the_record_of_a_quarantined_worker_lasts_as_long_as_its_quarantine(harness: Harness) -> None:
     harness.services.workers.quarantine(PATH, NOW + 10 * DAY)
     harness.sweep(10 * DAY - MINUTE)
     assert harness.services.workers.describe(PATH)["quarantineUntil"] == format_time(NOW + 10 * DAY)
@@ -115,7 +115,7 @@ def test_a_quarantined_worker_is_known_as_long_as_its_quarantine(harness: Harnes
     assert harness.storage.workers.quarantined() == {}
 
 
-def test_a_claim_of_a_quarantined_worker_conflicts_and_says_until_when(harness: Harness) -> None:
+def test_a_claim_of_a_quarantined_worker_is_a_conflict_that_names_its_end(harness: Harness) -> None:
     task_id = harness.create()
     harness.services.workers.quarantine(PATH, NOW + DAY)
     message = harness.receive_one()
@@ -140,7 +140,7 @@ def test_the_run_is_offered_again_after_10_seconds_and_another_worker_claims_it(
     assert harness.states(task_id) == ["running by bob"]
 
 
-def test_a_quarantined_worker_brings_to_its_end_what_it_has_claimed(harness: Harness) -> None:
+def test_a_quarantined_worker_can_complete_the_run_that_it_claimed(harness: Harness) -> None:
     task_id = harness.claimed(ALICE)
     harness.services.workers.quarantine(PATH, NOW + DAY)
     harness.clock.advance(MINUTE)
@@ -149,8 +149,8 @@ def test_a_quarantined_worker_brings_to_its_end_what_it_has_claimed(harness: Har
     assert harness.complete(task_id).state == "completed"
 
 
-def test_a_wrong_signature_is_refused_before_anything_else(harness: Harness) -> None:
-    """Nothing is put for whoever made it up."""
+def test_a_wrong_signature_of_a_quarantined_worker_offers_nothing(harness: Harness) -> None:
+    """A forged claim puts no message."""
     harness.create()
     harness.services.workers.quarantine(PATH, NOW + DAY)
     message = harness.receive_one()
@@ -159,7 +159,7 @@ def test_a_wrong_signature_is_refused_before_anything_else(harness: Harness) -> 
     assert len(harness.messages()) == 1
 
 
-def test_another_process_refuses_within_5_seconds(harness: Harness) -> None:
+def test_another_process_knows_a_quarantine_within_5_seconds(harness: Harness) -> None:
     other = harness.replica()
     assert not is_quarantined(harness, other)
     harness.services.workers.quarantine(PATH, NOW + DAY)
@@ -171,7 +171,7 @@ def test_another_process_refuses_within_5_seconds(harness: Harness) -> None:
     assert not is_quarantined(harness)
 
 
-def test_storage_is_asked_once_in_5_seconds_of_claims_and_never_without(harness: Harness) -> None:
+def test_quarantines_are_read_once_in_5_seconds_and_only_for_a_call(harness: Harness) -> None:
     calls = CallRecorder()
     services = harness.replica(calls)
     assert calls.names == []
@@ -184,7 +184,7 @@ def test_storage_is_asked_once_in_5_seconds_of_claims_and_never_without(harness:
     assert calls.names == ["worker.quarantined"] * 2
 
 
-def test_a_clock_that_is_set_back_does_not_make_what_is_known_good_for_longer(harness: Harness) -> None:
+def test_quarantines_are_read_again_after_the_clock_was_set_back(harness: Harness) -> None:
     other = harness.replica()
     is_quarantined(harness, other)
     harness.services.workers.quarantine(PATH, NOW + DAY)
@@ -192,8 +192,8 @@ def test_a_clock_that_is_set_back_does_not_make_what_is_known_good_for_longer(ha
     assert is_quarantined(harness, other)
 
 
-def test_a_worker_of_the_draft_in_quarantine_multiplies_its_message(harness: Harness) -> None:
-    """It never deletes a message, and polls it again and again."""
+def test_refused_claims_of_a_quarantined_draft_worker_add_no_message(harness: Harness) -> None:
+    """It never deletes its message, and polls it again and again."""
     harness.services.workers.quarantine(PATH, NOW + DAY)
     task_id = harness.create()
     for _ in range(10):
@@ -207,13 +207,13 @@ def test_a_worker_of_the_draft_in_quarantine_multiplies_its_message(harness: Har
     assert [run_id for run_id, _ in harness.offered_runs()] == [1]
 
 
-def test_a_hundred_that_want_to_know_at_first_wait_for_one_answer(harness: Harness) -> None:
+def test_a_hundred_concurrent_first_calls_share_one_read(harness: Harness) -> None:
     harness.services.workers.quarantine(PATH, NOW + DAY)
-    calls, go_on, asked = CallRecorder(), threading.Event(), threading.Event()
+    calls, go_on, reading = CallRecorder(), threading.Event(), threading.Event()
 
     def slowly(name: str, call: Callable[[], Any]) -> Any:
         calls(name, lambda: None)
-        asked.set()
+        reading.set()
         assert go_on.wait(30)
         return call()
 
@@ -224,7 +224,7 @@ def test_a_hundred_that_want_to_know_at_first_wait_for_one_answer(harness: Harne
     ]
     for thread in threads:
         thread.start()
-    assert asked.wait(30)
+    assert reading.wait(30)
     go_on.set()
     for thread in threads:
         thread.join()
@@ -232,12 +232,12 @@ def test_a_hundred_that_want_to_know_at_first_wait_for_one_answer(harness: Harne
     assert calls.names == ["worker.quarantined"]
 
 
-def test_each_of_many_waits_anew_for_a_storage_that_is_away(harness: Harness) -> None:
-    calls, go_on, asked = CallRecorder(), threading.Event(), threading.Event()
+def test_concurrent_calls_share_a_failed_first_read(harness: Harness) -> None:
+    calls, go_on, reading = CallRecorder(), threading.Event(), threading.Event()
 
     def in_vain(name: str, call: Callable[[], Any]) -> Any:  # noqa: ARG001
         calls(name, lambda: None)
-        asked.set()
+        reading.set()
         assert go_on.wait(30)
         raise AWAY
 
@@ -251,7 +251,7 @@ def test_each_of_many_waits_anew_for_a_storage_that_is_away(harness: Harness) ->
 
     threads = [threading.Thread(target=ask) for _ in range(20)]
     threads[0].start()
-    assert asked.wait(30)
+    assert reading.wait(30)
     for thread in threads[1:]:
         thread.start()
     go_on.set()
@@ -261,12 +261,12 @@ def test_each_of_many_waits_anew_for_a_storage_that_is_away(harness: Harness) ->
     assert len(calls.names) < 20
 
 
-def test_nobody_waits_for_storage_who_has_an_answer_that_is_old(harness: Harness) -> None:
-    go_on, asked = threading.Event(), threading.Event()
+def test_a_call_does_not_wait_while_another_reads_again(harness: Harness) -> None:
+    go_on, reading = threading.Event(), threading.Event()
     go_on.set()
 
     def slowly(_name: str, call: Callable[[], Any]) -> Any:
-        asked.set()
+        reading.set()
         assert go_on.wait(30)
         return call()
 
@@ -274,17 +274,18 @@ def test_nobody_waits_for_storage_who_has_an_answer_that_is_old(harness: Harness
     assert not is_quarantined(harness, services)
     harness.services.workers.quarantine(PATH, NOW + DAY)
     harness.clock.advance(5 * SECOND)
-    go_on.clear(), asked.clear()
+    go_on.clear()
+    reading.clear()
     thread = threading.Thread(target=lambda: is_quarantined(harness, services))
     thread.start()
-    assert asked.wait(30)
+    assert reading.wait(30)
     assert not is_quarantined(harness, services)
     go_on.set()
     thread.join()
     assert is_quarantined(harness, services)
 
 
-def test_a_claim_is_not_decided_before_it_is_known_who_is_quarantined(harness: Harness) -> None:
+def test_a_claim_fails_until_the_quarantines_have_been_read_once(harness: Harness) -> None:
     task_id = harness.create()
     calls = CallRecorder()
     away = FaultAt(0, of="worker.quarantined", before=failing(AWAY))
@@ -297,7 +298,7 @@ def test_a_claim_is_not_decided_before_it_is_known_who_is_quarantined(harness: H
     assert harness.states(task_id) == ["running by alice"]
 
 
-def test_what_was_known_goes_on_while_storage_is_away(
+def test_quarantines_that_were_read_are_used_while_storage_is_away(
     harness: Harness, logs: list[MutableMapping[str, Any]]
 ) -> None:
     harness.services.workers.quarantine(PATH, NOW + DAY)
@@ -310,13 +311,13 @@ def test_what_was_known_goes_on_while_storage_is_away(
     for _ in range(3):
         assert is_quarantined(harness, services)
     assert len(calls.names) == 2
-    assert [one["event"] for one in logs] == ["quarantines-not-read"]
+    assert [line["event"] for line in logs] == ["quarantines-not-read"]
     harness.clock.advance(5 * SECOND)
     assert not is_quarantined(harness, services)
 
 
 @pytest.mark.parametrize("call", range(5))
-def test_a_quarantine_that_was_cut_is_repeated(harness: Harness, call: int) -> None:
+def test_a_repeated_quarantine_completes_a_failed_one(harness: Harness, call: int) -> None:
     services = harness.replica(FaultAt(call, before=failing(AWAY)))
     with pytest.raises(ServiceUnavailable):
         services.workers.quarantine(PATH, NOW + DAY)
@@ -325,7 +326,7 @@ def test_a_quarantine_that_was_cut_is_repeated(harness: Harness, call: int) -> N
     assert harness.replica().workers.describe(PATH)["quarantineUntil"] == format_time(NOW + DAY)
 
 
-def test_a_quarantine_is_not_lost_when_the_worker_is_active_meanwhile(harness: Harness) -> None:
+def test_a_quarantine_is_kept_when_the_worker_is_active_concurrently(harness: Harness) -> None:
     def another_writes() -> None:
         harness.services.workers.record_claims(*POOL, ALICE, [("task", 0)])
         harness.services.workers.flush()

@@ -1,6 +1,7 @@
-"""Two requests at once, on two replicas, their port calls in every order there is."""
+"""Two concurrent requests on two replicas, with their port calls in every order."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -28,27 +29,28 @@ from tests.services.harness import (
 from tests.services.interleaving import every_order, run
 from tests.services.invariants import check
 
-pytestmark = pytest.mark.no_cover  # the same lines again and again: half of it would be counting them
+pytestmark = pytest.mark.no_cover  # the same lines many times: coverage would double the time
 Action = Callable[[Services], Any]
 Choose = Callable[[int], int]
 DEPLOYED = ClaimProof()
+_UNSEEN = ("timer.put", "broker.publish", "worker.quarantined")
 REPLICAS = pytest.mark.parametrize("caches_tasks", [False, True])
 
 
 def pausing(name: str, call: Callable[[], Any]) -> Any:
-    """Around what another request may see: timers that are put and events that are published are not."""
-    return call() if name in ("timer.put", "broker.publish") else interleaving.pausing(name, call)
+    """Pause at the calls that another request can see."""
+    return call() if name in _UNSEEN else interleaving.pausing(name, call)
 
 
 def at_once(
     harness: Harness, task_id: str, actions: Sequence[Action], choose: Choose, caches_tasks: bool = False
 ) -> list[Any]:
-    """What comes of each action, on a replica of its own that may know the task as it was before."""
+    """The result of each action, on a replica of its own that may remember the task as it was before."""
     replicas = [harness.replica(pausing, caches_tasks=caches_tasks) for _ in actions]
     if caches_tasks:
-        run([lambda one=one: one.tasks.recall(task_id) for one in replicas], lambda _: 0)
+        run([partial(replica.tasks.recall, task_id) for replica in replicas], lambda _: 0)
     pairs = zip(actions, replicas, strict=True)
-    return run([lambda act=act, one=one: act(one) for act, one in pairs], choose)
+    return run([partial(action, replica) for action, replica in pairs], choose)
 
 
 def claims(harness: Harness, message: Message, worker: Worker, proof: ClaimProof | None = None) -> Action:
@@ -82,10 +84,18 @@ def words(result: Any) -> str:
 
 
 @REPLICAS
-@pytest.mark.parametrize("first", [None, DEPLOYED])
-@pytest.mark.parametrize("second", [None, DEPLOYED])
-@pytest.mark.parametrize("message", ["the same", "a double"])
-def test_of_two_workers_racing_one_claims_and_one_gets_a_conflict(
+@pytest.mark.parametrize(
+    ("message", "first", "second"),
+    [
+        ("the same", None, None),
+        ("the same", None, DEPLOYED),
+        ("the same", DEPLOYED, None),
+        ("a duplicate", None, None),
+        ("a duplicate", None, DEPLOYED),  # the other way round is the same in another order
+        ("a duplicate", DEPLOYED, DEPLOYED),
+    ],
+)
+def test_one_of_two_concurrent_workers_claims_and_the_other_gets_a_conflict(
     caches_tasks: bool, first: ClaimProof | None, second: ClaimProof | None, message: str
 ) -> None:
     winners = set()
@@ -94,7 +104,7 @@ def test_of_two_workers_racing_one_claims_and_one_gets_a_conflict(
         harness = Harness()
         task_id = harness.create()
         polled = [harness.receive_one()]
-        if message == "a double":
+        if message == "a duplicate":
             harness.services.tasks.create(task_id, task_body())
         else:
             harness.clock.advance(POLL_VISIBILITY)
@@ -103,19 +113,19 @@ def test_of_two_workers_racing_one_claims_and_one_gets_a_conflict(
         results = at_once(harness, task_id, actions, choose, caches_tasks)
 
         assert sorted(map(words, results)) == ["RequestConflict", "claimed"]
-        winner = ["alice", "bob"][[words(one) for one in results].index("claimed")]
+        winner = ["alice", "bob"][[words(result) for result in results].index("claimed")]
         winners.add(winner)
         assert harness.states(task_id) == [f"running by {winner}"]
         held = harness.task(task_id).held
-        (of_next_run,) = [one.lease for one in harness.messages() if Message.read(one).run_id == 1]
+        (of_next_run,) = [queued.lease for queued in harness.messages() if Message.read(queued).run_id == 1]
         assert of_next_run == held
         check(harness, task_id, after_faults=False)
 
         harness.clock.advance(CLAIM_TIMEOUT)
-        outcomes = []
-        for one in harness.receive():  # and what a worker of the deployed protocol had still to delete
+        outcomes: list[Any] = []
+        for received in harness.receive():  # also a message that a deployed worker had to delete
             try:
-                outcomes.append(harness.claim(one, BOB)["runId"])
+                outcomes.append(harness.claim(received, BOB)["runId"])
             except RequestConflict:
                 outcomes.append("conflict")
         assert outcomes.count(1) == 1
@@ -128,7 +138,7 @@ def test_of_two_workers_racing_one_claims_and_one_gets_a_conflict(
 
 
 @REPLICAS
-def test_the_same_worker_claiming_twice_at_once_gets_one_claim(caches_tasks: bool) -> None:
+def test_two_concurrent_claims_of_a_worker_are_one_claim(caches_tasks: bool) -> None:
     def scene(choose: Choose) -> None:
         harness = Harness()
         task_id = harness.create()
@@ -136,7 +146,7 @@ def test_the_same_worker_claiming_twice_at_once_gets_one_claim(caches_tasks: boo
         first, second = at_once(harness, task_id, [claims(harness, message, ALICE)] * 2, choose, caches_tasks)
         assert first["runId"] == second["runId"] == 0
         assert first["takenUntil"] == second["takenUntil"]
-        assert [one.lease for one in harness.messages()] == [harness.task(task_id).held]
+        assert [queued.lease for queued in harness.messages()] == [harness.task(task_id).held]
 
     every_order(scene)
 
@@ -171,7 +181,7 @@ def test_a_claim_that_expires_without_retries_is_resolved_once() -> None:
         late = harness.receive_one()
         actions = [claims(harness, early, ALICE), claims(harness, late, BOB)]
         results = at_once(harness, task_id, actions, choose)
-        assert [words(one) for one in results] == ["RequestConflict"] * 2
+        assert [words(result) for result in results] == ["RequestConflict"] * 2
         assert harness.states(task_id) == ["exception claim-expired"]
         assert harness.messages() == []
 
@@ -179,7 +189,7 @@ def test_a_claim_that_expires_without_retries_is_resolved_once() -> None:
 
 
 @REPLICAS
-def test_a_claim_and_a_cancellation_at_once_end_canceled(caches_tasks: bool) -> None:
+def test_a_task_claimed_and_canceled_concurrently_is_canceled(caches_tasks: bool) -> None:
     seen = set()
 
     def scene(choose: Choose) -> None:
@@ -198,21 +208,21 @@ def test_a_claim_and_a_cancellation_at_once_end_canceled(caches_tasks: bool) -> 
 
 
 @REPLICAS
-def test_two_reclaims_at_once_both_extend(caches_tasks: bool) -> None:
+def test_two_concurrent_reclaims_both_succeed(caches_tasks: bool) -> None:
     def scene(choose: Choose) -> None:
         harness = Harness()
         task_id = harness.claimed()
         harness.clock.advance(CLAIM_TIMEOUT / 2)
         results = at_once(harness, task_id, [reclaims(task_id)] * 2, choose, caches_tasks)
-        assert [words(one) for one in results] == ["claimed"] * 2
-        assert [one.lease for one in harness.messages()] == [harness.task(task_id).held]
+        assert [words(result) for result in results] == ["claimed"] * 2
+        assert [queued.lease for queued in harness.messages()] == [harness.task(task_id).held]
         check(harness, task_id, after_faults=False)
 
     every_order(scene)
 
 
 @REPLICAS
-def test_a_reclaim_beside_the_end_of_the_run_leaves_no_message(caches_tasks: bool) -> None:
+def test_a_reclaim_concurrent_with_the_end_of_the_run_leaves_no_message(caches_tasks: bool) -> None:
     seen = set()
 
     def scene(choose: Choose) -> None:
@@ -230,10 +240,10 @@ def test_a_reclaim_beside_the_end_of_the_run_leaves_no_message(caches_tasks: boo
 
 @REPLICAS
 @pytest.mark.parametrize("crashes", [False, True])
-def test_a_reclaim_beside_a_shutdown_leaves_a_message_for_the_retry(
+def test_a_reclaim_concurrent_with_a_shutdown_leaves_a_message_for_the_retry(
     caches_tasks: bool, crashes: bool
 ) -> None:
-    """Also where the server is killed between storing the report and releasing the message."""
+    """Also if the server dies between storing the report and offering the message."""
 
     def scene(choose: Choose) -> None:
         harness = Harness()
@@ -257,7 +267,7 @@ def test_a_reclaim_beside_a_shutdown_leaves_a_message_for_the_retry(
 
 
 @REPLICAS
-def test_a_take_over_beside_a_late_report_has_one_winner(caches_tasks: bool) -> None:
+def test_either_a_take_over_or_a_concurrent_late_report_succeeds(caches_tasks: bool) -> None:
     seen = set()
 
     def scene(choose: Choose) -> None:
@@ -279,7 +289,7 @@ def test_a_take_over_beside_a_late_report_has_one_winner(caches_tasks: bool) -> 
 
 
 @REPLICAS
-def test_a_take_over_beside_a_late_shutdown_still_runs(caches_tasks: bool) -> None:
+def test_a_take_over_succeeds_beside_a_concurrent_late_shutdown(caches_tasks: bool) -> None:
     def scene(choose: Choose) -> None:
         harness = Harness()
         task_id = harness.claimed(ALICE)
@@ -296,8 +306,8 @@ def test_a_take_over_beside_a_late_shutdown_still_runs(caches_tasks: bool) -> No
 
 
 @REPLICAS
-def test_a_reclaim_beside_a_take_over_has_one_winner(caches_tasks: bool) -> None:
-    """The replica that is asked to reclaim has a clock that is 30 seconds behind."""
+def test_either_a_reclaim_or_a_concurrent_take_over_succeeds(caches_tasks: bool) -> None:
+    """The clock of the replica that reclaims is 30 seconds behind."""
     seen = set()
 
     def scene(choose: Choose) -> None:
@@ -324,7 +334,7 @@ def test_a_reclaim_beside_a_take_over_has_one_winner(caches_tasks: bool) -> None
     }
 
 
-def test_the_same_task_created_twice_at_once_is_one_task() -> None:
+def test_two_concurrent_creates_make_one_task() -> None:
     def scene(choose: Choose) -> None:
         harness = Harness()
         task_id = slugid()
@@ -336,8 +346,8 @@ def test_the_same_task_created_twice_at_once_is_one_task() -> None:
     every_order(scene)
 
 
-def test_the_orders_are_all_there_are_and_each_is_played_once() -> None:
-    """Of two with two calls each: 4! / (2! 2!)."""
+def test_each_order_of_calls_is_played_once() -> None:
+    """Two actions with two calls each have 4! / (2! 2!) orders."""
     played = []
 
     def scene(choose: Choose) -> None:

@@ -1,12 +1,12 @@
-"""Reports and cancellation: a run is resolved once, and what is retried is there at once."""
+"""Reports and cancellation: a run is resolved once, and a retry is visible at once."""
 
 import pytest
 
 from legacy_queue.domain.errors import RequestConflict, ResourceNotFound
 from tests.services.harness import ALICE, BOB, CLAIM_TIMEOUT, HOUR, MINUTE, SECOND, Harness
 
-AT_ONCE = 0 * SECOND
-FOR_GOOD = [
+NO_DELAY = 0 * SECOND
+FINAL = [
     ("completed", "completed"),
     ("failed", "failed"),
     ("exception", "malformed-payload"),
@@ -16,8 +16,8 @@ FOR_GOOD = [
 ]
 
 
-@pytest.mark.parametrize(("state", "reason"), FOR_GOOD)
-def test_a_run_that_ends_for_good_leaves_no_message(state: str, reason: str) -> None:
+@pytest.mark.parametrize(("state", "reason"), FINAL)
+def test_a_finally_resolved_run_leaves_no_message(state: str, reason: str) -> None:
     harness = Harness()
     task_id = harness.claimed()
     harness.clock.advance(MINUTE)
@@ -31,34 +31,34 @@ def test_a_run_that_ends_for_good_leaves_no_message(state: str, reason: str) -> 
 @pytest.mark.parametrize(
     ("reason", "created"), [("worker-shutdown", "retry"), ("intermittent-task", "task-retry")]
 )
-def test_what_is_retried_is_visible_at_once(reason: str, created: str) -> None:
+def test_a_retry_is_visible_at_once(reason: str, created: str) -> None:
     harness = Harness()
     task_id = harness.claimed()
     (held,) = harness.messages()
     harness.clock.advance(MINUTE)
     task = harness.services.tasks.report(task_id, 0, "exception", reason)
     assert (task.state, task.runs[1].reason_created, task.retries_left) == ("pending", created, 4)
-    assert harness.offered_runs() == [(1, AT_ONCE)]
+    assert harness.offered_runs() == [(1, NO_DELAY)]
     message = harness.receive_one()
     assert message.lease.message_id == held.lease.message_id
     assert harness.claim(message, BOB)["runId"] == 1
     assert harness.states(task_id) == [f"exception {reason}", "running by bob"]
 
 
-def test_without_retries_a_worker_that_shuts_down_ends_the_task() -> None:
+def test_a_shutdown_without_retries_left_resolves_the_task() -> None:
     harness = Harness()
     task_id = harness.claimed(retries=0)
     assert harness.shut_down(task_id).state == "exception"
     assert harness.messages() == []
 
 
-def test_a_shutdown_is_retried_also_where_somebody_has_polled_the_held_message() -> None:
+def test_a_shutdown_is_retried_though_a_worker_has_polled_the_held_message() -> None:
     harness = Harness()
     task_id = harness.claimed()
     harness.clock.advance(CLAIM_TIMEOUT)
     polled = harness.receive_one()
     harness.shut_down(task_id)
-    assert (1, AT_ONCE) in harness.offered_runs()
+    assert (1, NO_DELAY) in harness.offered_runs()
     harness.claim(harness.receive_one(), BOB)
     with pytest.raises(RequestConflict):
         harness.claim(polled, ALICE)
@@ -78,8 +78,8 @@ def test_a_repeated_report_answers_the_same_and_offers_the_retry_again() -> None
     assert [run_id for run_id, _ in harness.offered_runs()].count(1) == 1
 
 
-@pytest.mark.parametrize(("state", "reason"), FOR_GOOD)
-def test_a_repeated_report_of_an_end_changes_nothing(state: str, reason: str) -> None:
+@pytest.mark.parametrize(("state", "reason"), FINAL)
+def test_a_repeated_final_report_changes_nothing(state: str, reason: str) -> None:
     harness = Harness()
     task_id = harness.claimed()
     first = harness.services.tasks.report(task_id, 0, state, reason)
@@ -97,7 +97,7 @@ def test_a_run_is_resolved_once() -> None:
     assert harness.states(task_id) == ["completed completed"]
 
 
-def test_what_no_worker_held_is_not_reported() -> None:
+def test_a_run_that_was_not_claimed_cannot_be_reported() -> None:
     harness = Harness()
     task_id = harness.create()
     with pytest.raises(RequestConflict, match="run 0 is pending"):
@@ -109,7 +109,7 @@ def test_what_no_worker_held_is_not_reported() -> None:
         harness.services.tasks.report(task_id, 0, "exception", "canceled")
 
 
-def test_a_pending_task_is_canceled_and_its_message_then_refused() -> None:
+def test_the_message_of_a_canceled_task_is_refused() -> None:
     harness = Harness()
     task_id = harness.create()
     message = harness.receive_one()
@@ -120,18 +120,18 @@ def test_a_pending_task_is_canceled_and_its_message_then_refused() -> None:
     assert harness.messages() == []
 
 
-def test_a_running_task_is_canceled_and_its_worker_told() -> None:
+def test_the_worker_of_a_canceled_task_gets_a_conflict() -> None:
     harness = Harness()
     task_id = harness.claimed()
     harness.services.tasks.cancel(task_id)
     assert harness.states(task_id) == ["exception canceled"]
     assert harness.messages() == []
-    for told in (harness.services.claims.reclaim, harness.complete):
+    for call in (harness.services.claims.reclaim, harness.complete):
         with pytest.raises(RequestConflict, match="canceled"):
-            told(task_id, 0)
+            call(task_id, 0)
 
 
-def test_an_expired_claim_is_canceled_though_its_message_is_out() -> None:
+def test_an_expired_claim_can_be_canceled_though_a_worker_has_polled_its_message() -> None:
     harness = Harness()
     task_id = harness.claimed()
     harness.clock.advance(CLAIM_TIMEOUT)
@@ -142,7 +142,7 @@ def test_an_expired_claim_is_canceled_though_its_message_is_out() -> None:
     assert harness.messages() == []
 
 
-def test_canceling_what_has_ended_answers_how() -> None:
+def test_canceling_a_resolved_task_answers_its_resolution() -> None:
     harness = Harness()
     task_id = harness.claimed()
     done = harness.complete(task_id)
@@ -151,7 +151,7 @@ def test_canceling_what_has_ended_answers_how() -> None:
     assert harness.services.tasks.cancel(canceled.task_id) == canceled
 
 
-def test_nothing_is_canceled_past_the_deadline() -> None:
+def test_a_task_past_its_deadline_cannot_be_canceled() -> None:
     harness = Harness()
     task_id = harness.create()
     harness.clock.advance(24 * HOUR)

@@ -18,7 +18,7 @@ from tests.services.harness import (
 )
 
 DAY = 24 * HOUR
-NOTHING = ClaimProof()
+NO_PROOF = ClaimProof()
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def defined(harness: Harness, **changes: object) -> str:
     return task_id
 
 
-def test_a_defined_task_is_unscheduled_and_offered_to_nobody(harness: Harness) -> None:
+def test_a_defined_task_is_unscheduled_and_has_no_message(harness: Harness) -> None:
     task_id = slugid()
     task = harness.services.tasks.define(task_id, task_body())
     assert (task.state, task.status()["runs"]) == ("unscheduled", [])
@@ -41,7 +41,7 @@ def test_a_defined_task_is_unscheduled_and_offered_to_nobody(harness: Harness) -
     assert harness.events() == [("task-defined", task_id, None)]
 
 
-def test_defining_again_answers_the_same_and_tells_again(harness: Harness) -> None:
+def test_a_repeated_define_answers_the_same_and_publishes_again(harness: Harness) -> None:
     task_id = slugid()
     first = harness.services.tasks.define(task_id, task_body())
     assert harness.services.tasks.define(task_id, task_body()) == first
@@ -49,7 +49,7 @@ def test_defining_again_answers_the_same_and_tells_again(harness: Harness) -> No
     assert harness.events() == [("task-defined", task_id, None)] * 3
 
 
-def test_defining_what_was_scheduled_answers_as_it_is(harness: Harness) -> None:
+def test_a_repeated_define_of_a_scheduled_task_answers_its_current_state(harness: Harness) -> None:
     task_id = defined(harness)
     harness.services.tasks.schedule(task_id)
     assert harness.services.tasks.define(task_id, task_body()).state == "pending"
@@ -67,13 +67,13 @@ def test_a_defined_task_may_depend_on_others_too(harness: Harness) -> None:
     assert harness.services.tasks.schedule(task_id).state == "pending"
 
 
-def test_a_defined_task_that_names_itself_among_its_dependencies_names_itself_once(harness: Harness) -> None:
+def test_a_defined_task_depends_on_itself_once(harness: Harness) -> None:
     task_id, other = slugid(), harness.create()
     task = harness.services.tasks.define(task_id, task_body(dependencies=[task_id, other]))
     assert task.definition.dependencies == (task_id, other)
 
 
-def test_a_defined_task_has_room_for_99_other_dependencies(harness: Harness) -> None:
+def test_a_defined_task_may_have_99_other_dependencies(harness: Harness) -> None:
     others = [harness.create() for _ in range(100)]
     assert harness.task(defined(harness, dependencies=others[:99])).state == "unscheduled"
     with pytest.raises(InputError, match="at most 99 others"):
@@ -90,7 +90,7 @@ def test_a_scheduled_task_is_pending_and_offered(harness: Harness) -> None:
     assert harness.events() == [("task-pending", task_id, 0)]
 
 
-def test_scheduling_again_answers_the_same_and_offers_again(harness: Harness) -> None:
+def test_a_repeated_schedule_answers_the_same_and_offers_the_task_again(harness: Harness) -> None:
     task_id = defined(harness)
     first = harness.services.tasks.schedule(task_id)
     assert harness.services.tasks.schedule(task_id) == first
@@ -101,7 +101,7 @@ def test_scheduling_again_answers_the_same_and_offers_again(harness: Harness) ->
     assert harness.services.tasks.schedule(task_id).state == "completed"
 
 
-def test_a_task_is_scheduled_though_it_waits_for_others(harness: Harness) -> None:
+def test_a_task_can_be_scheduled_before_its_dependencies_are_resolved(harness: Harness) -> None:
     other = harness.create()
     task_id = harness.create(dependencies=[other])
     assert harness.services.tasks.schedule(task_id).state == "pending"
@@ -113,17 +113,17 @@ def test_a_task_is_scheduled_though_it_waits_for_others(harness: Harness) -> Non
 
 
 @pytest.mark.parametrize("is_defined", [True, False])
-def test_nothing_is_scheduled_past_the_deadline(harness: Harness, is_defined: bool) -> None:
+def test_a_task_past_its_deadline_cannot_be_scheduled(harness: Harness, is_defined: bool) -> None:
     task_id = defined(harness) if is_defined else harness.create()
     harness.clock.advance(DAY)
     with pytest.raises(RequestConflict, match=r"its deadline .* has passed"):
         harness.services.tasks.schedule(task_id)
 
 
-def test_what_was_never_created_is_neither_scheduled_nor_rerun(harness: Harness) -> None:
-    for ask in (harness.services.tasks.schedule, harness.services.tasks.rerun):
+def test_an_unknown_task_can_be_neither_scheduled_nor_rerun(harness: Harness) -> None:
+    for call in (harness.services.tasks.schedule, harness.services.tasks.rerun):
         with pytest.raises(ResourceNotFound, match="there is no task"):
-            ask(slugid())
+            call(slugid())
 
 
 @pytest.mark.parametrize("state", ["completed", "failed"])
@@ -137,24 +137,24 @@ def test_a_rerun_task_is_pending_with_all_its_retries_and_can_be_run(harness: Ha
     assert (task.state, task.retries_left) == ("pending", 3)
     assert [run.reason_created for run in task.runs] == ["scheduled", "retry", "rerun"]
     assert harness.events() == [("task-pending", task_id, 2)]
-    messages = [one for one in harness.receive() if one.run_id == 2]
+    messages = [message for message in harness.receive() if message.run_id == 2]
     assert harness.claim(messages[0], BOB)["runId"] == 2
     assert harness.complete(task_id, 2).state == "completed"
 
 
-def test_rerunning_again_answers_the_same_until_it_is_resolved_again(harness: Harness) -> None:
+def test_a_repeated_rerun_answers_the_same_until_the_task_is_resolved_again(harness: Harness) -> None:
     task_id = harness.create()
     harness.run(task_id)
     first = harness.services.tasks.rerun(task_id)
     assert harness.services.tasks.rerun(task_id) == first
-    harness.claim(next(one for one in harness.receive() if one.run_id == 1))
+    harness.claim(next(message for message in harness.receive() if message.run_id == 1))
     assert harness.services.tasks.rerun(task_id).state == "running"
     harness.complete(task_id, 1)
     assert len(harness.services.tasks.rerun(task_id).runs) == 3
 
 
 @pytest.mark.parametrize("end", ["cancel", "deadline"])
-def test_a_canceled_task_is_rerun_and_one_past_its_deadline_is_not(harness: Harness, end: str) -> None:
+def test_a_canceled_task_can_be_rerun_until_its_deadline(harness: Harness, end: str) -> None:
     task_id = defined(harness)
     if end == "cancel":
         harness.services.tasks.cancel(task_id)
@@ -172,7 +172,7 @@ def test_an_unscheduled_task_is_not_scheduled_by_a_rerun(harness: Harness) -> No
     assert harness.messages() == []
 
 
-def test_a_task_is_rerun_until_it_has_had_50_runs(harness: Harness) -> None:
+def test_a_task_can_be_rerun_until_it_has_50_runs(harness: Harness) -> None:
     task_id = harness.create(retries=5)
     for run_id in range(49):
         harness.run(task_id)
@@ -184,30 +184,30 @@ def test_a_task_is_rerun_until_it_has_had_50_runs(harness: Harness) -> None:
     assert len(harness.task(task_id).runs) == 50
 
 
-def test_the_last_run_that_there_is_room_for_is_not_retried(harness: Harness) -> None:
+def test_the_50th_run_is_not_retried(harness: Harness) -> None:
     task_id = harness.create(retries=49)
     for run_id in range(50):
-        harness.services.claims.claim(harness.task(task_id), run_id, ALICE, NOTHING)
+        harness.services.claims.claim(harness.task(task_id), run_id, ALICE, NO_PROOF)
         harness.shut_down(task_id, run_id)
     assert harness.task(task_id).state == "exception"
     assert len(harness.task(task_id).runs) == 50
 
 
-def test_a_rerun_task_has_its_deadline_and_its_claims_watched(harness: Harness) -> None:
+def test_claims_and_the_deadline_of_a_rerun_task_expire(harness: Harness) -> None:
     task_id = harness.create()
     harness.run(task_id)
     harness.run_timers(HOUR)
     assert harness.timers() == []
     harness.services.tasks.rerun(task_id)
-    harness.services.claims.claim(harness.task(task_id), 1, ALICE, NOTHING)
+    harness.services.claims.claim(harness.task(task_id), 1, ALICE, NO_PROOF)
     harness.run_timers(CLAIM_TIMEOUT + SECOND)
     assert harness.states(task_id) == ["completed completed", "exception claim-expired", "pending"]
     harness.run_timers(DAY)
     assert harness.states(task_id)[-1] == "exception deadline-exceeded"
 
 
-def test_a_replica_that_remembers_an_older_run_reruns_what_there_is(harness: Harness) -> None:
-    """The activation of a run that was resolved since would leave the group active for good."""
+def test_a_replica_that_remembers_an_older_run_reruns_the_newest(harness: Harness) -> None:
+    """The activation of a resolved run would leave the group active for ever."""
     task_id = harness.create()
     harness.run(task_id)
     harness.run_timers()
@@ -224,7 +224,7 @@ def test_a_replica_that_remembers_an_older_run_reruns_what_there_is(harness: Har
     assert harness.storage.groups.all_active("", 9)[0] == []
 
 
-def test_what_schedule_and_rerun_cost(harness: Harness) -> None:
+def test_schedule_and_rerun_cost_five_operations(harness: Harness) -> None:
     calls = CallRecorder()
     services = harness.replica(calls, caches_tasks=True)
     task_id = defined(harness)

@@ -58,7 +58,7 @@ def cancel(harness: Harness) -> list[str]:
     return sorted(harness.services.group_changes.cancel(GROUP))
 
 
-def told(harness: Harness, exchange: str) -> list[dict[str, Any]]:
+def published(harness: Harness, exchange: str) -> list[dict[str, Any]]:
     return [dict(event.payload) for event in harness.broker.published if event.exchange == exchange]
 
 
@@ -71,7 +71,7 @@ def refuses(harness: Harness, task_id: str = "") -> bool:
     return False
 
 
-def test_a_sealed_group_takes_no_new_task_and_leaves_nothing_of_it(harness: Harness) -> None:
+def test_a_sealed_group_refuses_a_new_task_and_stores_nothing_of_it(harness: Harness) -> None:
     first = member(harness)
     seal(harness)
     late = slugid()
@@ -80,10 +80,10 @@ def test_a_sealed_group_takes_no_new_task_and_leaves_nothing_of_it(harness: Harn
     assert harness.storage.tasks.load(late) is None
     assert harness.storage.groups.members(GROUP, "", 9) == [first]
     harness.run_timers()
-    assert {one.task_id for one, _ in harness.timers()} == {first}
+    assert {timer.task_id for timer, _ in harness.timers()} == {first}
 
 
-def test_a_task_that_is_in_it_can_be_created_again(harness: Harness) -> None:
+def test_a_member_of_a_sealed_group_can_be_created_again_and_rerun(harness: Harness) -> None:
     task_id, definition = slugid(), body()
     status = harness.services.tasks.create(task_id, definition).status()
     seal(harness)
@@ -95,7 +95,7 @@ def test_a_task_that_is_in_it_can_be_created_again(harness: Harness) -> None:
     assert harness.task(task_id).state == "pending"
 
 
-def test_a_process_that_knew_the_group_before_refuses_too() -> None:
+def test_a_process_that_remembers_the_group_refuses_new_tasks_too() -> None:
     harness = Harness()
     other = harness.replica(caches_tasks=True)
     for _ in range(2):
@@ -105,13 +105,13 @@ def test_a_process_that_knew_the_group_before_refuses_too() -> None:
         other.tasks.create(slugid(), body())
 
 
-def test_sealing_again_changes_nothing_and_tells_again(harness: Harness) -> None:
+def test_a_repeated_seal_changes_nothing_and_publishes_again(harness: Harness) -> None:
     member(harness)
     first = seal(harness)
     assert first.sealed == NOW
     harness.clock.advance(HOUR)
     assert seal(harness) == first
-    assert told(harness, "task-group-sealed") == 2 * [
+    assert published(harness, "task-group-sealed") == 2 * [
         {
             "version": 1,
             "taskGroupId": GROUP,
@@ -122,7 +122,7 @@ def test_sealing_again_changes_nothing_and_tells_again(harness: Harness) -> None
     ]
 
 
-def test_a_group_of_the_task_that_it_is_named_after_is_sealed_and_lives_as_long_as_that(
+def test_a_group_of_its_founder_alone_can_be_sealed(
     harness: Harness,
 ) -> None:
     member(harness, GROUP)
@@ -136,7 +136,7 @@ def test_a_group_of_the_task_that_it_is_named_after_is_sealed_and_lives_as_long_
     assert harness.services.groups.load(GROUP) == sealed
 
 
-def test_the_task_that_the_group_is_named_after_comes_too_late_as_any_other(harness: Harness) -> None:
+def test_a_sealed_group_refuses_a_new_founder(harness: Harness) -> None:
     member(harness)
     seal(harness)
     assert refuses(harness, GROUP)
@@ -145,7 +145,7 @@ def test_the_task_that_the_group_is_named_after_comes_too_late_as_any_other(harn
     assert refuses(harness, GROUP)
 
 
-def test_a_taskid_that_is_barred_is_free_again_when_the_group_has_expired(harness: Harness) -> None:
+def test_a_barred_task_id_is_free_again_when_the_group_has_expired(harness: Harness) -> None:
     task_id = member(harness)
     seal(harness)
     harness.services.tasks.cancel(task_id)
@@ -156,7 +156,7 @@ def test_a_taskid_that_is_barred_is_free_again_when_the_group_has_expired(harnes
     assert harness.replica().tasks.create(GROUP, task_body(now)).state == "pending"
 
 
-def test_there_is_no_group_of_which_nobody_heard(harness: Harness) -> None:
+def test_an_unknown_group_is_not_found(harness: Harness) -> None:
     for act in (
         harness.services.groups.load,
         harness.services.groups.seal,
@@ -166,7 +166,7 @@ def test_there_is_no_group_of_which_nobody_heard(harness: Harness) -> None:
             act(GROUP)
 
 
-def test_while_the_broker_is_away_a_group_is_sealed_and_told_when_it_is_sealed_again(
+def test_a_seal_while_the_broker_is_away_is_published_by_the_repeated_call(
     harness: Harness,
 ) -> None:
     member(harness)
@@ -177,19 +177,20 @@ def test_while_the_broker_is_away_a_group_is_sealed_and_told_when_it_is_sealed_a
     harness.broker.capacity = None
     harness.services.publisher.check()
     assert seal(harness).sealed == NOW
-    assert len(told(harness, "task-group-sealed")) == 1
+    assert len(published(harness, "task-group-sealed")) == 1
 
 
 @pytest.mark.parametrize("task_id", [GROUP, "Another-SaCabcdefghijA"])
-def test_sealed_and_joined_at_once_the_task_is_in_it_or_is_refused(task_id: str) -> None:
-    """What was answered before the seal was is in it; what is asked for after it is refused."""
+def test_a_task_that_joins_while_its_group_is_sealed_is_a_member_or_is_refused(task_id: str) -> None:
+    """A task created before the seal is in the group; a task created after it is refused."""
 
     def scene(choose: Callable[[int], int]) -> None:
         harness = Harness()
         first = member(harness)
-        one, two = harness.replica(_pausing), harness.replica(_pausing)
+        first_replica, second_replica = harness.replica(_pausing), harness.replica(_pausing)
         created, sealed = run(
-            [lambda: one.tasks.create(task_id, body()), lambda: two.groups.seal(GROUP)], choose
+            [lambda: first_replica.tasks.create(task_id, body()), lambda: second_replica.groups.seal(GROUP)],
+            choose,
         )
         assert not isinstance(sealed, BaseException)
         is_in = not isinstance(created, BaseException)
@@ -207,18 +208,20 @@ def _pausing(name: str, call: Callable[[], Any]) -> Any:
     return pausing(name, call) if is_of_group else call()
 
 
-def test_sealed_and_sealed_at_once_it_is_sealed_once() -> None:
+def test_two_concurrent_seals_seal_a_group_once() -> None:
     def scene(choose: Callable[[int], int]) -> None:
         harness = Harness()
         member(harness, GROUP)
-        one, two = harness.replica(pausing), harness.replica(pausing)
-        first, second = run([lambda: one.groups.seal(GROUP), lambda: two.groups.seal(GROUP)], choose)
+        first_replica, second_replica = harness.replica(_pausing), harness.replica(_pausing)
+        first, second = run(
+            [lambda: first_replica.groups.seal(GROUP), lambda: second_replica.groups.seal(GROUP)], choose
+        )
         assert first == second
 
     assert every_order(scene) > 10
 
 
-def test_a_sealed_group_is_canceled_whatever_its_tasks_are_at(harness: Harness) -> None:
+def test_all_unresolved_tasks_of_a_sealed_group_are_canceled(harness: Harness) -> None:
     running = harness.claimed(taskGroupId=GROUP, schedulerId="scheduler")
     done = member(harness)
     harness.run(done)
@@ -227,7 +230,7 @@ def test_a_sealed_group_is_canceled_whatever_its_tasks_are_at(harness: Harness) 
     other = harness.create()
     seal(harness)
     assert cancel(harness) == sorted([running, pending, founder, unscheduled])
-    assert {harness.states(one)[-1] for one in (running, pending, founder, unscheduled)} == {
+    assert {harness.states(task_id)[-1] for task_id in (running, pending, founder, unscheduled)} == {
         "exception canceled"
     }
     assert (harness.states(done), harness.states(other)) == (["completed completed"], ["pending"])
@@ -236,14 +239,14 @@ def test_a_sealed_group_is_canceled_whatever_its_tasks_are_at(harness: Harness) 
     assert harness.events().count(("task-group-resolved", GROUP, None)) >= 1
 
 
-def test_a_group_that_is_not_sealed_is_not_canceled(harness: Harness) -> None:
+def test_a_group_that_is_not_sealed_cannot_be_canceled(harness: Harness) -> None:
     task_id = member(harness)
     with pytest.raises(RequestConflict, match="sealTaskGroup first"):
         cancel(harness)
     assert harness.states(task_id) == ["pending"]
 
 
-def test_canceling_again_cancels_only_what_was_rerun(harness: Harness) -> None:
+def test_a_repeated_cancel_cancels_only_rerun_tasks(harness: Harness) -> None:
     first, second = member(harness), member(harness)
     seal(harness)
     assert cancel(harness) == sorted([first, second])
@@ -253,7 +256,7 @@ def test_canceling_again_cancels_only_what_was_rerun(harness: Harness) -> None:
     assert cancel(harness) == [second]
 
 
-def test_past_its_deadline_a_task_is_left_to_that(harness: Harness) -> None:
+def test_a_task_past_its_deadline_is_not_canceled_with_its_group(harness: Harness) -> None:
     task_id = member(harness)
     harness.clock.advance(timedelta(days=1))
     seal(harness)
@@ -262,7 +265,7 @@ def test_past_its_deadline_a_task_is_left_to_that(harness: Harness) -> None:
     assert harness.states(task_id) == ["exception deadline-exceeded"]
 
 
-def test_canceling_goes_on_where_it_was_cut_off(harness: Harness) -> None:
+def test_a_repeated_cancel_completes_a_failed_one(harness: Harness) -> None:
     tasks = sorted(member(harness) for _ in range(250))
     seal(harness)
     away = FaultAt(120, of="replace", before=failing(ServiceUnavailable("storage is away")))
@@ -270,10 +273,10 @@ def test_canceling_goes_on_where_it_was_cut_off(harness: Harness) -> None:
     with pytest.raises(ServiceUnavailable):
         replica.group_changes.cancel(GROUP)
     harness.run_timers()
-    left = [one for one in tasks if not harness.task(one).is_resolved]
-    assert len(left) == 51  # what was begun is brought to its end, and one of it failed
+    left = [task_id for task_id in tasks if not harness.task(task_id).is_resolved]
+    assert len(left) == 51  # calls under way are completed, and one of them failed
     assert cancel(harness) == left
-    assert all(harness.task(one).is_resolved for one in tasks)
+    assert all(harness.task(task_id).is_resolved for task_id in tasks)
 
 
 def test_sixteen_tasks_of_a_group_are_canceled_concurrently(harness: Harness) -> None:
@@ -290,7 +293,7 @@ def test_sixteen_tasks_of_a_group_are_canceled_concurrently(harness: Harness) ->
     assert sorted(replica.group_changes.cancel(GROUP)) == tasks
 
 
-def test_a_group_of_resolved_tasks_is_walked_without_reading_them(harness: Harness) -> None:
+def test_canceling_a_group_reads_no_resolved_tasks(harness: Harness) -> None:
     for _ in range(20):
         member(harness)
     seal(harness)
@@ -302,21 +305,20 @@ def test_a_group_of_resolved_tasks_is_walked_without_reading_them(harness: Harne
     assert "replace" not in calls.names
 
 
-def test_a_task_that_is_being_created_while_its_group_is_canceled_does_not_come_into_being() -> None:
+def test_a_task_created_while_its_group_is_canceled_is_refused_or_canceled() -> None:
     first, late = sorted([slugid(), slugid()])  # in the same order in every scene
 
     def scene(choose: Callable[[int], int]) -> None:
         harness = Harness()
         member(harness, first)
-        seal_it = harness.services.groups.seal
-        one, two = harness.replica(_pausing), harness.replica(_pausing)
+        first_replica, second_replica = harness.replica(_pausing), harness.replica(_pausing)
 
         def seal_and_cancel() -> None:
-            two.groups.seal(GROUP)
-            two.group_changes.cancel(GROUP)
+            second_replica.groups.seal(GROUP)
+            second_replica.group_changes.cancel(GROUP)
 
-        run([lambda: one.tasks.create(late, body()), seal_and_cancel], choose)
-        assert seal_it(GROUP).sealed
+        run([lambda: first_replica.tasks.create(late, body()), seal_and_cancel], choose)
+        assert seal(harness).sealed
         stored = harness.storage.tasks.load(late)
         assert stored is None or stored.task.is_resolved
         harness.run_timers(HOUR)
@@ -325,7 +327,7 @@ def test_a_task_that_is_being_created_while_its_group_is_canceled_does_not_come_
     assert every_order(scene) > 10
 
 
-def test_a_task_that_comes_into_being_as_it_is_barred_is_canceled(harness: Harness) -> None:
+def test_a_task_that_is_inserted_while_it_is_barred_is_canceled(harness: Harness) -> None:
     member(harness, GROUP)
     late = slugid()
     dying = harness.replica(FaultAt(0, of="insert", before=failing(Crash())))
@@ -338,7 +340,7 @@ def test_a_task_that_comes_into_being_as_it_is_barred_is_canceled(harness: Harne
     assert harness.states(late) == ["exception canceled"]
 
 
-def test_a_task_that_was_refused_its_group_meanwhile_leaves_no_trace_while_the_broker_is_away() -> None:
+def test_a_task_refused_while_the_broker_is_away_leaves_no_member_row() -> None:
     harness = Harness()
     harness.run(member(harness))
     harness.run_timers()
@@ -362,32 +364,32 @@ def change(harness: Harness, priority: str, directions: tuple[str, ...] = BOTH) 
     return sorted(harness.services.group_changes.change_priority(GROUP, priority, directions)[1])
 
 
-def test_the_priority_of_a_group_is_that_of_its_tasks_that_are_not_resolved(harness: Harness) -> None:
+def test_a_new_priority_of_a_group_changes_its_unresolved_tasks(harness: Harness) -> None:
     running = harness.claimed(taskGroupId=GROUP, schedulerId="scheduler")
     done, pending, founder = member(harness), member(harness), member(harness, GROUP)
     harness.services.claims.claim(harness.task(done), 0, ALICE, ClaimProof())
     harness.complete(done)
     high = member(harness, priority="high")
     assert change(harness, "high") == sorted([running, pending, founder])
-    assert {harness.task(one).priority for one in (running, pending, founder, high)} == {"high"}
+    assert {harness.task(task_id).priority for task_id in (running, pending, founder, high)} == {"high"}
     assert harness.task(done).priority == "lowest"
     assert sorted(runs_in(harness)["high"]) == [0, 0, 0, 1]
     assert change(harness, "high") == []
-    summaries = told(harness, "task-group-priority-changed")
-    assert [one["tasksAffected"] for one in summaries] == [3, 0]
-    assert {one["taskGroupId"] for one in summaries} == {GROUP}
-    changed = told(harness, "task-priority-changed")
-    assert sorted(one["status"]["taskId"] for one in changed) == sorted([running, pending, founder])
+    summaries = published(harness, "task-group-priority-changed")
+    assert [summary["tasksAffected"] for summary in summaries] == [3, 0]
+    assert {summary["taskGroupId"] for summary in summaries} == {GROUP}
+    changed = published(harness, "task-priority-changed")
+    assert sorted(event["status"]["taskId"] for event in changed) == sorted([running, pending, founder])
 
 
-def test_who_may_only_raise_lowers_nothing(harness: Harness) -> None:
+def test_a_change_in_a_direction_that_is_not_allowed_is_left_out(harness: Harness) -> None:
     low, high = member(harness, priority="low"), member(harness, priority="high")
     assert change(harness, "medium", ("raise",)) == [low]
     assert change(harness, "lowest", ("raise",)) == []
     assert change(harness, "very-low", ("lower",)) == sorted([low, high])
 
 
-def test_a_group_whose_summary_cannot_be_told_is_to_be_asked_again(harness: Harness) -> None:
+def test_a_change_whose_summary_cannot_be_published_is_unavailable(harness: Harness) -> None:
     task_id = member(harness)
     harness.broker.capacity = 0
     with pytest.raises(ServiceUnavailable, match="task-group-priority-changed"):
@@ -395,7 +397,7 @@ def test_a_group_whose_summary_cannot_be_told_is_to_be_asked_again(harness: Harn
     assert harness.task(task_id).priority == "high"
 
 
-def test_a_server_that_dies_over_a_group_leaves_it_to_the_next_call() -> None:
+def test_a_repeated_change_completes_that_of_a_server_that_died() -> None:
     harness = Harness()
     tasks = [member(harness) for _ in range(20)]
     dying: Services = harness.replica(FaultAt(7, of="replace", after=failing(Crash())))
@@ -403,6 +405,6 @@ def test_a_server_that_dies_over_a_group_leaves_it_to_the_next_call() -> None:
         dying.group_changes.change_priority(GROUP, "high", BOTH)
     harness.run_timers(MINUTE)
     change(harness, "high")
-    assert {harness.task(one).priority for one in tasks} == {"high"}
+    assert {harness.task(task_id).priority for task_id in tasks} == {"high"}
     assert set(runs_in(harness)["high"]) == {0}
     assert len(runs_in(harness)["high"]) >= 20

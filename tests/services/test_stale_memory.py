@@ -1,8 +1,8 @@
-"""A replica may remember any older version of a task: that makes nothing wrong but the number of calls."""
+"""A replica that remembers any older version of a task gives the same answers; it only needs more calls."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -31,7 +31,7 @@ DEPLOYED = ClaimProof()
 
 
 class StaleTasks(DelegatingTasks):
-    """Recalls one old version, and goes on doing so."""
+    """Always recalls one old version."""
 
     def __init__(self, tasks: TaskStore, remembered: StoredTask | None) -> None:
         super().__init__(tasks)
@@ -41,9 +41,13 @@ class StaleTasks(DelegatingTasks):
         return self._remembered
 
 
+def stale_tasks(tasks: TaskStore, remembered: StoredTask | None) -> TaskStore:
+    return cast(TaskStore, StaleTasks(tasks, remembered))
+
+
 @dataclass
 class History:
-    """A task brought to some state, and every version of it on the way there."""
+    """A task in some state, and every version before that."""
 
     harness: Harness = field(default_factory=Harness)
     versions: list[StoredTask] = field(default_factory=list)
@@ -51,9 +55,9 @@ class History:
 
     def __post_init__(self) -> None:
         self.task_id = self.harness.create()
-        self._note()
+        self._record()
 
-    def _note(self) -> None:
+    def _record(self) -> None:
         stored = self.harness.storage.tasks.load(self.task_id)
         assert stored
         self.versions.append(stored)
@@ -64,13 +68,13 @@ class History:
 
     def claim(self) -> "History":
         self.harness.claim(self.messages[0] if self.messages else self.poll(), ALICE)
-        self._note()
+        self._record()
         return self
 
     def reclaim(self) -> "History":
         self.harness.clock.advance(CLAIM_TIMEOUT / 2)
         self.harness.services.claims.reclaim(self.task_id, 0)
-        self._note()
+        self._record()
         return self
 
     def expire(self) -> "History":
@@ -80,18 +84,18 @@ class History:
 
     def shut_down(self) -> "History":
         self.harness.shut_down(self.task_id)
-        self._note()
+        self._record()
         self.poll()
         return self
 
     def complete(self) -> "History":
         self.harness.complete(self.task_id)
-        self._note()
+        self._record()
         return self
 
     def cancel(self) -> "History":
         self.harness.services.tasks.cancel(self.task_id)
-        self._note()
+        self._record()
         return self
 
 
@@ -142,9 +146,7 @@ REQUESTS: dict[str, Request] = {
 
 
 def replica(harness: Harness, remembered: StoredTask | None, intercept: Intercept = call_through) -> Services:
-    return harness.replica(
-        *([intercept] if intercept else []), wrap_tasks=lambda tasks: StaleTasks(tasks, remembered)
-    )
+    return harness.replica(intercept, wrap_tasks=lambda tasks: stale_tasks(tasks, remembered))
 
 
 def outcome(history: History, request: Request, remembered: StoredTask | None) -> list[Any]:
@@ -163,7 +165,9 @@ def outcome(history: History, request: Request, remembered: StoredTask | None) -
 
 @pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
 @pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
-def test_what_is_remembered_changes_no_answer(history: Callable[[], History], request_: Request) -> None:
+def test_a_remembered_older_version_changes_no_answer(
+    history: Callable[[], History], request_: Request
+) -> None:
     expected = outcome(history(), request_, None)
     for index in range(len(history().versions)):
         played = history()
@@ -171,11 +175,11 @@ def test_what_is_remembered_changes_no_answer(history: Callable[[], History], re
         check(played.harness, played.task_id, after_faults=False)
 
 
-def test_a_task_that_was_deleted_is_not_remembered_into_being() -> None:
+def test_a_remembered_task_that_was_deleted_is_not_found() -> None:
     history = HISTORIES["claimed"]()
     stored = history.versions[-1]
     empty = Harness()
-    services = empty.replica(wrap_tasks=lambda tasks: StaleTasks(tasks, stored))
+    services = empty.replica(wrap_tasks=lambda tasks: stale_tasks(tasks, stored))
     with pytest.raises(QueueError, match="there is no task"):
         services.claims.reclaim(history.task_id, 0)
     with pytest.raises(QueueError, match="there is no task"):
@@ -188,7 +192,7 @@ def test_a_task_that_was_deleted_is_not_remembered_into_being() -> None:
 def test_a_crash_of_a_replica_that_remembers_an_old_task_loses_no_message(
     name: str, call: int, is_done: bool
 ) -> None:
-    """The message that it is proof is the only one there is."""
+    """The claim presents the only message of the task."""
     for index in range(len(HISTORIES[name]().versions)):
         history = HISTORIES[name]()
         fault = FaultAt(call, after=failing(Crash())) if is_done else FaultAt(call, before=failing(Crash()))
@@ -201,14 +205,14 @@ def test_a_crash_of_a_replica_that_remembers_an_old_task_loses_no_message(
         check(history.harness, history.task_id, after_faults=True)
 
 
-def test_what_is_remembered_of_a_run_saves_a_read_and_of_no_run_costs_no_write() -> None:
+def test_a_remembered_run_saves_a_read_and_an_unknown_run_costs_one() -> None:
     history = HISTORIES["pending"]()
     calls = CallRecorder()
     history.harness.claim(history.messages[0], BOB, replica(history.harness, history.versions[0], calls))
-    asked = "worker.quarantined"  # as a claim does once in 5 s
-    assert calls.names == [asked, "timer.put", "hide", "replace", "broker.publish"]
+    quarantine = "worker.quarantined"  # a claim reads it once in 5 s
+    assert calls.names == [quarantine, "timer.put", "hide", "replace", "broker.publish"]
 
     history = HISTORIES["expired"]()
     calls = CallRecorder()
     history.harness.claim(history.messages[0], BOB, replica(history.harness, history.versions[0], calls))
-    assert calls.names == [asked, "load", "timer.put", "hide", "replace", "broker.publish"]
+    assert calls.names == [quarantine, "load", "timer.put", "hide", "replace", "broker.publish"]

@@ -1,4 +1,4 @@
-"""How many tasks of a task queue are pending and claimed, and which: exactly, and at what cost."""
+"""Which tasks of a task queue are pending and running, how many, and what it costs."""
 
 import threading
 from collections.abc import Callable
@@ -22,6 +22,7 @@ from tests.services.harness import (
     SECOND,
     WORKER_TYPE,
     Harness,
+    Message,
     task_body,
 )
 from tests.services.ports import DelegatingTasks
@@ -31,22 +32,22 @@ MILLISECOND = timedelta(milliseconds=1)
 
 
 class Reading:
-    """How many pages of tasks were read, ``error`` instead of one; none before ``go_on`` is set."""
+    """Counts the reads of a page of tasks. Each waits for ``go_on``, and raises ``error`` if it is set."""
 
     def __init__(self) -> None:
         self.count = 0
         self.error: Exception | None = None
-        self.asked, self.go_on = threading.Event(), threading.Event()
+        self.begun, self.go_on = threading.Event(), threading.Event()
         self.go_on.set()
-        self.takes: Callable[[], object] = lambda: None
+        self.on_read: Callable[[], object] = lambda: None
 
     def __call__(self, name: str, call: Callable[[], Any]) -> Any:
         if name != "read_into":
             return call()
         self.count += 1
-        self.asked.set()
+        self.begun.set()
         assert self.go_on.wait(30)
-        self.takes()
+        self.on_read()
         if self.error:
             raise self.error
         return call()
@@ -54,6 +55,10 @@ class Reading:
 
 def counts(services: Services, task_queue_id: str = POOL) -> tuple[int, int]:
     return services.task_queues.counts([task_queue_id])[0]
+
+
+def message_of(harness: Harness, task_id: str) -> Message:
+    return next(message for message in harness.receive() if message.task_id == task_id)
 
 
 def listed(queues: TaskQueues, state: str, limit: int = 1000) -> list[list[str]]:
@@ -76,8 +81,8 @@ def test_tasks_of_all_priorities_are_counted_by_task_queue() -> None:
     assert harness.services.task_queues.counts(ids) == [(1, 0), (7, 0), (0, 0)]
 
 
-def test_what_this_process_does_is_counted_at_once_and_costs_no_operation() -> None:
-    """Held messages, doubled ones, and dependents that wait do not count."""
+def test_changes_of_this_process_are_counted_at_once_without_a_read() -> None:
+    """Held messages, duplicates and waiting dependents are not counted."""
     harness, reading = Harness(), Reading()
     services = harness.replica(reading, caches_tasks=True)
     assert counts(services) == (0, 0)
@@ -86,7 +91,9 @@ def test_what_this_process_does_is_counted_at_once_and_costs_no_operation() -> N
         services.tasks.create(task_id, task_body(harness.clock.now(), **more))
     assert counts(services) == (2, 0)
     harness.storage.work_queues.put(QUEUE, harness.messages()[0].text, HOUR, 0 * SECOND)
-    harness.claim(next(one for one in harness.receive() if one.task_id == first), services=services)
+    harness.claim(
+        next(message for message in harness.receive() if message.task_id == first), services=services
+    )
     assert counts(services) == (1, 1)
     services.tasks.report(first, 0, "exception", "worker-shutdown")
     assert counts(services) == (2, 0)
@@ -99,7 +106,7 @@ def test_what_this_process_does_is_counted_at_once_and_costs_no_operation() -> N
     assert reading.count == 1
 
 
-def test_what_other_processes_do_is_counted_within_2_seconds() -> None:
+def test_changes_of_other_processes_are_counted_after_2_seconds() -> None:
     harness, reading = Harness(), Reading()
     services = harness.replica(reading, caches_tasks=True)
     assert counts(services) == (0, 0)
@@ -112,24 +119,24 @@ def test_what_other_processes_do_is_counted_within_2_seconds() -> None:
     assert (counts(services), reading.count) == ((1, 0), 3)
 
 
-def test_no_more_than_a_quarter_of_the_time_is_spent_on_reading() -> None:
+def test_at_most_a_quarter_of_the_time_is_spent_reading() -> None:
     harness, reading = Harness(), Reading()
     services = harness.replica(reading, caches_tasks=True)
-    reading.takes = lambda: harness.clock.advance(5 * SECOND)
+    reading.on_read = lambda: harness.clock.advance(5 * SECOND)
     for passed, expected in ((0, 1), (14_999, 1), (1, 2)):
         harness.clock.advance(passed * MILLISECOND)
         counts(services)
         assert reading.count == expected
 
 
-def test_all_who_ask_meanwhile_share_a_reading_and_its_failure() -> None:
+def test_concurrent_calls_share_a_reading_and_its_failure() -> None:
     harness, reading = Harness(), Reading()
     harness.create()
     for error, expected in ((ServiceUnavailable("storage is away"), ServiceUnavailable), (None, tuple)):
         services = harness.replica(reading, caches_tasks=True)
         reading.error = error
         reading.go_on.clear()
-        reading.asked.clear()
+        reading.begun.clear()
 
         def ask(_number: int, services: Services = services) -> type:
             try:
@@ -139,33 +146,36 @@ def test_all_who_ask_meanwhile_share_a_reading_and_its_failure() -> None:
 
         with ThreadPoolExecutor(5) as threads:
             first = threads.submit(ask, 0)
-            assert reading.asked.wait(30)
+            assert reading.begun.wait(30)
             others = [threads.submit(ask, number) for number in range(4)]
             reading.go_on.set()
-            found = {one.result(30) for one in (first, *others)}
-        assert expected in found
+            results = {future.result(30) for future in (first, *others)}
+        assert expected in results
         reading.error = None
         assert counts(services) == (1, 0)
 
 
-def test_what_happens_while_the_table_is_read_is_counted() -> None:
+def test_changes_during_a_reading_are_counted() -> None:
     harness, reading = Harness(), Reading()
     claimed, canceled = harness.create(), harness.create()
     services = harness.replica(reading, caches_tasks=True)
     reading.go_on.clear()
     with ThreadPoolExecutor(1) as threads:
-        asked = threads.submit(counts, services)
-        assert reading.asked.wait(30)
-        harness.claim(next(one for one in harness.receive() if one.task_id == claimed), services=services)
+        counting = threads.submit(counts, services)
+        assert reading.begun.wait(30)
+        harness.claim(
+            next(message for message in harness.receive() if message.task_id == claimed), services=services
+        )
         services.tasks.cancel(canceled)
         services.tasks.create(slugid(), task_body(harness.clock.now()))
         reading.go_on.set()
-        assert asked.result(30) == (1, 1)
+        assert counting.result(30) == (1, 1)
 
 
-def test_after_many_changes_the_table_is_read_again() -> None:
-    """So that what is noted of them is bounded."""
-    harness, backlogs = Harness(), []
+def test_the_table_is_read_again_after_many_changes() -> None:
+    """So the memory for changes is limited."""
+    harness = Harness()
+    backlogs: list[Backlog] = []
 
     class Followed(DelegatingTasks):
         def begin_backlog(self) -> Backlog:
@@ -177,12 +187,12 @@ def test_after_many_changes_the_table_is_read_again() -> None:
     assert counts(services) == (1, 0)
     for number in range(MAX_WRITES + 2):
         assert counts(services) == (1, 0)
-        backlogs[0].wrote(Task(f"task-{number}", task.definition, 5), "", f"etag-{number}")
+        backlogs[0].record_write(Task(f"task-{number}", task.definition, 5), "", f"etag-{number}")
     assert counts(services) == (1, 0)
     assert len(backlogs) == 2
 
 
-def test_tasks_are_listed_from_the_one_that_waits_longest_and_no_message_is_received() -> None:
+def test_tasks_are_listed_in_the_order_of_their_waiting_and_no_message_is_received() -> None:
     harness = Harness()
     waiting = []
     for priority in PRIORITIES:
@@ -203,7 +213,7 @@ def test_tasks_are_listed_from_the_one_that_waits_longest_and_no_message_is_rece
     assert message.task_id not in listed(queues, "pending")[0]
 
 
-def test_a_task_that_another_process_has_canceled_meanwhile_is_not_listed_as_pending() -> None:
+def test_a_task_that_another_process_has_canceled_is_not_listed() -> None:
     harness = Harness()
     task_id = harness.create()
     services = harness.replica()

@@ -14,13 +14,13 @@ def refused(take: Callable[[], object], words: str) -> None:
     assert refusal.value.retry_after == timedelta(seconds=5)
 
 
-def test_one_permission_takes_four_of_64_places_and_all_of_them_give_theirs_back() -> None:
+def test_there_are_64_slots_and_four_for_each_permission() -> None:
     slots = UploadSlots()
     for _ in range(2):
         with ExitStack() as held:
 
             def take(number: int, held: ExitStack = held) -> None:
-                held.enter_context(slots.taken(f"permission-{number}"))
+                held.enter_context(slots.acquire(f"permission-{number}"))
 
             for place in range(64):
                 take(place // 4)
@@ -30,9 +30,9 @@ def test_one_permission_takes_four_of_64_places_and_all_of_them_give_theirs_back
         assert not slots._taken
 
 
-def test_a_failed_upload_gives_its_place_back() -> None:
+def test_a_failed_upload_releases_its_slot() -> None:
     slots = UploadSlots(1, 1)
-    with pytest.raises(ValueError, match="failed"), slots.taken("a"):
+    with pytest.raises(ValueError, match="failed"), slots.acquire("a"):
         raise ValueError("failed")
-    with slots.taken("b"):
-        refused(lambda: slots.taken("a").__enter__(), "1 uploads are under way")
+    with slots.acquire("b"):
+        refused(lambda: slots.acquire("a").__enter__(), "1 uploads are under way")

@@ -1,4 +1,4 @@
-"""Provisioners, worker types and workers: declared, seen, listed; and what it costs to see them."""
+"""Provisioners, worker types and workers: declared, active, listed; and what a record costs."""
 
 from collections.abc import Callable, MutableMapping
 from typing import Any
@@ -11,7 +11,8 @@ from legacy_queue.domain.times import format_time
 from legacy_queue.domain.worker_record import ACTIVE_EVERY, Path, WorkerRecord, worker_path
 from legacy_queue.ports import Changed
 from legacy_queue.services.claims import ClaimProof
-from legacy_queue.services.workers import MAX_NEW, MAX_NOTED, Workers
+from legacy_queue.services.workers import MAX_NEW, Workers
+from legacy_queue.stores import WorkerStore
 from tests.services.harness import (
     ALICE,
     BOB,
@@ -26,6 +27,7 @@ from tests.services.harness import (
     Harness,
     failing,
 )
+from tests.services.ports import intercept_port
 
 POOL = PROVISIONER, WORKER_TYPE
 ALICES, BOBS = (worker_path(*POOL, worker) for worker in (ALICE, BOB))
@@ -51,42 +53,41 @@ def workers(harness: Harness) -> Workers:
 
 
 def tasks(answer: Any) -> list[str]:
-    return [one["taskId"] for one in answer["recentTasks"]]
+    return [task["taskId"] for task in answer["recentTasks"]]
 
 
 def listed(workers: Workers, parent: Path = POOL, limit: int = 1000, **more: Any) -> list[list[str]]:
     """The last parts of their paths, page by page."""
-    pages, after = [], ()
+    pages: list[list[str]] = []
+    after: Path = ()
     while True:
-        page = workers.list(parent, after, limit, lambda known: known.path[-1].encode(), **more)
+        page = workers.list(parent, after, limit, lambda record: record.path[-1].encode(), **more)
         pages.append([name.decode() for name in page.items])
         if page.after is None:
             return pages
         after = page.after
 
 
-def repr_of(known: WorkerRecord) -> bytes:
-    return repr(known).encode()
+def repr_of(record: WorkerRecord) -> bytes:
+    return repr(record).encode()
 
 
-def all_known(workers: Workers) -> list[WorkerRecord]:
+def worker_records(workers: Workers) -> list[WorkerRecord]:
     """The workers that are listed."""
-    found: list[WorkerRecord] = []
+    records: list[WorkerRecord] = []
 
-    def render(known: WorkerRecord) -> bytes:
-        found.append(known)
+    def render(record: WorkerRecord) -> bytes:
+        records.append(record)
         return b""
 
     workers.list(POOL, (), 9, render)
-    return found
+    return records
 
 
-# --- seen
+# --- active
 
 
-def test_who_claims_is_known_with_its_worker_type_and_its_provisioner(
-    harness: Harness, workers: Workers
-) -> None:
+def test_a_claim_creates_the_worker_its_type_and_its_provisioner(harness: Harness, workers: Workers) -> None:
     task_id = harness.claimed()
     for services in (harness.services, harness.replica()):
         worker = services.workers.describe(ALICES)
@@ -100,7 +101,7 @@ def test_who_claims_is_known_with_its_worker_type_and_its_provisioner(
         workers.flush()
 
 
-def test_the_run_that_is_told_is_the_one_that_was_claimed(harness: Harness, workers: Workers) -> None:
+def test_the_recent_task_has_the_run_that_was_claimed(harness: Harness, workers: Workers) -> None:
     """A message for run 1 leads to run 0 after a crash between the two steps of a claim."""
     task_id = harness.create()
     harness.services.claims.claim(harness.task(task_id), 1, BOB, ClaimProof())
@@ -108,13 +109,13 @@ def test_the_run_that_is_told_is_the_one_that_was_claimed(harness: Harness, work
     assert workers.describe(BOBS)["recentTasks"] == [{"taskId": task_id, "runId": 0}]
 
 
-def test_who_polls_makes_the_worker_type_known_and_no_worker(harness: Harness, workers: Workers) -> None:
+def test_a_poll_creates_the_worker_type_and_no_worker(harness: Harness, workers: Workers) -> None:
     harness.services.polling.poll_urls(*POOL, "client")
     assert workers.describe(POOL)["lastDateActive"] == format_time(NOW)
     assert listed(workers) == [[]]
 
 
-def test_who_reclaims_is_still_active(harness: Harness, workers: Workers) -> None:
+def test_a_reclaim_keeps_the_worker_active(harness: Harness, workers: Workers) -> None:
     task_id = harness.claimed()
     workers.flush()
     harness.clock.advance(MINUTE)
@@ -126,7 +127,7 @@ def test_who_reclaims_is_still_active(harness: Harness, workers: Workers) -> Non
     assert len(tasks(workers.describe(ALICES))) == 1
 
 
-def test_a_claim_that_is_refused_makes_nobody_known(harness: Harness, workers: Workers) -> None:
+def test_a_refused_claim_creates_no_worker(harness: Harness, workers: Workers) -> None:
     task_id = harness.claimed()
     with pytest.raises(RequestConflict):
         harness.services.claims.claim(harness.task(task_id), 0, BOB, ClaimProof())
@@ -134,7 +135,7 @@ def test_a_claim_that_is_refused_makes_nobody_known(harness: Harness, workers: W
         workers.describe(BOBS)
 
 
-def test_the_last_20_tasks_are_told_the_newest_last(harness: Harness, workers: Workers) -> None:
+def test_a_worker_has_its_last_20_tasks_the_newest_last(harness: Harness, workers: Workers) -> None:
     other = harness.replica()
     for number in range(30):
         (harness.services, other)[number // 10 % 2].workers.record_claims(*POOL, ALICE, [(f"t{number}", 0)])
@@ -145,7 +146,7 @@ def test_the_last_20_tasks_are_told_the_newest_last(harness: Harness, workers: W
     assert tasks(other.workers.describe(ALICES)) == expected
 
 
-def test_a_claim_that_is_repeated_is_one_task(harness: Harness, workers: Workers) -> None:
+def test_a_repeated_claim_is_one_recent_task(harness: Harness, workers: Workers) -> None:
     harness.create()
     message = harness.receive_one()
     for _ in range(3):
@@ -157,7 +158,7 @@ def test_a_claim_that_is_repeated_is_one_task(harness: Harness, workers: Workers
 # --- what it costs
 
 
-def test_a_claim_writes_nothing_of_its_worker_and_a_flush_one_row_of_each(harness: Harness) -> None:
+def test_a_claim_writes_no_record_and_a_flush_one_row_for_each(harness: Harness) -> None:
     calls = CallRecorder()
     workers = harness.replica(calls).workers
     for worker in (ALICE, BOB):
@@ -175,9 +176,7 @@ def test_a_claim_writes_nothing_of_its_worker_and_a_flush_one_row_of_each(harnes
     assert calls.names == ["worker.replace"]
 
 
-def test_who_is_new_is_seen_by_another_process_before_the_next_flush(
-    harness: Harness, workers: Workers
-) -> None:
+def test_another_process_sees_a_new_worker_before_the_flush(harness: Harness, workers: Workers) -> None:
     task_id = harness.claimed()
     workers.flush_new()
     other = harness.replica().workers
@@ -185,7 +184,7 @@ def test_who_is_new_is_seen_by_another_process_before_the_next_flush(
     assert other.describe(POOL)["workerType"] == WORKER_TYPE
 
 
-def test_who_is_new_is_written_once_more_at_most_and_who_is_known_only_by_the_flush(harness: Harness) -> None:
+def test_a_new_worker_is_written_at_once_and_later_activity_by_the_flush(harness: Harness) -> None:
     calls = CallRecorder()
     workers = harness.replica(calls).workers
     workers.record_claims(*POOL, ALICE, [("first", 0)])
@@ -198,7 +197,7 @@ def test_who_is_new_is_written_once_more_at_most_and_who_is_known_only_by_the_fl
     assert calls.names[6:] == ["worker.replace"]
 
 
-def test_of_a_thousand_who_are_new_32_are_written_at_a_time(harness: Harness) -> None:
+def test_32_new_records_are_written_at_a_time(harness: Harness) -> None:
     calls = CallRecorder()
     workers = harness.replica(calls).workers
     for number in range(1000):
@@ -210,16 +209,17 @@ def test_of_a_thousand_who_are_new_32_are_written_at_a_time(harness: Harness) ->
     assert calls.names.count("worker.insert") == 1002
 
 
-def test_who_is_new_is_written_by_one_of_many_listings_at_once(harness: Harness) -> None:
+def test_one_of_several_concurrent_lists_writes_a_new_worker(harness: Harness) -> None:
+    process: Workers
     calls = CallRecorder()
-    list_again = FaultAt(0, of="worker.load", before=lambda: workers.list(POOL, (), 9, repr_of))
-    workers = harness.replica(lambda name, call: list_again(name, lambda: calls(name, call))).workers
-    workers.record_activity(*POOL, ALICE)
-    assert len(workers.list(POOL, (), 9, repr_of).items) == 1
+    list_again = FaultAt(0, of="worker.load", before=lambda: process.list(POOL, (), 9, repr_of))
+    process = harness.replica(lambda name, call: list_again(name, lambda: calls(name, call))).workers
+    process.record_activity(*POOL, ALICE)
+    assert len(process.list(POOL, (), 9, repr_of).items) == 1
     assert calls.names.count("worker.load") == calls.names.count("worker.insert") == 3
 
 
-def test_who_is_new_while_storage_is_away_is_written_later(harness: Harness) -> None:
+def test_a_new_worker_is_written_when_storage_is_back(harness: Harness) -> None:
     workers = harness.replica(FaultAt(2, before=failing(AWAY))).workers
     workers.record_activity(*POOL, ALICE)
     workers.flush_new()
@@ -229,7 +229,7 @@ def test_who_is_new_while_storage_is_away_is_written_later(harness: Harness) -> 
     assert harness.services.workers.describe(ALICES)["recentTasks"] == []
 
 
-def test_who_only_asks_for_work_is_written_every_half_an_hour(harness: Harness) -> None:
+def test_an_idle_worker_is_written_every_half_hour(harness: Harness) -> None:
     calls = CallRecorder()
     workers = harness.replica(calls).workers
     for _ in range(6 * 60):  # every ten seconds for an hour
@@ -242,7 +242,7 @@ def test_who_only_asks_for_work_is_written_every_half_an_hour(harness: Harness) 
     assert written["firstClaim"] == format_time(NOW)
 
 
-def test_what_another_process_has_written_of_mere_activity_is_not_written_again(harness: Harness) -> None:
+def test_activity_that_another_process_has_written_is_not_written_again(harness: Harness) -> None:
     harness.services.workers.record_activity(*POOL, ALICE)
     harness.services.workers.flush()
     calls = CallRecorder()
@@ -253,7 +253,7 @@ def test_what_another_process_has_written_of_mere_activity_is_not_written_again(
     assert calls.names == ["worker.load"] * 3
 
 
-def test_what_several_processes_have_seen_is_put_together(harness: Harness) -> None:
+def test_the_claims_of_several_processes_are_merged(harness: Harness) -> None:
     processes = [harness.replica().workers for _ in range(3)]
     for _ in range(2):
         for number, process in enumerate(processes):
@@ -262,25 +262,29 @@ def test_what_several_processes_have_seen_is_put_together(harness: Harness) -> N
     assert tasks(harness.services.workers.describe(ALICES)) == ["t0", "t1", "t2"]
 
 
-def test_the_memory_for_what_was_seen_is_bounded(
-    workers: Workers, logs: list[MutableMapping[str, Any]]
-) -> None:
-    for number in range(MAX_NOTED + 10):
-        workers.record_activity(*POOL, Worker("group", f"w{number}"))
+def test_the_records_in_memory_are_limited(harness: Harness, logs: list[MutableMapping[str, Any]]) -> None:
+    calls = CallRecorder()
+    workers = Workers(
+        intercept_port(WorkerStore, harness.storage.workers, calls), harness.clock, max_records=5
+    )
+    seen = [Worker("group", f"w{number}") for number in range(10)]
+    for worker in seen:
+        workers.record_activity(*POOL, worker)
     workers.flush()
-    (told,) = [one for one in logs if one["event"] == "worker-activity-dropped"]
-    assert told["count"] == 12  # the provisioner and the worker type were noted too
-    assert len(workers._written._entries) == MAX_NOTED
-    workers.flush()
+    assert calls.names.count("insert") == 5  # the provisioner, the worker type, and three workers
+    assert [(line["event"], line["count"]) for line in logs] == [("worker-activity-dropped", 7)]
+    for worker in seen[3:]:
+        workers.record_activity(*POOL, worker)
+        workers.flush()
     assert len(logs) == 1
-    for number in range(20):
-        workers.record_activity(*POOL, Worker("group", f"v{number}"))
+    assert calls.names.count("insert") == 12
+    calls.names.clear()
+    workers.record_activity(*POOL, seen[0])
     workers.flush()
-    assert len(workers._written._entries) == MAX_NOTED
-    assert len(listed(workers)[0]) == 1000
+    assert "load" in calls.names, "the record is not remembered"
 
 
-def test_a_flush_takes_two_seconds_and_goes_on_with_who_waits_longest(harness: Harness) -> None:
+def test_a_flush_takes_two_seconds_and_writes_the_oldest_first(harness: Harness) -> None:
     def slow(_name: str, call: Callable[[], Any]) -> Any:
         harness.clock.advance(SECOND / 10)
         return call()
@@ -300,7 +304,7 @@ def test_a_flush_takes_two_seconds_and_goes_on_with_who_waits_longest(harness: H
 # --- what goes wrong
 
 
-def test_what_could_not_be_written_is_written_later(harness: Harness) -> None:
+def test_activity_that_could_not_be_written_is_written_later(harness: Harness) -> None:
     workers = harness.replica(FaultAt(3, before=failing(AWAY))).workers
     workers.record_claims(*POOL, ALICE, [("task", 0)])
     with pytest.raises(ServiceUnavailable):
@@ -310,7 +314,7 @@ def test_what_could_not_be_written_is_written_later(harness: Harness) -> None:
     assert tasks(harness.services.workers.describe(ALICES)) == ["task"]
 
 
-def test_what_was_written_though_the_answer_was_lost_is_not_told_twice(harness: Harness) -> None:
+def test_a_claim_whose_write_lost_its_answer_is_listed_once(harness: Harness) -> None:
     lost = FaultAt(0, of="worker.insert", after=failing(AWAY))
     workers = harness.replica(lost).workers
     workers.record_claims(*POOL, ALICE, [("task", 0)])
@@ -321,43 +325,46 @@ def test_what_was_written_though_the_answer_was_lost_is_not_told_twice(harness: 
     assert tasks(workers.describe(ALICES)) == ["task"]
 
 
-def test_a_defect_keeps_nobody_else_from_being_written(
+def test_an_unexpected_error_stops_no_other_write(
     harness: Harness, logs: list[MutableMapping[str, Any]]
 ) -> None:
     workers = harness.replica(FaultAt(0, before=failing(ValueError("a defect")))).workers
     workers.record_claims(*POOL, ALICE, [("task", 0)])
     workers.flush()
-    assert [one["event"] for one in logs] == ["activity-not-written"]
+    assert [line["event"] for line in logs] == ["activity-not-written"]
     assert tasks(harness.services.workers.describe(ALICES)) == ["task"]
     workers.flush()
     assert len(logs) == 1
 
 
-def test_what_happens_while_it_is_written_is_written_the_next_time(harness: Harness) -> None:
-    def claim_another() -> None:
-        workers.record_claims(*POOL, ALICE, [("second", 0)])
+def test_activity_during_a_write_is_written_by_the_next_flush(harness: Harness) -> None:
+    process: Workers
 
-    workers = harness.replica(FaultAt(2, of="worker.insert", after=claim_another)).workers
-    workers.record_claims(*POOL, ALICE, [("first", 0)])
-    workers.flush()
-    assert tasks(workers.describe(ALICES)) == ["first", "second"]
+    def claim_another() -> None:
+        process.record_claims(*POOL, ALICE, [("second", 0)])
+
+    process = harness.replica(FaultAt(2, of="worker.insert", after=claim_another)).workers
+    process.record_claims(*POOL, ALICE, [("first", 0)])
+    process.flush()
+    assert tasks(process.describe(ALICES)) == ["first", "second"]
     assert tasks(harness.services.workers.describe(ALICES)) == ["first"]
-    workers.flush()
+    process.flush()
     assert tasks(harness.services.workers.describe(ALICES)) == ["first", "second"]
 
 
-def test_two_flushes_at_once_write_it_once(harness: Harness) -> None:
-    """As when the process ends while its thread writes."""
+def test_two_concurrent_flushes_write_a_record_once(harness: Harness) -> None:
+    """The process ends while its thread writes."""
+    process: Workers
     calls = CallRecorder()
-    flush_again = FaultAt(0, before=lambda: workers.flush())
-    workers = harness.replica(lambda name, call: flush_again(name, lambda: calls(name, call))).workers
-    workers.record_claims(*POOL, ALICE, [("task", 0)])
-    workers.flush()
+    flush_again = FaultAt(0, before=lambda: process.flush())
+    process = harness.replica(lambda name, call: flush_again(name, lambda: calls(name, call))).workers
+    process.record_claims(*POOL, ALICE, [("task", 0)])
+    process.flush()
     assert calls.names.count("worker.insert") == 3
     assert tasks(harness.services.workers.describe(ALICES)) == ["task"]
 
 
-def test_who_is_changed_by_others_again_and_again_is_given_up_for_now(harness: Harness) -> None:
+def test_a_record_that_others_change_all_the_time_is_unavailable(harness: Harness) -> None:
     def always_changed(name: str, call: Callable[[], Any]) -> Any:
         if name == "worker.replace":
             raise Changed
@@ -369,7 +376,7 @@ def test_who_is_changed_by_others_again_and_again_is_given_up_for_now(harness: H
         workers.declare(POOL[:1], {"description": "another"})
 
 
-def test_somebody_who_comes_into_being_twice_at_once_is_one(harness: Harness) -> None:
+def test_two_concurrent_declarations_of_a_new_provisioner_are_merged(harness: Harness) -> None:
     other = harness.replica().workers
     workers = harness.replica(
         FaultAt(0, of="worker.insert", before=lambda: other.declare(POOL[:1], {"stability": "stable"}))
@@ -381,16 +388,16 @@ def test_somebody_who_comes_into_being_twice_at_once_is_one(harness: Harness) ->
 # --- declared
 
 
-def test_a_declaration_brings_all_above_into_being(harness: Harness, workers: Workers) -> None:
+def test_a_declaration_creates_the_parents(harness: Harness, workers: Workers) -> None:
     answer = workers.declare(ALICES, {"expires": format_time(NOW + 9 * DAY)})
     assert answer["expires"] == format_time(NOW + 9 * DAY)
     assert answer["recentTasks"] == answer["actions"] == []
     assert workers.describe(POOL)["description"] == ""
     assert workers.describe(POOL[:1])["stability"] == "experimental"
-    assert [known.path for known in harness.storage.workers.list((), (), 9)] == [POOL[:1]]
+    assert [record.path for record in harness.storage.workers.list((), (), 9)] == [POOL[:1]]
 
 
-def test_a_declaration_leaves_what_it_does_not_give(workers: Workers) -> None:
+def test_a_declaration_leaves_other_properties(workers: Workers) -> None:
     workers.declare(POOL, {"description": "builds", "stability": "stable"})
     answer = workers.declare(POOL, {"stability": "deprecated"})
     assert (answer["description"], answer["stability"]) == ("builds", "deprecated")
@@ -418,7 +425,7 @@ def test_another_process_does_not_write_over_a_declaration(harness: Harness, wor
     assert workers.describe(POOL)["description"] == "builds"
 
 
-def test_actions_are_shown_where_they_belong(workers: Workers) -> None:
+def test_actions_are_shown_in_their_context(workers: Workers) -> None:
     actions = [action(context) for context in ("provisioner", "worker-type", "worker")]
     assert workers.declare(POOL[:1], {"actions": actions})["actions"] == actions
     assert workers.declare(POOL, {"description": ""})["actions"] == actions[1:2]
@@ -433,13 +440,13 @@ def test_a_worker_outlives_its_provisioner(harness: Harness, workers: Workers) -
     assert listed(workers, ()) == [[]]
 
 
-def test_a_bad_time_is_refused_and_nothing_changed(harness: Harness, workers: Workers) -> None:
+def test_an_invalid_time_is_refused_and_nothing_is_stored(harness: Harness, workers: Workers) -> None:
     with pytest.raises(InputError, match="expires"):
         workers.declare(POOL[:1], {"expires": "2030-02-30T00:00:00Z"})
     assert harness.storage.workers.load(POOL[:1]) is None
 
 
-# --- known, and not
+# --- found, and not
 
 
 @pytest.mark.parametrize(
@@ -450,12 +457,12 @@ def test_a_bad_time_is_refused_and_nothing_changed(harness: Harness, workers: Wo
         (ALICES, "worker provisioner/"),
     ],
 )
-def test_who_was_never_seen_is_not_found(workers: Workers, path: Path, named: str) -> None:
+def test_an_unknown_path_is_not_found(workers: Workers, path: Path, named: str) -> None:
     with pytest.raises(ResourceNotFound, match=f"there is no {named}"):
         workers.describe(path)
 
 
-def test_who_has_expired_is_not_found_and_begins_anew(harness: Harness, workers: Workers) -> None:
+def test_an_expired_worker_type_is_not_found_and_starts_anew(harness: Harness, workers: Workers) -> None:
     workers.declare(POOL, {"description": "builds", "expires": format_time(NOW + MINUTE)})
     harness.clock.advance(MINUTE)
     with pytest.raises(ResourceNotFound):
@@ -468,7 +475,7 @@ def test_who_has_expired_is_not_found_and_begins_anew(harness: Harness, workers:
         workers.describe(POOL)
 
 
-def test_who_is_gone_comes_back_with_its_next_claim(harness: Harness, workers: Workers) -> None:
+def test_an_expired_worker_comes_back_with_its_next_claim(harness: Harness, workers: Workers) -> None:
     harness.claimed()
     workers.flush()
     harness.sweep(2 * DAY)
@@ -483,7 +490,7 @@ def test_who_is_gone_comes_back_with_its_next_claim(harness: Harness, workers: W
 # --- listed
 
 
-def test_what_is_noted_is_listed_with_what_is_stored_page_by_page(harness: Harness, workers: Workers) -> None:
+def test_unwritten_and_stored_records_are_listed_page_by_page(harness: Harness, workers: Workers) -> None:
     names = [f"w{number:02}" for number in range(25)]
     for name in names:
         workers.record_claims(*POOL, Worker("group", name), [("task", 0)])
@@ -500,16 +507,16 @@ def test_what_is_noted_is_listed_with_what_is_stored_page_by_page(harness: Harne
     assert listed(harness.replica().workers, ()) == [["another", PROVISIONER]]
 
 
-def test_what_is_listed_is_as_new_as_what_is_described(workers: Workers) -> None:
+def test_the_list_is_as_new_as_the_description(workers: Workers) -> None:
     for number in range(3):
         workers.record_claims(*POOL, ALICE, [(f"t{number}", 0)])
-        (known,) = all_known(workers)
-        assert known.to_wire()["recentTasks"] == workers.describe(ALICES)["recentTasks"]
+        (record,) = worker_records(workers)
+        assert record.to_wire()["recentTasks"] == workers.describe(ALICES)["recentTasks"]
         if number == 1:
             workers.flush()
 
 
-def test_quarantined_workers_are_listed_alone_or_left_out(harness: Harness, workers: Workers) -> None:
+def test_a_list_can_have_only_or_no_quarantined_workers(harness: Harness, workers: Workers) -> None:
     for name in ("alice", "bob", "carol"):
         workers.record_activity(*POOL, Worker("group", name))
     workers.quarantine(BOBS, NOW + MINUTE)
@@ -519,15 +526,15 @@ def test_quarantined_workers_are_listed_alone_or_left_out(harness: Harness, work
     assert [name for page in listed(workers, limit=1, is_quarantined=True) for name in page] == ["bob"]
     harness.clock.advance(MINUTE)
     assert listed(workers, is_quarantined=True) == [[]]
-    assert [known.quarantine_until for known in all_known(workers)] == [None] * 3
+    assert [record.quarantine_until for record in worker_records(workers)] == [None] * 3
 
 
-def test_nobody_is_listed_of_whom_nothing_is_known(workers: Workers) -> None:
+def test_an_unknown_parent_has_an_empty_list(workers: Workers) -> None:
     for parent in ((), POOL[:1], POOL):
         assert listed(workers, parent) == [[]]
         assert workers.list(parent, (), 1, repr_of).after is None
 
 
-def test_a_known_worker_is_what_a_list_is_made_of(workers: Workers) -> None:
+def test_a_list_renders_worker_records(workers: Workers) -> None:
     workers.record_activity(*POOL, ALICE)
-    assert all_known(workers) == [WorkerRecord.new(ALICES, NOW)]
+    assert worker_records(workers) == [WorkerRecord.new(ALICES, NOW)]

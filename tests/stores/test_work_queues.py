@@ -26,7 +26,6 @@ SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
 TEXT = base64.b64encode(b'{"taskId": "a", "runId": 0}').decode()
 OTHER_TEXT = base64.b64encode(b'{"taskId": "a", "runId": 1}').decode()
-STRANGE_RECEIPTS = ["AgAAAAMAAAAAAAAAzgE=", "stale", "", "a b", "\ud800", "%2B&popreceipt=", "é"]
 
 
 def test_a_message_that_was_put_is_received_as_it_was_put(
@@ -36,13 +35,6 @@ def test_a_message_that_was_put_is_received_as_it_was_put(
     (received,) = poll(sign(queue).poll)
     assert (received.lease.message_id, received.text, received.dequeue_count) == (lease.message_id, TEXT, 1)
     assert str(uuid.UUID(received.lease.message_id)) == received.lease.message_id
-
-
-def test_a_received_message_is_invisible_to_others(storage: Storage, queue: WorkQueue, sign: Sign) -> None:
-    storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
-    urls = sign(queue)
-    assert poll(urls.poll)
-    assert poll(urls.poll) == []
 
 
 def test_a_message_that_is_not_deleted_is_received_again(
@@ -61,35 +53,6 @@ def test_the_poll_url_of_an_unused_queue_returns_no_message(queue: WorkQueue, si
     assert poll(sign(queue).poll) == []
 
 
-def test_messages_come_in_the_order_in_which_they_were_put(
-    storage: Storage, queue: WorkQueue, sign: Sign
-) -> None:
-    texts = [base64.b64encode(b"%d" % number).decode() for number in range(5)]
-    for text in texts:
-        storage.work_queues.put(queue, text, HOUR, NO_TIME)
-    url = sign(queue).poll
-    assert [message.text for message in poll(url, 3) + poll(url, 3)] == texts
-
-
-def test_one_poll_receives_up_to_32_messages(storage: Storage, queue: WorkQueue, sign: Sign) -> None:
-    for _ in range(33):
-        storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
-    url = sign(queue).poll
-    assert [len(poll(url, 32)), len(poll(url, 32))] == [32, 1]
-
-
-def test_each_message_is_received_by_one_of_many_concurrent_polls(
-    storage: Storage, queue: WorkQueue, sign: Sign
-) -> None:
-    put = {storage.work_queues.put(queue, TEXT, HOUR, NO_TIME).message_id for _ in range(20)}
-    url = sign(queue).poll
-    with ThreadPoolExecutor(8) as threads:
-        received = [
-            message for messages in threads.map(lambda _: poll(url, 5), range(8)) for message in messages
-        ]
-    assert sorted(message.lease.message_id for message in received) == sorted(put)
-
-
 def test_each_priority_has_a_queue_of_its_own_and_urls_come_in_the_order_asked_for(
     storage: Storage, backend: Backend
 ) -> None:
@@ -100,27 +63,6 @@ def test_each_priority_has_a_queue_of_its_own_and_urls_come_in_the_order_asked_f
     now = backend.clock.now()
     urls = storage.work_queues.signed_urls(queues, now - HOUR, now + HOUR, SECOND)
     assert [[message.text for message in poll(one.poll, 32)] for one in urls] == [[text] for text in texts]
-
-
-def test_a_message_put_invisible_is_not_received(storage: Storage, queue: WorkQueue, sign: Sign) -> None:
-    storage.work_queues.put(queue, TEXT, HOUR, HOUR / 2)
-    assert poll(sign(queue).poll) == []
-
-
-def test_a_message_put_invisible_is_received_once_its_time_has_come(
-    storage: Storage, queue: WorkQueue, sign: Sign, wait: Wait
-) -> None:
-    storage.work_queues.put(queue, TEXT, HOUR, SECOND)
-    wait(1)
-    assert [message.text for message in poll(sign(queue).poll)] == [TEXT]
-
-
-def test_a_message_is_gone_after_its_time_to_live(
-    storage: Storage, queue: WorkQueue, sign: Sign, wait: Wait
-) -> None:
-    storage.work_queues.put(queue, TEXT, timedelta(seconds=1.9), NO_TIME)
-    wait(1)
-    assert poll(sign(queue).poll) == []
 
 
 def test_a_message_with_a_time_to_live_below_a_second_can_be_put(
@@ -154,15 +96,6 @@ def test_a_hidden_message_is_invisible_and_one_made_visible_is_received_with_its
     assert [message.text for message in poll(urls.poll)] == [TEXT]
 
 
-def test_a_hidden_message_is_received_once_its_time_has_come(
-    storage: Storage, queue: WorkQueue, sign: Sign, wait: Wait
-) -> None:
-    lease = storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
-    storage.work_queues.hide(queue, lease, OTHER_TEXT, SECOND)
-    wait(1)
-    assert [message.text for message in poll(sign(queue).poll)] == [OTHER_TEXT]
-
-
 def test_hiding_a_message_ends_the_lease_that_hid_it(
     storage: Storage, queue: WorkQueue, leased: MessageLease
 ) -> None:
@@ -172,34 +105,6 @@ def test_hiding_a_message_ends_the_lease_that_hid_it(
     with pytest.raises(LeaseLost):
         storage.work_queues.remove(queue, leased)
     assert storage.work_queues.count(queue) == 1
-
-
-def test_hiding_does_not_change_how_often_a_message_was_received(
-    storage: Storage, queue: WorkQueue, sign: Sign
-) -> None:
-    url = sign(queue).poll
-    lease = storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
-    storage.work_queues.hide(queue, lease, TEXT, NO_TIME)
-    (first,) = poll(url)
-    storage.work_queues.hide(queue, first.lease, TEXT, NO_TIME)
-    (second,) = poll(url)
-    assert (first.dequeue_count, second.dequeue_count) == (1, 2)
-
-
-def test_a_lease_outlasts_the_invisibility_until_the_message_is_received_again(
-    storage: Storage, queue: WorkQueue, sign: Sign, wait: Wait
-) -> None:
-    storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
-    url = sign(queue, visibility=SECOND).poll
-    (first,) = poll(url)
-    wait(1)
-    held = storage.work_queues.hide(queue, first.lease, TEXT, SECOND)
-    wait(1)
-    (second,) = poll(url)
-    for lost in (first.lease, held):
-        with pytest.raises(LeaseLost):
-            storage.work_queues.hide(queue, lost, OTHER_TEXT, HOUR / 2)
-    storage.work_queues.hide(queue, second.lease, TEXT, HOUR / 2)
 
 
 @pytest.mark.parametrize("appended", ["visibilitytimeout=1", "visibilitytimeout=1&visibilitytimeout=2"])
@@ -228,44 +133,6 @@ def test_a_removed_message_is_gone(
         storage.work_queues.remove(queue, leased)
     with pytest.raises(LeaseLost):
         storage.work_queues.hide(queue, leased, TEXT, NO_TIME)
-
-
-@pytest.mark.parametrize("receipt", STRANGE_RECEIPTS)
-def test_a_wrong_receipt_is_a_lost_lease(storage: Storage, queue: WorkQueue, receipt: str) -> None:
-    lease = storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
-    with pytest.raises(LeaseLost):
-        storage.work_queues.hide(queue, replace(lease, receipt=receipt), OTHER_TEXT, HOUR / 2)
-    with pytest.raises(LeaseLost):
-        storage.work_queues.remove(queue, replace(lease, receipt=receipt))
-    storage.work_queues.remove(queue, lease)
-
-
-@pytest.mark.parametrize(
-    "message_id", [str(uuid.UUID(int=1)), "not-a-guid", "a/b", "..", "%2e%2e", "\ud800", "?x=1", " "]
-)
-def test_a_missing_message_is_a_lost_lease(storage: Storage, queue: WorkQueue, message_id: str) -> None:
-    lease = storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
-    with pytest.raises(LeaseLost):
-        storage.work_queues.hide(queue, replace(lease, message_id=message_id), OTHER_TEXT, HOUR / 2)
-    with pytest.raises(LeaseLost):
-        storage.work_queues.remove(queue, replace(lease, message_id=message_id))
-    assert storage.work_queues.count(queue) == 1
-
-
-def test_every_lease_is_lost_in_an_unused_queue(storage: Storage, queue: WorkQueue) -> None:
-    lease = MessageLease(str(uuid.UUID(int=1)), "AgAAAAMAAAAAAAAAzgE=")
-    with pytest.raises(LeaseLost):
-        storage.work_queues.hide(queue, lease, TEXT, HOUR)
-    with pytest.raises(LeaseLost):
-        storage.work_queues.remove(queue, lease)
-
-
-def test_a_lease_is_valid_only_in_its_own_queue(storage: Storage, queue: WorkQueue) -> None:
-    other = replace(queue, priority="lowest")
-    lease = storage.work_queues.put(queue, TEXT, HOUR, NO_TIME)
-    storage.work_queues.put(other, TEXT, HOUR, NO_TIME)
-    with pytest.raises(LeaseLost):
-        storage.work_queues.remove(other, lease)
 
 
 def test_invisible_messages_are_counted(storage: Storage, queue: WorkQueue, sign: Sign) -> None:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
-import mohawk  # type: ignore[import-untyped]
+import mohawk
 import requests
 from azure.storage.queue import QueueClient
 from lxml import etree

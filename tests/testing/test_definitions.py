@@ -24,7 +24,7 @@ def test_a_time_may_be_a_datetime_or_a_duration_from_now_on() -> None:
     assert (made["deadline"], made["expires"]) == ("2026-01-02T04:04:05.000Z", "2026-01-04T03:04:05.000Z")
 
 
-def test_of_the_metadata_only_what_is_given_is_replaced() -> None:
+def test_given_metadata_replaces_only_the_same_names() -> None:
     assert definition(NOW, {"metadata": {"name": "mine"}})["metadata"] == {
         **definition(NOW, {})["metadata"],
         "name": "mine",

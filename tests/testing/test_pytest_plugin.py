@@ -106,7 +106,9 @@ SAID = (
 )
 
 
-def test_a_suite_of_another_project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suite_of_another_project_gets_fixtures_and_reports(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONPATH", str(NEWEST_CLIENT), prepend=":")
     pytester.makepyfile(test_defaults=DEFAULTS, test_marked=MARKED)
     ran = pytester.runpytest_subprocess(

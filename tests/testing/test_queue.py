@@ -58,7 +58,7 @@ def test_a_run_is_reported(
     assert legacy_queue.report(run, resolution, reason=reason)["state"] == state
 
 
-def test_a_claim_does_not_wait_for_a_message_that_leads_to_none(legacy_queue: LegacyQueue) -> None:
+def test_a_stale_message_does_not_delay_a_claim(legacy_queue: LegacyQueue) -> None:
     legacy_queue.create_task()
     legacy_queue.advance("21m")  # the sweeper puts the message of the task again
     assert legacy_queue.claim()
@@ -82,7 +82,7 @@ def test_a_refusal_has_the_status_the_code_and_the_message_of_the_queue(legacy_q
     assert (refused.value.status, refused.value.code) == (400, "InputValidationError")
 
 
-def test_a_state_a_protocol_and_a_resolution_that_are_none_are_refused_at_once(
+def test_an_unknown_state_protocol_or_resolution_is_refused_at_once(
     legacy_queue: LegacyQueue,
 ) -> None:
     task_id = legacy_queue.create_task()
@@ -96,7 +96,7 @@ def test_a_state_a_protocol_and_a_resolution_that_are_none_are_refused_at_once(
         run.report("done")  # type: ignore[arg-type]
 
 
-def test_the_end_of_a_wait_comes_with_the_event(legacy_queue: LegacyQueue) -> None:
+def test_a_wait_ends_with_the_event(legacy_queue: LegacyQueue) -> None:
     task_id = legacy_queue.create_task()
     run = legacy_queue.claim()
     assert run
@@ -136,7 +136,7 @@ def test_a_wait_ends_with_a_reset(legacy_queue: LegacyQueue) -> None:
     resetting.join()
 
 
-def test_an_event_is_found_that_came_before_the_wait_or_comes_during_it(legacy_queue: LegacyQueue) -> None:
+def test_wait_for_event_finds_an_event_before_and_during_the_wait(legacy_queue: LegacyQueue) -> None:
     task_id = legacy_queue.create_task(routes=["a.b"])
     first = legacy_queue.wait_for_event("task-pending", "route.a.b")
     assert first["payload"]["status"]["taskId"] == task_id
@@ -175,7 +175,7 @@ def test_the_requests_of_signed_urls_are_seen(legacy_queue: LegacyQueue) -> None
     assert legacy_queue.requests(limit=1)[0]["endpoint"] == "azure.delete"
 
 
-def test_time_passes_as_the_test_says(legacy_queue: LegacyQueue) -> None:
+def test_the_test_controls_the_time(legacy_queue: LegacyQueue) -> None:
     frozen = legacy_queue.freeze()
     assert legacy_queue.now() == frozen
     assert legacy_queue.advance("90s") == frozen + timedelta(seconds=90)
@@ -219,7 +219,7 @@ def test_a_fault_closes_the_connection_after_the_change(legacy_queue: LegacyQueu
     assert legacy_queue.status(task_id)["state"] == "running"
 
 
-def test_where_there_is_no_answer_the_signature_is_not_shown(legacy_queue: LegacyQueue) -> None:
+def test_a_missing_answer_shows_no_signature(legacy_queue: LegacyQueue) -> None:
     with (
         legacy_queue.fault("azure.receive", drop="before"),
         pytest.raises(
@@ -232,7 +232,7 @@ def test_where_there_is_no_answer_the_signature_is_not_shown(legacy_queue: Legac
     assert "urllib3" not in shown
 
 
-def test_a_fault_that_never_fired_is_warned_of(legacy_queue: LegacyQueue) -> None:
+def test_a_fault_that_never_fired_causes_a_warning(legacy_queue: LegacyQueue) -> None:
     with (
         pytest.warns(FaultNeverFired, match="endpoint='claimTask', status=503"),
         legacy_queue.fault("claimTask", status=503),
@@ -257,7 +257,7 @@ def test_a_fault_that_a_reset_has_removed_is_over(legacy_queue: LegacyQueue) -> 
     assert len(warned) == 1
 
 
-def test_a_fault_that_makes_no_sense_is_refused(legacy_queue: LegacyQueue) -> None:
+def test_a_fault_of_an_unknown_endpoint_is_refused(legacy_queue: LegacyQueue) -> None:
     with pytest.raises(RequestFailed, match="claimTask"):
         legacy_queue.fault("claimTsk", status=503)
 
@@ -292,7 +292,7 @@ def test_a_server_that_runs_is_not_started_again(legacy_queue: LegacyQueue) -> N
     assert legacy_queue.events() == []
 
 
-def test_without_its_package_there_is_no_client(
+def test_a_client_without_its_package_is_refused_with_the_command_that_installs_it(
     legacy_queue: LegacyQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "taskcluster", None)
@@ -300,14 +300,14 @@ def test_without_its_package_there_is_no_client(
         legacy_queue.client()
 
 
-def test_what_is_refused_is_shown_at_the_line_of_the_test(legacy_queue: LegacyQueue) -> None:
+def test_the_traceback_of_a_refusal_ends_in_the_test(legacy_queue: LegacyQueue) -> None:
     with pytest.raises(RequestFailed) as refused:
         legacy_queue.status("no-task")
     assert [str(entry.path) for entry in refused.traceback.filter(refused)] == [__file__]
 
 
 @pytest.mark.legacy_queue(storage="azurite")
-def test_on_azurite_all_is_the_same_but_the_clock(legacy_queue: LegacyQueue) -> None:
+def test_azurite_differs_only_by_its_clock(legacy_queue: LegacyQueue) -> None:
     for protocol in PROTOCOLS:
         task_id = legacy_queue.create_task(worker_type="builds")
         for _ in range(2):

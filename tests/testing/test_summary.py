@@ -51,11 +51,11 @@ TASK = {"taskId": "T", "provisionerId": "p", "workerType": "b"}
         ),
     ],
 )
-def test_a_request_has_the_line(more: dict[str, Any], line: str) -> None:
+def test_a_request_is_one_line(more: dict[str, Any], line: str) -> None:
     assert request_line({**ENTRY, **more}) == line
 
 
-def test_requests_in_a_row_that_say_the_same_share_a_line() -> None:
+def test_equal_requests_in_a_row_share_a_line() -> None:
     empty = {**ENTRY, "endpoint": "azure.receive"}
     journal = [empty, {**empty, "path": "/other", "ms": 0.5}, {**empty, "taskId": "T", "runId": 0}, empty]
     assert request_lines(journal) == [
@@ -65,7 +65,7 @@ def test_requests_in_a_row_that_say_the_same_share_a_line() -> None:
     ]
 
 
-def test_the_line_of_a_task_tells_its_runs() -> None:
+def test_the_line_of_a_task_shows_its_runs() -> None:
     expired = {**RUN, "state": "exception", "reasonResolved": "claim-expired"}
     runs = [expired, {**RUN, "runId": 1}, {"runId": 2, "state": "completed", "reasonResolved": "completed"}]
     assert task_line({**TASK, "state": "completed", "runs": runs}) == (

@@ -179,7 +179,7 @@ class RestClient:
             delay = next(delays)
             self._counts[self._service.name, request.method] += 1
             try:
-                response = self._connections.exchange(self._signed(request))
+                response = self._connections.exchange(self.signed(request))
             except (NotSent, NotAnswered) as error:
                 if delay is None or (is_sent_once and isinstance(error, NotAnswered)):
                     log.error("storage-unreachable", error=str(error))
@@ -189,7 +189,7 @@ class RestClient:
                     return response
             self._sleep(delay)
 
-    def _signed(self, request: Request) -> bytes:
+    def signed(self, request: Request) -> bytes:
         """The request as it is sent, dated now."""
         method, path, params, headers, body = request
         path = self._connections.path + path

@@ -96,7 +96,7 @@ def test_each_operation_of_a_queue_is_one_request(account: AzureAccount, prefix:
     assert {name: cost(account, act) for name, act in acts.items()} == dict.fromkeys(acts, 1)
 
 
-def test_a_blob_costs_one_request_or_one_for_each_4_mib_read(account: AzureAccount) -> None:
+def test_blob_calls_cost_one_request_and_a_read_one_for_each_4_mib(account: AzureAccount) -> None:
     container = account.container
     acts: dict[str, tuple[Callable[[], Any], int]] = {
         "properties of none": (lambda: container.properties("name"), 1),
@@ -114,7 +114,7 @@ def test_a_blob_costs_one_request_or_one_for_each_4_mib_read(account: AzureAccou
     }
 
 
-def test_a_container_and_tables_that_another_process_makes_are_no_error(
+def test_concurrent_checks_create_container_and_tables_without_an_error(
     azurite: Azurite, prefix: str
 ) -> None:
     accounts = [AzureAccount(azurite.connection_string, prefix) for _ in range(8)]
@@ -128,7 +128,7 @@ def test_a_container_and_tables_that_another_process_makes_are_no_error(
 
 
 @pytest.mark.parametrize("held", ["lease", "snapshot", "both"])
-def test_a_blob_that_its_uploader_has_leased_or_copied_is_deleted(
+def test_a_leased_blob_or_one_with_snapshots_is_deleted(
     account: AzureAccount, blob_url: str, held: str
 ) -> None:
     """An upload URL is enough for that."""
@@ -164,7 +164,7 @@ def test_a_blob_is_not_read_without_a_signature(account: AzureAccount, blob_url:
         assert requests.get(url, timeout=30).status_code in (401, 403, 404)
 
 
-def test_workers_are_told_public_urls(azurite: Azurite) -> None:
+def test_public_urls_replace_the_endpoints_for_workers(azurite: Azurite) -> None:
     urls = "https://queues.example", "https://blobs.example"
     account = AzureAccount(azurite.connection_string, "t", *urls)
     assert (account.public_queues.url, account.public_blobs.url) == urls
@@ -180,7 +180,7 @@ def test_a_list_of_blocks_for_a_leased_blob_is_refused(account: AzureAccount, bl
         account.container.put_block_list("name", [("Latest", "id")], "text/plain", None)
 
 
-def test_an_endpoint_that_knows_no_such_account_fails_the_check() -> None:
+def test_an_unknown_account_fails_the_check() -> None:
     with Stub(refused(404, "ResourceNotFound")) as stub:
         endpoints = "".join(f"{service}Endpoint={stub.url};" for service in ("Blob", "Queue", "Table"))
         account = AzureAccount(f"AccountName={ACCOUNT};AccountKey={ACCOUNT_KEY};{endpoints}", "t")
@@ -238,7 +238,7 @@ def test_an_account_without_its_tables_and_container_is_unavailable(bare: AzureA
 
 
 @pytest.mark.parametrize("act", IN_QUEUES.values(), ids=IN_QUEUES)
-def test_a_queue_that_was_never_made_is_not_found(bare: AzureAccount, act: Act) -> None:
+def test_a_queue_that_was_never_created_is_not_found(bare: AzureAccount, act: Act) -> None:
     with pytest.raises(QueueNotFound):
         act(bare)
 
@@ -254,7 +254,7 @@ def away(azurite: Azurite) -> AzureAccount:
     return AzureAccount(";".join(words) + ";" + endpoints, "away")
 
 
-def test_an_account_that_is_away_is_unavailable(away: AzureAccount) -> None:
+def test_an_unreachable_account_is_unavailable(away: AzureAccount) -> None:
     """Whatever is asked for: all at once, because each waits before it tries again."""
     acts = IN_TABLES | IN_CONTAINER | IN_QUEUES | MORE
 

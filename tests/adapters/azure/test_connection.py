@@ -72,7 +72,7 @@ print("all done")
 """
 
 
-def test_a_connection_is_used_again() -> None:
+def test_a_connection_is_kept_and_used_again() -> None:
     with Stub(OK) as stub:
         connections = Connections(stub.url)
         for _ in range(3):
@@ -89,7 +89,7 @@ def test_a_connection_is_used_again() -> None:
     ],
     ids=["close", "HTTP/1.0", "more than the answer"],
 )
-def test_a_connection_that_is_to_end_is_not_used_again(reply: bytes) -> None:
+def test_a_connection_that_ends_with_its_answer_is_not_used_again(reply: bytes) -> None:
     with Stub(reply) as stub:
         connections = Connections(stub.url)
         for _ in range(3):
@@ -114,7 +114,7 @@ def test_a_connection_that_was_closed_meanwhile_is_not_used_again() -> None:
     assert (stub.connections, len(stub.heard)) == (3, 3)
 
 
-def test_a_connection_without_a_service_is_not_sent() -> None:
+def test_a_request_is_not_sent_where_nothing_listens() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         connections = Connections(f"http://127.0.0.1:{bound.getsockname()[1]}")
@@ -123,12 +123,12 @@ def test_a_connection_without_a_service_is_not_sent() -> None:
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "x" * 70 + ".invalid"])
-def test_a_host_that_is_none_is_not_sent(host: str) -> None:
+def test_a_request_is_not_sent_to_an_unknown_host(host: str) -> None:
     with pytest.raises(NotSent):
         Connections(f"http://{host}:1").exchange(REQUEST)
 
 
-def test_a_request_that_is_not_taken_in_time_is_not_sent() -> None:
+def test_a_request_that_the_server_does_not_read_in_time_is_not_sent() -> None:
     with Stub(None) as stub, pytest.raises(NotSent, match="TimeoutError"):
         Connections(stub.url, SHORT).exchange(REQUEST + b"." * 50_000_000)  # which the stub does not read
 
@@ -159,7 +159,7 @@ def test_an_answer_that_is_too_slow_is_not_answered() -> None:
         Connections(stub.url, SHORT).exchange(REQUEST)
 
 
-def test_calls_at_once_have_a_connection_each_and_so_many_are_kept() -> None:
+def test_concurrent_calls_have_a_connection_each_and_at_most_max_idle_are_kept() -> None:
     calls = MAX_IDLE + 2
     together = threading.Barrier(calls)
 
@@ -175,7 +175,7 @@ def test_calls_at_once_have_a_connection_each_and_so_many_are_kept() -> None:
         assert stub.connections == calls + 2
 
 
-def test_a_connection_that_was_not_used_for_a_minute_is_not_used_again() -> None:
+def test_a_connection_that_was_idle_for_a_minute_is_replaced() -> None:
     """A firewall may have forgotten it without a word."""
     times = iter([0.0, 59.0, 59.0, 120.0, 120.0])
     with Stub(OK) as stub:
@@ -187,7 +187,7 @@ def test_a_connection_that_was_not_used_for_a_minute_is_not_used_again() -> None
     assert made == [1, 1, 2]
 
 
-def test_a_request_that_a_kept_connection_does_not_take_whole_is_sent_on_another() -> None:
+def test_a_request_that_a_kept_connection_takes_only_in_part_is_sent_again() -> None:
     """Storage, which did not get all of it, cannot have acted on it."""
     large = REQUEST + b"." * 50_000_000
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as threads:
@@ -209,13 +209,13 @@ def test_a_request_that_a_kept_connection_does_not_take_whole_is_sent_on_another
             assert second.result().body == b"body"
 
 
-def test_greenlets_use_it_at_once(azurite: Azurite) -> None:
+def test_greenlets_use_an_account_concurrently(azurite: Azurite) -> None:
     command = [sys.executable, "-W", "error", "-c", UNDER_GEVENT, azurite.connection_string]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert (done.stdout, done.stderr) == ("all done\n", "")
 
 
-def test_no_proxy_is_asked(azurite: Azurite, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxies_of_the_environment_are_ignored(azurite: Azurite, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     assert os.environ["http_proxy"]
@@ -242,7 +242,7 @@ def test_no_proxy_is_asked(azurite: Azurite, monkeypatch: pytest.MonkeyPatch) ->
         ),
     ],
 )
-def test_an_endpoint_is_any_url(url: str, host: str, address: tuple[str, int], path: str) -> None:
+def test_http_and_https_urls_are_endpoints(url: str, host: str, address: tuple[str, int], path: str) -> None:
     connections = Connections(url)
     assert (connections.host, connections.address, connections.path) == (host, address, path)
 
@@ -286,20 +286,20 @@ def secure(certificate: Path) -> Iterator[Stub]:
         yield stub
 
 
-def test_https_is_kept_as_http_is(secure: Stub, certificate: Path) -> None:
+def test_a_https_connection_is_kept_and_used_again(secure: Stub, certificate: Path) -> None:
     connections = Connections(secure.url, context=ssl.create_default_context(cafile=str(certificate)))
     for _ in range(3):
         assert connections.exchange(REQUEST).body == b"body"
     assert (secure.connections, secure.heard) == (1, [REQUEST] * 3)
 
 
-def test_a_certificate_that_is_not_trusted_is_not_sent_anything(secure: Stub) -> None:
+def test_nothing_is_sent_to_an_untrusted_certificate(secure: Stub) -> None:
     with pytest.raises(NotSent, match="SSLCertVerificationError"):
         Connections(secure.url).exchange(REQUEST)
     assert secure.heard == []
 
 
-def test_certificates_are_trusted_that_the_sdk_is_told_to_trust(
+def test_the_ca_bundle_of_the_sdk_is_trusted(
     secure: Stub, certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
@@ -307,7 +307,7 @@ def test_certificates_are_trusted_that_the_sdk_is_told_to_trust(
     assert connections.exchange(REQUEST).body == b"body"
 
 
-def test_a_certificate_of_another_name_is_not_sent_anything(secure: Stub, certificate: Path) -> None:
+def test_nothing_is_sent_to_a_certificate_of_another_name(secure: Stub, certificate: Path) -> None:
     trusting = ssl.create_default_context(cafile=str(certificate))
     other = secure.url.replace("localhost", "127.0.0.1")
     with pytest.raises(NotSent, match="SSLCertVerificationError"):
@@ -315,6 +315,6 @@ def test_a_certificate_of_another_name_is_not_sent_anything(secure: Stub, certif
     assert secure.heard == []
 
 
-def test_a_service_that_speaks_no_tls_is_not_sent_anything() -> None:
+def test_nothing_is_sent_to_a_service_without_tls() -> None:
     with Stub(NO_CONTENT) as stub, pytest.raises(NotSent):
         Connections(stub.url.replace("http:", "https:"), StorageTimeouts(connect=0.1)).exchange(REQUEST)

@@ -63,14 +63,16 @@ READ: dict[str, tuple[bytes, int, bytes, bool]] = {
 
 
 @pytest.mark.parametrize(("sent", "status", "body", "can_continue"), READ.values(), ids=READ)
-def test_an_answer_is_read_as_it_says(sent: bytes, status: int, body: bytes, can_continue: bool) -> None:
+def test_an_answer_is_read_with_its_status_body_and_end(
+    sent: bytes, status: int, body: bytes, can_continue: bool
+) -> None:
     response = read(sent)
     assert (response.status, response.body, response.can_continue) == (status, body, can_continue)
     assert read(*[bytes([byte]) for byte in sent]) == response
 
 
 @pytest.mark.parametrize("sent", [sent for sent, *_ in READ.values()], ids=READ)
-def test_http_client_reads_the_same(sent: bytes) -> None:
+def test_answers_are_read_as_by_http_client(sent: bytes) -> None:
     class Connection:
         def makefile(self, _mode: str) -> io.BytesIO:
             return io.BytesIO(sent)
@@ -83,7 +85,7 @@ def test_http_client_reads_the_same(sent: bytes) -> None:
 
 
 @given(st.binary(max_size=300), st.lists(st.integers(1, 400)), st.booleans())
-def test_the_pieces_in_which_it_comes_do_not_matter(body: bytes, cuts: list[int], is_chunked: bool) -> None:
+def test_an_answer_in_any_pieces_is_read_whole(body: bytes, cuts: list[int], is_chunked: bool) -> None:
     if is_chunked:
         chunks = b"".join(
             b"%x\r\n%s\r\n" % (len(body[i : i + 7]), body[i : i + 7]) for i in range(0, len(body), 7)
@@ -96,12 +98,12 @@ def test_the_pieces_in_which_it_comes_do_not_matter(body: bytes, cuts: list[int]
     assert (response.status, response.body, response.can_continue) == (200, body, True)
 
 
-def test_names_of_headers_are_in_lower_case_and_values_without_spaces() -> None:
+def test_header_names_become_lower_case_and_values_are_stripped() -> None:
     response = read(OK + b'ETag: \t W/"1" \r\nx-empty:\r\nContent-Length:0\r\n\r\n')
     assert response.headers == {"etag": 'W/"1"', "x-empty": "", "content-length": "0"}
 
 
-def test_a_connection_with_more_than_the_answer_is_not_used_again() -> None:
+def test_a_connection_with_unread_bytes_cannot_continue() -> None:
     assert read(OK + b"Content-Length: 4\r\n\r\nbodyHTTP/1.1 200 OK\r\n").can_continue is False
 
 
@@ -143,7 +145,7 @@ def test_a_connection_with_more_than_the_answer_is_not_used_again() -> None:
         b"x" * 200_000,
     ],
 )
-def test_what_is_unclear_or_too_large_or_half_is_refused(sent: bytes) -> None:
+def test_an_ambiguous_too_large_or_incomplete_answer_is_refused(sent: bytes) -> None:
     with pytest.raises(BadResponse):
         read(sent)
 

@@ -53,7 +53,7 @@ def test_a_message_is_read() -> None:
         "\ufeff<?xml version='1.0'?>\r\n<QueueMessagesList>\n</QueueMessagesList>\n",
     ],
 )
-def test_no_messages_are_read(body: str) -> None:
+def test_an_empty_list_of_messages_is_read(body: str) -> None:
     assert _received(answered(body)) == []
 
 
@@ -70,7 +70,9 @@ messages = st.lists(
 
 
 @given(messages, st.sampled_from(["", "\n  "]), st.booleans())
-def test_a_parser_of_xml_reads_the_same(sent: list[dict[str, str]], space: str, is_numeric: bool) -> None:
+def test_messages_are_read_as_by_an_xml_parser(
+    sent: list[dict[str, str]], space: str, is_numeric: bool
+) -> None:
     entities = {"'": "&apos;", '"': "&quot;", **({"é": "&#233;", "=": "&#x3D;"} if is_numeric else {})}
 
     def element(name: str, text: str) -> str:
@@ -110,6 +112,6 @@ def test_a_parser_of_xml_reads_the_same(sent: list[dict[str, str]], space: str, 
         b"<QueueMessagesList><QueueMessage><MessageId>\xff</MessageId></QueueMessage></QueueMessagesList>",
     ],
 )
-def test_what_is_no_list_of_messages_is_refused(body: str | bytes) -> None:
+def test_an_invalid_list_of_messages_is_refused(body: str | bytes) -> None:
     with pytest.raises((ValueError, LookupError)):
         _received(answered(body))

@@ -59,7 +59,8 @@ class Client:
                 kind, connections, SharedKey(ACCOUNT, key), self.counts, sleep=self.slept.append
             )
 
-        self.table = AzureTable(service(TABLE), url, "tasks")
+        self.tables = service(TABLE)
+        self.table = AzureTable(self.tables, url, "tasks")
         self.queue = AzureQueue(service(QUEUE), QueueServiceClient(url, ACCOUNT_KEY), "claims")
 
 
@@ -104,7 +105,7 @@ def test_an_operation_is_one_request(act: Callable[[Client], Any], method: str, 
 
 
 @each_act
-def test_what_failed_is_sent_again_twice(act: Callable[[Client], Any], method: str, good: bytes) -> None:
+def test_a_failed_request_is_sent_again_twice(act: Callable[[Client], Any], method: str, good: bytes) -> None:
     with Stub(hang_up, refused(503, "ServerBusy"), good) as stub:
         client = Client(stub.url)
         act(client)
@@ -135,7 +136,7 @@ def test_storage_that_does_not_answer_is_unavailable() -> None:
 
 
 @each_failure
-def test_a_receive_is_sent_once_because_each_hides_messages(failure: Reply) -> None:
+def test_a_failed_receive_is_not_sent_again(failure: Reply) -> None:
     (act, _, good) = RECEIVE["receive"]
     with Stub(failure, good) as stub:
         client = Client(stub.url)
@@ -152,7 +153,7 @@ def nowhere() -> str:
 
 
 @pytest.mark.parametrize("name", ACTS | RECEIVE)
-def test_storage_that_is_away_is_tried_again(name: str) -> None:
+def test_unreachable_storage_is_tried_three_times(name: str) -> None:
     client = Client(nowhere())
     with capture_logs() as logs, pytest.raises(ServiceUnavailable):
         (ACTS | RECEIVE)[name][0](client)
@@ -181,11 +182,10 @@ LOST: dict[str, tuple[Callable[[Client], Any], bytes, type[Exception] | None]] =
 
 
 @pytest.mark.parametrize(("act", "second", "raised"), LOST.values(), ids=LOST)
-@pytest.mark.parametrize("first", [hang_up, reset, refused(500)], ids=["closed", "reset", "500"])
 def test_a_retry_may_find_what_the_first_request_did(
-    act: Callable[[Client], Any], second: bytes, raised: type[Exception] | None, first: Reply
+    act: Callable[[Client], Any], second: bytes, raised: type[Exception] | None
 ) -> None:
-    with Stub(first, second) as stub:
+    with Stub(hang_up, second) as stub:
         client = Client(stub.url)
         if raised:
             with pytest.raises(raised):
@@ -226,7 +226,7 @@ REFUSED: dict[str, tuple[str, bytes, type[Exception]]] = {
 
 
 @pytest.mark.parametrize(("name", "refusal", "raised"), REFUSED.values(), ids=REFUSED)
-def test_a_refusal_is_told_as_what_it_means(name: str, refusal: bytes, raised: type[Exception]) -> None:
+def test_a_refusal_raises_its_error(name: str, refusal: bytes, raised: type[Exception]) -> None:
     with Stub(refusal) as stub:
         client = Client(stub.url)
         with pytest.raises(raised) as caught:
@@ -235,27 +235,29 @@ def test_a_refusal_is_told_as_what_it_means(name: str, refusal: bytes, raised: t
     assert len(stub.heard) == 1
 
 
-@pytest.mark.parametrize(
-    ("status", "code"),
-    [
-        (403, "AuthenticationFailed"),  # of a wrong key, or a clock that is wrong
-        (403, "AccountIsDisabled"),
-        (404, "TableNotFound"),
-        (409, "TableBeingDeleted"),
-        (409, "QueueBeingDeleted"),
-        (501, "NotImplemented"),
-    ],
-)
-@pytest.mark.parametrize("place", ["header", "XML", "JSON"])
-@pytest.mark.parametrize("name", ["get", "merge", "batch", "peek", "update"])
-def test_storage_that_is_not_ready_for_us_is_unavailable(
-    name: str, status: int, code: str, place: str
-) -> None:
-    reply = {
+def named(place: str, status: int, code: str) -> bytes:
+    """A refusal that has its code in that place."""
+    return {
         "header": refused(status, code),
         "XML": answer(status, f"<?xml?><Error><Code>{code}</Code><Message>said</Message></Error>".encode()),
         "JSON": answer(status, f'{{"odata.error":{{"code":"{code}","message":{{}}}}}}'.encode()),
     }[place]
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "status", "code"),
+    [
+        ("get", "header", 403, "AuthenticationFailed"),  # a wrong key, or a wrong clock
+        ("get", "XML", 403, "AccountIsDisabled"),
+        ("get", "JSON", 404, "TableNotFound"),
+        ("merge", "JSON", 409, "TableBeingDeleted"),
+        ("batch", "JSON", 403, "AuthenticationFailed"),
+        ("peek", "header", 409, "QueueBeingDeleted"),
+        ("update", "XML", 501, "NotImplemented"),
+    ],
+)
+def test_storage_that_cannot_serve_now_is_unavailable(name: str, place: str, status: int, code: str) -> None:
+    reply = named(place, status, code)
     with Stub(reply) as stub, capture_logs() as logs, pytest.raises(ServiceUnavailable):
         ACTS[name][0](Client(stub.url))
     assert len(stub.heard) == 1
@@ -291,34 +293,34 @@ def test_storage_that_is_not_ready_for_us_is_unavailable(
         ("batch", b"no parts"),
     ],
 )
-def test_an_answer_that_cannot_be_read_is_unavailable(name: str, body: bytes) -> None:
+def test_an_unreadable_answer_means_unavailable(name: str, body: bytes) -> None:
     with Stub(answer(200, body)) as stub, capture_logs() as logs, pytest.raises(ServiceUnavailable):
         ACTS[name][0](Client(stub.url))
     assert [line["event"] for line in logs] == ["storage-unreachable"]
 
 
-def test_a_batch_of_which_an_etag_is_missing_is_unavailable() -> None:
+def test_a_batch_answer_without_an_etag_means_unavailable() -> None:
     with Stub(batched(204).replace(b"ETag", b"Etc.")) as stub, pytest.raises(ServiceUnavailable):
         ACTS["batch"][0](Client(stub.url))
 
 
-def test_nothing_that_is_told_holds_the_key_or_a_signature() -> None:
+def test_logs_and_errors_hold_neither_key_nor_signature() -> None:
     """Not even the cause of an error, or what a connection or a request looks like."""
     with Stub(refused(403, "AuthenticationFailed"), hang_up) as stub:
         client = Client(stub.url)
         with capture_logs() as logs:
-            told = [str(logs)]
+            shown = [str(logs)]
             for _ in range(2):
                 with pytest.raises(ServiceUnavailable) as caught:
                     client.table.get("p", "k")
                 error: BaseException | None = caught.value
                 while error:
-                    told.append(repr(error))
+                    shown.append(repr(error))
                     error = error.__cause__ or error.__context__
-        told += [repr(client.table), repr(client.queue), repr(client.table._service), str(logs)]
+        shown += [repr(client.table), repr(client.queue), repr(client.tables), str(logs)]
     (signature,) = {*re.findall(r"authorization: SharedKey \w+:(\S+)", stub.heard[0].decode())}
     for secret in (ACCOUNT_KEY, signature, "SharedKey "):
-        assert not [text for text in told if secret in text]
+        assert not [text for text in shown if secret in text]
 
 
 @pytest.mark.parametrize("key", ["d3Jvbmc=", ACCOUNT_KEY])

@@ -17,14 +17,19 @@ class Pair:
     """Stock and patched Azurite, each over a folder of its own."""
 
     def __init__(self, folders: list[Path], azurite_dir: Path) -> None:
-        self.folders, self._azurite_dir = folders, azurite_dir
-        each = zip(folders, ("none", "all"), strict=True)
-        self.azurites = [Azurite(folder, azurite_dir, patches=patches) for folder, patches in each]
+        self._azurite_dir = azurite_dir
+        self._use(folders)
         self.wires: list[Wire] = []
 
-    def swapped(self) -> "Pair":
-        """Stopped, each over the folder that the other one has written."""
-        return Pair(self.folders[::-1], self._azurite_dir)
+    def _use(self, folders: list[Path]) -> None:
+        self.folders = folders
+        each = zip(folders, ("none", "all"), strict=True)
+        self.azurites = [Azurite(folder, self._azurite_dir, patches=patches) for folder, patches in each]
+
+    def restart_swapped(self) -> None:
+        """After a stop: from now on each is over the folder that the other has written."""
+        self._use(self.folders[::-1])
+        self.start()
 
     def each(self, act: Callable[[Azurite], object]) -> None:
         """Acts on both at the same time."""

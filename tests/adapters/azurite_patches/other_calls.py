@@ -1,5 +1,7 @@
 """Blobs, and what HTTP allows: verbs, paths, headers, chunks, pipelines, broken connections."""
 
+from typing import Any
+
 from legacy_queue.adapters.azurite import ACCOUNT
 from tests.adapters.azurite_patches.queue_calls import count, message, put, receive
 from tests.adapters.azurite_patches.table_calls import create, entity, keys
@@ -176,7 +178,7 @@ def _request(
 def pipelines(az: Wire) -> None:
     az.queue("PUT", "/pipeline")
     create(az, "pipeline")
-    end = {"Connection": "close"}
+    end: dict[str, Any] = {"Connection": "close"}
     put_ = _request("queue", "POST", "/pipeline/messages", message("x").encode())
     az.exchange(
         "queue", 4 * put_ + _request("queue", "POST", "/pipeline/messages", message("x").encode(), **end)

@@ -1,6 +1,6 @@
 """Queries of a table: filters, of which the code uses a few, parameters and pages."""
 
-from tests.adapters.azurite_patches.table_calls import batch, create, entity
+from tests.adapters.azurite_patches.table_calls import Change, batch, create, entity
 from tests.adapters.azurite_patches.wire import FULL, Wire, quoted
 
 FILTERS = """\
@@ -114,7 +114,7 @@ def queries(az: Wire) -> None:
 def pages(az: Wire) -> None:
     create(az, "pages")
     for start in range(0, 1200, 100):
-        rows = [
+        rows: list[Change] = [
             ("POST", "/pages", entity("p" if start < 1100 else "q", f"r{start + n:04}"), {})
             for n in range(100)
         ]

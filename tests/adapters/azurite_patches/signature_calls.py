@@ -1,6 +1,8 @@
 """Who may ask: keys, and the signatures of queues, tables and accounts, good and bad."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from azure.core.credentials import AzureNamedKeyCredential
 from azure.data.tables import TableSasPermissions, generate_table_sas
@@ -25,12 +27,17 @@ def queue_signatures(az: Wire) -> None:
     az.queue("PUT", "/signed")
     az.queue("PUT", "/signed-2")
     put(az, "signed")
-    given = {"account_name": ACCOUNT, "queue_name": "signed", "account_key": ACCOUNT_KEY, "expiry": _LATER}
+    given: dict[str, Any] = {
+        "account_name": ACCOUNT,
+        "queue_name": "signed",
+        "account_key": ACCOUNT_KEY,
+        "expiry": _LATER,
+    }
     for permission in ("r", "a", "u", "p", "raup"):
         sas = generate_queue_sas(**given, permission=QueueSasPermissions.from_string(permission))
         _use(az, sas)
     process = QueueSasPermissions(process=True)
-    for changed in (
+    changes: Sequence[dict[str, Any]] = (
         {"expiry": _NOW - timedelta(minutes=1)},
         {"start": _NOW + timedelta(hours=1)},
         {"start": _NOW - timedelta(hours=1)},
@@ -40,7 +47,8 @@ def queue_signatures(az: Wire) -> None:
         {"policy_id": "none"},
         {"queue_name": "signed-2"},
         {"account_key": "a2V5"},
-    ):
+    )
+    for changed in changes:
         _use(az, generate_queue_sas(**given | changed, permission=process))
     good = generate_queue_sas(**given, permission=process)
     for bad in (
@@ -80,18 +88,25 @@ def account_signatures(az: Wire) -> None:
     every = ResourceTypes(service=True, container=True, object=True)
     for types in (every, ResourceTypes(object=True), ResourceTypes(container=True)):
         for permission in ("rwdlacup", "p"):
-            allowed = AccountSasPermissions.from_string(permission)
+            allowed = permissions(permission)
             for services in ("bqt", "b"):
                 sas = account_sas(types, allowed, services)
                 _use(az, sas)
                 az.table("GET", "/notthere()", sas, sign="")
-    sas = account_sas(every, AccountSasPermissions.from_string("rwdlacup"), "bqt")
+    sas = account_sas(every, permissions("rwdlacup"), "bqt")
     az.queue("GET", "/signed/messages", sas, sign="", account="another")
     az.queue("GET", "/signed/messages", f"{sas}&spr=", sign="")
     az.queue("GET", "/signed/messages", f"{sas}&spr=https", sign="")
     az.queue("GET", "/signed/messages", sas, sign="SharedKey")
     az.queue(
         "GET", "/signed/messages", sas, sign="", headers={"Authorization": "SharedKey devstoreaccount1:bad"}
+    )
+
+
+def permissions(letters: str) -> AccountSasPermissions:
+    names = {"r": "read", "w": "write", "d": "delete", "l": "list", "a": "add", "c": "create", "u": "update"}
+    return AccountSasPermissions(
+        **{name: letter in letters for letter, name in names.items()}, process="p" in letters
     )
 
 

@@ -1,6 +1,7 @@
 """What the table service is asked: each operation in its usual forms, and what is wrong with one."""
 
 import json
+from collections.abc import Mapping, Sequence
 
 from legacy_queue.adapters.azurite import ACCOUNT
 from tests.adapters.azurite_patches.wire import FULL, HOST, JSON, Answer, Wire, quoted
@@ -152,6 +153,7 @@ def conditions(az: Wire) -> None:
         "PUT", keys("conditions", "p", "r"), "", entity("p", "r", n=2), headers={"If-Match": first}
     ).header("etag")
     wrong = ('W/"wrong"', '"strong"', "bare", "", "*x", second.replace("%3A", ":"), first)
+    match: str | None
     for match in wrong:
         for method in ("PUT", "PATCH", "MERGE", "DELETE"):
             body = "" if method == "DELETE" else entity("p", "r", m=method)
@@ -201,36 +203,44 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def batch(az: Wire, changes: list[tuple[str, str, str, dict[str, str]]], **given: object) -> Answer:
+Change = tuple[str, str, str, Mapping[str, str | None]]  # method, path, body, headers
+
+
+def batch(az: Wire, changes: Sequence[Change], headers: Mapping[str, str | None] | None = None) -> Answer:
     parts = [
         f"--{_CHANGES}\r\nContent-Type: application/http\r\n"
         f"Content-Transfer-Encoding: binary\r\nContent-ID: {number}\r\n\r\n"
         f"{method} http://{HOST}/{ACCOUNT}{path} HTTP/1.1\r\n"
         + "".join(
             f"{name}: {value}\r\n"
-            for name, value in ({"Accept": JSON, "Content-Type": "application/json"} | headers).items()
+            for name, value in ({"Accept": JSON, "Content-Type": "application/json"} | dict(more)).items()
         )
         + f"\r\n{body}\r\n"
-        for number, (method, path, body, headers) in enumerate(changes)
+        for number, (method, path, body, more) in enumerate(changes)
     ]
     written = "".join(parts) + f"--{_CHANGES}--\r\n"
     content = (
         f"--{BATCH}\r\nContent-Type: multipart/mixed; boundary={_CHANGES}\r\n\r\n{written}--{BATCH}--\r\n"
     )
-    headers = {"Content-Type": f"multipart/mixed; boundary={BATCH}"}
-    return az.table("POST", "/$batch", "", content, **{"headers": headers} | given)  # type: ignore[arg-type]
+    kind: Mapping[str, str | None] = {"Content-Type": f"multipart/mixed; boundary={BATCH}"}
+    return az.table("POST", "/$batch", "", content, headers=headers or kind)
 
 
 def batches(az: Wire) -> None:
     create(az, "batches")
-    post = lambda row, partition="p", **more: ("POST", "/batches", entity(partition, row, **more), {})  # noqa: E731
+
+    def post(row: str, partition: str = "p", **more: object) -> Change:
+        return "POST", "/batches", entity(partition, row, **more), {}
+
+    def row(key: str) -> str:
+        return keys("batches", "p", key)
+
     star = {"If-Match": "*"}
     batch(az, [post("1")])
     batch(az, [post("2", n=1), post("3", n=2)])
     batch(az, [post("4"), post("1"), post("5")])
     batch(az, [post("6"), post("6")])
     batch(az, [post("7"), post("7", "q")])
-    row = lambda key: keys("batches", "p", key)  # noqa: E731
     batch(
         az, [("PATCH", row("2"), entity("p", "2", m=1), star), ("PUT", row("3"), entity("p", "3", m=1), star)]
     )

@@ -29,11 +29,11 @@ def test_each_call_is_answered_alike(pair: Pair, calls: Calls) -> None:
     assert_alike(pair.stock, pair.patched, calls)
 
 
-def test_all_that_they_hold_after_that_is_alike(pair: Pair) -> None:
+def test_both_azurites_hold_the_same_after_all_calls(pair: Pair) -> None:
     assert_alike(pair.stock, pair.patched, note_everything)
 
 
-def test_a_character_that_two_packets_share_is_kept_whole_by_the_patched_one(pair: Pair) -> None:
+def test_the_patched_azurite_keeps_a_character_whole_that_is_split_between_two_packets(pair: Pair) -> None:
     """Azurite itself makes two broken characters of it."""
     body = queue_calls.message("half an ü").encode()
     middle = body.index("ü".encode()) + 1

@@ -21,19 +21,14 @@ _TIMEOUT = 60  # seconds; here Azurite saves every 50 ms
 _CHUNK = 32  # documents at most that saves.js makes into text when one of them may have changed
 
 
-def test_a_random_sequence_is_answered_and_kept_alike(pair: Pair) -> None:
+def test_a_random_sequence_is_answered_and_stored_alike(pair: Pair) -> None:
     assert_alike(pair.stock, pair.patched, run_sequence, f"LEGACY_QUEUE_TEST_SEED={SEED}")
     before = assert_alike(pair.stock, pair.patched, note_everything)
     pair.stop()
     stock, patched = map(stored, pair.folders)
     assert patched == stock
-    swapped = pair.swapped()
-    swapped.start()
-    try:
-        assert assert_alike(swapped.stock, swapped.patched, note_everything) == before
-    finally:
-        swapped.stop()
-        pair.start()
+    pair.restart_swapped()
+    assert assert_alike(pair.stock, pair.patched, note_everything) == before
 
 
 class Held:
@@ -48,7 +43,7 @@ class Held:
         return f"popreceipt={quoted(self.receipt)}&visibilitytimeout={LATER}"
 
 
-def test_what_was_saved_is_kept_when_they_are_killed_and_either_reads_the_others(pair: Pair) -> None:
+def test_saved_data_survives_a_kill_and_each_azurite_reads_the_files_of_the_other(pair: Pair) -> None:
     both = (pair.stock, pair.patched)
     for az in both:
         az.queue("PUT", "/kept", headers={"x-ms-meta-colour": "blue"})
@@ -75,19 +70,14 @@ def test_what_was_saved_is_kept_when_they_are_killed_and_either_reads_the_others
         az.blob("PUT", "/kept/second", "", b"more", headers={"x-ms-blob-type": "BlockBlob"})
     before = assert_alike(pair.stock, pair.patched, note_everything)
     for folder, held in zip(pair.folders, updated, strict=True):
-        saved(folder / "__azurite_db_queue__.json", held.receipt)
-        saved(folder / "__azurite_db_table__.json", '"m":2')
-        saved(folder / "__azurite_db_blob__.json", '"second"')
+        wait_until_saved(folder / "__azurite_db_queue__.json", held.receipt)
+        wait_until_saved(folder / "__azurite_db_table__.json", '"m":2')
+        wait_until_saved(folder / "__azurite_db_blob__.json", '"second"')
     pair.each(kill)
     pair.stop()
-    swapped = pair.swapped()
-    swapped.start()
-    try:
-        assert assert_alike(swapped.stock, swapped.patched, note_everything) == before
-        go_on((swapped.patched, swapped.stock), received, updated)
-    finally:
-        swapped.stop()
-        pair.start()
+    pair.restart_swapped()
+    assert assert_alike(pair.stock, pair.patched, note_everything) == before
+    go_on((pair.patched, pair.stock), received, updated)
 
 
 def go_on(both: tuple[Wire, Wire], received: list[Held], updated: list[Held]) -> None:
@@ -100,7 +90,7 @@ def go_on(both: tuple[Wire, Wire], received: list[Held], updated: list[Held]) ->
         assert az.queue("DELETE", one.path, f"popreceipt={quoted(one.receipt)}").status == 204
 
 
-def test_a_save_makes_only_what_may_have_changed_into_text_also_what_a_read_has_changed(
+def test_a_save_serializes_only_changed_documents_including_those_changed_by_a_read(
     tmp_path: Path, azurite_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NODE_OPTIONS", f'--require="{CHECK_SAVES}"')
@@ -116,15 +106,15 @@ def test_a_save_makes_only_what_may_have_changed_into_text_also_what_a_read_has_
     with Azurite(tmp_path, azurite_dir) as azurite:
         az = Wire(azurite.ports)
         merge(az, "300")
-        saved(file, '"merged":"300"')
+        wait_until_saved(file, '"merged":"300"')
         az.table("GET", keys("many", "p", "100"))  # which sets the Timestamp in memory, without an update
         merge(az, "400")
-        saved(file, '"merged":"400"')
+        wait_until_saved(file, '"merged":"400"')
         az.close()
-    rows = {one["RowKey"]: one for one in documents(file)["devstoreaccount1$many"]}
-    assert rows["100"]["properties"]["Timestamp"] == rows["100"]["lastModifiedTime"]
+    stored_rows = {row["RowKey"]: row for row in documents(file)["devstoreaccount1$many"]}
+    assert stored_rows["100"]["properties"]["Timestamp"] == stored_rows["100"]["lastModifiedTime"]
     made = [int(number) for number in re.findall(r"saved (\d+)", (tmp_path / "azurite.log").read_text())]
-    assert max(made) >= len(rows) == 500
+    assert max(made) >= len(stored_rows) == 500
     assert made[-2] <= _CHUNK
     assert made[-1] <= 2 * _CHUNK
 
@@ -144,7 +134,7 @@ fs.writev = (file, buffers, ...more) => {
 """
 
 
-def test_a_save_without_room_leaves_the_last_one_and_the_next_one_has_all(
+def test_a_failed_save_leaves_the_last_file_and_the_next_save_is_complete(
     tmp_path: Path, azurite_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "no_room.js").write_text(NO_ROOM)
@@ -155,12 +145,12 @@ def test_a_save_without_room_leaves_the_last_one_and_the_next_one_has_all(
         create(az, "many")
         for row in ("first", "second"):
             az.table("POST", "/many", "", entity("p", row))
-        saved(file, '"second"')
+        wait_until_saved(file, '"second"')
         merge(az, "first")
-        saved(tmp_path / "data/azurite.log", "no room")
+        wait_until_saved(tmp_path / "data/azurite.log", "no room")
         assert '"merged"' not in file.read_text()
         merge(az, "second")
-        saved(file, '"merged":"second"')
+        wait_until_saved(file, '"merged":"second"')
         assert '"merged":"first"' in file.read_text()
         az.close()
 
@@ -187,7 +177,7 @@ fs.writeSync = (fd, data, start) => {
 """
 
 
-def test_a_text_is_on_the_disk_before_its_index_and_one_without_room_spoils_no_other(
+def test_a_text_is_synced_before_its_index_and_a_failed_write_damages_no_other(
     tmp_path: Path, azurite_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "watched.js").write_text(WATCHED)
@@ -211,7 +201,7 @@ def test_a_text_is_on_the_disk_before_its_index_and_one_without_room_spoils_no_o
     assert [f"<MessageText>{text}<" in found for text in texts] == [True, False, True]
 
 
-def saved(file: Path, text: str) -> None:
+def wait_until_saved(file: Path, text: str) -> None:
     deadline = time.monotonic() + _TIMEOUT
     while text not in file.read_text():
         assert time.monotonic() < deadline, f"it was not saved in {file}"

@@ -27,7 +27,7 @@ def goes_the_long_way(az: Wire) -> bool:
     return "x-long-way" in dict(az.last.headers)
 
 
-def test_the_everyday_operations_go_the_short_way_refused_or_not(az: Wire) -> None:
+def test_the_frequent_operations_bypass_express_successful_or_refused(az: Wire) -> None:
     az.queue("PUT", "/short")
     assert goes_the_long_way(az)
     create(az, "short")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from http.client import HTTPConnection, HTTPResponse
+from typing import TypedDict, Unpack
 from urllib.parse import quote, unquote
 
 from legacy_queue.adapters.azurite import ACCOUNT, ACCOUNT_KEY, Ports
@@ -43,6 +44,15 @@ class Answer:
         return self.body.decode().partition(f"<{name}>")[2].partition(f"</{name}>")[0]
 
 
+class Given(TypedDict, total=False):
+    """What ``Wire.send`` takes beside the request line and the body."""
+
+    headers: Mapping[str, str | None] | None
+    sign: str
+    chunks: tuple[bytes, ...]
+    account: str
+
+
 @dataclass
 class Wire:
     """The three services of one Azurite."""
@@ -57,19 +67,19 @@ class Wire:
         self._connections.clear()
 
     def queue(
-        self, method: str, path: str, query: str = "", body: bytes | str = b"", **given: object
+        self, method: str, path: str, query: str = "", body: bytes | str = b"", **given: Unpack[Given]
     ) -> Answer:
-        return self.send("queue", method, path, query, body, **given)  # type: ignore[arg-type]
+        return self.send("queue", method, path, query, body, **given)
 
     def blob(
-        self, method: str, path: str, query: str = "", body: bytes | str = b"", **given: object
+        self, method: str, path: str, query: str = "", body: bytes | str = b"", **given: Unpack[Given]
     ) -> Answer:
-        return self.send("blob", method, path, query, body, **given)  # type: ignore[arg-type]
+        return self.send("blob", method, path, query, body, **given)
 
     def table(
-        self, method: str, path: str, query: str = "", body: bytes | str = b"", **given: object
+        self, method: str, path: str, query: str = "", body: bytes | str = b"", **given: Unpack[Given]
     ) -> Answer:
-        return self.send("table", method, path, query, body, **given)  # type: ignore[arg-type]
+        return self.send("table", method, path, query, body, **given)
 
     def send(
         self,

@@ -37,7 +37,7 @@ def put_blocks(container: BlobContainer, *ids: str, version: str = "") -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b".", bytes(range(256)) * 4], ids=["empty", "small", "all bytes"])
-def test_a_blob_is_there_as_it_was_put(container: BlobContainer, body: bytes) -> None:
+def test_a_blob_has_the_content_and_properties_of_its_put(container: BlobContainer, body: bytes) -> None:
     written = container.put("name", body, "text/plain; charset=utf-8", "gzip")
     expected = BlobProperties(len(body), "text/plain; charset=utf-8", "gzip", written.modified, written.etag)
     assert container.properties("name") == expected
@@ -48,20 +48,20 @@ def test_a_blob_is_there_as_it_was_put(container: BlobContainer, body: bytes) ->
     assert abs(written.modified - datetime.now(UTC)) < timedelta(hours=1)
 
 
-def test_a_blob_need_not_be_encoded(container: BlobContainer) -> None:
+def test_a_blob_without_an_encoding_has_none(container: BlobContainer) -> None:
     container.put("name", b"content", "text/plain", None)
     properties = container.properties("name")
     assert properties
     assert properties.content_encoding is None
 
 
-def test_a_blob_is_kept_as_it_is_encoded(container: BlobContainer) -> None:
+def test_an_encoded_blob_is_stored_unchanged(container: BlobContainer) -> None:
     container.put("name", b"this is no gzip", "text/plain", "gzip")
     assert content(container) == b"this is no gzip"
 
 
 @pytest.mark.parametrize("name", ["a/b/c", "a b", "ä\U0001f600", "a~b.c-d_e", "100%25", "x" * 1000])
-def test_a_blob_has_any_name(container: BlobContainer, name: str) -> None:
+def test_a_blob_may_have_an_unusual_name(container: BlobContainer, name: str) -> None:
     container.put(name, b"put", "text/plain", None)
     assert content(container, name) == b"put"
     container.put_block(name, "block", b"block")
@@ -71,13 +71,13 @@ def test_a_blob_has_any_name(container: BlobContainer, name: str) -> None:
     assert container.properties(name) is None
 
 
-def test_what_is_not_there_is_none(container: BlobContainer) -> None:
+def test_a_missing_blob_is_none(container: BlobContainer) -> None:
     assert container.properties("never-put") is None
     assert container.read("never-put") is None
     assert container.block_list("never-put") is None
 
 
-def test_a_put_takes_the_place_of_what_is_there(container: BlobContainer) -> None:
+def test_a_put_replaces_everything_that_was_stored(container: BlobContainer) -> None:
     first = container.put("name", b"first", "text/plain", "gzip")
     second = container.put("name", b"second", "text/html", None)
     assert first.etag != second.etag
@@ -87,7 +87,7 @@ def test_a_put_takes_the_place_of_what_is_there(container: BlobContainer) -> Non
     assert (properties.content_type, properties.content_encoding) == ("text/html", None)
 
 
-def test_a_new_blob_takes_no_place(container: BlobContainer) -> None:
+def test_a_put_of_a_new_blob_does_not_replace_an_existing_blob(container: BlobContainer) -> None:
     container.put("name", b"first", "text/plain", None, is_new=True)
     with pytest.raises(BlobAlreadyExists):
         container.put("name", b"second", "text/plain", None, is_new=True)
@@ -97,7 +97,9 @@ def test_a_new_blob_takes_no_place(container: BlobContainer) -> None:
     assert content(container) == b"first"
 
 
-def test_of_many_new_blobs_one_is_put(container: BlobContainer, other: StorageAccount) -> None:
+def test_one_of_many_concurrent_puts_of_a_new_blob_succeeds(
+    container: BlobContainer, other: StorageAccount
+) -> None:
     def put(number: int) -> bool:
         try:
             (other.container if number % 2 else container).put(
@@ -132,14 +134,14 @@ def test_a_list_gives_the_order_and_may_name_a_block_twice(container: BlobContai
     assert content(container) == b"<block-c><block-a><block-c>"
 
 
-def test_a_block_takes_the_place_of_an_uncommitted_one(container: BlobContainer) -> None:
+def test_a_block_replaces_an_uncommitted_block_of_its_id(container: BlobContainer) -> None:
     put_blocks(container, "block-a", version=" first")
     put_blocks(container, "block-a", version=" second")
     container.put_block_list("name", latest("block-a"), "text/plain", None)
     assert content(container) == b"<block-a second>"
 
 
-def test_a_list_says_where_each_block_is_looked_for(container: BlobContainer) -> None:
+def test_a_list_chooses_committed_or_uncommitted_blocks(container: BlobContainer) -> None:
     put_blocks(container, *IDS, version=" old")
     container.put_block_list("name", latest(*IDS), "text/plain", None)
     put_blocks(container, "block-a", "block-b", version=" new")
@@ -160,7 +162,7 @@ def test_a_list_says_where_each_block_is_looked_for(container: BlobContainer) ->
         [("Committed", "block-b"), ("Latest", "block-c")],
     ],
 )
-def test_a_block_that_is_not_there_makes_no_blob(container: BlobContainer, blocks: list[Block]) -> None:
+def test_a_list_with_a_missing_block_changes_nothing(container: BlobContainer, blocks: list[Block]) -> None:
     put_blocks(container, "block-c")
     container.put_block_list("name", latest("block-c"), "text/plain", None)
     put_blocks(container, "block-a", "block-b")
@@ -170,7 +172,7 @@ def test_a_block_that_is_not_there_makes_no_blob(container: BlobContainer, block
     assert container.block_list("name") == BlockList(["block-c"], ["block-a", "block-b"])
 
 
-def test_a_list_takes_the_place_of_a_blob_and_of_other_blocks(container: BlobContainer) -> None:
+def test_a_list_replaces_the_blob_and_discards_other_blocks(container: BlobContainer) -> None:
     container.put("name", b"put", "text/plain", None)
     put_blocks(container, *IDS)
     assert content(container) == b"put"

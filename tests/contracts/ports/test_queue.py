@@ -22,7 +22,7 @@ def texts(queue: Queue) -> list[str]:
     return [message.text for message in queue.peek() if message.next_visible is None]
 
 
-def test_a_received_message_is_as_it_was_put(queue: Queue) -> None:
+def test_a_received_message_has_the_text_and_times_of_its_put(queue: Queue) -> None:
     put = queue.put("text", NO_TIME, HOUR)
     (message,) = queue.receive(1, timedelta(minutes=5))
     assert message.text == "text"
@@ -42,7 +42,7 @@ def test_a_received_message_is_as_it_was_put(queue: Queue) -> None:
     ["", " ", "&amp;<a b='c'>\"]]></MessageText>", "line\nline", "e30=", "x" * 48 * 1024],
     ids=["empty", "space", "markup", "lines", "base64", "48 KiB"],
 )
-def test_a_message_is_text_as_it_is(queue: Queue, text: str) -> None:
+def test_any_ascii_text_is_stored_unchanged(queue: Queue, text: str) -> None:
     queue.put(text, NO_TIME)
     assert texts(queue) == [text]
     (message,) = queue.receive(1, HOUR)
@@ -52,13 +52,13 @@ def test_a_message_is_text_as_it_is(queue: Queue, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["ä", "x" * (48 * 1024 + 1)], ids=["no ASCII", "more than 48 KiB"])
-def test_other_texts_are_refused(queue: Queue, text: str) -> None:
+def test_a_text_that_is_not_ascii_or_too_long_is_refused(queue: Queue, text: str) -> None:
     with pytest.raises(ValueError, match=r"ascii|48 KiB"):
         queue.put(text, NO_TIME)
     assert queue.count() == 0
 
 
-def test_a_message_that_was_peeked_at_is_left_as_it_is(queue: Queue) -> None:
+def test_peeking_does_not_change_a_message(queue: Queue) -> None:
     put = queue.put("text", NO_TIME)
     for _ in range(2):
         (seen,) = queue.peek()
@@ -67,7 +67,7 @@ def test_a_message_that_was_peeked_at_is_left_as_it_is(queue: Queue) -> None:
     queue.delete(put)
 
 
-def test_messages_are_seen_without_receiving_any(queue: Queue, account: StorageAccount) -> None:
+def test_peek_shows_visible_messages_and_in_memory_hidden_ones(queue: Queue, account: StorageAccount) -> None:
     """Invisible ones too where the storage is memory."""
     put = [queue.put(text, NO_TIME) for text in ("first", "second")]
     queue.put("hidden", HOUR)
@@ -91,7 +91,7 @@ def test_messages_come_in_the_order_in_which_they_were_put(queue: Queue) -> None
     assert list(queue.receive(32, HOUR)) == []
 
 
-def test_a_message_that_becomes_visible_again_is_behind_the_others(
+def test_a_message_that_becomes_visible_again_comes_after_the_others(
     queue: Queue, wait: Callable[[float], None]
 ) -> None:
     first = queue.put("first", NO_TIME)
@@ -101,7 +101,7 @@ def test_a_message_that_becomes_visible_again_is_behind_the_others(
     assert texts(queue) == ["second", "first"]
 
 
-def test_no_two_receive_a_message(queue: Queue, other: StorageAccount) -> None:
+def test_concurrent_receivers_never_get_the_same_message(queue: Queue, other: StorageAccount) -> None:
     for number in range(40):
         queue.put(str(number), NO_TIME)
     queues = [queue, other.queue(queue.name)]
@@ -111,7 +111,7 @@ def test_no_two_receive_a_message(queue: Queue, other: StorageAccount) -> None:
     assert sorted(got) == list(range(40))
 
 
-def test_a_hidden_message_is_invisible_for_so_long_rounded_up(queue: Queue, wait: Wait) -> None:
+def test_invisibility_is_rounded_up_to_seconds(queue: Queue, wait: Wait) -> None:
     queue.put("put", timedelta(milliseconds=1))
     queue.put("visible", NO_TIME)
     assert [message.text for message in queue.receive(32, timedelta(milliseconds=1))] == ["visible"]
@@ -123,7 +123,7 @@ def test_a_hidden_message_is_invisible_for_so_long_rounded_up(queue: Queue, wait
     queue.delete(updated)
 
 
-def test_a_message_is_gone_after_its_time_to_live_rounded_down(queue: Queue, wait: Wait) -> None:
+def test_the_time_to_live_is_rounded_down_to_seconds(queue: Queue, wait: Wait) -> None:
     lease = queue.put("gone", NO_TIME, timedelta(seconds=1.9))
     hidden = queue.put("gone", SECOND, timedelta(seconds=2))
     queue.put("for ever", NO_TIME)
@@ -143,7 +143,7 @@ def test_a_message_without_a_time_to_live_never_expires(queue: Queue) -> None:
     assert message.expires.year == 9999
 
 
-def test_an_update_gives_a_text_and_a_lease_and_keeps_the_count(queue: Queue) -> None:
+def test_an_update_changes_text_and_lease_and_keeps_the_count(queue: Queue) -> None:
     queue.put("text", NO_TIME)
     (message,) = queue.receive(1, HOUR)
     lease = queue.update(message.lease, "other", HOUR)
@@ -156,7 +156,7 @@ def test_an_update_gives_a_text_and_a_lease_and_keeps_the_count(queue: Queue) ->
     assert queue.count() == 0
 
 
-def test_the_lease_of_a_put_is_good_until_the_message_is_received(queue: Queue) -> None:
+def test_the_lease_of_a_put_is_valid_until_the_message_is_received(queue: Queue) -> None:
     first, second = queue.put("first", NO_TIME), queue.put("second", HOUR)
     queue.delete(queue.update(second, "second", NO_TIME))
     queue.receive(1, SECOND)
@@ -164,7 +164,7 @@ def test_the_lease_of_a_put_is_good_until_the_message_is_received(queue: Queue) 
         queue.delete(first)
 
 
-def test_a_lease_is_good_until_the_next_receive_whatever_the_time(queue: Queue, wait: Wait) -> None:
+def test_a_lease_is_valid_until_the_next_receive(queue: Queue, wait: Wait) -> None:
     queue.put("text", NO_TIME)
     (message,) = queue.receive(1, SECOND)
     wait(1)
@@ -191,6 +191,8 @@ def test_a_stale_lease_is_lost(queue: Queue) -> None:
         MessageLease("../../other", "receipt"),
         MessageLease("", "receipt"),
         MessageLease("a?b", "receipt"),
+        MessageLease("%2e%2e", "receipt"),
+        MessageLease("\ud800", "receipt"),
         MessageLease("00000000-0000-0000-0000-000000000000", "AgAAAAMAAAAAAAAA+/=="),
         MessageLease("00000000-0000-0000-0000-000000000000", "ä"),
         MessageLease("00000000-0000-0000-0000-000000000000", "\r\n"),
@@ -198,7 +200,7 @@ def test_a_stale_lease_is_lost(queue: Queue) -> None:
         MessageLease("x" * 1000, "receipt"),
     ],
 )
-def test_a_lease_of_nothing_is_lost(queue: Queue, lease: MessageLease) -> None:
+def test_a_lease_of_a_missing_message_is_lost(queue: Queue, lease: MessageLease) -> None:
     queue.put("text", NO_TIME)
     with pytest.raises(LeaseLost):
         queue.delete(lease)
@@ -207,8 +209,8 @@ def test_a_lease_of_nothing_is_lost(queue: Queue, lease: MessageLease) -> None:
     assert texts(queue) == ["text"]
 
 
-@pytest.mark.parametrize("receipt", ["", "other", "ä", "&visibilitytimeout=0", "a+b/c=="])
-def test_a_wrong_receipt_of_a_message_is_lost(queue: Queue, receipt: str) -> None:
+@pytest.mark.parametrize("receipt", ["", "other", "ä", "\ud800", "&visibilitytimeout=0", "a+b/c=="])
+def test_a_lease_with_a_wrong_receipt_is_lost(queue: Queue, receipt: str) -> None:
     lease = queue.put("text", NO_TIME)
     for act in (queue.delete, lambda lease: queue.update(lease, "new", NO_TIME)):
         with pytest.raises(LeaseLost):
@@ -216,7 +218,7 @@ def test_a_wrong_receipt_of_a_message_is_lost(queue: Queue, receipt: str) -> Non
     assert texts(queue) == ["text"]
 
 
-def test_a_queue_that_is_not_there_is_not_found(account: StorageAccount) -> None:
+def test_a_missing_queue_is_not_found(account: StorageAccount) -> None:
     queue = account.queue(NO_QUEUE)
     lease = MessageLease("00000000-0000-0000-0000-000000000000", "AgAAAAMAAAAAAAAA")
     for act in (
@@ -268,7 +270,7 @@ def test_messages_are_counted_whether_visible_or_not(queue: Queue) -> None:
     assert queue.count() == 2
 
 
-def test_queues_have_nothing_in_common(queue: Queue, account: StorageAccount) -> None:
+def test_queues_are_independent(queue: Queue, account: StorageAccount) -> None:
     other = account.queue(f"{queue.name}-2")
     other.create({})
     lease = queue.put("text", NO_TIME)
