@@ -1,6 +1,6 @@
 """The command ``legacy-queue``.
 
-The subcommands that run until a signal handle signals before anything is imported that takes long.
+The commands that run until a signal handle signals before the long imports.
 """
 
 import os
@@ -9,17 +9,17 @@ import sys
 from legacy_queue.cli.signals import exit_on_signal
 
 _SERVICES = ("serve", "resolve", "up", "worker", "events", "requests")
-_CUT_OFF = 130  # the exit code of a demonstration that did not come to its end
+_INTERRUPTED = 130  # the exit code of an interrupted demonstration
 
 
 def main() -> None:
     """Run the command that the command line names.
 
-    One that runs until a signal exits without the interpreter's own tidying up, which takes long.
+    A command that runs until a signal exits without the interpreter's cleanup, which takes long.
     """
     is_service = len(sys.argv) > 1 and sys.argv[1] in _SERVICES
     if is_service:
-        exit_on_signal(_CUT_OFF if "--demo" in sys.argv else 0)
+        exit_on_signal(_INTERRUPTED if "--demo" in sys.argv else 0)
     from legacy_queue.cli.commands import commands
 
     try:

@@ -1,7 +1,7 @@
 """The fixtures ``legacy_queue`` and ``legacy_queue_server``, and a section in the report of a failed test.
 
-pytest imports this in every test run of an environment that has the package: so it imports nothing but
-pytest. What it needs is imported when a fixture is used first.
+pytest imports this module in each test run of an environment with this package. Therefore it imports only
+pytest; the fixtures import the rest when they are first used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from legacy_queue.testing.servers import Servers
 
 _SECTION = "legacy-queue"
-_MARKER = "legacy_queue(storage=..., **settings): the settings of the server that the test is given"
+_MARKER = "legacy_queue(storage=..., **settings): the settings of the test's server"
 _USED = pytest.StashKey["LegacyQueue"]()
 
 
@@ -38,7 +38,7 @@ def _legacy_queue_servers() -> Iterator[Servers]:
 
 @pytest.fixture(scope="session")
 def legacy_queue_server(_legacy_queue_servers: Servers) -> LegacyQueue:
-    """The queue that all tests of this process share, with the default settings.
+    """The queue with the default settings, shared by all tests of this process.
 
     The fixture ``legacy_queue`` empties it for each test that is not marked with settings.
     """
@@ -55,7 +55,7 @@ def legacy_queue(request: pytest.FixtureRequest, _legacy_queue_servers: Servers)
 
 
 def _settings(item: pytest.Item) -> dict[str, Any]:
-    """Those of the module, the class and the test: the nearest counts."""
+    """The settings of the markers of module, class and test. The nearest marker wins."""
     settings: dict[str, Any] = {}
     for marker in item.iter_markers("legacy_queue"):
         if marker.args:
@@ -68,14 +68,14 @@ def _settings(item: pytest.Item) -> dict[str, Any]:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
-    """The report of a failed test that has used a queue says what that has seen."""
+    """Add the summary of each queue that a failed test has used to the test's report."""
     report = (yield).get_result()
     if report.failed:
         report.sections += [(_SECTION, queue.summary()) for queue in _used(item)]
 
 
 def _used(item: pytest.Item) -> list[LegacyQueue]:
-    """The queues that the test has by a fixture, by one of its own too, or as an attribute of its class."""
+    """The queues of the test: the fixtures' values, also of its own fixtures, and attributes of its class."""
     testing = sys.modules.get("legacy_queue.testing")
     if testing is None:
         return []

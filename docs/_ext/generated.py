@@ -131,7 +131,7 @@ def _scopes(expression: "Expression | None", inner: bool = False) -> str:
 
 
 def _errors(one: Endpoint) -> str:
-    """The errors that follow from the declaration. Errors that depend on a task's state are in the description."""
+    """The errors that follow from the declaration; the description has those of the task's state."""
     found = ["400"] if one.args or one.query or one.input else []
     found += ["401", "403"] if one.scopes is not None else []
     found += ["404"] if _NAMING & set(one.args) else []

@@ -24,13 +24,13 @@ from legacy_queue.config import Settings
 
 @click.group()
 def azurite() -> None:
-    """The Azurite that serve starts with --storage azurite: it is installed when it is first needed."""
+    """The Azurite of serve --storage azurite. It is installed when it is first needed."""
 
 
 @azurite.command("install")
 @setting_options
 def install_command(**options: str | None) -> None:
-    """Install Azurite where it is not installed yet, and print where it is. Takes the options of serve."""
+    """Install Azurite if it is not installed yet, and print where it is. Takes the options of serve."""
     settings, _ = settings_of(options)
     log_to_standard_error(settings.log_format, settings.log_level)
     try:
@@ -41,10 +41,7 @@ def install_command(**options: str | None) -> None:
 
 
 def ensure_installed(settings: Settings) -> Path:
-    """The folder that Azurite is installed in, now or before; shows on standard error what takes long.
-
-    Raises AzuriteUnavailable.
-    """
+    """Install Azurite if needed, and show the progress; its folder. Raises AzuriteUnavailable."""
     folder = installed(settings.azurite_dir)
     if is_installed(folder):
         return folder

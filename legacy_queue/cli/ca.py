@@ -1,4 +1,4 @@
-"""legacy-queue ca: the local authority, and how clients are made to trust it."""
+"""legacy-queue ca: the local authority, and how clients trust it."""
 
 from datetime import UTC, datetime
 
@@ -13,10 +13,10 @@ from legacy_queue.cli.tls import local_authority
 @click.command()
 @setting_options
 def ca(**options: str | None) -> None:
-    """Print where the local authority's certificate is, and how clients are made to trust it.
+    """Print the path of the local authority's certificate, and how clients trust it.
 
-    It is the authority of `serve --tls auto` in the same --data-dir, made here if it is not there yet: for
-    the names that --tls-name gives.
+    It is the authority of `serve --tls auto` with the same --data-dir. If there is none, this makes it, for
+    the names of --tls-name.
     """
     settings, _ = settings_of({**options, "tls": "auto"})
     log_to_standard_error(settings.log_format, settings.log_level)
@@ -30,12 +30,12 @@ def ca(**options: str | None) -> None:
 
 
 def trust(certificate: str, bundle: str) -> str:
-    """What to type, for each kind of client."""
+    """The instructions for each kind of client."""
     return f"""\
 {certificate}
 
-It can sign for the names of this server alone. Whoever is to trust it needs a copy. What is set to the bundle
-trusts all others as before; what is set to the certificate alone trusts nothing else.
+It can sign for the names of this server alone. Each client needs a copy. A client that uses the bundle
+trusts all other authorities as before; a client that uses the certificate alone trusts no other.
 
 Node          export NODE_EXTRA_CA_CERTS={certificate}
 Python        export REQUESTS_CA_BUNDLE={bundle}

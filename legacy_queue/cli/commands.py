@@ -9,34 +9,34 @@ from legacy_queue import __version__
 
 _SECTIONS = {
     "Run a queue": {
-        "up": "Run it for a person: say what to try, or show a task's life.",
-        "serve": "Run it: the HTTP server and, by default, its own Azurite.",
-        "test": "Run a test suite, or any command, with a queue of its own.",
+        "up": "Run it and say what to try, or show the life of a task.",
+        "serve": "Run the HTTP server and, by default, an Azurite for it.",
+        "test": "Run a test suite, or any command, with a new queue.",
         "resolve": "Fire timers, sweep and expire for serve --no-resolvers.",
     },
     "Use a queue": {
         "create-task": "Create a task that runs a command.",
         "worker": "Run the sample worker.",
-        "events": "Print what happens to tasks, as it happens.",
-        "migration": "Tell who speaks which protocol, and what is ready to move.",
+        "events": "Print the events of tasks as they happen.",
+        "migration": "Report which workers speak which protocol.",
     },
-    "Test with a queue that runs with --control, as that of up does": {
-        "requests": "Print what it was asked, and what it answered.",
-        "peek": "Print the messages of a worker type; dequeue none.",
+    "Test with a queue that runs with --control, as up does": {
+        "requests": "Print its last requests and their answers.",
+        "peek": "Print the messages of a worker type without dequeuing.",
         "clock": "Print its clock, or move it forward.",
-        "fault": "Let requests go wrong on purpose.",
-        "reset": "Make it as new, without starting it anew.",
+        "fault": "Cause faults in requests.",
+        "reset": "Empty it, without a restart.",
     },
     "Look at settings and files": {
-        "config": "Print the settings in force, secrets masked.",
+        "config": "Print the settings in force, with secrets masked.",
         "queues": "Print the names of the Azure queues behind a worker type.",
-        "ca": "Print where the authority of --tls auto is, how to trust it.",
-        "azurite": "Install the Azurite that serve starts, ahead of its start.",
+        "ca": "Print the path of --tls auto's authority, and how to trust it.",
+        "azurite": "Install the Azurite that serve starts.",
     },
 }
 COMMANDS = {name: text for section in _SECTIONS.values() for name, text in section.items()}
 
-# the modules of commands that are not called as their module is
+# the module of each command that has another name than its module
 _MODULES = {
     "azurite": "azurite_command",
     "clock": "control_commands",
@@ -47,7 +47,7 @@ _MODULES = {
     "peek": "control_commands",
     "requests": "requests_command",
     "reset": "control_commands",
-    "test": "run_tests",  # pytest would take a module of that name for tests
+    "test": "run_tests",  # pytest collects modules named test*
     "worker": "worker_command",
 }
 
@@ -66,7 +66,7 @@ class _Commands(click.Group):
         return command
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """As click does, in sections, without importing every subcommand for its help."""
+        """List the commands in sections, without importing each for its help."""
         for title, section in _SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(f"{name:<11}", text) for name, text in section.items()])

@@ -1,4 +1,4 @@
-"""legacy-queue config: what is in force, and where it was found."""
+"""legacy-queue config: the settings in force, and the source of each."""
 
 import json
 import re
@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from legacy_queue.cli.options import MADE_UP, setting_options, settings_of
+from legacy_queue.cli.options import GENERATED, setting_options, settings_of
 from legacy_queue.config.settings import DECLARED, wire_name
 from legacy_queue.config.values import duration_text, without_secrets
 
-# of one part of a connection string, what may be shown
+# the start of a part of a connection string that may be shown
 _HARMLESS = re.compile(
     r"\s*(?:(?:DefaultEndpointsProtocol|AccountName|EndpointSuffix)\s*=[^?]*"
     r"|[a-z]+Endpoint\s*=(?:\s*https?://[^?#@:/\s]+(?::\d+)?(?:/[^?#@]*)?(?=[?#]|$))?"
@@ -24,24 +24,24 @@ _HARMLESS = re.compile(
 @click.command()
 @setting_options
 def config(**options: str | None) -> None:
-    """Print the settings in force, one a line, each with where it was found. Secrets are masked."""
+    """Print each setting in force with its source, one a line. Secrets are masked."""
     settings, sources = settings_of(options)
-    for one in DECLARED:
-        name, value = wire_name(one.name), getattr(settings, one.name)
+    for setting in DECLARED:
+        name, value = wire_name(setting.name), getattr(settings, setting.name)
         if value is None:
             shown = "(none)"
-        elif one.name in MADE_UP and not value:
+        elif setting.name in GENERATED and not value:
             shown = "(made up for development when the server starts)"
         else:
-            shown = json.dumps(_harmless(one.name, value))
+            shown = json.dumps(_masked(setting.name, value))
         click.echo(f"{name} = {shown}  # {sources[name]}")
 
 
-def _harmless(name: str, value: Any) -> Any:
-    """The value as JSON has it, with its secrets masked."""
+def _masked(name: str, value: Any) -> Any:
+    """The value for JSON, with its secrets masked."""
     match name, value:
         case "clients", _:
-            return {one.client_id: {"accessToken": "***", "scopes": one.scopes} for one in value}
+            return {client.client_id: {"accessToken": "***", "scopes": client.scopes} for client in value}
         case "signing_secrets", _:
             return ["***"] * len(value)
         case "s3_secret_access_key", _:

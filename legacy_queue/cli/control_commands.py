@@ -1,4 +1,4 @@
-"""legacy-queue clock, peek and reset: what a test does to a server that runs with ``--control``."""
+"""legacy-queue clock, peek and reset, for a server that runs with ``--control``."""
 
 import functools
 import json
@@ -26,13 +26,13 @@ class Control:
     root_url: str
     credentials: Credentials
 
-    def ask(self, method: str, path: str, known: str = "", **content: Any) -> Any:
+    def ask(self, method: str, path: str, expected: str = "", **content: Any) -> Any:
         """As ``answer_of``."""
-        return answer_of(method, self.root_url, f"/control/v1{path}", self.credentials, known, **content)
+        return answer_of(method, self.root_url, f"/control/v1{path}", self.credentials, expected, **content)
 
 
 class DefaultGroup(click.Group):
-    """A group that runs its first command where the words name none."""
+    """A group that runs its first command if the arguments name none."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or (args[0].startswith("-") and args[0] != "--help"):
@@ -44,10 +44,10 @@ class DefaultGroup(click.Group):
 
 
 def control_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give the command ``control`` and ``as_json``, from options of its own."""
+    """Add the options of a queue and --json, and call the command with ``control`` and ``as_json``."""
 
     @queue_options
-    @click.option("--json", "as_json", is_flag=True, help="For programs.")
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
     @functools.wraps(command)
     def with_control(base_url: str, credentials: Credentials, **options: Any) -> None:
         command(control=Control(root_of(base_url), credentials), **options)
@@ -70,7 +70,7 @@ def show(answer: Any, as_json: bool, text: str) -> None:
 
 @click.group(cls=DefaultGroup)
 def clock() -> None:
-    """Print the queue's clock, or move it: claims, deadlines and messages obey it, credentials do not."""
+    """Print the queue's clock, or move it. Claims, deadlines and messages follow it, credentials do not."""
 
 
 @clock.command("show")
@@ -86,7 +86,7 @@ def show_clock(control: Control, as_json: bool) -> None:
 def advance(control: Control, as_json: bool, by: str) -> None:
     """Move the clock forward by a duration like 21m, 1500ms, 2h or 5d.
 
-    What becomes due meanwhile happens, in the order of its times, before the command ends.
+    All that becomes due happens before the command ends, in the order of its times.
     """
     _move(control, as_json, advance=by)
 
@@ -94,14 +94,14 @@ def advance(control: Control, as_json: bool, by: str) -> None:
 @clock.command()
 @control_options
 def freeze(control: Control, as_json: bool) -> None:
-    """Stop the clock. It can still be advanced."""
+    """Stop the clock. `advance` still moves it."""
     _move(control, as_json, freeze=True)
 
 
 @clock.command()
 @control_options
 def release(control: Control, as_json: bool) -> None:
-    """Let a frozen clock go on from where it stands."""
+    """Let a frozen clock run on from its time."""
     _move(control, as_json, release=True)
 
 
@@ -130,7 +130,7 @@ def _pool(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
 def peek(control: Control, as_json: bool, pool: str) -> None:
     """Print the messages in the queues of a worker type, named provisionerId/workerType. None is dequeued.
 
-    With memory storage the invisible ones are listed too. Of Azure's queues only visible ones can be, 32 of
+    With memory storage invisible messages are listed too. Azure's queues list only visible messages, 32 of
     each queue.
     """
     answer = control.ask("GET", f"/messages/{pool}", "messages")
@@ -144,7 +144,7 @@ def peek(control: Control, as_json: bool, pool: str) -> None:
 def _messages(answer: Mapping[str, Any], now: datetime) -> str:
     messages: Sequence[Mapping[str, Any]] = answer["messages"]
     pool, hidden = answer["taskQueueId"], answer["hidden"]
-    lines = list(aligned([_HEADS, *(_row(one, now) for one in messages)])) if messages else []
+    lines = list(aligned([_HEADS, *(_row(message, now) for message in messages)])) if messages else []
     if not messages and not hidden:
         lines.append(f"There are no messages for {pool}.")
     if hidden:
@@ -170,9 +170,9 @@ def _row(message: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
 @click.command()
 @control_options
 def reset(control: Control, as_json: bool) -> None:
-    """Make the server as new: no tasks, messages, events, artifacts, workers and faults, the clock as it was.
+    """Remove all tasks, messages, events, artifacts, workers and faults, and set the clock back.
 
-    Claims that wait for work and event streams end. On Azurite only queues and tables of this server's
-    queue-prefix are emptied, and on Azure it is refused.
+    Claims that wait for work and event streams end. On Azurite only the queues and tables with this server's
+    queue-prefix are emptied; on Azure a reset is refused.
     """
     show(control.ask("POST", "/reset"), as_json, "The queue is as new.")

@@ -1,4 +1,4 @@
-"""legacy-queue create-task: a task for the sample worker, without writing a client first."""
+"""legacy-queue create-task: create a task for the sample worker."""
 
 import re
 import time
@@ -16,7 +16,7 @@ from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.worker import Credentials
 from legacy_queue.worker.command import Payload, PayloadError
 
-_POLL_INTERVAL, _AFTER_DEADLINE = 0.5, 60  # seconds
+_POLL_INTERVAL, _UNAVAILABLE_TIMEOUT = 0.5, 60  # seconds
 _RESOLVED = ("completed", "failed", "exception")
 
 
@@ -31,10 +31,10 @@ def _duration(_ctx: click.Context, _param: click.Parameter, value: str) -> timed
 def _pairs(accepted: str) -> Callable[..., dict[str, str]]:
     def parse(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
         pairs = {}
-        for one in given:
-            name, equals, value = one.partition("=")
+        for pair in given:
+            name, equals, value = pair.partition("=")
             if not name or not equals:
-                raise click.BadParameter(f"{one!r} is not {accepted}")
+                raise click.BadParameter(f"{pair!r} is not {accepted}")
             if name in pairs:
                 raise click.BadParameter(f"{name!r} is given twice: once is accepted")
             pairs[name] = value
@@ -44,9 +44,9 @@ def _pairs(accepted: str) -> Callable[..., dict[str, str]]:
 
 
 def _task_ids(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
-    for one in given:
-        if not re.fullmatch(TASK_ID, one):
-            raise click.BadParameter(f"{one!r} is not a taskId: 22 characters as create-task prints them")
+    for task_id in given:
+        if not re.fullmatch(TASK_ID, task_id):
+            raise click.BadParameter(f"{task_id!r} is not a taskId: 22 characters as create-task prints them")
     return given
 
 
@@ -68,7 +68,7 @@ def _task_ids(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ..
     default="1h",
     show_default=True,
     callback=_duration,
-    help="From now on, at most 5d: a task that is not resolved by then ends as an exception.",
+    help="From now on, at most 5d: a task that is not resolved by then becomes an exception.",
 )
 @click.option(
     "--artifact",
@@ -76,8 +76,8 @@ def _task_ids(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ..
     metavar="NAME=PATH",
     callback=_pairs("NAME=PATH, such as public/report.txt=report.txt"),
     show_default="none",
-    help="A file that the command makes, to keep under this name; a directory where PATH ends with a /. May "
-    "be repeated.",
+    help="A file of the command, uploaded as an artifact of this name; a directory if PATH ends with a /. "
+    "May be repeated.",
 )
 @click.option(
     "--depends-on",
@@ -129,7 +129,7 @@ def create(
     payload: Mapping[str, Any] | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Create the task; a refusal ends the command with the queue's answer.
+    """Create the task. A refusal ends the command with the queue's answer.
 
     ``payload`` and ``more`` are further properties of the payload and of the definition.
     """
@@ -163,7 +163,7 @@ def _times(now: datetime, deadline: timedelta) -> dict[str, str]:
 
 
 def _moved_time(base_url: str, credentials: Credentials) -> datetime | None:
-    """The time of a queue whose clock a test has moved; None of any other."""
+    """The queue's time if a test has moved its clock, else None."""
     answer = ask("GET", root_of(base_url), "/control/v1/clock", credentials)
     if answer.status_code != 200 or not answer.json()["offset"]:
         return None
@@ -171,11 +171,11 @@ def _moved_time(base_url: str, credentials: Credentials) -> datetime | None:
 
 
 def _final_state(base_url: str, credentials: Credentials, task_id: str, deadline: timedelta) -> str:
-    """The state in which the task is resolved; each change until then is a line of standard output.
+    """Wait until the task is resolved and print each change of its state; the last state.
 
-    A queue that is away may be starting anew: it is asked again until the deadline is over.
+    A queue that does not answer may be restarting: it is asked again until a minute after the deadline.
     """
-    shown, end = "", time.monotonic() + deadline.total_seconds() + _AFTER_DEADLINE
+    shown, end = "", time.monotonic() + deadline.total_seconds() + _UNAVAILABLE_TIMEOUT
     while True:
         try:
             answer = ask("GET", base_url, f"/task/{task_id}/status", credentials)
@@ -196,7 +196,7 @@ def _final_state(base_url: str, credentials: Credentials, task_id: str, deadline
 
 
 def _state(status: Mapping[str, Any]) -> tuple[str, str]:
-    """The task's state, and how it is printed: with the reason where that says more."""
+    """The task's state, and its line: with the reason if that differs."""
     state, runs = str(status["state"]), status["runs"]
     reason = runs[-1].get("reasonResolved", state) if runs else state
     return state, state if reason == state else f"{state} ({reason})"

@@ -1,4 +1,4 @@
-"""legacy-queue events: what happens to tasks, a line for each event."""
+"""legacy-queue events: a line for each event."""
 
 import json
 import re
@@ -15,18 +15,18 @@ from legacy_queue.cli.queue_options import no_answer, root_url_option
 from legacy_queue.domain.times import format_time
 from legacy_queue.testing.server_sent_events import parse_events
 
-_CONNECTING, _SILENCE = 10.0, 45.0  # seconds; the server says something every 15
+_TIMEOUTS = 10.0, 45.0  # seconds to connect, and without a byte: the server sends a comment every 15
 
 
 @click.command()
 @root_url_option(default="http://127.0.0.1:8080", show_default=True)
-@click.option("--exchange", show_default="all", help="task-pending and the like.")
-@click.option("--routing-key", default="#", show_default=True, help="A pattern, as queues are bound with.")
+@click.option("--exchange", show_default="all", help="Such as task-pending.")
+@click.option("--routing-key", default="#", show_default=True, help="A pattern, as in a binding of a queue.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON for each event.")
 def events(root_url: str, exchange: str | None, routing_key: str, as_json: bool) -> None:
     """Print events as they happen, until SIGTERM or Ctrl-C. Needs no credentials, and no RabbitMQ.
 
-    When the queue goes away, what happened meanwhile is printed once it is back, where it keeps its events.
+    When the queue is back after an interruption, the events since then are printed, if it still has them.
     """
     if not re.match(r"https?://[^/]", root_url):
         raise click.UsageError("The root URL starts with http:// or https://")
@@ -54,22 +54,22 @@ def _line(event: Mapping[str, Any]) -> str:
 
 
 def _follow(root_url: str, query: Mapping[str, str]) -> Iterator[str]:
-    """The data of each event, across streams that end; a first one that is refused ends the command."""
-    last_id, retry, was_here, is_here = "", 2.0, False, False
-    url, timeout = f"{root_url}/events", (_CONNECTING, _SILENCE)
+    """The data of each event, from one stream after the other. If the first is refused, the command ends."""
+    last_id, retry, was_followed, is_followed = "", 2.0, False, False
+    url = f"{root_url}/events"
     while True:
         headers = {"Last-Event-ID": last_id} if last_id else {}
         try:
-            with requests.get(url, query, headers=headers, stream=True, timeout=timeout) as answer:
+            with requests.get(url, query, headers=headers, stream=True, timeout=_TIMEOUTS) as answer:
                 if answer.status_code == 400 and last_id:
                     click.echo("The queue has lost its earlier events: going on from now.", err=True)
                     last_id = ""
                     continue
-                if answer.status_code < 500 or not was_here:
+                if answer.status_code < 500 or not was_followed:
                     _check(answer)
-                    said = "is back" if was_here else "is being followed; Ctrl-C ends it"
+                    said = "is back" if was_followed else "is being followed; Ctrl-C ends it"
                     click.echo(f"The queue at {root_url} {said}.", err=True)
-                    was_here = is_here = True
+                    was_followed = is_followed = True
                     for fields in parse_events(answer.iter_lines(chunk_size=None)):
                         retry = int(fields["retry"]) / 1000 if "retry" in fields else retry
                         last_id = fields.get("id", last_id)
@@ -79,11 +79,11 @@ def _follow(root_url: str, query: Mapping[str, str]) -> Iterator[str]:
                         elif "data" in fields:
                             yield fields["data"]
         except requests.RequestException as error:
-            if not was_here:
+            if not was_followed:
                 raise no_answer(root_url, error) from None
-        if is_here:
+        if is_followed:
             click.echo(f"The queue at {root_url} went away: waiting for it.", err=True)
-            is_here = False
+            is_followed = False
         time.sleep(retry)
 
 

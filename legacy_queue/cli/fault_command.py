@@ -1,4 +1,4 @@
-"""legacy-queue fault: what goes wrong on purpose at a server that runs with ``--control``."""
+"""legacy-queue fault: faults that a server with ``--control`` causes in requests."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,13 +14,13 @@ _ENDPOINTS = "a method of the reference such as claimTask, or azure.receive, azu
 
 @click.group(cls=DefaultGroup)
 def fault() -> None:
-    """List what goes wrong on purpose, add to it, or remove from it."""
+    """List the faults, add a fault, or remove it."""
 
 
 @fault.command("list")
 @control_options
 def list_faults(control: Control, as_json: bool) -> None:
-    """Print the faults in force, and how often each has happened. This is what `legacy-queue fault` does."""
+    """Print the faults in force, and how often each has fired. This is what `legacy-queue fault` does."""
     answer = control.ask("GET", "/faults", "faults")
     heads = ("FAULT", "ENDPOINT", "OF", "WHAT", "TIMES", "FIRED")
     lines = aligned([heads, *map(_row, answer["faults"])]) if answer["faults"] else ["There are no faults."]
@@ -39,9 +39,18 @@ def list_faults(control: Control, as_json: bool) -> None:
     "--times", type=click.IntRange(min=1), show_default="always", help="End after so many of the requests."
 )
 @click.option(
-    "--probability", type=float, metavar="P", show_default="1", help="Of a request to be hit, above 0."
+    "--probability",
+    type=float,
+    metavar="P",
+    show_default="1",
+    help="The probability that a request meets the fault, above 0.",
 )
-@click.option("--seed", type=int, show_default="none", help="The same requests are hit each time.")
+@click.option(
+    "--seed",
+    type=int,
+    show_default="none",
+    help="With a probability: the same requests meet the fault each time.",
+)
 @click.option("--status", type=int, show_default="none", help="Answer with this error, 400 to 599.")
 @click.option("--message", show_default="the server's own", help="The message of that error.")
 @click.option(
@@ -58,17 +67,17 @@ def list_faults(control: Control, as_json: bool) -> None:
 )
 @click.option("--double", is_flag=True, help="Deliver a received message twice.")
 @click.option("--lose", is_flag=True, help="Delete a message instead of delivering it.")
-@click.option("--stale", is_flag=True, help="Deliver a message with a receipt that is no longer good.")
+@click.option("--stale", is_flag=True, help="Deliver a message with a receipt that is no longer valid.")
 @click.option(
     "--delay",
     metavar="DURATION",
     callback=duration,
     show_default="none",
-    help="Wait first, for 2s or 200ms; goes with the others.",
+    help="Wait first, for 2s or 200ms; may be combined with the others.",
 )
 @control_options
 def add(control: Control, as_json: bool, endpoint: str, **options: Any) -> None:
-    """Let requests to ENDPOINT go wrong from now on, and print the fault's id.
+    """Cause a fault in requests to ENDPOINT from now on, and print the fault's id.
 
     ENDPOINT is a method of the reference such as claimTask, or azure.receive, azure.delete or upload.
     """
@@ -94,9 +103,10 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
-    of = [f"{kind} {one[name]}" for kind, name in (("task", "taskId"), ("worker", "worker")) if name in one]
-    what = [name if one[name] is True else f"{name} {one[name]}" for name in _EFFECTS if one.get(name)]
-    what += [f"at {one['probability']:g}"] if "probability" in one else []
-    times = str(one.get("times", "always"))
-    return one["faultId"], one["endpoint"], " ".join(of) or "any", ", ".join(what), times, str(one["fired"])
+def _row(fault: Mapping[str, Any]) -> tuple[str, ...]:
+    filters = (("task", "taskId"), ("worker", "worker"))
+    of = [f"{kind} {fault[name]}" for kind, name in filters if name in fault]
+    what = [name if fault[name] is True else f"{name} {fault[name]}" for name in _EFFECTS if fault.get(name)]
+    what += [f"at {fault['probability']:g}"] if "probability" in fault else []
+    times, fired = str(fault.get("times", "always")), str(fault["fired"])
+    return fault["faultId"], fault["endpoint"], " ".join(of) or "any", ", ".join(what), times, fired

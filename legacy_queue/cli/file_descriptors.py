@@ -1,4 +1,4 @@
-"""How many connections a process serves with the file descriptors that it may open."""
+"""The number of connections that a process serves within its limit of file descriptors."""
 
 import resource
 
@@ -7,14 +7,14 @@ from legacy_queue.config import Settings
 
 _MAX_CONNECTIONS = 4000
 _MIN_CONNECTIONS = 32
-_OF_PROCESS = 64  # standard streams, event loop, listener, pipes, logs, and a reserve
-_OF_BROKER = 16
-_OF_BACKGROUND = 48  # connections to storage of what no request asks for
+_FOR_PROCESS = 64  # standard streams, event loop, listener, pipes, logs, and a reserve
+_FOR_BROKER = 16
+_FOR_BACKGROUND = 48  # connections to storage of the background work
 _UNLIMITED = 1024 * 1024
 
 
 def raise_limit() -> int:
-    """Raise the soft limit of open files to the hard one; what it is now."""
+    """Raise the soft limit of open files to the hard limit; the limit that is then in force."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -24,10 +24,10 @@ def raise_limit() -> int:
 
 
 def max_connections(limit: int, settings: Settings) -> int:
-    """How many connections of clients leave room for all else within ``limit`` open files.
+    """The number of client connections that fit into ``limit`` open files, beside all other files.
 
-    With storage over HTTP a request may need a connection of its own to it, beside those that are kept.
+    With storage over HTTP a request may need one more connection, beyond the pool to storage.
     """
-    kept, for_each = (0, 1) if settings.storage == "memory" else (3 * MAX_TO_STORAGE + _OF_BACKGROUND, 2)
-    kept += _OF_BROKER if settings.amqp_url else 0
-    return max(_MIN_CONNECTIONS, min(_MAX_CONNECTIONS, (limit - _OF_PROCESS - kept) // for_each))
+    kept, for_each = (0, 1) if settings.storage == "memory" else (3 * MAX_TO_STORAGE + _FOR_BACKGROUND, 2)
+    kept += _FOR_BROKER if settings.amqp_url else 0
+    return max(_MIN_CONNECTIONS, min(_MAX_CONNECTIONS, (limit - _FOR_PROCESS - kept) // for_each))

@@ -1,6 +1,6 @@
-"""Logs, on standard error: a line of JSON for each event, or at a terminal a line for a person.
+"""The log on standard error: for each event a line of JSON, or at a terminal a line of text.
 
-What libraries log is written the same way, from warnings on: their chatter might hold what is secret.
+Warnings and errors of libraries are part of it. Their other messages are left out: they might hold secrets.
 """
 
 import json
@@ -19,9 +19,9 @@ from legacy_queue.domain.times import format_time
 _STANDARD_ERROR = 2
 _RED, _YELLOW, _GREEN, _DIM = 31, 33, 32, 2
 _COLOURS = {"debug": _DIM, "info": _GREEN, "warning": _YELLOW, "error": _RED, "critical": _RED}
-_LINE_OF_A_REQUEST = ("method", "path", "endpoint", "status", "code", "ms", "client_id")
+_REQUEST_WORDS = ("method", "path", "endpoint", "status", "code", "ms", "client_id")
 
-# what events were called before, for log watches that look for an earlier name
+# the former names of renamed events: log watches may search for them
 FORMER_NAMES = {
     "answer-aborted": "answer-broken-off",
     "background-delayed": "background-waits",
@@ -65,7 +65,7 @@ def log_to_standard_error(form: str = "auto", level: str = "info") -> None:
     )
     logging.basicConfig(handlers=[ToStructlog()], level=logging.WARNING)
     logging.captureWarnings(True)
-    # under load it warns of each connection that it does not keep
+    # under load it warns of each connection that its pool drops
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
 
 
@@ -77,10 +77,10 @@ def add_former_name(_logger: object, _name: str, event: Event) -> Event:
 
 
 class ToStructlog(logging.Handler):
-    """What a library logs, as an event of the same log as all others."""
+    """Makes an event of each record of a library."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Under the nearest level that structlog has."""
+        """Log the record with structlog's nearest level."""
         level = min(max(record.levelno // 10 * 10, logging.DEBUG), logging.CRITICAL)
         structlog.get_logger().log(
             level, record.getMessage(), logger=record.name, exc_info=record.exc_info or None
@@ -88,7 +88,7 @@ class ToStructlog(logging.Handler):
 
 
 class _Lines:
-    """Writes lines; where nobody takes them any more, the server goes on without."""
+    """Writes lines to standard error. Errors of the other end are ignored: the server goes on."""
 
     def __init__(self, *_: Any) -> None: ...
 
@@ -100,7 +100,7 @@ class _Lines:
 
 
 class Text:
-    """Renders an event for a person: the local time, the level, what happened, with its fields."""
+    """Renders an event as text: the local time, the level, the event's name, its fields."""
 
     def __init__(self, colours: bool, now: Callable[[], datetime] = datetime.now) -> None:
         self._colours, self._now = colours, now
@@ -108,20 +108,20 @@ class Text:
     def __call__(self, _logger: object, _name: str, event: Event) -> str:
         level, name = event.pop("level"), event.pop("event")
         traceback = event.pop("exception", None)
-        what = self._request(event) if name == "request" else _harmless(str(name))
+        what = self._request(event) if name == "request" else _escaped(str(name))
         words = [
             self._coloured(f"{self._now():%H:%M:%S.%f}"[:-3], _DIM),
             self._coloured(f"{level:<7}", _COLOURS[level]),
             what,
             *(f"{name}={_value(value)}" for name, value in event.items() if value is not None),
         ]
-        return " ".join(words) + (f"\n{_harmless(traceback)}" if traceback else "")
+        return " ".join(words) + (f"\n{_escaped(traceback)}" if traceback else "")
 
     def _request(self, event: Event) -> str:
-        """``PUT /v1/task/T createTask 200 12 ms client``; what else there is remains in the event."""
+        """``PUT /v1/task/T createTask 200 12 ms client``. The other fields stay in the event."""
         status, ms, event["req"] = event["status"], event["ms"], event.pop("request_id")
         event["ms"] = f"{ms:.{0 if ms >= 10 else 1}f} ms"
-        words = {name: _harmless(str(event.pop(name))) for name in _LINE_OF_A_REQUEST if name in event}
+        words = {name: _escaped(str(event.pop(name))) for name in _REQUEST_WORDS if name in event}
         colour = _RED if status >= 500 else _YELLOW if status >= 400 else _GREEN
         return " ".join({**words, "status": self._coloured(words["status"], colour)}.values())
 
@@ -137,9 +137,9 @@ def _value(value: object) -> str:
     return text if is_word else json.dumps(text, ensure_ascii=not text.isprintable())
 
 
-def _harmless(text: str) -> str:
-    """The text, where a terminal obeys nothing of it: a line feed and a tab alone stay what they are."""
-    return "".join(one if one.isprintable() or one in "\n\t" else ascii(one)[1:-1] for one in text)
+def _escaped(text: str) -> str:
+    """The text with its control characters escaped, other than line feed and tab: a terminal obeys none."""
+    return "".join(char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text)
 
 
 def _plain(value: object) -> str:

@@ -1,4 +1,4 @@
-"""legacy-queue migration: who still speaks which protocol, and what a worker type is ready for."""
+"""legacy-queue migration: who speaks which protocol, and what a worker type is ready for."""
 
 import json
 from collections import Counter
@@ -14,7 +14,7 @@ from legacy_queue.worker import Credentials
 _WHOLE = ("messageId", "receipt", "signature")
 _TODAYS = "today's"
 _COUNTED = ("pollTaskUrls", "claimTask", "unsigned", "no receipt", "bare", "claimWork", _TODAYS)
-_NAMED = 10  # of those who are to be moved
+_MAX_NAMES = 10  # of callers that are still to be moved
 _HEADS = ("WORKER TYPE", *_COUNTED, "REQUIRED", "CLAIMWORK")
 
 
@@ -38,16 +38,17 @@ def migration(
     base_url: str,
     credentials: Credentials,
 ) -> None:
-    """Tell which worker types can be required to present their message, and which speak claimWork alone.
+    """Show which worker types can get the policy required, and which workers call only claimWork.
 
-    It goes by who called pollTaskUrls, claimTask and claimWork; a call is seen some ten seconds after it was
-    made. The credentials need the scope queue:migration.
+    A caller counts if it called pollTaskUrls, claimTask or claimWork in that time, and then with all its
+    calls on record; a call is on record some ten seconds after it. The credentials need the scope
+    queue:migration.
 
     A claimTask counts as such with its messageId, receipt and signature. The columns beside it count claims
     that lack the signature, that lack one of the others, and that lack all three. REQUIRED says whether the
-    policy can be, as far as these claims go. Under "today's" are calls of claimWork by clients since 2020,
-    which name a taskQueueId. CLAIMWORK is ready once no worker has called pollTaskUrls or claimTask in that
-    time, and some worker has called claimWork. Below the table stands what is in the way; --json names all.
+    policy can be required. Under "today's" are calls of claimWork by clients since 2020, which name a
+    taskQueueId. CLAIMWORK is ready if no worker called pollTaskUrls or claimTask in that time, and some
+    worker called claimWork. Below the table is what is in the way; --json names all.
     """
     query = {"since": since, "provisionerId": provisioner, "workerType": worker_type}
     shown = report = answer_of(
@@ -64,77 +65,81 @@ def migration(
 def _dry_run(report: Any) -> dict[str, Any]:
     """The claims that the policy ``required`` refuses."""
     claims = [
-        {"provisionerId": one["provisionerId"], "workerType": one["workerType"], **call}
-        for one in report["workerTypes"]
-        for call in _claims(one)
+        {"provisionerId": pool["provisionerId"], "workerType": pool["workerType"], **call}
+        for pool in report["workerTypes"]
+        for call in _claims(pool)
     ]
     refused = [claim for claim in claims if claim["missing"]]
-    count, of_those = (sum(claim["count"] for claim in some) for some in (claims, refused))
-    about = {name: value for name, value in report.items() if name != "workerTypes"}
-    return {**about, "claims": count, "refused": of_those, "by": refused}
+    totals = {"claims": _count(claims), "refused": _count(refused), "by": refused}
+    return {**{name: value for name, value in report.items() if name != "workerTypes"}, **totals}
 
 
 def _refusals(shown: Mapping[str, Any]) -> Iterable[str]:
-    of = f"of the {shown['claims']} claims from {shown['since']} to {shown['until']}"
-    yield f"Under the policy required, {shown['refused'] or 'none'} {of} would have been refused."
+    claims = f"{shown['refused'] or 'none'} of {shown['claims']} claims would have been refused"
+    yield f"Under the policy required, {claims}."
+    yield f"They are of the workers that claimed from {shown['since']} to {shown['until']}."
     yield from _caveats(shown)
     if shown["by"]:
         yield ""
         rows = [
-            (_pool(one), one["caller"], str(one["count"]), ", ".join(one["missing"]), one["last"])
-            for one in shown["by"]
+            (_pool(claim), claim["caller"], str(claim["count"]), ", ".join(claim["missing"]), claim["last"])
+            for claim in shown["by"]
         ]
         yield from aligned([("WORKER TYPE", "WORKER", "REFUSED", "MISSING", "LAST"), *rows])
 
 
 def _summary(report: Any) -> Iterable[str]:
-    yield f"Calls from {report['since']} to {report['until']}"
+    yield f"Callers from {report['since']} to {report['until']}, with all their calls on record"
     yield from _caveats(report)
     yield ""
     if not report["workerTypes"]:
         yield "No worker called pollTaskUrls, claimTask or claimWork."
         return
     yield from aligned([_HEADS, *map(_row, report["workerTypes"])])
-    for one in report["workerTypes"]:
-        against = [f"  required:  {why}" for why in one["required"]["inTheWay"] if _claims(one)]
-        against += [f"  claimWork: {why}" for why in one["claimWork"]["inTheWay"]]
+    for pool in report["workerTypes"]:
+        against = [f"  required:  {why}" for why in pool["required"]["inTheWay"] if _claims(pool)]
+        against += [f"  claimWork: {why}" for why in pool["claimWork"]["inTheWay"]]
         if against:
-            yield from (f"\nIn the way of {_pool(one)}:", *against)
-        to_be_moved = one["claimWork"]["toBeMoved"]
-        if to_be_moved and any(call["method"].startswith("claimWork") for call in one["calls"]):
-            more = f" and {len(to_be_moved) - _NAMED} more" if len(to_be_moved) > _NAMED else ""
-            yield f"  still to be moved: {', '.join(to_be_moved[:_NAMED])}{more}"
+            yield from (f"\nIn the way of {_pool(pool)}:", *against)
+        to_be_moved = pool["claimWork"]["toBeMoved"]
+        if to_be_moved and any(call["method"].startswith("claimWork") for call in pool["calls"]):
+            more = f" and {len(to_be_moved) - _MAX_NAMES} more" if len(to_be_moved) > _MAX_NAMES else ""
+            yield f"  still to be moved: {', '.join(to_be_moved[:_MAX_NAMES])}{more}"
 
 
 def _caveats(report: Any) -> Iterable[str]:
-    """What the record does not know."""
-    if report.get("recordedSince", report["since"]) > report["since"]:
-        yield f"Nothing is on record before {report['recordedSince']}: who called earlier is not known."
+    """What the record cannot show."""
     if "recordedSince" not in report:
-        yield "Nothing is on record: who called earlier is not known."
+        yield "Nothing is on record: earlier callers are not known."
+    elif report["recordedSince"] > report["since"]:
+        yield f"Nothing is on record before {report['recordedSince']}: earlier callers are not known."
     if report["notRecorded"]:
-        yield f"Calls not on record, of too many callers in an hour: {report['notRecorded']}."
+        yield f"Calls not on record, of too many callers: {report['notRecorded']}."
 
 
-def _row(one: Any) -> tuple[str, ...]:
+def _row(pool: Any) -> tuple[str, ...]:
     counts = Counter[str]()
-    for call in one["calls"]:
+    for call in pool["calls"]:
         counts[_head(call)] += call["count"]
-    required = "can be" if one["required"]["possible"] else "not yet"
-    if one["policy"] == "required":
+    required = "can be" if pool["required"]["possible"] else "not yet"
+    if pool["policy"] == "required":
         required = "in force"
-    elif not _claims(one):
+    elif not _claims(pool):
         required = "-"
-    ready = "ready" if one["claimWork"]["ready"] else "not yet"
-    return (_pool(one), *(str(counts[head] or "-") for head in _COUNTED), required, ready)
+    ready = "ready" if pool["claimWork"]["ready"] else "not yet"
+    return (_pool(pool), *(str(counts[head] or "-") for head in _COUNTED), required, ready)
 
 
-def _claims(one: Any) -> list[Any]:
-    return [call for call in one["calls"] if call["method"] == "claimTask"]
+def _claims(pool: Any) -> list[Any]:
+    return [call for call in pool["calls"] if call["method"] == "claimTask"]
+
+
+def _count(calls: Iterable[Any]) -> int:
+    return sum(call["count"] for call in calls)
 
 
 def _head(call: Mapping[str, Any]) -> str:
-    """The column that the call counts in."""
+    """The column of the call."""
     missing = call["missing"]
     if call["method"] == "claimWork by taskQueueId":
         return _TODAYS
@@ -145,5 +150,5 @@ def _head(call: Mapping[str, Any]) -> str:
     return "unsigned" if "signature" in missing else "no receipt"
 
 
-def _pool(one: Mapping[str, Any]) -> str:
-    return f"{one['provisionerId']}/{one['workerType']}"
+def _pool(pool: Any) -> str:
+    return f"{pool['provisionerId']}/{pool['workerType']}"

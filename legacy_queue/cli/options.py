@@ -1,4 +1,4 @@
-"""The settings as options of a command, and the option of those that run until a signal."""
+"""The settings as options of a command, and --stop-with-stdin."""
 
 import _thread
 import os
@@ -15,24 +15,26 @@ from legacy_queue.cli.signals import stop_with_stdin
 from legacy_queue.config.settings import CONFIG, DECLARED, Settings, SettingsError, load, wire_name
 from legacy_queue.config.values import duration_text
 
-MADE_UP = ("clients", "signing_secrets")  # made up for development where none are configured
+GENERATED = ("clients", "signing_secrets")  # for development, if none are configured
 
 
 def setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give the command an option for each setting, and ``--config``."""
-    for one in reversed(DECLARED):
-        name = wire_name(one.name)
-        shown = f"{one.metadata['help']}  [default: {_default(one)}]"
-        how = one.metadata["option"]
-        command = click.option(f"--{name}", metavar="VALUE", help=shown, callback=_joined, **how)(command)
-    return click.option(f"--{CONFIG}", metavar="FILE", help="Settings as TOML.  [default: none]")(command)
+    for setting in reversed(DECLARED):
+        name = wire_name(setting.name)
+        shown = f"{setting.metadata['help']}  [default: {_default(setting)}]"
+        more = setting.metadata["option"]
+        command = click.option(f"--{name}", metavar="VALUE", help=shown, callback=_joined, **more)(command)
+    return click.option(f"--{CONFIG}", metavar="FILE", help="A TOML file of settings.  [default: none]")(
+        command
+    )
 
 
 def _default(setting: Field[Any]) -> str:
-    """The setting's default, as it would be given. The option itself has none: a variable or the file may."""
+    """The default as text. click's option has no default: a variable or the file may set the value."""
     assert callable(setting.default_factory)  # noqa: S101
     default = setting.default_factory()
-    if setting.name in MADE_UP:
+    if setting.name in GENERATED:
         return "made up for development"
     if isinstance(default, timedelta):
         return duration_text(default)
@@ -42,12 +44,12 @@ def _default(setting: Field[Any]) -> str:
 
 
 def _joined(_ctx: click.Context, _param: click.Parameter, value: Any) -> str | None:
-    """An option that is given several times is a list with commas."""
+    """The values of a repeated option, joined with commas."""
     return (",".join(value) or None) if isinstance(value, tuple) else value
 
 
 def settings_of(options: Mapping[str, str | None]) -> tuple[Settings, Mapping[str, str]]:
-    """What ``config.load`` finds; a mistake ends the command with a sentence."""
+    """The result of ``config.load``. A SettingsError ends the command with its sentence."""
     try:
         return load({wire_name(name): value for name, value in options.items()}, os.environ)
     except SettingsError as error:
@@ -55,9 +57,9 @@ def settings_of(options: Mapping[str, str | None]) -> tuple[Settings, Mapping[st
 
 
 def with_control(options: Mapping[str, str | None], environ: Mapping[str, str]) -> dict[str, str | None]:
-    """The options and --control, unless something says control already or stands against it.
+    """The options and --control, unless control is set already or another setting excludes it.
 
-    Raises SettingsError for a mistake in the settings.
+    Raises SettingsError for wrong settings.
     """
     named = {wire_name(name): value for name, value in options.items()}
     _, sources = load(named, environ)
@@ -71,7 +73,7 @@ def with_control(options: Mapping[str, str | None], environ: Mapping[str, str]) 
 def _watch_stdin(_ctx: click.Context, _param: click.Parameter, is_given: bool) -> None:
     if is_given and sys.stdin is None:
         raise click.UsageError("--stop-with-stdin needs a standard input, and it is closed")
-    if is_given:  # a Thread that gevent has patched would not bear a fork
+    if is_given:  # a Thread that gevent has patched would not survive a fork
         _thread.start_new_thread(stop_with_stdin, ())
 
 
@@ -80,5 +82,5 @@ stop_with_stdin_option = click.option(
     is_flag=True,
     expose_value=False,
     callback=_watch_stdin,
-    help="End as by SIGTERM when standard input ends: when the process that holds its pipe is gone.",
+    help="End as by SIGTERM when standard input ends, as when the process that holds its pipe has ended.",
 )

@@ -1,4 +1,4 @@
-"""How a command that talks to a queue is told where it is, and with which credentials; and how it asks."""
+"""The options of a queue's URL and credentials, and requests to it."""
 
 import functools
 import json
@@ -16,7 +16,7 @@ from legacy_queue.worker import Credentials
 
 Decorator = Callable[[Any], Any]
 
-_LONG = 120  # seconds: reports of a large fleet, a clock that is moved by days
+_LONG_TIMEOUT = 120  # seconds: for reports of a large fleet, and moves of the clock by days
 
 
 def identifier(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
@@ -40,17 +40,22 @@ def _option(name: str, *envvar: str, **more: Any) -> Decorator:
 
 
 def root_url_option(**more: Any) -> Decorator:
-    """``--root-url``, and the variables that may say it."""
+    """``--root-url``, and its variables."""
     variables = ("LEGACY_QUEUE_ROOT_URL", "TASKCLUSTER_ROOT_URL")
     return _option("--root-url", *variables, help="The queue's root URL.", **more)
 
 
 _OPTIONS = (
     root_url_option(),
-    _option("--base-url", "LEGACY_QUEUE_BASE_URL", help="Instead: its legacy base URL, with the /v1."),
+    _option("--base-url", "LEGACY_QUEUE_BASE_URL", help="Instead: the legacy base URL, with the /v1."),
     _option("--client-id", "TASKCLUSTER_CLIENT_ID", required=True),
     _option("--access-token", "TASKCLUSTER_ACCESS_TOKEN", help="Better in the environment.", required=True),
-    _option("--certificate", "TASKCLUSTER_CERTIFICATE", help="For temporary ones.", callback=_certificate),
+    _option(
+        "--certificate",
+        "TASKCLUSTER_CERTIFICATE",
+        help="The certificate of temporary credentials.",
+        callback=_certificate,
+    ),
 )
 
 
@@ -66,7 +71,7 @@ def pool_options(required: bool = False) -> Decorator:
 
 
 def queue_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give the command a queue's ``base_url`` and ``credentials``, from options of its own."""
+    """Add the options of a queue, and call the command with ``base_url`` and ``credentials``."""
 
     @functools.wraps(command)
     def with_queue(
@@ -78,7 +83,7 @@ def queue_options(command: Callable[..., Any]) -> Callable[..., Any]:
         url = base_url or (root_url.rstrip("/") + "/api/queue/v1" if root_url else "")
         if not re.match(r"https?://[^/]", url):
             raise click.UsageError(
-                "Say where the queue is: --root-url or --base-url, starting with http:// or https://"
+                "Give the queue's URL: --root-url or --base-url, starting with http:// or https://"
             )
         credentials = Credentials(options.pop("client_id"), options.pop("access_token"), certificate)
         command(base_url=url, credentials=credentials, **options)
@@ -91,7 +96,7 @@ def queue_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def ask(
     method: str, url: str, path: str, credentials: Credentials, timeout: float = 30, **content: Any
 ) -> requests.Response:
-    """What the queue at ``url`` answers to a signed request; where nothing answers, the command ends."""
+    """The answer of the queue at ``url`` to a signed request. Without an answer the command ends."""
     sign = credentials.hawk(lambda: datetime.now(UTC))
     try:
         return requests.request(method, url + path, auth=sign, timeout=timeout, **content)
@@ -100,23 +105,24 @@ def ask(
 
 
 def root_of(base_url: str) -> str:
-    """The root URL of the queue with this base URL, for what is not below ``/v1``."""
+    """The root URL of the queue with this base URL, for paths that are not below ``/v1``."""
     return re.sub(r"(/api/queue)?/v1/?$", "", base_url)
 
 
 def answer_of(
-    method: str, root_url: str, path: str, credentials: Credentials, known: str = "", **content: Any
+    method: str, root_url: str, path: str, credentials: Credentials, expected: str = "", **content: Any
 ) -> Any:
-    """What the queue answers on a path that not every queue has: JSON, with the property ``known``.
+    """The JSON that the queue answers, which has the property ``expected``.
 
-    A refusal ends the command with the queue's sentence.
+    A refusal ends the command with the queue's sentence. So does another server, with a sentence that says
+    so.
     """
-    answer = ask(method, root_url, path, credentials, _LONG, **content)
+    answer = ask(method, root_url, path, credentials, _LONG_TIMEOUT, **content)
     try:
         body = answer.json()
         if answer.status_code != 200:
             raise click.ClickException(f"the queue refused with {answer.status_code}: {body['message']}")
-        if isinstance(body, dict) and (not known or known in body):
+        if isinstance(body, dict) and (not expected or expected in body):
             return body
     except (ValueError, KeyError, TypeError):
         pass

@@ -13,7 +13,8 @@ from legacy_queue.domain.priority import work_queues
 def queues(provisioner: str, worker_type: str, **options: str | None) -> None:
     """Print the seven queues of a worker type, highest priority first: priority and name.
 
-    Of the settings queue-prefix counts. Nothing is asked of storage: a queue is there once it was used.
+    The setting queue-prefix is part of each name. Storage is not asked: a queue is made when it is first
+    used.
     """
     settings, _ = settings_of(options)
     click.echo(named_queues(provisioner, worker_type, settings.queue_prefix))

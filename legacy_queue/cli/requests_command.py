@@ -1,4 +1,4 @@
-"""legacy-queue requests: what a server that runs with ``--control`` was asked, and what it answered."""
+"""legacy-queue requests: the last requests to a server that runs with ``--control``."""
 
 import json
 import time
@@ -20,55 +20,61 @@ _PAGE = 1000
 
 @click.command()
 @click.option(
-    "--limit", type=click.IntRange(1, _PAGE), default=20, show_default=True, help="How many, the last ones."
+    "--limit",
+    type=click.IntRange(1, _PAGE),
+    default=20,
+    show_default=True,
+    help="How many of the last requests.",
 )
-@click.option("--follow", is_flag=True, help="Go on with those that come, until SIGTERM or Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Go on with new requests, until SIGTERM or Ctrl-C.")
 @control_options
 def requests(control: Control, as_json: bool, limit: int, follow: bool) -> None:
-    """Print the last requests, oldest first, those of signed URLs too: status, task, worker, why not.
+    """Print the last requests, oldest first, also on signed URLs: status, task, worker, reason of a refusal.
 
     Requests to /control and event streams are left out. With --json each request is a line.
     """
-    last = _asked(control, limit=limit)
+    last = _requests(control, limit=limit)
     if as_json or follow:
-        for one in _and_on(control, last) if follow else last:
-            click.echo(json.dumps(one) if as_json else request_line(one))
+        for request in _followed(control, last) if follow else last:
+            click.echo(json.dumps(request) if as_json else request_line(request))
     elif last:
         click.echo("\n".join(aligned([_HEADS, *map(_row, last)])))
     else:
         click.echo("There were no requests.")
 
 
-def _asked(control: Control, **query: int) -> Sequence[Mapping[str, Any]]:
-    found: Sequence[Mapping[str, Any]] = control.ask("GET", "/requests", "requests", params=query)["requests"]
-    return found
+def _requests(control: Control, **query: int) -> Sequence[Mapping[str, Any]]:
+    entries: Sequence[Mapping[str, Any]] = control.ask("GET", "/requests", "requests", params=query)[
+        "requests"
+    ]
+    return entries
 
 
-def _and_on(control: Control, last: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """These, and then those that come, also after a reset."""
+def _followed(control: Control, last: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """These requests, then each new request, also after a reset."""
     seen: Mapping[str, Any] = {"sequence": 1}
     while True:
         for seen in last:
             yield seen
         time.sleep(_INTERVAL)
-        first, *last = _asked(control, limit=_PAGE, after=seen["sequence"] - 1) or [{}]
+        first, *last = _requests(control, limit=_PAGE, after=seen["sequence"] - 1) or [{}]
         if first != seen:
-            last = _asked(control, limit=_PAGE, after=0)
+            last = _requests(control, limit=_PAGE, after=0)
 
 
-def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
-    ago = max(0.0, (datetime.now(UTC) - parse_time(one["time"])).total_seconds())
-    task = one.get("taskId", "") + (f"/{one['runId']}" if "runId" in one else "")
-    task = task or (f"{len(one['taskIds'])} tasks" if "taskIds" in one else "")
-    why = ": ".join(one[name] for name in ("code", "reason") if name in one)
-    why += f" (fault {one['fault']})" if "fault" in one else ""
-    endpoint = one.get("endpoint") or f"{one['method']} {one['path']}"
+def _row(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    ago = max(0.0, (datetime.now(UTC) - parse_time(entry["time"])).total_seconds())
+    task = entry.get("taskId", "") + (f"/{entry['runId']}" if "runId" in entry else "")
+    task = task or (f"{len(entry['taskIds'])} tasks" if "taskIds" in entry else "")
+    why = ": ".join(entry[name] for name in ("code", "reason") if name in entry)
+    why += f" (fault {entry['fault']})" if "fault" in entry else ""
+    endpoint = entry.get("endpoint") or f"{entry['method']} {entry['path']}"
     return (
         f"{duration_words(ago)} ago",
-        str(one["status"]),
+        str(entry["status"]),
         endpoint,
         task,
-        requester(one),
-        f"{one['ms']:.1f}",
+        requester(entry),
+        f"{entry['ms']:.1f}",
         why.strip(),
     )

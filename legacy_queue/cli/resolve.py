@@ -1,4 +1,4 @@
-"""legacy-queue resolve: what ``serve --no-resolvers`` leaves undone, in a process of its own."""
+"""legacy-queue resolve: the background work that ``serve --no-resolvers`` leaves out, in its own process."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from legacy_queue.config import SettingsError, complete
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.wiring import Server, build, check_version
 
-_LOOK_AGAIN = 0.5  # seconds
+_RETRY_INTERVAL = 0.5  # seconds
 
 
 @click.command()
@@ -26,9 +26,9 @@ _LOOK_AGAIN = 0.5  # seconds
 def resolve(**options: str | None) -> None:
     """Fire timers, resolve dependencies and groups, sweep and expire, until SIGTERM or Ctrl-C.
 
-    Any number of these may run beside any number of servers, on the same storage, with the same settings;
-    with --storage azurite it is the Azurite that a server has started in the same --data-dir. When it has
-    begun, one line of JSON on standard output says so. Logs are on standard error: lines of JSON, or text
+    Any number of resolvers may run beside any number of servers, on the same storage, with the same settings.
+    With --storage azurite they use the Azurite that a server has started in the same --data-dir. When it is
+    ready, it prints one line of JSON on standard output. Logs are on standard error: lines of JSON, or text
     at a terminal.
     """
     settings, _ = settings_of({**options, "resolvers": "true"})
@@ -49,8 +49,10 @@ def resolve(**options: str | None) -> None:
         server = build(settings, settings.public_url or "http://127.0.0.1")
     except (SettingsError, AzuriteUnavailable) as error:
         raise click.ClickException(str(error)) from None
-    wait_for(server)  # a signal ends the process at once: nothing has begun
-    signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)  # until all has begun: the threads leave them to this one
+    wait_for(server)  # a signal ends the process at once: nothing has started
+    signal.pthread_sigmask(
+        signal.SIG_BLOCK, ENDS
+    )  # the new threads inherit this: only this thread gets signals
     server.background.start()
     print(json.dumps({"pid": os.getpid(), "storage": server.storage.account.endpoints}), flush=True)  # noqa: T201
     with suppress(StopSignal):
@@ -61,9 +63,9 @@ def resolve(**options: str | None) -> None:
 
 
 def wait_for(server: Server) -> None:
-    """Return once its storage answers, which a reset may replace meanwhile."""
+    """Wait until its storage answers. A reset may replace the storage while this waits."""
     while True:
         try:
             return server.storage.account.check()
         except ServiceUnavailable:
-            time.sleep(_LOOK_AGAIN)
+            time.sleep(_RETRY_INTERVAL)

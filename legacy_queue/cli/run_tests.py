@@ -1,4 +1,4 @@
-"""legacy-queue test: a command, most often a test suite, with a queue of its own."""
+"""legacy-queue test: run a command, such as a test suite, with a new queue."""
 
 import os
 import shutil
@@ -21,25 +21,25 @@ _PASSED_ON = frozenset(
     {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
 )
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-_OF_THE_KERNEL = 0x80  # SI_KERNEL: of the terminal, whose processes all get it. Source: sigaction(2)
-_SIGNALLED = 128  # and the number of the signal is an exit code, as shells have it
+_SI_KERNEL = 0x80  # the sender of a terminal's signals, which reach all its processes. Source: sigaction(2)
+_SIGNALLED = 128  # added to a signal's number this is an exit code, as in shells
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @setting_options
 @click.argument("words", nargs=-1, required=True, metavar="-- COMMAND...")
 def test(words: tuple[str, ...], **options: str | None) -> None:
-    """Run a command with a queue of its own, and exit as it does.
+    """Run a command with a new queue, and exit with its exit code.
 
-    The queue is clean, on a free port, with memory storage unless --storage says otherwise. It ends with the
+    The queue is empty, on a free port, with memory storage unless --storage says otherwise. It ends with the
     command. The command finds it in the variables TASKCLUSTER_ROOT_URL, TASKCLUSTER_CLIENT_ID and
     TASKCLUSTER_ACCESS_TOKEN, clients with a legacy base URL in LEGACY_QUEUE_BASE_URL. The other commands
     of legacy-queue find it too.
 
-    Where the command fails, standard error has the last requests, tasks that are not resolved, messages and
-    warnings of the server.
+    If the command fails, standard error has the last requests, the tasks that are not resolved, and the
+    messages and warnings of the server.
 
-    Takes the options of serve. LEGACY_QUEUE_ variables are left aside: a test run is the same everywhere.
+    Takes the options of serve. LEGACY_QUEUE_ variables are ignored: a test run is the same everywhere.
     """
     settings = _settings(options)
     if not shutil.which(words[0]):
@@ -61,7 +61,7 @@ def test(words: tuple[str, ...], **options: str | None) -> None:
 
 
 class _NotRun(SystemExit):
-    """The exit code, as a shell has it; the sentence is printed."""
+    """Print the sentence, and exit with this exit code of a shell."""
 
     def __init__(self, exit_code: int, sentence: str) -> None:
         super().__init__(exit_code)
@@ -69,7 +69,7 @@ class _NotRun(SystemExit):
 
 
 def _settings(options: Mapping[str, str | None]) -> dict[str, Any]:
-    """Those that LegacyQueue takes."""
+    """The settings of LegacyQueue."""
     try:
         given = with_control(options, {})
         settings, sources = load({wire_name(name): value for name, value in given.items()}, {})
@@ -77,15 +77,16 @@ def _settings(options: Mapping[str, str | None]) -> dict[str, Any]:
         raise click.ClickException(str(error)) from None
     own: dict[str, Any] = {"control": settings.control}
     own["storage"] = "memory" if sources["storage"] == "default" else settings.storage
-    if settings.clients:  # beside them the queue has one for the command
+    if settings.clients:  # LegacyQueue adds the client of the command
         own["clients"] = {
-            one.client_id: {"accessToken": one.access_token, "scopes": one.scopes} for one in settings.clients
+            client.client_id: {"accessToken": client.access_token, "scopes": client.scopes}
+            for client in settings.clients
         }
     return {name: value for name, value in given.items() if value is not None} | own
 
 
 def _point_environment_to(queue: LegacyQueue) -> None:
-    """Put the queue in the place of any other, for the command and for this process."""
+    """Make it the queue of the command and of this process, instead of any other."""
     for other in ("TASKCLUSTER_CERTIFICATE", "TASKCLUSTER_PROXY_URL"):
         os.environ.pop(other, None)
     os.environ.update(queue.env)
@@ -93,31 +94,31 @@ def _point_environment_to(queue: LegacyQueue) -> None:
 
 
 def _name_unused_faults(queue: LegacyQueue) -> None:
-    """The command has succeeded, and exits so whatever the queue answers."""
+    """Warn of faults that never fired. The exit code stays the command's, whatever the queue answers."""
     control = Control(queue.root_url, Credentials.from_wire(queue.credentials))
     try:
-        for one in control.ask("GET", "/faults", "faults")["faults"]:
-            if not one["fired"]:
-                click.echo(f"Warning: a fault never happened: {fault_line(one)}", err=True)
+        for fault in control.ask("GET", "/faults", "faults")["faults"]:
+            if not fault["fired"]:
+                click.echo(f"Warning: a fault never happened: {fault_line(fault)}", err=True)
     except click.ClickException as error:
         error.show()
 
 
 def _end_on_signals() -> None:
-    """Until the command runs, a signal ends this process in order, with the exit code of a shell."""
+    """Have signals end this process in order, with the exit code of a shell, until the command runs."""
 
     def end(number: int, _frame: FrameType | None) -> None:
         raise SystemExit(_SIGNALLED + number)
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:  # the command is to ignore it too
+        if signal.getsignal(number) != signal.SIG_IGN:  # else the command ignores it too
             signal.signal(number, end)
 
 
 def _run(words: Sequence[str], blocked: set[signal.Signals | int]) -> int:
-    """The exit code of the command, as a shell has it; it begins with these signals ``blocked``.
+    """Run the command with the signals ``blocked`` as its mask; its exit code, as in a shell.
 
-    They are blocked here: those that come to this process meanwhile are passed on. Raises _NotRun.
+    The signals of _PASSED_ON must be blocked in this process: they are passed on. Raises _NotRun.
     """
     try:
         pid = os.posix_spawnp(
@@ -128,7 +129,7 @@ def _run(words: Sequence[str], blocked: set[signal.Signals | int]) -> int:
     while True:
         got = signal.sigwaitinfo(_PASSED_ON | {signal.SIGCHLD})
         if got.si_signo != signal.SIGCHLD:
-            if got.si_code != _OF_THE_KERNEL:
+            if got.si_code != _SI_KERNEL:
                 os.kill(pid, got.si_signo)
             continue
         ended, status = os.waitpid(pid, os.WNOHANG)

@@ -7,7 +7,7 @@ _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterable[str]:
-    """The first row names the columns; numbers stand to the right."""
+    """The rows as lines of aligned columns. The first row has the heads; numbers are aligned to the right."""
     columns = []
     for column in zip(*rows, strict=True):
         is_number = all(re.fullmatch(r"[\d.]+|-", cell) for cell in column[1:])

@@ -1,4 +1,4 @@
-"""The server's side of TLS: its certificate, made here or the operator's own, renewed while it serves."""
+"""The server's certificate, made here or configured, and its renewal while the server runs."""
 
 import ipaddress
 import ssl
@@ -17,16 +17,16 @@ from legacy_queue.config import Settings, SettingsError
 
 log = structlog.get_logger()
 
-_LOOK_AGAIN = 60  # seconds
+_REFRESH_INTERVAL = 60  # seconds
 
 
 def local_authority(settings: Settings) -> LocalAuthority:
-    """The one in the data directory, with memory storage too: clients trust it by a path that stays."""
+    """The authority in the data directory, also with memory storage: its path stays the same for clients."""
     return LocalAuthority(settings.tls_dir, settings.tls_name)
 
 
 class ServerTls:
-    """``context`` has the certificate that the files hold. Raises SettingsError."""
+    """``context`` has the certificate of the files. Raises SettingsError."""
 
     def __init__(
         self, settings: Settings, files: TlsFiles, now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -45,13 +45,13 @@ class ServerTls:
             _check_host(settings, files)
 
     def keep_fresh(self) -> None:
-        """Look at the files now and then, for ever: for a thread, or a greenlet."""
+        """Refresh once a minute, without end. For a thread or a greenlet."""
         while True:
-            time.sleep(_LOOK_AGAIN)
+            time.sleep(_REFRESH_INTERVAL)
             self.refresh()
 
     def refresh(self) -> None:
-        """A certificate that is due is renewed, one that was replaced is used from the next connection on."""
+        """Renew a certificate that is due, and load one that was replaced, for all new connections."""
         try:
             self._load()
         except (OSError, ValueError) as error:
@@ -61,17 +61,17 @@ class ServerTls:
         if self.authority:
             self.authority.ensure(self._now())
         certificate, key, _ = self._files
-        found = [(one.st_mtime_ns, one.st_ino) for one in (certificate.stat(), key.stat())]
-        if found != self._loaded:
-            for context in (_context(), self.context):  # what cannot be used never reaches the second
+        versions = [(stat.st_mtime_ns, stat.st_ino) for stat in (certificate.stat(), key.stat())]
+        if versions != self._loaded:
+            for context in (_context(), self.context):  # a bad file fails on the first context
                 # without a password function OpenSSL would ask at the terminal
                 context.load_cert_chain(certificate, key, password=lambda: "")
-            self._loaded = found
+            self._loaded = versions
 
 
 def _context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2  # workers of 2016 know no later one
+    context.minimum_version = ssl.TLSVersion.TLSv1_2  # workers of 2016 have no later version
     context.options |= ssl.OP_NO_RENEGOTIATION
     return context
 
@@ -88,7 +88,7 @@ def _check_host(settings: Settings, files: TlsFiles) -> None:
     url = urlsplit(settings.public_url or "")
     host = url.hostname or settings.host
     with suppress(ValueError):
-        host = str(ipaddress.ip_address(host))  # as a certificate spells it
+        host = str(ipaddress.ip_address(host))  # spelled as in a certificate
     if url.scheme != "http" and host not in names_in(files.certificate):
         raise SettingsError(
             f"clients are sent to {host}, which the certificate does not name: add --tls-name {host}"

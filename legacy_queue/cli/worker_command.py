@@ -1,4 +1,4 @@
-"""legacy-queue worker: the sample worker, until it is told to stop."""
+"""legacy-queue worker: the sample worker, until a signal stops it."""
 
 import os
 import re
@@ -30,7 +30,7 @@ def _duration(_ctx: click.Context, _param: click.Parameter, value: str) -> timed
 
 
 def _default_worker_id() -> str:
-    """Another one for each process: two workers of one name would be given one claim."""
+    """A different id for each process: two workers with the same id would get the same claim."""
     ending = f"-{os.getpid()}"
     return re.sub(r"[^a-zA-Z0-9-_]", "-", socket.gethostname())[: 22 - len(ending)] + ending
 
@@ -45,27 +45,37 @@ def _default_worker_id() -> str:
     type=click.Choice([p.value for p in Protocol]),
     default="draft",
     show_default=True,
-    help="How to find work: polling Azure queues, as the draft or as the deployed workers, or by claimWork.",
-)
-@click.option("--capacity", type=click.IntRange(min=1), default=1, show_default=True, help="Tasks at once.")
-@click.option(
-    "--max-tasks", type=click.IntRange(min=1), show_default="no end", help="End after so many tasks."
+    help="How to find work: poll Azure queues, as in the draft or as deployed workers do, or call claimWork.",
 )
 @click.option(
-    "--poll-interval", callback=_duration, default="1s", show_default=True, help="When all is empty."
+    "--capacity",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="The number of tasks at the same time.",
+)
+@click.option(
+    "--max-tasks", type=click.IntRange(min=1), show_default="no end", help="End after this number of tasks."
+)
+@click.option(
+    "--poll-interval",
+    callback=_duration,
+    default="1s",
+    show_default=True,
+    help="The pause after a poll that found no work.",
 )
 @click.option(
     "--live-log/--no-live-log",
     default=True,
     show_default=True,
-    help="Serve running tasks' logs on a port of 127.0.0.1, where public/logs/live.log leads meanwhile.",
+    help="Serve the logs of running tasks on a port of 127.0.0.1; public/logs/live.log redirects there.",
 )
 @click.option(
     "--log-format",
     type=click.Choice(LOG_FORMATS),
     default="auto",
     show_default=True,
-    help="Of the steps: auto is text at a terminal, else json.",
+    help="The format of the steps: text, json, or auto: text at a terminal, else json.",
 )
 @click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", show_default=True)
 def worker(
@@ -76,31 +86,31 @@ def worker(
     log_level: str,
     **settings: Any,
 ) -> None:
-    """Poll for tasks of a worker type, run them, upload what they leave behind and report what came of them.
+    """Poll for tasks of a worker type, run them, upload their artifacts and report their results.
 
-    A task's log becomes public/logs/live_backing.log, and what its payload declares under artifacts becomes
-    artifacts too. Each step is a line on standard error; the logs go to standard output as well.
-    SIGTERM or Ctrl-C reports the running tasks worker-shutdown; a second one exits at once.
+    A task's log becomes public/logs/live_backing.log; the files under artifacts in its payload become
+    artifacts too. Each step is a line on standard error; the logs go to standard output as well. SIGTERM or
+    Ctrl-C reports the running tasks worker-shutdown; a second signal exits at once.
     """
     complete = WorkerSettings(
         provisioner_id=provisioner,
         worker_id=worker_id or _default_worker_id(),
         protocol=Protocol(protocol),
-        **settings,  # the other options are named as what they set
+        **settings,  # the other options have the names of the fields
     )
     log_to_standard_error(log_format, log_level)
     run_until_signalled(SampleWorker(complete))
 
 
 def start(worker: SampleWorker) -> Future[None]:
-    """Run the worker in a thread of its own, which ends with this process; how its run ends."""
+    """Run the worker in a new thread, which ends with this process. The future has the end of its run."""
     ended: Future[None] = Future()
 
     def work() -> None:
         try:
             worker.run()
             ended.set_result(None)
-        except Exception as failure:  # noqa: BLE001  raised by whoever waits
+        except Exception as failure:  # noqa: BLE001  raised by the future
             ended.set_exception(failure)
 
     threading.Thread(target=work, daemon=True).start()
@@ -108,14 +118,14 @@ def start(worker: SampleWorker) -> Future[None]:
 
 
 def run_until_signalled(worker: SampleWorker) -> None:
-    """Run the worker to its end, or to a SIGTERM or SIGINT and the orderly end that it asks for.
+    """Run the worker to its end. At a SIGTERM or SIGINT it reports its tasks and ends.
 
     A second signal, or no end within the shutdown limit, kills the commands and exits at once.
     """
     ended = start(worker)
     try:
         stop_handler = StopHandler()
-        # now and then the interpreter looks for a signal that another thread has received
+        # the timeout lets the interpreter handle a signal that another thread has received
         while not wait([ended], timeout=1).done:
             if stop_handler.is_stopping:
                 raise StopSignal(signal.SIGTERM)

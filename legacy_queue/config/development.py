@@ -1,4 +1,4 @@
-"""What is made up where the operator configures no client and no signing secret."""
+"""The development client and signing secret, generated if the operator configures none."""
 
 import json
 from dataclasses import replace
@@ -14,12 +14,12 @@ DEVELOPMENT = "development"  # the clientId
 
 
 def complete(settings: Settings) -> Settings:
-    """The settings with a client and a signing secret in any case: those of development on loopback.
+    """The settings with at least one client and one signing secret.
 
-    What is made up is kept in ``<data-dir>/development.json``, for its owner's eyes, so that credentials and
-    messages are good after a restart; with memory storage nothing outlives the server anyway. The data
-    directory is made its owner's alone where Azurite's data or an authority's key are in it too. Raises
-    SettingsError where directory or file cannot be used.
+    Generated values are stored in ``<data-dir>/development.json``, readable by its owner alone: credentials
+    and messages stay valid after a restart. With memory storage nothing is stored. A data directory with
+    Azurite's data or an authority's key is made private too. Raises SettingsError if directory or file cannot
+    be used.
     """
     if settings.storage == "azurite" or settings.tls == "auto":
         try:
@@ -28,35 +28,35 @@ def complete(settings: Settings) -> Settings:
             raise _unusable(settings.data_dir, error) from None
     if settings.clients and settings.signing_secrets:
         return settings
-    kept = (
-        _development()
+    stored = (
+        _generated()
         if settings.storage == "memory"
-        else _kept_development(settings.data_dir / "development.json")
+        else _stored_development(settings.data_dir / "development.json")
     )
     if not settings.signing_secrets:
-        settings = replace(settings, signing_secrets=(kept["signingSecret"],))
+        settings = replace(settings, signing_secrets=(stored["signingSecret"],))
     if not settings.clients:
-        client = Client(DEVELOPMENT, kept["accessToken"], ("*",))
+        client = Client(DEVELOPMENT, stored["accessToken"], ("*",))
         settings = replace(settings, clients=(client,), development_client=DEVELOPMENT)
     return settings
 
 
-def _development() -> dict[str, str]:
+def _generated() -> dict[str, str]:
     return {name: slugid() + slugid() for name in ("accessToken", "signingSecret")}
 
 
-def _kept_development(path: Path) -> dict[str, str]:
+def _stored_development(path: Path) -> dict[str, str]:
     try:
         make_private(path.parent)
         try:
             with open(path, "x", opener=private_opener) as file:
-                file.write(json.dumps(_development(), indent=2) + "\n")
+                file.write(json.dumps(_generated(), indent=2) + "\n")
         except FileExistsError:
             tighten(path)
-        kept: dict[str, str] = json.loads(path.read_text())
-        if not all(values.is_secret(kept[name]) for name in _development()):
+        stored: dict[str, str] = json.loads(path.read_text())
+        if not all(values.is_secret(stored[name]) for name in _generated()):
             raise ValueError
-        return kept
+        return stored
     except OSError as error:
         raise _unusable(path, error) from None
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -20,106 +20,131 @@ from legacy_queue.domain.events import PROJECT
 
 PREFIX = "LEGACY_QUEUE_"
 CONFIG = "config"  # names the TOML file; an option and a variable like the others
-_OF_THE_WORKER = {"root-url", "base-url"}  # the sample worker's variables
+_CLIENT_VARIABLES = {"root-url", "base-url"}  # of the commands that call a queue
 
 
 class SettingsError(Exception):
-    """What is wrong with the settings and what would be accepted, in a sentence."""
+    """A sentence: what is wrong with the settings, and what would be accepted."""
 
 
 def _setting(
     parse: Callable[[Any], Any], default: Any, description: str, secret: bool = False, **more: Any
 ) -> Any:
-    """``more`` says how click reads the option."""
+    """A field of Settings. ``more`` are further arguments of click's option."""
     metadata = {"parse": parse, "help": description, "secret": secret, "option": more}
     return field(default_factory=lambda: default, repr=not secret, metadata=metadata)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is in force. ``development_client`` is the clientId of the client made up for want of another."""
+    """The settings in force. ``development_client`` is the clientId of a generated client."""
 
     host: str = _setting(values.text, "127.0.0.1", "The address to listen on.")
     port: int = _setting(values.port, 8080, "The port to listen on; 0 lets the system choose.")
     workers: int = _setting(values.count, 1, "Server processes.")
-    storage: str = _setting(values.storage, "azurite", "azurite (started here), azure or memory.")
-    data_dir: Path = _setting(values.path, Path(".legacy-queue"), "What survives: Azurite's data.")
+    storage: str = _setting(values.storage, "azurite", "azurite (started by the server), azure or memory.")
+    data_dir: Path = _setting(
+        values.path,
+        Path(".legacy-queue"),
+        "The directory of all that survives a restart, such as Azurite's data.",
+    )
     azurite_dir: Path | None = _setting(
-        values.path, None, "Where Azurite is installed, if not in the user's cache."
+        values.path, None, "The directory in which Azurite is installed, if not the user's cache."
     )
     azurite_patches: str = _setting(
-        values.azurite_patches, "all", "all: Azurite's operations are made cheaper; none: it runs as it is."
+        values.azurite_patches,
+        "all",
+        "all: Azurite runs with patches that make its operations cheaper; none: without.",
     )
-    connection_string: str | None = _setting(values.text, None, "The account, for --storage azure.", True)
-    queue_prefix: str = _setting(values.prefix, "lq", "What names of queues and tables start with.")
-    public_url: str | None = _setting(values.url, None, "The root URL that clients use, if another.")
+    connection_string: str | None = _setting(
+        values.text, None, "The connection string of the account, for --storage azure.", True
+    )
+    queue_prefix: str = _setting(
+        values.prefix, "lq", "The first characters of the names of queues and tables."
+    )
+    public_url: str | None = _setting(values.url, None, "The root URL that clients use, if it differs.")
     public_queue_url: str | None = _setting(
-        values.url, None, "The queue endpoint that workers poll, if another."
+        values.url, None, "The queue endpoint that workers poll, if it differs."
     )
-    public_blob_url: str | None = _setting(
-        values.url, None, "The blob endpoint that artifacts are at, if another."
-    )
+    public_blob_url: str | None = _setting(values.url, None, "The blob endpoint of artifacts, if it differs.")
     tls: str = _setting(
-        values.tls, "off", "auto: serve https, with an authority made in the data directory; or off."
+        values.tls, "off", "auto: serve https, with a certificate authority in the data directory; or off."
     )
     tls_name: tuple[str, ...] = _setting(
-        values.tls_names, (), "A further name or IP address of the certificate; repeatable.", multiple=True
+        values.tls_names,
+        (),
+        "A further host name or IP address of the certificate; may be repeated.",
+        multiple=True,
     )
-    tls_cert: Path | None = _setting(values.path, None, "Instead: the PEM file of your own certificate.")
+    tls_cert: Path | None = _setting(
+        values.path, None, "Instead of --tls auto: the PEM file of your own certificate."
+    )
     tls_key: Path | None = _setting(values.path, None, "The PEM file of its private key.")
-    trusted_proxy: bool = _setting(values.flag, False, "true: believe x-forwarded-host, -port and -proto.")
+    trusted_proxy: bool = _setting(values.flag, False, "true: trust x-forwarded-host, -port and -proto.")
     claim_timeout: timedelta = _setting(values.duration, timedelta(minutes=20), "How long a claim lasts.")
     poll_visibility: timedelta = _setting(
-        values.duration, timedelta(minutes=5), "How long a polled message is invisible."
+        values.duration, timedelta(minutes=5), "How long a polled message stays invisible."
     )
-    sas_life: timedelta = _setting(values.sas_life, timedelta(minutes=30), "How long poll URLs are good.")
+    sas_life: timedelta = _setting(
+        values.sas_life, timedelta(minutes=30), "How long signed poll URLs are valid."
+    )
     clients: tuple[Client, ...] = _setting(
-        values.clients, (), "clientId -> accessToken and scopes; better in the file.", True
+        values.clients, (), "The clients: accessToken and scopes of each clientId; better in the file.", True
     )
-    roles: Mapping[str, tuple[str, ...]] = _setting(values.roles, {}, "role -> scopes.")
+    roles: Mapping[str, tuple[str, ...]] = _setting(values.roles, {}, "The roles: the scopes of each.")
     signing_secrets: tuple[str, ...] = _setting(
-        values.secrets, (), "Sign messages: the first signs, all verify.", True
+        values.secrets, (), "The secrets of messages: the first signs, all verify.", True
     )
     worker_types: Mapping[str, str] = _setting(
-        values.policies, {}, "provisionerId/workerType -> optional or required: the message at a claim."
+        values.policies, {}, "For each provisionerId/workerType: is a claim's message optional or required?"
     )
-    amqp_url: str | None = _setting(values.amqp_url, None, "RabbitMQ, where the events are published.", True)
-    project: str = _setting(values.project, PROJECT, "Names the exchanges: exchange/<project>/v1/...")
+    amqp_url: str | None = _setting(
+        values.amqp_url, None, "The URL of the RabbitMQ that the events are published on.", True
+    )
+    project: str = _setting(
+        values.project, PROJECT, "The project in the exchanges' names: exchange/<project>/v1/..."
+    )
     claim_work_wait: timedelta = _setting(
         values.claim_work_wait, timedelta(seconds=20), "How long claimWork waits for work, at most 20s."
     )
     s3_endpoint: str | None = _setting(
-        values.s3_endpoint, None, "Where s3 artifacts go; else through the server."
+        values.s3_endpoint,
+        None,
+        "The endpoint of s3 artifacts; without it their bytes go through the server.",
     )
-    s3_bucket: str | None = _setting(values.bucket, None, "The bucket there, which exists already.")
-    s3_region: str = _setting(values.word, "us-east-1", "What URLs there are signed for.")
-    s3_access_key_id: str | None = _setting(values.word, None, "Who signs them.")
-    s3_secret_access_key: str | None = _setting(values.word, None, "What they are signed with.", True)
-    resolvers: bool = _setting(values.flag, True, "false: leave timers and expiry to others.")
+    s3_bucket: str | None = _setting(values.bucket, None, "The bucket of s3 artifacts; it must exist.")
+    s3_region: str = _setting(values.word, "us-east-1", "The region that presigned URLs are signed for.")
+    s3_access_key_id: str | None = _setting(values.word, None, "The access key that signs them.")
+    s3_secret_access_key: str | None = _setting(values.word, None, "Its secret.", True)
+    resolvers: bool = _setting(
+        values.flag, True, "false: leave timers, sweeping and expiry to `legacy-queue resolve`."
+    )
     log_format: str = _setting(
-        values.log_format, "auto", "text for a person, json, or auto: text at a terminal."
+        values.log_format, "auto", "text, json, or auto: text at a terminal, else json."
     )
     log_level: str = _setting(
-        values.log_level, "info", "What is logged: debug, info (every request), warning or error."
+        values.log_level,
+        "info",
+        "The lowest level that is logged: debug, info (every request), warning or error.",
     )
     legacy_stubs: bool = _setting(
         values.flag,
         False,
-        "true: answer what old workers ask of purge-cache and auth.",
+        "true: answer the calls of old workers to purge-cache and auth.",
         is_flag=False,
         flag_value="true",
     )
     control: bool = _setting(
         values.flag,
         False,
-        "true: tests may move the clock, cause faults, look inside and reset (/control/v1).",
+        "true: tests may move the clock, cause faults, read messages and reset (/control/v1).",
         is_flag=False,
         flag_value="true",
     )
     development: bool = _setting(
         values.flag,
         False,
-        "true: others may reach the development client, and Azurite with its known key.",
+        "true: other machines may use the development client, and Azurite with its known key.",
         is_flag=False,
         flag_value="true",
     )
@@ -127,7 +152,7 @@ class Settings:
 
     @property
     def is_on_loopback(self) -> bool:
-        """Whether only this machine reaches the server; never for a name."""
+        """Whether only this machine reaches the server. A host name other than localhost never counts."""
         try:
             return ipaddress.ip_address("127.0.0.1" if self.host == "localhost" else self.host).is_loopback
         except ValueError:
@@ -135,12 +160,12 @@ class Settings:
 
     @property
     def tls_dir(self) -> Path:
-        """Where ``tls`` auto keeps its authority."""
+        """The directory of the authority of ``tls`` auto."""
         return self.data_dir / "tls"
 
     @property
     def tls_files(self) -> TlsFiles | None:
-        """What https is served with; None: http is."""
+        """The files of https; None for http."""
         if self.tls == "auto":
             return TlsFiles.in_folder(self.tls_dir)
         return (
@@ -148,7 +173,7 @@ class Settings:
         )
 
 
-DECLARED: tuple[Field[Any], ...] = tuple(one for one in fields(Settings) if one.metadata)
+DECLARED: tuple[Field[Any], ...] = tuple(setting for setting in fields(Settings) if setting.metadata)
 
 
 def wire_name(name: str) -> str:
@@ -157,9 +182,9 @@ def wire_name(name: str) -> str:
 
 
 def load(options: Mapping[str, str | None], environ: Mapping[str, str]) -> tuple[Settings, Mapping[str, str]]:
-    """The settings, and where each was found: an option, a variable, the file, or ``default``.
+    """The settings, and the source of each: an option, a variable, the file, or ``default``.
 
-    ``options`` are named as in the file, None where they are not given. Raises SettingsError.
+    ``options`` are named as in the file; an option that is not given is None. Raises SettingsError.
     """
     variables = {
         wire_name(name.removeprefix(PREFIX).lower()): value
@@ -167,34 +192,34 @@ def load(options: Mapping[str, str | None], environ: Mapping[str, str]) -> tuple
         if name.startswith(PREFIX) and not name.startswith(f"{PREFIX}TEST_")
     }
     _refuse_unknown(
-        variables.keys() - _OF_THE_WORKER - {CONFIG}, lambda name: PREFIX + name.replace("-", "_").upper()
+        variables.keys() - _CLIENT_VARIABLES - {CONFIG}, lambda name: PREFIX + name.replace("-", "_").upper()
     )
     file = options.get(CONFIG) or variables.get(CONFIG)
     from_file = _read(Path(file)) if file else {}
     _refuse_unknown(from_file.keys(), str)
     found: dict[str, Any] = {}
     sources: dict[str, str] = {}
-    for one in DECLARED:
-        name = wire_name(one.name)
+    for setting in DECLARED:
+        name = wire_name(setting.name)
         candidates = (
             (f"--{name}", options.get(name)),
-            (PREFIX + one.name.upper(), variables.get(name)),
+            (PREFIX + setting.name.upper(), variables.get(name)),
             (f"{name} in {file}", from_file.get(name)),
         )
         source, value = next(((s, v) for s, v in candidates if v is not None), ("default", None))
         sources[name] = source
         if value is not None:
-            found[one.name] = _parsed(one, source, value)
+            found[setting.name] = _parsed(setting, source, value)
     settings = Settings(**found)
     _check(settings)
     return settings, sources
 
 
-def _parsed(one: Field[Any], source: str, value: Any) -> Any:
+def _parsed(setting: Field[Any], source: str, value: Any) -> Any:
     try:
-        return one.metadata["parse"](value)
+        return setting.metadata["parse"](value)
     except ValueError as error:
-        shown = "" if one.metadata["secret"] else f" is {values.without_secrets(str(value))[:200]!r}"
+        shown = "" if setting.metadata["secret"] else f" is {values.without_secrets(str(value))[:200]!r}"
         raise SettingsError(f"{source}{shown}: {error}") from None
 
 
@@ -208,14 +233,14 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _refuse_unknown(names: Iterable[str], shown: Callable[[str], str]) -> None:
-    known = [wire_name(one.name) for one in DECLARED]
+    known = [wire_name(setting.name) for setting in DECLARED]
     for name in sorted(set(names) - set(known)):
         near = difflib.get_close_matches(name, known, 1, 0)
         raise SettingsError(f"there is no setting {shown(name)}; the nearest is {shown(near[0])}")
 
 
 def _check(settings: Settings) -> None:
-    """What is wrong between settings; each is fine alone."""
+    """Raises SettingsError for settings that do not go together."""
     if settings.storage == "azure" and not settings.connection_string:
         raise SettingsError("--storage azure needs a connection string: set LEGACY_QUEUE_CONNECTION_STRING")
     if settings.storage != "azure" and settings.connection_string:
@@ -240,7 +265,7 @@ def _check(settings: Settings) -> None:
 
 
 def _check_host(settings: Settings) -> None:
-    """Only this machine reaches a loopback address; what others reach must be safe, and be reached."""
+    """Raises SettingsError if other machines reach the server, and it is unsafe or would send them astray."""
     host = settings.host
     if settings.is_on_loopback:
         return
@@ -257,7 +282,7 @@ def _check_host(settings: Settings) -> None:
     if host.strip("0:.") == "" and not settings.public_url:
         raise SettingsError(
             f"{host} is no address that clients could be sent to: say with --public-url how they "
-            "reach the server, or listen on the one address that they know"
+            "reach the server, or listen on the address that they know"
         )
     if settings.storage == "azurite" and not (settings.public_queue_url and settings.public_blob_url):
         raise SettingsError(

@@ -1,6 +1,6 @@
-"""How the value of each setting is read: from text, or from what TOML has made of it already.
+"""The parsers of the settings' values, which are text or TOML's values.
 
-Each raises ValueError, whose message says what is accepted and never repeats a secret.
+Each raises ValueError: its message says what is accepted, and never repeats a secret.
 """
 
 import importlib.util
@@ -29,7 +29,7 @@ Parse = Callable[[Any], Any]
 
 
 def without_secrets(text: str) -> str:
-    """The text, a URL perhaps, fit to be shown: the password before an @ and a query are ``***``."""
+    """The text, such as a URL, with ``***`` for the password before an @ and for the query."""
     text = re.sub(r"[?#].*", "?***", text, flags=re.DOTALL)
     return re.sub(
         r"^([a-z][a-z0-9+.-]*://)?([^:/@]*:)?.*@", r"\1\2***@", text, flags=re.DOTALL | re.IGNORECASE
@@ -37,7 +37,7 @@ def without_secrets(text: str) -> str:
 
 
 def _matching(pattern: str, accepted: str, read: Callable[[str], Any] = str) -> Parse:
-    """Reads text, or what TOML has made an int of where ``read`` is int, that the pattern matches whole."""
+    """A parser of text that the pattern matches whole; if ``read`` is int, also of an int of TOML."""
 
     def parse(value: Any) -> Any:
         if type(value) not in (str, read) or not re.fullmatch(pattern, str(value), re.DOTALL):
@@ -51,13 +51,15 @@ def _one_of(*words: str) -> Parse:
     return _matching("|".join(words), f"{', '.join(words[:-1])} or {words[-1]} is accepted")
 
 
-def _duration(accepted: str, least: timedelta = timedelta(), most: timedelta = timedelta(days=5)) -> Parse:
+def _duration(
+    accepted: str, lowest: timedelta = timedelta(), highest: timedelta = timedelta(days=5)
+) -> Parse:
     def parse(value: Any) -> timedelta:
         match = re.fullmatch(r"([1-9]\d{0,6})([smhd])", str(value))
         if not match:
             raise ValueError("a duration is accepted, like 20m, 6s, 1h or 2d")
         duration = timedelta(seconds=int(match[1]) * UNITS[match[2]])
-        if not least <= duration <= most:
+        if not lowest <= duration <= highest:
             raise ValueError(accepted)
         return duration
 
@@ -71,7 +73,7 @@ sas_life = _duration(
     "6m to 5d is accepted: workers fetch new URLs 310 s before the end", timedelta(minutes=6)
 )
 claim_work_wait = _duration(
-    "20s is the longest that is accepted, as clients give up after 30 s", most=timedelta(seconds=20)
+    "20s is the longest that is accepted, as clients give up after 30 s", highest=timedelta(seconds=20)
 )
 storage = _one_of("azurite", "azure", "memory")
 azurite_patches = _one_of("all", "none")
@@ -93,11 +95,10 @@ url = _matching(
 
 
 def need_extra(extra: str) -> None:
-    """Raises ValueError where the package that this extra brings is not installed."""
+    """Raises ValueError if the package of this extra is not installed."""
     package = _EXTRAS[extra]
-    if not sys.modules.get(package) and not importlib.util.find_spec(
-        package
-    ):  # an imported kombu has no spec
+    # kombu has no spec once it is imported
+    if not sys.modules.get(package) and not importlib.util.find_spec(package):
         raise ValueError(
             f"{package} is needed, and not installed: `pip install 'legacy-queue[{extra}]'` brings it"
         )
@@ -125,7 +126,7 @@ def flag(value: Any) -> bool:
 
 def amqp_url(value: Any) -> str:
     need_extra("amqp")
-    with suppress(ValueError):  # whose message may hold a part of the password
+    with suppress(ValueError):  # its message may hold a part of the password
         url = urlsplit(word(value))
         is_broker = url.scheme in ("amqp", "amqps") and url.hostname and url.port != 0
         if is_broker and not url.query and not url.fragment:
@@ -137,14 +138,14 @@ def amqp_url(value: Any) -> str:
 
 
 def duration_text(duration: timedelta) -> str:
-    """The duration as it is written in a setting, in the largest unit that says it exactly: ``20m``."""
+    """The duration as text for a setting, in the largest exact unit: ``20m``."""
     seconds = int(duration.total_seconds())
     size, unit = next((size, unit) for unit, size in reversed(UNITS.items()) if seconds % size == 0)
     return f"{seconds // size}{unit}"
 
 
 def _structure(value: Any, kind: type[Any], accepted: str) -> Any:
-    """A table or list of the file, or its JSON in an option or the environment."""
+    """A table or list of the file; an option or a variable has it as JSON."""
     try:
         value = json.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
@@ -163,17 +164,17 @@ def _scopes(value: Any) -> tuple[str, ...]:
 def clients(value: Any) -> tuple[Client, ...]:
     accepted = "a table is accepted for each clientId: accessToken (at least 22 characters) and scopes"
     clients = []
-    for client_id, one in _structure(value, dict, accepted).items():
-        if not isinstance(one, dict) or set(one) != {"accessToken", "scopes"}:
+    for client_id, client in _structure(value, dict, accepted).items():
+        if not isinstance(client, dict) or set(client) != {"accessToken", "scopes"}:
             raise ValueError(f"client {client_id!r}: {accepted}")
-        token = one["accessToken"]
+        token = client["accessToken"]
         if not is_secret(token) or len(token) > 128:
             raise ValueError(
                 f"client {client_id!r}: its accessToken must be 22 to 128 printable ASCII characters"
             )
         if not re.fullmatch(r"[A-Za-z0-9!@/:.+|_-]+", client_id):
             raise ValueError(f"client {client_id!r}: letters, digits and @/:.+|_- are accepted in a clientId")
-        clients.append(Client(client_id, token, _scopes(one["scopes"])))
+        clients.append(Client(client_id, token, _scopes(client["scopes"])))
     return tuple(clients)
 
 
@@ -188,7 +189,7 @@ def secrets(value: Any) -> tuple[str, ...]:
         "characters or more and no space: the first signs, all verify"
     )
     if isinstance(value, str) and not value.startswith("["):
-        value = [one for one in value.split(",") if one]
+        value = [secret for secret in value.split(",") if secret]
     value = _structure(value, list, accepted)
     if not all(map(is_secret, value)):
         raise ValueError(accepted)
@@ -204,7 +205,7 @@ def tls_names(value: Any) -> tuple[str, ...]:
 def _tls_name(value: Any) -> str:
     name = str(value).lower()
     with suppress(ValueError):
-        return str(ipaddress.ip_address(name.replace("%", "no zone")))  # a certificate names none
+        return str(ipaddress.ip_address(name.replace("%", "no zone")))  # a certificate has no zone
     if len(name) > 253 or not re.fullmatch(rf"{_LABEL}(\.{_LABEL})*", name):
         raise ValueError(_TLS_NAME)
     return name

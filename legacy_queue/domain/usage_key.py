@@ -1,6 +1,6 @@
 """Who calls what for a worker type, and so how far it is from the policy ``required`` and from claimWork.
 
-A caller is ``workerGroup/workerId`` or, of pollTaskUrls, the clientId. Source: docs/explanation/protocols.md.
+A caller is ``workerGroup/workerId``, or the clientId for pollTaskUrls. Source: docs/explanation/protocols.md.
 """
 
 import re
@@ -15,19 +15,19 @@ from legacy_queue.domain.times import format_time
 
 POLL_TASK_URLS, CLAIM_TASK, CLAIM_WORK = "pollTaskUrls", "claimTask", "claimWork"
 _OLD = POLL_TASK_URLS, CLAIM_TASK
-TODAYS_CLAIM_WORK = "claimWork by taskQueueId"  # as clients since 2020 call it
+TODAYS_CLAIM_WORK = "claimWork by taskQueueId"  # by clients since 2020
 _NEW = CLAIM_WORK, TODAYS_CLAIM_WORK
 METHODS = (*_OLD, *_NEW)
-KEPT = timedelta(days=10)
+KEPT = timedelta(days=10)  # after the last call
 HOUR = timedelta(hours=1)
-_LONGEST_CALLER = 255
-_NAMED = 3  # callers, in a sentence
+_MAX_CALLER = 255  # characters
+_MAX_NAMES = 3  # in a sentence
 _TASK_CLIENT = re.compile(r"task-client/[^/]+/[^/]+/on/([^/]+/[^/]+)/until/\d+")
 
 
 @dataclass(frozen=True)
 class UsageKey:
-    """Somebody's way of calling a method for a worker type; ``missing`` is what a claimTask leaves out."""
+    """A way of calling a method for a worker type; ``missing`` are the fields that a claimTask leaves out."""
 
     provisioner_id: str
     worker_type: str
@@ -36,62 +36,50 @@ class UsageKey:
     missing: tuple[str, ...] = ()
 
 
-NOT_RECORDED = UsageKey("", "", "not recorded", "")  # calls for which there was no room
+NOT_RECORDED = UsageKey("", "", "not recorded", "")  # the calls of too many callers
 
 
 @dataclass(frozen=True)
 class Calls:
-    """How many, and when the last one was."""
+    """How many calls, and when the first and the last of them were."""
 
     count: int
+    first: datetime
     last: datetime
 
     def plus(self, other: "Calls") -> "Calls":
-        return Calls(self.count + other.count, max(self.last, other.last))
+        """Both together."""
+        return Calls(self.count + other.count, min(self.first, other.first), max(self.last, other.last))
 
 
 UsageCounts = Mapping[UsageKey, Calls]
 
 
-@dataclass(frozen=True)
-class CountedUsage:
-    """What a process has counted of one use in the hour that begins then."""
-
-    hour: datetime
-    use: UsageKey
-    calls: Calls
-
-
-def beginning_of_hour(time: datetime) -> datetime:
-    return time.replace(minute=0, second=0, microsecond=0)
-
-
 def client_name(client_id: str) -> str:
-    """The clientId, cut; without the task, where it is that of a claim, so that it is one for a worker."""
-    return _TASK_CLIENT.sub(r"task-client/*/on/\1", client_id)[:_LONGEST_CALLER]
-
-
-def report(counted: Iterable[CountedUsage], since: datetime, until: datetime) -> dict[str, Any]:
-    """Who called what in that time, by worker type, and what that stands in the way of: the body of
-    ``GET /migration``, but for the policies.
-
-    Who did not call since then is not in it; of who did, all calls of the hour in which it begins count.
-    ``recordedSince`` is from when on there is anything on record, ``since`` where that is all of the time;
-    calls of earlier hours tell that there is. Without it, nothing is. Calls that are ``notRecorded`` are in
-    none of the worker types.
+    """The clientId, cut. The clientId of a claim is without its task, so that a worker has the same name
+    always.
     """
-    recorded_since, nothing = None, Calls(0, since)
+    return _TASK_CLIENT.sub(r"task-client/*/on/\1", client_id)[:_MAX_CALLER]
+
+
+def report(recorded: Iterable[tuple[UsageKey, Calls]], since: datetime, until: datetime) -> dict[str, Any]:
+    """The callers since then, by worker type, and what their calls stand in the way of: the body of
+    ``GET /migration`` without the policies.
+
+    A caller counts if its last call was in that time, and then with all its calls since ``first``.
+    ``recordedSince`` says from when on calls are on record, at the earliest ``since``; it is missing if there
+    are none. Calls that are ``notRecorded`` are in none of the worker types.
+    """
+    begins = []
     pools: dict[tuple[str, str], dict[UsageKey, Calls]] = defaultdict(dict)
-    for one in counted:
-        use, calls = one.use, one.calls
-        # when a call was made for the first time in its hour is not known, and so never claimed too early
-        first = since if one.hour < beginning_of_hour(since) else max(since, calls.last)
-        recorded_since = min(first, recorded_since or first)
+    for use, calls in recorded:
+        begins.append(max(since, calls.first))
         if calls.last >= since:
             uses = pools[use.provisioner_id, use.worker_type]
-            uses[use] = calls.plus(uses.get(use, nothing))
-    not_recorded = pools.pop(("", ""), {}).get(NOT_RECORDED, nothing).count
-    times = {"since": since, "until": until, "recordedSince": recorded_since}
+            uses[use] = calls.plus(uses[use]) if use in uses else calls
+    unknown = pools.pop(("", ""), {})
+    not_recorded = unknown[NOT_RECORDED].count if unknown else 0
+    times = {"since": since, "until": until, "recordedSince": min(begins, default=None)}
     return {
         **{name: format_time(time) for name, time in times.items() if time},
         "notRecorded": not_recorded,
@@ -102,8 +90,8 @@ def report(counted: Iterable[CountedUsage], since: datetime, until: datetime) ->
 def _worker_type(
     provisioner_id: str, worker_type: str, uses: UsageCounts, not_recorded: int
 ) -> dict[str, Any]:
-    """Its calls, the last one first, and what they stand in the way of, as calls not on record do."""
-    last_first = sorted(uses.items(), key=lambda one: (one[1].last, one[0].caller), reverse=True)
+    """The calls for it, the last call first, and what they stand in the way of."""
+    last_first = sorted(uses.items(), key=lambda item: (item[1].last, item[0].caller), reverse=True)
     of = {method: {use: calls for use, calls in last_first if use.method == method} for method in METHODS}
     sentence = f"calls not on record, of too many callers, perhaps of these workers: {not_recorded}"
     unknown = [sentence] if not_recorded else []
@@ -116,6 +104,7 @@ def _worker_type(
                 "missing": list(use.missing),
                 "caller": use.caller,
                 "count": calls.count,
+                "first": format_time(calls.first),
                 "last": format_time(calls.last),
             }
             for use, calls in last_first
@@ -126,7 +115,7 @@ def _worker_type(
 
 
 def _required(claims: UsageCounts, unknown: list[str]) -> dict[str, Any]:
-    """Whether the policy can be ``required``: it refuses the claims that leave something out."""
+    """Whether the policy can be ``required``, which refuses every claim with a missing field."""
     refused: dict[tuple[str, ...], dict[UsageKey, Calls]] = defaultdict(dict)
     for use, calls in claims.items():
         if use.missing:
@@ -136,19 +125,19 @@ def _required(claims: UsageCounts, unknown: list[str]) -> dict[str, Any]:
         for missing, uses in sorted(refused.items())
     ]
     if not claims:
-        why = ["nobody called claimTask: there is nothing to go by"]
+        why = ["no worker called claimTask: there is nothing to judge by"]
     count = sum(calls.count for uses in refused.values() for calls in uses.values())
     return {"possible": not (why or unknown), "inTheWay": [*why, *unknown], "refused": count}
 
 
 def _claim_work(of: Mapping[str, UsageCounts], unknown: list[str]) -> dict[str, Any]:
-    """Whether its workers speak claimWork alone; ``toBeMoved`` are those that called claimTask and not
-    claimWork since then, and the clients of pollTaskUrls.
+    """Whether its workers call only claimWork; ``toBeMoved`` are the workers whose last call was claimTask,
+    and the clients of pollTaskUrls.
     """
     why = [_sentence(of[method], method) for method in _OLD if of[method]] + unknown
-    claims = [one for method in _NEW for one in of[method].items()]
+    claims = [item for method in _NEW for item in of[method].items()]
     if not claims:
-        why.append("nobody called claimWork")
+        why.append("no worker called claimWork")
     moved: dict[str, datetime] = {}
     for use, calls in claims:
         moved[use.caller] = max(calls.last, moved.get(use.caller, calls.last))
@@ -160,6 +149,6 @@ def _claim_work(of: Mapping[str, UsageCounts], unknown: list[str]) -> dict[str, 
 def _sentence(uses: UsageCounts, call: str) -> str:
     """``a, b, c and 2 more called claimTask: 14 times, last at 2015-01-22T19:05:57.000Z``."""
     names, calls = list(dict.fromkeys(use.caller for use in uses)), reduce(Calls.plus, uses.values())
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
     times = "once" if calls.count == 1 else f"{calls.count} times, last"
-    return f"{', '.join(names[:_NAMED])}{more} called {call}: {times} at {format_time(calls.last)}"
+    return f"{', '.join(names[:_MAX_NAMES])}{more} called {call}: {times} at {format_time(calls.last)}"

@@ -23,7 +23,7 @@ class Metrics:
             "Requests of claimWork that wait for work now.",
             registry=self._registry,
         )
-        waiting.set_function(services.claim_work.waiting)
+        waiting.set_function(services.pollers.waiting)
 
     def answered(self, record: RequestRecord) -> None:
         """Count a request; what no endpoint serves has the label ``none``."""

@@ -1,6 +1,6 @@
-"""``GET /migration``: who still speaks which protocol, and so what a worker type is ready for.
+"""``GET /migration``: who speaks which protocol, and what a worker type is ready for.
 
-It names clients and workers, so it takes a scope of its own: ``queue:migration``.
+It names clients and workers, so it needs a scope of its own: ``queue:migration``.
 """
 
 import re
@@ -22,15 +22,15 @@ _UNITS = {"m": timedelta(minutes=1), "h": HOUR, "d": timedelta(days=1)}
     output="migration-response",
 )
 def migration(call: Call) -> Answer:
-    """Who called pollTaskUrls, claimTask and claimWork since so long ago (``24h``), and what that stands in
-    the way of, for each worker type. All calls count that their scopes allowed, whatever came of them, those
-    of the hour in which the time begins too.
+    """Who called pollTaskUrls, claimTask and claimWork in the last ``since`` (``24h``), and what these calls
+    stand in the way of, for each worker type. Every call counts that its scopes allow, whatever its answer. A
+    caller is listed with all its calls since ``first``.
     """
     services = call.authorize()
     window = _window(call.query.get("since", "24h"))
     report = services.usage.report(window, call.query.get("provisionerId"), call.query.get("workerType"))
-    for one in report["workerTypes"]:
-        one["policy"] = services.claims.policy(one["provisionerId"], one["workerType"])
+    for pool in report["workerTypes"]:
+        pool["policy"] = services.claims.policy(pool["provisionerId"], pool["workerType"])
     return report
 
 

@@ -35,7 +35,7 @@ PROPERTIES: dict[str, Schema] = {
     **each(
         "created deadline expires scheduled started resolved takenUntil sealed inserted claimed now", TIME
     ),
-    **each("firstClaim lastDateActive quarantineUntil updatedAt since until recordedSince last", TIME),
+    **each("firstClaim lastDateActive quarantineUntil updatedAt since until recordedSince first last", TIME),
     **each("continuationToken clientId accessToken certificate caller putUrl", STRING),
     **each("signedPollUrl signedDeleteUrl", STRING),
     **each(

@@ -15,7 +15,7 @@ from legacy_queue.http.worker_schemas import WORKER_SCHEMAS
 
 PROPERTIES["required"] = object_of("possible inTheWay refused")
 PROPERTIES["claimWork"] = object_of("ready inTheWay toBeMoved")
-_CALLS = object_of("method missing caller count last", method={"enum": [*METHODS]})
+_CALLS = object_of("method missing caller count first last", method={"enum": [*METHODS]})
 _USES = array(object_of(f"{POOL} policy calls required claimWork", calls=array(_CALLS)))
 
 SCHEMAS: dict[str, Schema] = {

@@ -20,6 +20,7 @@ from legacy_queue.services.listing import Listing
 from legacy_queue.services.objects import Objects
 from legacy_queue.services.pages import PageMemory
 from legacy_queue.services.periodic_jobs import PeriodicJobs
+from legacy_queue.services.poller_registry import PollerRegistry
 from legacy_queue.services.polling import Polling
 from legacy_queue.services.resolver import Resolver
 from legacy_queue.services.task_queues import TaskQueues
@@ -42,6 +43,7 @@ class Services:
     tasks: Tasks
     claims: Claims
     claim_work: ClaimWork
+    pollers: PollerRegistry
     polling: Polling
     task_queues: TaskQueues
     groups: Groups
@@ -71,7 +73,7 @@ class Services:
             self.periodic_jobs,
             (self.usage.flush, self.workers.flush),
             self.stopping,
-            (self.claim_work.wake, self.event_feed.end),
+            (self.pollers.wake, self.event_feed.end),
             self.workers.flush_new,
             pace,
             self.gate,
@@ -86,5 +88,5 @@ class Services:
             self.periodic_jobs,
             self.gate,
             self.stopping,
-            self.claim_work.poll_now,
+            self.pollers.poll_now,
         )

@@ -22,6 +22,7 @@ from legacy_queue.services.listing import Listing
 from legacy_queue.services.objects import Objects
 from legacy_queue.services.pages import PageMemory
 from legacy_queue.services.periodic_jobs import PeriodicJob, PeriodicJobs
+from legacy_queue.services.poller_registry import PollerRegistry
 from legacy_queue.services.polling import Polling
 from legacy_queue.services.resolver import Resolver
 from legacy_queue.services.service_settings import ServiceSettings
@@ -54,7 +55,9 @@ def build_services(
     event_feed = EventFeed(broker, clock.now(), settings.max_streams)
     publisher = EventPublisher(broker, event_feed)
     timers = Timers(storage.timers, clock, fires=settings.resolves)
-    messages = WorkMessages(storage.work_queues, clock, settings.secrets)
+    stopping, gate = Event(), Gate()
+    pollers = PollerRegistry(storage.work_queues, clock, stopping, gate)
+    messages = WorkMessages(storage.work_queues, clock, settings.secrets, pollers.on_offer)
     changes = Changes(storage.tasks, messages, timers, publisher, clock)
     dependencies = Dependencies(storage.tasks, storage.dependencies, changes, threads)
     groups = Groups(storage.groups, storage.tasks, publisher, clock)
@@ -62,19 +65,16 @@ def build_services(
     workers = Workers(storage.workers, clock)
     claims = Claims(changes, messages, clock, settings, usage, workers)
     listing = Listing(storage.tasks, groups, storage.dependencies)
-    stopping, gate = Event(), Gate()
     uploads = Uploads(storage.artifacts, storage.blobs, changes, clock, settings.secrets, settings.upload_url)
     artifacts = Artifacts(storage, object_store, uploads, changes, publisher, timers, clock, settings.issuer)
     claim_work = ClaimWork(
-        storage.work_queues,
-        messages,
+        pollers,
         claims,
         usage,
         workers,
         clock,
         settings.claim_work_wait,
         stopping,
-        gate,
         settings.max_waiting,
         threads,
     )
@@ -94,6 +94,7 @@ def build_services(
         tasks=Tasks(storage.tasks, groups, dependencies, changes, timers, clock, storage.artifacts),
         claims=claims,
         claim_work=claim_work,
+        pollers=pollers,
         polling=Polling(
             storage.work_queues, clock, settings.sas_life, settings.poll_visibility, usage, workers
         ),

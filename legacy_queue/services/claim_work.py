@@ -8,27 +8,21 @@ from typing import Any
 import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
-from legacy_queue.domain.priority import PRIORITIES, WorkQueue, work_queues
 from legacy_queue.domain.task import Worker
 from legacy_queue.ports import Clock
 from legacy_queue.services.claims import Claims
 from legacy_queue.services.concurrency import Threads, map_concurrently
-from legacy_queue.services.gate import Gate
+from legacy_queue.services.poller_registry import PollerRegistry
 from legacy_queue.services.usage import Usage
-from legacy_queue.services.work_messages import WorkMessages
 from legacy_queue.services.work_poller import Polled, Wait, WorkPoller
 from legacy_queue.services.workers import Workers
-from legacy_queue.stores import WorkQueues
 
 log = structlog.get_logger()
 
 Claim = Mapping[str, Any]
 
-POLL_INTERVAL = timedelta(seconds=0.9)  # claiming included, work of other processes is found within a second
-MAX_POLLS = 200  # in a second, of all pollers that find no work
 _SHORT_TIMEOUT = timedelta(seconds=1)  # enough for one poll
 _RETRY_AFTER = timedelta(seconds=2)  # for a message that could not be claimed
-_MAX_POLLERS = 1000  # worker types
 
 
 class ClaimWork:
@@ -36,15 +30,13 @@ class ClaimWork:
 
     def __init__(
         self,
-        queues: WorkQueues,
-        messages: WorkMessages,
+        pollers: PollerRegistry,
         claims: Claims,
         usage: Usage,
         workers: Workers,
         clock: Clock,
         timeout: timedelta,
         stopping: threading.Event,
-        gate: Gate,
         max_waiting: int,
         threads: Threads,
     ) -> None:
@@ -52,14 +44,10 @@ class ClaimWork:
 
         While ``max_waiting`` requests wait, any other waits for a second at most: each holds a connection.
         """
-        self._queues, self._messages, self._claims = queues, messages, claims
+        self._pollers, self._claims = pollers, claims
         self._usage, self._workers, self._clock = usage, workers, clock
-        self._timeout, self._stopping, self._gate = timeout, stopping, gate
-        self._threads = threads
+        self._timeout, self._stopping, self._threads = timeout, stopping, threads
         self._capacity = threading.Semaphore(max_waiting)
-        self._pollers: dict[tuple[str, str], WorkPoller] = {}
-        self._lock = threading.Lock()
-        messages.on_offer = self._on_offer
 
     def claim(
         self,
@@ -86,7 +74,7 @@ class ClaimWork:
 
         now, wanted = self._clock.wall_time(), 0 if is_quarantined() else count
         request = Wait(wanted, is_disconnected, now, polls_once=not waits)
-        poller = self._poller(provisioner_id, worker_type)
+        poller = self._pollers.poller(provisioner_id, worker_type)
         has_capacity = self._capacity.acquire(blocking=False)
         try:
             timeout = self._timeout if has_capacity else min(self._timeout, _SHORT_TIMEOUT)
@@ -98,30 +86,6 @@ class ClaimWork:
             runs = [(claim["status"]["taskId"], claim["runId"]) for claim in claims]
             self._workers.record_claims(provisioner_id, worker_type, worker, runs)
         return {"tasks": claims}
-
-    def waiting(self) -> int:
-        """How many requests wait for work now."""
-        return sum(poller.waiting for poller in self._pollers.values())
-
-    @property
-    def pollers(self) -> int:
-        """How many worker types have a poller, idle or not."""
-        return len(self._pollers)
-
-    def poll_now(self) -> None:
-        """Poll for all waiting requests at once: the clock was moved."""
-        for poller in self._pollers.values():
-            poller.poll_now()
-
-    def wake(self) -> None:
-        """Answer all waiting requests, once ``stopping`` is set."""
-        for poller in self._pollers.values():
-            poller.wake()
-
-    def poll_interval(self) -> timedelta:
-        """For how long an empty queue is not polled: longer where very many worker types are polled."""
-        polled = sum(not poller.is_idle for poller in self._pollers.values())
-        return max(POLL_INTERVAL, timedelta(seconds=len(PRIORITIES) * polled / MAX_POLLS))
 
     def _wait(
         self,
@@ -137,7 +101,7 @@ class ClaimWork:
                 break
             if request.is_disconnected() or is_quarantined():
                 for queue, message in polled:
-                    self._messages.release(queue, message)
+                    self._pollers.release(queue, message)
                 break
             claims = self._claim_polled(polled, worker)
             if claims and request.is_disconnected():
@@ -147,29 +111,6 @@ class ClaimWork:
                 return claims
         return []
 
-    def _on_offer(self, queue: WorkQueue) -> None:
-        poller = self._pollers.get((queue.provisioner_id, queue.worker_type))
-        if poller:
-            poller.on_offer(queue)
-
-    def _poller(self, provisioner_id: str, worker_type: str) -> WorkPoller:
-        pool = provisioner_id, worker_type
-        with self._lock:
-            if len(self._pollers) >= _MAX_POLLERS:
-                self._pollers = {pool: poller for pool, poller in self._pollers.items() if not poller.is_idle}
-            if pool not in self._pollers:
-                poller = WorkPoller(
-                    work_queues(*pool),
-                    self._queues,
-                    self._messages.release,
-                    self.poll_interval,
-                    self._clock,
-                    self._stopping,
-                    self._gate,
-                )
-                self._pollers = {**self._pollers, pool: poller}  # a new dict: other threads iterate over it
-            return self._pollers[pool]
-
     def _claim_polled(self, polled: Sequence[Polled], worker: Worker) -> list[Claim]:
         def claim(queue_and_message: Polled) -> Claim | None:
             queue, message = queue_and_message
@@ -177,7 +118,7 @@ class ClaimWork:
                 return self._claims.claim_polled(queue, message, worker)
             except ServiceUnavailable as error:
                 log.info("work-not-claimed", message_id=message.lease.message_id, why=error.message)
-                self._messages.release(queue, message, _RETRY_AFTER)
+                self._pollers.release(queue, message, _RETRY_AFTER)
             except Exception:
                 log.exception("work-not-claimed", message_id=message.lease.message_id)  # it is visible again
             return None

@@ -1,18 +1,16 @@
-"""Who calls what: counted in memory by each process, and written down now and then.
+"""Who calls what: counted in memory by each process, and written regularly in the background.
 
-It is bookkeeping: nothing here may fail or slow the call that it counts.
+Counting must never fail or slow the call that it counts.
 """
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from threading import Lock
 from typing import Any
 
 import structlog
 
-from legacy_queue.domain.ids import slugid
 from legacy_queue.domain.task import Worker
-from legacy_queue.domain.times import format_time
 from legacy_queue.domain.usage_key import (
     CLAIM_TASK,
     CLAIM_WORK,
@@ -21,9 +19,7 @@ from legacy_queue.domain.usage_key import (
     POLL_TASK_URLS,
     TODAYS_CLAIM_WORK,
     Calls,
-    CountedUsage,
     UsageKey,
-    beginning_of_hour,
     client_name,
     report,
 )
@@ -32,23 +28,15 @@ from legacy_queue.stores import UsageStore
 
 log = structlog.get_logger()
 
-MOST = 10_000  # uses that a process counts at a time
-_STEP_BACK = timedelta(minutes=5)  # of a clock, after which an hour that was over goes on
-
-Key = tuple[datetime, UsageKey]
-
 
 class Usage:
-    """Counts calls, also those that are refused by the policy, a wrong signature, a conflict: all but those
-    that their scopes do not allow.
-    """
+    """Counts every call that its scopes allow, also if it is refused later."""
 
-    def __init__(self, store: UsageStore, clock: Clock) -> None:
-        self._store, self._clock = store, clock
+    def __init__(self, store: UsageStore, clock: Clock, max_uses: int = 10_000) -> None:
+        """``max_uses`` is how many callers and methods are counted apart before they are written."""
+        self._store, self._clock, self._max_uses = store, clock, max_uses
         self._lock, self._flushing = Lock(), Lock()
-        self._counted: dict[Key, Calls] = {}
-        self._unwritten: set[Key] = set()
-        self._process = ""  # named by its first call: it may still have to be forked
+        self._counted: dict[UsageKey, Calls] = {}
 
     def record_poll(self, provisioner_id: str, worker_type: str, client_id: str) -> None:
         """The client called pollTaskUrls."""
@@ -57,7 +45,7 @@ class Usage:
     def record_claim(
         self, provisioner_id: str, worker_type: str, worker: Worker, missing: Sequence[str]
     ) -> None:
-        """The worker called claimTask, without those of messageId, receipt and signature."""
+        """The worker called claimTask; ``missing`` are the fields that it left out of its claim proof."""
         self._count(UsageKey(provisioner_id, worker_type, CLAIM_TASK, _name(worker), tuple(missing)))
 
     def record_claim_work(
@@ -68,47 +56,43 @@ class Usage:
         self._count(UsageKey(provisioner_id, worker_type, method, _name(worker)))
 
     def flush(self) -> None:
-        """Write down what was counted since the last time; raises ServiceUnavailable, and then it is kept."""
+        """Write the calls since the last flush. Raises ServiceUnavailable, and then they are kept."""
         with self._flushing:
             with self._lock:
-                counted = [CountedUsage(*key, self._counted[key]) for key in self._unwritten]
-            for one in counted:
-                if one.use == NOT_RECORDED:
-                    log.warning("calls-not-recorded", hour=format_time(one.hour), count=one.calls.count)
-            self._store.put(self._process, counted)
-            with self._lock:
-                for one in counted:
-                    if self._counted[one.hour, one.use] == one.calls:  # else it was called meanwhile
-                        self._unwritten.remove((one.hour, one.use))
-                over = self._clock.now() - HOUR - _STEP_BACK
-                for key in [key for key in self._counted if key[0] <= over and key not in self._unwritten]:
-                    del self._counted[key]
+                counted, self._counted = self._counted, {}
+            if NOT_RECORDED in counted:
+                log.warning("calls-not-recorded", count=counted[NOT_RECORDED].count)
+            try:
+                for written in self._store.add(counted.copy()):
+                    for use in written:
+                        del counted[use]
+            finally:
+                for use, calls in counted.items():
+                    self._add(use, calls)
 
     def report(
         self, window: timedelta, provisioner_id: str | None = None, worker_type: str | None = None
     ) -> dict[str, Any]:
-        """Who called what, by all processes, in the time up to now, of that provisionerId and workerType: as
-        ``domain.usage.report`` says.
+        """Who called what in the time up to now, see ``usage_key.report``; None is any provisionerId or
+        workerType.
 
-        What other processes have not written down yet is not in it. Raises ServiceUnavailable.
+        The calls that other processes have not written yet are missing. Raises ServiceUnavailable.
         """
         self.flush()
         until = self._clock.now()
         since = until - window
-        counted = self._store.since(beginning_of_hour(since) - HOUR, provisioner_id, worker_type)
-        return report(counted, since, until)
+        return report(self._store.since(since - HOUR, provisioner_id, worker_type), since, until)
 
     def _count(self, use: UsageKey) -> None:
+        now = self._clock.now()
+        self._add(use, Calls(1, now, now))
+
+    def _add(self, use: UsageKey, calls: Calls) -> None:
         with self._lock:
-            now = self._clock.now()
-            hour = beginning_of_hour(now)
-            if len(self._counted) >= MOST and (hour, use) not in self._counted:
+            if len(self._counted) >= self._max_uses and use not in self._counted:
                 use = NOT_RECORDED
-            key, calls = (hour, use), Calls(1, now)
-            known = self._counted.get(key)
-            self._counted[key] = known.plus(calls) if known else calls
-            self._unwritten.add(key)
-            self._process = self._process or slugid()
+            before = self._counted.get(use)
+            self._counted[use] = before.plus(calls) if before else calls
 
 
 def _name(worker: Worker) -> str:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import timedelta
 
 import structlog
@@ -14,7 +13,7 @@ from legacy_queue.domain.priority import WorkQueue
 from legacy_queue.domain.task import Task
 from legacy_queue.domain.times import whole_seconds
 from legacy_queue.ports import Clock, LeaseLost
-from legacy_queue.stores import ReceivedMessage, WorkQueues
+from legacy_queue.stores import WorkQueues
 
 log = structlog.get_logger()
 
@@ -22,14 +21,18 @@ _NO_DELAY = timedelta(0)
 
 
 class WorkMessages:
-    """Signs with the first of the secrets. Every message expires at its task's deadline.
+    """Signs with the first of the secrets. Every message expires at its task's deadline."""
 
-    ``on_offer`` is called with each queue that has a new visible message.
-    """
-
-    def __init__(self, queues: WorkQueues, clock: Clock, secrets: Sequence[bytes]) -> None:
+    def __init__(
+        self,
+        queues: WorkQueues,
+        clock: Clock,
+        secrets: Sequence[bytes],
+        on_offer: Callable[[WorkQueue], None],
+    ) -> None:
+        """``on_offer`` is called with each queue that has a new visible message."""
         self._queues, self._clock, self._secret = queues, clock, secrets[0]
-        self.on_offer: Callable[[WorkQueue], None] = lambda _queue: None
+        self._on_offer = on_offer
 
     def hold(self, task: Task, hold: Hold) -> MessageLease:
         """Hide the message for ``hold.run_id`` until ``hold.until``; returns its new lease.
@@ -69,13 +72,7 @@ class WorkMessages:
         if not (lease and self._hide(queue, lease, text, delay)):
             self._queues.put(queue, text, self._time_left(task), delay)
         if delay <= _NO_DELAY:
-            self.on_offer(queue)
-
-    def release(self, queue: WorkQueue, message: ReceivedMessage, delay: timedelta = _NO_DELAY) -> None:
-        """Make a polled message visible again after ``delay``, or at the end of its lease if that fails."""
-        with suppress(ServiceUnavailable):
-            if self._hide(queue, message.lease, message.text, delay) and delay <= _NO_DELAY:
-                self.on_offer(queue)
+            self._on_offer(queue)
 
     def delete(self, queue: WorkQueue, lease: MessageLease) -> None:
         """Delete the message if possible: a claim with a message that stays is refused."""

@@ -1,4 +1,4 @@
-"""What ``--help`` says of each option of each command."""
+"""The help of each option of each command."""
 
 import json
 import subprocess

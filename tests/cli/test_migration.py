@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a wide table
-"""``legacy-queue migration``: a real process that asks a real server, or one that says what a test wants."""
+"""``legacy-queue migration``: a real process that asks a real server, or a fake server."""
 
 import json
 import re
@@ -20,13 +20,14 @@ from tests.system.processes import Running, Server, run, serve
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 SINCE, UNTIL = "2018-03-03T05:06:07.890Z", "2018-03-04T05:06:07.890Z"
 NOTHING = ["messageId", "receipt", "signature"]
-NOT_BEFORE = "Nothing is on record before <time>: who called earlier is not known."
+NOT_BEFORE = "Nothing is on record before <time>: earlier callers are not known."
+CLAIMANTS = "They are of the workers that claimed from <time> to <time>."
 Json = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Its worker types ``whole`` and ``bare`` were called for, as the draft says and as the deployed does."""
+    """A server with calls for two worker types: ``whole`` as in the draft, ``bare`` as in the deployed protocol."""
     with serve(tmp_path_factory.mktemp("server"), "--storage", "memory") as server:
         queue = Queue(server)
         queue.create(definition("whole"))
@@ -39,7 +40,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def ask(folder: Path, root_url: str, credentials: Json, *options: str, **env: str) -> Running:
-    """The command, once it has ended."""
+    """The command in a process that has ended."""
     own = {
         "LEGACY_QUEUE_ROOT_URL": root_url,
         "TASKCLUSTER_CLIENT_ID": credentials["clientId"],
@@ -51,7 +52,7 @@ def ask(folder: Path, root_url: str, credentials: Json, *options: str, **env: st
 
 
 def asked(root_url: str, credentials: Json, *options: str) -> Result:
-    """The same in this process, where all that is shown is a sentence."""
+    """The command in this process, for a sentence that it prints."""
     env = {
         "LEGACY_QUEUE_ROOT_URL": root_url,
         "TASKCLUSTER_CLIENT_ID": credentials["clientId"],
@@ -60,18 +61,18 @@ def asked(root_url: str, credentials: Json, *options: str) -> Result:
     return CliRunner().invoke(migration, options, env=env)
 
 
-def told(folder: Path, server: Server, *options: str) -> str:
+def shown(folder: Path, server: Server, *options: str) -> str:
     running = ask(folder, server.root_url, server.credentials, *options)
     assert (running.process.returncode, running.errors) == (0, "")
     return re.sub(TIME, "<time>", running.output)
 
 
-def test_the_table_says_what_was_called_and_what_is_in_the_way(tmp_path: Path, server: Server) -> None:
-    lines = told(tmp_path, server).splitlines()
+def test_the_table_shows_the_calls_and_what_is_in_the_way(tmp_path: Path, server: Server) -> None:
+    lines = shown(tmp_path, server).splitlines()
     heads = "pollTaskUrls  claimTask  unsigned  no receipt  bare  claimWork  today's  REQUIRED  CLAIMWORK"
     both = "group/worker-1, group/worker-0 called claimTask"
     assert lines == [
-        "Calls from <time> to <time>",
+        "Callers from <time> to <time>, with all their calls on record",
         NOT_BEFORE,
         "",
         f"WORKER TYPE   {heads}",
@@ -81,19 +82,20 @@ def test_the_table_says_what_was_called_and_what_is_in_the_way(tmp_path: Path, s
         "In the way of system/bare:",
         f"  required:  {both} without messageId, receipt, signature: 2 times, last at <time>",
         f"  claimWork: {both}: 2 times, last at <time>",
-        "  claimWork: nobody called claimWork",
+        "  claimWork: no worker called claimWork",
         "",
         "In the way of system/whole:",
         "  claimWork: development called pollTaskUrls: once at <time>",
         "  claimWork: group/one called claimTask: once at <time>",
-        "  claimWork: nobody called claimWork",
+        "  claimWork: no worker called claimWork",
     ]
 
 
-def test_a_dry_run_says_which_claims_would_be_refused(tmp_path: Path, server: Server) -> None:
-    assert sorted(told(tmp_path, server, "--dry-run", "required", "--since", "2h").splitlines()) == sorted(
+def test_a_dry_run_shows_the_claims_that_would_be_refused(tmp_path: Path, server: Server) -> None:
+    assert sorted(shown(tmp_path, server, "--dry-run", "required", "--since", "2h").splitlines()) == sorted(
         [
-            "Under the policy required, 2 of the 3 claims from <time> to <time> would have been refused.",
+            "Under the policy required, 2 of 3 claims would have been refused.",
+            CLAIMANTS,
             NOT_BEFORE,
             "",
             "WORKER TYPE  WORKER          REFUSED  MISSING                        LAST",
@@ -104,47 +106,46 @@ def test_a_dry_run_says_which_claims_would_be_refused(tmp_path: Path, server: Se
 
 
 def test_a_dry_run_that_refuses_nothing_says_so(tmp_path: Path, server: Server) -> None:
-    output = told(tmp_path, server, "--dry-run", "required", "--worker-type", "whole")
-    sentence = (
-        "Under the policy required, none of the 1 claims from <time> to <time> would have been refused."
-    )
-    assert output == f"{sentence}\n{NOT_BEFORE}\n"
+    output = shown(tmp_path, server, "--dry-run", "required", "--worker-type", "whole")
+    sentence = "Under the policy required, none of 1 claims would have been refused."
+    assert output == f"{sentence}\n{CLAIMANTS}\n{NOT_BEFORE}\n"
 
 
-def test_programs_get_what_the_endpoint_answers(tmp_path: Path, server: Server) -> None:
-    report = json.loads(told(tmp_path, server, "--json", "--provisioner", "system"))
-    assert [one["workerType"] for one in report["workerTypes"]] == ["bare", "whole"]
-    assert [one["required"]["possible"] for one in report["workerTypes"]] == [False, True]
+def test_json_is_what_the_endpoint_answers(tmp_path: Path, server: Server) -> None:
+    report = json.loads(shown(tmp_path, server, "--json", "--provisioner", "system"))
+    assert [pool["workerType"] for pool in report["workerTypes"]] == ["bare", "whole"]
+    assert [pool["required"]["possible"] for pool in report["workerTypes"]] == [False, True]
 
 
-def test_programs_get_a_dry_run_too(tmp_path: Path, server: Server) -> None:
-    refused = json.loads(told(tmp_path, server, "--json", "--dry-run", "required"))
+def test_a_dry_run_can_be_json(tmp_path: Path, server: Server) -> None:
+    refused = json.loads(shown(tmp_path, server, "--json", "--dry-run", "required"))
     assert set(refused) == {"since", "until", "recordedSince", "notRecorded", "claims", "refused", "by"}
     assert (refused["claims"], refused["refused"]) == (3, 2)
-    for one in refused["by"]:
-        assert re.fullmatch("group/worker-[01]", one.pop("caller"))
-        assert one == {
+    for claim in refused["by"]:
+        assert re.fullmatch("group/worker-[01]", claim.pop("caller"))
+        assert claim == {
             "provisionerId": "system",
             "workerType": "bare",
             "method": "claimTask",
             "missing": NOTHING,
             "count": 1,
+            "first": "<time>",
             "last": "<time>",
         }
 
 
-def test_nobody_called_for_a_worker_type_that_there_is_not(tmp_path: Path, server: Server) -> None:
-    lines = told(tmp_path, server, "--worker-type", "none").splitlines()
+def test_a_worker_type_without_calls_is_not_in_the_table(tmp_path: Path, server: Server) -> None:
+    lines = shown(tmp_path, server, "--worker-type", "none").splitlines()
     assert lines == [
-        "Calls from <time> to <time>",
-        "Nothing is on record: who called earlier is not known.",
+        "Callers from <time> to <time>, with all their calls on record",
+        "Nothing is on record: earlier callers are not known.",
         "",
         "No worker called pollTaskUrls, claimTask or claimWork.",
     ]
 
 
 @pytest.mark.parametrize("prefix", ["/v1", "/v1/", "/api/queue/v1"])
-def test_a_base_url_does_as_well(tmp_path: Path, server: Server, prefix: str) -> None:
+def test_a_base_url_is_accepted_instead_of_the_root_url(tmp_path: Path, server: Server, prefix: str) -> None:
     url = {"LEGACY_QUEUE_BASE_URL": server.root_url + prefix}
     running = ask(tmp_path, "", server.credentials, "--json", **url)
     assert running.process.returncode == 0, running.errors
@@ -161,14 +162,14 @@ def test_a_base_url_does_as_well(tmp_path: Path, server: Server, prefix: str) ->
         (("--root-url", "queue.example.com"), "Say where the queue is"),
     ],
 )
-def test_a_mistake_is_told_in_one_sentence(server: Server, options: tuple[str, ...], said: str) -> None:
+def test_a_mistake_is_explained_in_one_sentence(server: Server, options: tuple[str, ...], said: str) -> None:
     refused = asked(server.root_url, server.credentials, *options)
     assert refused.exit_code in (1, 2)
     assert said in refused.stderr.splitlines()[-1]
     assert refused.stdout == ""
 
 
-def test_a_client_without_the_scope_hears_which_it_lacks(tmp_path: Path) -> None:
+def test_a_client_without_the_scope_sees_which_scope_it_lacks(tmp_path: Path) -> None:
     credentials = {"clientId": "mere", "accessToken": "an-access-token-for-a-mere-client"}
     clients = {"mere": {"accessToken": credentials["accessToken"], "scopes": ["queue:claim-work:*"]}}
     env = {"LEGACY_QUEUE_CLIENTS": json.dumps(clients)}
@@ -180,7 +181,7 @@ def test_a_client_without_the_scope_hears_which_it_lacks(tmp_path: Path) -> None
 
 @contextmanager
 def answering(body: str, status: int = 200) -> Iterator[str]:
-    """The root URL of something that answers every GET with that."""
+    """The root URL of a server that answers every GET with this body."""
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -201,26 +202,33 @@ def answering(body: str, status: int = 200) -> Iterator[str]:
             thread.join()
 
 
-NOBODY = {"clientId": "nobody", "accessToken": "x" * 30}
+CREDENTIALS = {"clientId": "a-client", "accessToken": "x" * 30}
 
 
 @pytest.mark.parametrize("body", ["<html>", "[]", "{}", '"text"'])
 @pytest.mark.parametrize("status", [200, 404])
-def test_anything_else_that_answers_is_taken_for_no_queue(body: str, status: int) -> None:
+def test_another_answer_is_not_taken_for_a_queue(body: str, status: int) -> None:
     with answering(body, status) as root_url:
-        refused = asked(root_url, NOBODY)
+        refused = asked(root_url, CREDENTIALS)
     assert refused.stderr == f"Error: what answers at {root_url} is not a queue that knows this\n"
 
 
-def test_a_queue_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_an_unreachable_queue_is_named(tmp_path: Path) -> None:
     with answering("") as root_url:
         pass
-    running = ask(tmp_path, root_url, NOBODY)
+    running = ask(tmp_path, root_url, CREDENTIALS)
     assert running.errors == f"Error: the queue at {root_url} does not answer (ConnectionError)\n"
 
 
 def call(method: str, caller: str, *missing: str, count: int = 1) -> Json:
-    return {"method": method, "caller": caller, "missing": list(missing), "count": count, "last": UNTIL}
+    return {
+        "method": method,
+        "caller": caller,
+        "missing": list(missing),
+        "count": count,
+        "first": SINCE,
+        "last": UNTIL,
+    }
 
 
 def worker_type(name: str, *calls: Json, **changes: Any) -> Json:
@@ -230,7 +238,7 @@ def worker_type(name: str, *calls: Json, **changes: Any) -> Json:
         "policy": "optional",
         "calls": list(calls),
         "required": {"possible": False, "inTheWay": ["a claim lacks something"], "refused": 1},
-        "claimWork": {"ready": False, "inTheWay": ["somebody claims"], "toBeMoved": []},
+        "claimWork": {"ready": False, "inTheWay": ["a worker claims"], "toBeMoved": []},
         **changes,
     }
 
@@ -239,7 +247,7 @@ TODAYS = {**call("claimWork by taskQueueId", "g/a"), "count": 3}
 READY = {"ready": True, "inTheWay": [], "toBeMoved": []}
 
 
-def test_every_verdict_has_its_word(tmp_path: Path) -> None:
+def test_the_table_shows_every_verdict(tmp_path: Path) -> None:
     report = {
         "since": SINCE,
         "until": UNTIL,
@@ -255,17 +263,17 @@ def test_every_verdict_has_its_word(tmp_path: Path) -> None:
                 call("pollTaskUrls", "client"),
                 claimWork={
                     "ready": False,
-                    "inTheWay": ["somebody claims"],
+                    "inTheWay": ["a worker claims"],
                     "toBeMoved": [f"g/{number}" for number in range(12)],
                 },
             ),
         ],
     }
     with answering(json.dumps(report)) as root_url:
-        running = ask(tmp_path, root_url, NOBODY)
+        running = ask(tmp_path, root_url, CREDENTIALS)
     assert running.output.splitlines() == [
-        f"Calls from {SINCE} to {UNTIL}",
-        "Calls not on record, of too many callers in an hour: 7.",
+        f"Callers from {SINCE} to {UNTIL}, with all their calls on record",
+        "Calls not on record, of too many callers: 7.",
         "",
         "WORKER TYPE  pollTaskUrls  claimTask  unsigned  no receipt  bare  claimWork  today's  REQUIRED  CLAIMWORK",
         "p/mixed                 -          1         -         110  1000          -        -  not yet   not yet",
@@ -275,13 +283,13 @@ def test_every_verdict_has_its_word(tmp_path: Path) -> None:
         "",
         "In the way of p/mixed:",
         "  required:  a claim lacks something",
-        "  claimWork: somebody claims",
+        "  claimWork: a worker claims",
         "",
         "In the way of p/forced:",
         "  required:  a claim lacks something",
-        "  claimWork: somebody claims",
+        "  claimWork: a worker claims",
         "",
         "In the way of p/moving:",
-        "  claimWork: somebody claims",
+        "  claimWork: a worker claims",
         "  still to be moved: g/0, g/1, g/2, g/3, g/4, g/5, g/6, g/7, g/8, g/9 and 2 more",
     ]

@@ -26,18 +26,18 @@ EXPIRY = datetime(2100, 1, 1, tzinfo=UTC)
 AZURE = replace(SETTINGS, storage="azure", connection_string=CONNECTION)
 
 
-def test_memory_is_polled_somewhere_else_than_at_the_server() -> None:
+def test_poll_urls_of_memory_storage_are_at_the_server() -> None:
     account = build(SETTINGS, "http://h:1").storage.account
     assert isinstance(account, MemoryAccount)
     assert account.endpoints["queue"] == "http://h:1/azure/memorystore1"
 
 
-def test_memory_is_polled_somewhere_else_than_the_operator_says() -> None:
+def test_poll_urls_of_memory_storage_are_at_the_public_queue_url() -> None:
     server = build(replace(SETTINGS, public_queue_url="https://poll.example.com"), "http://h:1")
     assert server.storage.account.endpoints["queue"] == "https://poll.example.com/memorystore1"
 
 
-def test_an_account_is_not_used() -> None:
+def test_a_connection_string_selects_the_azure_account() -> None:
     account = build(AZURE, "http://h:1").storage.account
     assert isinstance(account, AzureAccount)
     assert "acc.queue.core.windows.net" in (account.endpoints["queue"] or "")
@@ -53,7 +53,7 @@ def test_only_a_server_with_memory_storage_answers_signed_urls_itself(
     assert answer.mimetype == content_type
 
 
-def test_under_control_the_server_answers_for_an_account_where_the_operator_says_nothing_else() -> None:
+def test_with_control_signed_urls_are_at_the_server_unless_a_public_url_is_set() -> None:
     controlled = replace(AZURE, control=True)
     account = build(controlled, "http://h:1").storage.account
     assert account.public_queues.url == account.public_blobs.url == "http://h:1/azure/acc"
@@ -76,13 +76,13 @@ def test_under_control_the_server_answers_for_an_account_where_the_operator_says
         ";",
     ],
 )
-def test_a_connection_string_that_cannot_be_used_is(connection: str) -> None:
+def test_an_invalid_connection_string_is_refused_without_its_secret(connection: str) -> None:
     with pytest.raises(SettingsError, match="connection string cannot be used") as error:
         build(replace(AZURE, connection_string=connection), "http://h:1")
     assert "S3CRET" not in str(error.value)
 
 
-def test_blobs_are_elsewhere_than_the_operator_says() -> None:
+def test_blob_urls_are_at_the_public_blob_url() -> None:
     for settings in (SETTINGS, AZURE):
         public = replace(settings, public_blob_url="https://blob.example.com/x")
         blobs = build(public, "http://h:1").storage.blobs
@@ -90,7 +90,7 @@ def test_blobs_are_elsewhere_than_the_operator_says() -> None:
             assert url.startswith("https://blob.example.com/x/")
 
 
-def test_memory_has_blobs_somewhere_else_than_at_the_server() -> None:
+def test_blob_urls_of_memory_storage_are_at_the_server() -> None:
     polled = replace(SETTINGS, public_queue_url="https://poll.example.com")
     for settings in (SETTINGS, polled):
         storage = build(settings, "http://h:1").storage
@@ -99,7 +99,7 @@ def test_memory_has_blobs_somewhere_else_than_at_the_server() -> None:
         )
 
 
-def test_an_object_store_is_there_without_being_asked_for() -> None:
+def test_boto3_is_imported_only_with_an_object_store() -> None:
     def loaded(**more: str) -> str:
         words = [
             f"import sys; from tests.config.test_wiring import *; build(replace(SETTINGS, **{more}), 'http://h')"
@@ -114,11 +114,11 @@ def test_an_object_store_is_there_without_being_asked_for() -> None:
     assert loaded(s3_endpoint="https://s3.example.com", s3_bucket="bucket", **key) == "True"
 
 
-def test_the_key_of_the_object_store_is_in_the_settings_repr() -> None:
+def test_the_repr_of_the_settings_hides_the_key_of_the_object_store() -> None:
     assert "S3CRET" not in repr(replace(SETTINGS, s3_secret_access_key="S3CRET"))
 
 
-def test_an_endpoint_that_is_none_is_used() -> None:
+def test_an_invalid_s3_endpoint_is_refused_without_its_secret() -> None:
     key = {"s3_access_key_id": "AKIAEXAMPLE", "s3_secret_access_key": "S3CRET"}
     with pytest.raises(SettingsError, match="s3-endpoint cannot be used") as refused:
         build(replace(SETTINGS, s3_endpoint="http://my_minio:9000", s3_bucket="bucket", **key), "http://h:1")

@@ -14,11 +14,11 @@ from legacy_queue.domain import artifact, authentication, definition, hawk, ids,
 from legacy_queue.services import (
     assembly,
     background,
-    claim_work,
     claims,
     clock_control,
     event_feed,
     periodic_jobs,
+    poller_registry,
     task_queues,
 )
 from legacy_queue.services import timers as process_timers
@@ -61,8 +61,8 @@ FACTS = [
     ("protocols", f"`sas-life` ({minutes(DEFAULTS.sas_life)} minutes)"),
     ("protocols", f"`poll-visibility`, {minutes(DEFAULTS.poll_visibility)} minutes"),
     ("protocols", f"visible after {seconds(claims.OFFERED_AGAIN_AFTER)} seconds"),
-    ("protocols", f"for {claim_work.POLL_INTERVAL.total_seconds()} s"),
-    ("protocols", f"at most about {claim_work.MAX_POLLS} polls per second"),
+    ("protocols", f"for {poller_registry.POLL_INTERVAL.total_seconds()} s"),
+    ("protocols", f"at most about {poller_registry.MAX_POLLS} polls per second"),
     ("protocols", f"`claim-work-wait` ({seconds(DEFAULTS.claim_work_wait)} s)"),
     ("recovery", f"lease of {seconds(process_timers.LEASE)} seconds, renewed after half of that"),
     ("recovery", f"receives timers (every {seconds(background.Pace().receive)} seconds)"),

@@ -1,4 +1,4 @@
-"""Who a request is from: signed by the real clients, or by this code where they never would."""
+"""The identity of a request: signed by the real clients, or by this code where they never would."""
 
 import base64
 import json
@@ -16,11 +16,11 @@ from legacy_queue.domain.authentication import (
     Authenticator,
     Client,
     Identity,
-    SignedRequest,
     TemporaryCredentials,
     create_temporary_credentials,
 )
 from legacy_queue.domain.errors import AuthenticationFailed
+from legacy_queue.domain.hawk import SignedRequest
 from legacy_queue.domain.scopes import Roles
 from tests.clients.javascript import javascript
 from tests.clients.python import taskcluster
@@ -31,8 +31,8 @@ MS_NOW = int(NOW.timestamp() * 1000)
 ROLES = Roles({"worker-type:p/*": ["queue:claim-task", "queue:poll-task-urls"], "admin": ["*"]})
 WORKER = Client("worker", "token-of-the-worker", ("assume:worker-type:p/w", "assume:worker-id:*", "x:*"))
 QUEUE = Client("queue", "token-of-the-queue", ("assume:admin",))
-ENDED = Client("ended", "token-of-one-who-left", ("*",), NOW)
-LEAVING = Client("leaving", "token-of-one-who-leaves", ("*",), NOW + HOUR / 2)
+ENDED = Client("ended", "token-of-an-ended-client", ("*",), NOW)
+LEAVING = Client("leaving", "token-of-a-leaving-client", ("*",), NOW + HOUR / 2)
 AUTHENTICATOR = Authenticator({client.client_id: client for client in (WORKER, QUEUE, ENDED, LEAVING)}, ROLES)
 SEED = "Ftd3l2lESxuMdTxXNARMUQcMdMPvE2QJaauYyPNqULnA"
 
@@ -59,7 +59,7 @@ def temporary(
     return create_temporary_credentials(issuer, name, scopes, NOW, NOW + HOUR, SEED)
 
 
-def who(signed: SignedRequest, now: datetime = NOW) -> Identity:
+def identify(signed: SignedRequest, now: datetime = NOW) -> Identity:
     identity = AUTHENTICATOR.authenticate(signed, now)
     assert identity is not None
     return identity
@@ -72,44 +72,44 @@ def refused(signed: SignedRequest, now: datetime = NOW) -> None:
     assert error.value.details == {}
 
 
-def test_a_request_without_credentials_is_nobodys():
+def test_a_request_without_credentials_has_no_identity() -> None:
     assert AUTHENTICATOR.authenticate(SignedRequest("GET", "/v1/ping", "localhost", 80), NOW) is None
 
 
-def test_a_permanent_client_has_its_scopes_expanded_through_roles():
-    identity = who(request())
+def test_a_permanent_client_has_its_scopes_expanded_through_roles() -> None:
+    identity = identify(request())
     assert identity == Identity("worker", ROLES.expand(WORKER.scopes))
     assert {"x:*", "queue:claim-task", "assume:worker-type:p/w"} <= set(identity.scopes)
     assert identity.log_name == "worker"
 
 
-def test_temporary_credentials_have_their_own_scopes_and_end():
-    identity = who(request(temporary(), ext_of(temporary())))
+def test_temporary_credentials_have_their_own_scopes_and_expiry() -> None:
+    identity = identify(request(temporary(), ext_of(temporary())))
     assert identity == Identity("task-client/T", ("a", "x:b*"), NOW + HOUR, "queue")
     assert identity.log_name == "task-client/T (temporary, issued by queue)"
 
 
-def test_unnamed_temporary_credentials_bear_their_issuers_name():
+def test_unnamed_temporary_credentials_have_the_client_id_of_their_issuer() -> None:
     made = temporary(WORKER, None, ("queue:claim-task", "assume:worker-type:p/w"))
-    identity = who(request(made, ext_of(made)))
+    identity = identify(request(made, ext_of(made)))
     assert (identity.client_id, identity.issuer) == ("worker", "worker")
     assert set(identity.scopes) == {"queue:claim-task", "assume:worker-type:p/w", "queue:poll-task-urls"}
 
 
-def test_an_issuer_cannot_give_what_it_does_not_hold():
+def test_an_issuer_cannot_give_scopes_that_it_does_not_hold() -> None:
     for made in (temporary(WORKER, None, ("y",)), temporary(WORKER, "task-client/T", ("x:y",))):
         refused(request(made, ext_of(made)))
 
 
-def test_temporary_credentials_end_with_their_issuer():
+def test_temporary_credentials_expire_with_their_issuer() -> None:
     made = temporary(LEAVING)
-    assert who(request(made, ext_of(made))).expires == LEAVING.expires
+    assert identify(request(made, ext_of(made))).expires == LEAVING.expires
     later = NOW + HOUR / 2
     refused(request(made, ext_of(made), later), later)
-    assert who(request(LEAVING, None, later - HOUR / 60), later - HOUR / 60).expires == LEAVING.expires
+    assert identify(request(LEAVING, None, later - HOUR / 60), later - HOUR / 60).expires == LEAVING.expires
 
 
-def test_temporary_credentials_issue_no_others():
+def test_temporary_credentials_cannot_issue_temporary_credentials() -> None:
     first = temporary(name="task-client/T", scopes=("*",))
     issuer = Client(first.client_id, first.access_token, ("*",))
     for name in (None, "another"):
@@ -117,28 +117,30 @@ def test_temporary_credentials_issue_no_others():
         refused(request(made, ext_of(made)))
 
 
-@pytest.mark.parametrize("client", [ENDED, Client("nobody", "t", ()), replace(WORKER, access_token="t")])
-def test_who_is_unknown_or_gone_or_has_another_token_is_refused(client):
+@pytest.mark.parametrize("client", [ENDED, Client("unknown", "t", ()), replace(WORKER, access_token="t")])
+def test_an_unknown_or_expired_client_or_a_wrong_token_is_refused(client: Client) -> None:
     refused(request(client))
 
 
-def test_a_certificate_without_its_token_is_refused():
+def test_a_certificate_without_its_token_is_refused() -> None:
     made = temporary()
     refused(request(replace(made, access_token=QUEUE.access_token), ext_of(made)))
     refused(request(made))
 
 
-def test_authorized_scopes_narrow_a_request_and_expand():
+def test_authorized_scopes_limit_a_request_and_are_expanded() -> None:
     scopes = ["x:1", "assume:worker-type:p/w*"]
-    identity = who(request(replace(QUEUE, scopes=()), ext_of(authorizedScopes=scopes)))
+    identity = identify(request(replace(QUEUE, scopes=()), ext_of(authorizedScopes=scopes)))
     assert identity.scopes == ROLES.expand(scopes)
-    assert who(request(ext=ext_of(authorizedScopes=[]))).scopes == ()
-    assert who(request(ext=ext_of(authorizedScopes=["queue:claim-task"]))).scopes == ("queue:claim-task",)
+    assert identify(request(ext=ext_of(authorizedScopes=[]))).scopes == ()
+    assert identify(request(ext=ext_of(authorizedScopes=["queue:claim-task"]))).scopes == (
+        "queue:claim-task",
+    )
     made = temporary()
-    assert who(request(made, ext_of(made, authorizedScopes=["x:bc"]))).scopes == ("x:bc",)
+    assert identify(request(made, ext_of(made, authorizedScopes=["x:bc"]))).scopes == ("x:bc",)
 
 
-def test_authorized_scopes_that_are_not_covered_are_refused():
+def test_authorized_scopes_beyond_the_clients_scopes_are_refused() -> None:
     made = temporary()
     refused(request(made, ext_of(made, authorizedScopes=["x:b*", "y"])))
     refused(request(made, ext_of(made, authorizedScopes=["x:*"])))
@@ -146,17 +148,17 @@ def test_authorized_scopes_that_are_not_covered_are_refused():
 
 
 @pytest.mark.parametrize("text", ["{}", '{"certificate": null, "authorizedScopes": null}', '{"other": 1}'])
-def test_an_ext_that_says_nothing_changes_nothing(text):
-    assert who(request(ext=base64.b64encode(text.encode()).decode())) == who(request())
+def test_an_ext_without_certificate_and_scopes_changes_nothing(text: str) -> None:
+    assert identify(request(ext=base64.b64encode(text.encode()).decode())) == identify(request())
 
 
-def test_ext_comes_in_either_alphabet_padded_or_not():
+def test_an_ext_is_read_in_either_base64_alphabet_with_or_without_padding() -> None:
     scopes = ["x:>>>???", "x:~~~~"]
     standard = ext_of(authorizedScopes=scopes)
     assert {"+", "/", "="} & set(standard)
     urlsafe = standard.replace("+", "-").replace("/", "_")
     for form in (standard, urlsafe, standard.rstrip("="), urlsafe.rstrip("=")):
-        assert who(request(ext=form)).scopes == tuple(scopes)
+        assert identify(request(ext=form)).scopes == tuple(scopes)
 
 
 @pytest.mark.parametrize(
@@ -182,28 +184,28 @@ def test_ext_comes_in_either_alphabet_padded_or_not():
         '{"certificate": {"start": ' + "9" * 5000 + "}}",
     ],
 )
-def test_an_ext_that_cannot_be_read_is_refused(text):
+def test_a_malformed_ext_is_refused(text: str) -> None:
     refused(request(ext=base64.b64encode(text.encode()).decode() or "="))
 
 
 @pytest.mark.parametrize("ext", ["!", "e30 ", "e", "/w==", "e30=e30="])
-def test_an_ext_that_is_no_base64_of_text_is_refused(ext):
+def test_an_ext_that_is_not_base64_of_text_is_refused(ext: str) -> None:
     refused(request(ext=ext))
 
 
-def test_a_bewit_and_a_header_at_once_are_refused():
+def test_a_bewit_and_a_header_at_once_are_refused() -> None:
     signed = request()
     refused(replace(signed, method="GET", target=f"{signed.target}?bewit=eA"))
 
 
-def test_another_scheme_is_refused():
+def test_another_scheme_is_refused() -> None:
     refused(replace(request(), authorization="Bearer token"))
 
 
 @given(st.text() | st.text('{}[]":,1acertifte ').map(lambda text: base64.b64encode(text.encode()).decode()))
-def test_no_ext_is_a_crash(ext):
+def test_any_ext_is_accepted_or_refused_and_never_an_error(ext: str) -> None:
     try:
-        who(request(ext=ext.encode("ascii", "replace").decode()))
+        identify(request(ext=ext.encode("ascii", "replace").decode()))
     except AuthenticationFailed:
         return
 
@@ -233,7 +235,7 @@ def on_the_wire(sent: dict[str, Any]) -> SignedRequest:
 
 
 @pytest.mark.parametrize("version", ["4", "11"])
-def test_a_request_of_the_javascript_client_is_authenticated(version):
+def test_a_request_of_the_javascript_client_is_authenticated(version: str) -> None:
     artifact = ["T", "0", "public/a b/50%.log", {"storageType": "error"}]
     narrow = {"authorizedScopes": ["x:bc"]}
     for call, args in (("createArtifact", artifact), ("reclaimTask", ["T", "0"]), ("task", ["T"])):
@@ -246,13 +248,13 @@ def test_a_request_of_the_javascript_client_is_authenticated(version):
                 call=call,
                 args=args,
             )
-            assert who(on_the_wire(sent)).scopes == scopes
+            assert identify(on_the_wire(sent)).scopes == scopes
 
 
 @pytest.mark.parametrize(
     ("version", "base"), [("4", {"baseUrl": "http://q:80/v1"}), ("11", {"rootUrl": "http://q"})]
 )
-def test_a_signed_url_of_the_javascript_client_is_authenticated(version, base):
+def test_a_signed_url_of_the_javascript_client_is_authenticated(version: str, base: dict[str, str]) -> None:
     url = javascript(
         "signedUrl",
         client=version,
@@ -263,7 +265,7 @@ def test_a_signed_url_of_the_javascript_client_is_authenticated(version, base):
     )
     target = url.partition("//q")[2].removeprefix(":80")
     signed = SignedRequest("GET", target, "q", 80)
-    assert who(signed).client_id == "task-client/T"
+    assert identify(signed).client_id == "task-client/T"
     refused(replace(signed, target=target.replace("a%20b", "a%20c")))
     refused(signed, NOW + timedelta(minutes=15))
 
@@ -274,7 +276,9 @@ def python_queue(credentials: Client | TemporaryCredentials, **options: Any) -> 
 
 
 @pytest.mark.parametrize(("options", "scopes"), [({}, ("a", "x:b*")), ({"authorizedScopes": ["a"]}, ("a",))])
-def test_what_the_python_client_signs_is_authenticated(options, scopes):
+def test_a_request_of_the_python_client_is_authenticated(
+    options: dict[str, Any], scopes: tuple[str, ...]
+) -> None:
     made = temporary()
     header = mohawk.Sender(  # as the client calls it, but for the clock
         {"id": made.client_id, "key": made.access_token, "algorithm": "sha256"},
@@ -286,22 +290,22 @@ def test_what_the_python_client_signs_is_authenticated(options, scopes):
         _timestamp=MS_NOW // 1000,
     ).request_header
     signed = SignedRequest("POST", "/v1/task/T/runs/0/reclaim", "q", 8080, header, "application/octet-stream")
-    assert who(signed) == Identity("task-client/T", scopes, NOW + HOUR, "queue")
+    assert identify(signed) == Identity("task-client/T", scopes, NOW + HOUR, "queue")
 
 
-def test_a_signed_url_of_the_python_client_is_authenticated():
+def test_a_signed_url_of_the_python_client_is_authenticated() -> None:
     queue = python_queue(WORKER, authorizedScopes=["x:1"])
     url = queue.buildSignedUrl("getArtifact", "T", "0", "private/a b.log", expiration=600)
     signed = SignedRequest("GET", url.partition(":8080")[2], "q", 8080)
     ends = datetime.fromtimestamp(
         int(base64.b64decode(url.partition("bewit=")[2] + "==").split(b"\\")[1]), UTC
     )
-    assert who(signed, ends - timedelta(seconds=1)).scopes == ("x:1",)
+    assert identify(signed, ends - timedelta(seconds=1)).scopes == ("x:1",)
     refused(signed, ends)
 
 
 def reason(signed: SignedRequest, now: datetime = NOW) -> tuple[str, str]:
-    """Why it is refused, and who it claims to be from: for a log alone."""
+    """Why the request is refused, and the clientId that it names: only for the log."""
     with pytest.raises(AuthenticationFailed) as error:
         AUTHENTICATOR.authenticate(signed, now)
     assert error.value.reason not in str(error.value)
@@ -312,13 +316,13 @@ def with_certificate(made: TemporaryCredentials, **changes: Any) -> SignedReques
     return request(made, ext_of(certificate=json.loads(made.certificate) | changes))
 
 
-def test_a_refusal_tells_a_log_why_and_who():
+def test_a_refusal_has_a_reason_and_a_client_id_for_the_log() -> None:
     made, late = temporary(), NOW + timedelta(minutes=16)
     wide, worker = temporary(WORKER, None, ("y",)), replace(WORKER, access_token="another")
     named = temporary(WORKER, "task-client/T", ("x:y",))
     begins = create_temporary_credentials(QUEUE, None, (), NOW + HOUR, NOW + 2 * HOUR, SEED)
     for signed, now, expected in [
-        (request(Client("nobody", "t", ())), NOW, ("no such client", "nobody")),
+        (request(Client("unknown", "t", ())), NOW, ("no such client", "unknown")),
         (with_certificate(made, issuer="x"), NOW, ("no such issuer", "task-client/T")),
         (request(ENDED), NOW, ("client expired", "ended")),
         (request(temporary(ENDED), ext_of(temporary(ENDED))), NOW, ("issuer expired", "task-client/T")),
@@ -344,15 +348,15 @@ def test_a_refusal_tells_a_log_why_and_who():
         ),
     ]:
         assert reason(signed, now) == expected
-    why, who_claimed = reason(request(worker))
+    why, client_id = reason(request(worker))
     assert "wrong key (MAC)" in why
-    assert who_claimed == "worker"
+    assert client_id == "worker"
     assert reason(request(Client("n" * 3000, "t", ()))) == ("no such client", "n" * 255)
 
 
-def test_what_cannot_be_read_is_from_nobody_and_has_a_reason():
+def test_a_malformed_signature_has_a_reason_and_no_client_id() -> None:
     signed = request()
-    for other, expected in [
+    for malformed, expected in [
         (replace(signed, authorization="Bearer token"), "authorization scheme other than Hawk"),
         (replace(signed, authorization='Hawk id="worker'), "malformed header"),
         (replace(signed, authorization='Hawk id="worker"'), "header with fields missing or unknown"),
@@ -361,9 +365,9 @@ def test_what_cannot_be_read_is_from_nobody_and_has_a_reason():
         (replace(signed, target="/?bewit=e30", authorization=None), "bewit on a request that is no GET"),
         (SignedRequest("GET", "/?bewit=e30", "localhost", 80), "malformed bewit"),
     ]:
-        assert reason(other) == (expected, "")
+        assert reason(malformed) == (expected, "")
 
 
-def test_no_repr_and_no_refusal_shows_a_token():
-    shown = repr(WORKER) + repr(who(request())) + repr(temporary()) + repr(request())
+def test_no_repr_shows_a_token() -> None:
+    shown = repr(WORKER) + repr(identify(request())) + repr(temporary()) + repr(request())
     assert "token-of" not in shown

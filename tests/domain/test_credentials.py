@@ -1,4 +1,4 @@
-"""Temporary credentials, against those that PyPI's taskcluster and npm's taskcluster-client make."""
+"""Temporary credentials, compared with those of PyPI's taskcluster and npm's taskcluster-client."""
 
 import json
 from dataclasses import replace
@@ -40,7 +40,7 @@ def token(
 
 
 def ours(name: str | None = None, scopes: tuple[str, ...] = SCOPES, **changes: Any) -> TemporaryCredentials:
-    times = {"start": START, "expiry": EXPIRY, "seed": SEED} | changes
+    times: dict[str, Any] = {"start": START, "expiry": EXPIRY, "seed": SEED} | changes
     return create_temporary_credentials(ISSUER, name, scopes, **times)
 
 
@@ -67,7 +67,7 @@ def from_javascript(client: str, name: str | None, scopes: tuple[str, ...]) -> T
 
 
 def same_as(theirs: TemporaryCredentials, name: str | None, scopes: tuple[str, ...]) -> bool:
-    """Whether the same seed gives the same here."""
+    """Whether this code makes the same credentials from the same seed."""
     wire = json.loads(theirs.certificate)
     made = ours(name, scopes, seed=wire["seed"])
     return (made.client_id, made.access_token, json.loads(made.certificate)) == (
@@ -79,7 +79,9 @@ def same_as(theirs: TemporaryCredentials, name: str | None, scopes: tuple[str, .
 
 @NAMES
 @LISTS
-def test_what_python_makes_is_accepted_and_made_here_alike(name, scopes):
+def test_credentials_of_the_python_client_are_accepted_and_equal_to_ours(
+    name: str | None, scopes: tuple[str, ...]
+) -> None:
     theirs = from_python(name, scopes)
     assert token(theirs) == theirs.access_token
     assert same_as(theirs, name, scopes)
@@ -88,29 +90,31 @@ def test_what_python_makes_is_accepted_and_made_here_alike(name, scopes):
 @pytest.mark.parametrize("client", ["4", "11"])
 @NAMES
 @LISTS
-def test_what_javascript_makes_is_accepted_and_made_here_alike(client, name, scopes):
+def test_credentials_of_the_javascript_client_are_accepted_and_equal_to_ours_if_they_have_scopes(
+    client: str, name: str | None, scopes: tuple[str, ...]
+) -> None:
     theirs = from_javascript(client, name, scopes)
     assert token(theirs) == theirs.access_token
     # without scopes JavaScript signs a text that ends in a newline, Python and this code one that does not
     assert same_as(theirs, name, scopes) == bool(scopes)
 
 
-def test_a_certificate_is_read_with_its_keys_in_any_order_and_unknown_ones():
+def test_a_certificate_is_read_with_keys_in_any_order_and_unknown_keys() -> None:
     wire = json.loads(ours("named").certificate)
     reordered = dict(sorted(wire.items(), reverse=True)) | {"clientId": "whatever"}
     expected = ours("named").access_token
     assert Certificate.from_wire(reordered).access_token("named", ISSUER, ("*",), START) == expected
 
 
-def test_an_empty_issuer_is_none():
+def test_an_empty_issuer_is_the_same_as_none() -> None:
     assert token(ours(), issuer=None) == token(ours(), issuer="") == ours().access_token
 
 
-def test_the_issuers_own_name_makes_an_unnamed_certificate():
+def test_a_certificate_with_the_issuers_own_name_is_unnamed() -> None:
     assert ours(ISSUER.client_id) == ours()
 
 
-def test_the_wire_form_is_what_a_claim_answers():
+def test_the_wire_form_has_client_id_token_and_certificate() -> None:
     made = ours()
     assert made.to_wire() == {
         "clientId": "queue",
@@ -119,7 +123,7 @@ def test_the_wire_form_is_what_a_claim_answers():
     }
 
 
-def test_five_minutes_of_drift_are_allowed_at_both_ends():
+def test_a_drift_of_five_minutes_is_allowed_at_both_ends() -> None:
     for now in (START - 5 * MINUTE, EXPIRY + 5 * MINUTE):
         assert token(ours(), now)
     for now in (START - 5 * MINUTE - MS, EXPIRY + 5 * MINUTE + MS):
@@ -127,7 +131,7 @@ def test_five_minutes_of_drift_are_allowed_at_both_ends():
             token(ours(), now)
 
 
-def test_31_days_are_allowed_and_no_millisecond_more():
+def test_a_certificate_may_last_31_days_and_no_millisecond_more() -> None:
     assert token(ours(expiry=START + timedelta(days=31)))
     with pytest.raises(ValueError, match="31 days"):
         ours(expiry=START + timedelta(days=31) + MS)
@@ -139,25 +143,25 @@ def test_31_days_are_allowed_and_no_millisecond_more():
     assert error.value.reason == "certificate lasts longer than 31 days"
 
 
-def test_a_seed_of_another_length_makes_nothing():
+def test_a_seed_of_another_length_raises_a_value_error() -> None:
     with pytest.raises(ValueError, match="44 characters"):
         ours(seed=SEED + "x")
 
 
-def test_the_issuer_must_hold_what_it_gives():
+def test_the_issuer_must_hold_the_scopes_that_it_gives() -> None:
     assert token(ours(), held=SCOPES)
     with pytest.raises(AuthenticationFailed):
         token(ours(), held=SCOPES[1:])
 
 
-def test_the_issuer_must_hold_the_right_to_name_a_client():
+def test_the_issuer_must_hold_the_right_to_name_a_client() -> None:
     assert token(ours("a/b"), held=(*SCOPES, "auth:create-client:a/*"))
     for held in (SCOPES, (*SCOPES, "auth:create-client:a/c"), (*SCOPES, "auth:create-client:a")):
         with pytest.raises(AuthenticationFailed):
             token(ours("a/b"), held=held)
 
 
-def test_a_certificate_signed_with_another_length_of_seed_is_refused():
+def test_a_certificate_signed_with_another_length_of_seed_is_refused() -> None:
     certificate = Certificate.from_wire(json.loads(ours().certificate))
     for seed in (SEED[1:], SEED + "x"):
         other = replace(certificate, seed=seed).signed_by(ISSUER, ISSUER.client_id)
@@ -165,13 +169,13 @@ def test_a_certificate_signed_with_another_length_of_seed_is_refused():
             Certificate.from_wire(json.loads(other.to_json()))
 
 
-def test_nobody_is_issuer_and_named_bearer_at_once():
+def test_a_named_certificate_for_its_own_issuer_is_refused() -> None:
     certificate = replace(Certificate.from_wire(json.loads(ours().certificate)), issuer=ISSUER.client_id)
     with pytest.raises(AuthenticationFailed):
         certificate.signed_by(ISSUER, "queue").access_token("queue", ISSUER, ("*",), START)
 
 
-def test_a_named_certificate_is_for_that_name_only():
+def test_a_named_certificate_is_refused_for_another_name() -> None:
     with pytest.raises(AuthenticationFailed):
         token(replace(ours("named"), client_id="other"))
     with pytest.raises(AuthenticationFailed):
@@ -212,19 +216,19 @@ def test_a_named_certificate_is_for_that_name_only():
         {"issuer": ["queue"]},
     ],
 )
-def test_a_changed_certificate_is_refused(changes):
+def test_a_changed_certificate_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(AuthenticationFailed):
         token(ours(), **changes)
 
 
 @pytest.mark.parametrize("wire", [None, "", [], {}, 1, "{}", {"version": 1}])
-def test_what_is_no_certificate_is_refused(wire):
+def test_a_value_that_is_not_a_certificate_is_refused(wire: object) -> None:
     with pytest.raises(AuthenticationFailed):
         Certificate.from_wire(wire)
 
 
 @given(st.integers(0, 43), st.characters(min_codepoint=0x21, max_codepoint=0x7E))
-def test_no_other_signature_and_no_other_seed_will_do(at, character):
+def test_a_changed_character_in_signature_or_seed_is_refused(at: int, character: str) -> None:
     wire = json.loads(ours().certificate)
     for name in ("seed", "signature"):
         changed = wire[name][:at] + character + wire[name][at + 1 :]
@@ -233,7 +237,7 @@ def test_no_other_signature_and_no_other_seed_will_do(at, character):
                 token(ours(), **{name: changed})
 
 
-def test_no_repr_shows_a_token_or_a_certificate():
+def test_no_repr_shows_a_token_or_a_certificate() -> None:
     made = ours()
     certificate = Certificate.from_wire(json.loads(made.certificate))
     shown = repr(ISSUER) + repr(made) + repr(certificate)

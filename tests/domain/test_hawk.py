@@ -30,7 +30,7 @@ from tests.domain.signing import (
 HAWKS = pytest.mark.parametrize("version", ["2", "6"])
 
 
-def test_the_readmes_example_has_the_readmes_mac():
+def test_the_example_of_the_readme_has_the_mac_of_the_readme() -> None:
     header = hawk.sign_header(
         SignedRequest("GET", "/resource/1?b=1&a=2", "example.com", 8000),
         "dh37fgj492je",
@@ -45,14 +45,14 @@ def test_the_readmes_example_has_the_readmes_mac():
     )
 
 
-def test_the_readmes_payload_has_the_readmes_hash():
+def test_the_payload_of_the_readme_has_the_hash_of_the_readme() -> None:
     expected = "Yi9LfIIFRtBEPt74PVmbTF/xVAwPn7ub15ePICfgnuY="
     assert hawk.payload_hash(b"Thank you for flying Hawk", "text/plain") == expected
     assert hawk.payload_hash(b"Thank you for flying Hawk", "Text/Plain ; charset=utf-8") == expected
 
 
 @HAWKS
-def test_what_hawk_signs_is_accepted(version):
+def test_a_request_that_hawk_signs_is_accepted(version: str) -> None:
     options = {"timestamp": SECONDS, "nonce": "abcdef", "ext": EXT, "app": "my-app", "dlg": "d"}
     payload = {"payload": REQUEST.body.decode(), "contentType": REQUEST.content_type}
     for given_options in (options, options | payload, {"timestamp": SECONDS, "ext": ""}):
@@ -65,7 +65,7 @@ def test_what_hawk_signs_is_accepted(version):
 
 
 @HAWKS
-def test_what_is_signed_here_is_accepted_by_hawk(version):
+def test_hawk_accepts_a_request_that_is_signed_here(version: str) -> None:
     request = signed(body=REQUEST.body, content_type=REQUEST.content_type)
     refusal = javascript(
         "refusal",
@@ -87,7 +87,7 @@ def test_what_is_signed_here_is_accepted_by_hawk(version):
 
 
 @HAWKS
-def test_a_bewit_of_hawk_is_accepted_and_ours_by_hawk(version):
+def test_a_bewit_of_hawk_is_accepted_and_hawk_accepts_ours(version: str) -> None:
     for target in (TARGET, "/v1/ping", "/v1/ping?"):
         bewit = javascript(
             "bewit",
@@ -118,10 +118,11 @@ def test_a_bewit_of_hawk_is_accepted_and_ours_by_hawk(version):
 
 def mohawk_header(**options: Any) -> str:
     credentials = CREDENTIALS | {"algorithm": "sha256"}
-    return mohawk.Sender(credentials, URL, "POST", _timestamp=SECONDS, ext=EXT, **options).request_header
+    sender = mohawk.Sender(credentials, URL, "POST", _timestamp=SECONDS, ext=EXT, **options)
+    return str(sender.request_header)
 
 
-def test_what_mohawk_signs_is_accepted_and_the_reverse():
+def test_a_request_of_mohawk_is_accepted_and_mohawk_accepts_ours() -> None:
     header = mohawk_header(content=REQUEST.body, content_type="application/json")
     assert verify(replace(REQUEST, authorization=header)).payload_hash
     ours = signed(body=REQUEST.body, content_type="application/json")
@@ -137,7 +138,7 @@ def test_what_mohawk_signs_is_accepted_and_the_reverse():
     )
 
 
-def test_a_bewit_of_mohawk_is_accepted():
+def test_a_bewit_of_mohawk_is_accepted() -> None:
     resource = mohawk.base.Resource(
         credentials=CREDENTIALS | {"algorithm": "sha256"},
         method="GET",
@@ -154,7 +155,7 @@ def test_a_bewit_of_mohawk_is_accepted():
 
 
 @pytest.mark.parametrize("content_type", [None, "", "application/octet-stream"])
-def test_an_empty_body_passes_under_the_content_type_that_aiohttp_adds(content_type):
+def test_an_empty_body_is_accepted_with_the_content_type_that_aiohttp_adds(content_type: str | None) -> None:
     # Python's client signs '' under '', then aiohttp, below scriptworker, adds application/octet-stream.
     request = replace(REQUEST, content_type=content_type, body=b"")
     verify(replace(request, authorization=mohawk_header(content="", content_type="")))
@@ -163,28 +164,28 @@ def test_an_empty_body_passes_under_the_content_type_that_aiohttp_adds(content_t
 @pytest.mark.parametrize(
     "change", [{"body": b'{"a":2}'}, {"content_type": "text/plain"}, {"content_type": None}]
 )
-def test_another_body_or_content_type_than_the_one_hashed_is_refused(change):
+def test_a_body_or_content_type_other_than_hashed_is_refused(change: dict[str, Any]) -> None:
     request = signed(body=REQUEST.body, content_type="application/json")
     verify(request)
     refused(replace(request, **change))
 
 
-def test_a_body_that_is_not_empty_needs_the_content_type_it_was_hashed_under():
+def test_a_body_hashed_without_its_content_type_is_refused() -> None:
     refused(signed(body=REQUEST.body, content_type=""))
 
 
-def test_without_a_hash_the_body_is_not_covered():
+def test_a_body_without_a_hash_may_change() -> None:
     verify(replace(signed(), body=b"other", content_type=None))
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_skew_of_15_minutes_is_accepted_and_a_millisecond_more_is_not(sign):
+def test_a_skew_of_15_minutes_is_accepted_and_a_millisecond_more_is_not(sign: int) -> None:
     request, skew = signed(now=NOW.replace(microsecond=0)), sign * timedelta(minutes=15)
     verify(request, NOW.replace(microsecond=0) + skew)
     refused(request, NOW.replace(microsecond=0) + skew + sign * timedelta(milliseconds=1))
 
 
-def test_a_bewit_ends_when_it_says_so():
+def test_a_bewit_expires_at_its_time() -> None:
     request = with_bewit(expires=NOW.replace(microsecond=0))
     verify(request, NOW.replace(microsecond=0) - timedelta(milliseconds=1))
     refused(request, NOW.replace(microsecond=0))
@@ -194,12 +195,12 @@ def test_a_bewit_ends_when_it_says_so():
     "target",
     ["/p?bewit={}&a=1&b=2", "/p?a=1&bewit={}&b=2", "/p?a=1&b=2&bewit={}"],
 )
-def test_a_bewit_is_found_wherever_it_stands_in_the_query(target):
+def test_a_bewit_is_found_anywhere_in_the_query(target: str) -> None:
     bewit = with_bewit("/p?a=1&b=2").target.partition("bewit=")[2]
     assert verify(replace(with_bewit(), target=target.format(bewit))).target == "/p?a=1&b=2"
 
 
-def test_a_bewit_is_read_in_either_alphabet_padded_and_quoted():
+def test_a_bewit_is_read_in_either_base64_alphabet_padded_and_quoted() -> None:
     bewit = with_bewit("/p", ext="~~~???>>>").target.partition("bewit=")[2]
     assert set("-_") & set(bewit)
     standard = bewit.replace("-", "+").replace("_", "/")
@@ -209,19 +210,19 @@ def test_a_bewit_is_read_in_either_alphabet_padded_and_quoted():
         verify(replace(with_bewit(), target=f"/p?bewit={form}"))
 
 
-def test_a_bewit_is_for_get_and_head_only():
+def test_a_bewit_is_accepted_for_get_and_head_only() -> None:
     verify(replace(with_bewit(), method="HEAD"))
     for method in ("POST", "PUT", "DELETE"):
         refused(replace(with_bewit(), method=method))
 
 
-def test_two_signatures_at_once_are_refused():
+def test_a_request_with_two_signatures_is_refused() -> None:
     unreadable(replace(with_bewit(), authorization=signed().authorization))
     target = with_bewit().target
     unreadable(replace(with_bewit(), target=f"{target}&bewit={target.partition('bewit=')[2]}"))
     unreadable(replace(with_bewit(), target=f"{target}&bewit"))
 
 
-def test_a_request_without_credentials_is_not_signed():
+def test_a_request_without_credentials_has_no_signature() -> None:
     assert hawk.read_signature(REQUEST) is None
     assert hawk.read_signature(replace(REQUEST, target="/bewit=x?xbewit=1&bewits=2")) is None

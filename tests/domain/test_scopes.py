@@ -57,7 +57,7 @@ expressions: st.SearchStrategy[Expression] = st.recursive(
 
 
 def instances(scope: str) -> set[str]:
-    """Enough of what a scope stands for to tell two apart: a pattern stands for every suffix."""
+    """Enough texts that a scope stands for to compare two scopes: a pattern stands for every suffix."""
     return {scope[:-1] + suffix for suffix in ("", "a", "b", "*")} if scope[-1:] == "*" else {scope}
 
 
@@ -68,7 +68,7 @@ def has_naively(scopes: list[str], wanted: str) -> bool:
     return any(all(stands_for(held, instance) for instance in instances(wanted)) for held in scopes)
 
 
-def satisfies(scopes, rendered):
+def satisfies(scopes: list[str], rendered: Expression) -> bool:
     return missing(scopes, rendered) is None
 
 
@@ -80,7 +80,7 @@ def satisfies_naively(scopes: list[str], expression: Any) -> bool:
     return any(satisfies_naively(scopes, part) for part in expression.parts)
 
 
-def test_for_each_adds_alternatives_inside_any_of_and_requirements_inside_all_of():
+def test_for_each_adds_alternatives_to_any_of_and_requirements_to_all_of() -> None:
     assert render(CREATE_TASK, PARAMS) == AllOf(
         (
             "a",
@@ -105,16 +105,16 @@ def test_for_each_adds_alternatives_inside_any_of_and_requirements_inside_all_of
     )
 
 
-def test_a_value_is_never_read_as_a_template():
+def test_a_value_is_never_read_as_a_template() -> None:
     assert render("x:<w>", {"w": "<p>", "p": "secret"}) == "x:<p>"
 
 
-def test_for_each_inside_for_each_combines_both_lists():
+def test_for_each_inside_for_each_combines_both_lists() -> None:
     both = AllOf((ForEach("x", "xs", ForEach("y", "ys", "<x><y>")),))
     assert render(both, {"xs": ("1", "2"), "ys": ("a", "b")}) == AllOf(("1a", "1b", "2a", "2b"))
 
 
-def test_for_each_may_hold_a_whole_expression():
+def test_for_each_may_contain_a_whole_expression() -> None:
     legacy = AnyOf((ForEach("_", "legacy", AllOf(("a", "b:<t>"))),))
     assert render(legacy, {"legacy": ("yes",), "t": "T"}) == AnyOf((AllOf(("a", "b:T")),))
     assert render(legacy, {"legacy": (), "t": "T"}) == AnyOf(())
@@ -129,17 +129,19 @@ def test_for_each_may_hold_a_whole_expression():
         (ForEach("x", "xs", "<x>"), {"xs": ("ab",)}, TypeError),
     ],
 )
-def test_a_mistake_in_a_declaration_does_not_pass_for_a_scope(expression, params, error):
+def test_a_mistake_in_a_declaration_is_an_error(
+    expression: Expression, params: dict[str, Any], error: type[Exception]
+) -> None:
     with pytest.raises(error):
         render(expression, params)
 
 
-def test_an_expression_is_rendered_before_scopes_are_held_against_it():
+def test_an_expression_that_is_not_rendered_is_a_type_error() -> None:
     with pytest.raises(TypeError):
         satisfies(["*"], AllOf((ForEach("x", "xs", "<x>"),)))
 
 
-def test_the_reference_has_the_form_that_the_clients_apis_js_has():
+def test_the_reference_has_the_form_of_the_clients_apis_js() -> None:
     # `entries[createTask].scopes` of npm taskcluster-client 11.0.0, shortened
     assert reference(CREATE_TASK) == {
         "AllOf": [
@@ -183,7 +185,7 @@ def test_the_reference_has_the_form_that_the_clients_apis_js_has():
         (["*"], AllOf(("anything", ""))),
     ],
 )
-def test_scopes_satisfy(scopes, expression):
+def test_these_scopes_satisfy_these_expressions(scopes: list[str], expression: Expression) -> None:
     assert satisfies(scopes, expression)
     assert missing(scopes, expression) is None
 
@@ -201,29 +203,29 @@ def test_scopes_satisfy(scopes, expression):
         (["b*"], AllOf(("bx", "cx", AnyOf(("x", "y")))), "(`cx` and (`x` or `y`))"),
     ],
 )
-def test_what_is_missing_is_said_in_words(scopes, expression, words):
+def test_the_missing_scopes_are_a_phrase(scopes: list[str], expression: Expression, words: str) -> None:
     assert not satisfies(scopes, expression)
     assert missing(scopes, expression) == words
 
 
 @given(scope_lists, expressions)
-def test_satisfaction_is_what_a_naive_reading_says(scopes, expression):
+def test_satisfaction_agrees_with_a_naive_implementation(scopes: list[str], expression: Expression) -> None:
     assert satisfies(scopes, expression) == satisfies_naively(scopes, expression)
 
 
 @given(scope_lists, scope_lists)
-def test_scopes_cover_others_when_they_satisfy_each(scopes, wanted):
+def test_scopes_cover_other_scopes_if_they_satisfy_each(scopes: list[str], wanted: list[str]) -> None:
     assert covers(scopes, wanted) == all(has_naively(scopes, scope) for scope in wanted)
 
 
-def test_a_scope_that_ends_in_two_stars_does_not_give_the_wider_one():
+def test_a_scope_that_ends_in_two_stars_does_not_cover_the_scope_with_one_star() -> None:
     assert not covers(["x:a**"], ["x:a*"])
     assert not satisfies(["x:a**"], "x:a")
     assert covers(["x:a**"], ["x:a**", "x:a*b", "x:a*b*"])
 
 
 @given(scope_lists, scope_lists, texts)
-def test_what_covers_a_set_satisfies_all_that_the_set_satisfies(scopes, narrower, wanted):
+def test_coverage_is_transitive(scopes: list[str], narrower: list[str], wanted: str) -> None:
     if covers(scopes, narrower) and covers(narrower, [wanted]):
         assert covers(scopes, [wanted])
 
@@ -258,17 +260,19 @@ def test_what_covers_a_set_satisfies_all_that_the_set_satisfies(scopes, narrower
         ({"a": ["A"]}, "assumed:a", set()),
     ],
 )
-def test_a_scope_expands_through_the_roles_it_assumes(roles, scope, gained):
+def test_a_scope_is_expanded_through_the_roles_that_it_assumes(
+    roles: dict[str, list[str]], scope: str, gained: set[str]
+) -> None:
     assert gained <= set(Roles(roles).expand([scope]))
     assumed = {text for text in Roles(roles).expand([scope]) if not text.startswith("assume:")}
     assert assumed - {scope} == {text for text in gained if not text.startswith("assume:")}
 
 
-def test_scopes_that_assume_nothing_stay_as_they_are():
+def test_scopes_that_assume_no_role_only_lose_duplicates() -> None:
     assert Roles({"a": ["A"]}).expand(["x", "y*", "x"]) == ("x", "y*")
 
 
-def test_a_chain_of_500_roles_ends():
+def test_a_chain_of_500_roles_is_expanded() -> None:
     roles = Roles({f"r{n}.": [f"assume:r{n + 1}."] for n in range(500)} | {"r500.": ["special"]})
     assert "special" in roles.expand(["assume:r0."])
 
@@ -278,7 +282,9 @@ def test_a_chain_of_500_roles_ends():
     st.lists(texts.map("assume:{}".format) | texts, max_size=3),
     st.lists(texts.map("assume:{}".format) | texts, max_size=3),
 )
-def test_expanding_keeps_the_order_of_power(roles, scopes, narrower):
+def test_expansion_keeps_coverage(
+    roles: dict[str, list[str]], scopes: list[str], narrower: list[str]
+) -> None:
     expand = Roles(roles).expand
     assert covers(expand(scopes), scopes)
     assert set(expand(expand(scopes))) == set(expand(scopes))
@@ -290,7 +296,7 @@ def test_expanding_keeps_the_order_of_power(roles, scopes, narrower):
     ("value", "valid"),
     [("queue:x y~", True), ("", True), ("a\n", False), ("é", False), ("\x7f", False), (1, False)],
 )
-def test_a_scope_is_printable_ascii(value, valid):
+def test_a_scope_is_printable_ascii(value: object, valid: bool) -> None:
     assert is_scope(value) is valid
 
 
@@ -307,7 +313,7 @@ def test_a_scope_is_printable_ascii(value, valid):
         (AnyOf((ForEach("one", "workers", "x:<one>"),)), AnyOf(("x:w",))),
     ],
 )
-def test_an_expression_with_an_empty_value_is_satisfied_by_no_scope(expression, rendered):
+def test_a_scope_with_an_empty_value_is_never_satisfied(expression: Expression, rendered: Expression) -> None:
     params = {**PARAMS, "worker": "", "workers": ("", "w")}
     assert render(expression, params) == rendered
     assert (missing(["*"], rendered) is None) == (rendered != AnyOf(()))

@@ -1,3 +1,5 @@
+"""What the migration report makes of the calls on record."""
+
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,9 +14,7 @@ from legacy_queue.domain.usage_key import (
     POLL_TASK_URLS,
     TODAYS_CLAIM_WORK,
     Calls,
-    CountedUsage,
     UsageKey,
-    beginning_of_hour,
     client_name,
     report,
 )
@@ -30,29 +30,25 @@ def use(method: str, caller: str = "group/alice", missing: Sequence[str] = (), p
     return UsageKey(provisioner_id, worker_type, method, caller, tuple(missing))
 
 
-def used(*uses: UsageKey) -> Any:
-    """What is reported where each was called once, a second after the one before it, the last one at NOW."""
-    rows = [counted(one, ago=before * SECOND) for before, one in enumerate(reversed(uses))]
+def recorded(
+    key: UsageKey, count: int = 1, ago: timedelta = timedelta(0), first_ago: timedelta | None = None
+) -> tuple[UsageKey, Calls]:
+    return key, Calls(count, NOW - (ago if first_ago is None else first_ago), NOW - ago)
+
+
+def report_of(*uses: UsageKey) -> Any:
+    """The report on a worker type with one call of each use, a second after each other, the last at NOW."""
+    rows = [recorded(key, ago=before * SECOND) for before, key in enumerate(reversed(uses))]
     (worker_type,) = report(rows, NOW - HOUR, NOW)["workerTypes"]
     return worker_type
 
 
-def calls(worker_type: Any) -> dict[UsageKey, int]:
-    """How often each use was called."""
+def counts(worker_type: Any) -> dict[UsageKey, int]:
     pool = worker_type["provisionerId"], worker_type["workerType"]
     return {
-        UsageKey(*pool, one["method"], one["caller"], tuple(one["missing"])): one["count"]
-        for one in worker_type["calls"]
+        UsageKey(*pool, call["method"], call["caller"], tuple(call["missing"])): call["count"]
+        for call in worker_type["calls"]
     }
-
-
-def counted(one: UsageKey, count: int = 1, ago: timedelta = timedelta(0)) -> CountedUsage:
-    last = NOW - ago
-    return CountedUsage(beginning_of_hour(last), one, Calls(count, last))
-
-
-def test_an_hour_begins_at_its_first_moment() -> None:
-    assert beginning_of_hour(NOW) == datetime(2030, 1, 2, 3, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -69,55 +65,48 @@ def test_an_hour_begins_at_its_first_moment() -> None:
         ("x" * 1000, "x" * 255),
     ],
 )
-def test_a_client_is_named_as_itself_but_for_its_task(client_id: str, name: str) -> None:
+def test_a_caller_is_named_by_its_client_id_without_the_task(client_id: str, name: str) -> None:
     assert client_name(client_id) == name
 
 
-def test_the_calls_of_all_processes_and_hours_are_added_up() -> None:
+def test_rows_of_the_same_caller_are_added_up() -> None:
     claim = use(CLAIM_TASK)
-    found = report(
-        [
-            counted(claim, 2, HOUR),
-            counted(claim, 3),
-            counted(claim, 4, SECOND),
-            counted(use(CLAIM_TASK, "group/bob")),
-        ],
-        NOW - 2 * HOUR,
-        NOW,
-    )
-    (worker_type,) = found["workerTypes"]
-    assert (found["since"], found["until"]) == ("2030-01-02T01:04:05.678Z", AT)
-    assert calls(worker_type) == {claim: 9, use(CLAIM_TASK, "group/bob"): 1}
-    assert [one["last"] for one in worker_type["calls"]] == [AT, AT]
+    rows = [recorded(claim, 2, HOUR), recorded(claim, 3), recorded(claim, 4, SECOND, 9 * HOUR)]
+    (worker_type,) = report(rows, NOW - 2 * HOUR, NOW)["workerTypes"]
+    (call,) = worker_type["calls"]
+    assert call == {
+        "method": CLAIM_TASK,
+        "missing": [],
+        "caller": "group/alice",
+        "count": 9,
+        "first": format_time(NOW - 9 * HOUR),
+        "last": AT,
+    }
 
 
-def test_worker_types_are_told_apart_and_come_by_name() -> None:
-    found = report([counted(use(CLAIM_WORK, pool=pool)) for pool in ("p/w", "a/z", "p/a")], NOW - HOUR, NOW)
-    worker_types = found["workerTypes"]
-    names = [(one["provisionerId"], one["workerType"]) for one in worker_types]
+def test_worker_types_are_sorted_by_name() -> None:
+    rows = [recorded(use(CLAIM_WORK, pool=pool)) for pool in ("p/w", "a/z", "p/a")]
+    worker_types = report(rows, NOW - HOUR, NOW)["workerTypes"]
+    names = [(pool["provisionerId"], pool["workerType"]) for pool in worker_types]
     assert names == [("a", "z"), ("p", "a"), ("p", "w")]
-    assert [len(one["calls"]) for one in worker_types] == [1, 1, 1]
+    assert [len(pool["calls"]) for pool in worker_types] == [1, 1, 1]
 
 
-def test_who_has_not_called_since_then_is_not_in_the_report() -> None:
-    since = NOW - HOUR
+def test_a_caller_is_listed_if_its_last_call_was_in_the_time() -> None:
     before, at = use(CLAIM_TASK, "before"), use(CLAIM_TASK, "at")
-    found = report([counted(before, 1, HOUR + SECOND), counted(at, 1, HOUR)], since, NOW)
-    assert [list(calls(one)) for one in found["workerTypes"]] == [[at]]
+    found = report([recorded(before, 1, HOUR + SECOND), recorded(at, 1, HOUR)], NOW - HOUR, NOW)
+    assert [list(counts(pool)) for pool in found["workerTypes"]] == [[at]]
+    assert (found["since"], found["until"]) == ("2030-01-02T02:04:05.678Z", AT)
 
 
-def test_what_was_not_recorded_is_counted_and_no_worker_types() -> None:
-    found = report(
-        [counted(NOT_RECORDED, 3), counted(NOT_RECORDED, 4, MINUTE), counted(NOT_RECORDED, 9, 2 * HOUR)],
-        NOW - HOUR,
-        NOW,
-    )
+def test_calls_that_are_not_recorded_are_counted_and_belong_to_no_worker_type() -> None:
+    rows = [recorded(NOT_RECORDED, 3), recorded(NOT_RECORDED, 4, MINUTE), recorded(NOT_RECORDED, 9, 2 * HOUR)]
+    found = report(rows, NOW - HOUR, NOW)
     assert (found["notRecorded"], found["workerTypes"]) == (7, [])
 
 
-def test_calls_that_are_not_on_record_stand_against_everything() -> None:
-    whole = use(CLAIM_TASK)
-    rows = [counted(whole), counted(use(CLAIM_WORK, pool="p/x")), counted(NOT_RECORDED, 3)]
+def test_calls_that_are_not_recorded_stand_against_everything() -> None:
+    rows = [recorded(use(CLAIM_TASK)), recorded(use(CLAIM_WORK, pool="p/x")), recorded(NOT_RECORDED, 3)]
     required, claim_work = report(rows, NOW - HOUR, NOW)["workerTypes"]
     (sentence,) = required["required"]["inTheWay"]
     assert sentence.endswith(": 3")
@@ -134,46 +123,47 @@ def test_calls_that_are_not_on_record_stand_against_everything() -> None:
         ([2, 1, 3], NOW - 3 * HOUR),
         ([1, 5], NOW - 5 * HOUR),
         ([6], NOW - 5 * HOUR),
-        ([1, 7], NOW - 5 * HOUR),
     ],
 )
-def test_the_record_begins_with_what_was_called_first_but_not_before_the_window(
+def test_the_record_begins_with_the_first_call_and_not_before_the_window(
     hours_ago: list[int], recorded_since: datetime | None
 ) -> None:
-    rows = [counted(use(CLAIM_TASK), 1, hours * HOUR) for hours in hours_ago]
+    rows = [recorded(use(CLAIM_TASK), 2, timedelta(0), hours * HOUR) for hours in hours_ago]
     found = report(rows, NOW - 5 * HOUR, NOW).get("recordedSince")
     assert found == (recorded_since and format_time(recorded_since))
 
 
-def test_calls_are_told_with_the_last_one_first() -> None:
+def test_the_last_call_is_listed_first() -> None:
     uses = [use(POLL_TASK_URLS, "client"), use(CLAIM_TASK), use(CLAIM_WORK)]
-    assert list(calls(used(*uses))) == uses[::-1]
+    assert list(counts(report_of(*uses))) == uses[::-1]
 
 
-def test_nothing_stands_against_required_once_every_claim_presents_its_message() -> None:
-    of = used(use(POLL_TASK_URLS, "client"), use(CLAIM_TASK), use(CLAIM_TASK, "group/bob"), use(CLAIM_WORK))
+def test_required_is_possible_if_every_claim_has_its_whole_proof() -> None:
+    of = report_of(
+        use(POLL_TASK_URLS, "client"), use(CLAIM_TASK), use(CLAIM_TASK, "group/bob"), use(CLAIM_WORK)
+    )
     assert of["required"] == {"possible": True, "inTheWay": [], "refused": 0}
 
 
 @pytest.mark.parametrize("uses", [[use(POLL_TASK_URLS, "client")], [use(CLAIM_WORK)]], ids=["polls", "works"])
-def test_without_a_claim_nobody_knows_whether_it_could_be_required(uses: list[UsageKey]) -> None:
-    required = used(*uses)["required"]
-    assert required["inTheWay"] == ["nobody called claimTask: there is nothing to go by"]
+def test_required_is_not_possible_without_any_claim_task(uses: list[UsageKey]) -> None:
+    required = report_of(*uses)["required"]
+    assert required["inTheWay"] == ["no worker called claimTask: there is nothing to judge by"]
     assert not required["possible"]
 
 
 @pytest.mark.parametrize("missing", [ALL, ("signature",), ("receipt",), ("messageId", "receipt")], ids=str)
-def test_a_claim_that_leaves_something_out_stands_against_required(missing: tuple[str, ...]) -> None:
+def test_a_claim_with_a_missing_field_stands_against_required(missing: tuple[str, ...]) -> None:
     bob = use(CLAIM_TASK, "group/bob", missing)
-    of = used(use(CLAIM_TASK), bob)
+    of = report_of(use(CLAIM_TASK), bob)
     sentence = f"group/bob called claimTask without {', '.join(missing)}: once at {AT}"
     assert of["required"] == {"possible": False, "inTheWay": [sentence], "refused": 1}
 
 
-def test_each_way_of_leaving_something_out_is_told_with_a_few_of_those_who_do() -> None:
+def test_each_set_of_missing_fields_is_a_sentence_with_up_to_three_callers() -> None:
     bare = [use(CLAIM_TASK, f"group/{number}", ALL) for number in range(5)]
     unsigned = [use(CLAIM_TASK, f"group/{name}", ["signature"]) for name in "abc"]
-    nothing_presented, not_signed = used(*unsigned, *bare)["required"]["inTheWay"]
+    nothing_presented, not_signed = report_of(*unsigned, *bare)["required"]["inTheWay"]
     assert nothing_presented == (
         "group/4, group/3, group/2 and 2 more called claimTask without messageId, receipt, signature: "
         f"5 times, last at {AT}"
@@ -184,14 +174,14 @@ def test_each_way_of_leaving_something_out_is_told_with_a_few_of_those_who_do() 
     )
 
 
-def test_a_worker_type_whose_workers_call_claim_work_alone_is_ready_for_it() -> None:
+def test_a_worker_type_is_ready_if_its_workers_call_only_claim_work() -> None:
     for method in (CLAIM_WORK, TODAYS_CLAIM_WORK):
-        of = used(use(method), use(CLAIM_WORK, "group/bob"))
+        of = report_of(use(method), use(CLAIM_WORK, "group/bob"))
         assert of["claimWork"] == {"ready": True, "inTheWay": [], "toBeMoved": []}
 
 
-def test_whoever_still_speaks_an_older_protocol_stands_against_claim_work() -> None:
-    of = used(
+def test_callers_of_the_older_methods_stand_against_claim_work() -> None:
+    of = report_of(
         use(CLAIM_WORK),
         use(POLL_TASK_URLS, "client"),
         use(CLAIM_TASK, "group/bob"),
@@ -204,17 +194,19 @@ def test_whoever_still_speaks_an_older_protocol_stands_against_claim_work() -> N
     assert of["claimWork"]["toBeMoved"] == ["client", "group/bob"]
 
 
-def test_nobody_who_calls_claim_work_stands_against_it_too() -> None:
-    assert used(use(POLL_TASK_URLS, "client"))["claimWork"]["inTheWay"][1:] == ["nobody called claimWork"]
+def test_a_worker_type_is_not_ready_without_any_claim_work() -> None:
+    assert report_of(use(POLL_TASK_URLS, "client"))["claimWork"]["inTheWay"][1:] == [
+        "no worker called claimWork"
+    ]
 
 
-def test_a_worker_has_moved_once_it_has_called_claim_work_last() -> None:
+def test_a_worker_is_to_be_moved_unless_its_last_call_was_claim_work() -> None:
     back_and_forth = [use(CLAIM_WORK, "group/back"), use(CLAIM_TASK, "group/back")]
     moved = [
         use(CLAIM_TASK, "group/moved", ALL),
         use(CLAIM_TASK, "group/moved"),
         use(CLAIM_WORK, "group/moved"),
     ]
-    of = used(*back_and_forth, *moved)
+    of = report_of(*back_and_forth, *moved)
     assert of["claimWork"]["toBeMoved"] == ["group/back"]
     assert len(of["claimWork"]["inTheWay"]) == 1

@@ -317,7 +317,8 @@ class Queue:
 
     def published(self) -> list[Event]:
         """Every event so far, oldest first."""
-        return [event for _, event in self.server.services.event_feed._events]
+        kept = self.server.services.event_feed.follow(None, "#", after="0" * 16, is_endless=False)
+        return [item[1] for item in kept if isinstance(item, tuple)]
 
     def messages(self) -> list[tuple[str, int, str, str, str]]:
         """What a poll receives now: taskId, runId, messageId, receipt and signature of each message."""
@@ -503,7 +504,7 @@ def of_groups(name: str, task: Mapping[str, Any]) -> tuple[dict[str, Any], Any, 
     return *_OF_GROUPS[name], prepare
 
 
-def of_workers(name: str) -> dict[str, str]:
+def of_workers(name: str) -> dict[str, Any]:
     """The parameters of an endpoint about provisioners, worker types or workers."""
     known = {**POOL, **WORKER}
     return {param: known[param] for param in re.findall(r"<(\w+)>", DECLARED[name].route)}

@@ -1,4 +1,4 @@
-"""What an artifact is had with, without a redirect; what is known of it; and links on the way to it."""
+"""The content of an artifact without a redirect, the information about it, and links to it."""
 
 from datetime import timedelta
 from itertools import pairwise
@@ -27,7 +27,7 @@ def links(queue: Queue, task_id: str, *names: str) -> None:
 
 @each_content
 @pytest.mark.parametrize("storage_type", ["s3", "azure", "blob"])
-def test_what_is_stored_is_had_from_a_signed_url_as_s3_is(
+def test_a_stored_artifact_is_answered_as_s3_with_a_signed_url(
     queue: Queue, call: str, of_run: dict[str, Any], storage_type: str
 ) -> None:
     task_id = queue.running()
@@ -63,7 +63,7 @@ def test_a_reference_and_an_error_are_answered_as_they_were_created(
 
 
 @following
-def test_a_link_leads_to_what_its_target_leads_to(queue: Queue, call: str, of_run: dict[str, Any]) -> None:
+def test_a_link_leads_to_the_content_of_its_target(queue: Queue, call: str, of_run: dict[str, Any]) -> None:
     task_id = queue.running()
     links(queue, task_id, "public/one", "public/two", "public/three")
     at_the_end = queue.call(call, taskId=task_id, name="public/one", credentials=None, **of_run)
@@ -76,7 +76,7 @@ def test_a_link_leads_to_what_its_target_leads_to(queue: Queue, call: str, of_ru
 
 
 @following
-def test_a_link_that_anybody_may_follow_does_not_open_a_private_target(
+def test_a_public_link_does_not_open_a_private_target(
     queue: Queue, call: str, of_run: dict[str, Any]
 ) -> None:
     task_id = queue.running()
@@ -89,7 +89,7 @@ def test_a_link_that_anybody_may_follow_does_not_open_a_private_target(
     succeeded(queue.call(call, credentials=temporary(ROOT, ["queue:get-artifact:private/*"]), **asked))
 
 
-def test_more_than_sixteen_links_on_the_way_are_refused_and_so_is_a_circle(queue: Queue) -> None:
+def test_more_than_sixteen_links_and_a_circle_of_links_are_refused(queue: Queue) -> None:
     task_id = queue.running()
     names = [f"public/{number}" for number in range(18)]
     links(queue, task_id, *names)
@@ -105,7 +105,7 @@ def test_more_than_sixteen_links_on_the_way_are_refused_and_so_is_a_circle(queue
 
 
 @each_info
-def test_what_is_known_of_an_artifact_is_what_is_listed(
+def test_the_information_of_an_artifact_is_its_entry_in_the_list(
     queue: Queue, call: str, of_run: dict[str, Any]
 ) -> None:
     task_id = queue.running()
@@ -113,13 +113,13 @@ def test_what_is_known_of_an_artifact_is_what_is_listed(
         succeeded(queue.artifact(task_id, storage_type, storage_type))
     listed = succeeded(queue.call("listArtifacts", taskId=task_id, runId=0)).get_json()["artifacts"]
     assert len(listed) == 5
-    for one in listed:
-        answer = queue.call(call, taskId=task_id, name=one["name"], credentials=None, **of_run)
-        assert succeeded(answer).get_json() == one
+    for artifact in listed:
+        answer = queue.call(call, taskId=task_id, name=artifact["name"], credentials=None, **of_run)
+        assert succeeded(answer).get_json() == artifact
 
 
 @each_info
-def test_nothing_is_known_of_an_artifact_that_is_not_there_not_complete_or_expired(
+def test_a_missing_incomplete_or_expired_artifact_has_no_information(
     queue: Queue, call: str, of_run: dict[str, Any]
 ) -> None:
     task_id = queue.running()

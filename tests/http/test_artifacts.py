@@ -1,4 +1,4 @@
-"""Artifacts over HTTP: created, completed, redirected to, listed; and every way to be refused."""
+"""Artifacts over HTTP: created, completed, redirected to and listed, and how each of these is refused."""
 
 import json
 from datetime import timedelta
@@ -28,7 +28,7 @@ from tests.http.calls import (
 TYPES = ["s3", "azure", "blob", "object", "reference", "link", "error"]
 each_type = pytest.mark.parametrize("storage_type", TYPES)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
-GETS = [("getArtifact", {"runId": 0}), ("getLatestArtifact", {})]
+GETS: list[tuple[str, dict[str, Any]]] = [("getArtifact", {"runId": 0}), ("getLatestArtifact", {})]
 each_get = pytest.mark.parametrize(("get", "of_run"), GETS, ids=[name for name, _ in GETS])
 STORED_TYPE = "x-taskcluster-artifact-storage-type"
 
@@ -41,7 +41,7 @@ def complete(queue: Queue, task_id: str, etags: list[str], name: str = "a") -> A
     return queue.call("completeArtifact", {"etags": etags}, taskId=task_id, runId=0, name=name)
 
 
-def test_a_blob_is_not_stored_by_the_requests_that_are_answered(queue: Queue) -> None:
+def test_a_blob_is_stored_by_the_requests_of_the_answer(queue: Queue) -> None:
     task_id = queue.running()
     etags = queue.uploaded_blob(task_id, "public/a")
     answer = queue.call("getArtifact", taskId=task_id, runId=0, name="public/a", credentials=None)
@@ -71,7 +71,7 @@ def test_a_blob_is_not_stored_by_the_requests_that_are_answered(queue: Queue) ->
         "HTTPS://Elsewhere.example.com",
     ],
 )
-def test_a_reference_is_written_anew_or_kept_by_caches(
+def test_a_reference_redirects_to_its_url_unchanged_and_uncached(
     queue: Queue, get: str, of_run: dict[str, Any], url: str
 ) -> None:
     task_id = queue.running()
@@ -86,7 +86,9 @@ def test_a_reference_is_written_anew_or_kept_by_caches(
 
 
 @each_get
-def test_an_error_is_answered_with_something_else(queue: Queue, get: str, of_run: dict[str, Any]) -> None:
+def test_an_error_artifact_is_a_424_with_its_reason_and_message(
+    queue: Queue, get: str, of_run: dict[str, Any]
+) -> None:
     task_id = queue.running()
     succeeded(queue.artifact(task_id, "public/a", "error"))
     answer = queue.call(get, taskId=task_id, name="public/a", credentials=None, **of_run)
@@ -100,7 +102,7 @@ def test_an_error_is_answered_with_something_else(queue: Queue, get: str, of_run
 
 @each_get
 @pytest.mark.parametrize("storage_type", ["s3", "azure"])
-def test_a_signed_url_is_kept_by_caches(
+def test_a_redirect_to_a_signed_url_is_not_cached(
     queue: Queue, get: str, of_run: dict[str, Any], storage_type: str
 ) -> None:
     task_id = queue.running()
@@ -114,7 +116,7 @@ def test_a_signed_url_is_kept_by_caches(
 
 
 @pytest.mark.parametrize("of_run", ["runs/0/", ""])
-def test_head_is_answered_otherwise_than_get(queue: Queue, of_run: str) -> None:
+def test_a_head_request_is_redirected_as_a_get(queue: Queue, of_run: str) -> None:
     task_id = queue.running()
     succeeded(queue.artifact(task_id, "a", "reference"))
     answer = queue.send("HEAD", f"/v1/task/{task_id}/{of_run}artifacts/a")
@@ -123,10 +125,10 @@ def test_head_is_answered_otherwise_than_get(queue: Queue, of_run: str) -> None:
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
-def test_a_bewit_does_not_get_a_private_artifact(queue: Queue, prefix: str) -> None:
+def test_a_bewit_gets_its_private_artifact_and_no_other(queue: Queue, prefix: str) -> None:
     task_id = queue.running()
     succeeded(queue.artifact(task_id, "private/a b", "reference"))
-    options = {"baseUrl": ROOT_URL + prefix, "credentials": {"clientId": ROOT.client_id}}
+    options: dict[str, Any] = {"baseUrl": ROOT_URL + prefix, "credentials": {"clientId": ROOT.client_id}}
     options["credentials"]["accessToken"] = ROOT.access_token
     client = taskcluster.Queue(options)
     url = client.buildSignedUrl("getArtifact", task_id, 0, "private/a b", expiration=7 * 365 * 86400)
@@ -137,7 +139,9 @@ def test_a_bewit_does_not_get_a_private_artifact(queue: Queue, prefix: str) -> N
 
 
 @each_get
-def test_a_name_is_public_that_only_looks_so(queue: Queue, get: str, of_run: dict[str, Any]) -> None:
+def test_only_names_that_begin_with_public_slash_need_no_scope(
+    queue: Queue, get: str, of_run: dict[str, Any]
+) -> None:
     task_id = queue.running()
     for name in ("public", "publicity/a", "Public/a", "/public/a", "./public/a", "x/../public/a"):
         succeeded(queue.artifact(task_id, name, "reference"))
@@ -146,14 +150,14 @@ def test_a_name_is_public_that_only_looks_so(queue: Queue, get: str, of_run: dic
 
 
 @each_type
-def test_what_a_claim_gives_is_not_enough_to_create_an_artifact(queue: Queue, storage_type: str) -> None:
+def test_the_credentials_of_a_claim_create_artifacts(queue: Queue, storage_type: str) -> None:
     task_id = queue.create()
     credentials = claimed(succeeded(queue.claim(task_id)))
     succeeded(queue.artifact(task_id, "a", storage_type, credentials))
     assert queue.published()[-1].exchange == "artifact-created"
 
 
-def test_authorized_scopes_create_an_artifact(queue: Queue) -> None:
+def test_credentials_narrowed_to_the_scopes_of_the_task_create_no_artifact(queue: Queue) -> None:
     task_id = queue.create(scopes=["a-scope"])
     credentials = claimed(succeeded(queue.claim(task_id)))
     answer = queue.artifact(task_id, "a", credentials=credentials.narrowed("a-scope"))
@@ -199,7 +203,7 @@ SHA256 = "0" * 64
     ],
     ids=range(27),
 )
-def test_a_body_that_does_not_match_is_accepted(queue: Queue, body: Any, said: str) -> None:
+def test_a_body_that_does_not_match_the_schema_is_refused(queue: Queue, body: Any, said: str) -> None:
     task_id = queue.running()
     refused(create(queue, task_id, body), 400, "InputValidationError", said)
     assert queue.call("getArtifact", taskId=task_id, runId=0, name="a").status_code == 404
@@ -221,13 +225,13 @@ def test_a_body_that_does_not_match_is_accepted(queue: Queue, body: Any, said: s
     ],
     ids=range(5),
 )
-def test_a_body_that_cannot_be_is_accepted(
+def test_a_body_with_impossible_values_is_refused(
     queue: Queue, body: Any, code: str, status: int, said: str
 ) -> None:
     refused(create(queue, queue.running(), body), status, code, said)
 
 
-def test_a_task_or_a_run_that_is_not_there_has_artifacts(queue: Queue) -> None:
+def test_a_task_or_a_run_that_does_not_exist_has_no_artifacts(queue: Queue) -> None:
     task_id = queue.running()
     body = artifact_body("s3")
     refused(create(queue, slugid(), body), 404, "ResourceNotFound", "there is no task")
@@ -235,17 +239,18 @@ def test_a_task_or_a_run_that_is_not_there_has_artifacts(queue: Queue) -> None:
     refused(create(queue, task_id, body, run_id="x"), 400, "InvalidRequestArguments", "runId")
     refused(create(queue, task_id, body, run_id=1001), 400, "InvalidRequestArguments", "runId")
     refused(create(queue, "x", body), 400, "InvalidRequestArguments", "taskId")
-    for name, more in (("listArtifacts", {"runId": 1}), ("getArtifact", {"runId": 1, "name": "a"})):
-        refused(queue.call(name, taskId=task_id, **more), 404, "ResourceNotFound")
-    for name, more in (("listLatestArtifacts", {}), ("getLatestArtifact", {"name": "a"})):
-        refused(queue.call(name, taskId=slugid(), **more), 404, "ResourceNotFound", "there is no task")
-        refused(queue.call(name, taskId=queue.define(), **more), 404, "ResourceNotFound", "no runs")
+    for name in ("listArtifacts", "getArtifact"):
+        refused(queue.call(name, taskId=task_id, runId=1, name="a"), 404, "ResourceNotFound")
+    for name in ("listLatestArtifacts", "getLatestArtifact"):
+        answer = queue.call(name, taskId=slugid(), name="a")
+        refused(answer, 404, "ResourceNotFound", "there is no task")
+        refused(queue.call(name, taskId=queue.define(), name="a"), 404, "ResourceNotFound", "no runs")
     answer = queue.call("completeArtifact", {"etags": []}, taskId=task_id, runId=1, name="a")
     refused(answer, 400, "InputError", "no run 1")
     refused(complete(queue, task_id, []), 404, "ResourceNotFound", "no artifact 'a'")
 
 
-def test_an_artifact_of_a_closed_run_is_created(queue: Queue) -> None:
+def test_a_run_that_is_not_running_takes_no_artifact(queue: Queue) -> None:
     body = artifact_body("s3")
     refused(create(queue, queue.create(), body), 409, "RequestConflict", "is pending")
     refused(create(queue, queue.canceled(), body), 409, "RequestConflict", "is exception")
@@ -255,7 +260,7 @@ def test_an_artifact_of_a_closed_run_is_created(queue: Queue) -> None:
 
 
 @each_type
-def test_an_artifact_takes_the_place_of_another(queue: Queue, storage_type: str) -> None:
+def test_an_artifact_of_another_storage_type_is_a_conflict(queue: Queue, storage_type: str) -> None:
     task_id = queue.running()
     succeeded(create(queue, task_id, artifact_body(storage_type)))
     succeeded(create(queue, task_id, artifact_body(storage_type)))
@@ -265,7 +270,7 @@ def test_an_artifact_takes_the_place_of_another(queue: Queue, storage_type: str)
             refused(answer, 409, "RequestConflict", '"existing"', '"given"', storage_type, other)
 
 
-def test_an_expired_artifact_is_there_or_was_never(queue: Queue) -> None:
+def test_an_expired_artifact_is_gone(queue: Queue) -> None:
     task_id = queue.running()
     etags = queue.uploaded_blob(task_id, "a")
     queue.clock.advance(HOUR)
@@ -274,7 +279,7 @@ def test_an_expired_artifact_is_there_or_was_never(queue: Queue) -> None:
     refused(complete(queue, task_id, etags), 410, "ResourceExpired")
 
 
-def test_completing_too_early_or_wrongly_is_accepted(queue: Queue) -> None:
+def test_a_blob_is_not_completed_too_early_or_with_wrong_etags(queue: Queue) -> None:
     task_id = queue.running()
     succeeded(queue.artifact(task_id, "a", "blob"))
     refused(complete(queue, task_id, [BLOB_ETAG]), 409, "RequestConflict", "not uploaded")
@@ -288,7 +293,7 @@ def test_completing_too_early_or_wrongly_is_accepted(queue: Queue) -> None:
     refused(complete(queue, task_id, [BLOB_ETAG], "b"), 400, "InputError", "storage type s3")
 
 
-def test_a_failed_run_completes_a_blob(queue: Queue) -> None:
+def test_a_blob_of_a_failed_run_is_not_completed(queue: Queue) -> None:
     task_id = queue.running()
     etags = queue.uploaded_blob(task_id, "a")
     succeeded(queue.call("reportFailed", taskId=task_id, runId=0))
@@ -296,28 +301,28 @@ def test_a_failed_run_completes_a_blob(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("name", ["listArtifacts", "listLatestArtifacts"])
-def test_a_list_lacks_an_artifact_or_is_one_of_another_run(queue: Queue, name: str) -> None:
+def test_the_pages_of_a_list_hold_all_artifacts_in_order(queue: Queue, name: str) -> None:
     task_id = queue.running()
-    of_run = {"runId": 0} if name == "listArtifacts" else {}
+    of_run: dict[str, Any] = {"runId": 0} if name == "listArtifacts" else {}
     long = 'x"\\' * 341
     names = sorted(["public/a", "public/a/b", "private", long])
-    for one in names:
-        succeeded(queue.artifact(task_id, one))
+    for artifact in names:
+        succeeded(queue.artifact(task_id, artifact))
     whole = succeeded(queue.call(name, taskId=task_id, **of_run)).get_json()
-    assert [one["name"] for one in whole["artifacts"]] == names
+    assert [artifact["name"] for artifact in whole["artifacts"]] == names
     assert "continuationToken" not in whole
     path = f"/v1/task/{task_id}{'/runs/0' if of_run else ''}/artifacts?limit=1"
-    found, page = [], succeeded(queue.send("GET", path)).get_json()
+    listed, page = [], succeeded(queue.send("GET", path)).get_json()
     for _ in names[1:]:
-        found += page["artifacts"]
+        listed += page["artifacts"]
         token = page["continuationToken"]
         assert len(token) < 3500
         refused(queue.send("GET", f"{path}&continuationToken={token}x"), 400, "InvalidRequestArguments")
         page = succeeded(queue.send("GET", f"{path}&continuationToken={token}")).get_json()
-    assert (found, page) == (whole["artifacts"][:-1], {"artifacts": whole["artifacts"][-1:]})
+    assert (listed, page) == (whole["artifacts"][:-1], {"artifacts": whole["artifacts"][-1:]})
 
 
-def test_a_list_of_the_last_run_goes_on_in_another(queue: Queue) -> None:
+def test_the_pages_of_one_list_are_of_one_run(queue: Queue) -> None:
     task_id = queue.running()
     for name in ("a", "b"):
         succeeded(queue.artifact(task_id, name))
@@ -325,16 +330,18 @@ def test_a_list_of_the_last_run_goes_on_in_another(queue: Queue) -> None:
     page = succeeded(queue.send("GET", path)).get_json()
     succeeded(queue.call("reportException", {"reason": "worker-shutdown"}, taskId=task_id, runId=0))
     further = succeeded(queue.send("GET", f"{path}&continuationToken={page['continuationToken']}")).get_json()
-    assert [one["name"] for one in further["artifacts"]] == ["b"]
+    assert [artifact["name"] for artifact in further["artifacts"]] == ["b"]
     assert succeeded(queue.send("GET", path)).get_json() == {"artifacts": []}
 
 
-def test_a_token_of_another_list_is_accepted(queue: Queue) -> None:
+def test_a_token_of_another_list_is_refused(queue: Queue) -> None:
     task_id, other = queue.running(), queue.running()
-    for one in (task_id, other):
+    for owner in (task_id, other):
         for name in ("a", "b"):
-            succeeded(queue.artifact(one, name))
-    lists = [f"/v1/task/{one}{run}/artifacts?limit=1" for one in (task_id, other) for run in ("", "/runs/0")]
+            succeeded(queue.artifact(owner, name))
+    lists = [
+        f"/v1/task/{owner}{run}/artifacts?limit=1" for owner in (task_id, other) for run in ("", "/runs/0")
+    ]
     for path in lists:
         token = succeeded(queue.send("GET", path)).get_json()["continuationToken"]
         for elsewhere in lists:
@@ -346,7 +353,7 @@ def test_a_token_of_another_list_is_accepted(queue: Queue) -> None:
         refused(answer, 400, "InvalidRequestArguments", "continuationToken")
 
 
-def test_a_blob_in_parts_is_not_stored_by_its_requests(queue: Queue) -> None:
+def test_a_blob_in_parts_is_stored_by_its_requests(queue: Queue) -> None:
     task_id = queue.running()
     parts = [b"1" * 5 * 1024**2, b"2"]
     described = [{"sha256": blob_of(part)["contentSha256"], "size": len(part)} for part in parts]

@@ -22,7 +22,8 @@ from tests.http.calls import (
     succeeded,
 )
 from tests.memory_server import FakeClock, memory_storage
-from tests.services.harness import FaultAt, failing, intercept_storage
+from tests.services.harness import FaultAt, failing
+from tests.services.ports import intercept_storage
 
 SHORT = timedelta(milliseconds=50)
 MEMBER = Credentials("a-worker", "the-access-token-of-a-worker-of-2018")
@@ -37,11 +38,11 @@ def claim_work(
 
 @pytest.fixture
 def hasty() -> Queue:
-    """It waits but a moment."""
+    """A server whose claimWork waits only for a moment."""
     return Queue(claim_work_wait=SHORT)
 
 
-def test_there_is_work_where_there_is_none(hasty: Queue) -> None:
+def test_without_pending_tasks_the_answer_is_empty(hasty: Queue) -> None:
     assert succeeded(claim_work(hasty)).get_json() == {"tasks": []}
 
 
@@ -53,7 +54,7 @@ def test_a_client_that_prefers_not_to_wait_is_answered_at_once() -> None:
         assert succeeded(sent).get_json() == {"tasks": []}
 
 
-def test_a_claim_differs_from_that_of_claim_task(queue: Queue) -> None:
+def test_a_claim_is_as_that_of_claim_task(queue: Queue) -> None:
     first, second = queue.create(scopes=["a:scope"]), queue.create(scopes=["a:scope"])
     (by_work,) = succeeded(claim_work(queue)).get_json()["tasks"]
     by_task = succeeded(queue.claim(second)).get_json()
@@ -63,14 +64,14 @@ def test_a_claim_differs_from_that_of_claim_task(queue: Queue) -> None:
     assert by_work["takenUntil"] == by_task["takenUntil"]
 
 
-def test_without_a_number_several_tasks_are_claimed(queue: Queue) -> None:
+def test_tasks_says_how_many_tasks_are_claimed_one_by_default(queue: Queue) -> None:
     for _ in range(3):
         queue.create()
     assert len(succeeded(claim_work(queue)).get_json()["tasks"]) == 1
     assert len(succeeded(claim_work(queue, tasks=32)).get_json()["tasks"]) == 2
 
 
-def test_a_worker_with_the_scopes_for_its_work_needs_others(queue: Queue) -> None:
+def test_the_scopes_for_claim_work_suffice_for_the_whole_task(queue: Queue) -> None:
     scopes = (f"queue:claim-work:{PROVISIONER}/{WORKER_TYPE}", "queue:worker-id:group/alice")
     queue = Queue(Client(MEMBER.client_id, MEMBER.access_token, scopes))
     task_id = queue.create()
@@ -85,7 +86,7 @@ def test_a_worker_with_the_scopes_for_its_work_needs_others(queue: Queue) -> Non
     ("worker_type", "more"),
     [("another", {}), (WORKER_TYPE, {"workerId": "bob"}), (WORKER_TYPE, {"workerGroup": "another"})],
 )
-def test_a_worker_claims_the_work_of_another(worker_type: str, more: dict[str, str]) -> None:
+def test_a_worker_may_not_claim_the_work_of_another(worker_type: str, more: dict[str, str]) -> None:
     scopes = (f"queue:claim-work:{PROVISIONER}/{WORKER_TYPE}", "queue:worker-id:group/alice")
     queue = Queue(Client(MEMBER.client_id, MEMBER.access_token, scopes))
     task_id = queue.create(workerType=worker_type)
@@ -94,7 +95,7 @@ def test_a_worker_claims_the_work_of_another(worker_type: str, more: dict[str, s
 
 
 @pytest.mark.parametrize("tasks", [0, 33, -1, 1.5, "1", None, True, 10**30])
-def test_a_number_of_tasks_that_is_none_is_accepted(queue: Queue, tasks: Any) -> None:
+def test_an_invalid_number_of_tasks_is_refused(queue: Queue, tasks: Any) -> None:
     task_id = queue.create()
     answer = claim_work(queue, tasks=tasks)
     assert answer.status_code == 400
@@ -104,37 +105,37 @@ def test_a_number_of_tasks_that_is_none_is_accepted(queue: Queue, tasks: Any) ->
 
 
 @pytest.mark.parametrize("missing", ["workerGroup", "workerId"])
-def test_a_worker_without_a_name_is_given_work(queue: Queue, missing: str) -> None:
+def test_a_claim_without_the_name_of_the_worker_is_refused(queue: Queue, missing: str) -> None:
     queue.create()
     body = {name: value for name, value in WORKER.items() if name != missing}
     answer = queue.call("claimWork", body, provisionerId=PROVISIONER, workerType=WORKER_TYPE)
     refused(answer, 400, "InputValidationError", missing)
 
 
-def test_no_body_is_a_claim(queue: Queue) -> None:
+def test_a_claim_without_a_body_is_refused(queue: Queue) -> None:
     answer = queue.call("claimWork", provisionerId=PROVISIONER, workerType=WORKER_TYPE)
     refused(answer, 400, "InputValidationError")
 
 
-def test_a_pool_is_one_escaped_segment_too(queue: Queue) -> None:
+def test_a_pool_may_be_one_escaped_segment(queue: Queue) -> None:
     task_id = queue.create()
     route = f"/api/queue/v1/claim-work/{PROVISIONER}%2F{WORKER_TYPE}"
     answer = succeeded(queue.send("POST", route, json.dumps(WORKER).encode()))
-    assert [one["status"]["taskId"] for one in answer.get_json()["tasks"]] == [task_id]
+    assert [claim["status"]["taskId"] for claim in answer.get_json()["tasks"]] == [task_id]
 
 
 @pytest.mark.parametrize("pool", ["a", "a%2F", "%2Fb", "a%2Fb%2Fc", "a%252Fb", "a%2Fb%00"])
-def test_an_escaped_pool_that_is_none_is_refused(queue: Queue, pool: str) -> None:
+def test_an_invalid_escaped_pool_is_refused(queue: Queue, pool: str) -> None:
     answer = queue.send("POST", f"/v1/claim-work/{pool}", json.dumps(WORKER).encode())
     refused(answer, 400, "InvalidRequestArguments", "taskQueueId")
 
 
 @pytest.mark.parametrize("worker_type", ["a.b", "x" * 39, "%2F", "%00"])
-def test_a_worker_type_that_is_none_is_waited_for(queue: Queue, worker_type: str) -> None:
+def test_an_invalid_worker_type_is_refused(queue: Queue, worker_type: str) -> None:
     refused(claim_work(queue, worker_type=worker_type), 400, "InvalidRequestArguments", "workerType")
 
 
-def test_somebody_without_credentials_is_given_work(queue: Queue) -> None:
+def test_a_claim_without_credentials_is_refused(queue: Queue) -> None:
     task_id = queue.create()
     answer = queue.send(
         "POST", f"/v1/claim-work/{PROVISIONER}/{WORKER_TYPE}", json.dumps(WORKER).encode(), credentials=None
@@ -143,7 +144,7 @@ def test_somebody_without_credentials_is_given_work(queue: Queue) -> None:
     assert queue.state(task_id) == "pending"
 
 
-def test_storage_that_is_away_is_no_work() -> None:
+def test_an_outage_of_storage_is_a_503_and_not_an_empty_answer() -> None:
     clock = FakeClock()
     storage = intercept_storage(
         memory_storage(clock, f"{ROOT_URL}/azure", "q"),

@@ -25,7 +25,7 @@ from tests.http.calls import (
     task_body,
 )
 
-BODIES = {  # of endpoints that take one
+BODIES = {  # of the endpoints that take a body
     "moveClock": {"freeze": True},
     "addFault": {"endpoint": "claimTask", "status": 503},
 }
@@ -51,13 +51,13 @@ def ask(queue: Queue, endpoint: Endpoint, credentials: Credentials | None) -> Te
     return queue.send(endpoint.method, route, body, credentials=credentials)
 
 
-@pytest.mark.parametrize("endpoint", CONTROL_ENDPOINTS, ids=lambda one: one.name)
-def test_without_the_setting_an_endpoint_answers_404_with_how_to_enable_it(endpoint: Endpoint) -> None:
+@pytest.mark.parametrize("endpoint", CONTROL_ENDPOINTS, ids=lambda endpoint: endpoint.name)
+def test_without_the_setting_an_endpoint_is_a_404_that_names_the_setting(endpoint: Endpoint) -> None:
     for credentials in (TESTED, None):
         refused(ask(Queue(), endpoint, credentials), 404, "ResourceNotFound", "--control")
 
 
-@pytest.mark.parametrize("endpoint", CONTROL_ENDPOINTS, ids=lambda one: one.name)
+@pytest.mark.parametrize("endpoint", CONTROL_ENDPOINTS, ids=lambda endpoint: endpoint.name)
 def test_a_client_without_the_scope_is_refused(endpoint: Endpoint) -> None:
     queue = Queue(Client(TESTED.client_id, TESTED.access_token, ("queue:*-task",)), control=True)
     refused(ask(queue, endpoint, TESTED), 403, "InsufficientScopes", "`queue:control`")
@@ -86,14 +86,14 @@ def test_the_endpoints_have_a_reference_of_their_own(queue: Queue) -> None:
     reference = queue.send("GET", "/references/control/v1/api.json", credentials=None).get_json()
     assert reference["baseUrl"] == ROOT_URL
     entries = {entry["name"]: entry for entry in reference["entries"]}
-    assert list(entries) == [one.name for one in CONTROL_ENDPOINTS]
+    assert list(entries) == [endpoint.name for endpoint in CONTROL_ENDPOINTS]
     for entry in entries.values():
         assert entry["scopes"] == "queue:control"
         for ref in (entry[kind] for kind in ("input", "output") if kind in entry):
             succeeded(queue.send("GET", ref.removesuffix("#"), credentials=None))
 
 
-def test_they_are_not_in_the_reference_of_the_queue(queue: Queue) -> None:
+def test_the_endpoints_are_not_in_the_reference_of_the_queue(queue: Queue) -> None:
     reference = queue.send("GET", "/references/queue/v1/api.json", credentials=None).get_json()
     assert {entry["name"] for entry in reference["entries"]} == set(DECLARED)
 
@@ -127,23 +127,23 @@ def test_a_frozen_clock_stands_still_until_it_is_released(queue: Queue) -> None:
         {"set": "2030-01-01T00:00:00.000Z"},
     ],
 )
-def test_another_move_is_refused(queue: Queue, body: dict[str, Any]) -> None:
+def test_an_invalid_move_is_refused(queue: Queue, body: dict[str, Any]) -> None:
     refused(move(queue, **body), 400, "InputValidationError")
     assert clock(queue)["offset"] == 0
 
 
 @pytest.mark.parametrize("advance", ["-21m", "1.5h", "1w", ""])
-def test_an_advance_by_no_duration_is_refused_with_what_is_accepted(queue: Queue, advance: str) -> None:
+def test_an_invalid_duration_is_refused_with_an_example_of_a_valid_one(queue: Queue, advance: str) -> None:
     refused(move(queue, advance=advance), 400, "InputError", f"advance: {advance!r} is no duration: 1500ms")
     assert clock(queue)["offset"] == 0
 
 
 @pytest.mark.parametrize("advance", ["36501d", "3153600000001ms", "999999999d"])
-def test_a_move_that_is_too_far_is_refused_with_what_is_accepted(queue: Queue, advance: str) -> None:
+def test_a_move_that_is_too_far_is_refused_with_the_limit(queue: Queue, advance: str) -> None:
     refused(move(queue, advance=advance), 400, "InputError", "36500d")
 
 
-def test_a_year_is_also_an_advance_of_milliseconds(queue: Queue) -> None:
+def test_a_year_may_be_given_in_milliseconds(queue: Queue) -> None:
     assert succeeded(move(queue, advance="31536000001ms")).get_json()["offset"] == 31536000.001
 
 
@@ -153,7 +153,7 @@ def test_a_clock_of_another_storage_is_not_moved() -> None:
         refused(move(queue, **body), 409, "RequestConflict", "--storage memory")
 
 
-def test_a_claim_expires_in_an_advance_and_its_credentials_do_not(queue: Queue) -> None:
+def test_an_advance_expires_a_claim_but_not_its_credentials(queue: Queue) -> None:
     task_id = queue.create()
     credentials = claimed(succeeded(queue.claim(task_id)))
     succeeded(move(queue, advance="21m"))
@@ -168,11 +168,11 @@ def test_a_claim_expires_in_an_advance_and_its_credentials_do_not(queue: Queue) 
     )
 
 
-def test_signed_urls_of_a_moved_clock_are_good(queue: Queue) -> None:
+def test_signed_urls_of_a_moved_clock_are_valid(queue: Queue) -> None:
     succeeded(move(queue, advance="300d"))
     now = parse_time(clock(queue)["now"])
     succeeded(queue.call("createTask", task_body(now), taskId=TASK_ID))
-    assert [found for found, *_ in queue.messages()] == [TASK_ID]
+    assert [task_id for task_id, *_ in queue.messages()] == [TASK_ID]
     credentials = claimed(succeeded(queue.claim(TASK_ID)))
     body = artifact_body("s3", now)
     created = queue.call("createArtifact", body, credentials, taskId=TASK_ID, runId=0, name="public/a")
@@ -188,33 +188,33 @@ def tasks(queue: Queue, query: str = "") -> Any:
     return succeeded(queue.send("GET", f"/control/v1/tasks{query}")).get_json()
 
 
-def test_tasks_that_are_not_resolved_are_listed_with_their_status(queue: Queue) -> None:
+def test_unresolved_tasks_are_listed_with_their_status(queue: Queue) -> None:
     open_tasks = [queue.create(), queue.define(), queue.running()]
     queue.canceled()
-    found = tasks(queue)["tasks"]
-    assert [one["taskId"] for one in found] == sorted(open_tasks)
-    assert {one["taskId"]: one["state"] for one in found} == dict(
+    listed = tasks(queue)["tasks"]
+    assert [status["taskId"] for status in listed] == sorted(open_tasks)
+    assert {status["taskId"]: status["state"] for status in listed} == dict(
         zip(open_tasks, ("pending", "unscheduled", "running"), strict=True)
     )
 
 
-def test_all_tasks_are_listed_where_they_are_asked_for(queue: Queue) -> None:
+def test_all_tasks_are_listed_on_request(queue: Queue) -> None:
     every_task = sorted([queue.create(), queue.canceled(), queue.running()])
-    assert [one["taskId"] for one in tasks(queue, "?state=all")["tasks"]] == every_task
+    assert [status["taskId"] for status in tasks(queue, "?state=all")["tasks"]] == every_task
 
 
-def test_tasks_come_in_pages(queue: Queue) -> None:
-    expected, found, query = sorted(queue.create() for _ in range(5)), [], "?limit=2"
+def test_tasks_are_listed_in_pages(queue: Queue) -> None:
+    expected, listed, query = sorted(queue.create() for _ in range(5)), [], "?limit=2"
     while query:
         page = tasks(queue, query)
         assert len(page["tasks"]) <= 2
-        found += [one["taskId"] for one in page["tasks"]]
+        listed += [status["taskId"] for status in page["tasks"]]
         token = page.get("continuationToken")
         query = f"?limit=2&continuationToken={token}" if token else ""
-    assert found == expected
+    assert listed == expected
 
 
-def test_tasks_of_another_state_are_refused(queue: Queue) -> None:
+def test_another_state_of_tasks_is_refused(queue: Queue) -> None:
     refused(
         queue.send("GET", "/control/v1/tasks?state=pending"), 400, "InvalidRequestArguments", "unresolved"
     )

@@ -33,13 +33,13 @@ from tests.http.calls import (
 
 
 class FaultyQueue(Queue):
-    """A server under control, which may answer what it never does by itself."""
+    """A server under control. Its answers are not checked: a fault may be an answer of any form."""
 
     def __init__(self) -> None:
         super().__init__(control=True)
 
     def _check(self, *_: Any) -> None:
-        """Nothing."""
+        """Do not check the answer."""
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def fired(queue: Queue) -> list[int]:
 
 
 def dropped(queue: Queue, *call: Any, **more: Any) -> None:
-    """The call gets no answer; ``/...`` is a signed URL."""
+    """Check that the call gets no answer; it begins with a method if it is of a signed URL."""
     method = queue.send if call[0] in ("GET", "PUT", "DELETE") else queue.call
     with pytest.raises(ConnectionResetError):
         method(*call, **more).get_data()
@@ -73,7 +73,13 @@ def dropped(queue: Queue, *call: Any, **more: Any) -> None:
 
 
 def test_a_fault_is_added_listed_and_removed(queue: Queue) -> None:
-    wire = {"endpoint": "status", "status": 503, "message": "later", "times": 2, "taskId": slugid()}
+    wire: dict[str, Any] = {
+        "endpoint": "status",
+        "status": 503,
+        "message": "later",
+        "times": 2,
+        "taskId": slugid(),
+    }
     fault_id = add(queue, **wire)
     shown = {"faultId": fault_id, **wire, "fired": 0}
     assert queue.send("GET", "/control/v1/faults").get_json() == {"faults": [shown]}
@@ -95,7 +101,7 @@ def test_a_fault_is_added_listed_and_removed(queue: Queue) -> None:
         ({"endpoint": "azure.receive", "lose": False}, "InputValidationError", "body/lose"),
     ],
 )
-def test_a_fault_that_cannot_be_is_refused(
+def test_an_impossible_fault_is_refused(
     queue: Queue, wire: dict[str, Any], code: str, mentioned: str
 ) -> None:
     answer = queue.send("POST", "/control/v1/faults", json.dumps(wire).encode())
@@ -105,7 +111,7 @@ def test_a_fault_that_cannot_be_is_refused(
 @pytest.mark.parametrize(
     "endpoint", ["createUpload", "objectPing", "createTask", "ping", "azure.delete", "upload"]
 )
-def test_every_endpoint_of_the_references_may_have_a_fault(queue: Queue, endpoint: str) -> None:
+def test_endpoints_of_all_references_may_have_a_fault(queue: Queue, endpoint: str) -> None:
     assert add(queue, endpoint, status=500)
 
 
@@ -129,7 +135,7 @@ def test_every_endpoint_of_the_references_may_have_a_fault(queue: Queue, endpoin
         (599, "InternalServerError"),
     ],
 )
-def test_an_error_is_like_the_servers_own(queue: Queue, status: int, code: str) -> None:
+def test_an_injected_error_is_like_one_of_the_server(queue: Queue, status: int, code: str) -> None:
     task_id, fault_id = queue.create(), add(queue, "claimTask", status=status)
     answer = queue.call("claimTask", WORKER, taskId=task_id, runId=0)
     body = answer.get_json()
@@ -139,42 +145,42 @@ def test_an_error_is_like_the_servers_own(queue: Queue, status: int, code: str) 
     assert body["requestInfo"]["params"]["taskId"] == task_id
     assert answer.headers.get("retry-after") == ("2" if status == 503 else None)
     assert answer.headers.get("www-authenticate") == ("hawk" if status == 401 else None)
-    assert queue.state(task_id) == "pending", "nothing was done"
+    assert queue.state(task_id) == "pending", "the call was not carried out"
 
 
-def test_an_internal_error_has_the_code_of_one(queue: Queue) -> None:
+def test_an_injected_internal_error_has_its_code(queue: Queue) -> None:
     add(queue, "status", status=500)
     answer = queue.call("status", taskId=queue.create())
     assert (answer.status_code, answer.get_json()["code"]) == (500, "InternalServerError")
 
 
-def test_an_error_has_the_message_that_was_asked_for(queue: Queue) -> None:
+def test_an_injected_error_has_the_message_of_the_fault(queue: Queue) -> None:
     fault_id = add(queue, "createTask", status=503, message="storage is full")
     answer = queue.call("createTask", task_body(), taskId=slugid())
     assert refused(answer, 503, "ServiceUnavailable") == f"storage is full (fault {fault_id})"
 
 
 @pytest.mark.parametrize("message", ["\0", "a\x1fb", "\uffff", "two\nlines", "\u2028"])
-def test_a_message_that_is_no_line_of_text_is_refused(queue: Queue, message: str) -> None:
+def test_a_message_that_is_not_a_line_of_text_is_refused(queue: Queue, message: str) -> None:
     body = json.dumps({"endpoint": "azure.receive", "status": 503, "message": message}).encode()
     refused(queue.send("POST", "/control/v1/faults", body), 400, "InputValidationError")
     add(queue, "azure.receive", status=503, message="é 😀")
 
 
-def test_a_fault_is_over_after_its_times(queue: Queue) -> None:
+def test_a_fault_ends_after_its_times(queue: Queue) -> None:
     task_id = queue.create()
     add(queue, "status", status=503, times=2)
     assert [queue.call("status", taskId=task_id).status_code for _ in range(3)] == [503, 503, 200]
     assert fired(queue) == [2]
 
 
-def test_what_the_server_refuses_anyway_is_not_a_faults(queue: Queue) -> None:
+def test_a_request_that_the_server_refuses_does_not_use_up_a_fault(queue: Queue) -> None:
     add(queue, "claimTask", status=503)
     refused(queue.call("claimTask", {}, taskId=queue.create(), runId=0), 400, "InputValidationError")
     assert fired(queue) == [0]
 
 
-def test_a_wrong_signature_is_refused_and_not_a_faults(queue: Queue) -> None:
+def test_a_request_with_a_wrong_signature_does_not_use_up_a_fault(queue: Queue) -> None:
     add(queue, "pollTaskUrls", status=503)
     answer = queue.call("pollTaskUrls", credentials=replace(ROOT, access_token="wrong"), **POOL)
     refused(answer, 401, "AuthenticationFailed")
@@ -198,8 +204,8 @@ def test_a_wrong_signature_is_refused_and_not_a_faults(queue: Queue) -> None:
         ),
     ],
 )
-def test_a_fault_is_for_the_worker_of_a_run(queue: Queue, name: str, body: Any) -> None:
-    """claimTask names it, and the others are of the run that it holds."""
+def test_a_fault_of_a_worker_happens_to_the_runs_of_that_worker(queue: Queue, name: str, body: Any) -> None:
+    """The body of claimTask names the worker; the other endpoints are about a run that it claimed."""
     task_id = queue.running()
     for worker, status in (("group/bob", 200), ("group/alice", 503)):
         fault_id = add(queue, name, status=503, worker=worker)
@@ -210,13 +216,13 @@ def test_a_fault_is_for_the_worker_of_a_run(queue: Queue, name: str, body: Any) 
         remove(queue, fault_id)
 
 
-def test_a_run_that_is_not_there_has_no_worker(queue: Queue) -> None:
+def test_a_fault_of_a_worker_does_not_happen_to_an_unclaimed_run(queue: Queue) -> None:
     add(queue, "reclaimTask", status=503, worker="group/alice")
     refused(queue.call("reclaimTask", taskId=slugid(), runId=0), 404, "ResourceNotFound")
     refused(queue.call("reclaimTask", taskId=queue.create(), runId=0), 409, "RequestConflict")
 
 
-def test_a_fault_is_for_the_worker_that_the_path_names(queue: Queue) -> None:
+def test_a_fault_of_a_worker_happens_where_the_path_names_the_worker(queue: Queue) -> None:
     queue.running()
     add(queue, "getWorker", status=503, worker="group/alice")
     answers = [
@@ -226,8 +232,8 @@ def test_a_fault_is_for_the_worker_that_the_path_names(queue: Queue) -> None:
     assert answers == [503, 404]
 
 
-def test_finishing_an_artifact_is_told_apart_from_completing_it(queue: Queue) -> None:
-    """They have one route."""
+def test_a_fault_of_finish_artifact_does_not_happen_to_complete_artifact(queue: Queue) -> None:
+    """Both have the same route."""
     add(queue, "finishArtifact", status=503)
     assert play(queue, "completeArtifact").status_code == 204
     assert play(FaultyQueue(), "finishArtifact").status_code == 204
@@ -239,7 +245,7 @@ def test_finishing_an_artifact_is_told_apart_from_completing_it(queue: Queue) ->
 # --- dropped connections and delays
 
 
-def test_a_request_dropped_before_does_nothing(queue: Queue) -> None:
+def test_a_request_that_is_dropped_before_does_nothing(queue: Queue) -> None:
     task_id = slugid()
     add(queue, "createTask", drop="before", times=1)
     dropped(queue, "createTask", task_body(), taskId=task_id)
@@ -247,21 +253,24 @@ def test_a_request_dropped_before_does_nothing(queue: Queue) -> None:
     queue.create(task_id)
 
 
-def test_a_request_dropped_after_was_done(queue: Queue) -> None:
+def test_a_request_that_is_dropped_after_is_carried_out(queue: Queue) -> None:
     task_id = slugid()
     add(queue, "createTask", drop="after", times=1)
     dropped(queue, "createTask", task_body(), taskId=task_id)
     assert queue.state(task_id) == "pending"
 
 
-def test_a_dropped_page_gives_back_its_memory(queue: Queue) -> None:
-    add(queue, "listTaskGroup", drop="after", times=1)
-    group_id = queue.definition(queue.create())["taskGroupId"]
-    dropped(queue, "listTaskGroup", taskGroupId=group_id)
-    assert queue.server.services.page_memory._free == Queue().server.services.page_memory._free
+def test_a_dropped_page_releases_its_memory(queue: Queue) -> None:
+    group_id = slugid()
+    for _ in range(5):
+        queue.create(taskGroupId=group_id, payload={"log": "x" * 800 * 1024})
+    add(queue, "listTaskGroup", drop="after", times=12)
+    for _ in range(12):
+        dropped(queue, "listTaskGroup", taskGroupId=group_id)
+    succeeded(queue.call("listTaskGroup", taskGroupId=group_id)).close()
 
 
-def test_a_delay_is_waited_for(queue: Queue) -> None:
+def test_a_delay_delays_the_answer(queue: Queue) -> None:
     add(queue, "createTask", delay="50ms")
     begun = time.monotonic()
     queue.create()
@@ -283,18 +292,18 @@ def poll_urls(queue: Queue) -> Mapping[str, Any]:
 
 
 def receive(queue: Queue, count: int = 1, status: int = 200) -> list[tuple[str, str, str]]:
-    """taskId, messageId and receipt of what a worker polls in the queue of the lowest priority."""
+    """taskId, messageId and receipt of the messages that a poll of the lowest priority receives."""
     target = poll_urls(queue)["signedPollUrl"].removeprefix(ROOT_URL)
     answer = queue.send("GET", f"{target}&numofmessages={count}", credentials=None)
     assert answer.status_code == status
-    found = []
+    received = []
     for message in re.findall(r"<QueueMessage>.*?</QueueMessage>", answer.get_data(as_text=True)):
         message_id, receipt, text = (
             re.findall(f"<{tag}>(.*?)</{tag}>", message)[0]
             for tag in ("MessageId", "PopReceipt", "MessageText")
         )
-        found.append((json.loads(base64.b64decode(text))["taskId"], message_id, receipt))
-    return found
+        received.append((json.loads(base64.b64decode(text))["taskId"], message_id, receipt))
+    return received
 
 
 def delete_target(queue: Queue, message_id: str, receipt: str) -> str:
@@ -356,13 +365,13 @@ def test_a_stale_receipt_does_not_delete(queue: Queue) -> None:
     add(queue, "azure.receive", stale=True, times=1)
     ((_, message_id, receipt),) = receive(queue)
     assert delete(queue, message_id, receipt) == (400, "PopReceiptMismatch")
-    assert receive(queue) == [], "it is invisible for as long as otherwise"
+    assert receive(queue) == [], "the message is invisible for the usual time"
     queue.clock.advance(timedelta(minutes=5))
     ((_, message_id, receipt),) = receive(queue)
     assert delete(queue, message_id, receipt) == (204, None)
 
 
-def test_what_happens_to_a_message_waits_for_one(queue: Queue) -> None:
+def test_a_fault_of_messages_happens_to_the_next_message(queue: Queue) -> None:
     add(queue, "azure.receive", drop="after", times=1)
     assert receive(queue) == []
     task_id = queue.create()
@@ -370,10 +379,10 @@ def test_what_happens_to_a_message_waits_for_one(queue: Queue) -> None:
     dropped(queue, "GET", target, credentials=None)
     assert [message["dequeueCount"] for message in messages(queue)] == [1]
     queue.clock.advance(timedelta(minutes=5))
-    assert [found for found, *_ in receive(queue)] == [task_id]
+    assert [received for received, *_ in receive(queue)] == [task_id]
 
 
-def test_a_foreign_message_may_have_a_fault_too(queue: Queue) -> None:
+def test_a_foreign_message_may_have_a_fault(queue: Queue) -> None:
     poll_urls(queue)
     account = queue.server.storage.account
     (lowest,) = (name for name, _ in account.queues("lq-") if name.endswith("-1"))
@@ -383,8 +392,8 @@ def test_a_foreign_message_may_have_a_fault_too(queue: Queue) -> None:
     assert [message.get("taskId") for message in messages(queue)] == [None, None]
 
 
-def test_a_message_that_is_gone_cannot_be_doubled_or_made_stale(queue: Queue) -> None:
-    """One that expires within its invisibility cannot be hidden for so long."""
+def test_a_message_that_expires_too_soon_is_not_made_stale(queue: Queue) -> None:
+    """A message that expires while it is invisible cannot be hidden for so long."""
     queue.create(deadline="2018-03-04T05:07:07.890Z")
     add(queue, "azure.receive", stale=True, times=1)
     ((_, message_id, receipt),) = receive(queue)
@@ -405,7 +414,9 @@ def test_a_message_that_is_gone_cannot_be_doubled_or_made_stale(queue: Queue) ->
         ("azure.delete", 503, "ServerBusy"),
     ],
 )
-def test_an_error_at_a_signed_url_is_like_azures(queue: Queue, endpoint: str, status: int, code: str) -> None:
+def test_an_injected_error_at_a_signed_url_is_like_one_of_azure(
+    queue: Queue, endpoint: str, status: int, code: str
+) -> None:
     task_id = queue.create()
     ((_, message_id, receipt),) = receive(queue)
     fault_id = add(queue, endpoint, status=status)
@@ -418,19 +429,19 @@ def test_an_error_at_a_signed_url_is_like_azures(queue: Queue, endpoint: str, st
     assert f"<Error><Code>{code}</Code><Message>" in text
     assert fault_id in text
     assert ("Retry-After" in answer.headers) == (status == 503)
-    assert [message["taskId"] for message in messages(queue)] == [task_id], "nothing was done"
+    assert [message["taskId"] for message in messages(queue)] == [task_id], "the call was not carried out"
 
 
-def test_a_fault_is_for_the_messages_of_a_task(queue: Queue) -> None:
-    """A delete is known by its message, which was received before."""
-    hit, other = queue.create(), queue.create()
-    add(queue, "azure.delete", status=503, taskId=hit)
+def test_a_fault_of_a_task_happens_to_the_messages_of_that_task(queue: Queue) -> None:
+    """The task of a delete is that of its message, which was received before."""
+    faulty, other = queue.create(), queue.create()
+    add(queue, "azure.delete", status=503, taskId=faulty)
     received = {task_id: lease for task_id, *lease in receive(queue, 2)}
     assert delete(queue, *received[other]) == (204, None)
-    assert delete(queue, *received[hit]) == (503, "ServerBusy")
+    assert delete(queue, *received[faulty]) == (503, "ServerBusy")
 
 
-def test_a_dropped_delete_was_done_or_not(queue: Queue) -> None:
+def test_a_delete_is_carried_out_only_if_it_is_dropped_after(queue: Queue) -> None:
     for when, left in (("before", 1), ("after", 0)):
         queue = FaultyQueue()
         queue.create()
@@ -440,7 +451,7 @@ def test_a_dropped_delete_was_done_or_not(queue: Queue) -> None:
         assert len(messages(queue)) == left
 
 
-def test_only_who_may_use_a_signed_url_meets_its_fault(queue: Queue) -> None:
+def test_a_signed_url_that_is_refused_does_not_use_up_a_fault(queue: Queue) -> None:
     add(queue, "azure.receive", status=503)
     target = poll_urls(queue)["signedPollUrl"].removeprefix(ROOT_URL).replace("sig=", "sig=A")
     assert queue.send("GET", target, credentials=None).status_code == 403
@@ -460,11 +471,11 @@ def upload(queue: Queue, url: str) -> TestResponse:
 
 
 @pytest.mark.parametrize("storage_type", ["s3", "azure", "blob"])
-def test_an_upload_fails_for_the_task_of_the_fault(queue: Queue, storage_type: str) -> None:
-    """By whichever URL; a body that is the fault's alone is like that of the server's own errors."""
-    hit, other = queue.running(), queue.running()
-    urls = [upload_url(queue, task_id, storage_type) for task_id in (hit, other)]
-    fault_id = add(queue, "upload", status=503, taskId=hit)
+def test_a_fault_of_a_task_happens_to_the_uploads_of_that_task(queue: Queue, storage_type: str) -> None:
+    """The error has the form of the service that the URL belongs to."""
+    faulty, other = queue.running(), queue.running()
+    urls = [upload_url(queue, task_id, storage_type) for task_id in (faulty, other)]
+    fault_id = add(queue, "upload", status=503, taskId=faulty)
     answers = [upload(queue, url) for url in urls]
     assert [answer.status_code for answer in answers] == [503, 201 if storage_type == "azure" else 200]
     assert fault_id in answers[0].get_data(as_text=True)
@@ -476,7 +487,7 @@ def test_an_upload_fails_for_the_task_of_the_fault(queue: Queue, storage_type: s
 
 @pytest.mark.parametrize("storage_type", ["s3", "azure"])
 @pytest.mark.parametrize(("when", "is_stored"), [("before", False), ("after", True)])
-def test_a_dropped_upload_is_stored_or_not(
+def test_an_upload_is_stored_only_if_it_is_dropped_after(
     queue: Queue, storage_type: str, when: str, is_stored: bool
 ) -> None:
     task_id = queue.running()
@@ -488,7 +499,7 @@ def test_a_dropped_upload_is_stored_or_not(
     assert bool(queue.server.storage.account.container.properties(name)) is is_stored
 
 
-def test_only_who_may_upload_meets_its_fault(queue: Queue) -> None:
+def test_an_upload_that_is_refused_does_not_use_up_a_fault(queue: Queue) -> None:
     url = upload_url(queue, queue.running(), "s3")
     add(queue, "upload", status=503)
     refused(upload(queue, f"{url}0"), 403, "AuthorizationFailed")

@@ -35,13 +35,13 @@ def asked(queue: Queue, path: str, task_ids: list[str], query: str = "") -> Any:
 @pytest.mark.parametrize(
     ("path", "name", "item"), [("/tasks", "tasks", "task"), ("/tasks/status", "statuses", "status")]
 )
-def test_tasks_are_answered_in_the_order_in_which_they_are_asked_for(
+def test_tasks_are_answered_in_the_order_of_the_request(
     queue: Queue, path: str, name: str, item: str
 ) -> None:
     first, second = queue.create(), queue.running()
     answer = asked(queue, path, [second, slugid(), first, second])
     assert list(answer) == [name]
-    assert [one["taskId"] for one in answer[name]] == [second, first]
+    assert [entry["taskId"] for entry in answer[name]] == [second, first]
     single = succeeded(queue.call({"task": "task", "status": "status"}[item], taskId=second)).get_json()
     assert answer[name][0][item] == (single if item == "task" else single["status"])
     assert asked(queue, path, []) == {name: []}
@@ -53,13 +53,13 @@ def test_tasks_come_in_pages(queue: Queue) -> None:
     seen, query = [], "?limit=2"
     for _ in range(3):
         page = asked(queue, "/tasks/status", missing, query)
-        seen += [one["taskId"] for one in page["statuses"]]
+        seen += [entry["taskId"] for entry in page["statuses"]]
         query = f"?limit=2&continuationToken={page.get('continuationToken', '')}"
     assert seen == tasks
     assert "continuationToken" not in page
 
 
-def test_a_page_goes_on_with_the_same_body_only(queue: Queue) -> None:
+def test_a_token_is_valid_only_with_the_same_body(queue: Queue) -> None:
     tasks = [queue.create() for _ in range(3)]
     token = asked(queue, "/tasks", tasks, "?limit=1")["continuationToken"]
     query = f"?limit=1&continuationToken={token}"
@@ -68,14 +68,14 @@ def test_a_page_goes_on_with_the_same_body_only(queue: Queue) -> None:
     refused(answer, 400, "InvalidRequestArguments", "continuationToken")
 
 
-def test_up_to_a_thousand_tasks_are_asked_for_at_once(queue: Queue) -> None:
+def test_at_most_a_thousand_tasks_are_answered_at_once(queue: Queue) -> None:
     ids = [slugid() for _ in range(1001)]
     assert asked(queue, "/tasks/status", ids[:1000]) == {"statuses": []}
     refused(queue.call("statuses", {"taskIds": ids}), 400, "InputValidationError", "1000")
     refused(queue.call("statuses", {"taskIds": ["a/b"]}), 400, "InputValidationError", "a/b")
 
 
-def test_a_sealed_group_says_since_when_and_takes_no_new_task(queue: Queue) -> None:
+def test_a_sealed_group_shows_its_time_and_takes_no_new_task(queue: Queue) -> None:
     first = member(queue)
     before = succeeded(queue.call("getTaskGroup", taskGroupId=GROUP_ID)).get_json()
     assert before == {
@@ -94,7 +94,7 @@ def test_a_sealed_group_says_since_when_and_takes_no_new_task(queue: Queue) -> N
     succeeded(queue.call("createTask", late, taskId=first))
 
 
-def test_a_sealed_group_is_canceled(queue: Queue) -> None:
+def test_only_a_sealed_group_is_canceled(queue: Queue) -> None:
     first, second = member(queue), member(queue)
     answer = queue.call("cancelTaskGroup", taskGroupId=GROUP_ID)
     refused(answer, 409, "RequestConflict", "is not sealed", "sealTaskGroup first")
@@ -109,12 +109,12 @@ def test_a_sealed_group_is_canceled(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("name", ["getTaskGroup", "sealTaskGroup", "cancelTaskGroup"])
-def test_a_group_that_is_not_there_is_not_found(queue: Queue, name: str) -> None:
+def test_an_unknown_group_is_not_found(queue: Queue, name: str) -> None:
     refused(queue.call(name, taskGroupId=GROUP_ID), 404, "ResourceNotFound", GROUP_ID)
 
 
 def in_queue(queue: Queue, state: str) -> Any:
-    """The one task of the task queue that is ``pending``, or ``claimed``, as it is listed there."""
+    """The only task of the task queue that is ``pending``, or ``claimed``, as in the list."""
     path = f"/v1/task-queues/{PROVISIONER}%2F{WORKER_TYPE}/{state}"
     (listed,) = succeeded(queue.send("GET", path)).get_json()["tasks"]
     return listed
@@ -134,13 +134,13 @@ def test_a_changed_priority_is_shown_wherever_the_task_is(queue: Queue) -> None:
     assert (claim["task"]["priority"], claim["status"]["priority"]) == ("high", "high")
 
 
-def test_a_priority_that_is_none_is_refused(queue: Queue) -> None:
+def test_an_invalid_priority_is_refused(queue: Queue) -> None:
     task_id = queue.create()
     for body in ({}, {"newPriority": "normal"}, {"newPriority": 7}):
         refused(queue.call("changeTaskPriority", body, taskId=task_id), 400, "InputValidationError")
 
 
-def test_the_priority_of_a_resolved_task_is_a_conflict(queue: Queue) -> None:
+def test_a_change_of_the_priority_of_a_resolved_task_is_a_conflict(queue: Queue) -> None:
     answer = queue.call("changeTaskPriority", {"newPriority": "high"}, taskId=queue.canceled())
     refused(answer, 409, "RequestConflict", "it is resolved")
 
@@ -159,7 +159,7 @@ def holding(*scopes: str) -> Queue:
         ("queue:create-task:low:provisioner/worker-Type_1", 403, 403),  # it has no right to the task as it is
     ],
 )
-def test_who_may_raise_a_priority_may_not_lower_it(scope: str, raised: int, lowered: int) -> None:
+def test_a_scope_allows_to_raise_or_to_lower_a_priority(scope: str, raised: int, lowered: int) -> None:
     for new, status in (("high", raised), ("low", lowered)):
         queue = holding(scope)
         queue.create(TASK_ID, priority="medium")
@@ -167,8 +167,8 @@ def test_who_may_raise_a_priority_may_not_lower_it(scope: str, raised: int, lowe
         assert answer.status_code == status
 
 
-def test_a_group_is_changed_as_far_as_the_client_may() -> None:
-    may_raise, may_lower = (f"queue:{one}-task-group-priority:{GROUP_ID}" for one in ("raise", "lower"))
+def test_only_the_tasks_whose_change_the_scopes_allow_are_changed() -> None:
+    may_raise, may_lower = (f"queue:{verb}-task-group-priority:{GROUP_ID}" for verb in ("raise", "lower"))
     queue = holding(may_raise)
     low, high = member(queue, priority="low"), member(queue, priority="high")
     answer = queue.call("changeTaskGroupPriority", {"newPriority": "medium"}, TESTED, taskGroupId=GROUP_ID)
@@ -186,7 +186,7 @@ def test_a_group_is_changed_as_far_as_the_client_may() -> None:
     assert succeeded(answer).get_json()["tasksAffected"] == 2
 
 
-def test_who_may_not_change_a_group_is_told_what_is_missing() -> None:
+def test_a_refused_change_of_a_group_names_the_missing_scope() -> None:
     queue = holding("queue:create-task:*")
     member(queue)
     answer = queue.call("changeTaskGroupPriority", {"newPriority": "high"}, TESTED, taskGroupId=GROUP_ID)

@@ -1,4 +1,4 @@
-"""What old workers ask of purge-cache and auth, where the server stands in for them."""
+"""The endpoints of purge-cache and auth that old workers call."""
 
 import json
 
@@ -28,13 +28,13 @@ def queue() -> Queue:
 
 
 @pytest.mark.parametrize(("method", "target"), TARGETS)
-def test_without_the_option_each_is_404_with_its_name(method: str, target: str) -> None:
+def test_without_the_option_each_stub_is_a_404_that_names_it(method: str, target: str) -> None:
     answer = Queue().send(method, target, b'{"scopes": []}')
     assert "--legacy-stubs" in refused(answer, 404, "ResourceNotFound")
 
 
 @pytest.mark.parametrize("prefix", ["/v1", "/api/purge-cache/v1"])
-def test_there_is_nothing_to_purge(queue: Queue, prefix: str) -> None:
+def test_the_list_of_purge_requests_is_empty(queue: Queue, prefix: str) -> None:
     for credentials in (WORKER, None):
         answer = succeeded(queue.send("GET", prefix + PURGE, credentials=credentials))
         assert answer.get_json() == {"requests": []}
@@ -42,14 +42,14 @@ def test_there_is_nothing_to_purge(queue: Queue, prefix: str) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("prefix", ["/v1", "/api/auth/v1"])
-def test_scopes_are_expanded_through_the_servers_roles(queue: Queue, method: str, prefix: str) -> None:
+def test_scopes_are_expanded_by_the_roles_of_the_server(queue: Queue, method: str, prefix: str) -> None:
     body = json.dumps({"scopes": ["assume:worker-type:p/w"]}).encode()
     answer = succeeded(queue.send(method, f"{prefix}/scopes/expand", body, credentials=WORKER))
     assert sorted(answer.get_json()["scopes"]) == sorted(EXPANDED)
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_scopes_are_expanded_for_clients_alone_and_only_of_a_list(queue: Queue, method: str) -> None:
+def test_scopes_are_expanded_only_for_valid_clients_and_only_lists(queue: Queue, method: str) -> None:
     stranger = Credentials("a-stranger", "the-access-token-of-a-stranger")
     asked = b'{"scopes": ["a"]}'
     for sent, credentials, status in (
@@ -74,7 +74,7 @@ def test_scopes_are_expanded_for_clients_alone_and_only_of_a_list(queue: Queue, 
 
 
 @pytest.mark.parametrize("prefix", ["/v1", "/api/auth/v1"])
-def test_current_scopes_are_those_of_the_credentials_and_none_without(queue: Queue, prefix: str) -> None:
+def test_current_scopes_are_those_of_the_credentials(queue: Queue, prefix: str) -> None:
     def current(credentials: Credentials | None) -> list[str]:
         answer = succeeded(queue.send("GET", f"{prefix}/scopes/current", credentials=credentials))
         return sorted(answer.get_json()["scopes"])

@@ -1,4 +1,4 @@
-"""What Prometheus is told: how many requests were answered, and how many wait for work now."""
+"""The metrics: how many requests were answered, and how many wait for work now."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,8 +12,8 @@ def metric(queue: Queue, name: str, **labels: str) -> float | None:
     """The value with these labels; None where there is none."""
     answer = succeeded(queue.send("GET", "/metrics", credentials=None))
     assert answer.content_type.startswith("text/plain; version=")
-    samples = [one for family in text_string_to_metric_families(answer.text) for one in family.samples]
-    return next((one.value for one in samples if (one.name, one.labels) == (name, labels)), None)
+    samples = [sample for family in text_string_to_metric_families(answer.text) for sample in family.samples]
+    return next((sample.value for sample in samples if (sample.name, sample.labels) == (name, labels)), None)
 
 
 def test_answered_requests_are_counted_by_endpoint_and_status() -> None:
@@ -26,7 +26,7 @@ def test_answered_requests_are_counted_by_endpoint_and_status() -> None:
     assert metric(queue, name, endpoint="none", status="404") == 2
 
 
-def test_a_request_of_claim_work_that_waits_for_work_is_counted_while_it_waits() -> None:
+def test_requests_of_claim_work_are_counted_while_they_wait() -> None:
     queue = Queue()
     assert metric(queue, "legacy_queue_waiting_requests") == 0
     with ThreadPoolExecutor(1) as pool:

@@ -1,4 +1,4 @@
-"""Each row of docs/explanation/clock.md: what an advance does, and what it leaves alone."""
+"""Each row of docs/explanation/clock.md: what an advance changes, and what it does not."""
 
 import re
 import threading
@@ -36,7 +36,7 @@ MOVED, NOT_MOVED = (
     re.findall(r"^\| (?!what \|)(?!---)(.+?) \|", part, re.MULTILINE)
     for part in PAGE.read_text().partition("## What does not")[::2]
 )
-ELSEWHERE = {  # no advance comes near them: another process, or a clock that was never handed over
+ELSEWHERE = {  # no advance reaches them: they read a clock of their own
     "lines of the log": "legacy_queue/cli/logs.py",
     "TLS certificates": "legacy_queue/cli/tls.py",
     "what a test waits for": "legacy_queue/testing/legacy_queue.py",
@@ -67,22 +67,22 @@ def advance(queue: Queue, duration: timedelta) -> None:
 
 
 def runs(queue: Queue, task_id: str) -> list[tuple[str, str | None]]:
-    found = succeeded(queue.call("status", taskId=task_id)).get_json()["status"]["runs"]
-    return [(run["state"], run.get("reasonResolved")) for run in found]
+    status = succeeded(queue.call("status", taskId=task_id)).get_json()["status"]
+    return [(run["state"], run.get("reasonResolved")) for run in status["runs"]]
 
 
 def visible(queue: Queue) -> list[tuple[str, int]]:
-    """What a worker receives that polls now: its messages are invisible then."""
+    """The runs whose messages a poll receives now; the messages are invisible afterwards."""
     return [(task_id, run_id) for task_id, run_id, *_ in queue.messages()]
 
 
 @pytest.mark.parametrize("name", [*MOVED, *NOT_MOVED])
-def test_the_page_is_right_about(name: str, queue: Queue) -> None:
+def test_the_page_is_true_of(name: str, queue: Queue) -> None:
     if name not in ELSEWHERE:
         CHECKS[name](queue)
 
 
-def test_what_is_checked_is_on_the_page() -> None:
+def test_each_check_has_its_row_on_the_page() -> None:
     assert {*CHECKS, *ELSEWHERE} == {*MOVED, *NOT_MOVED}
     for path in ELSEWHERE.values():
         source = (PAGE.parents[2] / path).read_text()
@@ -202,20 +202,21 @@ def times(queue: Queue) -> None:
     assert queue.call("status", taskId=slugid()).get_json()["requestInfo"]["time"] == later
 
 
-@row("counts by the hour")
-def hours(queue: Queue) -> None:
+@row("times of calls")
+def times_of_calls(queue: Queue) -> None:
     queue.messages()
     advance(queue, 3 * HOUR)
     queue.messages()
     queue.server.services.usage.flush()
-    assert len({counted.hour for counted in queue.server.storage.usage.since(NOW - DAY, None, None)}) == 2
+    ((_, calls),) = queue.server.storage.usage.since(NOW - DAY, None, None)
+    assert calls.last - calls.first == 3 * HOUR
 
 
 @row("Hawk signatures")
 def signatures(queue: Queue) -> None:
     advance(queue, DAY)
     path = "/control/v1/clock"
-    succeeded(queue.send("GET", path))  # which is signed by the real time
+    succeeded(queue.send("GET", path))  # signed at the real time
     signed = {"Authorization": hawk(ROOT, "GET", ROOT_URL + path, NOW + DAY)}
     refused(queue.send("GET", path, headers=signed), 401, "AuthenticationFailed")
 
@@ -225,7 +226,7 @@ def credentials(queue: Queue) -> None:
     task_id = queue.create()
     given = claimed(succeeded(queue.claim(task_id)))
     advance(queue, CLAIM + HOUR)
-    reclaim = {"taskId": task_id, "runId": 0, "credentials": given}
+    reclaim: dict[str, Any] = {"taskId": task_id, "runId": 0, "credentials": given}
     refused(queue.call("reclaimTask", **reclaim), 409, "RequestConflict")
     queue.clock.advance(CLAIM + 15 * MINUTE)
     refused(queue.call("reclaimTask", **reclaim), 409, "RequestConflict")
@@ -250,7 +251,7 @@ def artifact_urls(queue: Queue) -> None:
     queue = Queue(control=True, claim_timeout=4 * DAY)
     task_id = queue.running(deadline=format_time(NOW + 5 * DAY))
     body = artifact_body("s3", expires=format_time(NOW + 5 * DAY))
-    where = {"taskId": task_id, "runId": 0, "name": "public/log"}
+    where: dict[str, Any] = {"taskId": task_id, "runId": 0, "name": "public/log"}
     upload = succeeded(queue.call("createArtifact", body, **where)).get_json()
     advance(queue, DAY)
     again = succeeded(queue.call("createArtifact", body, **where)).get_json()
@@ -266,7 +267,7 @@ def artifact_urls(queue: Queue) -> None:
 
 @row("claimWork that waits for work")
 def claim_work(queue: Queue) -> None:
-    queue = Queue(control=True)  # which waits for 20 s: the real time stands still here
+    queue = Queue(control=True)  # it waits for 20 s; the real time stands still here
     task_id = queue.create()
     assert visible(queue) == [(task_id, 0)]
     answers: list[Any] = []
@@ -277,7 +278,7 @@ def claim_work(queue: Queue) -> None:
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    assert wait_until(lambda: services.claim_work.waiting() == 1)
+    assert wait_until(lambda: services.pollers.waiting() == 1)
     advance(queue, MINUTE)
     assert waiting.is_alive()
     advance(queue, HOUR)
@@ -291,9 +292,9 @@ def event_streams(queue: Queue) -> None:
     stream = queue.server.services.event_feed.follow(None, "#", "")
     assert next(stream) is None
     advance(queue, DAY)
-    told = next(stream)
-    assert isinstance(told, tuple)
-    assert (told[1].exchange, told[1].payload["status"]["taskId"]) == ("task-exception", task_id)
+    item = next(stream)
+    assert isinstance(item, tuple)
+    assert (item[1].exchange, item[1].payload["status"]["taskId"]) == ("task-exception", task_id)
 
 
 @row("`delay` of a fault")
@@ -310,4 +311,4 @@ def journal(queue: Queue) -> None:
     queue.messages()
     requests = succeeded(queue.send("GET", "/control/v1/requests")).get_json()["requests"]
     assert requests
-    assert all(abs(datetime.now(UTC) - parse_time(one["time"])) < DAY for one in requests)
+    assert all(abs(datetime.now(UTC) - parse_time(request["time"])) < DAY for request in requests)

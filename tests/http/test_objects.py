@@ -51,30 +51,34 @@ def of(answer: Any) -> Credentials:
 
 
 @pytest.fixture
-def one(queue: Queue) -> Object:
+def unfinished(queue: Queue) -> Object:
     return Object(queue)
 
 
 @pytest.fixture
-def uploaded(one: Object) -> Object:
-    succeeded(one.create_upload(INLINE))
-    succeeded(one.finish_upload())
-    succeeded(one.finish())
-    return one
+def uploaded(unfinished: Object) -> Object:
+    succeeded(unfinished.create_upload(INLINE))
+    succeeded(unfinished.finish_upload())
+    succeeded(unfinished.finish())
+    return unfinished
 
 
-def test_an_object_is_put_to_the_url_that_is_answered_and_had_by_the_one_of_its_download(one: Object) -> None:
-    answer = succeeded(one.create_upload(TO_PUT)).get_json()
+def test_an_object_is_uploaded_and_downloaded_by_the_urls_of_the_answers(unfinished: Object) -> None:
+    answer = succeeded(unfinished.create_upload(TO_PUT)).get_json()
     request = answer["uploadMethod"]["putUrl"]
-    assert answer == {**one.upload, "expires": one.created["expires"], "uploadMethod": {"putUrl": request}}
-    put = one.queue.upload(request["url"], BLOB, request["headers"]["content-type"])
+    assert answer == {
+        **unfinished.upload,
+        "expires": unfinished.created["expires"],
+        "uploadMethod": {"putUrl": request},
+    }
+    put = unfinished.queue.upload(request["url"], BLOB, request["headers"]["content-type"])
     assert put.status_code == 200
-    assert succeeded(one.finish_upload()).get_json() == {}
-    assert succeeded(one.finish()).status_code == 204
+    assert succeeded(unfinished.finish_upload()).get_json() == {}
+    assert succeeded(unfinished.finish()).status_code == 204
     accepted = {"acceptDownloadMethods": {"getUrl": True}}
-    answer = succeeded(one.download("PUT", "start-download", accepted)).get_json()
+    answer = succeeded(unfinished.download("PUT", "start-download", accepted)).get_json()
     assert (answer["method"], answer["hashes"]) == ("getUrl", HASHES)
-    got = one.queue.send("GET", answer["url"].removeprefix(ROOT_URL), credentials=None)
+    got = unfinished.queue.send("GET", answer["url"].removeprefix(ROOT_URL), credentials=None)
     assert (got.data, got.content_type) == (BLOB, "text/html")
 
 
@@ -90,25 +94,30 @@ def test_an_object_is_described_and_redirected_to(uploaded: Object) -> None:
     assert redirect.headers["x-taskcluster-artifact-storage-type"] == "object"
 
 
-def test_a_download_method_that_is_not_there_is_refused(uploaded: Object) -> None:
+def test_an_unknown_download_method_is_refused(uploaded: Object) -> None:
     answer = uploaded.download("PUT", "start-download", {"acceptDownloadMethods": {}})
     refused(answer, 406, "NoMatchingMethod", "getUrl or simple")
     answer = uploaded.download("PUT", "start-download", {"acceptDownloadMethods": {"HTTP:GET": True}})
     refused(answer, 400, "InputValidationError", "HTTP:GET")
 
 
-def test_an_object_that_is_not_finished_is_not_there(one: Object) -> None:
+def test_an_unfinished_object_is_not_found(unfinished: Object) -> None:
     for method, call, body in (
         ("PUT", "start-download", {"acceptDownloadMethods": {"simple": True}}),
         ("GET", "metadata", None),
         ("GET", "download", None),
     ):
-        refused(one.queue.object(method, call, one.name, body), 404, "ResourceNotFound", "finish its upload")
-    refused(one.finish(), 400, "InputError", "call finishUpload")
-    refused(one.finish_upload(), 409, "RequestConflict", "not uploaded yet")
+        refused(
+            unfinished.queue.object(method, call, unfinished.name, body),
+            404,
+            "ResourceNotFound",
+            "finish its upload",
+        )
+    refused(unfinished.finish(), 400, "InputError", "call finishUpload")
+    refused(unfinished.finish_upload(), 409, "RequestConflict", "not uploaded yet")
 
 
-def test_credentials_are_for_one_object_and_for_one_direction(uploaded: Object) -> None:
+def test_credentials_are_valid_for_one_object_and_one_direction(uploaded: Object) -> None:
     queue, upload = uploaded.queue, uploaded.credentials
     accepted = {"acceptDownloadMethods": {"simple": True}}
     for credentials in (None, upload):
@@ -130,7 +139,7 @@ def test_credentials_are_for_one_object_and_for_one_direction(uploaded: Object) 
 @pytest.mark.parametrize(
     "name", ["a", "t/x/0/a", "t/VLdaX5vAQ0iW8JIr3sGQZw/1001/a", "t/VLdaX5vAQ0iW8JIr3sGQZw/0/"]
 )
-def test_the_name_of_an_object_is_that_of_an_artifact(queue: Queue, name: str) -> None:
+def test_an_object_name_that_is_not_of_an_artifact_is_refused(queue: Queue, name: str) -> None:
     refused(queue.object("GET", "metadata", name), 400, "InvalidRequestArguments", "objectName")
 
 
@@ -150,10 +159,12 @@ def test_the_name_of_an_object_is_that_of_an_artifact(queue: Queue, name: str) -
     ],
     ids=range(7),
 )
-def test_an_upload_that_does_not_match_is_refused(one: Object, changes: Any, said: str) -> None:
-    refused(one.create_upload(INLINE, **changes), 400, "InputValidationError", said)
+def test_an_upload_that_does_not_match_the_schema_is_refused(
+    unfinished: Object, changes: Any, said: str
+) -> None:
+    refused(unfinished.create_upload(INLINE, **changes), 400, "InputValidationError", said)
 
 
-def test_the_object_service_says_that_it_is_alive(queue: Queue) -> None:
+def test_the_object_service_answers_a_ping(queue: Queue) -> None:
     answer = succeeded(queue.send("GET", "/api/object/v1/ping", credentials=None)).get_json()
     assert answer["alive"] is True

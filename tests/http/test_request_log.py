@@ -1,4 +1,4 @@
-"""One line of the log for each request: who asked for what, what came of it, and never a secret."""
+"""One log line for each request: its client, its endpoint and its status, and never a secret."""
 
 import base64
 import json
@@ -38,11 +38,11 @@ SECRET = "S3CRETsecretS3CRETsecret"
 def logged(
     queue: Queue, *request: Any, call: bool = False, **more: Any
 ) -> tuple[TestResponse, dict[str, Any]]:
-    """An answer, read to its end, and the line of its request."""
+    """An answer that was read to its end, and the line of its request."""
     with capture_logs() as logs:
         answer = (queue.call if call else queue.send)(*request, **more)
         answer.get_data()
-        assert logs == [], "it has not been answered yet"
+        assert logs == [], "the line is written when the answer is closed"
         answer.close()
     [line] = logs
     assert (line.pop("event"), line.pop("log_level")) == ("request", "info")
@@ -51,7 +51,7 @@ def logged(
     return answer, dict(line)
 
 
-def test_a_line_says_who_called_what_and_what_came_of_it(queue: Queue) -> None:
+def test_a_line_has_the_client_the_endpoint_and_the_status(queue: Queue) -> None:
     task_id = slugid()
     for prefix in ("/v1", "/api/queue/v1"):
         _, line = logged(queue, "createTask", task_body(), call=True, prefix=prefix, taskId=task_id)
@@ -64,12 +64,12 @@ def test_a_line_says_who_called_what_and_what_came_of_it(queue: Queue) -> None:
         }
 
 
-def test_a_request_without_credentials_has_no_client(queue: Queue) -> None:
+def test_the_line_of_a_request_without_credentials_has_no_client(queue: Queue) -> None:
     _, line = logged(queue, "GET", "/v1/ping", credentials=None)
     assert line == {"method": "GET", "path": "/v1/ping", "endpoint": "ping", "status": 200}
 
 
-def test_a_refusal_has_its_code_and_the_id_that_its_body_has(queue: Queue) -> None:
+def test_the_line_of_a_refusal_has_the_code_and_the_request_id_of_its_body(queue: Queue) -> None:
     answer, line = logged(queue, "status", call=True, taskId=slugid())
     refused(answer, 404, "ResourceNotFound")
     assert (line["status"], line["code"]) == (404, "ResourceNotFound")
@@ -99,7 +99,7 @@ def test_only_the_log_says_why_credentials_are_refused(
     assert SECRET not in str(line)
 
 
-def test_the_log_says_by_how_much_a_clock_is_off(queue: Queue) -> None:
+def test_the_log_says_by_how_much_a_clients_clock_is_wrong(queue: Queue) -> None:
     target = f"/v1/poll-task-url/{PROVISIONER}/{WORKER_TYPE}"
     signed = hawk(ROOT, "GET", ROOT_URL + target, NOW - timedelta(minutes=20))
     _, line = logged(queue, "GET", target, credentials=None, headers={"Authorization": signed})
@@ -114,33 +114,33 @@ def test_the_log_says_which_scope_is_missing() -> None:
 
 
 @pytest.mark.parametrize("given", ["a", "an-Id_0", "a" * 64])
-def test_a_harmless_id_of_the_requests_own_is_taken_over(queue: Queue, given: str) -> None:
+def test_a_plain_request_id_of_the_client_is_used(queue: Queue, given: str) -> None:
     for target in ("/v1/ping", "/v1/no-such"):
         answer, _ = logged(queue, "GET", target, credentials=None, headers={"X-Request-Id": given})
         assert answer.headers["x-request-id"] == given
 
 
 @pytest.mark.parametrize("given", ["", "a" * 65, "a b", "a/b", 'a"b', "{}", "\u00e9"])
-def test_another_id_is_replaced_by_a_new_one(queue: Queue, given: str) -> None:
+def test_another_request_id_is_replaced_by_a_new_one(queue: Queue, given: str) -> None:
     made = set()
     for _ in range(2):
         answer, _ = logged(queue, "GET", "/v1/ping", credentials=None, headers={"X-Request-Id": given})
         made.add(answer.headers["x-request-id"])
     assert len(made) == 2
-    assert all(re.fullmatch("[A-Za-z0-9_-]{12}", one) for one in made)
+    assert all(re.fullmatch("[A-Za-z0-9_-]{12}", request_id) for request_id in made)
 
 
-def test_a_stream_of_events_is_one_line_when_it_ends(queue: Queue) -> None:
+def test_a_stream_of_events_has_one_line_when_it_ends(queue: Queue) -> None:
     with capture_logs() as logs:
         answer = queue.http.get("/events", base_url=ROOT_URL, environ_overrides={"RAW_URI": "/events"})
-        assert next(iter(answer.response)).startswith(b"retry:")
+        assert next(iter(answer.iter_encoded())).startswith(b"retry:")
         assert logs == []
         answer.close()
     [line] = logs
     assert (line["endpoint"], line["status"]) == ("events", 200)
 
 
-def test_a_redirect_is_a_line_without_where_it_leads(queue: Queue) -> None:
+def test_the_line_of_a_redirect_does_not_say_where_it_leads(queue: Queue) -> None:
     task_id = queue.running()
     succeeded(queue.artifact(task_id, "public/a", "reference", url=f"https://example.com/?sig={SECRET}"))
     answer, line = logged(queue, "GET", f"/v1/task/{task_id}/artifacts/public%2Fa", credentials=None)
@@ -149,7 +149,7 @@ def test_a_redirect_is_a_line_without_where_it_leads(queue: Queue) -> None:
     assert SECRET not in str(line)
 
 
-def test_signed_requests_to_storage_are_lines_without_what_signs_them(queue: Queue) -> None:
+def test_the_line_of_a_signed_url_has_no_signature(queue: Queue) -> None:
     queue.create()
     urls = succeeded(queue.call("pollTaskUrls", **POOL)).get_json()["queues"][-1]
     target = urls["signedPollUrl"].removeprefix(ROOT_URL)
@@ -192,7 +192,7 @@ def test_signed_requests_to_storage_are_lines_without_what_signs_them(queue: Que
         (f"/v1/task/{TASK_ID}/runs/0/claim", {}, {"accessToken": SECRET, "certificate": {"a": SECRET}}),
     ],
 )
-def test_nothing_secret_is_in_the_log_wherever_it_was_sent(
+def test_no_secret_is_in_the_log_wherever_it_was_sent(
     queue: Queue, target: str, headers: dict[str, str], body: Any
 ) -> None:
     sent = base64.b64encode(SECRET.encode()).decode()

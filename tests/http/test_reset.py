@@ -1,4 +1,4 @@
-"""``POST /control/v1/reset``: nothing is left of what was, and everything works again."""
+"""``POST /control/v1/reset``: it removes everything, and the server works again."""
 
 import secrets
 import threading
@@ -43,7 +43,7 @@ def queue() -> Queue:
     return Queue(control=True)
 
 
-def test_nothing_is_left(queue: Queue) -> None:
+def test_a_reset_removes_everything(queue: Queue) -> None:
     task_id = queue.running()
     queue.create()
     succeeded(queue.artifact(task_id, "public/a"))
@@ -52,7 +52,8 @@ def test_nothing_is_left(queue: Queue) -> None:
     succeeded(move(queue, freeze=True))
     assert succeeded(reset(queue)).get_json() == {}
     assert control(queue, "requests") == {"requests": []}
-    for name, ids in {"status": {}, "listArtifacts": {"runId": 0}}.items():
+    calls: dict[str, dict[str, Any]] = {"status": {}, "listArtifacts": {"runId": 0}}
+    for name, ids in calls.items():
         refused(queue.call(name, taskId=task_id, **ids), 404, "ResourceNotFound")
     refused(queue.call("getWorkerType", **POOL), 404, "ResourceNotFound")
     assert control(queue, "tasks?state=all") == {"tasks": []}
@@ -64,7 +65,7 @@ def test_nothing_is_left(queue: Queue) -> None:
     assert 'status="404"' in queue.send("GET", "/metrics", credentials=None).text
 
 
-def test_a_task_can_be_created_claimed_and_moved_in_time_again(queue: Queue) -> None:
+def test_the_server_works_again_after_a_reset(queue: Queue) -> None:
     for _ in range(2):
         task_id = queue.running()
         succeeded(move(queue, advance="21m"))
@@ -72,7 +73,7 @@ def test_a_task_can_be_created_claimed_and_moved_in_time_again(queue: Queue) -> 
         succeeded(reset(queue))
 
 
-def test_signed_urls_from_before_are_no_good(queue: Queue) -> None:
+def test_signed_urls_from_before_a_reset_are_refused(queue: Queue) -> None:
     task_id = queue.running()
     put_url = succeeded(queue.artifact(task_id, "public/a")).get_json()["putUrl"]
     succeeded(queue.upload(put_url, b"content"))
@@ -85,7 +86,7 @@ def test_signed_urls_from_before_are_no_good(queue: Queue) -> None:
         assert (answer.status_code, answer.headers["x-ms-error-code"]) == (403, "AuthenticationFailed")
 
 
-def test_a_request_that_waits_for_work_is_answered(queue: Queue) -> None:
+def test_a_reset_answers_requests_that_wait_for_work(queue: Queue) -> None:
     answers = []
 
     def wait() -> None:
@@ -93,17 +94,22 @@ def test_a_request_that_waits_for_work_is_answered(queue: Queue) -> None:
 
     thread = threading.Thread(target=wait)
     thread.start()
-    assert wait_until(lambda: queue.server.services.claim_work.waiting() == 1)
+    assert wait_until(lambda: queue.server.services.pollers.waiting() == 1)
     succeeded(reset(queue))
     thread.join(30)
     assert succeeded(answers[0]).get_json() == {"tasks": []}
 
 
-def test_an_event_stream_ends(queue: Queue) -> None:
+def test_a_reset_ends_event_streams(queue: Queue) -> None:
     stream = queue.http.get("/events", base_url=ROOT_URL, environ_overrides={"RAW_URI": "/events"})
     chunks = iter(stream.iter_encoded())
     assert next(chunks).startswith(b"retry")
-    ended = threading.Thread(target=lambda: (list(chunks), stream.close()))
+
+    def read() -> None:
+        list(chunks)
+        stream.close()
+
+    ended = threading.Thread(target=read)
     ended.start()
     succeeded(reset(queue))
     ended.join(30)
@@ -112,13 +118,13 @@ def test_an_event_stream_ends(queue: Queue) -> None:
 
 @pytest.fixture
 def running(queue: Queue) -> Iterator[Queue]:
-    """With the background's threads."""
+    """A server whose background runs."""
     queue.server.background.start()
     yield queue
     queue.server.background.stop()
 
 
-def test_what_is_due_after_a_reset_is_seen_to_by_the_background(running: Queue) -> None:
+def test_the_background_works_after_a_reset(running: Queue) -> None:
     before = threading.active_count()
     for _ in range(3):
         succeeded(reset(running))
@@ -154,7 +160,7 @@ def on_azurite(queue: Queue, azurite: Azurite) -> Queue:
     return queue
 
 
-def test_on_azurite_what_is_under_the_prefix_is_removed_and_nothing_else(on_azurite: Queue) -> None:
+def test_on_azurite_a_reset_removes_everything_under_the_prefix_and_nothing_else(on_azurite: Queue) -> None:
     queue, prefix = on_azurite, on_azurite.settings.queue_prefix
     account = queue.server.storage.account
     assert isinstance(account, AzureAccount)

@@ -1,4 +1,4 @@
-"""Task queues over HTTP: what waits in them, what is claimed, and which there are."""
+"""Task queues over HTTP: their pending tasks, their claimed tasks, and the list of them."""
 
 import json
 from datetime import timedelta
@@ -38,7 +38,7 @@ def listed(queue: Queue, name: str, **query: Any) -> Any:
     return succeeded(queue.send("GET", route)).get_json()
 
 
-def test_counts_are_those_of_pending_and_of_claimed_tasks(queue: Queue) -> None:
+def test_pending_and_claimed_tasks_are_counted(queue: Queue) -> None:
     queue.create()
     queue.running(slugid())
     counts = {**NAMED, "pendingTasks": 1, "claimedTasks": 1}
@@ -52,12 +52,16 @@ def test_counts_are_those_of_pending_and_of_claimed_tasks(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("ids", [["a"], ["a/b", "a/b"], ["a/b/c"], "a/b", [f"a/{n}" for n in range(1001)]])
-def test_counts_of_what_is_no_task_queue_are_refused(queue: Queue, ids: Any) -> None:
+def test_counts_of_invalid_task_queue_ids_are_refused(queue: Queue, ids: Any) -> None:
     refused(queue.call("taskQueueCountsBatch", {"taskQueueIds": ids}), 400, "InputValidationError")
 
 
-def test_counts_of_each_task_queue_need_scopes_of_their_own() -> None:
-    scopes = [f"queue:{what}-count:{one}" for what in ("pending", "claimed") for one in ("a/b", "a/c")]
+def test_the_counts_of_each_task_queue_need_its_scopes() -> None:
+    scopes = [
+        f"queue:{what}-count:{task_queue_id}"
+        for what in ("pending", "claimed")
+        for task_queue_id in ("a/b", "a/c")
+    ]
     caller = Credentials("counts", "the-access-token-of-a-client-that-counts")
     queue = Queue(Client(caller.client_id, caller.access_token, tuple(scopes)))
     succeeded(queue.call("taskQueueCountsBatch", {"taskQueueIds": ["a/b", "a/c"]}, caller))
@@ -65,7 +69,7 @@ def test_counts_of_each_task_queue_need_scopes_of_their_own() -> None:
     refused(answer, 403, "InsufficientScopes", "`queue:pending-count:a/d`", "`queue:claimed-count:a/d`")
 
 
-def test_pending_tasks_are_listed_page_by_page_with_the_time_since_which_they_wait(queue: Queue) -> None:
+def test_pending_tasks_are_listed_in_pages_with_the_time_of_their_insertion(queue: Queue) -> None:
     tasks = []
     for _ in range(3):
         tasks.append(queue.create())
@@ -73,19 +77,21 @@ def test_pending_tasks_are_listed_page_by_page_with_the_time_since_which_they_wa
     first = listed(queue, "listPendingTasks", limit=2)
     second = listed(queue, "listPendingTasks", continuationToken=first["continuationToken"])
     assert "continuationToken" not in second
-    found = first["tasks"] + second["tasks"]
-    assert [one["taskId"] for one in found] == tasks
-    assert [one["inserted"] for one in found] == [format_time(NOW + number * SECOND) for number in range(3)]
-    assert {one["runId"] for one in found} == {0}
-    assert found[0]["task"] == queue.definition(tasks[0])
+    entries = first["tasks"] + second["tasks"]
+    assert [entry["taskId"] for entry in entries] == tasks
+    assert [entry["inserted"] for entry in entries] == [
+        format_time(NOW + number * SECOND) for number in range(3)
+    ]
+    assert {entry["runId"] for entry in entries} == {0}
+    assert entries[0]["task"] == queue.definition(tasks[0])
 
 
 def test_claimed_tasks_are_listed_with_their_worker(queue: Queue) -> None:
     task_id = slugid()
     queue.running(task_id)
     queue.create()
-    (one,) = listed(queue, "listClaimedTasks")["tasks"]
-    assert one == {
+    (entry,) = listed(queue, "listClaimedTasks")["tasks"]
+    assert entry == {
         "taskId": task_id,
         "runId": 0,
         **WORKER,
@@ -94,7 +100,7 @@ def test_claimed_tasks_are_listed_with_their_worker(queue: Queue) -> None:
     }
 
 
-def test_a_continuation_token_of_one_list_is_refused_by_another(queue: Queue) -> None:
+def test_a_token_of_another_list_is_refused(queue: Queue) -> None:
     for _ in range(2):
         queue.create()
     token = listed(queue, "listPendingTasks", limit=1)["continuationToken"]
@@ -105,32 +111,34 @@ def test_a_continuation_token_of_one_list_is_refused_by_another(queue: Queue) ->
         assert answer.get_json()["message"].endswith(f"gave for {task_queue_id}")
 
 
-def test_task_queues_are_listed_page_by_page(queue: Queue) -> None:
-    known = [(f"p{number}", f"w{other}") for number in range(3) for other in range(2)]
-    for provisioner, worker_type in known:
-        pool = {"provisionerId": provisioner, "workerType": worker_type}
+def test_task_queues_are_listed_in_pages(queue: Queue) -> None:
+    pools = [(f"p{number}", f"w{other}") for number in range(3) for other in range(2)]
+    for provisioner, worker_type in pools:
+        pool: dict[str, Any] = {"provisionerId": provisioner, "workerType": worker_type}
         succeeded(queue.call("declareWorkerType", {"description": f"of {worker_type}"}, **pool))
-    ids = ["/".join(one) for one in known]
+    ids = ["/".join(pool_id) for pool_id in pools]
     for limit in (1, 4, 6, 7):
-        found: list[Any] = []
-        token = ""
+        entries: list[Any] = []
+        token: str | None = ""
         while token is not None:
             answer = queue.send("GET", f"/v1/task-queues?limit={limit}&continuationToken={token}")
             page = succeeded(answer).get_json()
-            found, token = found + page["taskQueues"], page.get("continuationToken")
-        assert [one["taskQueueId"] for one in found] == ids
-    one = queue.call("getTaskQueue", taskQueueId=of(ids[0])).get_json()
-    assert one == found[0]
-    assert (one["description"], one["stability"]) == ("of w0", "experimental")
+            entries, token = entries + page["taskQueues"], page.get("continuationToken")
+        assert [entry["taskQueueId"] for entry in entries] == ids
+    first = queue.call("getTaskQueue", taskQueueId=of(ids[0])).get_json()
+    assert first == entries[0]
+    assert (first["description"], first["stability"]) == ("of w0", "experimental")
 
 
-def test_a_task_queue_that_was_never_seen_is_not_there(queue: Queue) -> None:
+def test_an_unknown_task_queue_is_not_found(queue: Queue) -> None:
     refused(queue.call("getTaskQueue", taskQueueId="a%2Fb"), 404, "ResourceNotFound", "a/b")
     assert queue.call("listTaskQueues").get_json() == {"taskQueues": []}
 
 
-def test_a_worker_that_claims_makes_its_task_queue_known(queue: Queue) -> None:
+def test_a_claim_records_the_task_queue(queue: Queue) -> None:
     queue.create()
     route = f"/v1/claim-work/{of(QUEUE_ID)}"
     succeeded(queue.send("POST", route, json.dumps(WORKER).encode()))
-    assert [one["taskQueueId"] for one in queue.call("listTaskQueues").get_json()["taskQueues"]] == [QUEUE_ID]
+    assert [entry["taskQueueId"] for entry in queue.call("listTaskQueues").get_json()["taskQueues"]] == [
+        QUEUE_ID
+    ]

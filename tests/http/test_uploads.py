@@ -1,4 +1,4 @@
-"""Signed uploads through the server: what a PUT may be, and what nobody may do with the URL."""
+"""Signed uploads through the server: which requests of an upload URL are accepted, and which are not."""
 
 import base64
 import hashlib
@@ -30,7 +30,7 @@ def downloaded(queue: Queue, task_id: str) -> Any:
     return queue.send("GET", location.headers["location"].removeprefix(ROOT_URL), credentials=None)
 
 
-def test_what_is_uploaded_is_not_what_is_downloaded(queue: Queue) -> None:
+def test_an_upload_is_downloaded_with_its_bytes_and_headers(queue: Queue) -> None:
     task_id = queue.running()
     created = succeeded(queue.artifact(task_id, "public/a", contentType="text/html; charset=utf-8"))
     md5 = hashlib.md5(DATA, usedforsecurity=False)
@@ -48,7 +48,7 @@ def test_what_is_uploaded_is_not_what_is_downloaded(queue: Queue) -> None:
     assert got.headers["content-encoding"] == "gzip"
 
 
-def test_more_than_a_mebibyte_is_refused(queue: Queue) -> None:
+def test_an_upload_may_be_larger_than_a_mebibyte(queue: Queue) -> None:
     task_id = queue.running()
     content = bytes(range(256)) * 4096 * 5
     succeeded(queue.upload(succeeded(queue.artifact(task_id, "public/a")).get_json()["putUrl"], content))
@@ -64,14 +64,14 @@ def test_more_than_a_mebibyte_is_refused(queue: Queue) -> None:
         ({"Content_Encoding": "x" * 256}, 400, "InputError", "content-encoding"),
     ],
 )
-def test_other_headers_than_were_announced_are_accepted(
+def test_an_upload_with_other_headers_than_announced_is_refused(
     queue: Queue, changed: dict[str, Any], status: int, code: str, said: str
 ) -> None:
     refused(queue.upload(put_url(queue), DATA, **changed), status, code, said)
 
 
 @pytest.mark.parametrize("scope", ["signature", "ticket"])
-def test_a_url_is_good_with_anything_in_it_changed(queue: Queue, scope: str) -> None:
+def test_a_changed_upload_url_is_refused(queue: Queue, scope: str) -> None:
     url = put_url(queue)
     ticket, signature = re.fullmatch(r".*/uploads/(.*)\?signature=(.*)", url).groups()  # type: ignore[union-attr]
     text = signature if scope == "signature" else ticket
@@ -80,7 +80,7 @@ def test_a_url_is_good_with_anything_in_it_changed(queue: Queue, scope: str) -> 
         refused(queue.upload(url.replace(text, changed), DATA), 403, "AuthorizationFailed", "not signed")
 
 
-def test_a_url_is_good_without_its_signature_or_with_two(queue: Queue) -> None:
+def test_an_upload_url_without_its_signature_or_with_two_is_refused(queue: Queue) -> None:
     url = put_url(queue)
     for wrong in (url.partition("?")[0], f"{url.partition('=')[0]}=", url.replace("signature", "sig")):
         refused(queue.upload(wrong, DATA), 403, "AuthorizationFailed")
@@ -91,7 +91,7 @@ def test_a_url_is_good_without_its_signature_or_with_two(queue: Queue) -> None:
     )
 
 
-def test_a_url_is_good_for_another_method(queue: Queue) -> None:
+def test_an_upload_url_serves_no_other_method(queue: Queue) -> None:
     target = put_url(queue).removeprefix(ROOT_URL)
     for method in ("GET", "HEAD", "POST", "DELETE", "PATCH", "OPTIONS"):
         answer = queue.send(method, target, credentials=None)
@@ -99,7 +99,7 @@ def test_a_url_is_good_for_another_method(queue: Queue) -> None:
 
 
 def sent_with(queue: Queue, target: str, **environ: Any) -> Any:
-    """The answer to a PUT of DATA with this said about it, true or not."""
+    """The answer to a PUT of DATA with these variables of WSGI, true or not."""
     path, _, query = target.partition("?")
     return queue.http.put(
         path,
@@ -111,14 +111,14 @@ def sent_with(queue: Queue, target: str, **environ: Any) -> Any:
     )
 
 
-def test_an_upload_without_its_length_is_accepted(queue: Queue) -> None:
+def test_an_upload_without_a_length_is_refused(queue: Queue) -> None:
     target = put_url(queue).removeprefix(ROOT_URL)
     for more in ({}, {"HTTP_TRANSFER_ENCODING": "chunked"}):
         answer = sent_with(queue, target, CONTENT_LENGTH="", **more)
         refused(answer, 411, "LengthRequired", "content-length is missing")
 
 
-def test_an_upload_that_is_cut_off_is_stored(queue: Queue) -> None:
+def test_an_upload_that_ends_too_early_is_not_stored(queue: Queue) -> None:
     task_id = queue.running()
     target = succeeded(queue.artifact(task_id, "public/a")).get_json()["putUrl"].removeprefix(ROOT_URL)
     answer = sent_with(queue, target, CONTENT_LENGTH="1000")
@@ -126,13 +126,13 @@ def test_an_upload_that_is_cut_off_is_stored(queue: Queue) -> None:
     assert downloaded(queue, task_id).status_code == 404
 
 
-def test_more_than_s3_takes_is_accepted(queue: Queue) -> None:
+def test_an_upload_larger_than_s3_takes_is_refused(queue: Queue) -> None:
     length = str(5 * 1024**3 + 1)
     answer = sent_with(queue, put_url(queue).removeprefix(ROOT_URL), CONTENT_LENGTH=length)
     refused(answer, 413, "InputTooLarge", length)
 
 
-def test_an_upload_after_its_time_is_accepted(queue: Queue) -> None:
+def test_an_upload_too_late_is_refused(queue: Queue) -> None:
     task_id = queue.running()
     url = succeeded(queue.artifact(task_id, "public/a")).get_json()["putUrl"]
     queue.clock.advance(timedelta(minutes=10))
@@ -142,14 +142,14 @@ def test_an_upload_after_its_time_is_accepted(queue: Queue) -> None:
     refused(queue.upload(url, DATA), 403, "AuthorizationFailed", "ended at")
 
 
-def test_a_blob_that_is_another_is_stored(queue: Queue) -> None:
+def test_a_blob_other_than_announced_is_refused(queue: Queue) -> None:
     task_id = queue.running()
     (request,) = succeeded(queue.artifact(task_id, "a", "blob")).get_json()["requests"]
     refused(queue.upload(request["url"], b"x" * len(BLOB)), 400, "InputError", "SHA-256")
     refused(queue.upload(request["url"], BLOB + b"x"), 400, "InputError", "content-length is 20")
 
 
-def test_an_answer_or_a_log_line_holds_a_signature(queue: Queue, capfd: Any) -> None:
+def test_no_answer_and_no_log_line_holds_a_signature(queue: Queue, capfd: Any) -> None:
     url = put_url(queue)
     signature = url.partition("signature=")[2]
     for answer in (
@@ -165,15 +165,15 @@ def test_an_answer_or_a_log_line_holds_a_signature(queue: Queue, capfd: Any) -> 
 
 @contextmanager
 def limits(queue: Queue, **limits: Any) -> Iterator[None]:
-    """The same server, within these limits."""
+    """The same server with these limits."""
     services, whole = queue.server.services, queue.http
-    nobody = Authenticator({}, Roles({}))
-    queue.http = Client(create_app(services, nobody, ROOT_URL, **limits))
+    without_clients = Authenticator({}, Roles({}))
+    queue.http = Client(create_app(services, without_clients, ROOT_URL, **limits))
     yield
     queue.http = whole
 
 
-def test_there_is_room_for_any_number_of_uploads_at_once(queue: Queue) -> None:
+def test_an_upload_beyond_the_slots_is_refused(queue: Queue) -> None:
     url = put_url(queue)
     refusals = []
 
@@ -194,7 +194,7 @@ def test_there_is_room_for_any_number_of_uploads_at_once(queue: Queue) -> None:
 
 
 class TooSlow(io.BytesIO):
-    """A body of which the server has read this much when it gives its client up."""
+    """A body whose rest does not come in time."""
 
     def read(self, size: int | None = -1) -> bytes:
         if data := super().read(size):
@@ -202,7 +202,7 @@ class TooSlow(io.BytesIO):
         raise TimeoutError
 
 
-def test_nothing_is_stored_of_a_body_that_comes_too_slowly(queue: Queue) -> None:
+def test_a_body_that_comes_too_slowly_is_not_stored(queue: Queue) -> None:
     task_id = queue.running()
     target = succeeded(queue.artifact(task_id, "public/a")).get_json()["putUrl"].removeprefix(ROOT_URL)
     for path in (target, f"/v1/task/{TASK_ID}"):

@@ -57,7 +57,7 @@ def in_parts_uploaded(harness: Harness, sent: Any = PARTS, **changes: Any) -> st
     return task_id
 
 
-def test_a_blob_is_found_before_it_is_complete_or_not_found_after() -> None:
+def test_a_blob_is_found_once_it_is_complete() -> None:
     harness = Harness()
     task_id = uploaded(harness)
     with pytest.raises(ResourceNotFound, match="is not complete"):
@@ -70,7 +70,7 @@ def test_a_blob_is_found_before_it_is_complete_or_not_found_after() -> None:
         assert found.artifact.blob_name in found.url
 
 
-def test_the_parts_are_joined_in_another_order() -> None:
+def test_the_parts_are_joined_in_their_order() -> None:
     harness = Harness()
     encoding = {"contentEncoding": "gzip", "transferLength": sum(map(len, PARTS))}
     encoding |= {"transferSha256": sha256(b"".join(PARTS)), "contentLength": 7}
@@ -81,7 +81,7 @@ def test_the_parts_are_joined_in_another_order() -> None:
     assert kept(harness.storage.blobs, name) == (sum(map(len, PARTS)), TEXT, "gzip")
 
 
-def test_a_blob_of_no_bytes_cannot_be_completed() -> None:
+def test_an_empty_blob_can_be_completed() -> None:
     harness = Harness()
     task_id = harness.claimed()
     nothing = {"contentLength": 0, "contentSha256": sha256(b"")}
@@ -93,7 +93,7 @@ def test_a_blob_of_no_bytes_cannot_be_completed() -> None:
     assert kept(harness.storage.blobs, name) == (0, TEXT, None)
 
 
-def test_parts_that_make_something_else_are_complete() -> None:
+def test_parts_that_make_other_content_are_a_conflict() -> None:
     harness = Harness()
     task_id = in_parts_uploaded(harness, contentSha256=sha256(CONTENT))
     with pytest.raises(RequestConflict, match="do not make what was announced") as conflict:
@@ -103,7 +103,7 @@ def test_parts_that_make_something_else_are_complete() -> None:
     assert not stored(harness, task_id).artifact.is_complete
 
 
-def test_a_part_that_is_missing_is_not_missed() -> None:
+def test_a_blob_is_incomplete_until_its_missing_part_is_uploaded() -> None:
     harness = Harness()
     task_id = in_parts_uploaded(harness, (PARTS[0], None, PARTS[2]))
     with pytest.raises(RequestConflict, match="not all 3 parts"):
@@ -114,7 +114,7 @@ def test_a_part_that_is_missing_is_not_missed() -> None:
     assert stored(harness, task_id).artifact.is_complete
 
 
-def test_one_of_many_who_complete_a_blob_at_once_is_refused() -> None:
+def test_concurrent_completions_of_a_blob_all_succeed() -> None:
     harness = Harness()
     task_id = in_parts_uploaded(harness)
     with ThreadPoolExecutor(6) as threads:
@@ -123,7 +123,7 @@ def test_one_of_many_who_complete_a_blob_at_once_is_refused() -> None:
     assert stored(harness, task_id).artifact.is_complete
 
 
-def test_a_blob_that_was_not_uploaded_is_complete() -> None:
+def test_a_blob_that_was_not_uploaded_cannot_be_completed() -> None:
     harness = Harness()
     task_id = harness.claimed()
     create(harness, task_id, "blob")
@@ -133,7 +133,7 @@ def test_a_blob_that_was_not_uploaded_is_complete() -> None:
 
 @pytest.mark.parametrize("etags", [["x"], [etag(b"x")], [etag(CONTENT), etag(CONTENT)]], ids=range(3))
 @pytest.mark.parametrize("is_complete", [False, True])
-def test_a_blob_is_completed_with_the_etags_of_another(etags: list[str], is_complete: bool) -> None:
+def test_wrong_etags_are_refused(etags: list[str], is_complete: bool) -> None:
     harness = Harness()
     task_id = uploaded(harness)
     if is_complete:
@@ -144,7 +144,7 @@ def test_a_blob_is_completed_with_the_etags_of_another(etags: list[str], is_comp
 
 
 @pytest.mark.parametrize("storage_type", ["s3", "azure", "reference", "error"])
-def test_what_is_no_blob_is_completed(storage_type: str) -> None:
+def test_only_a_blob_can_be_completed_with_etags(storage_type: str) -> None:
     harness = Harness()
     task_id = harness.claimed()
     create(harness, task_id, storage_type)
@@ -152,7 +152,7 @@ def test_what_is_no_blob_is_completed(storage_type: str) -> None:
         complete(harness, task_id)
 
 
-def test_a_blob_that_is_not_there_is_completed() -> None:
+def test_an_unknown_or_expired_blob_cannot_be_completed() -> None:
     harness = Harness()
     task_id = uploaded(harness)
     for unknown, run_id, name in ((task_id, 0, "x"), (task_id, 1, NAME), (slugid(), 0, NAME)):
@@ -163,7 +163,7 @@ def test_a_blob_that_is_not_there_is_completed() -> None:
         complete(harness, task_id)
 
 
-def test_a_blob_is_completed_once_its_run_is_closed() -> None:
+def test_a_blob_cannot_be_completed_after_its_run_failed() -> None:
     harness = Harness()
     task_id = uploaded(harness)
     harness.services.tasks.report(task_id, 0, "failed", "failed")
@@ -171,7 +171,7 @@ def test_a_blob_is_completed_once_its_run_is_closed() -> None:
         complete(harness, task_id)
 
 
-def test_a_complete_blob_is_uploaded_again_or_cannot_be_completed_again_by_a_task_that_is() -> None:
+def test_a_complete_blob_takes_no_upload_and_may_be_completed_again() -> None:
     harness = Harness()
     task_id = uploaded(harness)
     complete(harness, task_id)
@@ -183,7 +183,7 @@ def test_a_complete_blob_is_uploaded_again_or_cannot_be_completed_again_by_a_tas
     complete(harness, task_id)
 
 
-def test_a_blob_that_is_begun_anew_meanwhile_is_not_completed() -> None:
+def test_a_blob_created_anew_meanwhile_is_not_completed() -> None:
     harness = Harness()
     task_id = uploaded(harness)
 
@@ -199,7 +199,7 @@ def test_a_blob_that_is_begun_anew_meanwhile_is_not_completed() -> None:
     assert not stored(harness, task_id).artifact.is_complete
 
 
-def test_a_blob_is_published_when_it_is_created_and_each_time_it_is_completed() -> None:
+def test_a_blob_is_published_when_created_and_at_each_completion() -> None:
     harness = Harness()
     task_id = harness.claimed()
     harness.events()
@@ -228,7 +228,7 @@ def test_a_completion_while_the_broker_is_away_is_published_when_it_is_back() ->
     assert ("artifact-created", task_id, 0) in harness.events()
 
 
-def test_a_completion_whose_timer_was_not_stored_is_to_be_repeated() -> None:
+def test_a_repeated_completion_publishes_if_the_timer_was_not_stored() -> None:
     """The blob is complete: nothing but the worker's next call would publish it."""
     harness = Harness()
     task_id = uploaded(harness)
@@ -243,7 +243,7 @@ def test_a_completion_whose_timer_was_not_stored_is_to_be_repeated() -> None:
     assert harness.events() == [("artifact-created", task_id, 0)]
 
 
-def test_a_later_expiry_at_the_same_time_loses_the_completion() -> None:
+def test_a_concurrent_extension_keeps_the_completion() -> None:
     harness = Harness()
     task_id = uploaded(harness)
     extend = lambda: create(harness, task_id, "blob", expires=format_time(NOW + 2 * HOUR))  # noqa: E731
@@ -252,7 +252,7 @@ def test_a_later_expiry_at_the_same_time_loses_the_completion() -> None:
     assert (artifact.is_complete, artifact.expires) == (True, NOW + 2 * HOUR)
 
 
-def test_a_run_is_completed_while_a_blob_is_not() -> None:
+def test_a_run_cannot_be_completed_before_its_blobs() -> None:
     harness = Harness()
     task_id = uploaded(harness)
     create(harness, task_id, "s3", "another")
@@ -266,7 +266,7 @@ def test_a_run_is_completed_while_a_blob_is_not() -> None:
         assert harness.complete(task_id).state == "completed"
 
 
-def test_a_run_waits_for_a_blob_that_has_expired() -> None:
+def test_a_run_does_not_wait_for_an_expired_blob() -> None:
     harness = Harness()
     task_id = uploaded(harness)
     create(harness, task_id, "blob", "another", expires=format_time(NOW + 2 * MINUTE))
@@ -279,13 +279,13 @@ def test_a_run_waits_for_a_blob_that_has_expired() -> None:
 
 
 @pytest.mark.parametrize(("state", "reason"), [("failed", "failed"), ("exception", "internal-error")])
-def test_a_run_that_fails_waits_for_a_blob(state: str, reason: str) -> None:
+def test_a_run_may_fail_before_its_blobs_are_complete(state: str, reason: str) -> None:
     harness = Harness()
     task_id = uploaded(harness)
     assert harness.services.tasks.report(task_id, 0, state, reason).state == state
 
 
-def test_a_blob_of_an_earlier_run_keeps_the_last_from_being_completed() -> None:
+def test_an_incomplete_blob_of_an_earlier_run_does_not_matter() -> None:
     harness = Harness()
     task_id = uploaded(harness)
     harness.shut_down(task_id)
@@ -293,7 +293,7 @@ def test_a_blob_of_an_earlier_run_keeps_the_last_from_being_completed() -> None:
     assert harness.run(task_id).state == "completed"
 
 
-def test_a_report_without_blobs_costs_more() -> None:
+def test_a_report_of_a_run_without_blobs_reads_no_artifacts() -> None:
     harness, calls = Harness(), CallRecorder()
     task_id = harness.claimed()
     create(harness, task_id, "s3")
@@ -307,7 +307,7 @@ def test_a_report_without_blobs_costs_more() -> None:
 
 @pytest.mark.parametrize("caches_tasks", [False, True])
 @pytest.mark.parametrize("before", [0, 1], ids=["first", "second"])
-def test_a_run_is_completed_without_a_blob_that_was_answered(caches_tasks: bool, before: int) -> None:
+def test_of_a_concurrent_create_and_report_one_gets_a_conflict(caches_tasks: bool, before: int) -> None:
     """A create and a report at once, in every order of their port calls: whichever wins, the other is 409."""
 
     def scene(choose: Callable[[int], int]) -> None:
@@ -343,7 +343,7 @@ def pausing(name: str, call: Callable[[], Any]) -> Any:
     return call() if name in ("timer.put", "broker.publish") else interleaving.pausing(name, call)
 
 
-def test_a_blob_that_was_refused_at_last_is_left_or_one_that_was_there_is_removed() -> None:
+def test_a_refused_create_removes_the_row_it_inserted_and_no_other() -> None:
     harness = Harness()
     task_id = harness.claimed()
     fail = lambda: harness.services.tasks.report(task_id, 0, "failed", "failed")  # noqa: E731
@@ -362,7 +362,7 @@ def test_a_blob_that_was_refused_at_last_is_left_or_one_that_was_there_is_remove
     assert stored(harness, other)
 
 
-def test_a_blob_that_was_refused_at_last_is_removed_though_another_changed_it() -> None:
+def test_a_refused_create_leaves_a_row_that_another_call_changed() -> None:
     harness = Harness()
     task_id = harness.claimed()
 

@@ -44,7 +44,7 @@ def content(harness: Harness, task_id: str) -> bytes | None:
         return None
 
 
-def test_an_upload_is_stored_otherwise_than_it_was_sent() -> None:
+def test_an_upload_is_stored_as_it_was_sent_and_may_be_repeated() -> None:
     harness = Harness()
     task_id = harness.claimed()
     url = url_of(harness, task_id)
@@ -69,7 +69,7 @@ def test_an_upload_is_stored_otherwise_than_it_was_sent() -> None:
     )
 
 
-def test_an_empty_upload_is_none() -> None:
+def test_an_empty_upload_is_stored() -> None:
     harness = Harness()
     task_id = harness.claimed()
     upload(harness, url_of(harness, task_id), b"", chunks=[])
@@ -100,7 +100,7 @@ def test_an_empty_upload_is_none() -> None:
     ],
     ids=range(13),
 )
-def test_an_upload_that_is_not_as_announced_is_stored(
+def test_an_upload_that_differs_from_its_announcement_is_not_stored(
     storage_type: str, more: dict[str, Any], error: type[QueueError], said: str
 ) -> None:
     harness = Harness()
@@ -110,7 +110,7 @@ def test_an_upload_that_is_not_as_announced_is_stored(
     assert content(harness, task_id) is None
 
 
-def test_an_upload_that_breaks_off_is_stored_or_takes_the_place_of_a_whole_one() -> None:
+def test_an_interrupted_upload_leaves_the_earlier_content() -> None:
     def breaks_off() -> Iterator[bytes]:
         yield CONTENT
         raise MalformedPayload("the connection is gone")
@@ -127,7 +127,7 @@ def test_an_upload_that_breaks_off_is_stored_or_takes_the_place_of_a_whole_one()
 
 
 @pytest.mark.parametrize("storage_type", ["s3", "blob"])
-def test_an_upload_is_stored_once_its_task_is_resolved(storage_type: str) -> None:
+def test_an_upload_after_the_task_is_resolved_is_not_stored(storage_type: str) -> None:
     harness = Harness()
     task_id = harness.claimed()
     url = url_of(harness, task_id, storage_type)
@@ -137,7 +137,7 @@ def test_an_upload_is_stored_once_its_task_is_resolved(storage_type: str) -> Non
     assert content(harness, task_id) is None
 
 
-def test_an_upload_is_stored_that_ends_after_its_task_is_completed() -> None:
+def test_an_upload_that_ends_after_the_task_is_completed_is_not_stored() -> None:
     def slowly(services: Services) -> Iterator[bytes]:
         yield CONTENT[:5]
         harness.complete(task_id, services=services)
@@ -150,7 +150,7 @@ def test_an_upload_is_stored_that_ends_after_its_task_is_completed() -> None:
     assert content(harness, task_id) is None
 
 
-def test_an_upload_is_refused_soon_after_an_exception() -> None:
+def test_an_upload_is_stored_within_20_minutes_after_an_exception() -> None:
     harness = Harness()
     task_id = harness.claimed()
     url = url_of(harness, task_id)
@@ -160,7 +160,7 @@ def test_an_upload_is_refused_soon_after_an_exception() -> None:
     assert content(harness, task_id) == CONTENT
 
 
-def test_a_url_is_good_when_it_has_ended() -> None:
+def test_an_upload_url_is_refused_after_its_end_and_a_new_one_works() -> None:
     harness = Harness()
     task_id = harness.claimed(deadline=format_time(NOW + 2 * HOUR))
     url = url_of(harness, task_id)
@@ -176,7 +176,7 @@ def test_a_url_is_good_when_it_has_ended() -> None:
     upload(harness, url_of(harness, task_id, expires=format_time(NOW + HOUR)))
 
 
-def test_a_url_ends_when_another_secret_is_put_first() -> None:
+def test_an_upload_url_is_good_while_its_secret_is_configured() -> None:
     harness = Harness()
     url = url_of(harness, harness.claimed())
     harness.services = harness.replica(secrets=(b"a newer one", SECRET))
@@ -187,7 +187,7 @@ def test_a_url_ends_when_another_secret_is_put_first() -> None:
 
 
 @pytest.mark.parametrize("storage_type", ["reference", "blob", "azure", "parts", "expired", "gone"])
-def test_an_upload_is_stored_for_an_artifact_that_is_another_now(storage_type: str) -> None:
+def test_an_old_upload_url_stores_only_content_that_the_present_artifact_takes(storage_type: str) -> None:
     """It expired, and its name was used again: while the old URL is good that takes a clock that is wrong."""
     harness = Harness()
     task_id = harness.claimed()
@@ -213,7 +213,7 @@ def test_an_upload_is_stored_for_an_artifact_that_is_another_now(storage_type: s
     assert harness.storage.blobs.properties(stored.artifact.blob_name) is None
 
 
-def test_the_requests_of_a_blob_say_something_else_than_what_is_to_be_sent() -> None:
+def test_a_blob_is_answered_with_the_request_that_uploads_it() -> None:
     harness = Harness()
     answer = create(harness, harness.claimed(), "blob")
     (request,) = answer["requests"]
@@ -229,7 +229,7 @@ def test_the_requests_of_a_blob_say_something_else_than_what_is_to_be_sent() -> 
     }
 
 
-def test_an_encoded_blob_is_sent_or_stored_as_if_it_were_not() -> None:
+def test_an_encoded_blob_is_stored_with_its_encoding() -> None:
     harness = Harness()
     task_id = harness.claimed()
     encoded = {"contentEncoding": "gzip", "transferLength": len(CONTENT), "transferSha256": sha256(CONTENT)}
@@ -246,7 +246,7 @@ def test_an_encoded_blob_is_sent_or_stored_as_if_it_were_not() -> None:
     assert kept(harness.storage.blobs, found.artifact.blob_name) == (22, TEXT, "gzip")
 
 
-def test_the_parts_of_a_blob_are_not_checked() -> None:
+def test_each_part_of_a_blob_is_checked() -> None:
     harness = Harness()
     task_id = harness.claimed()
     requests = harness.services.artifacts.create(task_id, 0, NAME, in_parts(*PARTS))["requests"]
@@ -260,7 +260,7 @@ def test_the_parts_of_a_blob_are_not_checked() -> None:
     assert content(harness, task_id) is None
 
 
-def test_storage_that_is_away_is_the_callers_fault() -> None:
+def test_an_upload_fails_while_storage_is_away() -> None:
     harness = Harness()
     task_id = harness.claimed()
     url = url_of(harness, task_id)

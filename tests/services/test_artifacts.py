@@ -44,7 +44,7 @@ def with_bytes(harness: Harness, task_id: str, storage_type: str) -> str:
 
 
 @pytest.mark.parametrize("storage_type", ["s3", "azure"])
-def test_an_upload_url_is_not_answered(storage_type: str) -> None:
+def test_creating_an_s3_or_azure_artifact_answers_an_upload_url(storage_type: str) -> None:
     harness = Harness()
     answer = create(harness, harness.claimed(), storage_type)
     assert answer["putUrl"].startswith("http://")
@@ -57,20 +57,20 @@ def test_an_upload_url_is_not_answered(storage_type: str) -> None:
 
 
 @pytest.mark.parametrize("storage_type", ["reference", "link", "error"])
-def test_more_than_its_type_is_answered_of_what_is_not_uploaded(storage_type: str) -> None:
+def test_creating_an_artifact_without_bytes_answers_its_type_alone(storage_type: str) -> None:
     harness = Harness()
     assert create(harness, harness.claimed(), storage_type) == {"storageType": storage_type}
 
 
 @pytest.mark.parametrize("storage_type", TYPES_WITH_BYTES)
-def test_a_url_outlives_its_artifact(storage_type: str) -> None:
+def test_an_upload_url_ends_no_later_than_its_artifact(storage_type: str) -> None:
     harness = Harness()
     task_id, soon = harness.claimed(), format_time(NOW + MINUTE)
     assert create(harness, task_id, storage_type, expires=soon)["expires"] == soon
 
 
 @each_type
-def test_an_artifact_is_published_with_each_call_as_it_is_stored(storage_type: str) -> None:
+def test_each_create_publishes_the_stored_artifact(storage_type: str) -> None:
     harness = Harness()
     task_id = harness.claimed()
     harness.events()
@@ -81,7 +81,7 @@ def test_an_artifact_is_published_with_each_call_as_it_is_stored(storage_type: s
 
 
 @each_type
-def test_an_artifact_costs_its_writes_and_is_published_before_it_is_answered(storage_type: str) -> None:
+def test_a_create_writes_once_and_publishes_before_it_answers(storage_type: str) -> None:
     harness, calls = Harness(), CallRecorder()
     server = harness.replica(calls, caches_tasks=True)
     harness.services = server
@@ -93,14 +93,14 @@ def test_an_artifact_costs_its_writes_and_is_published_before_it_is_answered(sto
     assert calls.names == ["load", "artifact.insert", *noted, "broker.publish", *signed]
 
 
-def test_an_artifact_of_a_task_that_is_not_there_is_created() -> None:
+def test_an_unknown_task_gets_no_artifact() -> None:
     harness = Harness()
     with pytest.raises(ResourceNotFound):
         create(harness, slugid())
 
 
 @each_type
-def test_an_artifact_of_a_run_that_is_not_there_is_created(storage_type: str) -> None:
+def test_an_unknown_run_gets_no_artifact(storage_type: str) -> None:
     harness = Harness()
     task_id = harness.claimed()
     with pytest.raises(ResourceNotFound):
@@ -110,7 +110,7 @@ def test_an_artifact_of_a_run_that_is_not_there_is_created(storage_type: str) ->
 
 @each_type
 @pytest.mark.parametrize("state", ["pending", "completed", "failed"])
-def test_an_artifact_of_a_run_that_is_not_running_is_created(storage_type: str, state: str) -> None:
+def test_a_pending_or_resolved_run_gets_no_artifact(storage_type: str, state: str) -> None:
     harness = Harness()
     task_id = harness.create()
     if state != "pending":
@@ -123,7 +123,7 @@ def test_an_artifact_of_a_run_that_is_not_running_is_created(storage_type: str, 
 
 
 @each_type
-def test_an_artifact_is_refused_soon_after_an_exception(storage_type: str) -> None:
+def test_a_run_takes_artifacts_until_the_upload_window_after_an_exception_ends(storage_type: str) -> None:
     harness = Harness()
     task_id = harness.claimed()
     harness.shut_down(task_id)
@@ -135,7 +135,7 @@ def test_an_artifact_is_refused_soon_after_an_exception(storage_type: str) -> No
 
 
 @each_type
-def test_a_later_expiry_is_not_taken_over(storage_type: str) -> None:
+def test_a_repeated_create_may_extend_the_expiry_but_not_shorten_it(storage_type: str) -> None:
     harness = Harness()
     task_id = harness.claimed()
     create(harness, task_id, storage_type)
@@ -145,7 +145,7 @@ def test_a_later_expiry_is_not_taken_over(storage_type: str) -> None:
         create(harness, task_id, storage_type)
 
 
-def test_a_repetition_writes_what_is_there_already() -> None:
+def test_an_equal_create_writes_nothing() -> None:
     harness = Harness()
     task_id = harness.claimed()
     create(harness, task_id)
@@ -156,9 +156,7 @@ def test_a_repetition_writes_what_is_there_already() -> None:
 
 @each_type
 @pytest.mark.parametrize("after", [MINUTE, 2 * HOUR])
-def test_an_artifact_that_has_expired_is_renewed_when_it_is_created_again(
-    storage_type: str, after: timedelta
-) -> None:
+def test_a_create_renews_an_expired_artifact(storage_type: str, after: timedelta) -> None:
     harness = Harness()
     task_id = harness.claimed(deadline=format_time(NOW + 3 * HOUR))
     create(harness, task_id, storage_type, expires=format_time(NOW + MINUTE))
@@ -174,7 +172,7 @@ def test_an_artifact_that_has_expired_is_renewed_when_it_is_created_again(
     assert harness.events() == [("artifact-created", task_id, 0)]
 
 
-def test_the_live_log_of_a_task_that_exceeded_its_max_run_time_leads_to_its_backing_log() -> None:
+def test_an_expired_live_log_can_be_redirected_to_its_backing_log() -> None:
     """generic-worker 8.1.1 posts live.log twice, each time with expires = started + maxRunTime."""
     harness = Harness()
     task_id, ends = harness.claimed(), format_time(NOW + MINUTE)
@@ -188,7 +186,7 @@ def test_the_live_log_of_a_task_that_exceeded_its_max_run_time_leads_to_its_back
 
 
 @pytest.mark.parametrize("storage_type", ["s3", "blob"])
-def test_what_had_expired_when_it_was_created_can_be_uploaded_until_it_may_be_removed(
+def test_an_artifact_created_after_its_expiry_takes_uploads_until_its_removal(
     storage_type: str,
 ) -> None:
     harness = Harness()
@@ -202,7 +200,7 @@ def test_what_had_expired_when_it_was_created_can_be_uploaded_until_it_may_be_re
 
 
 @pytest.mark.parametrize("storage_type", TYPES_WITH_BYTES)
-def test_bytes_that_are_uploaded_while_expiry_removes_the_old_ones_stay(storage_type: str) -> None:
+def test_expiry_of_old_content_leaves_content_uploaded_meanwhile(storage_type: str) -> None:
     harness = Harness()
     task_id = harness.claimed(deadline=format_time(NOW + 3 * HOUR))
     old = with_bytes(harness, task_id, storage_type)
@@ -221,7 +219,7 @@ def test_bytes_that_are_uploaded_while_expiry_removes_the_old_ones_stay(storage_
     assert harness.storage.blobs.properties(old) is None
 
 
-def test_two_later_expiries_at_once_lose_one() -> None:
+def test_of_two_concurrent_extensions_the_later_expiry_stays() -> None:
     harness = Harness()
     task_id = harness.claimed()
     create(harness, task_id, "reference")
@@ -231,7 +229,7 @@ def test_two_later_expiries_at_once_lose_one() -> None:
     assert stored(harness, task_id).artifact.expires == NOW + 3 * HOUR
 
 
-def test_an_artifact_that_vanishes_meanwhile_is_not_created() -> None:
+def test_an_artifact_removed_during_a_create_is_created_again() -> None:
     harness = Harness()
     task_id = harness.claimed()
     create(harness, task_id, "error")
@@ -240,7 +238,7 @@ def test_an_artifact_that_vanishes_meanwhile_is_not_created() -> None:
     assert stored(harness, task_id).artifact.storage_type == "s3"
 
 
-def test_an_artifact_is_published_by_the_next_call_where_the_server_died_before_it_was() -> None:
+def test_a_repeated_create_publishes_after_a_crash_before_publishing() -> None:
     harness = Harness()
     task_id = harness.claimed()
     harness.events()
@@ -257,7 +255,7 @@ def test_an_artifact_is_published_by_the_next_call_where_the_server_died_before_
 
 @each_type
 @pytest.mark.parametrize("dies", [False, True])
-def test_artifacts_are_published_in_their_place_when_the_broker_is_back(
+def test_unpublished_artifacts_are_published_in_order_when_the_broker_is_back(
     storage_type: str, dies: bool
 ) -> None:
     harness = Harness()
@@ -281,7 +279,7 @@ def test_artifacts_are_published_in_their_place_when_the_broker_is_back(
     assert exchanges[-3:] == ["artifact-created", "task-failed", "task-group-resolved"]
 
 
-def test_an_artifact_waits_for_earlier_events_of_its_task() -> None:
+def test_artifact_created_follows_the_unpublished_events_of_its_task() -> None:
     harness = Harness()
     harness.broker.capacity = 0
     task_id = harness.claimed()
@@ -294,7 +292,7 @@ def test_an_artifact_waits_for_earlier_events_of_its_task() -> None:
     assert exchanges == ["task-defined", "task-pending", "task-running", "artifact-created"]
 
 
-def test_an_artifact_that_is_gone_when_the_broker_is_back_is_not_published() -> None:
+def test_an_artifact_removed_before_the_broker_is_back_is_not_published() -> None:
     harness = Harness()
     task_id = harness.claimed()
     harness.events()
@@ -306,7 +304,7 @@ def test_an_artifact_that_is_gone_when_the_broker_is_back_is_not_published() -> 
     assert "artifact-created" not in [exchange for exchange, _, _ in harness.events()]
 
 
-def test_where_storage_is_away_too_creating_an_artifact_is_to_be_repeated() -> None:
+def test_a_create_fails_while_both_broker_and_storage_are_away() -> None:
     harness = Harness()
     task_id = harness.claimed()
     harness.broker.capacity = 0
@@ -315,7 +313,7 @@ def test_where_storage_is_away_too_creating_an_artifact_is_to_be_repeated() -> N
         create(harness, task_id, services=harness.replica(away))
 
 
-def test_an_artifact_is_not_where_it_should_be() -> None:
+def test_find_returns_the_artifact_and_its_url() -> None:
     harness = Harness()
     task_id = harness.claimed()
     for storage_type in ("s3", "azure", "reference", "link", "error"):
@@ -335,7 +333,7 @@ def test_an_artifact_is_not_where_it_should_be() -> None:
 
 
 @each_type
-def test_an_expired_artifact_is_found(storage_type: str) -> None:
+def test_an_expired_artifact_is_refused_with_its_expiry(storage_type: str) -> None:
     harness = Harness()
     task_id = harness.claimed()
     create(harness, task_id, storage_type)
@@ -345,7 +343,7 @@ def test_an_expired_artifact_is_found(storage_type: str) -> None:
 
 
 @pytest.mark.parametrize(("run_id", "name"), [(0, "public/logs"), (0, f"{NAME}/"), (1, NAME)])
-def test_an_unknown_artifact_is_found(run_id: int, name: str) -> None:
+def test_an_unknown_artifact_is_not_found(run_id: int, name: str) -> None:
     harness = Harness()
     task_id = harness.claimed()
     create(harness, task_id)
@@ -354,7 +352,7 @@ def test_an_unknown_artifact_is_found(run_id: int, name: str) -> None:
             harness.services.artifacts.find(unknown, run_id, name)
 
 
-def test_the_last_run_is_another_or_one_of_none() -> None:
+def test_latest_run_is_the_last_run_of_a_task_with_runs() -> None:
     harness = Harness()
     task_id = harness.claimed()
     harness.shut_down(task_id)
@@ -365,7 +363,7 @@ def test_the_last_run_is_another_or_one_of_none() -> None:
         harness.services.artifacts.latest_run(slugid())
 
 
-def test_a_page_lacks_an_artifact_or_goes_on_when_it_is_the_last() -> None:
+def test_pages_hold_all_artifacts_in_order_and_the_last_has_no_continuation() -> None:
     harness = Harness()
     task_id = harness.claimed()
     for name in ("c", "a", "b/"):
@@ -386,7 +384,7 @@ def repr_of(artifact: Artifact) -> bytes:
     return repr(artifact).encode()
 
 
-def test_the_artifacts_of_nothing_are_listed() -> None:
+def test_a_run_without_artifacts_lists_none_and_an_unknown_run_is_not_found() -> None:
     harness = Harness()
     task_id = harness.claimed()
     assert harness.services.artifacts.list(task_id, 0, "", 10, repr_of) == Page([], None)
@@ -396,7 +394,7 @@ def test_the_artifacts_of_nothing_are_listed() -> None:
 
 
 @pytest.mark.parametrize("storage_type", TYPES_WITH_BYTES)
-def test_expired_bytes_are_kept_or_removed_too_early(storage_type: str) -> None:
+def test_expiry_removes_row_and_bytes_but_not_before_the_drift_has_passed(storage_type: str) -> None:
     harness = Harness()
     task_id = harness.claimed()
     name = with_bytes(harness, task_id, storage_type)
@@ -410,7 +408,7 @@ def test_expired_bytes_are_kept_or_removed_too_early(storage_type: str) -> None:
 
 
 @pytest.mark.parametrize("storage_type", ["reference", "link", "error"])
-def test_an_expired_record_is_kept(storage_type: str) -> None:
+def test_expiry_removes_the_row_of_an_artifact_without_bytes(storage_type: str) -> None:
     harness = Harness()
     task_id = harness.claimed()
     create(harness, task_id, storage_type)
@@ -420,7 +418,7 @@ def test_an_expired_record_is_kept(storage_type: str) -> None:
 
 @pytest.mark.parametrize("call", ["blob.remove", "artifact.remove"])
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_crash_while_it_is_removed_keeps_an_artifact(call: str, moment: str) -> None:
+def test_the_next_pass_completes_a_removal_that_crashed(call: str, moment: str) -> None:
     harness = Harness()
     name = with_bytes(harness, harness.claimed(), "s3")
     harness.clock.advance(HOUR + DRIFT + SECOND)
@@ -434,7 +432,7 @@ def test_a_crash_while_it_is_removed_keeps_an_artifact(call: str, moment: str) -
 
 
 @pytest.mark.parametrize("call", ["blob.remove", "artifact.remove"])
-def test_one_artifact_that_cannot_be_removed_keeps_the_others(call: str) -> None:
+def test_a_pass_removes_the_other_artifacts_if_one_fails(call: str) -> None:
     harness = Harness()
     task_id = harness.claimed()
     for number in range(3):
@@ -449,7 +447,7 @@ def test_one_artifact_that_cannot_be_removed_keeps_the_others(call: str) -> None
     assert harness.storage.artifacts.list(task_id, 0, "", 10) == []
 
 
-def test_a_pass_goes_on_while_storage_is_away() -> None:
+def test_a_pass_ends_while_storage_is_away() -> None:
     harness = Harness()
     with_bytes(harness, harness.claimed(), "azure")
     harness.clock.advance(HOUR + DRIFT + SECOND)
@@ -466,7 +464,7 @@ class AwayObjects(FakeObjects):
         raise ServiceUnavailable("the object store is away")
 
 
-def test_an_object_store_that_is_away_keeps_what_is_elsewhere_or_is_asked_again_and_again() -> None:
+def test_a_pass_asks_an_object_store_that_is_away_once_and_removes_all_else() -> None:
     objects = AwayObjects()
     harness = Harness(objects=objects)
     task_id = harness.claimed()
@@ -480,7 +478,7 @@ def test_an_object_store_that_is_away_keeps_what_is_elsewhere_or_is_asked_again_
     assert len(objects.removed) == 1
 
 
-def test_many_expired_artifacts_are_not_removed_in_pages() -> None:
+def test_expired_artifacts_are_removed_in_pages() -> None:
     harness = Harness()
     task_id = harness.claimed()
     for number in range(5):
@@ -493,7 +491,7 @@ def test_many_expired_artifacts_are_not_removed_in_pages() -> None:
     assert harness.storage.artifacts.list(task_id, 0, "", 10) == []
 
 
-def test_what_another_process_changed_is_removed() -> None:
+def test_an_artifact_that_another_process_changed_is_not_removed() -> None:
     """It is a later expiry, by a clock that is more than 15 minutes behind."""
     harness = Harness()
     task_id = harness.claimed()
@@ -508,7 +506,7 @@ def test_what_another_process_changed_is_removed() -> None:
     assert stored(harness, task_id)
 
 
-def test_an_object_store_is_not_used_for_s3_or_for_anything_else() -> None:
+def test_the_object_store_takes_s3_artifacts_and_no_others() -> None:
     objects = FakeObjects()
     harness = Harness(objects=objects)
     task_id = harness.claimed()
@@ -526,7 +524,7 @@ def test_an_object_store_is_not_used_for_s3_or_for_anything_else() -> None:
     assert harness.storage.artifacts.load(task_id, 0, NAME) is None
 
 
-def test_bytes_from_before_there_was_an_object_store_are_lost() -> None:
+def test_an_artifact_from_before_the_object_store_keeps_its_urls() -> None:
     harness = Harness()
     task_id = harness.claimed()
     before = create(harness, task_id)
@@ -539,7 +537,7 @@ def test_bytes_from_before_there_was_an_object_store_are_lost() -> None:
     assert not found.url.startswith("https://objects/")
 
 
-def test_an_object_store_that_is_gone_is_no_reason_to_try_again() -> None:
+def test_artifacts_of_an_object_store_that_is_not_configured_are_unavailable() -> None:
     harness = Harness(objects=FakeObjects())
     task_id = harness.claimed()
     create(harness, task_id)

@@ -72,7 +72,7 @@ class Seen:
         assert self.happened.wait(MAX_WAIT)
 
 
-def test_what_is_resolved_is_followed_by_its_dependents_without_anybody_asking() -> None:
+def test_the_threads_release_the_dependents_of_a_resolved_task() -> None:
     harness = Harness()
     released = Seen("end")
     server = harness.replica(released)
@@ -84,7 +84,7 @@ def test_what_is_resolved_is_followed_by_its_dependents_without_anybody_asking()
     assert harness.states(waiting) == ["pending"]
 
 
-def test_a_claim_that_is_over_ends_and_timers_of_other_processes_are_received() -> None:
+def test_the_threads_end_expired_claims_of_this_and_of_dead_processes() -> None:
     harness = Harness()
     harness.claimed()  # by a process that is gone
     ended = Seen("replace", 3)
@@ -97,7 +97,7 @@ def test_a_claim_that_is_over_ends_and_timers_of_other_processes_are_received() 
     assert [len(stored.task.runs) for stored in unresolved] == [2, 2]
 
 
-def test_chores_are_done_and_what_is_counted_in_memory_is_written() -> None:
+def test_the_threads_do_periodic_jobs_and_flush_records() -> None:
     harness = Harness()
     swept, written = Seen("lease.renew"), Seen("worker.insert")
     server = harness.replica(lambda name, call: swept(name, lambda: written(name, call)))
@@ -109,7 +109,7 @@ def test_chores_are_done_and_what_is_counted_in_memory_is_written() -> None:
         assert harness.replica().workers.describe(path)["recentTasks"]
 
 
-def test_events_that_wait_are_published_when_the_broker_is_back() -> None:
+def test_the_threads_publish_unpublished_events_when_the_broker_is_back() -> None:
     harness = Harness()
     published = Seen("broker.publish", 2)
     server = harness.replica(published, resolves=False)
@@ -130,7 +130,7 @@ def test_events_that_wait_are_published_when_the_broker_is_back() -> None:
     ],
     ids=["away", "a defect"],
 )
-def test_nothing_that_fails_ends_what_is_repeated(
+def test_a_failure_is_logged_and_the_thread_goes_on(
     error: Exception, event: str, level: str, logs: list[MutableMapping[str, Any]]
 ) -> None:
     harness = Harness()
@@ -140,7 +140,7 @@ def test_nothing_that_fails_ends_what_is_repeated(
     assert [(one["event"], one["log_level"]) for one in logs] == [(event, level)] * 2
 
 
-def test_a_process_that_ends_leaves_its_timers_to_others() -> None:
+def test_stopping_hands_the_timers_over() -> None:
     harness = Harness()
     server = harness.replica()
     with running(server):
@@ -149,7 +149,9 @@ def test_a_process_that_ends_leaves_its_timers_to_others() -> None:
     assert (timer.since, timer.due - harness.clock.now(), left) == (None, CLAIM_TIMEOUT, CLAIM_TIMEOUT)
 
 
-def test_a_process_ends_though_storage_is_away(logs: list[MutableMapping[str, Any]]) -> None:
+def test_a_process_stops_while_storage_is_away_and_its_timers_fire_later(
+    logs: list[MutableMapping[str, Any]],
+) -> None:
     """What it kept fires then, and is told again."""
     harness = Harness()
     server = harness.replica(
@@ -163,7 +165,7 @@ def test_a_process_ends_though_storage_is_away(logs: list[MutableMapping[str, An
     assert harness.events().count(("task-running", task_id, 0)) == 2
 
 
-def test_a_process_that_does_not_resolve_has_no_threads_for_it() -> None:
+def test_a_process_that_does_not_resolve_has_two_threads_less() -> None:
     harness = Harness()
     before = threading.active_count()
     with running(harness.replica(resolves=False)):
@@ -173,7 +175,7 @@ def test_a_process_that_does_not_resolve_has_no_threads_for_it() -> None:
     assert threading.active_count() == before
 
 
-def test_requests_that_wait_are_woken_when_the_process_is_to_end() -> None:
+def test_begin_stop_wakes_waiting_requests() -> None:
     harness = Harness()
     woken = threading.Event()
     services = harness.services
@@ -192,7 +194,7 @@ def test_requests_that_wait_are_woken_when_the_process_is_to_end() -> None:
     assert services.stopping.is_set()
 
 
-def test_what_is_stopped_twice_has_stopped() -> None:
+def test_a_background_can_be_stopped_twice() -> None:
     harness = Harness()
     background = harness.replica().background(OFTEN)
     background.start()
@@ -216,6 +218,6 @@ starting.join()
 """
 
 
-def test_a_process_may_be_told_to_end_while_its_threads_are_being_started() -> None:
+def test_a_background_can_be_stopped_while_its_threads_start() -> None:
     """As ``serve`` is, whose threads are gevent's."""
     subprocess.run([sys.executable, "-c", STOPPED_WHILE_STARTING], check=True, timeout=MAX_WAIT)

@@ -96,7 +96,7 @@ def conflict_of(see: Callable[[], None]) -> RequestConflict:
         raise AssertionError("it is what was announced")
 
 
-def test_a_check_ends_with_the_call_that_asked_for_it_or_is_begun_anew() -> None:
+def test_a_check_outlives_its_call_and_a_repeated_call_joins_it() -> None:
     stage = Stage()
     blob = stage.blob()
     stage.begin(blob)
@@ -108,7 +108,7 @@ def test_a_check_ends_with_the_call_that_asked_for_it_or_is_begun_anew() -> None
     assert (stage.begun, stage.done) == ([blob.blob_name], ["name"])
 
 
-def test_a_check_that_nobody_waits_for_is_not_seen_through() -> None:
+def test_a_check_is_completed_though_no_call_waits_for_it() -> None:
     stage = Stage()
     blob, then = stage.blob(), threading.Event()
     with pytest.raises(ServiceUnavailable):
@@ -117,7 +117,7 @@ def test_a_check_that_nobody_waits_for_is_not_seen_through() -> None:
     assert then.wait(30)
 
 
-def test_the_conflict_of_a_check_that_nobody_waited_for_is_lost_or_kept_for_ever() -> None:
+def test_a_conflict_is_answered_once_and_then_checked_anew() -> None:
     stage = Stage()
     blob = stage.blob(announced=b"another")
     stage.begin(blob)
@@ -130,7 +130,7 @@ def test_the_conflict_of_a_check_that_nobody_waited_for_is_lost_or_kept_for_ever
     assert stage.done == []
 
 
-def test_all_who_wait_for_one_check_are_not_told_the_same() -> None:
+def test_all_calls_that_wait_for_a_check_get_its_conflict() -> None:
     stage = Stage()
     blob = stage.blob(announced=b"another")
     stage.begin(blob)
@@ -146,7 +146,7 @@ def test_all_who_wait_for_one_check_are_not_told_the_same() -> None:
     [(ServiceUnavailable("storage is away"), []), (ZeroDivisionError("a bug"), ["blob-not-checked"])],
     ids=["storage away", "bug"],
 )
-def test_what_a_retry_may_cure_is_told_to_the_next_who_asks(error: Exception, logged: list[str]) -> None:
+def test_a_check_that_failed_is_repeated_by_the_next_call(error: Exception, logged: list[str]) -> None:
     stage = Stage()
     blob, stage.error = stage.blob(), error
     with capture_logs() as logs:
@@ -160,7 +160,7 @@ def test_what_a_retry_may_cure_is_told_to_the_next_who_asks(error: Exception, lo
     assert stage.done == ["name"]
 
 
-def test_another_announcement_is_answered_with_the_check_of_the_first() -> None:
+def test_another_announcement_gets_a_check_of_its_own() -> None:
     stage = Stage()
     first, second = stage.blob(), stage.blob(announced=b"another")
     stage.begin(first)
@@ -169,7 +169,7 @@ def test_another_announcement_is_answered_with_the_check_of_the_first() -> None:
     conflict_of(lambda: stage.see(second, LONG))
 
 
-def test_more_blobs_are_read_at_a_time_than_there_is_room_for() -> None:
+def test_at_most_max_reads_blobs_are_read_at_once() -> None:
     stage = Stage(max_reads=1)
     blobs = [stage.blob(name) for name in "ab"]
     stage.begin(blobs[0])
@@ -181,7 +181,7 @@ def test_more_blobs_are_read_at_a_time_than_there_is_room_for() -> None:
     assert stage.done == ["a", "b"]
 
 
-def test_checks_that_wait_are_not_bounded_or_conflicts_that_nobody_fetches_count() -> None:
+def test_running_checks_are_bounded_and_finished_conflicts_do_not_count() -> None:
     stage = Stage(max_checks=2)
     blobs = [stage.blob(name, announced=b"another") for name in "abc"]
     for blob in blobs[:2]:

@@ -300,7 +300,7 @@ def test_two_concurrent_changes_end_with_one_priority_and_its_message() -> None:
     def scene(choose: Callable[[int], int]) -> None:
         harness = Harness()
         task_id = harness.create()
-        first, second = harness.replica(pausing), harness.replica(pausing)
+        first, second = harness.replica(_pausing), harness.replica(_pausing)
         results = run(
             [
                 lambda: first.tasks.change_priority(task_id, "lowest", "high"),

@@ -345,7 +345,7 @@ def test_waiting_clients_get_no_work_once_the_process_stops() -> None:
 def test_waiting_clients_are_answered_when_the_stop_begins() -> None:
     harness = Harness()
     with waiting(harness.services, ALICE, BOB) as claims:
-        wait_until(lambda: harness.services.claim_work.waiting() == 2)
+        wait_until(lambda: harness.services.pollers.waiting() == 2)
         harness.services.background().begin_stop()
     assert claims == []
 
@@ -384,15 +384,14 @@ def test_a_message_that_is_visible_too_early_is_hidden_for_two_seconds() -> None
 def test_empty_queues_are_polled_less_often_the_more_worker_types_wait() -> None:
     harness = Harness()
     services = harness.replica()
-    claim_work_service = services.claim_work
-    assert claim_work_service.poll_interval() < SECOND
+    assert services.pollers.poll_interval() < SECOND
     with ExitStack() as stack:
         for number in range(60):
             stack.enter_context(waiting(services, ALICE, worker_type=f"type-{number}"))
-        while claim_work_service.poll_interval() < 2 * SECOND:
+        while services.pollers.poll_interval() < 2 * SECOND:
             pass  # until all of them wait
         services.stopping.set()
-    assert claim_work_service.poll_interval() < SECOND
+    assert services.pollers.poll_interval() < SECOND
 
 
 def test_a_claim_that_does_not_wait_gets_the_visible_tasks() -> None:
@@ -414,7 +413,7 @@ def test_pollers_of_idle_worker_types_are_forgotten() -> None:
         if thread is not threading.current_thread():
             thread.join(60)
     claim_work(services, worker_type="one-more")
-    assert services.claim_work.pollers < 1000
+    assert services.pollers.count() < 1000
 
 
 def test_the_recent_tasks_of_a_worker_are_the_last_20_of_its_answer_in_their_order() -> None:
@@ -454,7 +453,7 @@ def test_a_request_above_max_waiting_gets_visible_tasks_and_does_not_wait() -> N
     harness = Harness()
     services = harness.replica(max_waiting=1)
     with waiting(services, ALICE) as claims:
-        wait_until(lambda: services.claim_work.waiting() == 1)
+        wait_until(lambda: services.pollers.waiting() == 1)
         assert claim_work(services, worker=BOB, worker_type="without-work") == []
         task_id = harness.create(workerType="other")
         (claim,) = claim_work(services, worker=BOB, worker_type="other")

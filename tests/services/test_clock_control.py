@@ -313,7 +313,7 @@ def waiting(server: Server) -> Iterator[list[Mapping[str, Any]]]:
 
     thread = threading.Thread(target=wait)
     thread.start()
-    assert wait_until(lambda: server.services.claim_work.waiting() == 1)
+    assert wait_until(lambda: server.services.pollers.waiting() == 1)
     yield claims
     thread.join()
 

@@ -51,7 +51,7 @@ def name_of(task: Any) -> bytes:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 1000])
-def test_lists_leave_it_out(limit: int) -> None:
+def test_lists_leave_out_a_corrupt_task(limit: int) -> None:
     harness = Harness()
     required, group = harness.create(), slugid()
     tasks = sorted(harness.create(taskGroupId=group, dependencies=[required]) for _ in range(5))
@@ -65,7 +65,7 @@ def test_lists_leave_it_out(limit: int) -> None:
         assert found == [*tasks[:2], *tasks[3:]]
 
 
-def test_others_that_depend_on_the_same_task_go_on() -> None:
+def test_a_corrupt_dependent_does_not_stop_the_other_dependents() -> None:
     harness = Harness()
     required = harness.create()
     waiting = sorted(harness.create(dependencies=[required]) for _ in range(5))
@@ -78,7 +78,7 @@ def test_others_that_depend_on_the_same_task_go_on() -> None:
     harness.run_timers(timedelta(days=2), services)
 
 
-def test_its_timer_is_dropped_at_once(logs: list[MutableMapping[str, Any]]) -> None:
+def test_the_timer_of_a_corrupt_task_is_dropped(logs: list[MutableMapping[str, Any]]) -> None:
     harness = Harness()
     corrupt, other = harness.claimed(), harness.claimed()
     services = server(harness, {corrupt})
@@ -88,7 +88,7 @@ def test_its_timer_is_dropped_at_once(logs: list[MutableMapping[str, Any]]) -> N
     assert [one["event"] for one in logs if one["log_level"] != "info"] == []
 
 
-def test_a_sweep_goes_on_behind_a_task_that_depends_on_it(logs: list[MutableMapping[str, Any]]) -> None:
+def test_a_sweep_goes_on_after_a_task_with_a_corrupt_dependency(logs: list[MutableMapping[str, Any]]) -> None:
     harness = Harness()
     required = harness.create()
     for _ in range(3):
@@ -104,7 +104,9 @@ def test_a_sweep_goes_on_behind_a_task_that_depends_on_it(logs: list[MutableMapp
 
 
 @pytest.mark.parametrize("error", [CORRUPT, ValueError("a defect")])
-def test_a_sweep_of_groups_goes_on_behind_it(error: Exception, logs: list[MutableMapping[str, Any]]) -> None:
+def test_a_sweep_of_groups_goes_on_after_a_task_that_fails(
+    error: Exception, logs: list[MutableMapping[str, Any]]
+) -> None:
     harness = Harness()
     for _ in range(3):
         harness.storage.groups.join(slugid(), slugid(), "-", harness.clock.now() + timedelta(days=1))
@@ -123,7 +125,9 @@ def test_a_sweep_of_groups_ends_while_storage_is_away() -> None:
         harness.sweep(11 * MINUTE, services)
 
 
-def test_claim_work_drops_its_message_and_claims_the_others(logs: list[MutableMapping[str, Any]]) -> None:
+def test_claim_work_drops_the_message_of_a_corrupt_task_and_claims_the_others(
+    logs: list[MutableMapping[str, Any]],
+) -> None:
     harness = Harness()
     tasks = [harness.create() for _ in range(3)]
     claim_work = server(harness, {tasks[1]}).claim_work
@@ -133,7 +137,7 @@ def test_claim_work_drops_its_message_and_claims_the_others(logs: list[MutableMa
     assert [one["event"] for one in logs] == ["work-message-dropped"]
 
 
-def test_a_worker_is_quarantined_though_its_worker_type_cannot_be_read() -> None:
+def test_a_worker_of_a_corrupt_worker_type_can_be_quarantined() -> None:
     harness = Harness()
     replica = harness.replica(FaultAt(1, of="worker.load", before=failing(CORRUPT)))
     worker: Path = (PROVISIONER, WORKER_TYPE, "group", "alice")
@@ -142,7 +146,7 @@ def test_a_worker_is_quarantined_though_its_worker_type_cannot_be_read() -> None
     assert replica.workers.is_quarantined(PROVISIONER, WORKER_TYPE, ALICE)
 
 
-def test_a_group_is_listed_though_its_own_row_cannot_be_read() -> None:
+def test_a_group_whose_row_is_corrupt_is_listed() -> None:
     harness = Harness()
     task_id = harness.create()
     group_id = harness.task(task_id).definition.task_group_id
@@ -153,7 +157,7 @@ def test_a_group_is_listed_though_its_own_row_cannot_be_read() -> None:
     assert replica.listing.group(group_id, "", 9, name_of).items == [task_id.encode()]
 
 
-def test_activity_of_a_worker_that_cannot_be_read_keeps_no_other_from_being_written(
+def test_a_flush_writes_the_other_workers_if_the_row_of_one_is_corrupt(
     logs: list[MutableMapping[str, Any]],
 ) -> None:
     harness = Harness()

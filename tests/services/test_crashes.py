@@ -115,7 +115,7 @@ def finish(harness: Harness, task_id: str) -> list[int]:
 @CALL
 @KIND
 @DONE
-def test_no_crash_keeps_a_task_from_being_finished_by_the_next_who_polls(
+def test_after_a_fault_at_any_call_the_next_worker_can_finish_the_task(
     scene: Callable[[], Scene], call: int, error: Exception, is_done: bool
 ) -> None:
     played = scene()
@@ -133,7 +133,7 @@ def test_no_crash_keeps_a_task_from_being_finished_by_the_next_who_polls(
 @CALL
 @KIND
 @DONE
-def test_every_crash_heals_when_the_request_is_repeated(
+def test_repeating_the_request_repairs_a_fault_at_any_call(
     scene: Callable[[], Scene], call: int, error: Exception, is_done: bool
 ) -> None:
     expected = scene()
@@ -151,7 +151,7 @@ def test_every_crash_heals_when_the_request_is_repeated(
 
 
 @SCENE
-def test_a_write_that_is_taken_for_lost_is_seen_to_be_ours(scene: Callable[[], Scene]) -> None:
+def test_a_write_whose_answer_was_lost_is_recognized(scene: Callable[[], Scene]) -> None:
     """The SDK repeats a write whose answer was lost, and the repeated one finds a newer ETag: its own."""
     expected = scene()
     expected.request(expected.harness.services)
@@ -166,14 +166,14 @@ def test_a_write_that_is_taken_for_lost_is_seen_to_be_ours(scene: Callable[[], S
     check(played.harness, played.task_id, after_faults=False)
 
 
-def test_the_held_message_survives_a_write_that_is_taken_for_lost() -> None:
+def test_a_claim_whose_answer_was_lost_keeps_its_held_message() -> None:
     scene = first_claim()
     scene.request(scene.harness.replica(FaultAt(0, of="replace", after=failing(Changed()))))
     assert scene.harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
     assert scene.harness.messages()[0].lease == scene.harness.task(scene.task_id).held
 
 
-def test_what_was_written_and_not_answered_is_published_by_the_timer() -> None:
+def test_the_timer_publishes_a_transition_that_was_not_answered() -> None:
     scene = first_claim()
     scene.harness.run_timers(LEASE / 2)  # after this, no other timer is about what happened
     server = scene.harness.replica(
@@ -185,7 +185,7 @@ def test_what_was_written_and_not_answered_is_published_by_the_timer() -> None:
     assert scene.harness.events()[-1] == ("task-running", scene.task_id, 0)
 
 
-def test_a_write_that_another_process_wrote_over_is_published_by_the_timer() -> None:
+def test_the_timer_publishes_a_transition_that_another_process_overwrote() -> None:
     """It was written, its answer was lost, and the repeated one finds what the other process wrote."""
     scene = first_claim()
 
@@ -201,7 +201,7 @@ def test_a_write_that_another_process_wrote_over_is_published_by_the_timer() -> 
 
 
 @pytest.mark.parametrize("error", [Changed(), ServiceUnavailable("the answer was lost")], ids=repr)
-def test_retries_that_run_out_are_resolved_whatever_becomes_of_the_answer(error: Exception) -> None:
+def test_a_claim_after_the_last_retry_resolves_the_task_though_its_answer_is_lost(error: Exception) -> None:
     scene = take_over(retries=0)
     with pytest.raises((RequestConflict, ServiceUnavailable)):
         scene.request(scene.harness.replica(FaultAt(0, of="replace", after=failing(error))))
@@ -211,7 +211,7 @@ def test_retries_that_run_out_are_resolved_whatever_becomes_of_the_answer(error:
     assert scene.harness.messages() == []
 
 
-def test_between_holding_and_writing_a_claim_the_message_comes_back_one_run_ahead() -> None:
+def test_a_crash_before_the_write_of_a_claim_leaves_a_message_one_run_ahead() -> None:
     scene = first_claim()
     harness = scene.harness
     with pytest.raises(Crash):
@@ -227,7 +227,7 @@ def test_between_holding_and_writing_a_claim_the_message_comes_back_one_run_ahea
     assert harness.offered_runs() == [(1, CLAIM_TIMEOUT)]
 
 
-def test_between_holding_and_writing_a_take_over_the_message_comes_back_two_runs_ahead() -> None:
+def test_a_crash_before_the_write_of_a_retry_claim_leaves_a_message_two_runs_ahead() -> None:
     scene = take_over()
     harness = scene.harness
     with pytest.raises(Crash):
@@ -243,7 +243,7 @@ def test_between_holding_and_writing_a_take_over_the_message_comes_back_two_runs
     assert harness.offered_runs() == [(2, CLAIM_TIMEOUT)]
 
 
-def test_a_message_two_runs_ahead_is_withdrawn_once_the_task_has_ended() -> None:
+def test_a_message_two_runs_ahead_is_deleted_after_the_task_is_resolved() -> None:
     scene = take_over()
     harness = scene.harness
     with pytest.raises(Crash):
@@ -255,7 +255,7 @@ def test_a_message_two_runs_ahead_is_withdrawn_once_the_task_has_ended() -> None
     assert harness.messages() == []
 
 
-def test_a_worker_whose_claim_crashed_before_the_write_claims_again() -> None:
+def test_a_worker_can_repeat_a_claim_that_crashed_before_the_write() -> None:
     scene = first_claim()
     harness = scene.harness
     with pytest.raises(Crash):
@@ -272,7 +272,7 @@ def test_a_worker_whose_claim_crashed_before_the_write_claims_again() -> None:
     assert [one.lease for one in harness.messages()] == [held]
 
 
-def test_between_holding_and_writing_a_reclaim_the_stale_receipt_is_not_a_lost_claim() -> None:
+def test_a_worker_can_repeat_a_reclaim_that_crashed_before_the_write() -> None:
     scene = SCENES["reclaim"]()
     harness = scene.harness
     with pytest.raises(Crash):
@@ -292,7 +292,7 @@ def test_between_holding_and_writing_a_reclaim_the_stale_receipt_is_not_a_lost_c
     assert harness.claim(harness.receive_one(), BOB)["runId"] == 1
 
 
-def test_between_writing_and_releasing_a_shutdown_the_retry_waits_for_the_held_message() -> None:
+def test_after_a_crash_of_a_shutdown_report_the_retry_waits_for_the_held_message() -> None:
     scene = SCENES["shutdown"]()
     harness = scene.harness
     with pytest.raises(Crash):
@@ -313,7 +313,7 @@ def test_a_repeated_report_of_a_shutdown_offers_the_retry_at_once() -> None:
     assert harness.claim(harness.receive_one(), BOB)["runId"] == 1
 
 
-def test_a_message_that_cannot_be_withdrawn_does_not_fail_the_report() -> None:
+def test_a_report_succeeds_though_its_message_cannot_be_deleted() -> None:
     scene = SCENES["complete"]()
     harness = scene.harness
     away = FaultAt(0, of="remove", before=failing(ServiceUnavailable("storage is away")))
@@ -325,7 +325,7 @@ def test_a_message_that_cannot_be_withdrawn_does_not_fail_the_report() -> None:
     assert harness.messages() == []
 
 
-def test_a_deployed_worker_that_dies_before_it_deletes_leaves_a_double_that_is_refused() -> None:
+def test_a_message_that_a_dead_deployed_worker_did_not_delete_is_refused() -> None:
     harness = Harness()
     task_id = harness.create()
     harness.claim(harness.receive_one(), ALICE, proof=DEPLOYED)

@@ -77,7 +77,7 @@ MISHAP = pytest.mark.parametrize("mishap", MISHAPS.values(), ids=MISHAPS)
 
 
 @MISHAP
-def test_a_claim_that_nobody_extends_ends_once_and_its_retry_is_visible_at_once(
+def test_a_claim_without_reclaims_expires_once_and_its_retry_is_visible_at_once(
     harness: Harness, mishap: Mishap
 ) -> None:
     task_id = harness.claimed(ALICE)
@@ -96,13 +96,13 @@ def test_a_claim_that_nobody_extends_ends_once_and_its_retry_is_visible_at_once(
     assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
 
 
-def test_a_claim_of_this_process_ends_at_once_when_its_time_is_over(harness: Harness) -> None:
+def test_a_claim_of_this_process_expires_at_taken_until(harness: Harness) -> None:
     task_id = harness.claimed()
     harness.run_timers(CLAIM_TIMEOUT)
     assert harness.task(task_id).runs[0].resolved == NOW + CLAIM_TIMEOUT
 
 
-def test_the_retry_of_a_claim_whose_held_message_is_lost_gets_a_fresh_one(harness: Harness) -> None:
+def test_a_retry_gets_a_new_message_if_the_held_message_is_lost(harness: Harness) -> None:
     task = harness.task(harness.claimed())
     assert task.held
     harness.storage.work_queues.remove(task.work_queue, task.held)
@@ -110,7 +110,7 @@ def test_the_retry_of_a_claim_whose_held_message_is_lost_gets_a_fresh_one(harnes
     assert harness.offered_runs() == [(1, AT_ONCE)]
 
 
-def test_a_claim_that_ends_without_retries_ends_the_task(harness: Harness) -> None:
+def test_a_claim_that_expires_without_retries_resolves_the_task(harness: Harness) -> None:
     task_id = harness.claimed(retries=0)
     harness.events()
     harness.run_timers(CLAIM_TIMEOUT)
@@ -120,7 +120,7 @@ def test_a_claim_that_ends_without_retries_ends_the_task(harness: Harness) -> No
     assert harness.messages() == harness.timers() == []
 
 
-def test_retries_run_out_by_timers_alone(harness: Harness) -> None:
+def test_timers_alone_use_up_the_retries(harness: Harness) -> None:
     task_id = harness.create(retries=2)
     for run_id in range(3):
         harness.services.claims.claim(harness.task(task_id), run_id, ALICE, BY_NAME)
@@ -128,7 +128,7 @@ def test_retries_run_out_by_timers_alone(harness: Harness) -> None:
     assert harness.states(task_id) == ["exception claim-expired"] * 3
 
 
-def test_an_extended_claim_ends_later_and_no_reclaim_puts_a_timer(harness: Harness) -> None:
+def test_a_reclaimed_claim_expires_later_and_a_reclaim_puts_no_timer(harness: Harness) -> None:
     task_id = harness.claimed()
     harness.run_timers(10 * MINUTE)
     calls = CallRecorder()
@@ -142,7 +142,7 @@ def test_an_extended_claim_ends_later_and_no_reclaim_puts_a_timer(harness: Harne
     assert harness.states(task_id) == ["exception claim-expired", "pending"]
 
 
-def test_a_claim_that_somebody_took_over_is_not_ended_again(harness: Harness) -> None:
+def test_the_timer_of_an_old_claim_does_not_end_the_claim_of_its_retry(harness: Harness) -> None:
     task_id = harness.claimed(ALICE)
     harness.clock.advance(CLAIM_TIMEOUT)
     harness.claim(harness.receive_one(), BOB)
@@ -152,7 +152,7 @@ def test_a_claim_that_somebody_took_over_is_not_ended_again(harness: Harness) ->
     assert harness.states(task_id) == ["exception claim-expired", "exception claim-expired", "pending"]
 
 
-def test_lost_timers_leave_the_claim_to_the_held_message(harness: Harness) -> None:
+def test_without_timers_the_held_message_makes_an_expired_claim_available(harness: Harness) -> None:
     task_id = harness.claimed(ALICE)
     harness.lose_timers()
     harness.services = harness.replica()
@@ -162,7 +162,7 @@ def test_lost_timers_leave_the_claim_to_the_held_message(harness: Harness) -> No
     assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
 
 
-def test_claims_expire_when_somebody_polls_though_nothing_resolves(harness: Harness) -> None:
+def test_without_a_resolver_a_claim_expires_when_its_message_is_claimed(harness: Harness) -> None:
     """The promise of the draft: no timer fires, and there are no periodic_jobs."""
     server = harness.replica(resolves=False)
     assert server.periodic_jobs is None
@@ -180,7 +180,7 @@ def test_claims_expire_when_somebody_polls_though_nothing_resolves(harness: Harn
     assert harness.states(task_id) == ["exception claim-expired", "exception claim-expired"]
 
 
-def test_a_claim_that_was_never_written_is_ended_by_no_timer(harness: Harness) -> None:
+def test_the_timer_of_an_unwritten_claim_ends_the_expired_claim_after_the_margin(harness: Harness) -> None:
     task_id = harness.claimed(ALICE)
     harness.clock.advance(CLAIM_TIMEOUT / 2)
     harness.services.claims.reclaim(task_id, 0)
@@ -212,7 +212,7 @@ CREATED: dict[str, Callable[[Harness], str]] = {
 
 @pytest.mark.parametrize("create", CREATED.values(), ids=CREATED)
 @MISHAP
-def test_a_task_that_is_not_resolved_ends_once_at_its_deadline(
+def test_an_unresolved_task_ends_once_at_its_deadline(
     harness: Harness, create: Callable[[Harness], str], mishap: Mishap
 ) -> None:
     task_id = create(harness)
@@ -240,14 +240,14 @@ def test_a_task_that_is_not_resolved_ends_once_at_its_deadline(
     assert harness.messages() == harness.timers() == []
 
 
-def test_the_events_of_a_deadline_name_the_worker_that_had_the_task(harness: Harness) -> None:
+def test_the_event_of_a_deadline_names_the_worker_of_the_run(harness: Harness) -> None:
     harness.claimed(deadline=format_time(NOW + MINUTE))
     harness.run_timers(MINUTE)
     event = harness.broker.published[-2]
     assert (event.exchange, event.payload["workerId"]) == ("task-exception", "alice")
 
 
-def test_a_claim_that_ends_with_its_task_uses_no_retry(harness: Harness) -> None:
+def test_a_deadline_during_a_claim_uses_no_retry(harness: Harness) -> None:
     task_id = harness.create(deadline=format_time(NOW + 10 * MINUTE))
     harness.claim(harness.receive_one())
     harness.run_timers(10 * MINUTE)
@@ -256,13 +256,13 @@ def test_a_claim_that_ends_with_its_task_uses_no_retry(harness: Harness) -> None
 
 
 @pytest.mark.parametrize("lasts", [3 * SECOND, 20 * SECOND])
-def test_a_deadline_within_seconds_is_kept(harness: Harness, lasts: timedelta) -> None:
+def test_a_deadline_in_some_seconds_ends_the_task_on_time(harness: Harness, lasts: timedelta) -> None:
     task_id = harness.create(deadline=format_time(NOW + lasts))
     harness.run_timers(lasts)
     assert harness.task(task_id).runs[0].resolved == NOW + lasts
 
 
-def test_a_task_ends_late_where_no_server_was_there_at_its_deadline(harness: Harness) -> None:
+def test_a_task_ends_when_a_server_starts_after_its_deadline(harness: Harness) -> None:
     task_id = harness.create()
     harness.delete(harness.receive_one())
     harness.clock.advance(3 * DAY)
@@ -276,7 +276,7 @@ def test_a_task_ends_late_where_no_server_was_there_at_its_deadline(harness: Har
 
 @pytest.mark.parametrize("end", [Harness.complete, lambda harness, task: harness.services.tasks.cancel(task)])
 @MISHAP
-def test_a_task_that_has_ended_stays_as_it_is_and_leaves_no_timer(
+def test_a_resolved_task_does_not_change_and_leaves_no_timer(
     harness: Harness, end: Callable[[Harness, str], object], mishap: Mishap
 ) -> None:
     task_id = harness.claimed()
@@ -291,7 +291,7 @@ def test_a_task_that_has_ended_stays_as_it_is_and_leaves_no_timer(
     assert harness.task(task_id) == done
 
 
-def test_a_whole_life_within_some_seconds_takes_one_message(harness: Harness) -> None:
+def test_a_task_that_lives_some_seconds_needs_one_timer_message(harness: Harness) -> None:
     calls = CallRecorder()
     server = harness.replica(calls, caches_tasks=True)
     task_id = slugid()
@@ -303,7 +303,7 @@ def test_a_whole_life_within_some_seconds_takes_one_message(harness: Harness) ->
     assert harness.timers() == []
 
 
-def test_the_timer_of_a_task_that_has_expired_is_done_with(harness: Harness) -> None:
+def test_the_timer_of_an_expired_task_is_removed(harness: Harness) -> None:
     harness.claimed()
     harness.run_timers(MINUTE)
     harness.storage.tasks.remove_expired(NOW + 900 * DAY, "", 999)
@@ -312,7 +312,7 @@ def test_the_timer_of_a_task_that_has_expired_is_done_with(harness: Harness) -> 
     assert harness.timers() == []
 
 
-def test_what_was_done_tells_nothing_again(harness: Harness) -> None:
+def test_timers_of_a_running_task_publish_nothing_again(harness: Harness) -> None:
     harness.claimed()
     harness.events()
     for _ in range(19):
@@ -323,7 +323,9 @@ def test_what_was_done_tells_nothing_again(harness: Harness) -> None:
 # what depends on it
 
 
-def test_what_is_resolved_is_followed_at_once_by_the_process_that_did_it(harness: Harness) -> None:
+def test_the_process_that_resolves_a_task_releases_dependents_and_resolves_its_group(
+    harness: Harness,
+) -> None:
     for resolves in (True, False):
         server = harness.replica(resolves=resolves)
         group = slugid()
@@ -336,7 +338,7 @@ def test_what_is_resolved_is_followed_at_once_by_the_process_that_did_it(harness
         harness.receive()
 
 
-def test_what_a_dead_process_resolved_is_followed_within_its_lease(harness: Harness) -> None:
+def test_the_effects_of_a_resolution_follow_within_the_lease_of_a_dead_process(harness: Harness) -> None:
     task_id = harness.claimed()
     waiting = harness.create(dependencies=[task_id])
     with pytest.raises(Crash):
@@ -348,7 +350,7 @@ def test_what_a_dead_process_resolved_is_followed_within_its_lease(harness: Harn
     assert told.index(("task-completed", task_id, 0)) < told.index(("task-pending", waiting, 0))
 
 
-def test_a_resolution_that_was_never_written_is_given_up_after_some_minutes(harness: Harness) -> None:
+def test_the_timer_of_an_unwritten_resolution_publishes_nothing(harness: Harness) -> None:
     task_id = harness.claimed()
     with pytest.raises(Crash):
         harness.complete(task_id, services=harness.replica(FaultAt(0, of="replace", before=failing(Crash()))))
@@ -364,7 +366,7 @@ def lost(harness: Harness) -> Services:
     return harness.replica(FaultAt(0, of="replace", after=failing(Changed())))
 
 
-def test_a_write_that_is_taken_for_lost_is_followed_by_all_it_causes(harness: Harness) -> None:
+def test_a_write_whose_answer_was_lost_has_all_its_effects(harness: Harness) -> None:
     task_id = harness.claimed()
     waiting = harness.create(dependencies=[task_id])
     server = lost(harness)
@@ -374,7 +376,7 @@ def test_a_write_that_is_taken_for_lost_is_followed_by_all_it_causes(harness: Ha
     assert harness.events()[-1] == ("task-group-resolved", task_id, None)
 
 
-def test_a_claim_whose_write_is_taken_for_lost_ends_in_time(harness: Harness) -> None:
+def test_a_claim_whose_answer_was_lost_expires_on_time(harness: Harness) -> None:
     task_id = harness.create()
     server = lost(harness)
     harness.claim(harness.receive_one(), services=server)
@@ -383,7 +385,9 @@ def test_a_claim_whose_write_is_taken_for_lost_ends_in_time(harness: Harness) ->
     assert harness.states(task_id) == ["exception claim-expired", "pending"]
 
 
-def test_a_write_that_another_process_overtook_is_published_all_the_same(harness: Harness) -> None:
+def test_a_claim_whose_answer_was_lost_is_published_though_the_task_was_canceled_meanwhile(
+    harness: Harness,
+) -> None:
     """It was taken for lost, and cancelled before it was looked at."""
     task_id = harness.create()
 
@@ -417,7 +421,7 @@ def test_a_transition_whose_timer_cannot_be_stored_does_not_happen(harness: Harn
 # while the broker is away
 
 
-def test_what_happens_while_the_broker_is_away_is_published_in_order_when_it_is_back(
+def test_transitions_while_the_broker_is_away_are_published_in_order_when_it_is_back(
     harness: Harness,
 ) -> None:
     harness.broker.capacity = 0
@@ -438,7 +442,7 @@ def test_what_happens_while_the_broker_is_away_is_published_in_order_when_it_is_
 
 
 @pytest.mark.parametrize("end", [killed, restarted], ids=["killed", "stopped"])
-def test_what_happened_while_the_broker_was_away_is_published_though_its_server_is_gone(
+def test_transitions_while_the_broker_was_away_are_published_though_their_server_ended(
     harness: Harness, end: Callable[[Harness], None]
 ) -> None:
     harness.broker.capacity = 0
@@ -460,7 +464,7 @@ def test_what_happened_while_the_broker_was_away_is_published_though_its_server_
 
 
 @pytest.mark.parametrize("end", [killed, restarted], ids=["killed", "stopped"])
-def test_what_was_asked_for_again_while_the_broker_was_away_is_published_though_its_server_is_gone(
+def test_a_repeated_report_is_published_though_its_server_ended_while_the_broker_was_away(
     harness: Harness, end: Callable[[Harness], None]
 ) -> None:
     task_id = harness.claimed()
@@ -476,7 +480,7 @@ def test_what_was_asked_for_again_while_the_broker_was_away_is_published_though_
     assert ("task-completed", task_id, 0) in harness.events()
 
 
-def test_a_claim_ends_and_its_retry_is_offered_while_the_broker_is_away(harness: Harness) -> None:
+def test_a_claim_expires_and_its_retry_is_offered_while_the_broker_is_away(harness: Harness) -> None:
     harness.broker.capacity = 0
     task_id = harness.claimed()
     harness.run_timers(CLAIM_TIMEOUT + MARGIN)
@@ -484,7 +488,7 @@ def test_a_claim_ends_and_its_retry_is_offered_while_the_broker_is_away(harness:
     assert harness.offered_runs() == [(1, AT_ONCE)]
 
 
-def test_dependents_go_on_while_the_broker_is_away(harness: Harness) -> None:
+def test_dependents_are_released_while_the_broker_is_away(harness: Harness) -> None:
     harness.broker.capacity = 0
     task_id = harness.create()
     waiting = harness.create(dependencies=[task_id])
@@ -493,7 +497,7 @@ def test_dependents_go_on_while_the_broker_is_away(harness: Harness) -> None:
     assert harness.states(waiting) == ["pending"]
 
 
-def test_a_resolved_task_is_created_again_while_the_broker_is_away(harness: Harness) -> None:
+def test_a_repeated_create_of_a_resolved_task_succeeds_while_the_broker_is_away(harness: Harness) -> None:
     task_id, group = slugid(), slugid()
     asked_for = task_body(taskGroupId=group)
     harness.services.tasks.create(task_id, asked_for)
@@ -509,7 +513,7 @@ def test_a_resolved_task_is_created_again_while_the_broker_is_away(harness: Harn
     assert harness.events()[-1] == ("task-group-resolved", group, None)
 
 
-def test_an_end_that_was_rerun_before_its_process_saw_it_is_followed_by_all_it_causes(
+def test_a_completion_that_was_rerun_at_once_has_all_its_effects(
     harness: Harness,
 ) -> None:
     """Its write was taken for lost."""
@@ -528,7 +532,7 @@ def test_an_end_that_was_rerun_before_its_process_saw_it_is_followed_by_all_it_c
     assert ("task-completed", task_id, 0) in told
 
 
-def test_a_race_that_was_lost_is_decided_again(harness: Harness) -> None:
+def test_a_call_that_lost_a_race_decides_again(harness: Harness) -> None:
     task_id = harness.create()
     harness.run(task_id)
     harness.run_timers()
@@ -540,7 +544,7 @@ def test_a_race_that_was_lost_is_decided_again(harness: Harness) -> None:
     assert harness.events() == [("task-pending", task_id, 1)]
 
 
-def test_a_write_that_failed_by_a_defect_may_have_happened_and_is_looked_at(harness: Harness) -> None:
+def test_a_write_that_failed_by_a_defect_has_its_effects_if_it_happened(harness: Harness) -> None:
     task_id = slugid()
     server = harness.replica(FaultAt(0, of="insert", after=failing(ValueError("a defect"))))
     with pytest.raises(ValueError, match="a defect"):
@@ -559,7 +563,9 @@ class TickingClock(FakeClock):
 
 
 @pytest.mark.parametrize("ends", ["deadline", "claim"])
-def test_what_time_ends_resolves_its_group_though_time_passes_meanwhile(harness: Harness, ends: str) -> None:
+def test_an_expired_claim_or_deadline_resolves_the_group_though_time_passes_meanwhile(
+    harness: Harness, ends: str
+) -> None:
     """The run must not be resolved before its timer says that effects are missing."""
     group, clock = slugid(), TickingClock(NOW)
     server = harness.replica(clock=clock)

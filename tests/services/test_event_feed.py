@@ -101,7 +101,7 @@ def no_reader_is_left() -> Iterator[None]:
     wait_until(lambda: readers() <= before)
 
 
-def test_a_process_is_followed_from_behind_an_id(process: Place) -> None:
+def test_a_stream_begins_after_the_given_id(process: Place) -> None:
     feed = process.feed
     process.tell(*range(250))
     assert numbers(feed, None, "#", BEGINNING) == list(range(250))
@@ -111,14 +111,14 @@ def test_a_process_is_followed_from_behind_an_id(process: Place) -> None:
     assert numbers(feed, None, "#", "") == []
 
 
-def test_a_stream_that_is_not_endless_ends_behind_the_events_that_there_are(process: Place) -> None:
+def test_a_stream_that_is_not_endless_ends_after_the_events_in_memory(process: Place) -> None:
     process.tell(*range(250))
     stream = process.feed.follow(None, "#", BEGINNING, is_endless=False)
     process.tell(250)
     assert take(stream, 1_000) == list(range(250))
 
 
-def test_an_event_comes_with_its_id_and_is_not_one_of_before(process: Place) -> None:
+def test_an_event_comes_with_its_id_and_a_new_stream_has_no_earlier_events(process: Place) -> None:
     feed = process.feed
     process.tell(0)
     following = feed.follow(None, "#", "")
@@ -129,7 +129,7 @@ def test_an_event_comes_with_its_id_and_is_not_one_of_before(process: Place) -> 
     assert numbers(feed, None, "#", first[0]) == [2]
 
 
-def test_what_was_published_before_a_second_stream_began_is_not_in_it(process: Place) -> None:
+def test_a_second_stream_has_only_events_published_after_its_begin(process: Place) -> None:
     feed = process.feed
     first = feed.follow(None, "#", "")
     process.tell(1)
@@ -139,7 +139,7 @@ def test_what_was_published_before_a_second_stream_began_is_not_in_it(process: P
     assert take(second, 1) == [2]
 
 
-def test_a_stream_that_resumes_gets_what_is_published_meanwhile_once(process: Place) -> None:
+def test_a_resumed_stream_gets_each_event_once(process: Place) -> None:
     feed = process.feed
     process.tell(*range(150))
     live = feed.follow(None, "#", "")
@@ -152,7 +152,7 @@ def test_a_stream_that_resumes_gets_what_is_published_meanwhile_once(process: Pl
     assert (take(live, 1), take(resumed, 1)) == ([300], [300])
 
 
-def test_a_stream_is_of_its_exchange_and_of_what_its_pattern_matches(process: Place) -> None:
+def test_a_stream_has_the_events_of_its_exchange_and_pattern(process: Place) -> None:
     process.publish(
         [
             event(1, "task-pending", "primary.x"),
@@ -170,7 +170,7 @@ def test_a_stream_is_of_its_exchange_and_of_what_its_pattern_matches(process: Pl
     assert numbers(feed, "task-pending", "route.#", BEGINNING) == []
 
 
-def test_streams_get_what_they_ask_for(place: Place) -> None:
+def test_each_stream_gets_the_events_of_its_exchange(place: Place) -> None:
     feed = place.feed
     everything, again, running = (feed.follow(exchange, "#", "") for exchange in (None, None, "task-running"))
     place.tell(1)
@@ -181,7 +181,7 @@ def test_streams_get_what_they_ask_for(place: Place) -> None:
 
 
 @pytest.mark.parametrize("after", ["nonsense", "1", "x" * 16, "1" * 15, "1" * 17, "\u0661" * 16])
-def test_what_is_no_id_is_refused(process: Place, after: str) -> None:
+def test_an_invalid_id_is_refused(process: Place, after: str) -> None:
     with pytest.raises(ValueError, match="not the id of an event"):
         process.feed.follow(None, "#", after)
 
@@ -202,7 +202,7 @@ def test_one_reader_reads_for_all_streams() -> None:
     assert calls.names.count("broker.follow") == 1
 
 
-def test_the_reader_ends_with_the_last_stream_and_is_there_for_the_next() -> None:
+def test_the_reader_ends_with_the_last_stream_and_starts_for_the_next() -> None:
     place = Place(has_broker=True)
     feed = place.feed
     one, other = feed.follow(None, "#", ""), feed.follow(None, "#", "")
@@ -217,14 +217,14 @@ def test_the_reader_ends_with_the_last_stream_and_is_there_for_the_next() -> Non
     assert 3 in take(after, 1)
 
 
-def test_streams_end_when_the_feed_does_without_waiting_for_a_tick() -> None:
+def test_the_end_of_the_feed_ends_streams_without_waiting_for_a_tick() -> None:
     feed = EventFeed(BoundBroker(), NOW, tick=HOUR)
     streams = [feed.follow(None, "#", "") for _ in range(3)]
     feed.end()
     assert [take(stream, 1) for stream in streams] == [[], [], []]
 
 
-def test_the_end_of_a_feed_is_that_of_the_streams_that_were_open(place: Place) -> None:
+def test_a_stream_opened_after_the_end_of_the_others_gets_events(place: Place) -> None:
     feed = place.feed
     feed.end()
     following = feed.follow(None, "#", "")
@@ -232,7 +232,7 @@ def test_the_end_of_a_feed_is_that_of_the_streams_that_were_open(place: Place) -
     assert 1 in take(following, 1), "the end is that of the streams that were open"
 
 
-def test_a_stream_too_many_is_refused_until_a_place_is_given_back(place: Place) -> None:
+def test_the_501st_stream_is_refused_until_another_is_closed(place: Place) -> None:
     feed = place.feed
     streams = [feed.follow(None, "#", "") for _ in range(500)]
     with pytest.raises(ServiceUnavailable, match="500 streams"):
@@ -243,7 +243,7 @@ def test_a_stream_too_many_is_refused_until_a_place_is_given_back(place: Place) 
     assert take(following, 1) == [1]
 
 
-def test_refused_streams_give_their_places_back(process: Place) -> None:
+def test_refused_streams_take_no_place(process: Place) -> None:
     feed = process.feed
     for _ in range(501):
         with pytest.raises(ValueError, match="id"):
@@ -251,7 +251,7 @@ def test_refused_streams_give_their_places_back(process: Place) -> None:
     assert numbers(feed, None, "#", "") == []
 
 
-def test_a_stream_that_is_not_read_ends_without_a_gap_after_a_thousand_events(process: Place) -> None:
+def test_a_stream_that_is_not_read_ends_after_a_thousand_events_and_can_be_resumed(process: Place) -> None:
     feed = process.feed
     quick, slow = feed.follow(None, "#", ""), feed.follow(None, "#", "")
     nothing = feed.follow("task-failed", "#", "")
@@ -264,7 +264,7 @@ def test_a_stream_that_is_not_read_ends_without_a_gap_after_a_thousand_events(pr
     assert next(nothing) is None
 
 
-def test_a_broker_that_is_away_is_not_followed_and_streams_end_when_it_goes_away() -> None:
+def test_no_stream_begins_while_the_broker_is_away_and_open_ones_end() -> None:
     place = Place(has_broker=True)
     assert place.broker
     feed = place.feed
@@ -279,7 +279,9 @@ def test_a_broker_that_is_away_is_not_followed_and_streams_end_when_it_goes_away
     assert take(following, 1) == []
 
 
-def test_a_bug_is_logged_and_does_not_end_the_feed_for_good(logs: list[MutableMapping[str, Any]]) -> None:
+def test_a_bug_of_the_reader_is_logged_and_the_next_stream_works(
+    logs: list[MutableMapping[str, Any]],
+) -> None:
     bug = FaultAt(0, of="broker.follow", before=failing(RuntimeError("a bug")))
     place = Place(has_broker=True, intercept=bug)
     with pytest.raises(RuntimeError, match="a bug"):
@@ -291,7 +293,7 @@ def test_a_bug_is_logged_and_does_not_end_the_feed_for_good(logs: list[MutableMa
     following.close()  # type: ignore[attr-defined]  # the bug's traceback would keep it, and it the reader
 
 
-def test_one_follower_opens_a_tenth_of_the_streams_and_gets_closed_ones_back(place: Place) -> None:
+def test_a_follower_may_open_a_tenth_of_the_streams_at_once(place: Place) -> None:
     feed = place.feed
     streams = [feed.follow(None, "#", "", ["address a", f"client {number % 2}"]) for number in range(50)]
     for followers in (["address a"], ["address a", "client 7"]):
@@ -305,7 +307,7 @@ def test_one_follower_opens_a_tenth_of_the_streams_and_gets_closed_ones_back(pla
         streams.append(feed.follow(None, "#", "", ["address a", "client 0"]))
 
 
-def test_a_stream_that_is_disconnected_ends_where_its_place_is_needed(place: Place) -> None:
+def test_disconnected_streams_are_closed_if_their_places_are_needed(place: Place) -> None:
     feed, gone = place.feed, set[int]()
     streams = [
         feed.follow(None, "#", "", ["address a"], is_disconnected=lambda number=number: number in gone)
@@ -320,7 +322,7 @@ def test_a_stream_that_is_disconnected_ends_where_its_place_is_needed(place: Pla
     assert take(streams[4], 1) == take(streams[51], 1) == [1]
 
 
-def test_500_streams_of_as_many_patterns_each_get_what_they_ask_for(place: Place) -> None:
+def test_500_streams_of_different_patterns_get_their_events(place: Place) -> None:
     feed = place.feed
     streams = [feed.follow(None, f"#.{number}.#", "") for number in range(500)]
     place.tell(7, key="a.7.b")
@@ -346,7 +348,7 @@ def last_id(feed: EventFeed) -> str:
     return feed._events[-1][0]
 
 
-def test_after_a_restart_a_stream_says_that_it_begins_anew() -> None:
+def test_after_a_restart_a_resumed_stream_begins_anew() -> None:
     before, after = EventFeed(None, NOW, tick=TICK), EventFeed(None, NOW + SECOND / 1000, tick=TICK)
     before.append([event(number) for number in range(999)])
     last = last_id(before)
@@ -355,7 +357,7 @@ def test_after_a_restart_a_stream_says_that_it_begins_anew() -> None:
     assert marked(after.follow(None, "#", last)) == ["begins-anew", 2, 3]
 
 
-def test_of_another_process_a_stream_begins_anew_though_that_is_ahead(process: Place) -> None:
+def test_an_id_of_a_later_process_begins_anew(process: Place) -> None:
     other = EventFeed(None, NOW + SECOND)
     other.append([event(0)])
     following = process.feed.follow(None, "#", last_id(other))
@@ -365,7 +367,7 @@ def test_of_another_process_a_stream_begins_anew_though_that_is_ahead(process: P
     assert marked(process.feed.follow(None, "#", last_id(other))) == ["begins-anew", 1]
 
 
-def test_where_older_events_made_room_a_stream_begins_anew_with_the_last_10_000(process: Place) -> None:
+def test_a_stream_after_a_dropped_event_begins_anew_with_the_last_10_000(process: Place) -> None:
     feed = process.feed
     process.tell(0)
     first = last_id(feed)
@@ -375,7 +377,7 @@ def test_where_older_events_made_room_a_stream_begins_anew_with_the_last_10_000(
     assert marked(feed.follow(None, "#", first)) == ["begins-anew", *range(2, 10_002)]
 
 
-def test_a_stream_that_reads_what_was_kept_too_slowly_is_told_of_the_gap(process: Place) -> None:
+def test_a_resumed_stream_that_reads_too_slowly_gets_begins_anew_at_the_gap(process: Place) -> None:
     process.tell(*range(200))
     slow = process.feed.follow(None, "#", f"{process.feed._last_id - 200:016}")
     assert take(slow, 100) == list(range(100))
@@ -384,7 +386,7 @@ def test_a_stream_that_reads_what_was_kept_too_slowly_is_told_of_the_gap(process
     assert take(slow, 2000) == list(range(200, 1200)), "it ends, to be resumed there"
 
 
-def test_a_stream_holds_a_page_of_what_was_kept_and_not_all(process: Place) -> None:
+def test_a_resumed_stream_copies_one_page_at_a_time(process: Place) -> None:
     process.tell(*range(10_000))
     slow = process.feed.follow(None, "#", BEGINNING)
     assert take(slow, 1) == [0]

@@ -68,7 +68,7 @@ def of_task(events: list[PublishedEvent], task_id: str) -> list[tuple[str, int |
 # Publishing
 
 
-def test_without_a_broker_events_are_in_the_feed() -> None:
+def test_without_a_broker_events_go_to_the_feed() -> None:
     feed = EventFeed(None, NOW)
     publisher = EventPublisher(None, feed)
     publisher.publish([ONE, TWO])
@@ -78,12 +78,12 @@ def test_without_a_broker_events_are_in_the_feed() -> None:
     assert [one for _, one in feed._events] == [ONE, TWO]
 
 
-def test_no_events_cost_nothing(broker: FakeBroker) -> None:
+def test_publishing_no_events_does_not_ask_the_broker(broker: FakeBroker) -> None:
     broker.capacity = 0
     EventPublisher(broker, EventFeed(broker, NOW)).publish([])
 
 
-def test_while_the_broker_is_away_it_is_not_asked_but_by_the_check(broker: FakeBroker) -> None:
+def test_while_the_broker_is_away_only_the_check_asks_it(broker: FakeBroker) -> None:
     publisher = EventPublisher(broker, EventFeed(broker, NOW))
     broker.capacity = 0
     with pytest.raises(BrokerAway):
@@ -102,14 +102,14 @@ def test_while_the_broker_is_away_it_is_not_asked_but_by_the_check(broker: FakeB
 # What a task's events are promised
 
 
-def test_events_cost_no_storage_operation_while_the_broker_is_there(harness: Harness) -> None:
+def test_each_call_publishes_its_events_at_once_while_the_broker_is_there(harness: Harness) -> None:
     calls, task_id = CallRecorder(), slugid()
     live(harness.replica(calls, caches_tasks=True), task_id)
     assert calls.names.count("broker.publish") == 3
     assert of_task(harness.events(), task_id) == LIFE
 
 
-def test_while_the_broker_is_away_calls_go_on_and_all_events_arrive_in_order_afterwards(
+def test_events_of_calls_while_the_broker_is_away_arrive_in_order_later(
     harness: Harness,
 ) -> None:
     away(harness)
@@ -126,7 +126,7 @@ def test_while_the_broker_is_away_calls_go_on_and_all_events_arrive_in_order_aft
     assert (harness.events(), harness.timers()) == ([], [])
 
 
-def test_a_transition_after_the_broker_is_back_does_not_overtake_what_waits(harness: Harness) -> None:
+def test_a_later_transition_does_not_overtake_unpublished_events(harness: Harness) -> None:
     task_id = slugid()
     away(harness)
     harness.services.tasks.create(task_id, task_body())
@@ -137,7 +137,7 @@ def test_a_transition_after_the_broker_is_back_does_not_overtake_what_waits(harn
     assert of_task(harness.events(), task_id) == OF_ITS_GROUP
 
 
-def test_a_transition_does_not_overtake_what_waits_though_the_task_does_not_say_that_it_does(
+def test_a_transition_does_not_overtake_events_that_only_a_timer_names_as_unpublished(
     harness: Harness,
 ) -> None:
     task_id = slugid()
@@ -152,7 +152,7 @@ def test_a_transition_does_not_overtake_what_waits_though_the_task_does_not_say_
     assert of_task(harness.events(), task_id) == LIFE[:3]
 
 
-def test_a_transition_of_another_process_does_not_overtake_what_waits(harness: Harness) -> None:
+def test_a_transition_of_another_process_does_not_overtake_unpublished_events(harness: Harness) -> None:
     task_id = slugid()
     away(harness)
     harness.services.tasks.create(task_id, task_body())
@@ -164,7 +164,7 @@ def test_a_transition_of_another_process_does_not_overtake_what_waits(harness: H
     assert of_task(harness.events(), task_id) == OF_ITS_GROUP
 
 
-def test_a_timer_publishes_all_that_happened_to_a_task_that_another_process_could_not(
+def test_a_timer_publishes_the_unpublished_events_of_another_process_too(
     harness: Harness,
 ) -> None:
     away(harness)
@@ -178,7 +178,7 @@ def test_a_timer_publishes_all_that_happened_to_a_task_that_another_process_coul
     assert of_task(harness.events(), task_id) == LIFE[:3]
 
 
-def test_what_another_process_has_marked_as_unpublished_is_not_marked_again(harness: Harness) -> None:
+def test_a_task_that_is_marked_unpublished_is_not_marked_again(harness: Harness) -> None:
     calls = CallRecorder()
     away(harness)
     task_id = harness.create()
@@ -191,7 +191,9 @@ def test_what_another_process_has_marked_as_unpublished_is_not_marked_again(harn
     assert harness.task(task_id).is_unpublished
 
 
-def test_other_tasks_are_published_directly_as_soon_as_the_broker_is_back(harness: Harness) -> None:
+def test_tasks_without_unpublished_events_are_published_at_once_when_the_broker_is_back(
+    harness: Harness,
+) -> None:
     away(harness)
     waiting = harness.create()
     back(harness)
@@ -202,7 +204,7 @@ def test_other_tasks_are_published_directly_as_soon_as_the_broker_is_back(harnes
     assert of_task(harness.events(), waiting) == LIFE[:2]
 
 
-def test_what_the_broker_took_and_did_not_confirm_is_published_again(harness: Harness) -> None:
+def test_events_that_the_broker_did_not_confirm_are_published_again(harness: Harness) -> None:
     harness.broker.confirms = False
     task_id = harness.create()
     harness.broker.confirms = True
@@ -212,7 +214,7 @@ def test_what_the_broker_took_and_did_not_confirm_is_published_again(harness: Ha
     assert told.count(("task-defined", task_id, None)) == 2
 
 
-def test_a_broker_that_goes_away_again_gets_the_rest_when_it_is_back(harness: Harness) -> None:
+def test_a_broker_that_goes_away_again_gets_the_remaining_events_later(harness: Harness) -> None:
     away(harness)
     tasks = [slugid() for _ in range(10)]
     for task_id in tasks:
@@ -227,7 +229,7 @@ def test_a_broker_that_goes_away_again_gets_the_rest_when_it_is_back(harness: Ha
     assert [of_task(events, task_id) for task_id in tasks] == [OF_ITS_GROUP] * len(tasks)
 
 
-def test_ends_that_nobody_asked_for_while_the_broker_was_away_are_published(harness: Harness) -> None:
+def test_expired_claims_and_deadlines_while_the_broker_was_away_are_published(harness: Harness) -> None:
     expired, late = harness.claimed(), harness.create(deadline=format_time(NOW + HOUR))
     harness.events()
     away(harness)
@@ -263,7 +265,7 @@ def complete(harness: Harness, services: Services, task_id: str) -> None:
 @pytest.mark.parametrize("is_done", [False, True])
 @pytest.mark.parametrize("call", range(7))
 @pytest.mark.parametrize("act", [create, claim, complete])
-def test_a_process_that_dies_while_the_broker_is_away_loses_nothing(
+def test_a_crash_while_the_broker_is_away_loses_no_event(
     harness: Harness, act: Callable[[Harness, Services, str], None], call: int, is_done: bool
 ) -> None:
     task_id = slugid()
@@ -284,7 +286,7 @@ def test_a_process_that_dies_while_the_broker_is_away_loses_nothing(
 
 @pytest.mark.parametrize("is_done", [False, True])
 @pytest.mark.parametrize("call", range(9))
-def test_a_process_that_dies_while_it_catches_up_loses_nothing(
+def test_a_crash_while_unpublished_events_are_published_loses_none(
     harness: Harness, call: int, is_done: bool
 ) -> None:
     task_id = slugid()
@@ -303,7 +305,7 @@ def test_a_process_that_dies_while_it_catches_up_loses_nothing(
     assert of_task(harness.events(), task_id) == OF_ITS_GROUP
 
 
-def test_what_a_repeated_create_has_to_publish_of_its_group_waits_for_the_broker(harness: Harness) -> None:
+def test_a_repeated_create_resolves_its_group_when_the_broker_is_back(harness: Harness) -> None:
     task_id, group = slugid(), slugid()
     body = task_body(taskGroupId=group)
     harness.services.tasks.create(task_id, body)
@@ -332,7 +334,7 @@ def test_the_broker_is_closed_with_the_publisher() -> None:
     assert broker.is_closed
 
 
-def test_a_task_says_that_events_of_it_are_missing_though_it_changes_in_that_moment(harness: Harness) -> None:
+def test_a_task_that_changes_meanwhile_is_marked_unpublished(harness: Harness) -> None:
     task_id = harness.create()
 
     def change_elsewhere() -> None:

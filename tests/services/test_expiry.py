@@ -61,7 +61,7 @@ def test_a_task_reclaimed_for_hours_keeps_its_run() -> None:
     assert harness.messages() == []
 
 
-def test_a_reclaim_costs_two_operations_where_the_task_is_remembered() -> None:
+def test_a_reclaim_of_a_cached_task_costs_two_operations() -> None:
     harness = Harness()
     calls = CallRecorder()
     services = harness.replica(calls, caches_tasks=True)
@@ -72,7 +72,7 @@ def test_a_reclaim_costs_two_operations_where_the_task_is_remembered() -> None:
     assert calls.names == ["hide", "replace"]
 
 
-def test_a_claim_that_has_ended_is_lost_though_nobody_has_taken_over() -> None:
+def test_an_expired_claim_cannot_be_reclaimed() -> None:
     harness = Harness()
     task_id = harness.claimed()
     harness.clock.advance(CLAIM_TIMEOUT)
@@ -82,7 +82,7 @@ def test_a_claim_that_has_ended_is_lost_though_nobody_has_taken_over() -> None:
     assert harness.states(task_id) == ["exception claim-expired", "running by bob"]
 
 
-def test_a_run_that_was_never_claimed_is_not_reclaimed() -> None:
+def test_an_unclaimed_run_cannot_be_reclaimed() -> None:
     harness = Harness()
     task_id = harness.create()
     with pytest.raises(RequestConflict, match="run 0 is pending"):
@@ -92,7 +92,7 @@ def test_a_run_that_was_never_claimed_is_not_reclaimed() -> None:
 
 
 @pytest.mark.parametrize("proof", [None, DEPLOYED])
-def test_a_dead_workers_task_is_run_by_the_next_who_polls(proof: ClaimProof | None) -> None:
+def test_the_next_worker_that_polls_runs_the_task_of_a_dead_worker(proof: ClaimProof | None) -> None:
     harness = Harness()
     task_id = harness.claimed(ALICE)
     harness.clock.advance(CLAIM_TIMEOUT)
@@ -117,7 +117,7 @@ def test_a_dead_workers_task_is_run_by_the_next_who_polls(proof: ClaimProof | No
     assert harness.complete(task_id, 1).state == "completed"
 
 
-def test_the_same_worker_may_take_over_from_itself() -> None:
+def test_a_worker_may_claim_the_retry_of_its_own_expired_claim() -> None:
     harness = Harness()
     task_id = harness.claimed(ALICE)
     harness.clock.advance(CLAIM_TIMEOUT)
@@ -127,7 +127,7 @@ def test_the_same_worker_may_take_over_from_itself() -> None:
     assert harness.states(task_id) == ["exception claim-expired", "running by alice"]
 
 
-def test_a_worker_that_was_late_but_alone_may_still_report() -> None:
+def test_a_late_worker_may_report_until_another_worker_claims() -> None:
     harness = Harness()
     task_id = harness.claimed()
     harness.clock.advance(CLAIM_TIMEOUT + MINUTE)
@@ -138,7 +138,7 @@ def test_a_worker_that_was_late_but_alone_may_still_report() -> None:
     assert harness.messages() == []
 
 
-def test_retries_run_out() -> None:
+def test_a_claim_after_the_last_retry_resolves_the_task() -> None:
     harness = Harness()
     task_id = harness.claimed(ALICE, retries=1)
     harness.clock.advance(CLAIM_TIMEOUT)
@@ -152,7 +152,7 @@ def test_retries_run_out() -> None:
     assert harness.messages() == []
 
 
-def test_retries_run_out_for_a_worker_of_the_deployed_protocol_too() -> None:
+def test_a_deployed_claim_after_the_last_retry_resolves_the_task() -> None:
     harness = Harness()
     task_id = harness.claimed(retries=0)
     harness.clock.advance(CLAIM_TIMEOUT)
@@ -183,7 +183,7 @@ def stray(harness: Harness, task_id: str, run_id: int = 1) -> None:
     harness.storage.work_queues.put(queue, message_text(task_id, run_id, SECRET), HOUR, 0 * SECOND)
 
 
-def test_a_stray_double_is_a_conflict_and_withdrawn() -> None:
+def test_a_claim_with_a_duplicate_message_is_refused_and_the_message_deleted() -> None:
     harness = Harness()
     task_id = harness.claimed()
     stray(harness, task_id)
@@ -193,7 +193,7 @@ def test_a_stray_double_is_a_conflict_and_withdrawn() -> None:
     assert harness.states(task_id) == ["running by alice"]
 
 
-def test_after_the_claim_ended_a_double_is_as_good_as_the_held_message() -> None:
+def test_after_the_claim_expired_a_duplicate_message_can_be_claimed() -> None:
     harness = Harness()
     task_id = harness.claimed()
     harness.clock.advance(CLAIM_TIMEOUT)
@@ -207,7 +207,7 @@ def test_after_the_claim_ended_a_double_is_as_good_as_the_held_message() -> None
 
 
 @pytest.mark.parametrize("proof", [None, DEPLOYED])
-def test_a_held_message_that_comes_before_its_time_is_kept(proof: ClaimProof | None) -> None:
+def test_a_held_message_received_too_early_is_kept(proof: ClaimProof | None) -> None:
     """This server's clock is 30 seconds behind the storage's."""
     harness = Harness()
     behind = FakeClock(NOW - 30 * SECOND)
@@ -237,7 +237,7 @@ def test_a_server_whose_clock_is_behind_does_not_end_claims_early() -> None:
     assert held.next_visible >= taken_until
 
 
-def test_a_claim_outlasts_the_deadline_and_holds_nothing() -> None:
+def test_a_claim_that_ends_after_the_deadline_holds_no_message() -> None:
     harness = Harness()
     task_id = harness.create(deadline="2030-01-02T03:05:05.678Z")  # in a minute
     answer = harness.claim(harness.receive_one())
@@ -250,7 +250,7 @@ def test_a_claim_outlasts_the_deadline_and_holds_nothing() -> None:
     assert harness.complete(task_id).state == "completed"
 
 
-def test_the_deadline_ends_a_task_whose_claim_outlasts_it() -> None:
+def test_the_deadline_ends_a_task_during_its_claim() -> None:
     harness = Harness()
     task_id = harness.create(deadline="2030-01-02T03:05:05.678Z")
     harness.claim(harness.receive_one())
@@ -281,7 +281,7 @@ def test_near_the_deadline_a_message_is_held_until_the_claim_ends_or_not_at_all(
     assert bool(task.held) is bool(harness.messages())
 
 
-def test_near_the_deadline_a_reclaim_gives_up_the_held_message() -> None:
+def test_a_reclaim_beyond_the_deadline_deletes_the_held_message() -> None:
     harness = Harness()
     task_id = harness.claimed(deadline="2030-01-02T03:34:05.678Z")
     harness.clock.advance(15 * MINUTE)
@@ -291,7 +291,7 @@ def test_near_the_deadline_a_reclaim_gives_up_the_held_message() -> None:
     assert harness.task(task_id).held is None
 
 
-def test_near_the_deadline_a_worker_that_shuts_down_still_leaves_a_message() -> None:
+def test_a_shutdown_near_the_deadline_offers_the_retry() -> None:
     harness = Harness()
     task_id = harness.claimed(deadline="2030-01-02T03:24:05.678Z")
     harness.shut_down(task_id)
@@ -299,7 +299,7 @@ def test_near_the_deadline_a_worker_that_shuts_down_still_leaves_a_message() -> 
     assert harness.states(task_id) == ["exception worker-shutdown", "running by bob"]
 
 
-def test_nothing_is_claimed_from_the_deadline_on() -> None:
+def test_no_claim_succeeds_after_the_deadline() -> None:
     harness = Harness()
     harness.create(deadline="2030-01-02T03:05:05.678Z")
     message = harness.receive_one()
@@ -309,7 +309,7 @@ def test_nothing_is_claimed_from_the_deadline_on() -> None:
     assert harness.messages() == []
 
 
-def test_polling_does_not_end_a_claim() -> None:
+def test_polling_alone_does_not_end_an_expired_claim() -> None:
     harness = Harness(required=[f"{PROVISIONER}/{WORKER_TYPE}"])
     task_id = harness.claimed()
     harness.clock.advance(CLAIM_TIMEOUT)

@@ -50,7 +50,7 @@ class Held:
         return taken if isinstance(taken, JobLease) else None
 
 
-def test_a_turn_is_renewed_while_its_holder_works() -> None:
+def test_a_lease_is_renewed_while_its_holder_works() -> None:
     seen = Seen("renew")
     held = Held(seen, OFTEN)
     with held.renewed:
@@ -62,7 +62,7 @@ def test_a_turn_is_renewed_while_its_holder_works() -> None:
         assert held.other() is None
 
 
-def test_a_turn_of_a_process_that_died_is_taken_when_its_lease_ends() -> None:
+def test_the_lease_of_a_dead_process_can_be_acquired_when_it_ends() -> None:
     held = Held()
     held.clock.advance(LEASE - SECOND)
     assert held.other() is None
@@ -70,7 +70,7 @@ def test_a_turn_of_a_process_that_died_is_taken_when_its_lease_ends() -> None:
     assert held.other()
 
 
-def test_a_turn_that_is_released_tells_the_next_holder_how_far_the_work_came() -> None:
+def test_the_next_holder_gets_the_position_of_a_released_lease() -> None:
     held = Held()
     with held.renewed as lease:
         lease.renew("so far", None)
@@ -80,7 +80,7 @@ def test_a_turn_that_is_released_tells_the_next_holder_how_far_the_work_came() -
     assert (taken.cursor, taken.since) == ("further", NOW)
 
 
-def test_a_turn_that_was_released_is_not_renewed_any_more() -> None:
+def test_a_released_lease_is_not_renewed() -> None:
     seen = Seen("renew")
     held = Held(seen, OFTEN)
     with held.renewed as lease:
@@ -91,7 +91,7 @@ def test_a_turn_that_was_released_is_not_renewed_any_more() -> None:
     assert held.other() is None
 
 
-def test_a_holder_whose_turn_was_taken_is_told_when_it_notes_how_far_it_came() -> None:
+def test_renewing_a_lease_that_another_process_acquired_fails() -> None:
     held = Held()
     held.clock.advance(LEASE)
     assert held.other()
@@ -100,7 +100,7 @@ def test_a_holder_whose_turn_was_taken_is_told_when_it_notes_how_far_it_came() -
 
 
 @pytest.mark.parametrize("error", [AWAY, Changed()], ids=repr)
-def test_a_renewal_that_fails_is_left_to_the_next(error: Exception) -> None:
+def test_a_failed_renewal_is_repeated(error: Exception) -> None:
     seen = Seen("renew")
     fault = FaultAt(0, of="renew", before=failing(error))
     held = Held(lambda name, call: seen(name, lambda: fault(name, call)), OFTEN)
@@ -109,7 +109,7 @@ def test_a_renewal_that_fails_is_left_to_the_next(error: Exception) -> None:
     assert fault.happened
 
 
-def test_the_renewals_end_with_their_context() -> None:
+def test_the_renewals_end_with_the_context() -> None:
     seen = Seen("renew")
     before = threading.active_count()
     with Held(seen, OFTEN).renewed:

@@ -43,7 +43,6 @@ from legacy_queue.domain.times import format_time, parse_time
 from legacy_queue.ports import BrokerAway, Changed
 from legacy_queue.services import Services
 from legacy_queue.services.claims import ClaimProof
-from legacy_queue.services.work_messages import WorkMessages
 from tests.services import interleaving
 from tests.services.harness import (
     ALICE,
@@ -55,7 +54,6 @@ from tests.services.harness import (
     PROVISIONER,
     QUEUE,
     SECOND,
-    SECRET,
     WORKER_TYPE,
     Crash,
     FaultAt,
@@ -204,8 +202,6 @@ class Life(RuleBasedStateMachine):
         self.has_faults, self.has_losses, self.has_worker = has_faults, has_losses, has_worker
         required = [f"{PROVISIONER}/{WORKER_TYPE}"] if is_required else []
         self.harness = Harness(required=required)
-        queues, clock = self.harness.storage.work_queues, self.harness.clock
-        self.messages = WorkMessages(queues, clock, [SECRET])
         self.intercept: Callable[..., Any] | None = None
         self.servers = [self._server()] * 2 if is_alone else [self._server(), self._server()]
         self.is_alone, self.is_ordered = is_alone, is_alone and not has_faults
@@ -349,7 +345,7 @@ class Life(RuleBasedStateMachine):
                 answer = server.claims.claim_polled(queue, message.received, worker)
             except ServiceUnavailable:
                 assert not is_due or self.intercept, "a due claim is refused"
-                self.messages.release(queue, message.received, 2 * SECOND)
+                self.harness.services.pollers.release(queue, message.received, 2 * SECOND)
                 raise
             if answer is None:
                 assert not is_due or self.intercept, "a due claim is refused"
@@ -888,5 +884,5 @@ def run(settings: settings) -> None:
 
 @pytest.mark.timeout(600)  # many examples
 @pytest.mark.no_cover  # which would take as long again, and whose lines are left to chance
-def test_no_sequence_of_calls_faults_and_mishaps_breaks_a_promise() -> None:
+def test_any_sequence_of_calls_and_faults_keeps_the_promises() -> None:
     run(SETTINGS)

@@ -66,7 +66,7 @@ class Run:
         return self.services.tasks.report(self.task_id, 0, "completed", "completed").state
 
 
-def test_an_object_is_had_once_its_upload_and_the_artifact_are_finished() -> None:
+def test_an_object_is_available_once_its_upload_and_artifact_are_finished() -> None:
     run = Run()
     answer = run.create_upload({**PUT_URL, **INLINE})
     assert answer == {
@@ -89,7 +89,7 @@ def test_an_object_is_had_once_its_upload_and_the_artifact_are_finished() -> Non
     assert run.services.objects.access(found.artifact)["name"] == run.name
 
 
-def test_what_is_sent_to_a_put_url_is_stored_with_the_type_and_length_that_it_was_asked_for() -> None:
+def test_a_put_url_takes_the_announced_type_and_length_only() -> None:
     run = Run()
     request = run.create_upload(PUT_URL)["uploadMethod"]["putUrl"]
     assert request["headers"] == {"content-type": HTML, "content-length": str(len(CONTENT))}
@@ -104,7 +104,7 @@ def test_what_is_sent_to_a_put_url_is_stored_with_the_type_and_length_that_it_wa
     assert (properties.content_type, run.content) == (HTML, CONTENT)
 
 
-def test_an_empty_object_is_uploaded() -> None:
+def test_an_empty_object_can_be_uploaded() -> None:
     run = Run()
     request = run.create_upload({"putUrl": {"contentType": HTML, "contentLength": 0}})["uploadMethod"][
         "putUrl"
@@ -115,20 +115,20 @@ def test_an_empty_object_is_uploaded() -> None:
     assert run.content == b""
 
 
-def test_without_a_method_nothing_is_stored() -> None:
+def test_create_upload_without_a_method_stores_nothing() -> None:
     run = Run()
     assert run.create_upload({})["uploadMethod"] == {}
     assert run.harness.storage.blobs.properties(run.artifact.blob_name) is None
 
 
-def test_inline_data_is_base64() -> None:
+def test_inline_data_that_is_not_base64_is_refused() -> None:
     run = Run()
     for data in ("x", "?===", "eA==x"):
         with pytest.raises(InputError, match="not base64"):
             run.create_upload({"dataInline": {"contentType": HTML, "objectData": data}})
 
 
-def test_another_upload_is_refused_at_either_end() -> None:
+def test_a_wrong_upload_id_is_refused() -> None:
     run = Run()
     other = {"uploadId": "AAAAAAAAQAGAAAAAAAAAAA"}
     with pytest.raises(RequestConflict, match="another uploadId"):
@@ -138,7 +138,7 @@ def test_another_upload_is_refused_at_either_end() -> None:
         run.finish_upload(**other)
 
 
-def test_the_content_of_a_finished_upload_is_not_replaced() -> None:
+def test_the_content_of_a_finished_upload_cannot_be_replaced() -> None:
     run = Run()
     url = run.create_upload(PUT_URL)["uploadMethod"]["putUrl"]["url"]
     upload(run.harness, url, content_type=HTML)
@@ -149,14 +149,14 @@ def test_the_content_of_a_finished_upload_is_not_replaced() -> None:
             replacing()
 
 
-def test_an_upload_is_finished_after_its_content_has_come() -> None:
+def test_an_upload_without_content_cannot_be_finished() -> None:
     run = Run()
     run.create_upload(PUT_URL)
     with pytest.raises(RequestConflict, match="not uploaded yet"):
         run.finish_upload()
 
 
-def test_an_upload_that_changes_while_it_is_finished_is_looked_at_again() -> None:
+def test_finishing_an_upload_keeps_a_concurrent_extension() -> None:
     run = Run()
     run.create_upload(INLINE)
     later = format_time(NOW + 2 * HOUR)
@@ -167,7 +167,7 @@ def test_an_upload_that_changes_while_it_is_finished_is_looked_at_again() -> Non
     assert run.artifact.expires == NOW + 2 * HOUR
 
 
-def test_an_artifact_is_finished_by_its_upload_id_after_its_upload() -> None:
+def test_finish_needs_an_object_a_finished_upload_and_its_upload_id() -> None:
     run = Run()
     finish = run.services.artifacts.finish
     run.create_upload(INLINE)
@@ -183,7 +183,7 @@ def test_an_artifact_is_finished_by_its_upload_id_after_its_upload() -> None:
         run.services.artifacts.complete(run.task_id, 0, NAME, [])
 
 
-def test_a_run_is_reported_completed_once_its_objects_are_finished() -> None:
+def test_a_run_can_be_completed_once_its_objects_are_finished() -> None:
     run = Run()
     run.create_upload(INLINE)
     run.finish_upload()
@@ -193,7 +193,7 @@ def test_a_run_is_reported_completed_once_its_objects_are_finished() -> None:
     assert run.report() == "completed"
 
 
-def test_objects_are_uploaded_and_finished_until_the_window_after_an_exception_ends() -> None:
+def test_objects_take_uploads_until_the_window_after_an_exception_ends() -> None:
     run = Run()
     run.harness.shut_down(run.task_id)
     run.harness.clock.advance(UPLOAD_WINDOW)
@@ -204,7 +204,7 @@ def test_objects_are_uploaded_and_finished_until_the_window_after_an_exception_e
         run.finish()
 
 
-def test_inline_data_for_a_run_that_is_resolved_is_refused() -> None:
+def test_inline_data_for_a_resolved_run_is_refused() -> None:
     run = Run()
     run.services.tasks.report(run.task_id, 0, "failed", "failed")
     with pytest.raises(RequestConflict, match="is failed"):
@@ -228,7 +228,7 @@ def test_an_object_is_downloaded_from_a_signed_url_with_its_hashes() -> None:
         run.services.objects.start_download(run.name, {})
 
 
-def test_an_object_is_an_artifact_of_that_type_that_has_not_expired() -> None:
+def test_only_an_unexpired_artifact_of_the_type_object_is_an_object() -> None:
     run = Run()
     create(run.harness, run.task_id, "s3", "log")
     for name in (f"t/{run.task_id}/0/log", f"t/{run.task_id}/0/other", f"t/{run.task_id}/1/{NAME}"):

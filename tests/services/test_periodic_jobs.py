@@ -62,14 +62,14 @@ def processes() -> Processes:
     return Processes()
 
 
-def test_a_chore_is_done_page_by_page_with_a_pause_between_them(processes: Processes) -> None:
+def test_a_job_is_done_page_by_page_with_a_pause_between_pages(processes: Processes) -> None:
     pages = Pages(3)
     assert processes.do(processes.periodic_jobs(pages)) == HOUR
     assert pages.done == [("", PAGE, None), ("page 1", PAGE, None), ("page 2", PAGE, None)]
     assert processes.stop.waits == [0.5, 0.5]
 
 
-def test_a_chore_is_done_again_after_its_period_and_knows_when_it_was_begun(processes: Processes) -> None:
+def test_a_job_is_repeated_after_its_period_and_gets_the_begin_of_its_last_pass(processes: Processes) -> None:
     pages = Pages(2)
     periodic_jobs = processes.periodic_jobs(pages)
     processes.do(periodic_jobs)
@@ -81,7 +81,7 @@ def test_a_chore_is_done_again_after_its_period_and_knows_when_it_was_begun(proc
     assert pages.done[2:] == [("", PAGE, NOW), ("page 1", PAGE, NOW)]
 
 
-def test_one_process_at_a_time_does_a_chore(processes: Processes) -> None:
+def test_one_process_at_a_time_does_a_job(processes: Processes) -> None:
     others = Pages(3)
 
     def another_tries(_after: str) -> None:
@@ -92,7 +92,7 @@ def test_one_process_at_a_time_does_a_chore(processes: Processes) -> None:
     assert (len(pages.done), others.done) == (3, [])
 
 
-def test_a_chore_of_a_process_that_died_is_gone_on_with_where_it_was(processes: Processes) -> None:
+def test_another_process_continues_the_job_of_a_dead_process(processes: Processes) -> None:
     def dies(after: str) -> None:
         if after == "page 2":
             raise SystemExit
@@ -111,7 +111,7 @@ def test_a_chore_of_a_process_that_died_is_gone_on_with_where_it_was(processes: 
     assert second.done[2:][0] == ("", PAGE, NOW)  # when the first process began
 
 
-def test_a_process_that_stops_leaves_the_rest_to_another_at_once(processes: Processes) -> None:
+def test_another_process_continues_the_job_of_a_stopped_process_at_once(processes: Processes) -> None:
     stop = threading.Event()
     first = Pages(3, lambda after: stop.set() if after == "page 1" else None)
     second = Pages(3)
@@ -120,7 +120,7 @@ def test_a_process_that_stops_leaves_the_rest_to_another_at_once(processes: Proc
     assert (first.pages, second.pages) == (["", "page 1"], ["page 2"])
 
 
-def test_a_process_that_was_too_slow_leaves_the_rest_to_who_took_over(
+def test_a_process_whose_lease_ended_leaves_the_job_to_its_new_holder(
     processes: Processes, logs: list[MutableMapping[str, Any]]
 ) -> None:
     second = Pages(3)
@@ -136,7 +136,7 @@ def test_a_process_that_was_too_slow_leaves_the_rest_to_who_took_over(
     assert [one["event"] for one in logs] == ["periodic-job-taken-over"]
 
 
-def test_the_next_look_is_when_the_first_chore_is_due(processes: Processes) -> None:
+def test_do_due_returns_when_the_first_job_is_due(processes: Processes) -> None:
     one, other = Pages(1), Pages(1)
     processes.do(processes.periodic_jobs(one))
     processes.clock.advance(20 * MINUTE)
@@ -153,7 +153,7 @@ def test_the_next_look_is_when_the_first_chore_is_due(processes: Processes) -> N
     ],
     ids=repr,
 )
-def test_a_chore_that_fails_keeps_no_other_from_being_done(
+def test_the_other_jobs_are_done_after_a_job_fails(
     processes: Processes, error: Exception, logged: set[str], logs: list[MutableMapping[str, Any]]
 ) -> None:
     def fail(_after: str) -> None:
@@ -165,7 +165,7 @@ def test_a_chore_that_fails_keeps_no_other_from_being_done(
     assert {one["event"] for one in logs} == logged
 
 
-def test_a_process_does_what_is_due_until_it_stops(processes: Processes) -> None:
+def test_a_process_does_due_jobs_until_it_stops(processes: Processes) -> None:
     pages = Pages(1)
     stop = FakeEvent(processes.clock, NOW + 5 * HOUR + MINUTE)
     processes.periodic_jobs(pages).run(stop, Gate())
@@ -178,7 +178,7 @@ def harness() -> Harness:
     return Harness()
 
 
-def test_everything_that_expires_is_removed_when_it_has(harness: Harness) -> None:
+def test_expired_tasks_groups_dependencies_and_queues_are_removed(harness: Harness) -> None:
     required = harness.create(expires=format_time(NOW + 20 * DAY))
     group, expires = slugid(), format_time(NOW + 2 * DAY)
     task_id = harness.create(dependencies=[required], expires=expires, taskGroupId=group)
@@ -202,7 +202,7 @@ def work_queues(harness: Harness) -> list[str]:
     return [name for name, metadata in harness.account.queues("") if metadata]
 
 
-def test_a_thousand_tasks_that_have_expired_are_removed_in_pages_of_100(harness: Harness) -> None:
+def test_expired_tasks_are_removed_in_pages_of_100(harness: Harness) -> None:
     for _ in range(1001):
         harness.create(expires=format_time(NOW + DAY))
     pages: list[str] = []
@@ -212,7 +212,7 @@ def test_a_thousand_tasks_that_have_expired_are_removed_in_pages_of_100(harness:
     assert sum(name.endswith("remove_expired") for name in pages) >= 11 + 5
 
 
-def test_a_chore_that_fails_keeps_no_other_from_being_done_and_begins_anew(
+def test_a_job_that_fails_begins_anew_a_minute_later(
     processes: Processes, logs: list[MutableMapping[str, Any]]
 ) -> None:
     def fails(after: str) -> None:
@@ -229,7 +229,9 @@ def test_a_chore_that_fails_keeps_no_other_from_being_done_and_begins_anew(
     assert first.pages == ["", "", "page 1", "page 2"]
 
 
-def test_a_chore_that_fails_after_another_process_took_over_is_left_to_it(processes: Processes) -> None:
+def test_a_job_that_fails_after_its_lease_was_acquired_elsewhere_is_not_released(
+    processes: Processes,
+) -> None:
     second = Pages(1)
 
     def fails(_after: str) -> None:
@@ -241,7 +243,7 @@ def test_a_chore_that_fails_after_another_process_took_over_is_left_to_it(proces
     assert len(second.done) == 1
 
 
-def test_a_chore_begins_anew_where_its_place_cannot_be_read(processes: Processes) -> None:
+def test_a_job_with_an_unreadable_cursor_begins_anew(processes: Processes) -> None:
     lease = processes.leases.acquire("chore-job 0", processes.clock.now())
     assert isinstance(lease, JobLease)
     processes.leases.renew(lease, processes.clock.now(), "no time", None)
@@ -250,7 +252,7 @@ def test_a_chore_begins_anew_where_its_place_cannot_be_read(processes: Processes
     assert pages.pages == ["", "page 1"]
 
 
-def test_chores_go_on_after_turns_that_could_not_be_taken(
+def test_jobs_go_on_after_a_lease_could_not_be_acquired(
     processes: Processes, logs: list[MutableMapping[str, Any]]
 ) -> None:
     fault = FaultAt(0, of="acquire", before=failing(ValueError("a defect")))

@@ -416,7 +416,7 @@ def at_every_call(make: Maker, fault: Callable[[int], FaultAt]) -> Iterator[tupl
 @UNCOUNTED
 @SCENE
 @FAULT
-def test_what_a_fault_leaves_is_what_was_before_or_all_that_was_asked_for(
+def test_a_fault_leaves_the_state_before_or_all_effects_of_the_request(
     make: Maker, fault: Callable[[int], FaultAt]
 ) -> None:
     before, told_before = made(make).outcome()
@@ -437,7 +437,7 @@ def test_what_a_fault_leaves_is_what_was_before_or_all_that_was_asked_for(
 @UNCOUNTED
 @SCENE
 @FAULT
-def test_whatever_a_fault_leaves_the_same_request_again_does_what_was_asked_for(
+def test_repeating_a_request_after_a_fault_has_all_its_effects(
     make: Maker, fault: Callable[[int], FaultAt]
 ) -> None:
     asked_for = made(make)
@@ -475,7 +475,7 @@ CALLS = (
 
 @pytest.mark.parametrize("make", [SCENES[name] for name in CALLS], ids=CALLS)
 @pytest.mark.parametrize("error", [ServiceUnavailable("storage is away"), ValueError("a defect")], ids=repr)
-def test_nothing_that_fails_after_the_write_fails_the_call(make: Maker, error: Exception) -> None:
+def test_a_failure_after_the_write_does_not_fail_the_call(make: Maker, error: Exception) -> None:
     expected = made(make).answer(call_through)
     for call in calls_after_the_write(make):
         refusal = made(make).answer(FaultAt(call, before=failing(error)))
@@ -484,7 +484,7 @@ def test_nothing_that_fails_after_the_write_fails_the_call(make: Maker, error: E
 
 @UNCOUNTED
 @SCENE
-def test_what_is_asked_for_twice_is_done_once(make: Maker) -> None:
+def test_a_repeated_request_takes_effect_once(make: Maker) -> None:
     once, twice = made(make), made(make)
     for scene, times in ((once, 1), (twice, 2)):
         for _ in range(times):

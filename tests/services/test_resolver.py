@@ -81,7 +81,7 @@ class Resolving:
         return [later - earlier for earlier, later in itertools.pairwise(self.times)]
 
 
-def test_a_timer_is_handled_with_all_that_it_says_and_done_with() -> None:
+def test_a_fired_timer_is_handled_with_all_its_fields_and_removed() -> None:
     one = Resolving(DONE)
     one.timers.schedule(TASK_ID, NOW, "a-group-of-22-characte", [(0, "public/a")])
     one.timers.retry_later(TASK_ID, is_published=True)
@@ -92,7 +92,7 @@ def test_a_timer_is_handled_with_all_that_it_says_and_done_with() -> None:
     assert one.harness.timers() == []
 
 
-def test_only_what_a_call_of_this_process_has_just_published_is_recalled() -> None:
+def test_a_task_is_recalled_only_after_a_call_of_this_process_published_it() -> None:
     one = Resolving(Next(NOW + MINUTE), Next(), DONE)
     one.retry_later(is_published=True)
     one.pass_by(HOUR)
@@ -101,7 +101,7 @@ def test_only_what_a_call_of_this_process_has_just_published_is_recalled() -> No
     assert one.recalled == [True, False, False]
 
 
-def test_a_task_is_looked_at_again_when_its_handler_says() -> None:
+def test_a_task_is_advanced_again_when_it_is_due() -> None:
     one = Resolving(Next(NOW + HOUR), DONE)
     one.retry_later()
     one.pass_by(2 * HOUR)
@@ -117,7 +117,7 @@ def test_a_task_is_looked_at_again_when_its_handler_says() -> None:
         (BrokerAway(), True),  # of the event that its group is resolved
     ],
 )
-def test_what_is_away_is_asked_again_every_other_second_for_as_long_as_it_takes(
+def test_a_timer_is_retried_every_two_seconds_while_storage_or_broker_is_away(
     away: Exception, is_published: bool
 ) -> None:
     one = Resolving(*[away] * 30, DONE)
@@ -128,7 +128,7 @@ def test_what_is_away_is_asked_again_every_other_second_for_as_long_as_it_takes(
     assert one.harness.timers() == []
 
 
-def test_while_the_broker_is_away_the_rest_is_done_once_and_when_the_task_is_due() -> None:
+def test_while_the_broker_is_away_other_effects_are_applied_once_and_when_due() -> None:
     away = BrokerAway()
     one = Resolving(away, Next(NOW + 5 * SECOND), away, away, away, Next(NOW + HOUR), *[away] * 20, DONE)
     one.timers.schedule(TASK_ID, NOW)
@@ -141,7 +141,7 @@ def test_while_the_broker_is_away_the_rest_is_done_once_and_when_the_task_is_due
     assert one.harness.timers() == []
 
 
-def test_of_what_has_ended_the_rest_is_done_though_its_group_cannot_be_published() -> None:
+def test_while_the_broker_is_away_an_ended_task_resolves_its_group() -> None:
     away = BrokerAway()
     one = Resolving(away, DONE, away, away, DONE)
     one.retry_later()
@@ -155,7 +155,7 @@ def test_of_what_has_ended_the_rest_is_done_though_its_group_cannot_be_published
     ]
 
 
-def test_a_handler_that_fails_is_tried_again_later_each_time_and_then_given_up(
+def test_a_failing_timer_is_retried_with_growing_delays_and_then_abandoned(
     logs: list[MutableMapping[str, Any]],
 ) -> None:
     one = Resolving(ValueError("a defect"))
@@ -166,7 +166,7 @@ def test_a_handler_that_fails_is_tried_again_later_each_time_and_then_given_up(
     assert [entry["event"] for entry in logs] == ["timer-failed"] * 11 + ["timer-abandoned"]
 
 
-def test_failures_are_counted_from_the_last_success_on(logs: list[MutableMapping[str, Any]]) -> None:
+def test_a_success_resets_the_number_of_tries(logs: list[MutableMapping[str, Any]]) -> None:
     fail, again = [ValueError("a defect")] * 9, Next(NOW)
     one = Resolving(*fail, again, *fail, again, *fail, DONE)
     one.retry_later()
@@ -175,7 +175,7 @@ def test_failures_are_counted_from_the_last_success_on(logs: list[MutableMapping
     assert "timer-abandoned" not in [entry["event"] for entry in logs]
 
 
-def test_storage_that_is_away_in_between_is_no_failure_of_the_handler() -> None:
+def test_unavailable_storage_does_not_count_as_a_failed_try() -> None:
     away, defect = ServiceUnavailable("storage is away"), ValueError("a defect")
     one = Resolving(defect, away, away, defect, DONE)
     one.retry_later()
@@ -183,7 +183,7 @@ def test_storage_that_is_away_in_between_is_no_failure_of_the_handler() -> None:
     assert one.waits == [SECOND, 2 * SECOND, 2 * SECOND, 2 * SECOND]
 
 
-def test_a_task_that_cannot_be_read_is_not_tried_again() -> None:
+def test_the_timer_of_a_corrupt_task_is_not_retried() -> None:
     one = Resolving(Corrupt("the row cannot be read"))
     one.retry_later()
     one.pass_by(HOUR)
@@ -191,7 +191,7 @@ def test_a_task_that_cannot_be_read_is_not_tried_again() -> None:
     assert one.harness.timers() == []
 
 
-def test_a_task_that_is_not_there_may_be_created_yet_and_is_looked_for_for_some_minutes() -> None:
+def test_a_missing_task_is_awaited_for_ten_minutes_and_then_leaves_its_group() -> None:
     one = Resolving(MISSING)
     one.retry_later("a-group-of-22-characte")
     one.pass_by(HOUR)
@@ -201,7 +201,7 @@ def test_a_task_that_is_not_there_may_be_created_yet_and_is_looked_for_for_some_
     assert one.harness.timers() == []
 
 
-def test_a_task_that_is_gone_has_no_group_to_leave() -> None:
+def test_a_waiting_timer_of_a_removed_task_leaves_no_group() -> None:
     one = Resolving(MISSING)
     one.timers.schedule(TASK_ID, NOW)
     one.timers.complete(TASK_ID, NOW + HOUR)
@@ -211,7 +211,7 @@ def test_a_task_that_is_gone_has_no_group_to_leave() -> None:
 
 
 @pytest.mark.parametrize(("due", "again"), [(None, AGES), (NOW + HOUR, AGES), (NOW + MINUTE, MINUTE)])
-def test_what_another_process_began_is_looked_at_again_as_it_may_yet_come_to_its_write(
+def test_a_timer_of_another_process_is_checked_again_within_ten_minutes(
     due: datetime | None, again: timedelta
 ) -> None:
     one = Resolving(Next(due), DONE)
@@ -221,7 +221,7 @@ def test_what_another_process_began_is_looked_at_again_as_it_may_yet_come_to_its
     assert one.harness.timers() == []
 
 
-def test_what_another_process_began_long_ago_is_looked_at_once() -> None:
+def test_an_old_timer_of_another_process_is_handled_once() -> None:
     one = Resolving(DONE)
     one.clock.advance(AGES)
     one.take_over()
@@ -229,7 +229,7 @@ def test_what_another_process_began_long_ago_is_looked_at_once() -> None:
     assert one.times == [AGES]
 
 
-def test_a_create_that_died_before_its_write_leaves_its_group_after_some_minutes() -> None:
+def test_a_create_that_crashed_before_its_write_leaves_its_group_after_some_minutes() -> None:
     harness = Harness()
     group, task_id = slugid(), slugid()
     done = harness.create(taskGroupId=group, schedulerId="scheduler")
@@ -246,7 +246,7 @@ def test_a_create_that_died_before_its_write_leaves_its_group_after_some_minutes
     assert harness.timers() == []
 
 
-def test_leaving_the_group_of_no_task_waits_for_the_broker_and_is_no_failure(
+def test_a_group_that_a_crashed_create_leaves_is_resolved_when_the_broker_is_back(
     logs: list[MutableMapping[str, Any]],
 ) -> None:
     harness = Harness()
@@ -266,7 +266,7 @@ def test_leaving_the_group_of_no_task_waits_for_the_broker_and_is_no_failure(
     assert "timer-failed" not in [entry["event"] for entry in logs]
 
 
-def test_threads_handle_what_fires_and_end_when_they_are_told_to() -> None:
+def test_threads_handle_fired_timers_until_they_are_stopped() -> None:
     harness = Harness()
     released, stop = threading.Event(), threading.Event()
     server = harness.replica(FaultAt(0, of="end", after=released.set))

@@ -212,7 +212,7 @@ def test_two_concurrent_seals_seal_a_group_once() -> None:
     def scene(choose: Callable[[int], int]) -> None:
         harness = Harness()
         member(harness, GROUP)
-        first_replica, second_replica = harness.replica(pausing), harness.replica(pausing)
+        first_replica, second_replica = harness.replica(_pausing), harness.replica(_pausing)
         first, second = run(
             [lambda: first_replica.groups.seal(GROUP), lambda: second_replica.groups.seal(GROUP)], choose
         )

@@ -36,7 +36,7 @@ def lose_messages(harness: Harness) -> None:
         harness.delete(message)
 
 
-def test_a_run_whose_message_was_lost_is_offered_after_10_minutes_20_40_and_so_on(harness: Harness) -> None:
+def test_a_run_without_a_message_is_offered_after_10_20_40_minutes_and_so_on(harness: Harness) -> None:
     harness.create()
     offered = []
     for minutes in range(1, 171):
@@ -49,7 +49,7 @@ def test_a_run_whose_message_was_lost_is_offered_after_10_minutes_20_40_and_so_o
         assert wanted <= at <= wanted + 10
 
 
-def test_what_waits_with_its_message_is_offered_again_too_and_runs_once(harness: Harness) -> None:
+def test_a_run_that_still_has_a_message_is_offered_twice_and_runs_once(harness: Harness) -> None:
     task_id = harness.create()
     harness.sweep(11 * MINUTE)
     assert [run_id for run_id, _ in harness.offered_runs()] == [0, 0]
@@ -59,7 +59,7 @@ def test_what_waits_with_its_message_is_offered_again_too_and_runs_once(harness:
     assert harness.states(task_id) == ["completed completed"]
 
 
-def test_nothing_is_offered_in_its_first_ten_minutes(harness: Harness) -> None:
+def test_the_sweeper_offers_no_run_in_its_first_ten_minutes(harness: Harness) -> None:
     harness.create()
     lose_messages(harness)
     harness.sweep(9 * MINUTE)
@@ -77,7 +77,7 @@ def test_a_retry_is_offered_ten_minutes_after_it_became_pending(harness: Harness
     assert [run_id for run_id, _ in harness.offered_runs()] == [1]
 
 
-def test_a_claim_whose_timer_and_message_were_lost_is_ended_ten_minutes_late(harness: Harness) -> None:
+def test_a_claim_without_timer_and_message_ends_ten_minutes_late(harness: Harness) -> None:
     task_id = harness.claimed()
     task = harness.task(task_id)
     assert task.held
@@ -90,7 +90,7 @@ def test_a_claim_whose_timer_and_message_were_lost_is_ended_ten_minutes_late(har
     assert [run_id for run_id, _ in harness.offered_runs()] == [1]
 
 
-def test_a_claim_that_is_extended_is_left_alone(harness: Harness) -> None:
+def test_a_reclaimed_run_stays_running(harness: Harness) -> None:
     task_id = harness.claimed()
     for _ in range(8):
         harness.sweep(15 * MINUTE)
@@ -122,7 +122,7 @@ def claimed(harness: Harness) -> str:
     ],
     ids=["unscheduled", "pending", "running"],
 )
-def test_a_task_whose_deadline_timer_was_lost_is_ended_within_twenty_minutes(
+def test_a_task_without_a_timer_ends_within_20_minutes_of_its_deadline(
     harness: Harness, create: Callable[[Harness], str]
 ) -> None:
     task_id = create(harness)
@@ -137,7 +137,9 @@ def test_a_task_whose_deadline_timer_was_lost_is_ended_within_twenty_minutes(
 
 
 @pytest.mark.parametrize("is_away", [False, True])
-def test_a_resolution_that_nobody_was_told_of_is_told(harness: Harness, is_away: bool) -> None:
+def test_a_resolution_whose_effects_were_lost_releases_dependents_and_resolves_the_group(
+    harness: Harness, is_away: bool
+) -> None:
     """Also where the broker is away when the sweeper finds it."""
     group = slugid()
     task_id = harness.create(taskGroupId=group)
@@ -160,7 +162,7 @@ def test_a_resolution_that_nobody_was_told_of_is_told(harness: Harness, is_away:
     assert harness.storage.groups.all_active("", 9)[0] == []
 
 
-def test_a_dependent_of_which_nobody_knew_is_found(harness: Harness) -> None:
+def test_a_dependent_whose_row_was_lost_is_released(harness: Harness) -> None:
     """Its server died after the task was stored, and the timer was lost, too."""
     required = harness.create()
     waiting = harness.create(dependencies=[required])
@@ -172,7 +174,7 @@ def test_a_dependent_of_which_nobody_knew_is_found(harness: Harness) -> None:
     assert harness.states(waiting) == ["pending"]
 
 
-def test_a_task_that_waits_for_good_reason_is_left_waiting(harness: Harness) -> None:
+def test_an_unscheduled_task_and_a_dependent_of_a_pending_task_stay_waiting(harness: Harness) -> None:
     itself = defined(harness)
     waiting = harness.create(dependencies=[harness.create()])
     for _ in range(5):
@@ -180,7 +182,7 @@ def test_a_task_that_waits_for_good_reason_is_left_waiting(harness: Harness) -> 
     assert harness.states(itself) == harness.states(waiting) == []
 
 
-def test_a_member_of_a_group_that_never_became_a_task_is_removed(harness: Harness) -> None:
+def test_a_group_member_without_a_task_is_removed(harness: Harness) -> None:
     group, task_id = slugid(), slugid()
     other = harness.create()
     harness.storage.groups.join(task_id, group, "-", NOW + DAY)
@@ -194,7 +196,7 @@ def test_a_member_of_a_group_that_never_became_a_task_is_removed(harness: Harnes
     assert ("task-group-resolved", group, None) not in harness.events()
 
 
-def test_a_task_that_expires_while_it_is_swept_is_passed_over(harness: Harness) -> None:
+def test_a_due_task_that_expires_during_the_sweep_is_skipped(harness: Harness) -> None:
     gone = harness.create(deadline=format_time(NOW + MINUTE))
     other = harness.create(deadline=format_time(NOW + MINUTE))
     harness.kill_process()
@@ -206,7 +208,7 @@ def test_a_task_that_expires_while_it_is_swept_is_passed_over(harness: Harness) 
     assert harness.states(max(gone, other)) == ["exception deadline-exceeded"]
 
 
-def test_a_waiting_task_that_expires_while_it_is_swept_is_passed_over(harness: Harness) -> None:
+def test_a_pending_task_that_expires_during_the_sweep_is_skipped(harness: Harness) -> None:
     gone, other = sorted(harness.create() for _ in range(2))
     for message in harness.receive():
         harness.delete(message)
@@ -215,7 +217,7 @@ def test_a_waiting_task_that_expires_while_it_is_swept_is_passed_over(harness: H
     assert [message.task_id for message in harness.receive()] == [other]
 
 
-def test_a_task_that_cannot_be_swept_keeps_no_other_from_it(
+def test_the_sweep_goes_on_after_a_task_that_fails(
     harness: Harness, logs: list[MutableMapping[str, Any]]
 ) -> None:
     tasks = sorted(harness.create(deadline=format_time(NOW + MINUTE)) for _ in range(2))
@@ -226,7 +228,7 @@ def test_a_task_that_cannot_be_swept_keeps_no_other_from_it(
     assert "sweep-failed" in [one["event"] for one in logs]
 
 
-def test_a_thousand_tasks_are_swept_page_by_page(harness: Harness) -> None:
+def test_a_sweep_checks_the_tasks_of_all_pages(harness: Harness) -> None:
     for _ in range(1001):
         harness.create()
     for _ in range(32):
@@ -236,7 +238,7 @@ def test_a_thousand_tasks_are_swept_page_by_page(harness: Harness) -> None:
     assert len(harness.messages()) == 1001
 
 
-def test_a_sweep_that_was_interrupted_goes_on_where_it_was(harness: Harness) -> None:
+def test_an_interrupted_sweep_continues_at_its_page(harness: Harness) -> None:
     for _ in range(250):
         harness.create()
     for _ in range(8):
@@ -261,7 +263,7 @@ def test_a_resolved_task_is_not_swept(harness: Harness) -> None:
     assert (harness.events(), harness.messages()) == ([], [])
 
 
-def test_everything_is_looked_through_every_ten_minutes(harness: Harness) -> None:
+def test_a_sweep_begins_every_ten_minutes(harness: Harness) -> None:
     passes = []
     for minutes in range(61):
         at = FaultAt(0, of="unresolved")

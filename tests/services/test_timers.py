@@ -115,13 +115,13 @@ def behind(since: datetime = NOW, task_id: str = A, **changes: Any) -> Due:
 # scheduled, and shared
 
 
-def test_a_timer_is_stored_for_a_lease_when_it_is_scheduled() -> None:
+def test_a_scheduled_timer_is_stored_and_hidden_for_a_lease() -> None:
     kept = Kept()
     kept.schedule(task_group_id=GROUP)
     assert kept.messages() == [([Timer(A, NOW, NOW, GROUP)], LEASE)]
 
 
-def test_a_second_transition_needs_no_message_while_that_of_the_first_is_open() -> None:
+def test_a_second_transition_uses_the_open_message_of_the_first() -> None:
     calls = CallRecorder()
     kept = Kept(calls)
     for _ in range(3):
@@ -132,7 +132,7 @@ def test_a_second_transition_needs_no_message_while_that_of_the_first_is_open() 
 
 
 @pytest.mark.parametrize("more", [{"artifacts": [ARTIFACT]}, {"task_group_id": GROUP}], ids=str)
-def test_what_the_open_message_does_not_name_is_put(more: dict[str, Any]) -> None:
+def test_a_timer_with_a_group_or_artifacts_gets_a_message_of_its_own(more: dict[str, Any]) -> None:
     kept = Kept()
     kept.schedule()
     kept.schedule(**more)
@@ -145,7 +145,7 @@ def test_what_the_open_message_does_not_name_is_put(more: dict[str, Any]) -> Non
     assert kept.messages() == []
 
 
-def test_a_message_that_may_be_visible_is_relied_on_no_more() -> None:
+def test_a_message_that_may_be_visible_is_not_used_for_a_new_transition() -> None:
     kept = Kept()
     kept.schedule()
     kept.clock.advance(LEASE)  # the process was stopped
@@ -189,7 +189,7 @@ def test_a_timer_that_cannot_be_stored_is_not_scheduled() -> None:
 
 
 @pytest.mark.parametrize("end", [lambda one: one.complete(A, None), lambda one: one.cancel(A)], ids=range(2))
-def test_a_timer_that_nobody_needs_is_deleted(end: Callable[[Timers], None]) -> None:
+def test_the_message_of_a_completed_or_cancelled_timer_is_deleted(end: Callable[[Timers], None]) -> None:
     kept = Kept()
     kept.schedule()
     end(kept.timers)
@@ -197,7 +197,7 @@ def test_a_timer_that_nobody_needs_is_deleted(end: Callable[[Timers], None]) -> 
     assert kept.messages() == []
 
 
-def test_a_message_stays_while_any_of_its_timers_is_needed() -> None:
+def test_a_shared_message_stays_until_all_its_timers_are_completed() -> None:
     kept = Kept()
     kept.waiting(MINUTE, A, B)
     kept.after(RENEWAL)  # they share a message now
@@ -211,7 +211,7 @@ def test_a_message_stays_while_any_of_its_timers_is_needed() -> None:
     assert kept.messages() == []
 
 
-def test_what_was_abandoned_leaves_the_timer_that_there_was() -> None:
+def test_cancelling_a_transition_keeps_the_earlier_timer() -> None:
     kept = Kept()
     kept.waiting(MINUTE)
     kept.schedule()
@@ -220,7 +220,7 @@ def test_what_was_abandoned_leaves_the_timer_that_there_was() -> None:
     assert kept.after(SECOND) == [look()]
 
 
-def test_a_timer_fires_when_it_is_due_and_not_before() -> None:
+def test_a_timer_fires_once_when_it_is_due() -> None:
     kept = Kept()
     kept.waiting(HOUR)
     for _ in range(59):
@@ -237,7 +237,7 @@ def test_a_timer_that_is_due_at_once_fires_at_once() -> None:
     assert fired(kept.timers) == [look()]
 
 
-def test_what_is_done_waits_in_a_message_that_others_see_some_seconds_after_it_is_due() -> None:
+def test_a_waiting_timer_is_visible_to_others_some_seconds_after_it_is_due() -> None:
     kept = Kept()
     kept.waiting(HOUR)
     kept.after(RENEWAL - SECOND)
@@ -248,7 +248,7 @@ def test_what_is_done_waits_in_a_message_that_others_see_some_seconds_after_it_i
     assert HOUR - RENEWAL + GRACE <= left < HOUR - RENEWAL + GRACE + SECOND
 
 
-def test_what_is_not_done_stays_invisible_while_its_process_lives() -> None:
+def test_an_unfinished_timer_stays_invisible_while_its_process_lives() -> None:
     calls = CallRecorder()
     kept = Kept(calls)
     kept.schedule()
@@ -263,7 +263,7 @@ def test_what_is_not_done_stays_invisible_while_its_process_lives() -> None:
     assert len(kept.messages()) == 1
 
 
-def test_what_falls_behind_fires_at_once_with_all_that_may_be_missing() -> None:
+def test_a_retried_timer_fires_at_once_with_all_missing_effects() -> None:
     kept = Kept()
     kept.schedule(task_group_id=GROUP)
     kept.clock.advance(SECOND)
@@ -280,7 +280,7 @@ def test_what_falls_behind_fires_at_once_with_all_that_may_be_missing() -> None:
     assert kept.after(MINUTE) == [look()]
 
 
-def test_what_is_published_already_is_not_unpublished() -> None:
+def test_a_timer_retried_after_publishing_is_not_unpublished() -> None:
     kept = Kept()
     kept.schedule()
     kept.timers.retry_later(A, is_published=True)
@@ -288,7 +288,7 @@ def test_what_is_published_already_is_not_unpublished() -> None:
     assert fired(kept.timers) == [behind(is_published=True)]
 
 
-def test_what_failed_fires_again_as_late_as_is_said() -> None:
+def test_a_retried_timer_fires_after_its_delay() -> None:
     kept = Kept()
     kept.schedule()
     kept.timers.retry_later(A)
@@ -299,7 +299,7 @@ def test_what_failed_fires_again_as_late_as_is_said() -> None:
         assert kept.after(SECOND) == [behind(tries=tries)]
 
 
-def test_of_calls_at_once_the_earliest_of_what_they_say_counts() -> None:
+def test_of_concurrent_calls_the_earliest_due_time_counts() -> None:
     kept = Kept()
     for _ in range(3):
         kept.schedule()
@@ -308,7 +308,7 @@ def test_of_calls_at_once_the_earliest_of_what_they_say_counts() -> None:
     assert kept.after(MINUTE) == [look()]
 
 
-def test_a_call_that_succeeds_does_not_hide_what_another_left_undone() -> None:
+def test_a_call_that_completes_does_not_hide_missing_effects_of_another() -> None:
     kept = Kept()
     kept.schedule()
     kept.schedule()
@@ -317,7 +317,7 @@ def test_a_call_that_succeeds_does_not_hide_what_another_left_undone() -> None:
     assert fired(kept.timers) == [behind()]
 
 
-def test_what_a_call_leaves_undone_while_it_is_handled_is_handled_again() -> None:
+def test_effects_that_a_call_leaves_missing_during_handling_are_handled_again() -> None:
     kept = Kept()
     kept.schedule()
     kept.timers.retry_later(A)
@@ -331,7 +331,7 @@ def test_what_a_call_leaves_undone_while_it_is_handled_is_handled_again() -> Non
     assert kept.after(HOUR) == [look()]
 
 
-def test_a_timer_that_is_due_during_a_call_fires_after_it() -> None:
+def test_a_timer_that_is_due_during_a_call_fires_after_the_call() -> None:
     kept = Kept()
     kept.waiting(SECOND)
     kept.schedule()
@@ -340,7 +340,7 @@ def test_a_timer_that_is_due_during_a_call_fires_after_it() -> None:
     assert fired(kept.timers) == [look()]
 
 
-def test_waiting_for_a_timer_ends_by_the_next_one_or_by_being_woken() -> None:
+def test_a_wait_ends_with_a_fired_timer_a_wake_or_its_timeout() -> None:
     kept = Kept()
     found: list[Due | None] = []
 
@@ -357,7 +357,7 @@ def test_waiting_for_a_timer_ends_by_the_next_one_or_by_being_woken() -> None:
     assert found == [look(due=NOW), None, None]
 
 
-def test_what_falls_behind_says_when_it_is_due_all_the_same() -> None:
+def test_a_retried_timer_carries_its_due_time() -> None:
     kept = Kept()
     for due in (None, NOW + HOUR):
         kept.schedule()
@@ -366,7 +366,7 @@ def test_what_falls_behind_says_when_it_is_due_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("more", [{"artifacts": [ARTIFACT]}, {"task_group_id": GROUP}], ids=str)
-def test_a_message_about_less_does_not_replace_what_says_what_is_missing(more: dict[str, Any]) -> None:
+def test_a_message_with_other_effects_does_not_replace_the_earlier_message(more: dict[str, Any]) -> None:
     kept = Kept()
     kept.schedule()
     kept.timers.retry_later(A, delay=HOUR)
@@ -391,7 +391,7 @@ def test_a_message_about_less_does_not_replace_what_says_what_is_missing(more: d
     assert kept.messages() == []
 
 
-def test_what_is_taken_over_does_not_replace_what_says_what_is_missing_here() -> None:
+def test_a_received_message_does_not_replace_the_message_of_missing_effects() -> None:
     kept = Kept()
     kept.schedule(artifacts=[ARTIFACT])
     kept.put(Timer(A, NOW + SECOND, NOW + SECOND, GROUP))
@@ -411,7 +411,7 @@ def test_what_is_taken_over_does_not_replace_what_says_what_is_missing_here() ->
 # moved on, with failures
 
 
-def test_storage_that_is_away_as_a_message_is_moved_loses_nothing() -> None:
+def test_a_renewal_that_fails_loses_no_timer() -> None:
     kept = Kept(FaultAt(2, of="put", before=failing(AWAY)))
     kept.schedule(A)
     kept.waiting(HOUR, B)
@@ -424,7 +424,7 @@ def test_storage_that_is_away_as_a_message_is_moved_loses_nothing() -> None:
     assert kept.after(HOUR) == [look(B)]
 
 
-def test_a_message_whose_move_failed_is_relied_on_no_more() -> None:
+def test_a_message_whose_renewal_failed_is_not_used_for_a_new_transition() -> None:
     kept = Kept(FaultAt(1, of="put", before=failing(AWAY)))
     kept.schedule()
     kept.clock.advance(RENEWAL)
@@ -435,7 +435,7 @@ def test_a_message_whose_move_failed_is_relied_on_no_more() -> None:
 
 
 @pytest.mark.parametrize("error", [AWAY, MessageNotFound()], ids=repr)
-def test_a_message_that_cannot_be_deleted_harms_nothing(error: Exception) -> None:
+def test_a_message_that_was_not_deleted_is_received_and_deleted_later(error: Exception) -> None:
     kept = Kept(FaultAt(0, of="delete", before=failing(error)))
     kept.schedule()
     kept.timers.complete(A, None)
@@ -450,7 +450,7 @@ def test_a_message_that_cannot_be_deleted_harms_nothing(error: Exception) -> Non
 
 
 @pytest.mark.parametrize("due", [HOUR, None])
-def test_a_call_that_begins_while_its_message_is_moved_relies_on_a_message_of_its_own(
+def test_a_call_during_a_renewal_puts_a_message_of_its_own(
     due: timedelta | None,
 ) -> None:
     def call_meanwhile() -> None:
@@ -465,7 +465,7 @@ def test_a_call_that_begins_while_its_message_is_moved_relies_on_a_message_of_it
     assert kept.after(HOUR) == ([look()] if due else [])
 
 
-def test_a_timer_that_fires_while_its_message_is_moved_is_handled() -> None:
+def test_a_timer_that_fires_during_a_renewal_is_handled_once() -> None:
     """Also in a process that keeps no more in memory."""
 
     def fire() -> None:
@@ -484,7 +484,7 @@ def test_a_timer_that_fires_while_its_message_is_moved_is_handled() -> None:
 # of other processes
 
 
-def test_what_a_dead_process_left_undone_goes_on_elsewhere_within_its_lease() -> None:
+def test_another_process_receives_missing_effects_of_a_dead_process_after_its_lease() -> None:
     kept = Kept()
     kept.schedule(task_group_id=GROUP, artifacts=[ARTIFACT])
     other = kept.another()
@@ -501,7 +501,7 @@ def test_what_a_dead_process_left_undone_goes_on_elsewhere_within_its_lease() ->
     assert kept.messages() == []
 
 
-def test_what_waited_in_a_dead_process_fires_elsewhere_some_seconds_late() -> None:
+def test_a_waiting_timer_of_a_dead_process_fires_elsewhere_some_seconds_late() -> None:
     kept = Kept()
     kept.waiting(MINUTE, A)
     kept.waiting(MINUTE + GRACE + SECOND, B)
@@ -514,7 +514,7 @@ def test_what_waited_in_a_dead_process_fires_elsewhere_some_seconds_late() -> No
     assert kept.after(SECOND / 2, other) == [look(B)]
 
 
-def test_what_this_process_keeps_is_not_taken_over_from_its_own_message() -> None:
+def test_a_process_that_receives_its_own_message_keeps_its_newer_state() -> None:
     """It was stopped for so long that the message became visible."""
     kept = Kept()
     kept.waiting(HOUR, A)
@@ -528,7 +528,7 @@ def test_what_this_process_keeps_is_not_taken_over_from_its_own_message() -> Non
     assert kept.after(HOUR) == [look(A)]
 
 
-def test_of_two_messages_about_a_task_that_waits_here_one_stays() -> None:
+def test_of_two_messages_about_a_waiting_task_one_stays() -> None:
     kept = Kept()
     kept.waiting(HOUR)
     kept.put(Timer(A, NOW + HOUR))
@@ -538,7 +538,7 @@ def test_of_two_messages_about_a_task_that_waits_here_one_stays() -> None:
     assert kept.after(HOUR) == [look()]
 
 
-def test_what_another_process_left_undone_of_a_task_that_waits_here_is_done() -> None:
+def test_missing_effects_from_another_process_fire_at_once_for_a_waiting_task() -> None:
     kept = Kept()
     kept.waiting(HOUR)
     left = Timer(A, NOW, NOW, GROUP, (ARTIFACT,))
@@ -562,7 +562,7 @@ def test_a_message_without_timers_is_deleted() -> None:
     assert kept.messages() == []
 
 
-def test_what_cannot_be_read_goes_to_the_dead_letters_and_the_rest_is_taken_over(
+def test_an_unreadable_message_goes_to_the_dead_letter_queue_and_others_are_received(
     logs: list[MutableMapping[str, Any]],
 ) -> None:
     kept = Kept()
@@ -577,7 +577,7 @@ def test_what_cannot_be_read_goes_to_the_dead_letters_and_the_rest_is_taken_over
     assert kept.messages() == []
 
 
-def test_storage_that_is_away_as_timers_are_received_loses_none() -> None:
+def test_a_receive_that_fails_loses_no_timer() -> None:
     for of in ("receive", "put"):
         kept = Kept(FaultAt(0, of=of, before=failing(AWAY)))
         kept.put(Timer(A, NOW))
@@ -588,7 +588,7 @@ def test_storage_that_is_away_as_timers_are_received_loses_none() -> None:
         assert kept.received(kept.timers) == [look()]
 
 
-def test_where_there_is_no_queue_there_are_no_timers() -> None:
+def test_receiving_from_a_missing_queue_returns_no_timers() -> None:
     kept = Kept()
     assert Timers(TimerStore(kept.account, "another"), kept.clock).receive() == 0
 
@@ -596,7 +596,7 @@ def test_where_there_is_no_queue_there_are_no_timers() -> None:
 # where timers do not fire, and at the end
 
 
-def test_where_timers_do_not_fire_they_wait_in_their_messages_alone() -> None:
+def test_without_firing_waiting_timers_are_kept_in_messages_alone() -> None:
     kept = Kept(fires=False)
     kept.waiting(MINUTE)
     assert kept.after(RENEWAL) == []
@@ -607,7 +607,7 @@ def test_where_timers_do_not_fire_they_wait_in_their_messages_alone() -> None:
     assert kept.received(kept.another()) == [look()]
 
 
-def test_where_timers_do_not_fire_what_its_own_calls_left_undone_is_done() -> None:
+def test_without_firing_a_process_retries_missing_effects_of_its_own_calls() -> None:
     kept = Kept(fires=False)
     kept.schedule()
     kept.timers.retry_later(A, delay=MINUTE)
@@ -617,7 +617,7 @@ def test_where_timers_do_not_fire_what_its_own_calls_left_undone_is_done() -> No
     assert kept.messages() == []
 
 
-def test_beyond_the_most_that_are_kept_in_memory_timers_wait_in_their_messages() -> None:
+def test_beyond_max_kept_timers_wait_in_their_messages_and_all_fire() -> None:
     kept = Kept()
     kept.timers = kept.another(max_kept=1)
     kept.waiting(MINUTE, A, B)
@@ -629,7 +629,7 @@ def test_beyond_the_most_that_are_kept_in_memory_timers_wait_in_their_messages()
     assert sorted(due.task_id for due in [*fired(kept.timers), *kept.received(kept.timers)]) == [A, B, C]
 
 
-def test_a_process_that_ends_leaves_its_timers_to_others() -> None:
+def test_handing_over_makes_timers_available_to_other_processes() -> None:
     kept = Kept()
     kept.waiting(HOUR, A)
     kept.schedule(B)
@@ -646,7 +646,7 @@ def test_a_process_that_ends_leaves_its_timers_to_others() -> None:
     [lambda one: one.complete(A, None), lambda one: one.cancel(A), lambda one: one.retry_later(A)],
     ids=range(3),
 )
-def test_a_call_that_ends_after_its_process_has_left_does_not_fail(end: Callable[[Timers], None]) -> None:
+def test_a_call_that_ends_after_the_hand_over_succeeds(end: Callable[[Timers], None]) -> None:
     kept = Kept()
     kept.schedule()
     kept.timers.hand_over()
@@ -657,7 +657,7 @@ def test_a_call_that_ends_after_its_process_has_left_does_not_fail(end: Callable
     assert B in [task_id for task_id, _, _ in kept.stored()]
 
 
-def test_a_process_that_cannot_leave_its_timers_has_them_fire() -> None:
+def test_timers_of_a_failed_hand_over_are_received_after_their_lease() -> None:
     kept = Kept(FaultAt(1, of="put", before=failing(AWAY)))
     kept.schedule()
     with pytest.raises(ServiceUnavailable):
@@ -669,7 +669,7 @@ def test_a_process_that_cannot_leave_its_timers_has_them_fire() -> None:
 # many, and long
 
 
-def test_timers_of_about_the_same_time_wait_in_one_message() -> None:
+def test_timers_due_at_about_the_same_time_share_a_message() -> None:
     kept = Kept()
     tasks = [slugid() for _ in range(100)]
     kept.waiting(HOUR, *tasks[:50])
@@ -683,7 +683,7 @@ def test_timers_of_about_the_same_time_wait_in_one_message() -> None:
     assert len(kept.after(5 * MINUTE)) == 50
 
 
-def test_what_is_soon_does_not_share_a_message_with_what_is_late() -> None:
+def test_timers_due_at_very_different_times_have_different_messages() -> None:
     kept = Kept()
     kept.waiting(MINUTE, A)
     kept.waiting(DAY, B)
@@ -691,7 +691,7 @@ def test_what_is_soon_does_not_share_a_message_with_what_is_late() -> None:
     assert [[one.task_id for one in timers] for timers, _ in kept.messages()] == [[A], [B]]
 
 
-def test_more_timers_than_a_message_holds_are_moved_into_several() -> None:
+def test_timers_that_exceed_a_message_are_put_into_several() -> None:
     kept = Kept()
     tasks = [slugid() for _ in range(5)]
     for task_id in tasks:
@@ -703,7 +703,7 @@ def test_more_timers_than_a_message_holds_are_moved_into_several() -> None:
     assert sorted(one.task_id for text in texts for one in timers_of(text)) == sorted(tasks)
 
 
-def test_no_message_is_hidden_for_longer_than_azure_allows() -> None:
+def test_a_timer_due_in_30_days_fires_and_no_message_is_hidden_beyond_6_days() -> None:
     for fires in (True, False):
         kept = Kept(fires=fires)
         kept.waiting(30 * DAY)
@@ -717,7 +717,7 @@ def test_no_message_is_hidden_for_longer_than_azure_allows() -> None:
         assert 30 <= days - 1 <= 31
 
 
-def test_what_processes_take_from_each_other_in_turn_stays_stored() -> None:
+def test_a_timer_that_processes_take_from_each_other_stays_stored() -> None:
     """Each holds the task and takes the other's message for it: that one may be the only one that is left."""
     kept = Kept()
     another = kept.another()
@@ -733,7 +733,7 @@ def test_what_processes_take_from_each_other_in_turn_stays_stored() -> None:
         assert taker.receive() == 1
 
 
-def test_a_timer_that_is_taken_over_fires_when_it_says_so_though_this_process_has_a_later_one() -> None:
+def test_a_received_timer_that_is_due_earlier_fires_on_time() -> None:
     kept = Kept()
     kept.waiting(HOUR)
     kept.put(Timer(A, NOW + MINUTE))
@@ -745,7 +745,7 @@ def test_a_timer_that_is_taken_over_fires_when_it_says_so_though_this_process_ha
     assert due.task_id == A
 
 
-def test_a_message_about_later_does_not_replace_what_is_due_before() -> None:
+def test_a_received_timer_that_is_due_later_does_not_replace_the_earlier_one() -> None:
     kept = Kept()
     for due in (MINUTE, HOUR):
         kept.put(Timer(A, NOW + due))
@@ -756,7 +756,7 @@ def test_a_message_about_later_does_not_replace_what_is_due_before() -> None:
     assert [[one.due for one in timers] for timers, _ in kept.messages()] == [[NOW + MINUTE]]
 
 
-def test_a_timer_that_is_taken_over_during_a_call_counts_when_it_ends() -> None:
+def test_a_timer_received_during_a_call_fires_on_time_after_the_call() -> None:
     kept = Kept()
     kept.schedule()
     kept.put(Timer(A, NOW + MINUTE))

@@ -14,7 +14,7 @@ def refused(take: Callable[[], object], words: str) -> None:
     assert refusal.value.retry_after == timedelta(seconds=5)
 
 
-def test_one_permission_takes_four_of_64_places_and_all_of_them_give_theirs_back() -> None:
+def test_there_are_64_slots_and_four_for_each_permission() -> None:
     slots = UploadSlots()
     for _ in range(2):
         with ExitStack() as held:
@@ -30,7 +30,7 @@ def test_one_permission_takes_four_of_64_places_and_all_of_them_give_theirs_back
         assert not slots._taken
 
 
-def test_a_failed_upload_gives_its_place_back() -> None:
+def test_a_failed_upload_releases_its_slot() -> None:
     slots = UploadSlots(1, 1)
     with pytest.raises(ValueError, match="failed"), slots.acquire("a"):
         raise ValueError("failed")

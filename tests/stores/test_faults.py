@@ -9,7 +9,7 @@ import pytest
 from legacy_queue.adapters.memory import MemoryAccount
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.priority import WorkQueue, work_queues
-from legacy_queue.domain.usage_key import NOT_RECORDED, Calls, CountedUsage
+from legacy_queue.domain.usage_key import Calls, UsageKey
 from legacy_queue.ports.account import StorageAccount
 from legacy_queue.ports.blob import BlobContainer
 from legacy_queue.ports.queue import Queue
@@ -22,7 +22,7 @@ from tests.services.ports import Intercept, intercept_port
 NOW = datetime(2030, 1, 2, 3, tzinfo=UTC)
 NO_TIME, HOUR = timedelta(0), timedelta(hours=1)
 WORK = WorkQueue("provisioner", "type", "high")
-USED = [CountedUsage(NOW + n * HOUR, NOT_RECORDED, Calls(n, NOW)) for n in range(3)]
+USED = {UsageKey("p", "w", "claimWork", str(n)): Calls(n, NOW, NOW) for n in range(3)}
 IN_BLOCKS = [b"a" * BLOCK, b"b" * BLOCK, b"c"]
 
 
@@ -109,8 +109,8 @@ ACTS: dict[str, tuple[Callable[[Storage], Any], Callable[[Storage], Any]]] = {
     ),
     "join parts": (write_parts, blob),
     "count uses": (
-        lambda storage: storage.usage.put("process", USED),
-        lambda storage: {*storage.usage.since(NOW, None, None)} <= {*USED},
+        lambda storage: list(storage.usage.add(USED)),
+        lambda storage: {use for use, _ in storage.usage.since(NOW, None, None)} <= {*USED},
     ),
     "take a lease": (take, lambda storage: storage.leases.acquire("sweeping", NOW + HOUR) == NOW + HOUR),
 }

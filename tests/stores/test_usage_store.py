@@ -1,18 +1,25 @@
-from collections import Counter
-from collections.abc import Iterable, Sequence
+"""What is on record of callers: one row for each way of calling, which all processes add to."""
+
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from legacy_queue.domain.usage_key import HOUR, KEPT, NOT_RECORDED, Calls, CountedUsage, UsageKey
-from legacy_queue.stores import Storage
+from legacy_queue.adapters.memory.memory_table import MemoryTable
+from legacy_queue.domain.times import format_time
+from legacy_queue.domain.usage_key import HOUR, KEPT, NOT_RECORDED, Calls, UsageKey
+from legacy_queue.ports.table import Table, Value
+from legacy_queue.stores import Storage, UsageStore
+from tests.services.harness import FaultAt
+from tests.services.ports import intercept_port
 
+from .conftest import Backend
 from .paging import remove_all_expired
+from .test_costs import cost
 
-ONE, TWO = "one", "two"  # processes
 THEN = datetime(2030, 1, 2, 3, tzinfo=UTC)
 LAST = THEN + timedelta(milliseconds=12_345)
 BARE = UsageKey("provisioner", "type", "claimTask", "group/worker", ("messageId", "receipt", "signature"))
-# they differ in one thing each
+# each differs from BARE in one field
 USES = [
     BARE,
     replace(BARE, missing=()),
@@ -25,81 +32,107 @@ USES = [
 ]
 
 
-def counted(use: UsageKey = BARE, hour: datetime = THEN, count: int = 1) -> CountedUsage:
-    return CountedUsage(hour, use, Calls(count, LAST))
+ONCE = Calls(1, THEN, LAST)
+
+
+def add(storage: Storage, counted: Mapping[UsageKey, Calls]) -> None:
+    written = [use for batch in storage.usage.add(counted) for use in batch]
+    assert sorted(written, key=str) == sorted(counted, key=str)
 
 
 def since(
     storage: Storage,
-    hour: datetime = THEN,
+    time: datetime = THEN,
     provisioner_id: str | None = None,
     worker_type: str | None = None,
-) -> list[CountedUsage]:
-    return [*storage.usage.since(hour, provisioner_id, worker_type)]
+) -> dict[UsageKey, Calls]:
+    rows = storage.usage.since(time, provisioner_id, worker_type)
+    assert len(rows) == len(dict(rows))
+    return dict(rows)
 
 
-def same(found: Iterable[CountedUsage], expected: Sequence[CountedUsage]) -> bool:
-    """Whether it is just that, in any order."""
-    return Counter(found) == Counter(expected)
+def test_another_process_reads_the_calls(storage: Storage, other: Storage) -> None:
+    counted = {use: Calls(number, THEN, LAST) for number, use in enumerate(USES)}
+    add(storage, counted)
+    assert since(other) == counted
 
 
-def test_what_was_put_is_found_by_another_process(storage: Storage, other: Storage) -> None:
-    rows = [counted(use) for use in USES]
-    storage.usage.put(ONE, rows)
-    assert same(since(other), rows)
+def test_nothing_is_on_record_at_first(storage: Storage) -> None:
+    add(storage, {})
+    assert since(storage) == {}
 
 
-def test_nothing_is_there_before_something_was_put(storage: Storage) -> None:
-    storage.usage.put(ONE, [])
-    assert since(storage) == []
+def test_all_processes_add_to_the_same_row(storage: Storage, other: Storage) -> None:
+    add(storage, {BARE: Calls(2, THEN + HOUR, LAST + HOUR)})
+    add(other, {BARE: Calls(3, THEN, LAST), USES[1]: ONCE})
+    assert since(storage) == {BARE: Calls(5, THEN, LAST + HOUR), USES[1]: ONCE}
 
 
-def test_what_is_put_again_is_in_the_place_of_what_was(storage: Storage) -> None:
-    for count in (1, 5, 3):
-        storage.usage.put(ONE, [counted(count=count)])
-    assert since(storage) == [counted(count=3)]
+def test_a_count_stops_at_32_bits(storage: Storage) -> None:
+    for _ in range(2):
+        add(storage, {BARE: Calls(2**31 - 2, THEN, LAST)})
+    assert since(storage)[BARE].count == 2**31 - 1
 
 
-def test_processes_and_hours_have_counts_of_their_own(storage: Storage, other: Storage) -> None:
-    rows = [counted(hour=THEN + hours * HOUR) for hours in range(3)]
-    storage.usage.put(ONE, rows)
-    other.usage.put(TWO, rows)
-    assert same(since(storage), [*rows, *rows])
-    assert same(since(storage, THEN + HOUR), [*rows[1:], *rows[1:]])
-    assert since(storage, THEN + 3 * HOUR) == []
-
-
-def test_a_worker_type_is_looked_for_alone_but_for_what_was_not_recorded(storage: Storage) -> None:
-    rows = [counted(use) for use in (*USES, NOT_RECORDED)]
-    storage.usage.put(ONE, rows)
-    assert same(since(storage, THEN, "provisioner"), [*rows[:7], rows[8]])
-    assert same(since(storage, THEN, "provisioner", "type"), [*rows[:6], rows[8]])
-    assert same(since(storage, THEN, None, "type"), [*rows[:6], *rows[7:]])
-    assert since(storage, THEN, "none") == [rows[8]]
-
-
-def test_more_than_a_batch_is_put_at_once(storage: Storage) -> None:
-    rows = [counted(replace(BARE, caller=f"group/{number}")) for number in range(250)]
-    storage.usage.put(ONE, rows)
-    assert same(since(storage), rows)
-
-
-def test_it_is_kept_for_ten_days_after_its_hour(storage: Storage) -> None:
-    rows = [counted(), counted(hour=THEN + HOUR)]
-    storage.usage.put(ONE, rows)
-    for now, kept in ((THEN + HOUR + KEPT, rows), (THEN + HOUR + KEPT + HOUR, rows[1:])):
-        remove_all_expired(storage.expiring["usage"], now, 1)
-        assert same(since(storage), kept)
-
-
-def test_a_hundred_rows_of_an_hour_cost_one_operation_and_so_does_a_page(azure: Storage) -> None:
-    rows = [
-        counted(replace(BARE, caller=f"group/{number}"), THEN + hours * HOUR)
-        for number in range(100)
-        for hours in range(2)
+def test_calls_that_two_processes_write_at_the_same_time_are_all_counted() -> None:
+    table = MemoryTable()
+    second = UsageStore(table)
+    race = FaultAt(0, of="batch", before=lambda: list(second.add({BARE: ONCE})))
+    first = UsageStore(intercept_port(Table, table, race))
+    assert list(first.add({BARE: ONCE, USES[1]: ONCE})) == [
+        sorted([BARE, USES[1]], key=lambda use: use.missing)
     ]
-    before = azure.account.operations.total()
-    azure.usage.put(ONE, rows)
-    assert azure.account.operations.total() - before == 2
-    assert len(since(azure)) == 200
-    assert azure.account.operations.total() - before == 3
+    assert dict(second.since(THEN, None, None)) == {BARE: Calls(2, THEN, LAST), USES[1]: ONCE}
+
+
+def test_callers_are_found_by_the_time_of_their_last_call(storage: Storage) -> None:
+    add(storage, {BARE: ONCE, USES[1]: Calls(1, THEN, LAST + HOUR)})
+    assert since(storage, LAST) == {BARE: ONCE, USES[1]: Calls(1, THEN, LAST + HOUR)}
+    assert list(since(storage, LAST + HOUR)) == [USES[1]]
+    assert since(storage, LAST + 2 * HOUR) == {}
+
+
+def test_callers_are_found_by_worker_type_with_the_calls_that_are_not_recorded(storage: Storage) -> None:
+    uses = [*USES, NOT_RECORDED]
+    add(storage, dict.fromkeys(uses, ONCE))
+    assert {*since(storage, THEN, "provisioner")} == {*uses[:7], uses[8]}
+    assert {*since(storage, THEN, "provisioner", "type")} == {*uses[:6], uses[8]}
+    assert {*since(storage, THEN, None, "type")} == {*uses[:6], *uses[7:]}
+    assert {*since(storage, THEN, "none")} == {uses[8]}
+
+
+def test_a_row_expires_ten_days_after_the_last_call(storage: Storage) -> None:
+    add(storage, {BARE: ONCE, USES[1]: Calls(1, THEN, LAST + HOUR)})
+    for now, kept in ((LAST + KEPT, {*USES[:2]}), (LAST + KEPT + HOUR, {USES[1]})):
+        remove_all_expired(storage.expiring["usage"], now, 1)
+        assert {*since(storage)} == kept
+
+
+def test_a_row_of_an_earlier_version_is_read_beside_the_new_row(backend: Backend) -> None:
+    storage = backend.storage
+    values: dict[str, Value] = {
+        "hour": THEN,
+        "provisionerId": BARE.provisioner_id,
+        "workerType": BARE.worker_type,
+        "method": BARE.method,
+        "caller": BARE.caller,
+        "missing": '["messageId", "receipt", "signature"]',
+        "count": 7,
+        "last": LAST,
+        "expires": THEN + HOUR + KEPT,
+    }
+    storage.account.table(f"{backend.prefix}usage").put(f"{format_time(THEN)} process", "0" * 32, values)
+    add(storage, {BARE: ONCE})
+    assert {*storage.usage.since(THEN, None, None)} == {(BARE, Calls(7, LAST, LAST)), (BARE, ONCE)}
+
+
+def test_a_hundred_callers_of_a_worker_type_cost_two_operations(azure: Storage) -> None:
+    counted = {replace(BARE, caller=f"group/{number}"): ONCE for number in range(100)}
+    assert [cost(azure, lambda: add(azure, counted)) for _ in range(2)] == [2, 2]
+    assert len(since(azure)) == 100
+
+
+def test_more_callers_than_a_batch_takes_are_all_written(storage: Storage) -> None:
+    counted = {replace(BARE, caller=f"group/{number}"): ONCE for number in range(250)}
+    add(storage, counted)
+    assert since(storage) == counted

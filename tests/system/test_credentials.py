@@ -179,13 +179,12 @@ def test_credentials_assembled_from_parts_of_others_are_refused(
     client.call("reportCompleted", *run, credentials=mine)
 
 
-@pytest.mark.parametrize("short_claims_server", ["memory"], indirect=True)
 def test_the_credentials_of_a_claim_at_another_server_are_refused(
-    client: RealClient, claimant: Claimant, short_claims_server: Server, worker_type: str
+    client: RealClient, claimant: Claimant, azurite_server: Server, worker_type: str
 ) -> None:
     claim = claimant.by_task()
     task_id = claim["status"]["taskId"]
-    there = Queue(short_claims_server)
+    there = Queue(azurite_server)
     there.create(definition(worker_type), task_id)
     foreign = there.claim_by_name(task_id, 0).json()["credentials"]
     there.with_credentials(foreign)

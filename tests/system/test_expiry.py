@@ -1,14 +1,20 @@
-"""A claim ends without a resolver: the held message becomes visible at takenUntil."""
+"""Short claims on a server without resolvers: the held message becomes visible at takenUntil."""
 
+import os
+import signal
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
+from .fleet import PROTOCOLS
 from .http_queue import Message, Queue, definition, delete, storage_access
-from .processes import Server, wait_until
+from .processes import LONG, SHORT_CLAIM, Server, wait_until, work
 
 POLL_INTERVAL = 0.2  # seconds between two polls of a worker
+on_memory = pytest.mark.parametrize("short_claims_server", ["memory"], indirect=True)
+on_azurite = pytest.mark.parametrize("short_claims_server", ["azurite"], indirect=True)
 
 
 def next_message(queue: Queue, worker_type: str) -> Message:
@@ -80,7 +86,7 @@ def test_a_reclaim_replaces_a_lost_held_message(azurite_server: Server, worker_t
     assert next_message(queue, worker_type).run == (task_id, 1)
 
 
-@pytest.mark.parametrize("short_claims_server", ["azurite"], indirect=True)
+@on_azurite
 def test_without_resolvers_a_lost_held_message_hides_the_next_run_which_can_be_claimed_by_its_id(
     short_claims: Queue, worker_type: str
 ) -> None:
@@ -105,3 +111,57 @@ def test_without_resolvers_a_lost_held_message_hides_the_next_run_which_can_be_c
     alive = short_claims.with_credentials(claim.json()["credentials"])
     assert alive.on_run((task_id, 1), "completed").status_code == 200
     assert short_claims.runs(task_id) == [("exception", "claim-expired"), ("completed", "completed")]
+
+
+@on_azurite
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_next_worker_runs_the_task_of_a_killed_worker_after_taken_until(
+    short_claims: Queue, worker_type: str, tmp_path: Path, protocol: str
+) -> None:
+    queue = short_claims
+    command = ["sh", "-c", "echo $$; test $RUN_ID != 0 || exec sleep 60"]
+    task_id = queue.create(definition(worker_type, payload={"command": command}))
+    with work(tmp_path / "killed", queue.server, worker_type, "--protocol", protocol) as killed:
+        wait_until(lambda: killed.output.endswith("\n"))
+        orphan = int(killed.output)
+        killed.end(signal.SIGKILL)
+        os.kill(orphan, signal.SIGKILL)
+    assert queue.runs(task_id) == [("running", None)]
+    options = ("--max-tasks", "1", "--protocol", protocol)
+    with work(tmp_path / "next", queue.server, worker_type, *options) as next_worker:
+        assert next_worker.wait() == 0
+    claimed = [step["run_id"] for step in next_worker.steps if step["event"] == "claim"]
+    assert claimed == [1]
+    status = queue.status(task_id)
+    assert queue.runs(task_id) == [("exception", "claim-expired"), ("completed", "completed")]
+    assert status["retriesLeft"] == 4
+    assert status["runs"][1]["reasonCreated"] == "retry"
+    assert queue.on_run((task_id, 0), "reclaim").status_code == 409
+    assert queue.on_run((task_id, 0), "completed").status_code == 409
+    assert queue.pending(worker_type) == 0
+
+
+@on_memory
+def test_a_task_that_runs_longer_than_a_claim_is_reclaimed_and_completed(
+    short_claims: Queue, worker_type: str, tmp_path: Path
+) -> None:
+    command = ["sleep", str(SHORT_CLAIM + 1)]
+    task_id = short_claims.create(definition(worker_type, payload={"command": command}))
+    with work(tmp_path, short_claims.server, worker_type, "--max-tasks", "1") as worker:
+        assert worker.wait() == 0
+    assert "reclaim" in worker.step_names
+    assert short_claims.runs(task_id) == [("completed", "completed")]
+
+
+@on_memory
+def test_the_worker_stops_a_canceled_task_at_its_next_reclaim(
+    short_claims: Queue, worker_type: str, tmp_path: Path
+) -> None:
+    payload = {"command": ["sleep", str(LONG)]}
+    task_id = short_claims.create(definition(worker_type, payload=payload))
+    with work(tmp_path, short_claims.server, worker_type, "--max-tasks", "1") as worker:
+        worker.wait_for("run")
+        short_claims.ask("POST", f"/task/{task_id}/cancel")
+        assert worker.wait() == 0
+    assert worker.step_names[-1] == "claim-lost"
+    assert short_claims.runs(task_id) == [("exception", "canceled")]

@@ -116,4 +116,4 @@ def test_the_report_covers_all_servers_and_survives_a_restart(tmp_path: Path, az
             ("system/deployed", "not yet not yet"),
             ("system/draft", "can be not yet"),
         ]
-        assert "6 of the 8 claims" in migration(folder, server, "--dry-run", "required")
+        assert "6 of 8 claims" in migration(folder, server, "--dry-run", "required")

@@ -1,6 +1,8 @@
-"""The sample worker as a process, in each protocol, with a real server."""
+"""The sample worker as a process, in each protocol, with a real server.
 
-import os
+test_expiry has those of its tests that need short claims.
+"""
+
 import signal
 from pathlib import Path
 from urllib.parse import quote
@@ -9,7 +11,7 @@ import pytest
 import requests
 
 from .http_queue import Queue, definition
-from .processes import LONG, SHORT_CLAIM, wait_until, work
+from .processes import LONG, work
 
 PROTOCOLS = ["draft", "deployed", "claimwork"]
 LIVE, BACKING = "public/logs/live.log", "public/logs/live_backing.log"
@@ -17,8 +19,6 @@ TEXT = "text/plain; charset=utf-8"
 SHELL = "sh", "-c"
 on_memory = pytest.mark.parametrize("server", ["memory"], indirect=True)
 on_azurite = pytest.mark.parametrize("server", ["azurite"], indirect=True)
-short_claims_on_memory = pytest.mark.parametrize("short_claims_server", ["memory"], indirect=True)
-short_claims_on_azurite = pytest.mark.parametrize("short_claims_server", ["azurite"], indirect=True)
 
 
 def artifact(queue: Queue, task_id: str, name: str) -> requests.Response:
@@ -107,60 +107,6 @@ def test_sigterm_makes_the_worker_report_worker_shutdown_and_the_next_worker_run
         assert second.wait() == 0
     assert queue.runs(task_id) == [("exception", "worker-shutdown"), ("completed", "completed")]
     assert queue.status(task_id)["retriesLeft"] == 4
-
-
-@short_claims_on_memory
-def test_a_task_that_runs_longer_than_a_claim_is_reclaimed_and_completed(
-    short_claims: Queue, worker_type: str, tmp_path: Path
-) -> None:
-    command = ["sleep", str(SHORT_CLAIM + 1)]
-    task_id = short_claims.create(definition(worker_type, payload={"command": command}))
-    with work(tmp_path, short_claims.server, worker_type, "--max-tasks", "1") as worker:
-        assert worker.wait() == 0
-    assert "reclaim" in worker.step_names
-    assert short_claims.runs(task_id) == [("completed", "completed")]
-
-
-@short_claims_on_azurite
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_the_next_worker_runs_the_task_of_a_killed_worker_after_taken_until(
-    short_claims: Queue, worker_type: str, tmp_path: Path, protocol: str
-) -> None:
-    queue = short_claims
-    command = [*SHELL, "echo $$; test $RUN_ID != 0 || exec sleep 60"]
-    task_id = queue.create(definition(worker_type, payload={"command": command}))
-    with work(tmp_path / "killed", queue.server, worker_type, "--protocol", protocol) as killed:
-        wait_until(lambda: killed.output.endswith("\n"))
-        orphan = int(killed.output)
-        killed.end(signal.SIGKILL)
-        os.kill(orphan, signal.SIGKILL)
-    assert queue.runs(task_id) == [("running", None)]
-    options = ("--max-tasks", "1", "--protocol", protocol)
-    with work(tmp_path / "next", queue.server, worker_type, *options) as next_worker:
-        assert next_worker.wait() == 0
-    claimed = [step["run_id"] for step in next_worker.steps if step["event"] == "claim"]
-    assert claimed == [1]
-    status = queue.status(task_id)
-    assert queue.runs(task_id) == [("exception", "claim-expired"), ("completed", "completed")]
-    assert status["retriesLeft"] == 4
-    assert status["runs"][1]["reasonCreated"] == "retry"
-    assert queue.on_run((task_id, 0), "reclaim").status_code == 409
-    assert queue.on_run((task_id, 0), "completed").status_code == 409
-    assert queue.pending(worker_type) == 0
-
-
-@short_claims_on_memory
-def test_the_worker_stops_a_canceled_task_at_its_next_reclaim(
-    short_claims: Queue, worker_type: str, tmp_path: Path
-) -> None:
-    payload = {"command": ["sleep", str(LONG)]}
-    task_id = short_claims.create(definition(worker_type, payload=payload))
-    with work(tmp_path, short_claims.server, worker_type, "--max-tasks", "1") as worker:
-        worker.wait_for("run")
-        short_claims.ask("POST", f"/task/{task_id}/cancel")
-        assert worker.wait() == 0
-    assert worker.step_names[-1] == "claim-lost"
-    assert short_claims.runs(task_id) == [("exception", "canceled")]
 
 
 @on_memory

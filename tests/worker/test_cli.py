@@ -177,14 +177,13 @@ def test_a_wrong_option_is_refused_with_a_sentence(
     assert isinstance(refused.exception, SystemExit)
 
 
-@pytest.mark.parametrize("protocol", ["draft", "deployed"])
-def test_the_log_holds_no_secret(fake_queue: FakeQueue, start: Start, protocol: str) -> None:
+def test_the_log_holds_no_secret(fake_queue: FakeQueue, start: Start) -> None:
     fake_queue.task({"command": "exit 1", "env": {"KEY": "s3cret-env"}})
     fake_queue.task({"command": [], "env": {"KEY": "s3cret-env"}})
     messages = list(fake_queue.waiting[0])
     fake_queue.script("poll", 403, 500)
     fake_queue.script("delete", 400)
-    process = start("--max-tasks", "2", "--protocol", protocol)
+    process = start("--max-tasks", "2", "--protocol", "deployed")
     output, errors = process.communicate(timeout=LONG)
     secrets = [message.receipt for message in messages] + [message.text for message in messages]
     secrets += ["signature+of", "s3cret", "sig=", *fake_queue.credentials.values()]
