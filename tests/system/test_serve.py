@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-import mohawk  # type: ignore[import-untyped]
+import mohawk
 import pytest
 import requests
 from azure.storage.queue import QueueServiceClient
