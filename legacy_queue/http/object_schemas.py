@@ -13,7 +13,7 @@ _PUT_URL = object_of("url expires headers", url=STRING)
 _HASHES: Schema = {
     "type": "object",
     "properties": {"sha256": text(64, "[a-z0-9]{64}"), "sha512": text(128, "[a-z0-9]{128}")},
-    "additionalProperties": text(4096),  # of other kinds, which are not kept
+    "additionalProperties": text(4096),  # hashes of other kinds are accepted, and not kept
     "maxProperties": 20,
 }
 _UPLOAD = "projectId uploadId"
