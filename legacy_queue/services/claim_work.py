@@ -9,6 +9,7 @@ import structlog
 
 from legacy_queue.domain.errors import ServiceUnavailable
 from legacy_queue.domain.task import Worker
+from legacy_queue.domain.usage_key import CLAIM_WORK, TODAYS_CLAIM_WORK
 from legacy_queue.ports import Clock
 from legacy_queue.services.claims import Claims
 from legacy_queue.services.concurrency import Threads, map_concurrently
@@ -66,7 +67,8 @@ class ClaimWork:
         ``names_task_queue``: the client called by taskQueueId. Unless the worker ``waits``, the answer comes
         after one poll of each queue. Raises ServiceUnavailable.
         """
-        self._usage.record_claim_work(provisioner_id, worker_type, worker, names_task_queue)
+        method = TODAYS_CLAIM_WORK if names_task_queue else CLAIM_WORK
+        self._usage.record(provisioner_id, worker_type, method, worker.full_id)
         self._workers.record_activity(provisioner_id, worker_type, worker)
 
         def is_quarantined() -> bool:

@@ -81,7 +81,7 @@ def test_a_claim_is_counted_with_its_missing_fields(harness: Harness) -> None:
 
 
 def test_a_claim_work_is_counted(harness: Harness) -> None:
-    harness.services.usage.record_claim_work(*POOL, ALICE)
+    harness.services.usage.record(*POOL, CLAIM_WORK, ALICE.full_id)
     assert reported(harness.services) == {WORKED: 1}
 
 
@@ -126,7 +126,7 @@ def test_no_call_writes_its_count(harness: Harness) -> None:
 def test_a_flush_adds_the_calls_since_the_last_flush(harness: Harness) -> None:
     usage = harness.services.usage
     poll(harness.services)
-    usage.record_claim_work(*POOL, ALICE)
+    usage.record(*POOL, CLAIM_WORK, ALICE.full_id)
     usage.flush()
     harness.clock.advance(HOUR)
     poll(harness.services)
@@ -176,19 +176,19 @@ def test_the_calls_of_too_many_callers_are_counted_together_and_logged(
 ) -> None:
     usage = Usage(harness.storage.usage, harness.clock, max_uses=10)
     for number in [*range(10 + 3), 0]:
-        usage.record_poll(*POOL, str(number))
+        usage.record(*POOL, POLL_TASK_URLS, str(number))
     report = usage.report(HOUR, *POOL)
     assert (len(report["workerTypes"][0]["calls"]), report["notRecorded"]) == (10, 3)
     assert [(line["event"], line["count"]) for line in logs] == [("calls-not-recorded", 3)]
-    usage.record_poll(*POOL, "another")
+    usage.record(*POOL, POLL_TASK_URLS, "another")
     assert len(usage.report(HOUR)["workerTypes"][0]["calls"]) == 11
 
 
 def test_a_report_is_limited_to_the_requested_time_and_worker_type(harness: Harness) -> None:
     usage = harness.services.usage
-    usage.record_poll("another", WORKER_TYPE, "client")
+    usage.record("another", WORKER_TYPE, POLL_TASK_URLS, "client")
     harness.clock.advance(3 * HOUR)
-    usage.record_poll(PROVISIONER, "another", "client")
+    usage.record(PROVISIONER, "another", POLL_TASK_URLS, "client")
     usage.flush()
     harness.clock.advance(3 * HOUR)
     poll(harness.services)
@@ -223,7 +223,7 @@ def test_a_report_is_limited_to_the_requested_time_and_worker_type(harness: Harn
 def test_a_report_reads_all_pages(harness: Harness) -> None:
     usage, reader = harness.services.usage, harness.replica().usage
     for number in range(2500):
-        usage.record_poll(*POOL, str(number))
+        usage.record(*POOL, POLL_TASK_URLS, str(number))
     usage.flush()
     assert len(reader.report(HOUR)["workerTypes"][0]["calls"]) == 2500
 
@@ -240,7 +240,7 @@ def test_no_call_of_concurrent_threads_is_lost(harness: Harness) -> None:
 
     def call() -> None:
         for _ in range(1000):
-            usage.record_claim_work(*POOL, ALICE)
+            usage.record(*POOL, CLAIM_WORK, ALICE.full_id)
 
     threads = [threading.Thread(target=call) for _ in range(4)]
     for thread in threads:
