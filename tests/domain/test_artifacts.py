@@ -264,7 +264,7 @@ def test_a_reference_can_get_another_url() -> None:
 
 
 def test_a_reference_becomes_a_link_that_keeps_its_content_type() -> None:
-    """Workers of today post ``live.log`` so, once its backing log is uploaded."""
+    """Today's workers do this with ``live.log`` after they have uploaded its backing log."""
     link = new_artifact(LINK, contentType="text/html")
     assert created_again(new_artifact(REFERENCE), link, NOW) == new_artifact(LINK)
     assert created_again(new_artifact(LINK), link, NOW) == new_artifact(LINK)

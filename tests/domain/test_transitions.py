@@ -284,7 +284,7 @@ def test_the_held_message_of_an_expired_claim_claims_the_next_run() -> None:
 
 
 def test_a_message_two_runs_ahead_of_an_expired_claim_claims_the_next_run() -> None:
-    """It is what a crash leaves between holding and writing, in a claim that recovers an expired one."""
+    """A crash between hold and write leaves it, in a claim after an expired claim."""
     outcome = claim(running(), 2, BOB, OTHER, TAKEN_UNTIL)
     assert [run.state for run in outcome.task.runs] == ["exception", "running"]
     assert outcome.hold == Hold(2, TAKEN_UNTIL + CLAIM_TIMEOUT, OTHER)
