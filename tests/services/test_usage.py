@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
+from legacy_queue.adapters.memory.memory_table import MemoryTable
 from legacy_queue.domain.errors import AuthorizationFailed, InputError, RequestConflict, ServiceUnavailable
 from legacy_queue.domain.times import format_time
 from legacy_queue.domain.usage_key import CLAIM_TASK, CLAIM_WORK, POLL_TASK_URLS, Calls, UsageKey
+from legacy_queue.ports.table import Table
 from legacy_queue.services import Services
 from legacy_queue.services.claims import ClaimProof
 from legacy_queue.services.usage import Usage
+from legacy_queue.stores import UsageStore
 from tests.services.harness import (
     ALICE,
     BOB,
@@ -27,6 +30,7 @@ from tests.services.harness import (
     Harness,
     failing,
 )
+from tests.services.ports import intercept_port
 from tests.services.test_background import Seen, running
 
 POOL = (PROVISIONER, WORKER_TYPE)
@@ -159,6 +163,19 @@ def test_a_flush_that_fails_is_made_up_for_by_the_next_flush(harness: Harness, e
     services.usage.flush()
     assert written(harness) == {POLLED: 1}
     assert reported(services) == {POLLED: 1}
+
+
+def test_a_flush_that_fails_between_two_batches_counts_no_call_twice(harness: Harness) -> None:
+    table = intercept_port(Table, MemoryTable(), FaultAt(1, of="batch", before=failing(AWAY)))
+    store = UsageStore(table)
+    usage = Usage(store, harness.clock)
+    for number in range(150):
+        usage.record(*POOL, POLL_TASK_URLS, str(number))
+    with pytest.raises(ServiceUnavailable):
+        usage.flush()
+    assert len(store.since(NOW, None, None)) == 100
+    usage.flush()
+    assert [calls.count for _, calls in store.since(NOW, None, None)] == [1] * 150
 
 
 def test_a_call_during_a_flush_is_written_by_the_next_flush(harness: Harness) -> None:
