@@ -86,7 +86,7 @@ MISHAPS: dict[str, Mishap] = {
 MISHAP = pytest.mark.parametrize("mishap", MISHAPS.values(), ids=MISHAPS)
 
 
-# the end of a claim
+# expired claims
 
 
 @MISHAP
@@ -209,7 +209,7 @@ def test_the_timer_of_an_unwritten_claim_ends_the_expired_claim_after_the_margin
     assert harness.states(task_id) == ["exception claim-expired", "pending"]
 
 
-# the deadline
+# deadlines
 
 
 CREATED: dict[str, Callable[[Harness], str]] = {
@@ -292,7 +292,7 @@ def test_a_task_ends_when_a_server_starts_after_its_deadline(harness: Harness) -
     assert resolved >= NOW + 3 * DAY
 
 
-# what is resolved, and what is gone
+# resolved and expired tasks
 
 
 @MISHAP
@@ -338,7 +338,7 @@ def test_timers_of_a_running_task_publish_nothing_again(harness: Harness) -> Non
     assert harness.events() == []
 
 
-# what depends on it
+# effects of a resolution
 
 
 def test_the_process_that_resolves_a_task_releases_dependents_and_resolves_its_group(
