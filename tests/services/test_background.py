@@ -175,25 +175,6 @@ def test_a_process_that_does_not_resolve_has_two_threads_less() -> None:
     assert threading.active_count() == before
 
 
-def test_begin_stop_wakes_waiting_requests() -> None:
-    harness = Harness()
-    woken = threading.Event()
-    services = harness.services
-    background = Background(
-        services.timers,
-        services.resolver,
-        services.publisher,
-        None,
-        (),
-        services.stopping,
-        [woken.set],
-        pace=OFTEN,
-    )
-    background.begin_stop()
-    assert woken.is_set()
-    assert services.stopping.is_set()
-
-
 def test_a_background_can_be_stopped_twice() -> None:
     harness = Harness()
     background = harness.replica().background(OFTEN)
