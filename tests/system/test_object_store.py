@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import boto3  # type: ignore[import-untyped]
+import boto3
 import pytest
 import requests
 

@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-import mohawk  # type: ignore[import-untyped]
+import mohawk
 
 CLIENT_ID = "worker/one"
 ACCESS_TOKEN = "the-workers-own-token"
