@@ -118,27 +118,27 @@ def upload_head(url: str, length: int, *more: str) -> bytes:
     return "".join(f"{line}\r\n" for line in [*head, *more, ""]).encode()
 
 
+@pytest.mark.parametrize("server", ["memory"], indirect=True)
 def test_an_upload_beyond_the_limit_is_answered_503_and_later_stored(
-    tmp_path: Path, worker_type: str
+    server: Server, worker_type: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "file"
     file.write_bytes(bytes(range(256)) * (8 * MIB // 256))
     expecting = "Expect: 100-continue"
-    with serve(tmp_path / "server", "--storage", "memory") as server:
-        url, *others = (put_url(server, worker_type) for _ in range(1 + MAX_UPLOADS // MAX_UPLOADS_OF_URL))
+    url, *others = (put_url(server, worker_type) for _ in range(1 + MAX_UPLOADS // MAX_UPLOADS_OF_URL))
 
-        def uploaded() -> int:
-            return curl("--upload-file", str(file), "-H", f"Content-Type: {TEXT}", "-H", expecting, url)[0]
+    def uploaded() -> int:
+        return curl("--upload-file", str(file), "-H", f"Content-Type: {TEXT}", "-H", expecting, url)[0]
 
-        with ExitStack() as held:
-            for other in others * MAX_UPLOADS_OF_URL:
-                connection = held.enter_context(connected(server))
-                connection.sendall(upload_head(other, MIB, expecting))
-                assert connection.recv(65536).startswith(b"HTTP/1.1 100 ")
-            wait_until(lambda: uploaded() == 503)
-            answer = requests.put(url, file.read_bytes(), headers={"Content-Type": TEXT}, timeout=LONG)
-            assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
-        wait_until(lambda: uploaded() == 200)
+    with ExitStack() as held:
+        for other in others * MAX_UPLOADS_OF_URL:
+            connection = held.enter_context(connected(server))
+            connection.sendall(upload_head(other, MIB, expecting))
+            assert connection.recv(65536).startswith(b"HTTP/1.1 100 ")
+        wait_until(lambda: uploaded() == 503)
+        answer = requests.put(url, file.read_bytes(), headers={"Content-Type": TEXT}, timeout=LONG)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+    wait_until(lambda: uploaded() == 200)
 
 
 @pytest.mark.parametrize("server", ["memory"], indirect=True)
@@ -356,13 +356,6 @@ def test_a_server_recovers_after_its_azurite_lost_its_tables_and_without_a_call_
 
 
 # Errors at the start
-
-
-def test_a_busy_port_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        with refused_to_start(tmp_path, "--port", port) as [sentence]:
-            assert f"cannot listen on 127.0.0.1 port {port}: Address already in use" in sentence
 
 
 def test_a_second_server_on_a_data_directory_is_refused_in_one_sentence(
