@@ -23,7 +23,7 @@ from tests.mutants import ROOT, Mutant, mutants
 
 PROCESSES = 2
 MAX_CPU = 150  # s; a mutant that takes longer is found: it does not end
-MAX_EXAMPLES = 600  # more than in scripts/test
+MAX_EXAMPLES = 600  # scripts/test takes fewer
 MACHINES = {"domain": "tests.domain.test_life_machine", "services": "tests.services.test_life_machine"}
 
 CHECKS_BEFORE = f"""

@@ -12,7 +12,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -45,13 +45,13 @@ class Confirming(Broker):
         """Confirmed."""
 
     def check(self) -> None:
-        """There it is."""
+        """Always reachable."""
 
-    def follow(self, exchange: str | None, pattern: str) -> Iterator[Event | None]:
+    def follow(self, exchange: str | None, pattern: str) -> Generator[Event | None]:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to release."""
 
 
 class Replica:

@@ -7,9 +7,9 @@ the RabbitmqCluster against its operator's own definition, and that an adapter h
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate  # type: ignore[import-untyped]
+import kubernetes_validate
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from legacy_queue.config import load
 

@@ -78,7 +78,7 @@ class Claims:
     ) -> None:
         self._changes, self._messages, self._clock, self._settings = changes, messages, clock, settings
         self._usage, self._workers = usage, workers
-        self._offered: SharedLruCache[tuple[str, int], datetime] = SharedLruCache(_MAX_REMEMBERED)
+        self._offered: SharedLruCache[tuple[str, int, WorkQueue], datetime] = SharedLruCache(_MAX_REMEMBERED)
 
     def policy(self, provisioner_id: str, worker_type: str) -> str:
         """``required`` if claimTask must present the polled message, else ``optional``."""
@@ -232,12 +232,13 @@ class Claims:
             next_run_id, delay = last.run_id + 1, max(delay, last.taken_until - now)
         if run_id not in (next_run_id, next_run_id + 1):
             return
-        offered = self._offered.get((task_id, next_run_id))
+        offer = task_id, next_run_id, task.work_queue
+        offered = self._offered.get(offer)
         if proof.lease is None and offered and timedelta(0) <= now - offered < OFFERED_AGAIN_AFTER / 2:
             return
         self._messages.offer(task, next_run_id, proof.lease, delay)
         if proof.lease is None:
-            self._offered.put((task_id, next_run_id), now)
+            self._offered.put(offer, now)
 
     def _answer(self, task: Task) -> dict[str, Any]:
         run = task.runs[-1]

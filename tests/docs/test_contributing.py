@@ -100,7 +100,7 @@ class Extended(calls.Queue):
         super().__init__()
         server, settings = self.server, self.settings
         authenticator = Authenticator({client.client_id: client for client in settings.clients}, Roles({}))
-        endpoints, rest = (*ENDPOINTS, added), server.app.wsgi_app
+        endpoints, rest = (*ENDPOINTS, added), server.app
         self.http = HttpClient(RequestLog(Dispatcher(endpoints, (), rest, server.services, authenticator)))
 
 

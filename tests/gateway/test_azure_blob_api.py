@@ -430,5 +430,5 @@ def test_an_upload_without_a_slot_gets_server_busy_and_a_download_needs_no_slot(
         storage.blobs.write(NAME, [b"content"], "text/html", None)
         download_url = storage.blobs.download_url(NAME, NOW + HALF_HOUR)
         assert requests.get(download_url, timeout=30).status_code == 200
-    with slots.taken(NAME):
+    with slots.acquire(NAME):
         pass  # the slot is free again

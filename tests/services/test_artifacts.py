@@ -486,7 +486,8 @@ def test_expired_artifacts_are_removed_in_pages() -> None:
     for number in range(5):
         create(harness, task_id, name=f"{number}")
     harness.clock.advance(HOUR + DRIFT + SECOND)
-    after, pages = "", 0
+    after: str | None = ""
+    pages = 0
     while after is not None:
         after, pages = harness.services.artifacts.remove_expired(after, 2, None), pages + 1
     assert pages == 3

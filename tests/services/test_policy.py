@@ -98,6 +98,18 @@ def test_a_refused_run_is_offered_again_after_10_seconds(harness: Harness) -> No
     assert harness.states(task_id) == ["running by bob"]
 
 
+def test_a_refused_run_is_offered_again_with_its_new_priority(harness: Harness) -> None:
+    task_id = harness.create(priority="lowest")
+    for next_priority in ("high", "low"):
+        task = harness.task(task_id)
+        [message] = harness.receive(queue=task.work_queue)
+        with pytest.raises(InputError):
+            harness.claim(message, proof=ClaimProof())
+        harness.delete(message, task.work_queue)
+        check(harness, task_id, after_faults=False)
+        harness.services.tasks.change_priority(task_id, task.priority, next_priority)
+
+
 def test_a_message_presented_without_its_signature_is_not_touched(harness: Harness) -> None:
     harness.create()
     message = harness.receive_one()
