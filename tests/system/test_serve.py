@@ -19,7 +19,6 @@ from azure.storage.queue import QueueServiceClient
 
 from legacy_queue.adapters.azurite import Azurite
 
-from .accounts import as_root, on_account
 from .http_queue import Queue, definition, slugid
 from .processes import (
     LONG,
@@ -454,43 +453,6 @@ def test_configured_clients_have_their_scopes_and_their_tokens_are_never_shown(
         with work(tmp_path / "worker", server, worker_type, "--max-tasks", "1", credentials=mere) as worker:
             assert worker.wait() == 0, worker.errors
         assert queue.runs(task_id) == [("completed", "completed")]
-
-
-# Several servers on an account
-
-
-@pytest.fixture
-def replicas(tmp_path: Path, azurite: Azurite) -> Iterator[list[Queue]]:
-    """Two servers on one account, as the same client sees them."""
-    env = on_account(azurite)
-    with serve(tmp_path / "one", env=env) as one, serve(tmp_path / "two", env=env) as two:
-        yield [as_root(one), as_root(two)]
-
-
-def test_servers_on_an_account_share_a_queue(
-    replicas: list[Queue], azurite: Azurite, worker_type: str
-) -> None:
-    one, two = replicas
-    assert [ready(queue.server) for queue in replicas] == [200, 200]
-    assert one.server.line["storage"]["queue"] == azurite.queue_url
-    task_id = one.create(definition(worker_type))
-    [message] = two.poll(worker_type)
-    credentials = two.claim(message).json()["credentials"]
-    # each server changes the task that the other has in its cache
-    for queue in (one, two, one, two):
-        reclaimed = queue.with_credentials(credentials).on_run((task_id, 0), "reclaim")
-        assert reclaimed.status_code == 200, reclaimed.text
-        credentials = reclaimed.json()["credentials"]
-    assert two.claim(message, "late").status_code == 409
-    assert one.with_credentials(credentials).on_run((task_id, 0), "completed").status_code == 200
-    assert two.runs(task_id) == [("completed", "completed")]
-    assert two.with_credentials(credentials).on_run((task_id, 0), "reclaim").status_code == 409
-    assert one.pending(worker_type) == 0
-    wait_until(lambda: two.pending(worker_type) == 0)
-
-    canceled = one.create(definition(worker_type))
-    two.ask("POST", f"/task/{canceled}/cancel")
-    assert one.claim_by_name(canceled, 0).status_code == 409
 
 
 # Secrets and the log
